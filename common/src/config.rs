@@ -1,0 +1,103 @@
+//! Read-only data that the loader sets before load, and the names of maps and programs.
+
+use crate::Plain;
+
+/// What the programs must know of this kernel and this session. One value, in `.rodata`, symbol [`CONFIG_SYMBOL`].
+///
+/// Kernel offsets are bytes within the named structure, from the running kernel's BTF.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Bits of [`config_flag`].
+    pub flags: u32,
+    /// `task_struct.thread` + `thread_struct.fsbase` (x86-64) or `uw.tp_value` (aarch64).
+    pub task_thread_pointer: u32,
+    /// `task_struct.mm`.
+    pub task_mm: u32,
+    /// `task_struct.stack`.
+    pub task_stack: u32,
+    /// `task_struct.tgid`.
+    pub task_tgid: u32,
+    /// `task_struct.pid`.
+    pub task_pid: u32,
+    /// `task_struct.comm`.
+    pub task_comm: u32,
+    /// `task_struct.group_leader`.
+    pub task_group_leader: u32,
+    /// `task_struct.signal`.
+    pub task_signal: u32,
+    /// `signal_struct.live`.
+    pub signal_live: u32,
+    /// `task_struct.thread_pid`.
+    pub task_thread_pid: u32,
+    /// `pid.level`.
+    pub pid_level: u32,
+    /// `pid.numbers`.
+    pub pid_numbers: u32,
+    /// `sizeof(struct upid)`.
+    pub upid_size: u32,
+    /// `upid.nr`.
+    pub upid_nr: u32,
+    /// `upid.ns`.
+    pub upid_ns: u32,
+    /// `pid_namespace.ns.inum`.
+    pub pidns_inum: u32,
+    /// Inode number of the profiler's pid namespace.
+    pub profiler_pidns: u32,
+    /// Level of the target cgroup in its hierarchy, with [`config_flag::CGROUP`].
+    pub cgroup_level: u32,
+    /// Most native frames of one walk.
+    pub frames_max: u32,
+    /// Id of the target cgroup (inode number of its folder in cgroup v2).
+    pub cgroup_id: u64,
+    /// Distance from the end of a kernel stack to the end of its `pt_regs`.
+    pub stack_padding: u32,
+    /// `THREAD_SIZE`.
+    pub thread_size: u32,
+}
+
+/// Bits of [`Config::flags`].
+pub mod config_flag {
+    /// Sample every process, not only those in `TARGETS`.
+    pub const ALL: u32 = 1;
+    /// Sample the processes of one cgroup and those below it.
+    pub const CGROUP: u32 = 2;
+    /// Record kernel stacks.
+    pub const KERNEL: u32 = 4;
+    /// Walk native user frames.
+    pub const NATIVE: u32 = 8;
+    /// Walk Python frames.
+    pub const PYTHON: u32 = 16;
+    /// The profiler is in the initial pid namespace: ids need no translation.
+    pub const INIT_PIDNS: u32 = 32;
+}
+
+/// Symbol of the [`Config`] in the object.
+pub const CONFIG_SYMBOL: &str = "CONFIG";
+
+/// Names of the maps in the object.
+pub mod map {
+    /// Ring buffer of records.
+    pub const EVENTS: &str = "EVENTS";
+    /// Per-CPU array: [`crate::end::Counter`] → u64.
+    pub const COUNTERS: &str = "COUNTERS";
+    /// Hash: pid → [`crate::process::Target`].
+    pub const TARGETS: &str = "TARGETS";
+    /// Hash: pid → [`crate::process::Process`].
+    pub const PROCESSES: &str = "PROCESSES";
+    /// Array: [`crate::unwind::Mapping`].
+    pub const MAPPINGS: &str = "MAPPINGS";
+    /// Array: [`crate::unwind::Executable`].
+    pub const EXECUTABLES: &str = "EXECUTABLES";
+    /// Array: [`crate::unwind::Page`].
+    pub const PAGES: &str = "PAGES";
+    /// Array: [`crate::unwind::Rule`].
+    pub const RULES: &str = "RULES";
+    /// Array of maps: shard → array of [`crate::unwind::RowBlock`].
+    pub const SHARDS: &str = "SHARDS";
+    /// Array: [`crate::python::PythonLayout`].
+    pub const PYTHON_LAYOUTS: &str = "PYTHON_LAYOUTS";
+}
+
+// SAFETY: repr(C), integers only, no padding (asserted in `layout`).
+unsafe impl Plain for Config {}

@@ -1,0 +1,39 @@
+//! Sizes, offsets and relations between limits, checked at compile time on both sides.
+
+use core::mem::{offset_of, size_of};
+
+use crate::config::Config;
+use crate::process::{Process, Target};
+use crate::python::{PythonLayout, PythonProcess};
+use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX};
+use crate::unwind::{
+    BLOCK_SEARCH_STEPS, BLOCKS_PER_SHARD, Executable, MAPPING_SEARCH_STEPS, Mapping, PAGE_SHIFT, Page, ROWS_PER_BLOCK,
+    RowBlock, Rule,
+};
+
+const _: () = {
+    assert!(size_of::<RecordHeader>() == 24);
+    assert!(offset_of!(RecordHeader, sequence) == 8);
+    assert!(size_of::<StackSample>() == 80);
+    assert!(offset_of!(StackSample, pid) == 24);
+    assert!(offset_of!(StackSample, comm) == 48);
+    assert!(offset_of!(StackSample, kernel_words) == 64);
+    assert!(offset_of!(StackSample, generation) == 76);
+    assert!(size_of::<ProcessEvent>() == 48);
+    assert!(size_of::<Rule>() == 16);
+    assert!(size_of::<RowBlock>() == 64);
+    assert!(size_of::<Page>() == 8);
+    assert!(size_of::<Executable>() == 24);
+    assert!(size_of::<Mapping>() == 32);
+    assert!(size_of::<PythonLayout>() == 32);
+    assert!(size_of::<PythonProcess>() == 88);
+    assert!(size_of::<Process>() == 104);
+    assert!(size_of::<Target>() == 4);
+    assert!(size_of::<Config>() == 96);
+    // The largest record fits into the length field and into a map value (KMALLOC_MAX_SIZE on the oldest kernel).
+    assert!(size_of::<StackSample>() + 8 * (KERNEL_WORDS_MAX + USER_WORDS_MAX) < 32 * 1024);
+    // A page of 64 KiB has at most 65536 rows: the block search must cover them, and one page must fit a shard.
+    assert!((1usize << PAGE_SHIFT) / ROWS_PER_BLOCK <= 1 << (BLOCK_SEARCH_STEPS - 1));
+    assert!((1u32 << PAGE_SHIFT) / ROWS_PER_BLOCK as u32 <= BLOCKS_PER_SHARD);
+    assert!(MAPPING_SEARCH_STEPS < 16);
+};

@@ -1,0 +1,20 @@
+//! The contract: every byte that crosses between the kernel programs and user space is defined here, once.
+//!
+//! Owns: record headers and bodies, map keys and values, numbered reasons, limits, names of maps and programs.
+//! Because: the kernel programs, the decoder, the tests and the fuzzers must agree to the bit.
+//! Does not: allocate, use `std`, decide policy. Numbers are append-only; a retired number stays retired.
+//!
+//! Layout rules: `repr(C)`, explicit padding, sizes and offsets asserted in [`layout`]; every type is plain old
+//! data (any bit pattern is a value), so user space may view bytes as these types after a length check.
+#![no_std]
+
+pub mod config;
+pub mod end;
+pub mod layout;
+pub mod plain;
+pub mod process;
+pub mod python;
+pub mod record;
+pub mod unwind;
+
+pub use plain::Plain;

@@ -1,0 +1,39 @@
+//! Per-process state that user space prepares and the walkers read.
+
+use crate::Plain;
+use crate::python::PythonProcess;
+
+/// Value of `PROCESSES[pid]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its mappings are `MAPPINGS[mappings_base ..][.. mappings]`, sorted by `begin`.
+    pub mappings_base: u32,
+    /// How many there are.
+    pub mappings: u32,
+    /// Grows with each update of the entry, so that user space knows which address space a walk used. Never 0.
+    pub generation: u32,
+    /// Padding.
+    pub reserved: u32,
+    /// The interpreter in this process.
+    pub python: PythonProcess,
+}
+
+/// Value of `TARGETS[pid]`: the process is sampled.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Bits of [`target_flag`].
+    pub flags: u32,
+}
+
+/// Bits of [`Target::flags`].
+pub mod target_flag {
+    /// Children are targets too.
+    pub const FOLLOW: u32 = 1;
+}
+
+// SAFETY: repr(C), integers only, no padding (asserted in `layout`).
+unsafe impl Plain for Process {}
+// SAFETY: as above.
+unsafe impl Plain for Target {}

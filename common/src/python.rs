@@ -1,0 +1,117 @@
+//! What the kernel walker must know of a CPython: where structures keep their fields, and where this process keeps
+//! its thread states. Offsets come from the version tables of `symbolizer/python/layout`.
+
+use crate::Plain;
+
+/// Field offsets of one CPython version, in bytes. Index into the `PYTHON_LAYOUTS` map = [`PythonProcess::layout`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PythonLayout {
+    /// `PyThreadState` → the pointer from which the current frame is found.
+    pub tstate_frame: u16,
+    /// `_PyCFrame.current_frame` (3.11, 3.12), or [`NO_CFRAME`] when `tstate_frame` points at the frame itself.
+    pub cframe_current_frame: u16,
+    /// `PyThreadState.thread_id` (`pthread_self`), to check that the state belongs to this thread.
+    pub tstate_thread_id: u16,
+    /// Frame → code object (`f_code`, `f_executable`).
+    pub frame_code: u16,
+    /// Frame → previous frame (`f_back`, `previous`).
+    pub frame_previous: u16,
+    /// Frame → last instruction (`f_lasti`, `prev_instr`, `instr_ptr`).
+    pub frame_instruction: u16,
+    /// Frame → the byte that marks an entry frame (`is_entry`, `owner`).
+    pub frame_entry_mark: u16,
+    /// `PyCodeObject.co_argcount` (i32).
+    pub code_argcount: u16,
+    /// `PyCodeObject.co_kwonlyargcount` (i32).
+    pub code_kwonlyargcount: u16,
+    /// `PyCodeObject.co_flags` (i32).
+    pub code_flags: u16,
+    /// `PyCodeObject.co_firstlineno` (i32).
+    pub code_firstlineno: u16,
+    /// `PyCodeObject.co_code_adaptive`: start of the bytecode (3.11+).
+    pub code_bytecode: u16,
+    /// `_PyInterpreterFrame.tlbc_index` (free-threaded 3.14+), or [`NO_FIELD`].
+    pub frame_tlbc_index: u16,
+    /// `PyCodeObject.co_tlbc` (free-threaded 3.14+), or [`NO_FIELD`].
+    pub code_tlbc: u16,
+    /// One of [`instruction_kind`].
+    pub instruction_kind: u8,
+    /// One of [`entry_rule`].
+    pub entry_rule: u8,
+    /// Value of the entry mark byte that makes a frame an entry frame or a sentinel.
+    pub entry_value: u8,
+    /// Low bits of `frame_code` that are tags and must be cleared.
+    pub code_tag_mask: u8,
+}
+
+/// `cframe_current_frame` when there is no `_PyCFrame`.
+pub const NO_CFRAME: u16 = u16::MAX;
+/// A field that the version lacks.
+pub const NO_FIELD: u16 = u16::MAX;
+
+/// How the last instruction is stored.
+pub mod instruction_kind {
+    /// An i32 byte offset (≤ 3.9).
+    pub const BYTE_OFFSET: u8 = 0;
+    /// An i32 in units of two bytes (3.10).
+    pub const UNIT_OFFSET: u8 = 1;
+    /// A pointer into the bytecode (3.11+).
+    pub const POINTER: u8 = 2;
+}
+
+/// How Python frames pair up with native evaluation frames.
+pub mod entry_rule {
+    /// One Python frame per native evaluation frame (≤ 3.10).
+    pub const ONE_PER_EVAL: u8 = 0;
+    /// The frame whose mark equals the value is the last of this evaluation frame, and is real (3.11).
+    pub const LAST_REAL: u8 = 1;
+    /// The frame whose mark equals the value is a sentinel: it ends the run and is not shown (3.12+).
+    pub const SENTINEL: u8 = 2;
+}
+
+/// Most ranges of code that count as the evaluation loop (its hot part and the cold ones reached from it).
+pub const EVAL_RANGES: usize = 4;
+
+/// Where one process keeps its interpreter.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PythonProcess {
+    /// Addresses (AVMA) of the evaluation loop: begin and end of each range; unused ranges are 0, 0.
+    pub eval: [[u64; 2]; EVAL_RANGES],
+    /// Index into `PYTHON_LAYOUTS`, or [`NO_PYTHON`].
+    pub layout: u32,
+    /// One of [`thread_state`] for the slot of the bound ("gilstate") thread state.
+    pub bound_kind: u8,
+    /// One of [`thread_state`] for the slot of the attached thread state (3.12+), preferred when it is set.
+    pub attached_kind: u8,
+    /// Padding.
+    pub reserved: u16,
+    /// Parameter of `bound_kind`.
+    pub bound: i64,
+    /// Parameter of `attached_kind`.
+    pub attached: i64,
+}
+
+/// [`PythonProcess::layout`] of a process without a known interpreter.
+pub const NO_PYTHON: u32 = u32::MAX;
+/// Most layouts loaded at a time: one per (minor version, free-threaded or not).
+pub const LAYOUTS_MAX: u32 = 64;
+
+/// Ways to find a pointer to the thread state from the thread pointer (`fsbase` on x86-64).
+pub mod thread_state {
+    /// There is no such slot.
+    pub const NONE: u8 = 0;
+    /// `*(thread pointer + parameter)`: a TLS variable (local-exec), or a first-level glibc TSS slot.
+    pub const THREAD_POINTER: u8 = 1;
+    /// glibc second-level TSS slot: `*(*(thread pointer + (parameter >> 32)) + (parameter & 0xffff_ffff))`.
+    pub const SECOND_LEVEL: u8 = 2;
+    /// General-dynamic TLS: module id in `parameter >> 32`, offset in the block in the low half;
+    /// `*(*(*(thread pointer + 8) + 16 × module) + offset)`.
+    pub const DTV: u8 = 3;
+}
+
+// SAFETY: repr(C), integers only, no padding (asserted in `layout`).
+unsafe impl Plain for PythonLayout {}
+// SAFETY: as above.
+unsafe impl Plain for PythonProcess {}

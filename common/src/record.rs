@@ -1,0 +1,147 @@
+//! Records: what `ebpf/emit` writes into the ring buffer and `pipeline/decode` reads.
+//!
+//! ```text
+//! ┌───────────────┬──────────────────────────┬───────────────────────┬─────────────────────┐
+//! │ RecordHeader  │ rest of StackSample      │ kernel words (u64 pc) │ user words (tagged) │
+//! └───────────────┴──────────────────────────┴───────────────────────┴─────────────────────┘
+//!   24 bytes        fixed                      kernel_words × 8        user_words × 8
+//! ```
+
+use crate::Plain;
+
+/// First bytes of every record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Bytes of the whole record, this header included.
+    pub size: u32,
+    /// One of [`kind`].
+    pub kind: u16,
+    /// CPU that wrote the record.
+    pub cpu: u16,
+    /// Count of emission attempts on this CPU, starting at 1. A dropped record uses up its number, so a gap
+    /// between two records of one CPU is exactly the number of records lost there.
+    pub sequence: u64,
+    /// `CLOCK_MONOTONIC`, nanoseconds (`bpf_ktime_get_ns`).
+    pub time_ns: u64,
+}
+
+/// Values of [`RecordHeader::kind`].
+pub mod kind {
+    /// [`super::StackSample`].
+    pub const SAMPLE: u16 = 1;
+    /// [`super::ProcessEvent`]: a process was forked (not a thread).
+    pub const FORK: u16 = 2;
+    /// [`super::ProcessEvent`]: a process replaced its image.
+    pub const EXEC: u16 = 3;
+    /// [`super::ProcessEvent`]: the last thread of a process went.
+    pub const EXIT: u16 = 4;
+}
+
+/// One timer sample: who was running, and its stack.
+///
+/// Followed by `kernel_words` + `user_words` words of 8 bytes. Kernel words are addresses, leaf first. User words
+/// are tagged (see [`word`]), leaf first, native and Python frames interleaved as the walk met them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackSample {
+    /// `kind` is [`kind::SAMPLE`].
+    pub header: RecordHeader,
+    /// Process id in the pid namespace of the profiler.
+    pub pid: u32,
+    /// Thread id in the pid namespace of the profiler.
+    pub tid: u32,
+    /// What this sample stands for, in units of the event (nanoseconds for `cpu-clock`, cycles for cycles).
+    pub period: u64,
+    /// User PC where the native walk stopped; 0 when it ended well.
+    pub stop_pc: u64,
+    /// Thread name, NUL-padded.
+    pub comm: [u8; 16],
+    /// Number of kernel words.
+    pub kernel_words: u16,
+    /// Number of user words.
+    pub user_words: u16,
+    /// How the native walk ended: [`crate::end::WalkEnd`] as a number.
+    pub native_end: u8,
+    /// How the Python walk ended: [`crate::end::PythonEnd`] as a number.
+    pub python_end: u8,
+    /// How the kernel walk ended: [`crate::end::KernelEnd`] as a number.
+    pub kernel_end: u8,
+    /// Bits of [`sample_flag`].
+    pub flags: u8,
+    /// Native frames walked.
+    pub native_frames: u16,
+    /// Python frames walked.
+    pub python_frames: u16,
+    /// Generation of the process's map entry that the walk used; 0 when there was none.
+    pub generation: u32,
+}
+
+/// Bits of [`StackSample::flags`].
+pub mod sample_flag {
+    /// The CPU was in kernel mode when the sample was taken.
+    pub const IN_KERNEL: u8 = 1;
+    /// A kernel thread: there is no user stack.
+    pub const KERNEL_THREAD: u8 = 2;
+    /// The user registers came from a system call entry: the leaf PC is a return address.
+    pub const IN_SYSCALL: u8 = 4;
+}
+
+/// A change in the set of processes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessEvent {
+    /// `kind` is one of [`kind::FORK`], [`kind::EXEC`], [`kind::EXIT`].
+    pub header: RecordHeader,
+    /// The process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// Its parent (`FORK`), else 0.
+    pub parent: u32,
+    /// Name at that time, NUL-padded.
+    pub comm: [u8; 16],
+}
+
+/// User words: `tag << 60 | payload`. User-space addresses on x86-64 and aarch64 leave the top bits free.
+pub mod word {
+    /// A return address: look up `pc - 1`.
+    pub const RETURN: u64 = 0;
+    /// An exact PC (the interrupted leaf, or the frame interrupted by a signal): look up `pc`.
+    pub const EXACT: u64 = 1;
+    /// A Python frame: payload is the address of the code object; the next word is [`python_detail`].
+    pub const PYTHON: u64 = 2;
+    /// Position of the tag.
+    pub const TAG_SHIFT: u32 = 60;
+    /// The payload.
+    pub const PAYLOAD: u64 = (1 << TAG_SHIFT) - 1;
+
+    /// Joins tag and payload.
+    #[inline(always)]
+    pub const fn tagged(tag: u64, payload: u64) -> u64 {
+        tag << TAG_SHIFT | payload & PAYLOAD
+    }
+
+    /// The tag of a word.
+    #[inline(always)]
+    pub const fn tag(word: u64) -> u64 {
+        word >> TAG_SHIFT
+    }
+
+    /// Second word of a Python frame: checksum of the code object in the high half, instruction offset in bytes
+    /// from the start of its bytecode in the low half (`u32::MAX` when unknown).
+    #[inline(always)]
+    pub const fn python_detail(checksum: u32, instruction: u32) -> u64 {
+        (checksum as u64) << 32 | instruction as u64
+    }
+}
+
+/// Most user words of one sample: 512 native frames and, beside them, 512 Python frames of two words.
+pub const USER_WORDS_MAX: usize = 1536;
+/// Most kernel words of one sample (`kernel.perf_event_max_stack` defaults to 127).
+pub const KERNEL_WORDS_MAX: usize = 127;
+
+// SAFETY: repr(C), integers only, no padding (asserted in `layout`).
+unsafe impl Plain for RecordHeader {}
+// SAFETY: as above.
+unsafe impl Plain for StackSample {}
+// SAFETY: as above.
+unsafe impl Plain for ProcessEvent {}

@@ -1,0 +1,225 @@
+//! Unwind tables as both sides see them.
+//!
+//! ```text
+//! PROCESSES[pid] ──▶ MAPPINGS[start..start+len]  sorted by begin ──▶ EXECUTABLES[id]
+//!                                                                     │ pages_base + (svma>>16 - first_page)
+//!                                                                     ▼
+//!        RULES[rules_base + rule] ◀── row = pc_low:16 | rule:16 ◀── PAGES[..] = shard, first block, row count
+//!                                            in SHARDS[shard][block] = 16 rows (one cache line)
+//! ```
+//! A page is 64 KiB of text. Rows of a page are sorted by `pc_low`; a page starts at a new block and never
+//! straddles two shards. The row that holds a PC is the last one with `pc_low <= pc & 0xffff`; a page whose first
+//! row lies above its beginning gets a copy of the row in force there (or a [`rule_kind::NONE`] rule).
+
+use crate::Plain;
+
+/// log2 of the text bytes covered by one page.
+pub const PAGE_SHIFT: u32 = 16;
+/// Rows in one block: 16 × 4 bytes, one cache line.
+pub const ROWS_PER_BLOCK: usize = 16;
+/// Blocks in one shard: 16 Ki × 64 B = 1 MiB.
+pub const BLOCKS_PER_SHARD: u32 = 16 * 1024;
+/// Most shards (1 MiB each): 128 MiB or 33.5 M rows over all processes; torch and jax together need about 30.
+pub const SHARDS_MAX: u32 = 128;
+/// Most pages over all executables: 16 GiB of text.
+pub const PAGES_MAX: u32 = 1 << 18;
+/// Most rules over all executables (libtorch_cpu, the worst seen, has 1407).
+pub const RULES_MAX: u32 = 1 << 17;
+/// Most executables loaded at a time.
+pub const EXECUTABLES_MAX: u32 = 8192;
+/// Most executable mappings over all processes.
+pub const MAPPINGS_MAX: u32 = 1 << 16;
+/// Most processes walked at a time.
+pub const PROCESSES_MAX: u32 = 8192;
+/// Most executable mappings of one process (2^11): bounds the search in the kernel.
+pub const MAPPING_SEARCH_STEPS: u32 = 12;
+/// Bound of the block search in one page: 65536 rows / 16 = 2^12 blocks.
+pub const BLOCK_SEARCH_STEPS: u32 = 13;
+
+/// 16 rows, packed by [`row`]. Unused rows at the end repeat the last one.
+pub type RowBlock = [u32; ROWS_PER_BLOCK];
+
+/// A row: `pc_low << 16 | rule`, so that rows compare as integers.
+pub mod row {
+    /// Packs a row.
+    #[inline(always)]
+    pub const fn pack(pc_low: u16, rule: u16) -> u32 {
+        (pc_low as u32) << 16 | rule as u32
+    }
+    /// Low 16 bits of the first PC of the row.
+    #[inline(always)]
+    pub const fn pc_low(row: u32) -> u16 {
+        (row >> 16) as u16
+    }
+    /// Index into the executable's rules.
+    #[inline(always)]
+    pub const fn rule(row: u32) -> u16 {
+        row as u16
+    }
+}
+
+/// How to find the canonical frame address (CFA) and what the caller's registers are.
+///
+/// The return address is at `CFA - 8` unless [`Rule::ra`] says otherwise; the caller's stack pointer is the CFA.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// One of [`rule_kind`].
+    pub cfa: u8,
+    /// One of [`rbp_kind`].
+    pub rbp: u8,
+    /// One of [`ra_kind`].
+    pub ra: u8,
+    /// Reason number of [`unsupported`] when `cfa` is [`rule_kind::UNSUPPORTED`]; threshold when it is `PLT`.
+    pub detail: u8,
+    /// Offset added to the base register (before the load for the `DEREF` kinds).
+    pub cfa_offset: i32,
+    /// Offset of the saved frame pointer: from the CFA (`AT_CFA`), or from the base (`AT_RBP_DEREF`).
+    pub rbp_offset: i32,
+    /// Added after the load (`DEREF` kinds).
+    pub cfa_addend: i32,
+}
+
+/// Values of [`Rule::cfa`].
+pub mod rule_kind {
+    /// No row: the PC lies between functions.
+    pub const NONE: u8 = 0;
+    /// CFA = rsp + offset.
+    pub const RSP: u8 = 1;
+    /// CFA = rbp + offset.
+    pub const RBP: u8 = 2;
+    /// CFA = *(rbp + offset) + addend (stack realignment by GCC).
+    pub const RBP_DEREF: u8 = 3;
+    /// CFA = *(rsp + offset) + addend.
+    pub const RSP_DEREF: u8 = 4;
+    /// CFA = r10 + offset; r10 is known at the leaf only.
+    pub const R10: u8 = 5;
+    /// CFA = r13 + offset; known at the leaf only.
+    pub const R13: u8 = 6;
+    /// CFA = rbx + offset; known at the leaf only.
+    pub const RBX: u8 = 7;
+    /// CFA = rsp + 8 + 8 × ((rip & 15) >= detail): a PLT stub.
+    pub const PLT: u8 = 8;
+    /// A signal frame: registers are in the `ucontext` at rsp (`struct rt_sigframe`, x86-64: `gregs` at rsp + 40).
+    pub const SIGNAL: u8 = 9;
+    /// The outermost frame: the return address is undefined.
+    pub const END: u8 = 10;
+    /// A form that is not supported; `detail` says which.
+    pub const UNSUPPORTED: u8 = 11;
+    /// No rows here, walk by frame pointer: CFA = rbp + 16, rbp at CFA - 16.
+    pub const FRAME_POINTER: u8 = 12;
+    /// CFA = *(rbx|r12|... + offset): a register given by `detail` (DWARF number), known at the leaf only.
+    pub const REGISTER: u8 = 13;
+}
+
+/// Values of [`Rule::rbp`].
+pub mod rbp_kind {
+    /// The caller's rbp is in rbp.
+    pub const SAME: u8 = 0;
+    /// The caller's rbp was saved at CFA + offset.
+    pub const AT_CFA: u8 = 1;
+    /// The caller's rbp was saved at rbp + offset (`DW_CFA_expression`: `DW_OP_breg6 offset`).
+    pub const AT_RBP: u8 = 2;
+    /// The caller's rbp is not recoverable; it is treated as unknown from here on.
+    pub const UNDEFINED: u8 = 3;
+    /// The caller's rbp was saved at rsp + offset (`DW_OP_breg7 offset`).
+    pub const AT_RSP: u8 = 4;
+}
+
+/// Values of [`Rule::ra`].
+pub mod ra_kind {
+    /// At CFA - 8.
+    pub const AT_CFA_MINUS_8: u8 = 0;
+    /// In rdi (`vfork` in glibc: the child must not clobber the parent's return address). Leaf only.
+    pub const IN_RDI: u8 = 1;
+    /// At another offset: not supported on x86-64.
+    pub const OTHER: u8 = 2;
+}
+
+/// Why a row is unsupported: [`Rule::detail`] of [`rule_kind::UNSUPPORTED`].
+pub mod unsupported {
+    /// A CFA register other than those above.
+    pub const CFA_REGISTER: u8 = 1;
+    /// A CFA expression of another form.
+    pub const CFA_EXPRESSION: u8 = 2;
+    /// An offset that does not fit into 32 bits.
+    pub const OFFSET_RANGE: u8 = 3;
+    /// rbp is in another register or is given by another expression.
+    pub const RBP_RULE: u8 = 4;
+    /// The return address is given by a rule of another form.
+    pub const RA_RULE: u8 = 5;
+    /// Sentences, by number.
+    pub const SENTENCES: [&str; 6] = [
+        "supported",
+        "CFA from an unusual register",
+        "CFA from an unusual expression",
+        "offset beyond 32 bits",
+        "frame pointer by an unusual rule",
+        "return address by an unusual rule",
+    ];
+}
+
+/// Where the rows of one 64 KiB page of text are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// First block within the shard.
+    pub first_block: u32,
+    /// Shard.
+    pub shard: u16,
+    /// Number of blocks; 0 when the page has no rows.
+    pub blocks: u16,
+}
+
+/// An executable whose unwind table is loaded. Index into `EXECUTABLES` = its id; id 0 is never used.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Executable {
+    /// Stated address (SVMA) of the first page, >> [`PAGE_SHIFT`].
+    pub first_page: u32,
+    /// Number of pages.
+    pub pages: u32,
+    /// Index of its first page in `PAGES`.
+    pub pages_base: u32,
+    /// Index of its first rule in `RULES`.
+    pub rules_base: u32,
+    /// Number of rules.
+    pub rules: u32,
+    /// Bits of [`executable_flag`].
+    pub flags: u32,
+}
+
+/// Bits of [`Executable::flags`] and of [`Mapping::flags`].
+pub mod executable_flag {
+    /// Code without rows is walked by frame pointers (JIT, Go, stripped of `.eh_frame`).
+    pub const FRAME_POINTERS: u32 = 1;
+    /// Anonymous executable memory (JIT).
+    pub const ANONYMOUS: u32 = 2;
+    /// The vdso.
+    pub const VDSO: u32 = 4;
+}
+
+/// One executable mapping of a process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address in the process (AVMA).
+    pub begin: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// AVMA − SVMA: subtract it from a PC to get the address as stated in the file.
+    pub bias: u64,
+    /// Index into `EXECUTABLES`; 0 when there is no table (yet).
+    pub executable: u32,
+    /// Bits of [`executable_flag`].
+    pub flags: u32,
+}
+
+// SAFETY: repr(C), integers only, no padding (asserted in `layout`).
+unsafe impl Plain for Rule {}
+// SAFETY: as above.
+unsafe impl Plain for Page {}
+// SAFETY: as above.
+unsafe impl Plain for Executable {}
+// SAFETY: as above.
+unsafe impl Plain for Mapping {}
