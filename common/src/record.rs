@@ -109,6 +109,9 @@ pub mod word {
     pub const EXACT: u64 = 1;
     /// A Python frame: payload is the address of the code object; the next word is [`python_detail`].
     pub const PYTHON: u64 = 2;
+    /// Frames are missing here: payload is the number of a [`crate::end::WalkEnd`]. What follows, if anything,
+    /// are Python frames further out.
+    pub const GAP: u64 = 3;
     /// Position of the tag.
     pub const TAG_SHIFT: u32 = 60;
     /// The payload.

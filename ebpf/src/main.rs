@@ -1,0 +1,26 @@
+//! Kernel programs of deepctx-bpf: the list of programs, nothing else.
+//!
+//! `walk` is the stack walk behind the programs, `emit` the only way out, `filter` decides who is sampled.
+#![no_std]
+#![no_main]
+#![feature(core_intrinsics)]
+#![allow(internal_features, reason = "atomic exchange: see `walk::claim`")]
+
+mod emit;
+mod filter;
+mod maps;
+mod programs;
+mod task;
+mod walk;
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    // Unreachable in a verified program: the verifier refuses any path on which a panic could be reached.
+    loop {}
+}
+
+/// The kernel offers some helpers to GPL-compatible programs only.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,0 +1,106 @@
+//! Every map, its size, and why that size.
+
+use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray, RingBuf};
+use aya_ebpf::macros::btf_map;
+use deepctx_common::config::Config;
+use deepctx_common::end::Counter;
+use deepctx_common::process::{Process, Target};
+use deepctx_common::python::{LAYOUTS_MAX, PythonLayout};
+use deepctx_common::unwind::{
+    BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPINGS_MAX, Mapping, PAGES_MAX, PROCESSES_MAX, Page, RULES_MAX,
+    RowBlock, Rule, SHARDS_MAX,
+};
+
+use crate::walk::Scratch;
+
+/// What the loader knows of this kernel and session; constant once the programs are loaded.
+#[unsafe(no_mangle)]
+pub static CONFIG: Config = Config {
+    flags: 0,
+    task_thread_pointer: 0,
+    task_mm: 0,
+    task_stack: 0,
+    task_tgid: 0,
+    task_pid: 0,
+    task_comm: 0,
+    task_group_leader: 0,
+    task_signal: 0,
+    signal_live: 0,
+    task_thread_pid: 0,
+    pid_level: 0,
+    pid_numbers: 0,
+    upid_size: 0,
+    upid_nr: 0,
+    upid_ns: 0,
+    pidns_inum: 0,
+    profiler_pidns: 0,
+    cgroup_level: 0,
+    frames_max: 0,
+    cgroup_id: 0,
+    stack_padding: 0,
+    thread_size: 0,
+};
+
+/// The configuration, read so that the compiler cannot assume the zeros above.
+#[inline(always)]
+pub fn config() -> &'static Config {
+    // SAFETY: CONFIG is an initialised static; volatile only keeps its declared value from being folded in.
+    unsafe { &*core::hint::black_box(&raw const CONFIG) }
+}
+
+/// Records on their way out. The loader sets the real size from the number of CPUs and the frequency.
+#[btf_map]
+pub static EVENTS: RingBuf<(), { 4 << 20 }> = RingBuf::new();
+
+/// [`Counter`] → count, per CPU.
+#[btf_map]
+pub static COUNTERS: PerCpuArray<u64, { Counter::ALL.len() }> = PerCpuArray::new();
+
+/// Records tried so far on this CPU: the sequence number of the last one.
+#[btf_map]
+pub static SEQUENCE: PerCpuArray<u64, 1> = PerCpuArray::new();
+
+/// Processes that are sampled. As many as can be walked.
+#[btf_map]
+pub static TARGETS: HashMap<u32, Target, { PROCESSES_MAX as usize }> = HashMap::new();
+
+/// Processes that can be walked.
+#[btf_map]
+pub static PROCESSES: HashMap<u32, Process, { PROCESSES_MAX as usize }> = HashMap::new();
+
+/// Executable mappings: a sorted run for each process.
+#[btf_map]
+pub static MAPPINGS: Array<Mapping, { MAPPINGS_MAX as usize }> = Array::new();
+
+/// Executables by id.
+#[btf_map]
+pub static EXECUTABLES: Array<Executable, { EXECUTABLES_MAX as usize }> = Array::new();
+
+/// Pages of text: a run for each executable.
+#[btf_map]
+pub static PAGES: Array<Page, { PAGES_MAX as usize }> = Array::new();
+
+/// Unwind rules: a run for each executable.
+#[btf_map]
+pub static RULES: Array<Rule, { RULES_MAX as usize }> = Array::new();
+
+/// `BPF_F_MMAPABLE`: user space fills a shard by writing to memory.
+const MMAPABLE: usize = 1 << 10;
+
+/// Unwind rows. All shards have one size: a look-up in an inner map of known size is inlined by the kernel, one of
+/// varying size costs 2.2 to 2.5 times as much.
+#[btf_map]
+pub static SHARDS: ArrayOfMaps<Array<RowBlock, { BLOCKS_PER_SHARD as usize }, MMAPABLE>, { SHARDS_MAX as usize }> =
+    ArrayOfMaps::new();
+
+/// Interpreter layouts by index.
+#[btf_map]
+pub static PYTHON_LAYOUTS: Array<PythonLayout, { LAYOUTS_MAX as usize }> = Array::new();
+
+/// Slots of scratch memory per CPU: a timer sample may interrupt the walk of another program, and another task's
+/// probe may preempt that one; deeper nesting is counted as a drop.
+pub const SCRATCH_SLOTS: u32 = 4;
+
+/// Scratch memory for walks.
+#[btf_map]
+pub static SCRATCH: PerCpuArray<Scratch, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();

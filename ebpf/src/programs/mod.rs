@@ -1,0 +1,4 @@
+//! One file per group of programs.
+
+mod process;
+mod sample;

@@ -1,0 +1,80 @@
+//! Task: what is read of `task_struct`, by offsets that the loader took from the kernel's BTF.
+
+use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_current_task, bpf_probe_read_kernel};
+use deepctx_common::config::{Config, config_flag};
+
+/// Process and thread id in the pid namespace of the profiler.
+#[derive(Clone, Copy)]
+pub struct Ids {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+}
+
+/// Deepest nesting of pid namespaces that the kernel allows (`MAX_PID_NS_LEVEL`).
+const PIDNS_LEVELS: u32 = 32;
+
+/// Reads a value of the kernel's memory; `T::default()` when it cannot be read.
+#[inline(always)]
+pub fn read<T: Copy + Default>(address: u64) -> T {
+    let mut value = T::default();
+    // SAFETY: the destination is a local of the size given; the helper checks the source.
+    let failed =
+        unsafe { bpf_probe_read_kernel((&raw mut value).cast(), size_of::<T>() as u32, address as *const _) } != 0;
+    if failed { T::default() } else { value }
+}
+
+/// Address of the running task.
+#[inline(always)]
+pub fn current() -> u64 {
+    // SAFETY: helper without arguments.
+    unsafe { bpf_get_current_task() }
+}
+
+/// Ids of the running task; `None` when it is not visible in the profiler's namespace.
+#[inline(always)]
+pub fn current_ids(config: &Config) -> Option<Ids> {
+    if config.flags & config_flag::INIT_PIDNS != 0 {
+        // SAFETY: helper without arguments.
+        let both = unsafe { bpf_get_current_pid_tgid() };
+        return Some(Ids { pid: (both >> 32) as u32, tid: both as u32 });
+    }
+    ids(config, current())
+}
+
+/// Ids of a task; `None` when it is not visible in the profiler's namespace.
+#[inline(always)]
+pub fn ids(config: &Config, task: u64) -> Option<Ids> {
+    if config.flags & config_flag::INIT_PIDNS != 0 {
+        let pid = read::<u32>(task + u64::from(config.task_tgid));
+        let tid = read::<u32>(task + u64::from(config.task_pid));
+        return Some(Ids { pid, tid });
+    }
+    let tid = number_in_profiler_ns(task);
+    let leader = read::<u64>(task + u64::from(config.task_group_leader));
+    let pid = number_in_profiler_ns(leader);
+    if pid == 0 || tid == 0 { None } else { Some(Ids { pid, tid }) }
+}
+
+/// The number that `task` has in the profiler's pid namespace, or 0.
+///
+/// A function of its own so that the kernel verifies its loop once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn number_in_profiler_ns(task: u64) -> u32 {
+    let config = crate::maps::config();
+    let pid = read::<u64>(task + u64::from(config.task_thread_pid));
+    let level = read::<u32>(pid + u64::from(config.pid_level));
+    for i in 0..PIDNS_LEVELS {
+        if i > level {
+            break;
+        }
+        let upid = pid + u64::from(config.pid_numbers) + u64::from(i) * u64::from(config.upid_size);
+        let namespace = read::<u64>(upid + u64::from(config.upid_ns));
+        if read::<u32>(namespace + u64::from(config.pidns_inum)) == config.profiler_pidns {
+            return read::<u32>(upid + u64::from(config.upid_nr));
+        }
+    }
+    0
+}

@@ -1,0 +1,49 @@
+//! `Memory`: how a walker reads its target.
+//!
+//! Owns: the trait. Because: the kernel, a stopped process, a core file and a test vector differ in nothing else.
+//! Does not: say why a read failed; a walker only needs to know that it did.
+
+/// Memory of the walked thread, in little-endian words of 8 bytes. Every read may fail; none may block.
+pub trait Memory {
+    /// Reads `words.len()` words at `address`, which need not be aligned. On failure the content is unspecified.
+    fn read_words(&self, address: u64, words: &mut [u64]) -> bool;
+
+    /// The word at `address`.
+    #[inline(always)]
+    fn read_u64(&self, address: u64) -> Option<u64> {
+        let mut word = [0];
+        self.read_words(address, &mut word).then_some(word[0])
+    }
+
+    /// The words at `address` and `address + 8` in one access: the saved frame pointer and the return address
+    /// nearly always stand side by side.
+    #[inline(always)]
+    fn read_pair(&self, address: u64) -> Option<[u64; 2]> {
+        let mut words = [0; 2];
+        self.read_words(address, &mut words).then_some(words)
+    }
+}
+
+/// Bytes at an address: the memory of a test, or a recorded stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<'a> {
+    /// Address of the first byte.
+    pub begin: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Memory for Slice<'_> {
+    fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
+        let Some(start) = address.checked_sub(self.begin).and_then(|s| usize::try_from(s).ok()) else {
+            return false;
+        };
+        let Some(bytes) = start.checked_add(words.len() * 8).and_then(|end| self.bytes.get(start..end)) else {
+            return false;
+        };
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = chunk.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        }
+        true
+    }
+}

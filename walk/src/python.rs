@@ -1,0 +1,176 @@
+//! One step of a Python walk: find the thread state, read a frame, decide whether it ends an evaluation run.
+//!
+//! Owns: how the fields of [`PythonLayout`] are used. Because: the same steps run in the kernel and in tests.
+//! Does not: know versions (they are data), names or lines (user space reads those from code objects).
+
+use deepctx_common::python::{
+    NO_CFRAME, PythonLayout, PythonProcess, entry_rule, instruction_kind, thread_state as slot,
+};
+
+use crate::memory::Memory;
+
+/// Words read of a frame in one access: enough for `f_lasti` at 104 in CPython 3.8 and 3.9.
+pub const FRAME_WORDS: usize = 14;
+/// Words read of a code object in one access: enough for `co_firstlineno` at 84 in free-threaded builds.
+pub const CODE_WORDS: usize = 11;
+/// The instruction offset of a frame is not known.
+pub const NO_INSTRUCTION: u32 = u32::MAX;
+
+/// Tells code objects at the same address apart; changes when the address is reused by another function.
+///
+/// Same recipe on both sides: the kernel computes it from the frame, user space from the object it names.
+#[inline(always)]
+pub const fn code_checksum(argcount: u32, kwonlyargcount: u32, flags: u32, firstlineno: u32) -> u32 {
+    argcount
+        .wrapping_shl(25)
+        .wrapping_add(kwonlyargcount.wrapping_shl(18))
+        .wrapping_add(flags.wrapping_shl(10))
+        .wrapping_add(firstlineno)
+}
+
+/// The pointer in one slot, or 0 when it is unset or unreadable.
+#[inline(always)]
+fn slot_value<M: Memory>(memory: &M, thread_pointer: u64, kind: u8, parameter: i64) -> u64 {
+    let low = parameter as u64 & 0xffff_ffff;
+    let high = parameter as u64 >> 32;
+    let address = match kind {
+        slot::THREAD_POINTER => thread_pointer.wrapping_add_signed(parameter),
+        slot::SECOND_LEVEL => match memory.read_u64(thread_pointer.wrapping_add(high)) {
+            Some(block) if block != 0 => block.wrapping_add(low),
+            _ => return 0,
+        },
+        slot::DTV => {
+            let Some(dtv) = memory.read_u64(thread_pointer.wrapping_add(8)) else { return 0 };
+            match memory.read_u64(dtv.wrapping_add(16 * high)) {
+                Some(block) if block != 0 && block != u64::MAX => block.wrapping_add(low),
+                _ => return 0,
+            }
+        }
+        _ => return 0,
+    };
+    memory.read_u64(address).unwrap_or(0)
+}
+
+/// The `PyThreadState` of the thread: the attached one when there is one (it names the sub-interpreter that runs),
+/// else the bound one, which stays when the GIL is released. 0 when the thread has none.
+#[inline(always)]
+pub fn thread_state<M: Memory>(memory: &M, thread_pointer: u64, process: &PythonProcess) -> u64 {
+    let attached = if process.attached_kind == slot::NONE {
+        0
+    } else {
+        slot_value(memory, thread_pointer, process.attached_kind, process.attached)
+    };
+    if attached != 0 {
+        return attached;
+    }
+    slot_value(memory, thread_pointer, process.bound_kind, process.bound)
+}
+
+/// True when the state's `thread_id` is this thread's `pthread_self`, which is the thread pointer in glibc and musl.
+#[inline(always)]
+pub fn belongs_to_thread<M: Memory>(memory: &M, state: u64, thread_pointer: u64, layout: &PythonLayout) -> bool {
+    memory.read_u64(state.wrapping_add(u64::from(layout.tstate_thread_id))) == Some(thread_pointer)
+}
+
+/// The innermost frame of a thread state; 0 when it runs nothing. `None` when it cannot be read.
+#[inline(always)]
+pub fn current_frame<M: Memory>(memory: &M, state: u64, layout: &PythonLayout) -> Option<u64> {
+    let first = memory.read_u64(state.wrapping_add(u64::from(layout.tstate_frame)))?;
+    if layout.cframe_current_frame == NO_CFRAME || first == 0 {
+        return Some(first);
+    }
+    memory.read_u64(first.wrapping_add(u64::from(layout.cframe_current_frame)))
+}
+
+/// What one frame said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Address of the code object; 0 when the frame is a sentinel that must not be shown.
+    pub code: u64,
+    /// The next frame outwards; 0 at the end.
+    pub previous: u64,
+    /// Offset in bytes into the bytecode, or [`NO_INSTRUCTION`].
+    pub instruction: u32,
+    /// [`code_checksum`] of the code object.
+    pub checksum: u32,
+    /// The frame ends the run of its native evaluation frame.
+    pub entry: bool,
+}
+
+/// The word at a byte offset that is a multiple of 8; 0 beyond the end.
+#[inline(always)]
+fn u64_at<const N: usize>(words: &[u64; N], offset: u16) -> u64 {
+    let index = (offset >> 3) as usize;
+    // Written as a comparison, not `get`, so that the kernel's verifier sees the bound on the register it uses.
+    if index < N { words[index] } else { 0 }
+}
+
+/// The u32 at a byte offset that is a multiple of 4; 0 beyond the end.
+#[inline(always)]
+fn u32_at<const N: usize>(words: &[u64; N], offset: u16) -> u32 {
+    (u64_at(words, offset) >> ((offset & 4) * 8)) as u32
+}
+
+/// The byte at an offset; 0 beyond the end.
+#[inline(always)]
+fn u8_at<const N: usize>(words: &[u64; N], offset: u16) -> u8 {
+    (u64_at(words, offset) >> ((offset & 7) * 8)) as u8
+}
+
+/// Buffers of [`read_frame`], outside the (512-byte) stack of a kernel program.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Buffers {
+    /// The frame.
+    pub frame: [u64; FRAME_WORDS],
+    /// Its code object.
+    pub code: [u64; CODE_WORDS],
+}
+
+/// Reads the frame at `address`; `None` when it or its code object cannot be read.
+#[inline(always)]
+pub fn read_frame<M: Memory>(
+    memory: &M,
+    address: u64,
+    layout: &PythonLayout,
+    buffers: &mut Buffers,
+) -> Option<Frame> {
+    if !memory.read_words(address, &mut buffers.frame) {
+        return None;
+    }
+    let mut frame = Frame { previous: u64_at(&buffers.frame, layout.frame_previous), ..Frame::default() };
+    let marked = u8_at(&buffers.frame, layout.frame_entry_mark) == layout.entry_value;
+    match layout.entry_rule {
+        entry_rule::SENTINEL if marked => {
+            frame.entry = true;
+            return Some(frame);
+        }
+        entry_rule::LAST_REAL => frame.entry = marked,
+        entry_rule::ONE_PER_EVAL => frame.entry = true,
+        _ => {}
+    }
+    let code = u64_at(&buffers.frame, layout.frame_code) & !u64::from(layout.code_tag_mask);
+    if code == 0 || !memory.read_words(code, &mut buffers.code) {
+        return None;
+    }
+    let field = |offset: u16| u32_at(&buffers.code, offset);
+    frame.code = code;
+    frame.checksum = code_checksum(
+        field(layout.code_argcount),
+        field(layout.code_kwonlyargcount),
+        field(layout.code_flags),
+        field(layout.code_firstlineno),
+    );
+    frame.instruction = match layout.instruction_kind {
+        instruction_kind::BYTE_OFFSET => u32_at(&buffers.frame, layout.frame_instruction),
+        instruction_kind::UNIT_OFFSET => {
+            u32_at(&buffers.frame, layout.frame_instruction).wrapping_mul(2)
+        }
+        _ => {
+            let start = code.wrapping_add(u64::from(layout.code_bytecode));
+            let offset = u64_at(&buffers.frame, layout.frame_instruction).wrapping_sub(start);
+            if offset < u64::from(NO_INSTRUCTION) { offset as u32 } else { NO_INSTRUCTION }
+        }
+    };
+    Some(frame)
+}

@@ -1,0 +1,197 @@
+//! One step of a native unwind: registers of a frame and its unwind rule give the registers of its caller.
+//!
+//! Owns: the algebra of each rule form on x86-64. Because: it is the part that must be right to the byte.
+//! Does not: find rules, bound the number of frames, know Python.
+//!
+//! ```text
+//!   higher ┌────────────────┐ ◀─ CFA = rsp of the caller
+//!          │ return address │ ◀─ CFA − 8
+//!          │ saved rbp      │ ◀─ CFA + rbp_offset (−16 when pushed first)
+//!          │ …              │
+//!   lower  └────────────────┘ ◀─ rsp
+//! ```
+
+use deepctx_common::end::WalkEnd;
+use deepctx_common::unwind::{Rule, ra_kind, rbp_kind, rule_kind};
+
+use crate::memory::Memory;
+
+/// DWARF numbers of the general registers of x86-64 (System V ABI, figure 3.36).
+pub mod dwarf {
+    /// rax
+    pub const RAX: usize = 0;
+    /// rdx
+    pub const RDX: usize = 1;
+    /// rcx
+    pub const RCX: usize = 2;
+    /// rbx
+    pub const RBX: usize = 3;
+    /// rsi
+    pub const RSI: usize = 4;
+    /// rdi
+    pub const RDI: usize = 5;
+    /// rbp
+    pub const RBP: usize = 6;
+    /// rsp
+    pub const RSP: usize = 7;
+    /// r10
+    pub const R10: usize = 10;
+    /// r13
+    pub const R13: usize = 13;
+    /// How many there are before the return address column.
+    pub const COUNT: usize = 16;
+}
+
+/// Registers of one frame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// Program counter.
+    pub pc: u64,
+    /// rsp
+    pub sp: u64,
+    /// rbp
+    pub bp: u64,
+    /// All general registers by DWARF number; only meaningful while `exact` is 1.
+    pub general: [u64; dwarf::COUNT],
+    /// 1 for an interrupted frame (the leaf, or the frame that a signal interrupted): `pc` is the instruction to
+    /// execute next and all registers are known. 0 for a caller: `pc` is a return address.
+    pub exact: u32,
+    /// 1 while rbp is known.
+    pub bp_known: u32,
+}
+
+impl Registers {
+    /// The address to look up: a return address may be the first byte after its function (a call that does not
+    /// return), so its call is looked up instead.
+    #[inline(always)]
+    pub fn lookup_pc(&self) -> u64 {
+        if self.exact != 0 { self.pc } else { self.pc.wrapping_sub(1) }
+    }
+}
+
+/// Offset of `uc_mcontext.gregs` from rsp in a signal frame whose return address was popped: `struct rt_sigframe`
+/// of the kernel (arch/x86/include/asm/sigframe.h) is { pretcode, ucontext }, and gregs stand 40 bytes into it.
+const SIGNAL_GREGS: u64 = 40;
+/// `gregs` in the order of `struct sigcontext_64`: r8…r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
+const GREGS: usize = 17;
+/// DWARF register of each `gregs` slot but the last, which is rip.
+const GREG_TO_DWARF: [usize; GREGS - 1] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7];
+
+/// Replaces `registers` by those of the caller.
+///
+/// `Err` says how the walk ended; [`WalkEnd::Complete`] when this was the outermost frame.
+#[inline(always)]
+pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
+    let exact = registers.exact != 0;
+    let base = match rule.cfa {
+        rule_kind::RSP | rule_kind::RSP_DEREF | rule_kind::PLT => registers.sp,
+        rule_kind::RBP | rule_kind::RBP_DEREF | rule_kind::FRAME_POINTER => {
+            if registers.bp_known == 0 {
+                return Err(WalkEnd::RegisterUnknown);
+            }
+            registers.bp
+        }
+        rule_kind::R10 | rule_kind::R13 | rule_kind::RBX | rule_kind::REGISTER => {
+            if !exact {
+                return Err(WalkEnd::RegisterUnknown);
+            }
+            let number = match rule.cfa {
+                rule_kind::R10 => dwarf::R10,
+                rule_kind::R13 => dwarf::R13,
+                rule_kind::RBX => dwarf::RBX,
+                _ => rule.detail as usize,
+            };
+            if number >= dwarf::COUNT {
+                return Err(WalkEnd::UnsupportedRule);
+            }
+            registers.general[number]
+        }
+        rule_kind::SIGNAL => return signal(registers, memory),
+        rule_kind::END => return Err(WalkEnd::Complete),
+        rule_kind::NONE => return Err(WalkEnd::NoRow),
+        _ => return Err(WalkEnd::UnsupportedRule),
+    };
+    let offset = match rule.cfa {
+        rule_kind::PLT => 8 + if registers.pc & 15 >= u64::from(rule.detail) { 8 } else { 0 },
+        rule_kind::FRAME_POINTER => 16,
+        _ => i64::from(rule.cfa_offset),
+    };
+    let mut cfa = base.wrapping_add_signed(offset);
+    if rule.cfa == rule_kind::RBP_DEREF || rule.cfa == rule_kind::RSP_DEREF {
+        cfa = memory
+            .read_u64(cfa)
+            .ok_or(WalkEnd::StackUnreadable)?
+            .wrapping_add_signed(i64::from(rule.cfa_addend));
+    }
+    // A leaf that has pushed nothing has CFA = rsp + 8; a caller's frame is always above its callee's.
+    if cfa <= registers.sp {
+        return Err(if rule.cfa == rule_kind::FRAME_POINTER {
+            WalkEnd::FramePointerEnd
+        } else {
+            WalkEnd::StackNotGrowing
+        });
+    }
+    caller(registers, rule, memory, cfa)
+}
+
+/// Second half of a step: the CFA is known, fetch the return address and the saved frame pointer.
+#[inline(always)]
+fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u64) -> Result<(), WalkEnd> {
+    let adjacent = rule.cfa == rule_kind::FRAME_POINTER
+        || rule.rbp == rbp_kind::AT_CFA && rule.rbp_offset == -16 && rule.ra == ra_kind::AT_CFA_MINUS_8;
+    let pc;
+    if adjacent {
+        let [bp, ra] = memory.read_pair(cfa.wrapping_sub(16)).ok_or(WalkEnd::StackUnreadable)?;
+        registers.bp = bp;
+        registers.bp_known = 1;
+        pc = ra;
+    } else {
+        let saved = match rule.rbp {
+            rbp_kind::AT_CFA => Some(cfa.wrapping_add_signed(i64::from(rule.rbp_offset))),
+            rbp_kind::AT_RBP if registers.bp_known == 0 => return Err(WalkEnd::RegisterUnknown),
+            rbp_kind::AT_RBP => Some(registers.bp.wrapping_add_signed(i64::from(rule.rbp_offset))),
+            rbp_kind::AT_RSP => Some(registers.sp.wrapping_add_signed(i64::from(rule.rbp_offset))),
+            _ => None,
+        };
+        pc = match rule.ra {
+            ra_kind::AT_CFA_MINUS_8 => memory.read_u64(cfa.wrapping_sub(8)).ok_or(WalkEnd::StackUnreadable)?,
+            ra_kind::IN_RDI if registers.exact != 0 => registers.general[dwarf::RDI],
+            ra_kind::IN_RDI => return Err(WalkEnd::RegisterUnknown),
+            _ => return Err(WalkEnd::UnsupportedRule),
+        };
+        if let Some(address) = saved {
+            registers.bp = memory.read_u64(address).ok_or(WalkEnd::StackUnreadable)?;
+            registers.bp_known = 1;
+        } else if rule.rbp == rbp_kind::UNDEFINED {
+            registers.bp_known = 0;
+        }
+    }
+    registers.pc = pc;
+    registers.sp = cfa;
+    registers.exact = 0;
+    if pc == 0 {
+        return Err(if rule.cfa == rule_kind::FRAME_POINTER { WalkEnd::FramePointerEnd } else { WalkEnd::NullPc });
+    }
+    Ok(())
+}
+
+/// Steps out of a signal frame: the kernel saved every register of the interrupted frame.
+#[inline(always)]
+fn signal<M: Memory>(registers: &mut Registers, memory: &M) -> Result<(), WalkEnd> {
+    let mut gregs = [0u64; GREGS];
+    if !memory.read_words(registers.sp.wrapping_add(SIGNAL_GREGS), &mut gregs) {
+        return Err(WalkEnd::StackUnreadable);
+    }
+    let mut i = 0;
+    while i < GREGS - 1 {
+        registers.general[GREG_TO_DWARF[i]] = gregs[i];
+        i += 1;
+    }
+    registers.pc = gregs[GREGS - 1];
+    registers.sp = registers.general[dwarf::RSP];
+    registers.bp = registers.general[dwarf::RBP];
+    registers.bp_known = 1;
+    registers.exact = 1;
+    if registers.pc == 0 { Err(WalkEnd::NullPc) } else { Ok(()) }
+}
