@@ -1,2 +1,46 @@
-//! x
-fn main() {}
+//! Every chore of the project, as one command: `cargo xtask CHORE`.
+//!
+//! Owns: the list of chores. Because: what CI does, a contributor must be able to do with the same words.
+//! Does not: hold product code; it runs cargo, the product and other people's tools.
+
+mod ebpf;
+mod setup;
+mod sh;
+mod strip;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+/// Every chore of the project.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Install what a fresh Debian machine lacks, and say whether its kernel can do the job.
+    Setup(setup::Options),
+    /// Build the kernel programs and put the stripped object into ebpf/prebuilt/.
+    Ebpf(ebpf::Options),
+    /// Set up and run every test, or the named groups.
+    Test(test::Options),
+    /// Check what compilers do not: dependency table, module headers, safety arguments, file sizes.
+    Tidy,
+}
+
+fn main() {
+    let outcome = match Arguments::parse().chore {
+        Chore::Setup(options) => setup::run(&options),
+        Chore::Ebpf(options) => ebpf::run(&options),
+        Chore::Test(options) => test::run(&options),
+        Chore::Tidy => tidy::run(),
+    };
+    if let Err(error) = outcome {
+        eprintln!("error: {error:#}");
+        std::process::exit(2);
+    }
+}

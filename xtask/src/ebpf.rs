@@ -1,0 +1,269 @@
+//! `cargo xtask ebpf`: from the kernel programs' sources to the object that is committed.
+//!
+//! Owns: the toolchain (rust-src, a BPF linker on rustc's own LLVM), the build, the prebuilt object and its hashes.
+//! Because: users must build with plain cargo, so the object is committed, and what is committed must be provably
+//! made from these sources. Does not: load anything.
+
+use crate::{sh, strip};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The linker's version; newer ones ask for a newer LLVM than this rustc brings.
+const LINKER_VERSION: &str = "0.13.0";
+const TARGET: &str = "bpfel-unknown-none";
+/// Everything the object is made from, relative to the root of the checkout.
+const SOURCES: &[&str] =
+    &["common/src", "walk/src", "ebpf/src", "ebpf/build.rs", "ebpf/Cargo.toml", "ebpf/Cargo.lock"];
+
+/// Options of `cargo xtask ebpf`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Build again and compare with the committed object instead of replacing it.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let tools = toolchain()?;
+    let object = build(&tools)?;
+    let hash = sha256(&object)?;
+    let prebuilt = Prebuilt::here();
+    if options.check {
+        return prebuilt.compare(&object, &hash);
+    }
+    prebuilt.write(&object, &hash)?;
+    eprintln!("==> {} ({} bytes, sha256 {})", prebuilt.object.display(), object.len(), &hash[..16]);
+    Ok(())
+}
+
+/// True when `--check` could run without installing anything.
+pub(crate) fn toolchain_at_hand() -> bool {
+    linker().is_some() && rust_src().is_ok_and(|folder| folder.is_dir())
+}
+
+/// Compares the sources with those that the committed object was made from; needs no toolchain.
+pub(crate) fn sources_match() -> Result<()> {
+    let prebuilt = Prebuilt::here();
+    if !sh::root().join("ebpf/Cargo.toml").exists() {
+        bail!("ebpf/Cargo.toml is missing");
+    }
+    let recorded = std::fs::read_to_string(&prebuilt.sources)
+        .with_context(|| format!("cannot read {}", prebuilt.sources.display()))?;
+    if recorded.trim() == source_hash()? {
+        return Ok(());
+    }
+    bail!(
+        "the sources of the kernel programs changed since the committed object was built\nhint: cargo xtask ebpf"
+    )
+}
+
+/// The committed files.
+struct Prebuilt {
+    object: PathBuf,
+    hash: PathBuf,
+    sources: PathBuf,
+}
+
+impl Prebuilt {
+    fn here() -> Self {
+        let stem = format!("deepctx-{}.bpf.o", std::env::consts::ARCH);
+        let folder = sh::root().join("ebpf/prebuilt");
+        let file = |suffix: &str| folder.join(format!("{stem}{suffix}"));
+        Self { object: file(""), hash: file(".sha256"), sources: file(".sources.sha256") }
+    }
+
+    fn write(&self, object: &[u8], hash: &str) -> Result<()> {
+        let folder = self.object.parent().context("the object lies in a folder")?;
+        std::fs::create_dir_all(folder)?;
+        let name = self.object.file_name().context("the object has a name")?.to_string_lossy();
+        std::fs::write(&self.object, object)?;
+        std::fs::write(&self.hash, format!("{hash}  {name}\n"))?;
+        std::fs::write(&self.sources, format!("{}\n", source_hash()?))?;
+        Ok(())
+    }
+
+    fn compare(&self, object: &[u8], hash: &str) -> Result<()> {
+        let committed =
+            std::fs::read(&self.object).with_context(|| format!("cannot read {}", self.object.display()))?;
+        let recorded = std::fs::read_to_string(&self.hash)
+            .with_context(|| format!("cannot read {}", self.hash.display()))?;
+        if !recorded.starts_with(&sha256(&committed)?) {
+            bail!(
+                "{} is not the object that its .sha256 describes\nhint: cargo xtask ebpf",
+                self.object.display()
+            );
+        }
+        if committed == object {
+            eprintln!("==> the committed object is what these sources give (sha256 {})", &hash[..16]);
+            return Ok(());
+        }
+        let fresh = sh::target_dir().join("fresh.bpf.o");
+        std::fs::write(&fresh, object)?;
+        bail!(
+            "the committed object differs from what these sources give; the fresh one is in {}\nhint: cargo xtask ebpf",
+            fresh.display()
+        )
+    }
+}
+
+/// What the build needs, found or installed.
+struct Tools {
+    linker: PathBuf,
+}
+
+fn toolchain() -> Result<Tools> {
+    if !rust_src()?.is_dir() {
+        sh::step(
+            "install the component rust-src",
+            "the BPF target has no precompiled `core`, it is built from source",
+        );
+        sh::run(sh::command("rustup").args(["component", "add", "rust-src"]))?;
+    }
+    if let Some(linker) = linker() {
+        return Ok(Tools { linker });
+    }
+    sh::step(
+        &format!("install bpf-linker {LINKER_VERSION} into the build folder (about two minutes, once)"),
+        "rustc emits BPF code as LLVM bitcode, which must be linked by the very LLVM that rustc carries",
+    );
+    install_linker()?;
+    linker().map(|linker| Tools { linker }).context("bpf-linker was installed, but does not start")
+}
+
+fn sysroot() -> Result<PathBuf> {
+    sh::output(sh::command("rustc").args(["--print", "sysroot"])).map(PathBuf::from)
+}
+
+fn rust_src() -> Result<PathBuf> {
+    Ok(sysroot()?.join("lib/rustlib/src/rust/library/core"))
+}
+
+/// The linker that can be used: ours first, then one in `PATH` of the same version.
+fn linker() -> Option<PathBuf> {
+    let ours = sh::target_dir().join("tools/bin/bpf-linker");
+    let right = |path: &PathBuf| {
+        sh::output(Command::new(path).arg("--version")).is_ok_and(|said| said.contains(LINKER_VERSION))
+    };
+    [Some(ours), sh::which("bpf-linker")].into_iter().flatten().find(right)
+}
+
+/// Installs the linker against rustc's own `libLLVM`: no LLVM package is needed and the versions cannot differ.
+fn install_linker() -> Result<()> {
+    let libraries = sysroot()?.join("lib");
+    let llvm = std::fs::read_dir(&libraries)?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| file_name(path).starts_with("libLLVM.so."))
+        .with_context(|| format!("no libLLVM.so.* in {}", libraries.display()))?;
+    let major: String =
+        file_name(&llvm)["libLLVM.so.".len()..].chars().take_while(char::is_ascii_digit).collect();
+    let prefix = sh::target_dir().join("tools/llvm");
+    std::fs::create_dir_all(prefix.join("lib"))?;
+    let link = prefix.join("lib/libLLVM.so");
+    if link.symlink_metadata().is_ok() {
+        std::fs::remove_file(&link)?;
+    }
+    std::os::unix::fs::symlink(&llvm, &link)?;
+    sh::run(
+        sh::command("cargo")
+            .args(["install", "--quiet", "--locked", "--no-default-features"])
+            .args(["--features", &format!("llvm-{major}")])
+            .arg("--root")
+            .arg(sh::target_dir().join("tools"))
+            .arg(format!("bpf-linker@{LINKER_VERSION}"))
+            .env("LLVM_PREFIX", &prefix)
+            .env("RUSTFLAGS", format!("-C link-arg=-Wl,-rpath,{}", libraries.display())),
+    )
+}
+
+/// Builds the object in its own workspace and strips it.
+fn build(tools: &Tools) -> Result<Vec<u8>> {
+    sh::step("build the kernel programs", "the object must be the one that these sources give");
+    let folder = sh::root().join("ebpf");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let beside = tools.linker.parent().map(Path::to_owned);
+    let path = std::env::join_paths(beside.into_iter().chain(std::env::split_paths(&path)))?;
+    let mut cargo = sh::command("cargo");
+    cargo
+        .current_dir(&folder)
+        .args(["build", "--release", "--locked", "--message-format=json-render-diagnostics"])
+        // The nightly options (building `core`, trimming paths) are needed on the stable compiler.
+        .env("RUSTC_BOOTSTRAP", "1")
+        .args(["-Ztrim-paths", "--config", "profile.release.trim-paths=\"all\""])
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("PATH", path)
+        // Flags and wrappers of the surrounding cargo are for the host, not for the kernel.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .stderr(std::process::Stdio::inherit());
+    eprintln!("  $ cd ebpf && RUSTC_BOOTSTRAP=1 {}", sh::words(&cargo));
+    let said = cargo.output().context("cannot start cargo")?;
+    if !said.status.success() {
+        bail!("the kernel programs do not build");
+    }
+    let linked = String::from_utf8_lossy(&said.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact")
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .next_back()
+        .with_context(|| format!("cargo named no program for {TARGET}"))?;
+    let object = std::fs::read(&linked).with_context(|| format!("cannot read {}", linked.display()))?;
+    let stripped = strip::strip(&object)?;
+    for place in [sh::root(), sysroot()?, cargo_home()] {
+        let place = place.to_string_lossy().into_owned();
+        if stripped.windows(place.len()).any(|window| window == place.as_bytes()) {
+            bail!(
+                "the object names the folder {place} of this machine, so it cannot be reproduced elsewhere"
+            );
+        }
+    }
+    Ok(stripped)
+}
+
+fn cargo_home() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo");
+    std::env::var_os("CARGO_HOME").map_or_else(home, PathBuf::from)
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// Hash over the names and contents of everything in [`SOURCES`].
+fn source_hash() -> Result<String> {
+    let root = sh::root();
+    let mut all = Vec::new();
+    for source in SOURCES {
+        let path = root.join(source);
+        let files = if path.is_dir() { sh::files_below(&path, "") } else { vec![path] };
+        for file in files.into_iter().filter(|file| file.exists()) {
+            all.extend_from_slice(file.strip_prefix(&root)?.as_os_str().as_encoded_bytes());
+            all.push(0);
+            all.extend_from_slice(&std::fs::read(&file)?);
+            all.push(0);
+        }
+    }
+    sha256(&all)
+}
+
+/// SHA-256 in hexadecimal, by the program that every Linux machine has.
+fn sha256(bytes: &[u8]) -> Result<String> {
+    use std::io::Write;
+    use std::process::Stdio;
+    let mut child = Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start sha256sum")?;
+    child.stdin.take().context("sha256sum has a standard input")?.write_all(bytes)?;
+    let said = child.wait_with_output()?;
+    let text = String::from_utf8(said.stdout)?;
+    match text.split_whitespace().next() {
+        Some(hash) if hash.len() == 64 => Ok(hash.to_owned()),
+        _ => bail!("sha256sum said {text:?}"),
+    }
+}

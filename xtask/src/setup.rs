@@ -1,0 +1,192 @@
+//! `cargo xtask setup`: bring a fresh machine to where the project builds, runs and is tested.
+//!
+//! Owns: the list of needs, what each is for, and how it is met on Debian. Because: two commands must be enough on
+//! an unprepared machine, and nobody should install a package without knowing why. Does not: change the kernel's
+//! settings; it only says what they are.
+
+use crate::sh;
+use anyhow::{Result, bail};
+use std::path::Path;
+
+/// Options of `cargo xtask setup`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Install without asking.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Also install what only tests and benchmarks compare with (gdb, eu-stack, perf, readelf, tmux).
+    #[arg(long)]
+    pub(crate) tests: bool,
+}
+
+/// How to see that a need is met.
+enum Probe {
+    /// A program in `PATH`.
+    Program(&'static str),
+    /// A file at a fixed place.
+    File(&'static str),
+    /// A Python expression that must be true.
+    Python(&'static str),
+}
+
+struct Need {
+    package: &'static str,
+    probe: Probe,
+    because: &'static str,
+    only_tests: bool,
+}
+
+const fn need(package: &'static str, probe: Probe, because: &'static str) -> Need {
+    Need { package, probe, because, only_tests: false }
+}
+
+const fn test_need(package: &'static str, probe: Probe, because: &'static str) -> Need {
+    Need { package, probe, because, only_tests: true }
+}
+
+const NEEDS: &[Need] = &[
+    need("gcc", Probe::Program("cc"), "libbpf, on which the loader stands, is C"),
+    need("g++", Probe::Program("c++"), "the example workload has a C++ extension"),
+    need("make", Probe::Program("make"), "libbpf's own build is a makefile"),
+    need("pkg-config", Probe::Program("pkg-config"), "libbpf's build finds libelf with it"),
+    need(
+        "libelf-dev",
+        Probe::File("/usr/include/gelf.h"),
+        "libbpf reads the kernel programs' object with libelf",
+    ),
+    need("zlib1g-dev", Probe::File("/usr/include/zlib.h"), "libbpf reads compressed kernel configurations"),
+    need("python3", Probe::Program("python3"), "the example workload is a Python program"),
+    need(
+        "python3-venv",
+        Probe::Python("__import__('ensurepip')"),
+        "numpy goes into a private folder, not into the system",
+    ),
+    need(
+        "python3-dev",
+        Probe::Python("os.path.exists(sysconfig.get_path('include') + '/Python.h')"),
+        "the workload's C++ extension is compiled against this Python",
+    ),
+    test_need("binutils", Probe::Program("readelf"), "readelf is the oracle for unwind rows"),
+    test_need("elfutils", Probe::Program("eu-stack"), "eu-stack is an oracle for live stacks"),
+    test_need("gdb", Probe::Program("gdb"), "gdb is an oracle for live stacks"),
+    test_need(
+        "linux-perf",
+        Probe::Program("perf"),
+        "perf is the peer in benchmarks and an oracle for live stacks",
+    ),
+    test_need(
+        "tmux",
+        Probe::Program("tmux"),
+        "the live view is tested in a terminal that a program can read",
+    ),
+];
+
+fn met(probe: &Probe) -> bool {
+    match probe {
+        Probe::Program(name) => sh::which(name).is_some(),
+        Probe::File(path) => Path::new(path).exists(),
+        Probe::Python(expression) => sh::succeeds(
+            sh::command("python3")
+                .args(["-c", &format!("import os, sys, sysconfig; sys.exit(0 if ({expression}) else 1)")]),
+        ),
+    }
+}
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    packages(options)?;
+    trace_file_system()?;
+    kernel_report()
+}
+
+/// Installs the packages that are missing.
+fn packages(options: &Options) -> Result<()> {
+    let wanted = |need: &&Need| options.tests || !need.only_tests;
+    let missing: Vec<&Need> = NEEDS.iter().filter(wanted).filter(|need| !met(&need.probe)).collect();
+    if missing.is_empty() {
+        eprintln!("==> packages: nothing is missing");
+        return Ok(());
+    }
+    eprintln!("==> packages: {} to install", missing.len());
+    for need in &missing {
+        eprintln!("    {:<14} because {}", need.package, need.because);
+    }
+    let names = missing.iter().map(|need| need.package);
+    if sh::which("apt-get").is_none() {
+        let names: Vec<_> = names.collect();
+        bail!(
+            "there is no apt-get here\nhint: install what is called like this on your system: {}",
+            names.join(" ")
+        );
+    }
+    let mut install = sh::as_root("apt-get", &[]);
+    install.args(["install", "--no-install-recommends"]).args(names);
+    if options.yes {
+        install.args(["--yes", "-qq"]).env("DEBIAN_FRONTEND", "noninteractive");
+    }
+    if let Err(first) = sh::run(&mut install) {
+        eprintln!(
+            "    {first:#}; the package lists may be missing or old, so they are fetched and it is tried again"
+        );
+        sh::run(sh::as_root("apt-get", &[]).args(["update", "-qq"]))?;
+        sh::run(&mut install)?;
+    }
+    match missing.iter().find(|need| !met(&need.probe)) {
+        Some(need) => bail!(
+            "{} was installed, but what it is for still fails its check ({})",
+            need.package,
+            need.because
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Tracepoints are found by the numbers that tracefs shows.
+fn trace_file_system() -> Result<()> {
+    let events = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
+    // Without root the folder may be unreadable though mounted, so the mount table is asked as well.
+    let mounted = std::fs::read_to_string("/proc/self/mounts").is_ok_and(|text| text.contains(" tracefs "));
+    if mounted || events.iter().any(|path| Path::new(path).exists()) {
+        return Ok(());
+    }
+    if !Path::new("/sys/kernel/tracing").exists() {
+        eprintln!(
+            "    note: this kernel has no /sys/kernel/tracing; children of a target cannot be followed"
+        );
+        return Ok(());
+    }
+    sh::step(
+        "mount tracefs on /sys/kernel/tracing",
+        "forks and exits of the target are seen through tracepoints",
+    );
+    sh::run(sh::as_root("mount", &[]).args(["-t", "tracefs", "nodev", "/sys/kernel/tracing"]))
+}
+
+/// Says what the kernel offers; fails only when the main job is impossible.
+fn kernel_report() -> Result<()> {
+    let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".to_owned());
+    eprintln!("==> kernel {release}");
+    let btf = Path::new("/sys/kernel/btf/vmlinux").exists();
+    let bpf = Path::new("/proc/sys/kernel/unprivileged_bpf_disabled").exists();
+    eprintln!(
+        "    BTF                 {}",
+        if btf { "yes" } else { "no: the programs cannot find the kernel's fields" }
+    );
+    eprintln!("    BPF system call     {}", if bpf { "yes" } else { "no: no program can be loaded" });
+    match read("/proc/sys/kernel/perf_event_paranoid") {
+        Ok(level) => eprintln!("    perf_event_paranoid {level} (root may sample at any level)"),
+        Err(_) => eprintln!(
+            "    perf_event_paranoid absent: this kernel has no perf events, so nothing can be sampled"
+        ),
+    }
+    if !sh::is_root() && sh::which("sudo").is_none() {
+        eprintln!("    note: neither root nor sudo here; attaching and live tests need one of them");
+    }
+    if btf && bpf {
+        return Ok(());
+    }
+    bail!(
+        "this kernel cannot run the programs\nhint: a kernel of 5.15 or later with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_SYSCALL is needed"
+    )
+}

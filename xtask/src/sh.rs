@@ -1,0 +1,137 @@
+//! Running other programs: say what is run, fail with its name.
+//!
+//! Owns: command lines, root rights, paths of the checkout. Because: every chore is a list of commands, and the
+//! reader of a log must see which one failed. Does not: know any chore.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Root of the checkout.
+pub(crate) fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_owned()
+}
+
+/// Where cargo puts what it builds; honours `CARGO_TARGET_DIR`.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// True when this process may load programs and install packages without `sudo`.
+pub(crate) fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|text| text.lines().find_map(|line| line.strip_prefix("Uid:").map(str::to_owned)))
+        .and_then(|ids| ids.split_whitespace().nth(1).map(|effective| effective == "0"))
+        .unwrap_or(false)
+}
+
+/// A command in the root of the checkout.
+pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// A command that runs as root: itself when we are root, through `sudo` otherwise. `keep` names variables to hand on.
+pub(crate) fn as_root(program: impl AsRef<std::ffi::OsStr>, keep: &[&str]) -> Command {
+    if is_root() {
+        return command(program);
+    }
+    let mut sudo = command("sudo");
+    for name in keep {
+        if let Some(value) = std::env::var_os(name) {
+            let mut assignment = std::ffi::OsString::from(format!("{name}="));
+            assignment.push(value);
+            sudo.arg(assignment);
+        }
+    }
+    sudo.arg("--").arg(program);
+    sudo
+}
+
+/// The command line as a person would type it.
+pub(crate) fn words(command: &Command) -> String {
+    let mut line = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        let word = argument.to_string_lossy();
+        line.push(' ');
+        if word.contains(char::is_whitespace) {
+            line.push_str(&format!("'{word}'"));
+        } else {
+            line.push_str(&word);
+        }
+    }
+    line
+}
+
+/// Says the command, runs it with our own output, and fails when it fails.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    eprintln!("  $ {}", words(command));
+    if run_status(command)? {
+        return Ok(());
+    }
+    bail!("`{}` failed", words(command))
+}
+
+/// Runs the command with our own output; true when it ended well.
+pub(crate) fn run_status(command: &mut Command) -> Result<bool> {
+    let status = command.status().with_context(|| format!("cannot start `{}`", words(command)))?;
+    Ok(status.success())
+}
+
+/// Runs the command in silence and gives its standard output; fails with its standard error.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start `{}`", words(command)))?;
+    if !output.status.success() {
+        bail!("`{}` failed: {}", words(command), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
+
+/// True when the command can be started and ends well; nothing is printed.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The file that a program name stands for in `PATH` (and where administrators' programs live).
+pub(crate) fn which(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Announces a step and why it is taken.
+pub(crate) fn step(what: &str, because: &str) {
+    eprintln!("==> {what}\n    because {because}");
+}
+
+/// All files below `folder` whose name ends in `suffix`, sorted; build output and hidden folders are left out.
+pub(crate) fn files_below(folder: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && name != "target" && !name.starts_with('.') => open.push(path),
+                Ok(kind) if kind.is_file() && name.ends_with(suffix) => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,21 @@
+//! Stripping the linked kernel programs: keep what a loader needs, drop the DWARF it was made from.
+//!
+//! Owns: which sections stay. Because: the committed object must be small, the same on every machine, and free of
+//! the paths of the machine that built it. Does not: build anything.
+
+use anyhow::{Context, Result};
+use object::build::elf::Builder;
+
+/// The same object without debug sections, their relocations and the symbols that only they used.
+pub(crate) fn strip(object: &[u8]) -> Result<Vec<u8>> {
+    let mut builder = Builder::read(object).context("the linked object is not an ELF file")?;
+    for section in &mut builder.sections {
+        let name = section.name.as_slice();
+        let of_debug = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
+        section.delete |= of_debug || name == b".llvm_addrsig" || name == b".comment";
+    }
+    builder.delete_orphans();
+    let mut stripped = Vec::new();
+    builder.write(&mut stripped).context("cannot write the stripped object")?;
+    Ok(stripped)
+}

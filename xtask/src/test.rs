@@ -1,0 +1,286 @@
+//! `cargo xtask test`: everything that must hold, in one command.
+//!
+//! Owns: the groups of tests, how each is run, the summary. Because: what CI checks, a contributor must be able to
+//! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
+//!
+//! All test programs are compiled once, for the whole workspace, and then run one after another. An integration test
+//! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
+//! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
+
+use crate::{ebpf, setup, sh, tidy};
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+/// Options of `cargo xtask test`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Groups to run; all of them when none is named.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(GROUPS.iter().map(|group| group.name)))]
+    groups: Vec<String>,
+    /// Run only tests whose name contains this.
+    #[arg(long)]
+    filter: Option<String>,
+    /// Do not look for missing packages first.
+    #[arg(long)]
+    no_setup: bool,
+}
+
+struct Group {
+    name: &'static str,
+    as_root: bool,
+}
+
+const GROUPS: &[Group] = &[
+    Group { name: "style", as_root: false },
+    Group { name: "unit", as_root: false },
+    Group { name: "unwind-oracle", as_root: false },
+    Group { name: "exports", as_root: false },
+    Group { name: "cli", as_root: true },
+    Group { name: "live", as_root: true },
+    Group { name: "python", as_root: true },
+    Group { name: "torch", as_root: true },
+    Group { name: "chaos", as_root: true },
+    Group { name: "ebpf", as_root: false },
+];
+
+/// What one check came to.
+struct Outcome {
+    name: String,
+    ok: bool,
+    detail: String,
+    seconds: f64,
+    skipped: Vec<String>,
+}
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !options.no_setup {
+        setup::run(&setup::Options { yes: true, tests: true })?;
+    }
+    let wanted = |name: &str| options.groups.is_empty() || options.groups.iter().any(|group| group == name);
+    let mut outcomes = Vec::new();
+    if wanted("style") {
+        outcomes.push(check("tidy", tidy::run));
+        outcomes.push(cargo("format", &["fmt", "--all", "--check"]));
+        let clippy =
+            ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
+        outcomes.push(cargo("clippy", &clippy));
+    }
+    if GROUPS.iter().any(|group| !matches!(group.name, "style" | "ebpf") && wanted(group.name)) {
+        match compile() {
+            Ok((programs, outcome)) => {
+                outcomes.push(outcome);
+                let chosen = programs.iter().filter(|program| wanted(program.group.name));
+                outcomes.extend(chosen.map(|program| program.run(options.filter.as_deref())));
+            }
+            Err(error) => outcomes.push(Outcome::failed("compile", &error)),
+        }
+    }
+    if wanted("unit") {
+        outcomes
+            .push(cargo("documentation examples", &["test", "--workspace", "--doc", "--locked", "--quiet"]));
+    }
+    if wanted("ebpf") {
+        outcomes.push(drift());
+    }
+    summary(&outcomes)
+}
+
+impl Outcome {
+    fn failed(name: &str, error: &anyhow::Error) -> Self {
+        Self {
+            name: name.to_owned(),
+            ok: false,
+            detail: format!("{error:#}"),
+            seconds: 0.0,
+            skipped: Vec::new(),
+        }
+    }
+}
+
+fn check(name: &str, body: impl FnOnce() -> Result<()>) -> Outcome {
+    eprintln!("==> {name}");
+    let start = Instant::now();
+    let result = body();
+    let mut outcome = match &result {
+        Ok(()) => Outcome {
+            name: name.to_owned(),
+            ok: true,
+            detail: String::new(),
+            seconds: 0.0,
+            skipped: Vec::new(),
+        },
+        Err(error) => Outcome::failed(name, error),
+    };
+    outcome.seconds = start.elapsed().as_secs_f64();
+    outcome
+}
+
+fn cargo(name: &str, arguments: &[&str]) -> Outcome {
+    check(name, || sh::run(sh::command("cargo").args(arguments)))
+}
+
+/// The committed object against a fresh build, when this machine can build it.
+fn drift() -> Outcome {
+    if ebpf::toolchain_at_hand() {
+        return check("kernel programs", || ebpf::run(&ebpf::Options { check: true }));
+    }
+    let mut outcome = check("kernel programs", || Ok(()));
+    outcome.skipped.push(
+        "the committed object was not rebuilt: no BPF linker or rust-src here (cargo xtask ebpf)".into(),
+    );
+    outcome
+}
+
+/// One compiled test program.
+struct Program {
+    title: String,
+    group: &'static Group,
+    executable: PathBuf,
+    folder: PathBuf,
+}
+
+fn group_of(target: &str) -> &'static Group {
+    let name = target.replace('_', "-");
+    let begins = |group: &&Group| name == group.name || name.starts_with(&format!("{}-", group.name));
+    // `unit` takes what no other group names.
+    GROUPS.iter().find(begins).unwrap_or(&GROUPS[1])
+}
+
+/// Compiles every test program of the workspace at once: any other selection would build dependencies twice.
+fn compile() -> Result<(Vec<Program>, Outcome)> {
+    let mut programs = Vec::new();
+    let outcome = check("compile", || {
+        let mut cargo = sh::command("cargo");
+        cargo
+            .args(["test", "--workspace", "--no-run", "--locked", "--message-format=json-render-diagnostics"])
+            .stderr(std::process::Stdio::inherit());
+        eprintln!("  $ {}", sh::words(&cargo));
+        let said = cargo.output().context("cannot start cargo")?;
+        for line in String::from_utf8_lossy(&said.stdout).lines() {
+            programs.extend(serde_json::from_str(line).ok().as_ref().and_then(program_in));
+        }
+        if said.status.success() { Ok(()) } else { bail!("the tests do not compile") }
+    });
+    programs.sort_by_key(|program| {
+        let place = GROUPS.iter().position(|group| group.name == program.group.name);
+        (place, program.title.clone())
+    });
+    Ok((programs, outcome))
+}
+
+/// The test program that one line of cargo's report announces.
+fn program_in(message: &serde_json::Value) -> Option<Program> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let executable = PathBuf::from(message["executable"].as_str()?);
+    let folder = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let target = message["target"]["name"].as_str()?;
+    let integration = message["target"]["kind"][0] == "test";
+    let package = folder.file_name()?.to_string_lossy().into_owned();
+    let kind = message["target"]["kind"][0].as_str()?;
+    Some(Program {
+        title: if integration { format!("{package}/{target}") } else { format!("{package} ({kind})") },
+        group: if integration { group_of(target) } else { &GROUPS[1] },
+        executable,
+        folder,
+    })
+}
+
+impl Program {
+    fn run(&self, filter: Option<&str>) -> Outcome {
+        eprintln!("==> {}{}", self.title, if self.group.as_root { " (as root)" } else { "" });
+        let start = Instant::now();
+        let keep = ["CI", "PATH", "HOME", "CARGO_TARGET_DIR", "CARGO_MANIFEST_DIR"];
+        let mut command = if self.group.as_root {
+            sh::as_root(&self.executable, &keep)
+        } else {
+            Command::new(&self.executable)
+        };
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.arg("--show-output").args(filter);
+        if self.group.as_root {
+            // They share the CPUs' sampling events and the machine; side by side they would disturb each other.
+            command.arg("--test-threads=1");
+        }
+        let mut outcome = Outcome {
+            name: self.title.clone(),
+            ok: false,
+            detail: String::new(),
+            seconds: 0.0,
+            skipped: Vec::new(),
+        };
+        match command.stdin(std::process::Stdio::null()).output() {
+            Ok(said) => {
+                let text = String::from_utf8_lossy(&said.stdout).into_owned()
+                    + &String::from_utf8_lossy(&said.stderr);
+                outcome.ok = said.status.success();
+                outcome.detail = counts(&text).unwrap_or_else(|| format!("ended with {}", said.status));
+                outcome.skipped = text
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("skipped: "))
+                    .map(str::to_owned)
+                    .collect();
+                if !outcome.ok {
+                    eprintln!("{text}");
+                }
+            }
+            Err(error) => outcome.detail = format!("cannot start {}: {error}", self.executable.display()),
+        }
+        outcome.seconds = start.elapsed().as_secs_f64();
+        outcome
+    }
+}
+
+/// `12 passed; 0 failed; 1 ignored` out of a test program's last line.
+fn counts(text: &str) -> Option<String> {
+    let line = text.lines().rev().find_map(|line| line.strip_prefix("test result: "))?;
+    let (_, counts) = line.split_once(". ")?;
+    Some(counts.split("; ").take(3).collect::<Vec<_>>().join(", "))
+}
+
+/// Prints one line per check, then the verdict; the exit code is 1 when a check failed.
+fn summary(outcomes: &[Outcome]) -> Result<()> {
+    println!();
+    for outcome in outcomes {
+        let word = if outcome.ok { "ok    " } else { "FAILED" };
+        println!("{word} {:<34} {:>6.1} s  {}", outcome.name, outcome.seconds, outcome.detail);
+        for reason in &outcome.skipped {
+            println!("       skipped: {reason}");
+        }
+    }
+    let failed = outcomes.iter().filter(|outcome| !outcome.ok).count();
+    let skipped: usize = outcomes.iter().map(|outcome| outcome.skipped.len()).sum();
+    println!("{} checks, {failed} failed, {skipped} skipped", outcomes.len());
+    if failed > 0 {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_file_belongs_to_the_group_that_begins_its_name() {
+        let check = |target: &str, group: &str| assert_eq!(group_of(target).name, group, "{target}");
+        check("live", "live");
+        check("live_native", "live");
+        check("unwind_oracle", "unwind-oracle");
+        check("unwind_rows", "unit");
+        check("python_offsets", "python");
+        check("pipeline", "unit");
+    }
+
+    #[test]
+    fn counts_are_read_from_the_last_result_line() {
+        let text =
+            "running 2 tests\ntest result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(counts(text).as_deref(), Some("2 passed, 0 failed, 1 ignored"));
+        assert_eq!(counts("nothing here"), None);
+    }
+}
