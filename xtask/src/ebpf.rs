@@ -13,8 +13,15 @@ use std::process::Command;
 const LINKER_VERSION: &str = "0.13.0";
 const TARGET: &str = "bpfel-unknown-none";
 /// Everything the object is made from, relative to the root of the checkout.
-const SOURCES: &[&str] =
-    &["common/src", "walk/src", "ebpf/src", "ebpf/build.rs", "ebpf/Cargo.toml", "ebpf/Cargo.lock"];
+const SOURCES: &[&str] = &[
+    "common/src",
+    "walk/src",
+    "ebpf/src",
+    "ebpf/build.rs",
+    "ebpf/Cargo.toml",
+    "ebpf/Cargo.lock",
+    "ebpf/.cargo/config.toml",
+];
 
 /// Options of `cargo xtask ebpf`.
 #[derive(clap::Args, Default)]
@@ -192,7 +199,7 @@ fn build(tools: &Tools) -> Result<Vec<u8>> {
         // The nightly options (building `core`, trimming paths) are needed on the stable compiler.
         .env("RUSTC_BOOTSTRAP", "1")
         .args(["-Ztrim-paths", "--config", "profile.release.trim-paths=\"all\""])
-        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("CARGO_TARGET_DIR", sh::target_dir().join("ebpf"))
         .env("PATH", path)
         // Flags and wrappers of the surrounding cargo are for the host, not for the kernel.
         .env_remove("RUSTFLAGS")

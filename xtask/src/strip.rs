@@ -4,7 +4,8 @@
 //! the paths of the machine that built it. Does not: build anything.
 
 use anyhow::{Context, Result};
-use object::build::elf::Builder;
+use object::build::elf::{Builder, SectionData};
+use object::elf;
 
 /// The same object without debug sections, their relocations and the symbols that only they used.
 pub(crate) fn strip(object: &[u8]) -> Result<Vec<u8>> {
@@ -15,6 +16,15 @@ pub(crate) fn strip(object: &[u8]) -> Result<Vec<u8>> {
         section.delete |= of_debug || name == b".llvm_addrsig" || name == b".comment";
     }
     builder.delete_orphans();
+    // LLVM keeps section and symbol names in one table; the writer wants them apart.
+    if !builder.sections.iter().any(|section| matches!(section.data, SectionData::SectionString)) {
+        let names = builder.sections.add();
+        names.name = b".shstrtab"[..].into();
+        names.sh_type = elf::SHT_STRTAB;
+        names.sh_addralign = 1;
+        names.data = SectionData::SectionString;
+    }
+    builder.set_section_sizes();
     let mut stripped = Vec::new();
     builder.write(&mut stripped).context("cannot write the stripped object")?;
     Ok(stripped)
