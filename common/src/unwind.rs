@@ -148,14 +148,17 @@ pub mod unsupported {
     pub const RBP_RULE: u8 = 4;
     /// The return address is given by a rule of another form.
     pub const RA_RULE: u8 = 5;
+    /// The call frame program is damaged from here on.
+    pub const BAD_PROGRAM: u8 = 6;
     /// Sentences, by number.
-    pub const SENTENCES: [&str; 6] = [
+    pub const SENTENCES: [&str; 7] = [
         "supported",
         "CFA from an unusual register",
         "CFA from an unusual expression",
         "offset beyond 32 bits",
         "frame pointer by an unusual rule",
         "return address by an unusual rule",
+        "damaged call frame program",
     ];
 }
 

@@ -1,0 +1,323 @@
+//! Owns: ordering frames by address, deciding which one holds where they overlap, and forming pages of rows.
+//! Because: the kernel's search needs rows sorted, disjoint and complete within each page.
+//! Does not: decode anything.
+//!
+//! ```text
+//!   frames (any order, overlapping) ──cover──▶ pieces (sorted, disjoint) ──fill gaps from .debug_frame──▶ pages
+//! ```
+//! Where frames overlap, the one that begins last holds, as in the binary search of the C runtime; of two that
+//! begin at the same address the shorter, of two that are equal the first in the file. Where the inner frame ends,
+//! the outer one holds again.
+
+use std::cmp::Reverse;
+
+use deepctx_common::unwind::{PAGE_SHIFT, Page, ROWS_PER_BLOCK, RowBlock, row};
+
+use super::frames::{Frame, Slice, pack, unpack};
+use super::rules::{END, Interner, NONE};
+use super::stats::{BuildStats, Count};
+use super::{Limits, NoTable, UnwindTable};
+
+/// Widest gap between frames that still belongs to the frame before it: functions are aligned to 16 bytes and no
+/// code runs in the padding, so that it needs no row of its own. Wider gaps get a row that says "no frame".
+pub const PADDING_MAX: u64 = 15;
+/// Bytes after the entry point that are marked as outermost when it has no frame description: `_start` of every
+/// C library calls its first function well within them.
+pub const ENTRY_BYTES: u64 = 64;
+
+/// A part of a frame that holds from `from` up to `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    from: u64,
+    to: u64,
+    slice: u32,
+    frame: u32,
+}
+
+/// All slices of a file, by where they come from.
+#[derive(Debug, Default)]
+pub(super) struct Slices {
+    pub(super) eh_frame: Vec<Slice>,
+    pub(super) debug_frame: Vec<Slice>,
+    /// Where the program starts and the end of the text there.
+    pub(super) entry: Option<(u64, u64)>,
+}
+
+impl Slices {
+    /// Forms the table.
+    pub(super) fn assemble(self, limits: &Limits, mut stats: BuildStats) -> Result<UnwindTable, NoTable> {
+        for slice in self.eh_frame.iter().chain(&self.debug_frame) {
+            stats.absorb(&slice.stats);
+        }
+        let of_debug = self.debug_frame.iter().map(|slice| slice.stats.get(Count::Frames)).sum();
+        stats.add(Count::DebugFrames, of_debug);
+
+        let mut pieces = cover(&self.eh_frame, 0, &mut stats);
+        let mut slices = self.eh_frame;
+        if !self.debug_frame.is_empty() {
+            let more = cover(&self.debug_frame, slices.len(), &mut stats);
+            pieces = fill(&pieces, &more);
+            slices.extend(self.debug_frame);
+        }
+        if pieces.is_empty() {
+            return Err(NoTable::NoFrames);
+        }
+        if let Some((entry, text_end)) = self.entry.filter(|&(entry, _)| !holds(&pieces, entry)) {
+            let end = entry.saturating_add(ENTRY_BYTES).min(text_end);
+            slices.push(entry_slice(entry, end));
+            let piece = Piece { from: entry, to: end, slice: (slices.len() - 1) as u32, frame: 0 };
+            pieces = fill(&pieces, &[piece]);
+            stats.add(Count::EntryMarked, 1);
+        }
+
+        let mut interner = Interner::new(limits.rules);
+        let mut numbers = Vec::with_capacity(slices.len());
+        for slice in &slices {
+            let of_slice: Result<Vec<u16>, NoTable> =
+                slice.rules.iter().map(|&rule| interner.number(rule)).collect();
+            numbers.push(of_slice?);
+        }
+        let rows = slices.iter().map(|slice| slice.rows.len()).sum();
+        let mut pages = Pages::new(pieces[0].from, rows, limits);
+        let mut covered = pieces[0].from;
+        for piece in &pieces {
+            if piece.from - covered > PADDING_MAX {
+                pages.push(covered, NONE)?;
+            }
+            let slice = &slices[piece.slice as usize];
+            let frame = &slice.frames[piece.frame as usize];
+            pages.piece(piece, frame, &slice.rows[frame.rows()], &numbers[piece.slice as usize])?;
+            covered = piece.to;
+        }
+        pages.end(covered)?;
+        stats.add(Count::Rows, pages.rows as u64);
+        Ok(UnwindTable {
+            first_page: pages.first_page,
+            pages: pages.pages,
+            blocks: pages.blocks,
+            rules: interner.into_rules(),
+            stats,
+        })
+    }
+}
+
+fn entry_slice(entry: u64, end: u64) -> Slice {
+    Slice {
+        frames: vec![Frame { begin: entry, end, first_row: 0, rows: 1 }],
+        rows: vec![pack(entry, 0)],
+        rules: vec![END],
+        stats: BuildStats::default(),
+    }
+}
+
+/// Sorted, disjoint pieces of all frames of `slices`, the first of which is number `first_slice`.
+fn cover(slices: &[Slice], first_slice: usize, stats: &mut BuildStats) -> Vec<Piece> {
+    let frames = slices.iter().map(|slice| slice.frames.len()).sum();
+    let mut pieces = Vec::with_capacity(frames);
+    for (number, slice) in slices.iter().enumerate() {
+        pieces.extend(slice.frames.iter().enumerate().map(|(index, frame)| Piece {
+            from: frame.begin,
+            to: frame.end,
+            slice: (first_slice + number) as u32,
+            frame: index as u32,
+        }));
+    }
+    if !pieces.is_sorted_by_key(|piece| piece.from) {
+        pieces.sort_unstable_by_key(order);
+    }
+    if pieces.windows(2).all(|pair| pair[0].to <= pair[1].from) {
+        return pieces;
+    }
+    pieces.sort_unstable_by_key(order);
+    resolve(&pieces, stats)
+}
+
+/// Outer frames before inner ones; of equal ones the first in the file comes last, which lets it hold.
+fn order(piece: &Piece) -> (u64, Reverse<u64>, Reverse<(u32, u32)>) {
+    (piece.from, Reverse(piece.to), Reverse((piece.slice, piece.frame)))
+}
+
+/// Splits overlapping pieces, sorted by [`order`], so that the one that came last holds. Linear: each piece is
+/// pushed and popped once, and every step gives at most one piece.
+fn resolve(sorted: &[Piece], stats: &mut BuildStats) -> Vec<Piece> {
+    let mut out: Vec<Piece> = Vec::with_capacity(sorted.len() + 16);
+    let mut open: Vec<Piece> = Vec::new();
+    let mut at = 0;
+    let mut give_until = |open: &mut Vec<Piece>, at: &mut u64, until: u64| {
+        while *at < until
+            && let Some(top) = open.last()
+        {
+            let to = top.to.min(until);
+            if to > *at {
+                out.push(Piece { from: *at, to, ..*top });
+                *at = to;
+            }
+            if top.to <= *at {
+                open.pop();
+            }
+        }
+    };
+    for piece in sorted {
+        give_until(&mut open, &mut at, piece.from);
+        at = piece.from;
+        if open.iter().next_back().is_some_and(|top| top.to > at) {
+            stats.add(Count::Overlapping, 1);
+        }
+        open.push(*piece);
+    }
+    give_until(&mut open, &mut at, u64::MAX);
+    out
+}
+
+/// `first`, and `second` where `first` has nothing. Both sorted and disjoint.
+fn fill(first: &[Piece], second: &[Piece]) -> Vec<Piece> {
+    let mut out = Vec::with_capacity(first.len() + second.len());
+    let mut holding = first.iter().peekable();
+    for piece in second {
+        let mut at = piece.from;
+        while let Some(&&next) = holding.peek() {
+            if next.from >= piece.to {
+                break;
+            }
+            if at < next.from {
+                out.push(Piece { from: at, to: next.from, ..*piece });
+            }
+            if next.to > piece.to {
+                // It may hold over further pieces of `second`, too.
+                at = piece.to;
+                break;
+            }
+            at = at.max(next.to);
+            out.push(next);
+            holding.next();
+        }
+        if at < piece.to {
+            out.push(Piece { from: at, to: piece.to, ..*piece });
+        }
+    }
+    out.extend(holding);
+    out
+}
+
+fn holds(pieces: &[Piece], address: u64) -> bool {
+    let after = pieces.partition_point(|piece| piece.from <= address);
+    after.checked_sub(1).is_some_and(|last| address < pieces[last].to)
+}
+
+/// Pages being written, addresses ascending.
+struct Pages {
+    first_page: u32,
+    pages: Vec<Page>,
+    blocks: Vec<RowBlock>,
+    /// Rows of the page being written.
+    open: Vec<u32>,
+    /// Rule in force, and the page being written.
+    rule: u16,
+    page: u64,
+    rows: usize,
+    limits: Limits,
+}
+
+impl Pages {
+    fn new(begin: u64, rows: usize, limits: &Limits) -> Self {
+        let page = begin >> PAGE_SHIFT;
+        Self {
+            // Addresses are below 2^47, see `frames::ADDRESS_MAX`.
+            first_page: page as u32,
+            pages: Vec::new(),
+            // Each page wastes half a block; growing by doubling would waste half of everything.
+            blocks: Vec::with_capacity(rows / ROWS_PER_BLOCK + rows / 256 + 1),
+            open: Vec::new(),
+            rule: NONE,
+            page,
+            rows: 0,
+            limits: *limits,
+        }
+    }
+
+    /// Adds the rows of `piece`: those of its frame from the one in force at its beginning.
+    fn piece(&mut self, piece: &Piece, frame: &Frame, rows: &[u64], numbers: &[u16]) -> Result<(), NoTable> {
+        let first = if piece.from == frame.begin {
+            0
+        } else {
+            rows.partition_point(|&row| unpack(row).0 <= piece.from).saturating_sub(1)
+        };
+        for &row in &rows[first..] {
+            let (address, rule) = unpack(row);
+            if address >= piece.to {
+                break;
+            }
+            self.push(address.max(piece.from), numbers[usize::from(rule)])?;
+        }
+        Ok(())
+    }
+
+    /// From `address` on, `rule` is in force.
+    #[inline]
+    fn push(&mut self, address: u64, rule: u16) -> Result<(), NoTable> {
+        if rule == self.rule {
+            return Ok(());
+        }
+        if address >> PAGE_SHIFT != self.page {
+            self.turn(address >> PAGE_SHIFT)?;
+        }
+        let low = address as u16;
+        if self.open.is_empty() && low > 0 {
+            self.add(row::pack(0, self.rule))?;
+        }
+        self.rule = rule;
+        self.add(row::pack(low, rule))
+    }
+
+    #[inline]
+    fn add(&mut self, row: u32) -> Result<(), NoTable> {
+        self.rows += 1;
+        if self.rows > self.limits.rows {
+            return Err(NoTable::rows(&self.limits));
+        }
+        self.open.push(row);
+        Ok(())
+    }
+
+    /// Ends the page being written and all up to `page`, which becomes the one being written.
+    #[cold]
+    fn turn(&mut self, page: u64) -> Result<(), NoTable> {
+        if page - u64::from(self.first_page) >= self.limits.pages as u64 {
+            return Err(NoTable::TooManyPages(self.limits.pages));
+        }
+        while self.page < page {
+            self.close()?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), NoTable> {
+        if self.open.is_empty() && self.rule != NONE {
+            self.add(row::pack(0, self.rule))?;
+        }
+        let first_block = self.blocks.len() as u32;
+        for rows in self.open.chunks(ROWS_PER_BLOCK) {
+            let mut block = [rows[rows.len() - 1]; ROWS_PER_BLOCK];
+            block[..rows.len()].copy_from_slice(rows);
+            self.blocks.push(block);
+        }
+        self.open.clear();
+        // At most 2^16 rows of a page: one per address.
+        let blocks = (self.blocks.len() - first_block as usize) as u16;
+        self.pages.push(Page { first_block, shard: 0, blocks });
+        self.page += 1;
+        Ok(())
+    }
+
+    /// Nothing is in force from `address` on.
+    fn end(&mut self, address: u64) -> Result<(), NoTable> {
+        let last = (address - 1) >> PAGE_SHIFT;
+        if last != self.page {
+            self.turn(last)?;
+        }
+        if address >> PAGE_SHIFT == last {
+            self.push(address, NONE)?;
+        }
+        self.close()
+    }
+}

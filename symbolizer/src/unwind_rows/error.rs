@@ -1,0 +1,42 @@
+//! Owns: the reasons why an executable has no unwind table. Because: "no table, since …" is an answer that the
+//! caller shows and counts. Does not: cover single frames or rows; those are counted in [`super::BuildStats`].
+
+use super::Limits;
+
+/// Why no table could be made of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoTable {
+    /// The bytes are not an ELF file, or its headers are damaged.
+    #[error("not a readable ELF file")]
+    NotElf,
+    /// The file is not a 64-bit little-endian x86-64 ELF file.
+    #[error("not a 64-bit x86-64 ELF file")]
+    WrongMachine,
+    /// No segment is both loaded and executable.
+    #[error("no executable segment")]
+    NoText,
+    /// Neither `.eh_frame` nor `.debug_frame` has a frame that lies in the text.
+    #[error("no call frame information for its text")]
+    NoFrames,
+    /// A section is larger than [`Limits::section_bytes`], as stated or once decompressed.
+    #[error("a call frame section is larger than {0} bytes")]
+    SectionTooLarge(u64),
+    /// More frame descriptions than [`Limits::frames`].
+    #[error("more than {0} frame descriptions")]
+    TooManyFrames(usize),
+    /// More rows than [`Limits::rows`].
+    #[error("more than {0} rows")]
+    TooManyRows(usize),
+    /// More pages than [`Limits::pages`].
+    #[error("the text spans more than {0} pages of 64 KiB")]
+    TooManyPages(usize),
+    /// More different rules than [`Limits::rules`].
+    #[error("more than {0} different rules")]
+    TooManyRules(usize),
+}
+
+impl NoTable {
+    pub(super) fn rows(limits: &Limits) -> Self {
+        Self::TooManyRows(limits.rows)
+    }
+}

@@ -1,0 +1,218 @@
+//! Native unwind tables: from the call frame information of an ELF file to the rows that the kernel searches.
+//!
+//! Owns: [`UnwindTable`], which has the exact form of the kernel's maps (pages, blocks of rows, rules), how it is
+//! built, looked up and kept on disk. Because: rows are half of a right stack; the other half is `walk`.
+//! Does not: know processes, mappings, maps of the kernel, or where a file lies.
+//!
+//! ```text
+//! ELF bytes ─elf─▶ sections ─frames─▶ slices of frames ─assemble─▶ UnwindTable ─cache─▶ disk
+//!                               └ program ─ rules
+//! ```
+//! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other.
+//! All input is foreign: every list has a limit ([`Limits`]), damage is counted ([`BuildStats`]), and a file
+//! without a table says why ([`NoTable`]).
+
+mod assemble;
+mod elf;
+mod error;
+mod frames;
+mod program;
+mod rules;
+mod stats;
+
+use std::sync::atomic::AtomicUsize;
+
+use deepctx_common::unwind::{
+    BLOCKS_PER_SHARD, PAGE_SHIFT, PAGES_MAX, Page, ROWS_PER_BLOCK, RowBlock, Rule, SHARDS_MAX, row,
+    rule_kind, unsupported,
+};
+use gimli::{BaseAddresses, EndianSlice, LittleEndian};
+
+pub use assemble::{ENTRY_BYTES, PADDING_MAX};
+pub use error::NoTable;
+pub use stats::{BuildStats, COUNT_NAMES, COUNTS, Count};
+
+use elf::{FrameSection, Image};
+use frames::Source;
+
+/// Bytes as gimli reads them; x86-64 is little-endian.
+type Bytes<'d> = EndianSlice<'d, LittleEndian>;
+
+/// Bounds of what one file may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one section, decompressed. The largest seen is below 20 MB.
+    pub section_bytes: u64,
+    /// Frame descriptions of one section. The largest seen has 0.4 million.
+    pub frames: usize,
+    /// Rows of all frames, and of the table; a table that fills all shards of the kernel could not be loaded.
+    pub rows: usize,
+    /// Pages from the first to the last.
+    pub pages: usize,
+    /// Different rules; a row has 16 bits for them.
+    pub rules: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            section_bytes: 512 << 20,
+            frames: 4 << 20,
+            rows: SHARDS_MAX as usize * BLOCKS_PER_SHARD as usize * ROWS_PER_BLOCK,
+            pages: PAGES_MAX as usize,
+            rules: u16::MAX as usize,
+        }
+    }
+}
+
+/// The unwind table of one executable, ready to be copied into the maps of the kernel.
+///
+/// [`Page::first_block`] counts from the first block of this table and [`Page::shard`] is 0; whoever places the
+/// blocks adds a base and sets the shard, page by page ([`UnwindTable::page_blocks`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnwindTable {
+    first_page: u32,
+    pages: Vec<Page>,
+    blocks: Vec<RowBlock>,
+    rules: Vec<Rule>,
+    stats: BuildStats,
+}
+
+impl UnwindTable {
+    /// Builds the table of an ELF file or vdso image from all of its bytes, on the threads of rayon's current pool.
+    ///
+    /// `.eh_frame` counts before `.debug_frame`, which fills what the former leaves.
+    pub fn from_elf(bytes: &[u8]) -> Result<Self, NoTable> {
+        Self::from_elf_within(bytes, &Limits::default())
+    }
+
+    /// [`UnwindTable::from_elf`] with other limits.
+    pub fn from_elf_within(bytes: &[u8], limits: &Limits) -> Result<Self, NoTable> {
+        let image = Image::read(bytes, limits)?;
+        let mut stats = BuildStats::default();
+        stats.add(Count::UnreadableSections, image.unreadable_sections);
+        let row_count = AtomicUsize::new(0);
+        let mut slices = assemble::Slices::default();
+        for FrameSection { data, address, ends_at_terminator } in &image.eh_frames {
+            let section = gimli::EhFrame::new(data, LittleEndian);
+            let source = Source { section, bases: bases(&image, *address), image: &image, limits };
+            let of_section = source.slices(data, true, *ends_at_terminator, &row_count, &mut stats)?;
+            slices.eh_frame.extend(of_section);
+        }
+        for FrameSection { data, address, ends_at_terminator } in &image.debug_frames {
+            let mut section = gimli::DebugFrame::new(data, LittleEndian);
+            section.set_address_size(8);
+            let source = Source { section, bases: bases(&image, *address), image: &image, limits };
+            let of_section = source.slices(data, false, *ends_at_terminator, &row_count, &mut stats)?;
+            slices.debug_frame.extend(of_section);
+        }
+        slices.entry = image.entry.and_then(|entry| Some((entry, image.text_end(entry)?)));
+        slices.assemble(limits, stats)
+    }
+
+    /// Stated address of the first page, >> [`PAGE_SHIFT`].
+    pub fn first_page(&self) -> u32 {
+        self.first_page
+    }
+
+    /// Pages from the first to the last that has a row; [`Page::first_block`] is an index into
+    /// [`UnwindTable::blocks`].
+    pub fn pages(&self) -> &[Page] {
+        &self.pages
+    }
+
+    /// Rows of all pages, one page after the other.
+    pub fn blocks(&self) -> &[RowBlock] {
+        &self.blocks
+    }
+
+    /// Rules by the number in a row. Rule 0 is [`rule_kind::NONE`].
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What was counted while the table was built.
+    pub fn stats(&self) -> &BuildStats {
+        &self.stats
+    }
+
+    /// The blocks of each page, in order. Each fits into a shard as a whole (at most 4096 blocks); pages without
+    /// rows have none.
+    pub fn page_blocks(&self) -> impl ExactSizeIterator<Item = &[RowBlock]> {
+        self.pages.iter().map(|page| self.blocks_of(page))
+    }
+
+    /// The rule in force at a stated address, found as the kernel finds it: the block whose first row is the last
+    /// at or below the address, then the row in it.
+    ///
+    /// `None` outside of all pages and in pages without rows. Between frames it is a rule of
+    /// [`rule_kind::NONE`]; both mean that there is no frame.
+    pub fn lookup(&self, svma: u64) -> Option<Rule> {
+        let page = (svma >> PAGE_SHIFT).checked_sub(u64::from(self.first_page))?;
+        let page = self.pages.get(usize::try_from(page).ok()?)?;
+        let blocks = self.blocks_of(page);
+        let wanted = row::pack(svma as u16, u16::MAX);
+        let block = blocks.partition_point(|block| block[0] <= wanted).checked_sub(1)?;
+        let block = &blocks[block];
+        let last = block.partition_point(|&row| row <= wanted).checked_sub(1)?;
+        self.rules.get(usize::from(row::rule(block[last]))).copied()
+    }
+
+    /// Every row as (stated address, rule), ascending. Copies at the beginning of pages are included.
+    pub fn rows(&self) -> impl Iterator<Item = (u64, &Rule)> {
+        self.pages.iter().enumerate().flat_map(move |(number, page)| {
+            let base = (u64::from(self.first_page) + number as u64) << PAGE_SHIFT;
+            let mut before = None;
+            self.blocks_of(page).iter().flatten().filter_map(move |&packed| {
+                // The last block is filled up with copies of its last row.
+                let repeated = before.replace(packed) == Some(packed);
+                let rule = &self.rules[usize::from(row::rule(packed))];
+                (!repeated).then_some((base + u64::from(row::pc_low(packed)), rule))
+            })
+        })
+    }
+
+    /// Rows by form.
+    pub fn forms(&self) -> Forms {
+        let mut forms = Forms::default();
+        for (_, rule) in self.rows() {
+            forms.cfa[usize::from(rule.cfa).min(CFA_KINDS - 1)] += 1;
+            forms.rbp[usize::from(rule.rbp).min(RBP_KINDS - 1)] += 1;
+            if rule.cfa == rule_kind::UNSUPPORTED {
+                forms.unsupported[usize::from(rule.detail).min(REASONS - 1)] += 1;
+            }
+        }
+        forms
+    }
+
+    fn blocks_of(&self, page: &Page) -> &[RowBlock] {
+        let first = page.first_block as usize;
+        &self.blocks[first..first + usize::from(page.blocks)]
+    }
+}
+
+/// Kinds of [`Rule::cfa`].
+const CFA_KINDS: usize = rule_kind::REGISTER as usize + 1;
+/// Kinds of [`Rule::rbp`].
+const RBP_KINDS: usize = deepctx_common::unwind::rbp_kind::AT_RSP as usize + 1;
+/// Reasons of [`unsupported`].
+const REASONS: usize = unsupported::SENTENCES.len();
+
+/// Numbers of rows by form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// By [`rule_kind`].
+    pub cfa: [u64; CFA_KINDS],
+    /// By [`deepctx_common::unwind::rbp_kind`].
+    pub rbp: [u64; RBP_KINDS],
+    /// Rows of [`rule_kind::UNSUPPORTED`] by reason number of [`unsupported`].
+    pub unsupported: [u64; REASONS],
+}
+
+fn bases(image: &Image<'_>, section: u64) -> BaseAddresses {
+    BaseAddresses::default()
+        .set_eh_frame(section)
+        .set_eh_frame_hdr(image.eh_frame_hdr)
+        .set_text(image.text_base)
+        .set_got(image.got_base)
+}

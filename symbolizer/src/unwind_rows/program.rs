@@ -1,0 +1,208 @@
+//! Owns: running a call frame program (the instructions of a CIE or an FDE) for three columns: CFA, rbp, return
+//! address. Because: general interpreters track every register, which costs most of the time and is never used.
+//! Does not: decode bytes (gimli does), decide which forms are supported ([`super::rules`]).
+
+use deepctx_common::unwind::Rule;
+use gimli::{CallFrameInstruction as Cfi, CallFrameInstructionIter, Register, UnwindSection, X86_64};
+
+use super::Bytes;
+use super::rules::{BAD_PROGRAM, Cfa, Saved, State, cfa_expression, saved_expression};
+
+/// Deepest `DW_CFA_remember_state`: compilers nest once or twice; a program that goes deeper is refused.
+const REMEMBERED_MAX: usize = 64;
+/// Most instructions of a CIE: they run once for every FDE chunk, and compilers write three or four.
+const INITIAL_MAX: usize = 4096;
+
+/// The program cannot be decoded (any further).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bad;
+
+/// The parts of a CIE that its FDEs need to run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cie {
+    pub(super) initial: State,
+    code_factor: u64,
+    data_factor: i64,
+    ra: Register,
+}
+
+/// Runs programs; kept between them so that nothing is allocated per frame.
+#[derive(Debug)]
+pub(super) struct Machine {
+    state: State,
+    /// Base of the last register form: `DW_CFA_def_cfa_register` and `DW_CFA_def_cfa_offset` change one half of
+    /// it, even with an expression in between (as libgcc reads them).
+    base: (Register, i64),
+    remembered: Vec<(State, (Register, i64))>,
+}
+
+impl Machine {
+    pub(super) fn new() -> Self {
+        Self { state: State::EMPTY, base: (X86_64::RSP, 0), remembered: Vec::with_capacity(REMEMBERED_MAX) }
+    }
+
+    /// Runs the initial instructions of a CIE.
+    pub(super) fn initial<'d, S: UnwindSection<Bytes<'d>>>(
+        &mut self,
+        cie: &gimli::CommonInformationEntry<Bytes<'d>>,
+        section: &S,
+        bases: &gimli::BaseAddresses,
+    ) -> Result<Cie, Bad> {
+        let mut parts = Cie {
+            initial: State::EMPTY,
+            code_factor: cie.code_alignment_factor(),
+            data_factor: cie.data_alignment_factor(),
+            ra: cie.return_address_register(),
+        };
+        self.start(State::EMPTY);
+        let mut instructions = cie.instructions(section, bases);
+        for _ in 0..INITIAL_MAX {
+            match instructions.next() {
+                Err(_) | Ok(Some(Cfi::AdvanceLoc { .. } | Cfi::SetLoc { .. })) => return Err(Bad),
+                Ok(Some(instruction)) => self.apply(instruction, &parts, section)?,
+                Ok(None) => {
+                    parts.initial = self.state;
+                    return Ok(parts);
+                }
+            };
+        }
+        Err(Bad)
+    }
+
+    /// Runs the program of an FDE for `begin..end` and gives each change as (address, rule), addresses ascending.
+    /// A program that turns out damaged ends with [`BAD_PROGRAM`].
+    #[inline]
+    pub(super) fn rows<'d, S: UnwindSection<Bytes<'d>>, E>(
+        &mut self,
+        mut instructions: CallFrameInstructionIter<'_, Bytes<'d>>,
+        section: &S,
+        cie: &Cie,
+        (begin, end): (u64, u64),
+        mut emit: impl FnMut(u64, Rule) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.start(cie.initial);
+        let mut at = begin;
+        let mut changed = true;
+        loop {
+            let next = match instructions.next() {
+                Ok(None) => break,
+                Err(_) => return emit(at, BAD_PROGRAM),
+                Ok(Some(Cfi::AdvanceLoc { delta })) => {
+                    u64::from(delta).checked_mul(cie.code_factor).and_then(|delta| at.checked_add(delta))
+                }
+                Ok(Some(Cfi::SetLoc { address })) => (address >= at).then_some(address),
+                Ok(Some(instruction)) => {
+                    match self.apply(instruction, cie, section) {
+                        Ok(touched) => changed |= touched,
+                        Err(Bad) => return emit(at, BAD_PROGRAM),
+                    }
+                    continue;
+                }
+            };
+            let Some(next) = next else { return emit(at, BAD_PROGRAM) };
+            if changed && next > at {
+                emit(at, self.state.rule())?;
+                changed = false;
+            }
+            if next >= end {
+                return Ok(());
+            }
+            at = next;
+        }
+        if changed { emit(at, self.state.rule()) } else { Ok(()) }
+    }
+
+    fn start(&mut self, state: State) {
+        self.state = state;
+        self.remembered.clear();
+        if let Cfa::Register(register, offset) = state.cfa {
+            self.base = (register, offset);
+        } else {
+            self.base = (X86_64::RSP, 0);
+        }
+    }
+
+    fn set_cfa(&mut self, register: Register, offset: Option<i64>) -> bool {
+        match offset {
+            Some(offset) => {
+                self.base = (register, offset);
+                self.state.cfa = Cfa::Register(register, offset);
+            }
+            // Only a forged offset does not fit; no register form can follow from it.
+            None => self.state.cfa = Cfa::Other,
+        }
+        true
+    }
+
+    fn set(&mut self, register: Register, cie: &Cie, saved: Saved) -> bool {
+        if register == X86_64::RBP {
+            self.state.rbp = saved;
+        } else if register == cie.ra {
+            self.state.ra = saved;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Applies one instruction that does not move the location; says whether a column may have changed.
+    #[inline]
+    fn apply<'d, S: UnwindSection<Bytes<'d>>>(
+        &mut self,
+        instruction: Cfi<usize>,
+        cie: &Cie,
+        section: &S,
+    ) -> Result<bool, Bad> {
+        let factored = |offset: i64| offset.checked_mul(cie.data_factor);
+        let at_cfa = |offset: Option<i64>| offset.and_then(factored).map_or(Saved::Other, Saved::AtCfa);
+        Ok(match instruction {
+            Cfi::DefCfa { register, offset } => self.set_cfa(register, i64::try_from(offset).ok()),
+            Cfi::DefCfaOffset { offset } => self.set_cfa(self.base.0, i64::try_from(offset).ok()),
+            Cfi::Offset { register, factored_offset } => {
+                self.set(register, cie, at_cfa(i64::try_from(factored_offset).ok()))
+            }
+            Cfi::DefCfaRegister { register } => self.set_cfa(register, Some(self.base.1)),
+            Cfi::DefCfaSf { register, factored_offset } => self.set_cfa(register, factored(factored_offset)),
+            Cfi::DefCfaOffsetSf { factored_offset } => self.set_cfa(self.base.0, factored(factored_offset)),
+            Cfi::DefCfaExpression { expression } => {
+                self.state.cfa = cfa_expression(expression.get(section).map_err(|_| Bad)?);
+                true
+            }
+            Cfi::RememberState => {
+                if self.remembered.len() == REMEMBERED_MAX {
+                    return Err(Bad);
+                }
+                self.remembered.push((self.state, self.base));
+                false
+            }
+            Cfi::RestoreState => {
+                (self.state, self.base) = self.remembered.pop().ok_or(Bad)?;
+                true
+            }
+            Cfi::Restore { register } => {
+                let saved = if register == X86_64::RBP { cie.initial.rbp } else { cie.initial.ra };
+                self.set(register, cie, saved)
+            }
+            Cfi::Undefined { register } => self.set(register, cie, Saved::Undefined),
+            Cfi::SameValue { register } => self.set(register, cie, Saved::Same),
+            Cfi::OffsetExtendedSf { register, factored_offset } => {
+                self.set(register, cie, at_cfa(Some(factored_offset)))
+            }
+            Cfi::Register { dest_register, src_register } => {
+                self.set(dest_register, cie, Saved::In(src_register))
+            }
+            Cfi::Expression { register, expression } => {
+                if register != X86_64::RBP && register != cie.ra {
+                    return Ok(false);
+                }
+                let saved = saved_expression(expression.get(section).map_err(|_| Bad)?);
+                self.set(register, cie, saved)
+            }
+            Cfi::ValOffset { register, .. }
+            | Cfi::ValOffsetSf { register, .. }
+            | Cfi::ValExpression { register, .. } => self.set(register, cie, Saved::Other),
+            // Sizes of pushed arguments, padding, and instructions of other machines change none of the columns.
+            _ => false,
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! Owns: the counters of a build. Because: everything that did not become a row is counted under a name.
+//! Does not: decide anything.
+
+/// What is counted while a table is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Count {
+    /// Frame descriptions that gave rows.
+    Frames,
+    /// Of these, signal frames.
+    SignalFrames,
+    /// Of these, frames of `.debug_frame` (used or not).
+    DebugFrames,
+    /// Rows before pages were formed (neighbours with the same rule already merged).
+    FrameRows,
+    /// Rows of the table, with page copies and rows for gaps.
+    Rows,
+    /// Zero-length entries (terminators) met; those in the middle do not end the section.
+    Terminators,
+    /// Frame descriptions whose CIE or header could not be decoded.
+    BadFrames,
+    /// Frame descriptions that do not start in an executable segment.
+    OutsideText,
+    /// Frame descriptions of no bytes.
+    EmptyFrames,
+    /// Frame descriptions that overlap one before them.
+    Overlapping,
+    /// Sections that end in the middle of an entry.
+    TruncatedSections,
+    /// Sections that could not be read or decompressed.
+    UnreadableSections,
+    /// 1 when the entry point has no frame description and was marked as the outermost frame.
+    EntryMarked,
+}
+
+/// Number of counters.
+pub const COUNTS: usize = Count::EntryMarked as usize + 1;
+
+/// Names of the counters, by [`Count`].
+pub const COUNT_NAMES: [&str; COUNTS] = [
+    "frames",
+    "signal frames",
+    "frames of .debug_frame",
+    "rows of frames",
+    "rows",
+    "terminators",
+    "undecodable frames",
+    "frames outside the text",
+    "empty frames",
+    "overlapping frames",
+    "truncated sections",
+    "unreadable sections",
+    "entry point marked",
+];
+
+/// The counters of one build.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuildStats {
+    counts: [u64; COUNTS],
+}
+
+impl BuildStats {
+    /// The value of one counter.
+    pub fn get(&self, count: Count) -> u64 {
+        self.counts[count as usize]
+    }
+
+    /// All counters with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        COUNT_NAMES.into_iter().zip(self.counts)
+    }
+
+    pub(super) fn add(&mut self, count: Count, more: u64) {
+        self.counts[count as usize] += more;
+    }
+
+    pub(super) fn absorb(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
+            *mine += theirs;
+        }
+    }
+
+    pub(super) fn words(&self) -> &[u64; COUNTS] {
+        &self.counts
+    }
+
+    pub(super) fn from_words(counts: [u64; COUNTS]) -> Self {
+        Self { counts }
+    }
+}
