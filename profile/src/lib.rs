@@ -4,4 +4,25 @@
 //! Because: analyses and views must be testable without a kernel, a process or a terminal.
 //! Does not: call the OS outside `store/` and `export/` writers, know BPF, read clocks, draw.
 
+pub mod export;
+pub mod frame;
+pub mod id;
+pub mod intern;
+pub mod ledger;
+pub mod metric;
+pub mod profile;
 pub mod snapshot;
+pub mod text;
+pub mod tree;
+pub mod units;
+pub mod view;
+
+pub use frame::{Frame, Origin, Role};
+pub use id::Id;
+pub use intern::{FrameId, Frames, StrId, Strings};
+pub use ledger::{Ledger, Reason, Stage, When};
+pub use metric::{Cell, Metric};
+pub use profile::{Executable, Limits, Meta, Profile};
+pub use tree::{NodeId, Tree};
+pub use units::{Bytes, Count, Nanos, Time};
+pub use view::{GroupBy, Selection, View};

@@ -1,0 +1,322 @@
+//! Frames: one step of a calling context, whatever language it is written in.
+//!
+//! Owns: what a frame is, its kind, and its text. Because: every view and every export must call the same thing by
+//! the same name. Does not: decide what to show; that is `view`.
+//!
+//! | frame | text |
+//! |---|---|
+//! | process | `comm-pid` |
+//! | thread | `name/tid` |
+//! | Python | `module.py:function`, with lines `module.py:function:line` |
+//! | native | `symbol`, with lines `symbol (file.c:line)` |
+//! | native without a name | `library+0xoffset`, or `[unknown: reason]` when the library is unknown too |
+//! | kernel | `symbol_[k]`, or `[unknown: reason]_[k]` |
+//! | operator, GPU API | its name |
+//! | GPU kernel | `[gpu] name` |
+//! | unresolved | `[unknown: reason]` |
+//!
+//! `;` separates frames in folded output, so it becomes `:` in every text; control characters become `?`, since a
+//! name from another process may hold terminal sequences.
+
+use std::num::NonZeroU32;
+
+use crate::intern::{StrId, Strings};
+pub use crate::snapshot::FrameKind;
+
+/// A source line, counted from 1; `None` when unknown.
+pub type Line = Option<NonZeroU32>;
+
+/// One step of a calling context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Frame {
+    /// The root of every tree.
+    Root,
+    /// All contexts below one node that came after the tree was full.
+    TreeFull,
+    /// A frame that came after the frame table was full.
+    TableFull,
+    /// A process.
+    Process {
+        /// Its name (`comm`).
+        comm: StrId,
+        /// Its id, as the profiler sees it.
+        pid: u32,
+    },
+    /// A thread.
+    Thread {
+        /// Its name (`comm`).
+        name: StrId,
+        /// Its id, as the profiler sees it.
+        tid: u32,
+    },
+    /// A Python function.
+    Python {
+        /// Qualified name (`Model.forward`).
+        function: StrId,
+        /// Path of the source file as the code object has it.
+        file: StrId,
+        /// Line being executed.
+        line: Line,
+        /// Line of the definition.
+        first_line: Line,
+    },
+    /// Native code with a name.
+    Native {
+        /// Demangled symbol.
+        symbol: StrId,
+        /// Path of the executable or library; empty when unknown.
+        module: StrId,
+        /// Path of the source file; empty when unknown.
+        file: StrId,
+        /// Line being executed.
+        line: Line,
+        /// Whether the compiler inlined it into the frame above.
+        inlined: bool,
+        /// What the code does for the stack.
+        role: Role,
+    },
+    /// Native code without a name.
+    NativeUnnamed {
+        /// Path of the executable or library; empty when unknown.
+        module: StrId,
+        /// Address as the file of `module` counts them, or the plain address when the module is unknown.
+        offset: u64,
+        /// Key of the reason.
+        reason: StrId,
+        /// What the code does for the stack.
+        role: Role,
+    },
+    /// Kernel code with a name.
+    Kernel {
+        /// Symbol.
+        symbol: StrId,
+    },
+    /// Kernel code without a name. Its address is not kept: it would give the kernel's layout away.
+    KernelUnnamed {
+        /// Key of the reason.
+        reason: StrId,
+    },
+    /// A framework operator (`aten::addmm`).
+    Operator {
+        /// Its name.
+        name: StrId,
+    },
+    /// A call of a GPU API (`cuLaunchKernel`).
+    GpuApi {
+        /// Its name.
+        name: StrId,
+    },
+    /// A kernel on a GPU.
+    GpuKernel {
+        /// Demangled name.
+        name: StrId,
+    },
+    /// A place in the stack that could not be resolved.
+    Unresolved {
+        /// Key of the reason.
+        reason: StrId,
+        /// What kind of code stood there.
+        origin: Origin,
+    },
+}
+
+/// What native code does for the stack it stands in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Ordinary code.
+    #[default]
+    Code,
+    /// An interpreter's own frame (its evaluation loop), whose meaning the Python frames beside it already tell.
+    /// To be set only where such a Python frame stands, so that hiding it hides nothing.
+    Interpreter,
+}
+
+/// What kind of code an unresolved frame stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// User-space native code.
+    #[default]
+    Native,
+    /// Python code.
+    Python,
+    /// Kernel code.
+    Kernel,
+    /// Code on a GPU.
+    Gpu,
+}
+
+impl Frame {
+    /// Kind of frame: its colour and its letter.
+    pub fn kind(&self) -> FrameKind {
+        match self {
+            Frame::Root => FrameKind::Root,
+            Frame::Process { .. } => FrameKind::Process,
+            Frame::Thread { .. } => FrameKind::Thread,
+            Frame::Python { .. } => FrameKind::Python,
+            Frame::Native { .. } | Frame::NativeUnnamed { .. } => FrameKind::Native,
+            Frame::Kernel { .. } | Frame::KernelUnnamed { .. } => FrameKind::Kernel,
+            Frame::Operator { .. } => FrameKind::Operator,
+            Frame::GpuApi { .. } => FrameKind::GpuApi,
+            Frame::GpuKernel { .. } => FrameKind::GpuKernel,
+            Frame::TreeFull | Frame::TableFull | Frame::Unresolved { .. } => FrameKind::Unresolved,
+        }
+    }
+
+    /// Whether this is an interpreter's own frame, which views may fold into the Python frame beside it.
+    pub fn is_interpreter(&self) -> bool {
+        matches!(
+            self,
+            Frame::Native { role: Role::Interpreter, .. }
+                | Frame::NativeUnnamed { role: Role::Interpreter, .. }
+        )
+    }
+
+    /// The same frame with its texts in another table.
+    #[must_use]
+    pub fn map_texts(mut self, mut map: impl FnMut(StrId) -> StrId) -> Frame {
+        match &mut self {
+            Frame::Root | Frame::TreeFull | Frame::TableFull => {}
+            Frame::Process { comm: text, .. }
+            | Frame::Thread { name: text, .. }
+            | Frame::Kernel { symbol: text }
+            | Frame::KernelUnnamed { reason: text }
+            | Frame::Operator { name: text }
+            | Frame::GpuApi { name: text }
+            | Frame::GpuKernel { name: text }
+            | Frame::Unresolved { reason: text, .. } => *text = map(*text),
+            Frame::Python { function: a, file: b, .. }
+            | Frame::NativeUnnamed { module: a, reason: b, .. } => {
+                (*a, *b) = (map(*a), map(*b));
+            }
+            Frame::Native { symbol, module, file, .. } => {
+                (*symbol, *module, *file) = (map(*symbol), map(*module), map(*file));
+            }
+        }
+        self
+    }
+
+    /// The text of the frame (see the module), with the current line where `lines` asks for it and it is known.
+    pub fn label(&self, strings: &Strings, lines: bool) -> String {
+        let mut text = String::new();
+        self.write_label(strings, lines, &mut text);
+        text
+    }
+
+    /// Appends [`Frame::label`] to `out`.
+    pub fn write_label(&self, strings: &Strings, lines: bool, out: &mut String) {
+        let mut put = |part: &str| push_clean(out, part);
+        match *self {
+            Frame::Root => put("all"),
+            Frame::TreeFull => put("[tree full]"),
+            Frame::TableFull => put("[frames full]"),
+            Frame::Process { comm, pid } => {
+                put(strings.get(comm));
+                put(&format!("-{pid}"));
+            }
+            Frame::Thread { name, tid } => {
+                put(strings.get(name));
+                put(&format!("/{tid}"));
+            }
+            Frame::Python { function, file, line, .. } => {
+                let file = module_file(strings.get(file));
+                if !file.is_empty() {
+                    put(file);
+                    put(":");
+                }
+                put(strings.get(function));
+                if let (true, Some(line)) = (lines, line) {
+                    put(&format!(":{line}"));
+                }
+            }
+            Frame::Native { symbol, file, line, .. } => {
+                put(strings.get(symbol));
+                let file = base_name(strings.get(file));
+                if let (true, Some(line), false) = (lines, line, file.is_empty()) {
+                    put(&format!(" ({file}:{line})"));
+                }
+            }
+            Frame::NativeUnnamed { module, offset, reason, .. } => {
+                let module = base_name(strings.get(module));
+                if module.is_empty() {
+                    put_unknown(&mut put, strings.get(reason));
+                } else {
+                    put(module);
+                    put(&format!("+{offset:#x}"));
+                }
+            }
+            Frame::Kernel { symbol } => {
+                put(strings.get(symbol));
+                put("_[k]");
+            }
+            Frame::KernelUnnamed { reason } | Frame::Unresolved { reason, origin: Origin::Kernel } => {
+                put_unknown(&mut put, strings.get(reason));
+                put("_[k]");
+            }
+            Frame::Operator { name } | Frame::GpuApi { name } => put(strings.get(name)),
+            Frame::GpuKernel { name } => {
+                put("[gpu] ");
+                put(strings.get(name));
+            }
+            Frame::Unresolved { reason, .. } => put_unknown(&mut put, strings.get(reason)),
+        }
+    }
+
+    /// Where the frame is: file and line for source, else the module, else the reason; empty when there is none.
+    ///
+    /// Without `lines` a Python function is where it is defined, so that it is one place whatever line runs.
+    pub fn detail(&self, strings: &Strings, lines: bool) -> String {
+        let mut text = String::new();
+        let (place, line) = match *self {
+            Frame::Python { file, line, first_line, .. } => {
+                (file, if lines { line.or(first_line) } else { first_line })
+            }
+            Frame::Native { file, line: line @ Some(_), .. } if lines && file != StrId::EMPTY => (file, line),
+            Frame::Native { module, .. } => (module, None),
+            Frame::NativeUnnamed { module, offset, .. } if module == StrId::EMPTY => {
+                return format!("{offset:#x}");
+            }
+            Frame::NativeUnnamed { module, .. } => (module, None),
+            _ => (StrId::EMPTY, None),
+        };
+        push_clean(&mut text, strings.get(place));
+        if let (Some(line), false) = (line, text.is_empty()) {
+            text.push_str(&format!(":{line}"));
+        }
+        text
+    }
+}
+
+fn put_unknown(put: &mut impl FnMut(&str), reason: &str) {
+    put("[unknown: ");
+    put(if reason.is_empty() { "no-reason" } else { reason });
+    put("]");
+}
+
+/// Appends `part` with `;` and control characters replaced.
+fn push_clean(out: &mut String, part: &str) {
+    if part.bytes().all(|b| b != b';' && b >= b' ' && b < 0x7f) {
+        out.push_str(part);
+        return;
+    }
+    out.extend(part.chars().map(|c| match c {
+        ';' => ':',
+        c if c.is_control() => '?',
+        c => c,
+    }));
+}
+
+/// Last part of a path, without the kernel's ` (deleted)`.
+fn base_name(path: &str) -> &str {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Last part of a Python file's path; with its folder where the name alone says nothing (`json/__init__.py`).
+fn module_file(path: &str) -> &str {
+    let name = base_name(path);
+    if !matches!(name, "__init__.py" | "__main__.py") {
+        return name;
+    }
+    let folder = path[..path.len() - name.len()].trim_end_matches('/');
+    &path[folder.rfind('/').map_or(0, |slash| slash + 1)..]
+}

@@ -1,0 +1,189 @@
+//! Interning: each distinct text and each distinct frame is kept once and known by a handle.
+//!
+//! Owns: [`Strings`] and [`Frames`]. Because: a capture sees the same names billions of times; equality must be one
+//! integer comparison. Does not: forget anything, or know what a frame means.
+//!
+//! Both are bounded, since names come from processes that may be hostile or just invent code for ever. At the
+//! bound, new entries become one labelled stand-in and are counted; entries that exist are still found.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::frame::Frame;
+use crate::id::Id;
+
+/// Handle of an interned text.
+pub type StrId = Id<str>;
+/// Handle of an interned frame.
+pub type FrameId = Id<Frame>;
+
+/// Longest text kept, in bytes. The longest demangled names in common machine-learning libraries stay below it.
+pub const TEXT_MAX: usize = 8 * 1024;
+
+impl StrId {
+    /// The empty text, which also says "unknown".
+    pub const EMPTY: StrId = StrId::from_number(0);
+    /// Stands for every text that came after the table was full.
+    pub const FULL: StrId = StrId::from_number(1);
+}
+
+impl FrameId {
+    /// The root of every tree.
+    pub const ROOT: FrameId = FrameId::from_number(0);
+    /// Stands for all contexts below a node that came after the tree was full.
+    pub const TREE_FULL: FrameId = FrameId::from_number(1);
+    /// Stands for every frame that came after the frame table was full.
+    pub const TABLE_FULL: FrameId = FrameId::from_number(2);
+}
+
+/// Interned texts.
+#[derive(Clone, Debug)]
+pub struct Strings {
+    texts: Vec<Arc<str>>,
+    // The default hasher is keyed: texts are foreign, and a target could aim for collisions of a fixed one.
+    ids: HashMap<Arc<str>, StrId>,
+    bytes: usize,
+    bytes_max: usize,
+    refused: u64,
+    cut: u64,
+}
+
+impl Strings {
+    /// A table for at most `bytes_max` bytes of text.
+    pub fn new(bytes_max: usize) -> Self {
+        let mut strings = Strings {
+            texts: Vec::new(),
+            ids: HashMap::new(),
+            bytes: 0,
+            bytes_max: usize::MAX,
+            refused: 0,
+            cut: 0,
+        };
+        strings.intern("");
+        strings.intern("[names full]");
+        strings.bytes_max = bytes_max;
+        strings
+    }
+
+    /// The handle of `text`. Text above [`TEXT_MAX`] is cut and ends in `…`.
+    pub fn intern(&mut self, text: &str) -> StrId {
+        if text.len() > TEXT_MAX {
+            self.cut += 1;
+            let end = text.floor_char_boundary(TEXT_MAX - '…'.len_utf8());
+            return self.intern_short(&format!("{}…", &text[..end]));
+        }
+        self.intern_short(text)
+    }
+
+    fn intern_short(&mut self, text: &str) -> StrId {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        if self.bytes.saturating_add(text.len()) > self.bytes_max {
+            self.refused += 1;
+            return StrId::FULL;
+        }
+        let Ok(number) = u32::try_from(self.texts.len()) else {
+            self.refused += 1;
+            return StrId::FULL;
+        };
+        let (id, text) = (StrId::from_number(number), Arc::<str>::from(text));
+        self.bytes += text.len();
+        self.texts.push(Arc::clone(&text));
+        self.ids.insert(text, id);
+        id
+    }
+
+    /// The text of a handle; the empty text for a handle of another table.
+    pub fn get(&self, id: StrId) -> &str {
+        self.texts.get(id.index()).map_or("", |text| text)
+    }
+
+    /// How many texts there are.
+    pub fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Never: the empty text is always there.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// Calls of [`Strings::intern`] answered with [`StrId::FULL`].
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Calls of [`Strings::intern`] whose text was cut at [`TEXT_MAX`].
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+}
+
+/// Interned frames.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    frames: Vec<Frame>,
+    ids: FxHashMap<Frame, FrameId>,
+    frames_max: usize,
+    refused: u64,
+}
+
+impl Frames {
+    /// A table of at most `frames_max` frames.
+    pub fn new(frames_max: usize) -> Self {
+        let mut frames =
+            Frames { frames: Vec::new(), ids: FxHashMap::default(), frames_max: usize::MAX, refused: 0 };
+        for reserved in [Frame::Root, Frame::TreeFull, Frame::TableFull] {
+            frames.intern(reserved);
+        }
+        frames.frames_max = frames_max;
+        frames
+    }
+
+    /// The handle of `frame`.
+    pub fn intern(&mut self, frame: Frame) -> FrameId {
+        if let Some(&id) = self.ids.get(&frame) {
+            return id;
+        }
+        match u32::try_from(self.frames.len()) {
+            Ok(number) if self.frames.len() < self.frames_max => {
+                let id = FrameId::from_number(number);
+                self.frames.push(frame);
+                self.ids.insert(frame, id);
+                id
+            }
+            _ => {
+                self.refused += 1;
+                FrameId::TABLE_FULL
+            }
+        }
+    }
+
+    /// The frame of a handle; [`Frame::TableFull`] for a handle of another table.
+    pub fn get(&self, id: FrameId) -> Frame {
+        self.frames.get(id.index()).copied().unwrap_or(Frame::TableFull)
+    }
+
+    /// Every frame with its handle, oldest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (FrameId, Frame)> + '_ {
+        self.frames.iter().enumerate().map(|(number, &frame)| (FrameId::from_number(number as u32), frame))
+    }
+
+    /// How many frames there are.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Never: the reserved frames are always there.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Calls of [`Frames::intern`] answered with [`FrameId::TABLE_FULL`].
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+}

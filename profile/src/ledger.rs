@@ -1,0 +1,299 @@
+//! The ledger: what became of every record.
+//!
+//! Owns: for each stage, how many records it received and whether it kept, merged or dropped them, and why; and the
+//! gaps in those that were kept. Because: a profiler that loses data silently cannot be believed. Does not: decide
+//! what to drop.
+//!
+//! ```text
+//!   kernel ──kept──▶ decode ──kept──▶ order ──kept──▶ resolve ──kept──▶ attribute
+//!     │ dropped(ring-full)  │ dropped(short-record)  │ dropped(late)
+//!     ▼                     ▼                        ▼
+//!   received = kept + merged + dropped, at each stage; kept here = received there
+//! ```
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::snapshot::LossRow;
+
+/// Steps on the way of a record, in order. Names are stored: append-only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// The kernel programs and their ring buffer.
+    Kernel,
+    /// Bytes to events.
+    Decode,
+    /// Events into one stream by time.
+    Order,
+    /// Addresses to frames.
+    Resolve,
+    /// Stacks to the tree.
+    Attribute,
+    /// The profile on disk. Receives nothing; its gaps tell what could not be read back.
+    Store,
+}
+
+impl Stage {
+    /// Every stage, in order.
+    pub const ALL: &'static [Stage] =
+        &[Stage::Kernel, Stage::Decode, Stage::Order, Stage::Resolve, Stage::Attribute, Stage::Store];
+
+    /// Stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stage::Kernel => "kernel",
+            Stage::Decode => "decode",
+            Stage::Order => "order",
+            Stage::Resolve => "resolve",
+            Stage::Attribute => "attribute",
+            Stage::Store => "store",
+        }
+    }
+
+    /// The stage with this name.
+    pub fn from_name(name: &str) -> Option<Stage> {
+        Stage::ALL.iter().copied().find(|stage| stage.name() == name)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Why something was dropped or has a gap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// Stable name for machines, kebab-case. Two reasons are the same when their keys are.
+    pub key: Cow<'static, str>,
+    /// One sentence for people.
+    pub sentence: Cow<'static, str>,
+}
+
+impl Reason {
+    /// A reason known to the program.
+    pub const fn new(key: &'static str, sentence: &'static str) -> Self {
+        Reason { key: Cow::Borrowed(key), sentence: Cow::Borrowed(sentence) }
+    }
+}
+
+/// How often each reason came up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    // A stage has few reasons: walking a list beats hashing.
+    rows: Vec<(Reason, u64)>,
+}
+
+impl Tally {
+    /// Adds `n` to a reason. Zero leaves no trace.
+    pub fn add(&mut self, reason: Reason, n: u64) {
+        if n == 0 {
+            return;
+        }
+        match self.rows.iter_mut().find(|(known, _)| known.key == reason.key) {
+            Some((_, count)) => *count = count.saturating_add(n),
+            None => self.rows.push((reason, n)),
+        }
+    }
+
+    /// Sum over all reasons.
+    pub fn total(&self) -> u64 {
+        self.rows.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
+    }
+
+    /// How often the reason with this key came up.
+    pub fn count(&self, key: &str) -> u64 {
+        self.rows.iter().find(|(known, _)| known.key == key).map_or(0, |(_, n)| *n)
+    }
+
+    /// Reasons and counts, in the order they first came up.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Reason, u64)> {
+        self.rows.iter().map(|(reason, n)| (reason, *n))
+    }
+
+    fn merge(&mut self, other: &Tally) {
+        for (reason, n) in other.iter() {
+            self.add(reason.clone(), n);
+        }
+    }
+}
+
+/// The account of one stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Records that came in.
+    pub received: u64,
+    /// Records passed on.
+    pub kept: u64,
+    /// Records that became part of another one.
+    pub merged: u64,
+    /// Records lost, by reason.
+    pub dropped: Tally,
+    /// Kept, but incomplete: gaps by reason. One record may have several, so they are no part of the sum.
+    pub gaps: Tally,
+}
+
+impl Account {
+    /// `n` records came in and were passed on.
+    pub fn pass(&mut self, n: u64) {
+        self.received = self.received.saturating_add(n);
+        self.kept = self.kept.saturating_add(n);
+    }
+
+    /// Records that came in and are neither kept, merged nor dropped yet; `None` when more went out than came in.
+    pub fn in_hand(&self) -> Option<u64> {
+        let out = u128::from(self.kept) + u128::from(self.merged) + u128::from(self.dropped.total());
+        u128::from(self.received).checked_sub(out).and_then(|rest| u64::try_from(rest).ok())
+    }
+
+    fn is_unused(&self) -> bool {
+        self.received == 0 && self.kept == 0 && self.merged == 0 && self.dropped.total() == 0
+    }
+}
+
+/// The accounts of all stages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    accounts: [Account; Stage::ALL.len()],
+}
+
+/// When a ledger is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// While records may still be inside stages or on the way between them.
+    Running,
+    /// After the last record: nothing may be left on the way.
+    Finished,
+}
+
+/// A stage, or a way between two stages, that does not add up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Imbalance {
+    /// Received differs from what became of it.
+    #[error(
+        "stage {stage}: received {received}, but kept {kept} + merged {merged} + dropped {dropped} = {sum}",
+        sum = u128::from(*kept) + u128::from(*merged) + u128::from(*dropped)
+    )]
+    Stage {
+        /// Which stage.
+        stage: Stage,
+        /// Records that came in.
+        received: u64,
+        /// Records passed on.
+        kept: u64,
+        /// Records that became part of another one.
+        merged: u64,
+        /// Records lost.
+        dropped: u64,
+    },
+    /// What one stage passed on is not what the next received.
+    #[error("between {from} and {to}: {kept} passed on, {received} received")]
+    Way {
+        /// The earlier stage.
+        from: Stage,
+        /// The later stage.
+        to: Stage,
+        /// What the earlier stage passed on.
+        kept: u64,
+        /// What the later stage received.
+        received: u64,
+    },
+}
+
+impl Ledger {
+    /// The account of a stage.
+    pub fn stage(&self, stage: Stage) -> &Account {
+        &self.accounts[stage as usize]
+    }
+
+    /// The account of a stage, to write in. A stage whose counters are totals kept elsewhere (the kernel's) assigns
+    /// its account anew each time.
+    pub fn stage_mut(&mut self, stage: Stage) -> &mut Account {
+        &mut self.accounts[stage as usize]
+    }
+
+    /// Counts `n` records that a stage lost.
+    pub fn dropped(&mut self, stage: Stage, reason: Reason, n: u64) {
+        self.stage_mut(stage).dropped.add(reason, n);
+    }
+
+    /// Counts `n` gaps in what a stage kept.
+    pub fn gap(&mut self, stage: Stage, reason: Reason, n: u64) {
+        self.stage_mut(stage).gaps.add(reason, n);
+    }
+
+    /// Records lost at all stages.
+    pub fn lost(&self) -> u64 {
+        self.accounts.iter().fold(0, |sum, account| sum.saturating_add(account.dropped.total()))
+    }
+
+    /// Records that the first stage in use received.
+    pub fn received(&self) -> u64 {
+        self.accounts.iter().find(|account| !account.is_unused()).map_or(0, |account| account.received)
+    }
+
+    /// Lost records as a share of all received, 0..=1; `None` when nothing was received.
+    pub fn lost_share(&self) -> Option<f64> {
+        let received = self.received();
+        (received > 0).then(|| self.lost() as f64 / received as f64)
+    }
+
+    /// Whether everything adds up; if not, the first place where it does not.
+    ///
+    /// Stages before the first one in use are left out: replayed input has no kernel stage.
+    pub fn check(&self, when: When) -> Result<(), Imbalance> {
+        let stages = || Stage::ALL.iter().copied().filter(|&stage| stage != Stage::Store);
+        let used = || stages().skip_while(|&stage| self.stage(stage).is_unused());
+        for stage in used() {
+            let account = self.stage(stage);
+            let fits = match account.in_hand() {
+                None => false,
+                Some(rest) => rest == 0 || when == When::Running,
+            };
+            if !fits {
+                let &Account { received, kept, merged, .. } = account;
+                let dropped = account.dropped.total();
+                return Err(Imbalance::Stage { stage, received, kept, merged, dropped });
+            }
+        }
+        for (from, to) in used().zip(used().skip(1)) {
+            let (kept, received) = (self.stage(from).kept, self.stage(to).received);
+            if received > kept || (received < kept && when == When::Finished) {
+                return Err(Imbalance::Way { from, to, kept, received });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds another ledger, of other records.
+    pub fn merge(&mut self, other: &Ledger) {
+        for (mine, theirs) in self.accounts.iter_mut().zip(&other.accounts) {
+            mine.received = mine.received.saturating_add(theirs.received);
+            mine.kept = mine.kept.saturating_add(theirs.kept);
+            mine.merged = mine.merged.saturating_add(theirs.merged);
+            mine.dropped.merge(&theirs.dropped);
+            mine.gaps.merge(&theirs.gaps);
+        }
+    }
+
+    /// Losses and gaps, in stage order; within a stage losses first, then most frequent first.
+    pub fn rows(&self) -> Vec<LossRow> {
+        let mut rows = Vec::new();
+        for &stage in Stage::ALL {
+            let account = self.stage(stage);
+            for (tally, lost) in [(&account.dropped, true), (&account.gaps, false)] {
+                let mut reasons: Vec<_> = tally.iter().collect();
+                reasons.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.key.cmp(&b.key)));
+                rows.extend(reasons.into_iter().map(|(reason, count)| LossRow {
+                    stage: stage.name().to_owned(),
+                    reason: reason.key.clone().into_owned(),
+                    sentence: reason.sentence.clone().into_owned(),
+                    count,
+                    lost,
+                }));
+            }
+        }
+        rows
+    }
+}

@@ -1,0 +1,203 @@
+//! Metrics: what can be measured in a calling context, and the figures kept of it.
+//!
+//! Owns: the list of metrics with their names and units, and [`Cell`]. Because: count, sum, extremes and sum of
+//! squares together give means and deviations for free and can be merged in any order. Does not: know where the
+//! values come from.
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use crate::snapshot::Unit;
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $variant:ident = $n:literal, $name:literal, $unit:ident;)*) => {
+        /// Something measured. Numbers and names are stored: append-only.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Metric { $($(#[$doc])* $variant = $n,)* }
+
+        impl Metric {
+            /// Every metric, in numeric order.
+            pub const ALL: &'static [Metric] = &[$(Metric::$variant,)*];
+
+            /// Name as in the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Metric::$variant => $name,)* }
+            }
+
+            /// Unit of its values.
+            pub const fn unit(self) -> Unit {
+                match self { $(Metric::$variant => Unit::$unit,)* }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Time on a CPU.
+    CpuTime = 0, "cpu-time", Nanoseconds;
+    /// Time blocked or waiting for a CPU.
+    OffCpuTime = 1, "off-cpu-time", Nanoseconds;
+    /// Time whatever the thread did.
+    WallTime = 2, "wall-time", Nanoseconds;
+    /// Timer samples.
+    Samples = 3, "samples", Count;
+    /// Time of kernels on a GPU.
+    GpuTime = 4, "gpu-time", Nanoseconds;
+    /// Kernels launched on a GPU.
+    Kernels = 5, "kernels", Count;
+    /// Host time inside launch calls.
+    LaunchTime = 6, "launch-time", Nanoseconds;
+    /// From the launch to the start on the device.
+    LaunchDelay = 7, "launch-delay", Nanoseconds;
+    /// Host time blocked in synchronization.
+    SyncTime = 8, "sync-time", Nanoseconds;
+    /// Time of copies.
+    CopyTime = 9, "copy-time", Nanoseconds;
+    /// Bytes copied.
+    CopyBytes = 10, "copy-bytes", Bytes;
+    /// Bytes allocated.
+    AllocBytes = 11, "alloc-bytes", Bytes;
+    /// Bytes freed.
+    FreeBytes = 12, "free-bytes", Bytes;
+    // The stall reasons of NVIDIA's warp-state sampler, by the names its tools print.
+    /// PC samples: waiting at a barrier.
+    StallBarrier = 13, "stall:barrier", Count;
+    /// PC samples: waiting for a branch target.
+    StallBranchResolving = 14, "stall:branch_resolving", Count;
+    /// PC samples: held back by the dispatcher.
+    StallDispatch = 15, "stall:dispatch_stall", Count;
+    /// PC samples: waiting for stores to drain at exit.
+    StallDrain = 16, "stall:drain", Count;
+    /// PC samples: immediate constant cache miss.
+    StallImcMiss = 17, "stall:imc_miss", Count;
+    /// PC samples: local/global memory queue full.
+    StallLgThrottle = 18, "stall:lg_throttle", Count;
+    /// PC samples: waiting for local, global or texture memory.
+    StallLongScoreboard = 19, "stall:long_scoreboard", Count;
+    /// PC samples: arithmetic pipe busy.
+    StallMathPipeThrottle = 20, "stall:math_pipe_throttle", Count;
+    /// PC samples: waiting at a memory barrier.
+    StallMembar = 21, "stall:membar", Count;
+    /// PC samples: memory input/output queue full.
+    StallMioThrottle = 22, "stall:mio_throttle", Count;
+    /// PC samples: any other reason.
+    StallMisc = 23, "stall:misc", Count;
+    /// PC samples: waiting for instructions.
+    StallNoInstructions = 24, "stall:no_instructions", Count;
+    /// PC samples: eligible, but another warp was chosen.
+    StallNotSelected = 25, "stall:not_selected", Count;
+    /// PC samples: issuing.
+    StallSelected = 26, "stall:selected", Count;
+    /// PC samples: waiting for shared memory or special functions.
+    StallShortScoreboard = 27, "stall:short_scoreboard", Count;
+    /// PC samples: asleep on purpose.
+    StallSleeping = 28, "stall:sleeping", Count;
+    /// PC samples: texture queue full.
+    StallTexThrottle = 29, "stall:tex_throttle", Count;
+    /// PC samples: fixed latency of the instruction before.
+    StallWait = 30, "stall:wait", Count;
+    /// PC samples: waiting for a warp-group matrix operation.
+    StallGmma = 31, "stall:gmma", Count;
+    /// PC samples: waiting for the warp group to gather.
+    StallWarpgroupArrive = 32, "stall:warpgroup_arrive", Count;
+}
+
+impl Metric {
+    /// How many metrics there are.
+    pub const COUNT: usize = Metric::ALL.len();
+
+    /// Place in arrays of [`Metric::COUNT`] entries.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No metric has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown metric `{0}`: expected one of {names}", names = Metric::ALL.iter().map(|m| m.name()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownMetric(pub String);
+
+impl FromStr for Metric {
+    type Err = UnknownMetric;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMetric> {
+        Metric::ALL.iter().copied().find(|m| m.name() == name).ok_or_else(|| UnknownMetric(name.to_owned()))
+    }
+}
+
+/// Figures of one metric at one place. Merging is commutative and associative, as long as nothing saturates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// How many values.
+    pub count: u64,
+    /// Their sum; stops at the largest `u64` (584 years of nanoseconds).
+    pub sum: u64,
+    /// The smallest; `u64::MAX` when there is none.
+    pub min: u64,
+    /// The largest; 0 when there is none.
+    pub max: u64,
+    /// Sum of their squares; stops at [`Cell::SUM_SQUARES_MAX`].
+    pub sum_squares: u128,
+}
+
+impl Default for Cell {
+    fn default() -> Self {
+        Cell::EMPTY
+    }
+}
+
+impl Cell {
+    /// No values.
+    pub const EMPTY: Cell = Cell { count: 0, sum: 0, min: u64::MAX, max: 0, sum_squares: 0 };
+
+    /// Largest sum of squares: what the store's `DECIMAL(38, 0)` holds.
+    pub const SUM_SQUARES_MAX: u128 = 10u128.pow(38) - 1;
+
+    /// Adds one value.
+    #[inline]
+    pub fn add(&mut self, value: u64) {
+        self.count = self.count.saturating_add(1);
+        self.sum = self.sum.saturating_add(value);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.add_squares(u128::from(value) * u128::from(value));
+    }
+
+    /// Adds all values of another cell.
+    pub fn merge(&mut self, other: &Cell) {
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.add_squares(other.sum_squares);
+    }
+
+    #[inline]
+    fn add_squares(&mut self, squares: u128) {
+        self.sum_squares = self.sum_squares.saturating_add(squares).min(Self::SUM_SQUARES_MAX);
+    }
+
+    /// Whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Mean of the values; `None` without any.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
+    }
+
+    /// Standard deviation of the values (of the whole population, not of a sample); `None` without any.
+    pub fn deviation(&self) -> Option<f64> {
+        let mean = self.mean()?;
+        let variance = self.sum_squares as f64 / self.count as f64 - mean * mean;
+        Some(variance.max(0.0).sqrt())
+    }
+}

@@ -1,0 +1,157 @@
+//! The profile: everything one capture saw.
+//!
+//! Owns: the tables, the tree and the ledger, together with what was asked for. Because: a capture, a replay, a file
+//! and a test all give this one thing, and all that can be computed takes it. Does not: forget; handles stay valid.
+
+use serde::{Deserialize, Serialize};
+
+use crate::frame::Frame;
+use crate::intern::{FrameId, Frames, StrId, Strings};
+use crate::ledger::{Ledger, Reason};
+use crate::metric::Metric;
+use crate::tree::{NodeId, Tree};
+use crate::units::{Bytes, Time, clock};
+
+/// Everything one capture saw.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// What was asked for, and where.
+    pub meta: Meta,
+    /// Executables and libraries met, in the order they were met.
+    pub executables: Vec<Executable>,
+    /// Interned texts.
+    pub strings: Strings,
+    /// Interned frames.
+    pub frames: Frames,
+    /// Calling contexts and their figures.
+    pub tree: Tree,
+    /// What became of every record.
+    pub ledger: Ledger,
+}
+
+/// What was asked for, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// What is profiled, as the user would say it (`python train.py (pid 4711)`).
+    pub target: String,
+    /// Name of the host.
+    pub host: String,
+    /// When the capture began, by the calendar: nanoseconds since 1970 UTC.
+    #[serde(with = "as_nanos")]
+    pub started: Time<clock::Realtime>,
+    /// When the capture began, by the clock of the records.
+    #[serde(with = "as_nanos")]
+    pub started_monotonic: Time<clock::Monotonic>,
+    /// Sampling frequency, Hz per CPU.
+    pub frequency_hz: u32,
+    /// Version of the program that captured.
+    pub version: String,
+    /// Options in force, name and value, as on the command line.
+    pub options: Vec<(String, String)>,
+}
+
+mod as_nanos {
+    use super::Time;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<C, S: Serializer>(time: &Time<C>, to: S) -> Result<S::Ok, S::Error> {
+        time.as_nanos().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, C, D: Deserializer<'de>>(from: D) -> Result<Time<C>, D::Error> {
+        u64::deserialize(from).map(Time::from_nanos)
+    }
+}
+
+/// An executable or library that was mapped in the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executable {
+    /// Path in the target's view of the files.
+    pub path: String,
+    /// GNU build-id in hex; empty when it has none.
+    pub build_id: String,
+    /// Size of the file.
+    pub size: Bytes,
+}
+
+/// Bounds of a profile's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Contexts. A node costs about 40 bytes, one with values 90 more.
+    pub nodes: usize,
+    /// Distinct frames; with lines, one function has many. A frame costs about 60 bytes.
+    pub frames: usize,
+    /// Bytes of names.
+    pub string_bytes: usize,
+}
+
+impl Default for Limits {
+    /// A million contexts, half a million frames, 32 MiB of names. A torch training process stays far below with its
+    /// tens of thousands; a full table costs about 150 MiB, the whole memory that the profiler allows itself.
+    fn default() -> Self {
+        Limits { nodes: 1 << 20, frames: 1 << 19, string_bytes: 32 << 20 }
+    }
+}
+
+impl Profile {
+    /// An empty profile.
+    pub fn new(meta: Meta, limits: Limits) -> Self {
+        Profile {
+            meta,
+            executables: Vec::new(),
+            strings: Strings::new(limits.string_bytes),
+            frames: Frames::new(limits.frames),
+            tree: Tree::new(limits.nodes),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// The handle of a text.
+    pub fn text(&mut self, text: &str) -> StrId {
+        self.strings.intern(text)
+    }
+
+    /// The handle of a frame.
+    pub fn frame(&mut self, frame: Frame) -> FrameId {
+        self.frames.intern(frame)
+    }
+
+    /// Adds one value to the context with these frames, root first.
+    pub fn add(&mut self, stack: &[FrameId], metric: Metric, value: u64) -> NodeId {
+        let node = self.tree.path(NodeId::ROOT, stack.iter().copied());
+        self.tree.add(node, metric, value);
+        node
+    }
+
+    /// Adds all of another profile: contexts that are the same become one. The other's `meta` is not looked at.
+    pub fn merge(&mut self, other: &Profile) {
+        let strings = &mut self.strings;
+        let frames: Vec<FrameId> = other
+            .frames
+            .iter()
+            .map(|(_, frame)| self.frames.intern(frame.map_texts(|id| strings.intern(other.strings.get(id)))))
+            .collect();
+        self.tree.merge(&other.tree, |id| frames.get(id.index()).copied().unwrap_or(FrameId::TABLE_FULL));
+        for executable in &other.executables {
+            if !self.executables.contains(executable) {
+                self.executables.push(executable.clone());
+            }
+        }
+        self.ledger.merge(&other.ledger);
+    }
+
+    /// Counts of what the tables had to refuse: gaps in what was kept, beside those of the ledger.
+    pub fn refusals(&self) -> impl Iterator<Item = (Reason, u64)> {
+        let full = [
+            (
+                Reason::new("tree-full", "new contexts were joined below a [tree full] node"),
+                self.tree.refused(),
+            ),
+            (Reason::new("frames-full", "new frames were joined as [frames full]"), self.frames.refused()),
+            (Reason::new("names-full", "new names were joined as [names full]"), self.strings.refused()),
+            (Reason::new("name-cut", "names were too long and were cut"), self.strings.cut()),
+        ];
+        full.into_iter().filter(|(_, n)| *n > 0)
+    }
+}

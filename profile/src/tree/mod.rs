@@ -1,0 +1,234 @@
+//! The calling context tree: who called whom, and what it cost.
+//!
+//! Owns: nodes (parent and frame), and the exclusive figures of each metric at each node. Because: a stack costs one
+//! look-up per frame and no copy, and equal contexts share everything. Does not: know what frames mean, or sort.
+//!
+//! ```text
+//!   nodes                              children              columns[cpu-time]
+//!   ┌───┬────────┬───────┬─────────┐   first: in the node    places          cells
+//!   │ 0 │ parent │ frame │ first ──┼─▶ others: one map,      ┌───┐           ┌─────────────────────┐
+//!   │ 1 │        │       │         │   (parent, frame)       │ – │     ┌────▶│ count sum min max … │
+//!   │ 2 │        │       │         │     └▶ node             │ 0 ┼─────┘     └─────────────────────┘
+//!   └───┴────────┴───────┴─────────┘                         └───┘
+//! ```
+//!
+//! Most nodes have one child, so the first child sits in the node itself: a step down an existing stack is then a
+//! load and a comparison, and only side branches pay for hashing. Only nodes with values own a cell. A parent's
+//! number is always below its children's, so one backward pass gives all inclusive values.
+
+mod trie;
+
+pub(crate) use trie::Trie;
+
+use crate::frame::Frame;
+use crate::id::Id;
+use crate::intern::FrameId;
+use crate::metric::{Cell, Metric};
+
+/// Handle of a node.
+pub type NodeId = Id<Node>;
+
+/// One calling context: a frame below a parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The caller's context; the root is its own parent.
+    pub parent: NodeId,
+    /// What is called.
+    pub frame: FrameId,
+}
+
+impl NodeId {
+    /// The root of every tree.
+    pub const ROOT: NodeId = NodeId::from_number(0);
+}
+
+/// A calling context tree with its exclusive figures.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    shape: Trie<Frame>,
+    columns: Vec<Column>,
+    nodes_max: usize,
+    refused: u64,
+}
+
+/// Figures of one metric.
+#[derive(Clone, Debug, Default)]
+struct Column {
+    /// By node: place in `cells` plus one, 0 for none. May be shorter than the tree.
+    places: Vec<u32>,
+    cells: Vec<Cell>,
+}
+
+impl Tree {
+    /// A tree that grows to `nodes_max` nodes.
+    ///
+    /// Beyond that, each node may get one more child, `[tree full]`, which takes all that would have come below it;
+    /// so memory is bounded by twice `nodes_max`, sums stay right, and what is missing is shown where it is missing.
+    pub fn new(nodes_max: usize) -> Self {
+        Tree {
+            shape: Trie::new(FrameId::ROOT),
+            columns: vec![Column::default(); Metric::COUNT],
+            // Half the number space, so that the `[tree full]` nodes can always be numbered.
+            nodes_max: nodes_max.min(u32::MAX as usize / 2),
+            refused: 0,
+        }
+    }
+
+    /// The child of `parent` with this frame, made if need be.
+    #[inline]
+    pub fn child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
+        match self.shape.find(parent.number(), frame) {
+            Some(node) => NodeId::from_number(node),
+            None => self.new_child(parent, frame),
+        }
+    }
+
+    #[cold]
+    fn new_child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
+        let mut frame = frame;
+        if self.shape.len() >= self.nodes_max {
+            self.refused = self.refused.saturating_add(1);
+            if self.shape.key(parent.number()) == FrameId::TREE_FULL {
+                return parent;
+            }
+            frame = FrameId::TREE_FULL;
+        }
+        NodeId::from_number(self.shape.find_or_insert(parent.number(), frame))
+    }
+
+    /// The node at the end of a path of frames below `from`, root first, made if need be.
+    #[inline]
+    pub fn path(&mut self, from: NodeId, frames: impl IntoIterator<Item = FrameId>) -> NodeId {
+        frames.into_iter().fold(from, |node, frame| self.child(node, frame))
+    }
+
+    /// Adds one value at a node.
+    #[inline]
+    pub fn add(&mut self, node: NodeId, metric: Metric, value: u64) {
+        self.columns[metric.index()].cell(node).add(value);
+    }
+
+    /// Adds the values of a cell at a node.
+    pub fn add_cell(&mut self, node: NodeId, metric: Metric, values: &Cell) {
+        if !values.is_empty() {
+            self.columns[metric.index()].cell(node).merge(values);
+        }
+    }
+
+    /// Adds all of `other`; `frame` tells the frame of this tree for a frame of the other.
+    pub fn merge(&mut self, other: &Tree, mut frame: impl FnMut(FrameId) -> FrameId) {
+        let mut here = Vec::with_capacity(other.len());
+        here.push(NodeId::ROOT);
+        for node in other.nodes().skip(1) {
+            here.push(self.child(here[node.parent.index()], frame(node.frame)));
+        }
+        for (&metric, column) in Metric::ALL.iter().zip(&other.columns) {
+            for (node, cell) in column.iter() {
+                self.add_cell(here[node.index()], metric, cell);
+            }
+        }
+        self.refused = self.refused.saturating_add(other.refused);
+    }
+
+    /// The node of a handle; the root for a handle of another tree.
+    pub fn node(&self, id: NodeId) -> Node {
+        let number = if id.index() < self.len() { id.number() } else { 0 };
+        Node { parent: NodeId::from_number(self.shape.parent(number)), frame: self.shape.key(number) }
+    }
+
+    /// All nodes by number; parents come before their children.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node> + '_ {
+        (0..self.len()).map(|number| self.node(NodeId::from_number(number as u32)))
+    }
+
+    /// How many nodes there are, the root included.
+    pub fn len(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Whether there is only the root.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 1
+    }
+
+    /// Look-ups of new contexts that ended in a `[tree full]` node.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Figures of a node alone.
+    pub fn exclusive(&self, node: NodeId, metric: Metric) -> Cell {
+        self.columns[metric.index()].get(node).copied().unwrap_or_default()
+    }
+
+    /// Figures of every node that has any, in no particular order.
+    pub fn cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, &Cell)> {
+        self.columns[metric.index()].iter()
+    }
+
+    /// Metrics that have values.
+    pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
+        Metric::ALL.iter().copied().filter(|m| !self.columns[m.index()].cells.is_empty())
+    }
+
+    /// Figures of the whole tree.
+    pub fn total(&self, metric: Metric) -> Cell {
+        let mut total = Cell::EMPTY;
+        for cell in &self.columns[metric.index()].cells {
+            total.merge(cell);
+        }
+        total
+    }
+
+    /// Sums of every node and all below it, by node number.
+    pub fn inclusive(&self, metric: Metric) -> Vec<u64> {
+        let mut sums = vec![0u64; self.len()];
+        for (node, cell) in self.cells(metric) {
+            sums[node.index()] = cell.sum;
+        }
+        for number in (1..self.len()).rev() {
+            let parent = self.shape.parent(number as u32) as usize;
+            sums[parent] = sums[parent].saturating_add(sums[number]);
+        }
+        sums
+    }
+
+    /// Frames from the root (left out) to the node.
+    pub fn stack(&self, node: NodeId) -> Vec<FrameId> {
+        let mut frames = Vec::new();
+        let mut at = node;
+        while at != NodeId::ROOT {
+            let Node { parent, frame, .. } = self.node(at);
+            frames.push(frame);
+            at = parent;
+        }
+        frames.reverse();
+        frames
+    }
+}
+
+impl Column {
+    #[inline]
+    fn cell(&mut self, node: NodeId) -> &mut Cell {
+        let index = node.index();
+        if index >= self.places.len() {
+            self.places.resize(index + 1, 0);
+        }
+        if self.places[index] == 0 {
+            self.cells.push(Cell::EMPTY);
+            // At most one cell per node, and nodes are numbered by u32.
+            self.places[index] = self.cells.len() as u32;
+        }
+        &mut self.cells[self.places[index] as usize - 1]
+    }
+
+    fn get(&self, node: NodeId) -> Option<&Cell> {
+        let place = *self.places.get(node.index())?;
+        self.cells.get((place as usize).checked_sub(1)?)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (NodeId, &Cell)> {
+        let numbered = (0u32..).map(NodeId::from_number).zip(&self.places);
+        numbered.filter_map(|(node, &place)| Some((node, self.cells.get((place as usize).checked_sub(1)?)?)))
+    }
+}

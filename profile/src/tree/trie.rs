@@ -1,0 +1,95 @@
+//! The bare shape of a tree: nodes with a parent and a key.
+//!
+//! Owns: finding and making the child of a node with a key. Because: the calling context tree and the trees merged
+//! from it for a view have the same shape and the same need for speed. Does not: hold values, or bound itself.
+
+use rustc_hash::FxHashMap;
+
+use crate::id::Id;
+
+/// A tree whose nodes are known by their number; 0 is the root. A parent's number is below its children's.
+#[derive(Clone, Debug)]
+pub(crate) struct Trie<K> {
+    links: Vec<Link<K>>,
+    /// Children but the first: `parent << 32 | key`.
+    others: FxHashMap<u64, u32>,
+}
+
+#[derive(Debug)]
+struct Link<K> {
+    parent: u32,
+    key: Id<K>,
+    /// [`NONE`] when there is no child yet.
+    first_child: u32,
+}
+
+impl<K> Clone for Link<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K> Copy for Link<K> {}
+
+/// No first child: the root is nobody's child.
+const NONE: u32 = 0;
+
+impl<K> Trie<K> {
+    pub(crate) fn new(root: Id<K>) -> Self {
+        Trie { links: vec![Link { parent: 0, key: root, first_child: NONE }], others: FxHashMap::default() }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, parent: u32, key: Id<K>) -> Option<u32> {
+        let first = self.links[parent as usize].first_child;
+        // Read before the test for NONE, so that a step down an existing stack has one branch that is always taken.
+        if self.links[first as usize].key == key && first != NONE {
+            return Some(first);
+        }
+        self.find_other(parent, key, first)
+    }
+
+    #[inline]
+    fn find_other(&self, parent: u32, key: Id<K>, first: u32) -> Option<u32> {
+        if first == NONE { None } else { self.others.get(&place(parent, key)).copied() }
+    }
+
+    /// Makes a child that [`Trie::find`] did not find.
+    pub(crate) fn insert(&mut self, parent: u32, key: Id<K>) -> u32 {
+        // The callers keep the tree below this bound; were it crossed, sums would still be right, at the root.
+        let Ok(node) = u32::try_from(self.links.len()) else { return 0 };
+        self.links.push(Link { parent, key, first_child: NONE });
+        let first = &mut self.links[parent as usize].first_child;
+        if *first == NONE {
+            *first = node;
+        } else {
+            self.others.insert(place(parent, key), node);
+        }
+        node
+    }
+
+    pub(crate) fn find_or_insert(&mut self, parent: u32, key: Id<K>) -> u32 {
+        match self.find(parent, key) {
+            Some(node) => node,
+            None => self.insert(parent, key),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    #[inline]
+    pub(crate) fn parent(&self, node: u32) -> u32 {
+        self.links[node as usize].parent
+    }
+
+    #[inline]
+    pub(crate) fn key(&self, node: u32) -> Id<K> {
+        self.links[node as usize].key
+    }
+}
+
+#[inline]
+fn place<K>(parent: u32, key: Id<K>) -> u64 {
+    u64::from(parent) << 32 | u64::from(key.number())
+}
