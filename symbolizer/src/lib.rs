@@ -1,1 +1,23 @@
-//! x
+//! From an address to a name, or to the reason why there is none.
+//!
+//! Owns: typed addresses, what processes have mapped over time, names of native, generated, kernel and Python code,
+//! unwind rows. Because: every later stage trusts that a frame is either named or says why not. Does not: know BPF,
+//! calling context trees or terminals. Everything read here (ELF files, `/proc`, the memory and files of other
+//! processes) may be hostile: reads are bounded, and faults are reasons ([`NoSymbol`]), never panics.
+
+pub mod address;
+pub mod cache;
+pub mod elf;
+pub mod jit;
+pub mod kernel;
+pub mod maps;
+pub mod native;
+pub mod python;
+pub mod reason;
+pub mod space;
+mod symbolizer;
+pub mod unwind_rows;
+
+pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
+pub use reason::NoSymbol;
+pub use symbolizer::{Counters, Place, Refreshed, Symbolizer};

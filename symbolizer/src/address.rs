@@ -1,0 +1,104 @@
+//! Typed addresses: four meanings of "a 64-bit number", and the only ways from one to another.
+//!
+//! Owns: [`Avma`], [`Svma`], [`FileOffset`], [`KernelAddr`] and the rule for return addresses ([`Lookup`]).
+//! Because: most wrong names in profilers are one kind of address used as another.
+//! Does not: know files or processes; conversions that need a program header live in [`crate::elf::Segment`].
+
+use std::fmt;
+
+macro_rules! address {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.0)
+            }
+        }
+
+        impl fmt::LowerHex for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::LowerHex::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+address! {
+    /// Actual virtual memory address: where something is in a running process.
+    Avma
+}
+address! {
+    /// Stated virtual memory address: where the ELF file says that it is (`p_vaddr`, `st_value`, DWARF).
+    Svma
+}
+address! {
+    /// Bytes from the start of a file.
+    FileOffset
+}
+address! {
+    /// Address in the kernel, as `/proc/kallsyms` states it.
+    KernelAddr
+}
+
+impl Avma {
+    /// Where the file states this address to be, in a mapping whose bias (AVMA − SVMA, modulo 2⁶⁴) is known.
+    pub const fn to_svma(self, bias: u64) -> Svma {
+        Svma(self.0.wrapping_sub(bias))
+    }
+
+    /// Distance from `start`; `None` when this address lies below it.
+    pub const fn checked_offset_from(self, start: Self) -> Option<u64> {
+        self.0.checked_sub(start.0)
+    }
+}
+
+impl Svma {
+    /// Where this address is in a process, in a mapping whose bias (AVMA − SVMA, modulo 2⁶⁴) is known.
+    pub const fn to_avma(self, bias: u64) -> Avma {
+        Avma(self.0.wrapping_add(bias))
+    }
+}
+
+/// How a code address came to be known, which decides the byte that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lookup {
+    /// The address is an instruction that was about to run: the interrupted leaf, or the frame below a signal frame.
+    Exact,
+    /// The address is where a call returns to: the call ends one byte before it. When the call never returns, that
+    /// byte is the last of the caller and the address itself already belongs to the next function.
+    Return,
+}
+
+impl Lookup {
+    /// The address to look up.
+    pub const fn address(self, address: u64) -> u64 {
+        match self {
+            Self::Exact => address,
+            Self::Return => address.saturating_sub(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bias_goes_there_and_back_even_for_prelinked_files() {
+        for (avma, svma) in [(0x5555_0000_1234_u64, 0x1234_u64), (0x40_1000, 0x40_1000), (0x1000, 0x7f00_0000_0000)] {
+            let bias = avma.wrapping_sub(svma);
+            assert_eq!(Avma(avma).to_svma(bias), Svma(svma));
+            assert_eq!(Svma(svma).to_avma(bias), Avma(avma));
+        }
+    }
+
+    #[test]
+    fn a_return_address_is_looked_up_inside_its_call() {
+        assert_eq!(Lookup::Return.address(0x1005), 0x1004);
+        assert_eq!(Lookup::Exact.address(0x1005), 0x1005);
+        assert_eq!(Lookup::Return.address(0), 0);
+    }
+}

@@ -1,0 +1,126 @@
+//! A bounded map that forgets what was not asked for lately, and a store of shared strings.
+//!
+//! Owns: [`Bounded`], [`Strings`] and their counters. Because: addresses and names come from outside without end, and
+//! each cache here must have a bound and show how well it does. Does not: know what it stores.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Hits and misses of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounters {
+    /// Answers that were there.
+    pub hits: u64,
+    /// Answers that had to be worked out.
+    pub misses: u64,
+    /// Answers forgotten to stay within the bound.
+    pub evicted: u64,
+}
+
+/// A map of at most `bound` entries in two generations: what is asked for moves to the young one; when the young one
+/// is half of the bound, the old one is forgotten. Constant time, no links between entries.
+#[derive(Debug)]
+pub struct Bounded<K, V> {
+    young: FxHashMap<K, V>,
+    old: FxHashMap<K, V>,
+    half: usize,
+    counters: CacheCounters,
+}
+
+impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
+    /// An empty map that will never hold more than `bound` (at least 2) entries.
+    pub fn new(bound: usize) -> Self {
+        Self {
+            young: FxHashMap::default(),
+            old: FxHashMap::default(),
+            half: (bound / 2).max(1),
+            counters: CacheCounters::default(),
+        }
+    }
+
+    /// The value of a key; counts a hit or a miss.
+    pub fn get(&mut self, key: K) -> Option<V> {
+        if let Some(value) = self.young.get(&key) {
+            self.counters.hits += 1;
+            return Some(value.clone());
+        }
+        let Some(value) = self.old.remove(&key) else {
+            self.counters.misses += 1;
+            return None;
+        };
+        self.counters.hits += 1;
+        self.insert(key, value.clone());
+        Some(value)
+    }
+
+    /// Adds or replaces a value.
+    pub fn insert(&mut self, key: K, value: V) {
+        if self.young.len() >= self.half && !self.young.contains_key(&key) {
+            self.counters.evicted += self.old.len() as u64;
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.old.remove(&key);
+        self.young.insert(key, value);
+    }
+
+    /// Entries held.
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// True when nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets the entries that `keep` refuses.
+    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        self.young.retain(|key, _| keep(key));
+        self.old.retain(|key, _| keep(key));
+    }
+
+    /// What happened so far.
+    pub const fn counters(&self) -> CacheCounters {
+        self.counters
+    }
+}
+
+/// Shared strings: many addresses have the same name and file.
+#[derive(Debug, Default)]
+pub struct Strings {
+    strings: FxHashSet<Arc<str>>,
+    /// Size at which strings that nobody else holds are dropped.
+    sweep_at: usize,
+}
+
+impl Strings {
+    /// Fewest strings at which a sweep is worth its time.
+    const SWEEP_MIN: usize = 1 << 14;
+
+    /// The shared copy of a string.
+    pub fn intern(&mut self, text: &str) -> Arc<str> {
+        if let Some(shared) = self.strings.get(text) {
+            return Arc::clone(shared);
+        }
+        if self.strings.len() >= self.sweep_at.max(Self::SWEEP_MIN) {
+            self.strings.retain(|s| Arc::strong_count(s) > 1);
+            // Twice what is in use: sweeps stay rare however much that is.
+            self.sweep_at = self.strings.len() * 2;
+        }
+        let shared: Arc<str> = text.into();
+        self.strings.insert(Arc::clone(&shared));
+        shared
+    }
+
+    /// Strings held.
+    pub fn len(&self) -> usize {
+        self.strings.len()
+    }
+
+    /// True when nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.strings.is_empty()
+    }
+}

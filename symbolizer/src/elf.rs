@@ -1,0 +1,421 @@
+//! The few facts of an ELF file that decide how its addresses are named, read with a handful of small reads.
+//!
+//! Owns: safe opening of files that someone else chose, program headers, identity, the list of sections that matter.
+//! Because: a mapped file may be a FIFO, a device, truncated under our feet or made to hurt; reading (rather than
+//! mapping) a bounded number of bytes can fail but cannot hang or kill. Does not: parse symbols, DWARF or rows.
+
+use std::fmt;
+use std::fs::File;
+use std::hash::Hasher as _;
+use std::io;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustc_hash::FxHasher;
+use rustix::fs::OFlags;
+
+use crate::address::{FileOffset, Svma};
+use crate::reason::NoSymbol;
+
+/// Most program headers that are looked at; linkers emit about a dozen.
+const SEGMENTS_MAX: usize = 4096;
+/// Most section headers that are looked at; executables have a few dozen.
+const SECTIONS_MAX: usize = 65_535;
+/// Largest table of section names that is read.
+const SECTION_NAMES_MAX: u64 = 4 << 20;
+/// Largest note segment that is searched for a build-id.
+const NOTES_MAX: u64 = 256 << 10;
+/// Longest build-id that is accepted as an identity (SHA-256 is the longest that linkers produce).
+const BUILD_ID_MAX: usize = 32;
+/// Shortest: fewer bytes would collide (the fast styles of lld and mold have 8).
+const BUILD_ID_MIN: usize = 8;
+/// Files up to this size are hashed whole, larger ones by as many bytes spread evenly over them.
+const HASHED_BYTES: u64 = 16 << 20;
+/// Length of one hashed piece.
+const HASHED_PIECE: usize = 64 << 10;
+
+const PAGE: u64 = 4096;
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const PF_X: u32 = 1;
+const SHT_SYMTAB: u32 = 2;
+const SHT_NOTE: u32 = 7;
+const SHT_NOBITS: u32 = 8;
+const SHT_DYNSYM: u32 = 11;
+const SHF_COMPRESSED: u64 = 0x800;
+const NT_GNU_BUILD_ID: u32 = 3;
+
+/// `e_machine` of the machine that this was compiled for.
+#[cfg(target_arch = "x86_64")]
+const NATIVE_MACHINE: u16 = 62;
+/// `e_machine` of the machine that this was compiled for.
+#[cfg(target_arch = "aarch64")]
+const NATIVE_MACHINE: u16 = 183;
+
+/// What a build-id note says, up to 32 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BuildId {
+    length: u8,
+    bytes: [u8; BUILD_ID_MAX],
+}
+
+impl BuildId {
+    /// A build-id of 8 to 32 bytes; other lengths identify nothing.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        if !(BUILD_ID_MIN..=BUILD_ID_MAX).contains(&bytes.len()) || bytes.iter().all(|b| *b == 0) {
+            return None;
+        }
+        let mut id = Self { length: u8::try_from(bytes.len()).ok()?, bytes: [0; BUILD_ID_MAX] };
+        id.bytes[..bytes.len()].copy_from_slice(bytes);
+        Some(id)
+    }
+
+    /// The bytes of the note.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Which file this is, wherever it lies: the key of every cache of tables and names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ModuleId {
+    /// The linker's build-id.
+    BuildId(BuildId),
+    /// For files without one: size in bytes and a hash of the content (of up to 16 MiB spread over it).
+    Content {
+        /// Size of the file in bytes.
+        size: u64,
+        /// Hash of the content.
+        hash: u64,
+    },
+}
+
+impl fmt::Display for ModuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuildId(id) => fmt::Display::fmt(id, f),
+            Self::Content { size, hash } => write!(f, "{size:x}-{hash:016x}"),
+        }
+    }
+}
+
+/// A loadable segment (`PT_LOAD`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Start in the file.
+    pub offset: FileOffset,
+    /// Start in memory, as stated.
+    pub svma: Svma,
+    /// Bytes in the file.
+    pub file_size: u64,
+    /// Bytes in memory.
+    pub memory_size: u64,
+    /// Contains code.
+    pub executable: bool,
+}
+
+impl Segment {
+    /// True when a mapping of this segment may show the given place of the file: loaders map whole pages.
+    fn shows(&self, offset: FileOffset) -> bool {
+        let begin = self.offset.0 & !(PAGE - 1);
+        let end = self.offset.0.saturating_add(self.file_size).saturating_add(PAGE - 1) & !(PAGE - 1);
+        (begin..end).contains(&offset.0)
+    }
+
+    /// Where the file states the byte at `offset` to be.
+    pub const fn svma_of(&self, offset: FileOffset) -> Svma {
+        Svma(offset.0.wrapping_sub(self.offset.0).wrapping_add(self.svma.0))
+    }
+}
+
+/// A debug file that the ELF names in `.gnu_debuglink`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugLink {
+    /// File name, without a path.
+    pub name: Box<[u8]>,
+    /// CRC-32 of that file.
+    pub crc: u32,
+}
+
+/// Sections that decide how names are looked up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sections {
+    /// Has `.symtab`.
+    pub symtab: bool,
+    /// Has `.dynsym`.
+    pub dynsym: bool,
+    /// Bytes of `.debug_info` once decompressed, 0 when there is none.
+    pub debug_info: u64,
+    /// Bytes of all debug sections once decompressed, as they claim.
+    pub debug_total: u64,
+    /// `.gnu_debuglink`.
+    pub debug_link: Option<DebugLink>,
+    /// Names another file with shared debug information (`.gnu_debugaltlink`, `.debug_sup`).
+    pub supplement: bool,
+    /// Some compressed section claims a size that its compressed bytes cannot hold.
+    pub inflated: bool,
+}
+
+/// Facts of one ELF file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElfFacts {
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// Loadable segments, in the file's order.
+    pub segments: Vec<Segment>,
+    /// Build-id, when there is a usable one.
+    pub build_id: Option<BuildId>,
+    /// Sections of interest; empty when the section headers are stripped or damaged.
+    pub sections: Sections,
+}
+
+impl ElfFacts {
+    /// Reads the facts of an open file of this machine's kind.
+    ///
+    /// # Errors
+    /// [`NoSymbol::NotElf`], [`NoSymbol::CorruptElf`], [`NoSymbol::TooLarge`] or a reason of the file system.
+    pub fn read(file: &File) -> Result<Self, NoSymbol> {
+        let size = file.metadata().map_err(|e| NoSymbol::from_io(&e))?.len();
+        let header: [u8; 64] = read_array(file, 0).map_err(|_| NoSymbol::NotElf)?;
+        if header[..4] != *b"\x7fELF" || header[4] != 2 || header[5] != 1 || u16_at(&header, 18) != NATIVE_MACHINE {
+            return Err(NoSymbol::NotElf);
+        }
+        let programs = table(file, size, u64_at(&header, 32), u16_at(&header, 54), 56, u16_at(&header, 56).into())?;
+        let mut segments = Vec::new();
+        let mut build_id = None;
+        for p in programs.chunks_exact(56).take(SEGMENTS_MAX) {
+            let (offset, file_size) = (u64_at(p, 8), u64_at(p, 32));
+            match u32_at(p, 0) {
+                PT_LOAD => segments.push(Segment {
+                    offset: FileOffset(offset),
+                    svma: Svma(u64_at(p, 16)),
+                    file_size,
+                    memory_size: u64_at(p, 40),
+                    executable: u32_at(p, 4) & PF_X != 0,
+                }),
+                PT_NOTE if build_id.is_none() => build_id = build_id_in(file, offset, file_size, u64_at(p, 48)),
+                _ => {}
+            }
+        }
+        // A file without (readable) section headers still has segments: it maps and unwinds, it only has no names.
+        let mut sections = Sections::default();
+        let note = read_sections(file, size, &header, &mut sections).unwrap_or(None);
+        if let (None, Some((offset, length, align))) = (build_id, note) {
+            build_id = build_id_in(file, offset, length, align);
+        }
+        Ok(Self { size, segments, build_id, sections })
+    }
+
+    /// The segment of which a mapping that starts at `offset` of the file is a view; code is preferred, because only
+    /// executable mappings are asked for and neighbouring segments may share a page of the file.
+    pub fn segment_at(&self, offset: FileOffset) -> Option<&Segment> {
+        let shown = || self.segments.iter().filter(|s| s.shows(offset));
+        shown().find(|s| s.executable).or_else(|| shown().next())
+    }
+
+    /// The identity of the file: its build-id, or its size and a hash of its content.
+    ///
+    /// # Errors
+    /// A reason of the file system, when the content must be hashed and cannot be read.
+    pub fn identity(&self, file: &File) -> Result<ModuleId, NoSymbol> {
+        match self.build_id {
+            Some(id) => Ok(ModuleId::BuildId(id)),
+            None => content_hash(file, self.size)
+                .map(|hash| ModuleId::Content { size: self.size, hash })
+                .map_err(|e| NoSymbol::from_io(&e)),
+        }
+    }
+}
+
+/// Opens a regular file for reading, without ever waiting for a FIFO or waking a device.
+///
+/// # Errors
+/// [`NoSymbol::NotRegularFile`], or a reason of the file system.
+pub fn open_regular(path: &Path) -> Result<File, NoSymbol> {
+    // Opening a device can have effects of its own (rewinding a tape), so ask before; a file that is swapped for a
+    // device in between is caught by O_NONBLOCK and the second look.
+    let before = std::fs::metadata(path).map_err(|e| NoSymbol::from_io(&e))?;
+    if !before.is_file() {
+        return Err(NoSymbol::NotRegularFile);
+    }
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(|e| NoSymbol::from_io(&e))?;
+    check_regular(file)
+}
+
+/// Passes an already open file on if it is a regular one.
+///
+/// # Errors
+/// [`NoSymbol::NotRegularFile`], or a reason of the file system.
+pub fn check_regular(file: File) -> Result<File, NoSymbol> {
+    let meta = file.metadata().map_err(|e| NoSymbol::from_io(&e))?;
+    let kind = meta.file_type();
+    if !kind.is_file() || kind.is_fifo() || kind.is_char_device() || meta.size() > i64::MAX as u64 {
+        return Err(NoSymbol::NotRegularFile);
+    }
+    Ok(file)
+}
+
+/// Reads a table of fixed-size entries that must lie within the file.
+fn table(file: &File, size: u64, offset: u64, stated: u16, entry: u16, count: usize) -> Result<Vec<u8>, NoSymbol> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if stated != entry {
+        return Err(NoSymbol::CorruptElf);
+    }
+    if count > SECTIONS_MAX {
+        return Err(NoSymbol::TooLarge);
+    }
+    read_range(file, size, offset, count as u64 * u64::from(entry)).ok_or(NoSymbol::CorruptElf)
+}
+
+/// Offset, length and alignment of a note section.
+type NoteRange = (u64, u64, u64);
+
+/// Fills `sections`; gives the place of the build-id note section, if there is one.
+fn read_sections(file: &File, size: u64, header: &[u8], out: &mut Sections) -> Result<Option<NoteRange>, NoSymbol> {
+    let headers = table(file, size, u64_at(header, 40), u16_at(header, 58), 64, u16_at(header, 60).into())?;
+    let names_index = usize::from(u16_at(header, 62));
+    let Some(names_header) = headers.chunks_exact(64).nth(names_index) else { return Ok(None) };
+    let names_size = u64_at(names_header, 32).min(SECTION_NAMES_MAX);
+    let names = read_range(file, size, u64_at(names_header, 24), names_size).ok_or(NoSymbol::CorruptElf)?;
+    let mut note = None;
+    for s in headers.chunks_exact(64) {
+        let kind = u32_at(s, 4);
+        let (offset, length) = (u64_at(s, 24), u64_at(s, 32));
+        match kind {
+            SHT_SYMTAB => out.symtab = true,
+            SHT_DYNSYM => out.dynsym = true,
+            SHT_NOBITS => continue,
+            _ => {}
+        }
+        let name = names.get(u32_at(s, 0) as usize..).unwrap_or_default();
+        let name = &name[..name.iter().position(|b| *b == 0).unwrap_or(name.len())];
+        let claimed = claimed_size(file, name, u64_at(s, 8), offset, length);
+        // Neither zlib (1032:1) nor zstd on real debug information (below 100:1) comes near this ratio.
+        out.inflated |= claimed > length.saturating_mul(1200).saturating_add(1 << 20);
+        match name {
+            b".debug_info" | b".zdebug_info" => out.debug_info = claimed,
+            b".gnu_debuglink" => out.debug_link = debug_link(file, size, offset, length),
+            b".gnu_debugaltlink" | b".debug_sup" => out.supplement = true,
+            b".note.gnu.build-id" if kind == SHT_NOTE => note = Some((offset, length, u64_at(s, 48))),
+            _ => {}
+        }
+        if name.starts_with(b".debug_") || name.starts_with(b".zdebug_") {
+            out.debug_total = out.debug_total.saturating_add(claimed);
+        }
+    }
+    Ok(note)
+}
+
+/// Size of a section after decompression, as its header claims.
+fn claimed_size(file: &File, name: &[u8], flags: u64, offset: u64, length: u64) -> u64 {
+    if flags & SHF_COMPRESSED != 0 {
+        return read_array::<24>(file, offset).map_or(length, |h| u64_at(&h, 8));
+    }
+    if name.starts_with(b".zdebug_")
+        && let Ok(h) = read_array::<12>(file, offset)
+        && h[..4] == *b"ZLIB"
+    {
+        return h[4..].iter().fold(0, |size, byte| size << 8 | u64::from(*byte));
+    }
+    length
+}
+
+fn debug_link(file: &File, size: u64, offset: u64, length: u64) -> Option<DebugLink> {
+    let bytes = read_range(file, size, offset, length.min(4096))?;
+    let end = bytes.iter().position(|b| *b == 0)?;
+    let crc = bytes.get((end + 4) & !3..)?.first_chunk::<4>()?;
+    let name = &bytes[..end];
+    // A path here would lead anywhere; the format says that it is a file name.
+    let plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
+    plain.then(|| DebugLink { name: name.into(), crc: u32::from_le_bytes(*crc) })
+}
+
+fn build_id_in(file: &File, offset: u64, length: u64, align: u64) -> Option<BuildId> {
+    let mut bytes = vec![0; usize::try_from(length.min(NOTES_MAX)).ok()?];
+    let read = file.read_at(&mut bytes, offset).ok()?;
+    bytes.truncate(read);
+    build_id_note(&bytes, align)
+}
+
+/// Finds the GNU build-id in the bytes of a note segment.
+fn build_id_note(mut notes: &[u8], align: u64) -> Option<BuildId> {
+    let align = if align == 8 { 8 } else { 4 };
+    let padded = |n: usize| n.checked_add(align - 1).map(|n| n & !(align - 1));
+    while notes.len() >= 12 {
+        let (name_size, size) = (u32_at(notes, 0) as usize, u32_at(notes, 4) as usize);
+        let description = padded(12usize.checked_add(name_size)?)?;
+        let next = padded(description.checked_add(size)?)?;
+        if u32_at(notes, 8) == NT_GNU_BUILD_ID && notes.get(12..16) == Some(b"GNU\0") && name_size == 4 {
+            return BuildId::new(notes.get(description..description + size)?);
+        }
+        notes = notes.get(next..)?;
+    }
+    None
+}
+
+/// Hashes up to [`HASHED_BYTES`] of the file: all of a small one, evenly spread pieces (the first and the last among
+/// them) of a large one. Two links of the same size differ in many places, because addresses shift.
+fn content_hash(file: &File, size: u64) -> io::Result<u64> {
+    let mut hasher = FxHasher::default();
+    hasher.write_u64(size);
+    let mut piece = vec![0; HASHED_PIECE];
+    let pieces = (size.min(HASHED_BYTES)).div_ceil(HASHED_PIECE as u64);
+    let last = size.saturating_sub(HASHED_PIECE as u64);
+    for i in 0..pieces {
+        let offset = match size {
+            _ if size <= HASHED_BYTES => i * HASHED_PIECE as u64,
+            _ if i + 1 == pieces => last,
+            _ => last / (pieces - 1) * i,
+        };
+        let read = file.read_at(&mut piece, offset)?;
+        hasher.write(&piece[..read]);
+    }
+    Ok(hasher.finish())
+}
+
+fn read_range(file: &File, size: u64, offset: u64, length: u64) -> Option<Vec<u8>> {
+    if offset.checked_add(length)? > size {
+        return None;
+    }
+    let mut bytes = vec![0; usize::try_from(length).ok()?];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
+}
+
+fn read_array<const N: usize>(file: &File, offset: u64) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// Little-endian integers of a buffer whose length the caller has checked; 0 beyond its end.
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u16::from_le_bytes(*b))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u64::from_le_bytes(*b))
+}

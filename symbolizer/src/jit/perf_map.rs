@@ -1,0 +1,68 @@
+//! The text files in which runtimes name the code they generate: `/tmp/perf-PID.map`.
+//!
+//! Owns: the parser, pure and restartable. Because: the file grows while it is read, and its last line may be half
+//! written. Does not: open files.
+
+/// Longest name that is kept; generated names can hold whole type expressions.
+pub(super) const NAME_BYTES_MAX: usize = 1024;
+
+/// One line: a piece of generated code and its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerfMapEntry {
+    /// First address.
+    pub begin: u64,
+    /// Length in bytes, not 0.
+    pub size: u64,
+    /// Name, at most 1024 bytes.
+    pub name: Box<str>,
+}
+
+/// What a piece of a perf map said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PerfMap {
+    /// Its entries, in the file's order: a later one replaces earlier ones that it overlaps.
+    pub entries: Vec<PerfMapEntry>,
+    /// Lines that could not be understood.
+    pub malformed: u64,
+    /// Bytes up to the end of the last whole line: where to go on reading.
+    pub consumed: usize,
+}
+
+/// Parses lines of the form `START SIZE NAME`, numbers in hexadecimal. Never fails: bad lines are counted.
+pub fn parse_perf_map(bytes: &[u8]) -> PerfMap {
+    let consumed = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let mut map = PerfMap { consumed, ..PerfMap::default() };
+    for line in bytes[..consumed].split(|b| *b == b'\n') {
+        match parse_line(line) {
+            Some(entry) => map.entries.push(entry),
+            None => map.malformed += u64::from(!line.trim_ascii().is_empty()),
+        }
+    }
+    map
+}
+
+fn parse_line(line: &[u8]) -> Option<PerfMapEntry> {
+    let line = line.trim_ascii_start();
+    let (begin, rest) = line.split_at(line.iter().position(|b| *b == b' ')?);
+    let rest = rest.trim_ascii_start();
+    let (size, name) = rest.split_at(rest.iter().position(|b| *b == b' ')?);
+    let name = name.trim_ascii();
+    let (begin, size) = (hex(begin)?, hex(size)?);
+    begin.checked_add(size)?;
+    if size == 0 || name.is_empty() {
+        return None;
+    }
+    Some(PerfMapEntry { begin, size, name: shortened(name) })
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    let digits = digits.strip_prefix(b"0x").or_else(|| digits.strip_prefix(b"0X")).unwrap_or(digits);
+    let text = str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+    u64::from_str_radix(text, 16).ok()
+}
+
+/// At most [`NAME_BYTES_MAX`] bytes of a name, as text.
+pub(super) fn shortened(name: &[u8]) -> Box<str> {
+    let name = &name[..name.len().min(NAME_BYTES_MAX)];
+    String::from_utf8_lossy(name).into()
+}

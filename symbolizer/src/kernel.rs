@@ -1,0 +1,231 @@
+//! Names of kernel code.
+//!
+//! Owns: the parser of `/proc/kallsyms` (pure), the table searched by address, its renewal. Because: modules and BPF
+//! programs come and go while a capture runs, and a hidden table must say that it is hidden. Does not: decide how
+//! kernel frames look (`symbol_[k]` is the profile's way).
+
+use std::fs::File;
+use std::io::{self, Read as _};
+
+use crate::address::KernelAddr;
+use crate::reason::NoSymbol;
+
+/// Most bytes of kallsyms that are read; large distribution kernels have about 15 MiB.
+const KALLSYMS_BYTES_MAX: u64 = 256 << 20;
+/// Most symbols that are kept.
+const SYMBOLS_MAX: usize = 4 << 20;
+/// kallsyms has no sizes. No function is this long, so an address farther behind a symbol is not in it.
+const FUNCTION_BYTES_MAX: u64 = 1 << 20;
+/// Shortest time between two readings: one takes the kernel about 0.1 s.
+const RENEWAL_NS: u64 = 10_000_000_000;
+/// Start of the upper half of the address space: addresses below are not the kernel's.
+const KERNEL_HALF: u64 = 1 << 63;
+
+/// A symbol of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelSymbol<'a> {
+    /// Its name, as kallsyms has it.
+    pub name: &'a str,
+    /// The module in brackets behind it (`nvidia`, `bpf`), empty for the kernel proper.
+    pub module: &'a str,
+    /// Its first address.
+    pub start: KernelAddr,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u64,
+    name: u32,
+    name_length: u16,
+    module: u16,
+    /// Of several symbols at one address the one with the smallest rank is shown.
+    rank: u16,
+}
+
+/// The text symbols of a kernel.
+#[derive(Debug, Default)]
+pub struct Kallsyms {
+    entries: Vec<Entry>,
+    names: String,
+    modules: Vec<Box<str>>,
+    malformed: u64,
+    dropped: u64,
+    hidden: bool,
+}
+
+impl Kallsyms {
+    /// Parses the bytes of a kallsyms file. Never fails: what cannot be understood is counted.
+    pub fn parse(bytes: &[u8]) -> Self {
+        let mut table = Self { modules: vec!["".into()], ..Self::default() };
+        let mut zeros = 0_u64;
+        for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+            let Some((start, kind, name, module)) = parse_line(line) else {
+                table.malformed += 1;
+                continue;
+            };
+            if !matches!(kind, b'T' | b't' | b'W' | b'w') {
+                continue;
+            }
+            zeros += u64::from(start == 0);
+            if start >= KERNEL_HALF {
+                table.add(start, kind, name, module);
+            }
+        }
+        table.hidden = table.entries.is_empty() && zeros > 0;
+        // Stable: of equals the first in the file stays.
+        table.entries.sort_by_key(|e| (e.start, e.rank));
+        table.entries.dedup_by_key(|e| e.start);
+        table.entries.shrink_to_fit();
+        table.names.shrink_to_fit();
+        table
+    }
+
+    fn add(&mut self, start: u64, kind: u8, name: &str, module: &str) {
+        let (Ok(at), Ok(name_length)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else {
+            self.dropped += 1;
+            return;
+        };
+        if self.entries.len() >= SYMBOLS_MAX {
+            self.dropped += 1;
+            return;
+        }
+        // Symbols of a module stand together: its name is nearly always the last one.
+        let module = match self.modules.last() {
+            Some(last) if &**last == module => self.modules.len() - 1,
+            _ => self.modules.iter().position(|known| &**known == module).unwrap_or_else(|| {
+                self.modules.push(module.into());
+                self.modules.len() - 1
+            }),
+        };
+        let Ok(module) = u16::try_from(module) else {
+            self.dropped += 1;
+            return;
+        };
+        let rank = rank(kind, name);
+        self.names.push_str(name);
+        self.entries.push(Entry { start, name: at, name_length, module, rank });
+    }
+
+    /// The symbol whose code holds an address.
+    ///
+    /// # Errors
+    /// [`NoSymbol::KernelRestricted`] when the kernel shows no addresses, else [`NoSymbol::KernelNotCovered`].
+    pub fn lookup(&self, address: KernelAddr) -> Result<KernelSymbol<'_>, NoSymbol> {
+        if self.hidden {
+            return Err(NoSymbol::KernelRestricted);
+        }
+        let at = self.entries.partition_point(|e| e.start <= address.0);
+        let entry = self.entries[..at].last().filter(|e| address.0 - e.start < FUNCTION_BYTES_MAX);
+        let entry = entry.ok_or(NoSymbol::KernelNotCovered)?;
+        let name = entry.name as usize..entry.name as usize + usize::from(entry.name_length);
+        Ok(KernelSymbol {
+            name: self.names.get(name).ok_or(NoSymbol::KernelNotCovered)?,
+            module: self.modules.get(usize::from(entry.module)).map_or("", |m| m),
+            start: KernelAddr(entry.start),
+        })
+    }
+
+    /// Symbols in the table.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True without symbols.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Lines that could not be understood.
+    pub const fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// Symbols beyond the bounds of the table.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// Address, kind, name, module.
+fn parse_line(line: &[u8]) -> Option<(u64, u8, &str, &str)> {
+    let line = str::from_utf8(line).ok()?;
+    let (address, rest) = line.split_once(' ')?;
+    let (kind, rest) = rest.split_once(' ')?;
+    let (name, module) = match rest.split_once('\t') {
+        Some((name, module)) => (name, module.strip_prefix('[')?.strip_suffix(']')?),
+        None => (rest, ""),
+    };
+    if address.len() > 16 || address.starts_with('+') || kind.len() != 1 || name.is_empty() {
+        return None;
+    }
+    Some((u64::from_str_radix(address, 16).ok()?, kind.as_bytes()[0], name, module))
+}
+
+/// Prefers names that a developer would recognise: global before local before weak, few leading underscores, no
+/// marks of the linker or the compiler.
+fn rank(kind: u8, name: &str) -> u16 {
+    let kind = match kind {
+        b'T' => 0,
+        b't' => 1,
+        _ => 2,
+    };
+    let underscores = name.bytes().take_while(|b| *b == b'_').count().min(15);
+    let mark = ["_text", "_stext", "_sinittext", "__pfx_", "__cfi_", "srso_", "__indirect_thunk_start"]
+        .iter()
+        .any(|mark| name.starts_with(mark));
+    u16::from(mark) << 8 | (kind + u16::try_from(underscores).unwrap_or(15) * 4)
+}
+
+/// The running kernel's names, read when first needed and again when something new is met.
+#[derive(Debug, Default)]
+pub struct Kernel {
+    table: Option<Result<Kallsyms, NoSymbol>>,
+    read_at_ns: u64,
+    readings: u64,
+}
+
+impl Kernel {
+    /// With nothing read.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The symbol of an address. `time_ns` is the time of the sample: an address that is not covered makes the table
+    /// be read again when it is older than ten seconds by that clock.
+    ///
+    /// # Errors
+    /// [`NoSymbol::KernelRestricted`], [`NoSymbol::KernelNotCovered`] or [`NoSymbol::KernelUnreadable`].
+    pub fn lookup(&mut self, address: KernelAddr, time_ns: u64) -> Result<KernelSymbol<'_>, NoSymbol> {
+        let covered = matches!(&self.table, Some(Ok(table)) if table.lookup(address).is_ok());
+        let old = time_ns.saturating_sub(self.read_at_ns) >= RENEWAL_NS;
+        if self.table.is_none() || (!covered && old) {
+            self.table = Some(read());
+            self.read_at_ns = time_ns;
+            self.readings += 1;
+        }
+        match &self.table {
+            Some(Ok(table)) => table.lookup(address),
+            Some(Err(reason)) => Err(*reason),
+            None => Err(NoSymbol::KernelUnreadable),
+        }
+    }
+
+    /// How often the table was read.
+    pub const fn readings(&self) -> u64 {
+        self.readings
+    }
+}
+
+fn read() -> Result<Kallsyms, NoSymbol> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(16 << 20);
+        File::open("/proc/kallsyms")?.take(KALLSYMS_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) if bytes.is_empty() => Err(NoSymbol::KernelUnreadable),
+        Ok(bytes) => Ok(Kallsyms::parse(&bytes)),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(NoSymbol::KernelRestricted),
+        Err(_) => Err(NoSymbol::KernelUnreadable),
+    }
+}

@@ -1,0 +1,329 @@
+//! What a process has mapped where, and the way to the bytes behind a mapping.
+//!
+//! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, reading the vdso. Because: the path in
+//! a maps line is only a name; the file may be deleted, replaced, nameless or in another mount namespace, and the
+//! kernel still knows which one it is. Does not: keep history ([`crate::space`]) or look inside files ([`crate::elf`]).
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+
+use crate::address::{Avma, FileOffset};
+use crate::elf;
+use crate::reason::NoSymbol;
+
+/// Most bytes of a maps file that are read: 2²⁰ mappings (sixteen times the kernel's default limit) with long lines.
+pub const MAPS_BYTES_MAX: u64 = 128 << 20;
+/// Most mappings that are kept of one process; the kernel's default `vm.max_map_count` is 65 530.
+pub const MAPPINGS_MAX: usize = 1 << 18;
+/// Longest path that is kept; `PATH_MAX`.
+const PATH_BYTES_MAX: usize = 4096;
+/// Largest vdso that is read; real ones have two to four pages.
+const VDSO_BYTES_MAX: u64 = 256 << 10;
+
+/// What backs a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backing {
+    /// A file with a name.
+    File,
+    /// A file whose name is gone (deleted, or replaced by an upgrade).
+    DeletedFile,
+    /// A `memfd_create` file, or shared memory that looks like one.
+    Memfd,
+    /// No file: memory that the process filled itself.
+    Anonymous,
+    /// The kernel's vdso.
+    Vdso,
+    /// The kernel's page of out-of-line instructions for uprobes.
+    Uprobes,
+    /// Any other special mapping (`[vsyscall]`, `[stack]`, a device).
+    Special,
+}
+
+/// One line of a maps file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub begin: Avma,
+    /// First address behind it.
+    pub end: Avma,
+    /// Place in the file that is shown at `begin`.
+    pub offset: FileOffset,
+    /// Device number of the file system: major, minor.
+    pub device: (u32, u32),
+    /// Inode number, 0 without a file.
+    pub inode: u64,
+    /// May be read.
+    pub readable: bool,
+    /// May be written.
+    pub writable: bool,
+    /// May be executed.
+    pub executable: bool,
+    /// What backs it.
+    pub backing: Backing,
+    /// Path as the kernel prints it, without ` (deleted)`, with escaped newlines restored; may be empty.
+    pub path: Box<OsStr>,
+}
+
+impl Mapping {
+    /// Length in bytes.
+    pub const fn len(&self) -> u64 {
+        self.end.0 - self.begin.0
+    }
+
+    /// True for a mapping of no bytes, which the parser does not give.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The path as a path.
+    pub fn path(&self) -> &Path {
+        Path::new(&*self.path)
+    }
+}
+
+/// Which lines to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Executable mappings only.
+    Executable,
+    /// All mappings.
+    All,
+}
+
+/// What a maps file said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maps {
+    /// The mappings that were asked for, by ascending address, never overlapping.
+    pub mappings: Vec<Mapping>,
+    /// A runtime's jitdump file (`jit-PID.dump`), which runtimes map only to be found here.
+    pub jitdump: Option<Mapping>,
+    /// Lines that could not be understood, or contradict an earlier line.
+    pub malformed: u64,
+    /// Mappings beyond [`MAPPINGS_MAX`].
+    pub dropped: u64,
+}
+
+/// Parses the bytes of a maps file. Never fails: what cannot be understood is counted.
+pub fn parse(bytes: &[u8], keep: Keep) -> Maps {
+    let mut maps = Maps::default();
+    let mut end_before = 0;
+    for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+        // Most lines of a big process are data: look at the permissions before anything is allocated.
+        let wanted = keep == Keep::All || line.split(|b| *b == b' ').nth(1).and_then(|p| p.get(2)) == Some(&b'x');
+        if !wanted && !line.ends_with(b".dump") {
+            continue;
+        }
+        let Some(mapping) = parse_line(line) else {
+            maps.malformed += 1;
+            continue;
+        };
+        if maps.jitdump.is_none() && is_jitdump(&mapping) {
+            maps.jitdump = Some(mapping.clone());
+        }
+        if !wanted {
+            continue;
+        }
+        if mapping.begin.0 < end_before {
+            maps.malformed += 1;
+        } else if maps.mappings.len() == MAPPINGS_MAX {
+            maps.dropped += 1;
+        } else {
+            end_before = mapping.end.0;
+            maps.mappings.push(mapping);
+        }
+    }
+    maps
+}
+
+fn is_jitdump(mapping: &Mapping) -> bool {
+    let name = mapping.path().file_name().map_or(&b""[..], OsStr::as_bytes);
+    matches!(mapping.backing, Backing::File | Backing::DeletedFile)
+        && name.strip_prefix(b"jit-").and_then(|n| n.strip_suffix(b".dump")).is_some_and(all_digits)
+}
+
+fn all_digits(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)
+}
+
+fn parse_line(line: &[u8]) -> Option<Mapping> {
+    let mut rest = line;
+    let range = field(&mut rest)?;
+    let permissions = field(&mut rest)?;
+    let offset = hex(field(&mut rest)?)?;
+    let device = field(&mut rest)?;
+    let inode = decimal(field(&mut rest)?)?;
+    let dash = range.iter().position(|b| *b == b'-')?;
+    let (begin, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
+    let colon = device.iter().position(|b| *b == b':')?;
+    let device = (u32::try_from(hex(&device[..colon])?).ok()?, u32::try_from(hex(&device[colon + 1..])?).ok()?);
+    if begin >= end || permissions.len() != 4 {
+        return None;
+    }
+    // The kernel pads the path to a column, and paths start with '/' or '[' (or a file system's own word).
+    let shown = rest.trim_ascii_start();
+    if shown.len() > 2 * PATH_BYTES_MAX {
+        return None;
+    }
+    let (backing, path) = backing(shown, inode);
+    Some(Mapping {
+        begin: Avma(begin),
+        end: Avma(end),
+        offset: FileOffset(offset),
+        device,
+        inode,
+        readable: permissions[0] == b'r',
+        writable: permissions[1] == b'w',
+        executable: permissions[2] == b'x',
+        backing,
+        path: OsStr::from_bytes(&unescape(path)).into(),
+    })
+}
+
+/// The next field; fields are separated by single spaces up to the inode.
+fn field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
+    let (field, tail) = rest.split_at(end);
+    *rest = tail.get(1..).unwrap_or_default();
+    (!field.is_empty()).then_some(field)
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    number(digits, 16)
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    number(digits, 10)
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    // `from_str_radix` accepts a sign, the kernel writes none.
+    let text = str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+    u64::from_str_radix(text, radix).ok()
+}
+
+fn backing(shown: &[u8], inode: u64) -> (Backing, &[u8]) {
+    let (path, deleted) = match shown.strip_suffix(b" (deleted)") {
+        Some(path) => (path, true),
+        None => (shown, false),
+    };
+    let backing = match path {
+        b"[vdso]" => Backing::Vdso,
+        b"[uprobes]" => Backing::Uprobes,
+        b"" | b"/dev/zero" | b"/anon_hugepage" => Backing::Anonymous,
+        _ if path.starts_with(b"[anon:") || path.starts_with(b"[anon_shmem:") => Backing::Anonymous,
+        b"[heap]" | b"[stack]" => Backing::Anonymous,
+        _ if path.starts_with(b"/memfd:") || path.starts_with(b"/SYSV") => Backing::Memfd,
+        _ if path.starts_with(b"/") && inode != 0 && deleted => Backing::DeletedFile,
+        _ if path.starts_with(b"/") && inode != 0 => Backing::File,
+        _ => Backing::Special,
+    };
+    (backing, path)
+}
+
+/// The kernel writes a newline in a path as `\012` and leaves every other byte alone.
+fn unescape(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((byte, tail)) = rest.split_first() {
+        match rest.strip_prefix(b"\\012") {
+            Some(after) => {
+                out.push(b'\n');
+                rest = after;
+            }
+            None => {
+                out.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// Reads and parses `/proc/PID/maps`.
+///
+/// # Errors
+/// [`NoSymbol::ProcessGone`] when there is no such process (any more), [`NoSymbol::PermissionDenied`].
+pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
+    let gone_or = |e: &io::Error| match e.kind() {
+        io::ErrorKind::PermissionDenied => NoSymbol::PermissionDenied,
+        _ => NoSymbol::ProcessGone,
+    };
+    let file = File::open(format!("/proc/{pid}/maps")).map_err(|e| gone_or(&e))?;
+    let mut bytes = Vec::with_capacity(64 << 10);
+    file.take(MAPS_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| gone_or(&e))?;
+    // A line cut off by the bound would be misread.
+    if bytes.len() as u64 == MAPS_BYTES_MAX {
+        bytes.truncate(bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0));
+    }
+    // A process that is ending has an empty maps file, as kernel threads have.
+    if bytes.is_empty() {
+        return Err(NoSymbol::ProcessGone);
+    }
+    Ok(parse(&bytes, keep))
+}
+
+/// Opens the file behind a mapping: through `/proc/PID/map_files`, which leads to the very file even if it was
+/// deleted, replaced or never had a name, else by its path below the root folder of the process.
+///
+/// # Errors
+/// A reason that says which of the ways failed and why; never blocks on FIFOs or devices.
+pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
+    match mapping.backing {
+        Backing::File | Backing::DeletedFile | Backing::Memfd => {}
+        Backing::Uprobes => return Err(NoSymbol::UprobeTrampoline),
+        Backing::Anonymous => return Err(NoSymbol::JitWithoutMap),
+        Backing::Vdso | Backing::Special => return Err(NoSymbol::SpecialMapping),
+    }
+    match elf::open_regular(&map_files_path(pid, mapping)) {
+        Ok(file) => return Ok(file),
+        Err(NoSymbol::PermissionDenied | NoSymbol::ModuleMissing) => {}
+        Err(reason) => return Err(reason),
+    }
+    match mapping.backing {
+        Backing::File => open_below_root(pid, mapping.path()),
+        _ => Err(NoSymbol::ModuleDeleted),
+    }
+}
+
+/// Where the kernel offers the file of a mapping.
+pub fn map_files_path(pid: u32, mapping: &Mapping) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.begin.0, mapping.end.0))
+}
+
+/// Opens a path as the process sees it. Links are followed within its root folder only: an absolute link in a
+/// container must not lead to a file of the host.
+pub(crate) fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
+    let reason = |e: rustix::io::Errno| NoSymbol::from_io(&e.into());
+    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, format!("/proc/{pid}/root"), folder, Mode::empty()).map_err(reason)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    // O_PATH first: it has no effect on devices, and the kind can be asked before anything is opened for real.
+    let found = openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT);
+    elf::check_regular(File::from(found.map_err(reason)?))?;
+    let file = openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).map_err(reason)?;
+    elf::check_regular(File::from(file))
+}
+
+/// Reads the vdso of a process: an ELF file that lies only in memory.
+///
+/// # Errors
+/// [`NoSymbol::PermissionDenied`] without ptrace access, [`NoSymbol::ProcessGone`], [`NoSymbol::TooLarge`].
+pub fn read_vdso(pid: u32, mapping: &Mapping) -> Result<Vec<u8>, NoSymbol> {
+    if mapping.len() > VDSO_BYTES_MAX {
+        return Err(NoSymbol::TooLarge);
+    }
+    let denied_or_gone = |e: io::Error| match e.kind() {
+        io::ErrorKind::PermissionDenied => NoSymbol::PermissionDenied,
+        _ => NoSymbol::ProcessGone,
+    };
+    let memory = File::open(format!("/proc/{pid}/mem")).map_err(denied_or_gone)?;
+    let mut bytes = vec![0; usize::try_from(mapping.len()).map_err(|_| NoSymbol::TooLarge)?];
+    memory.read_exact_at(&mut bytes, mapping.begin.0).map_err(denied_or_gone)?;
+    Ok(bytes)
+}

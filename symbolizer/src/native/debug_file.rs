@@ -1,0 +1,100 @@
+//! Which file has the debug information of a module, if any should be read.
+//!
+//! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link. Because: the names of such files come
+//! from the module, which someone else wrote; a search that opens whatever it is told to could be made to hang on a
+//! FIFO or to read a file that belongs to another program. Does not: parse debug information.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::elf::{self, DebugLink, ElfFacts, ModuleId};
+use crate::native::Module;
+
+/// Length of one read while a checksum is computed.
+const PIECE: usize = 256 << 10;
+
+/// Whether and where debug information is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugInfo {
+    /// Debug sections larger than this many bytes are left alone, and only the symbol table is used. 0 turns debug
+    /// information off.
+    pub bytes_max: u64,
+    /// Folders with separate debug files, trusted; each may have `.build-id/xx/yyyy.debug` below it.
+    pub folders: Vec<PathBuf>,
+}
+
+impl Default for DebugInfo {
+    fn default() -> Self {
+        Self { bytes_max: 4 << 30, folders: vec!["/usr/lib/debug".into(), "/lib/debug".into()] }
+    }
+}
+
+impl DebugInfo {
+    /// The file with the debug information of a module: itself, or a separate one.
+    pub(super) fn find(&self, module: &Module, own: &Arc<File>) -> Option<Arc<File>> {
+        let sections = &module.facts().sections;
+        if sections.debug_info > 0 && sections.debug_link.is_none() {
+            return self.usable(module.facts(), false).then(|| Arc::clone(own));
+        }
+        if self.bytes_max == 0 {
+            return None;
+        }
+        let by_id = match module.id() {
+            ModuleId::BuildId(id) => self.by_build_id(&id.to_string()),
+            ModuleId::Content { .. } => None,
+        };
+        let found = by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?));
+        found.map(Arc::new)
+    }
+
+    /// Files from trusted folders may refer to one with what they share; others may not make us open a third file.
+    fn usable(&self, facts: &ElfFacts, trusted: bool) -> bool {
+        let s = &facts.sections;
+        let foreign = !trusted && s.supplement;
+        s.debug_info > 0 && s.debug_total <= self.bytes_max && !s.inflated && !foreign && s.debug_link.is_none()
+    }
+
+    fn candidate(&self, path: &Path, trusted: bool) -> Option<File> {
+        let file = elf::open_regular(path).ok()?;
+        let facts = ElfFacts::read(&file).ok()?;
+        self.usable(&facts, trusted).then_some(file)
+    }
+
+    fn by_build_id(&self, id: &str) -> Option<File> {
+        let (first, rest) = id.split_at_checked(2)?;
+        let below = format!(".build-id/{first}/{rest}.debug");
+        self.folders.iter().find_map(|folder| self.candidate(&folder.join(&below), true))
+    }
+
+    /// The places where a debugger looks: beside the module, in `.debug` beside it, and below the debug folders.
+    fn by_link(&self, module: &str, link: &DebugLink) -> Option<File> {
+        let name = OsStr::from_bytes(&link.name);
+        let beside = Path::new(module).parent().filter(|folder| folder.is_absolute())?;
+        let below = beside.strip_prefix("/").ok()?;
+        let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (path, false));
+        let far = self.folders.iter().map(|folder| (folder.join(below).join(name), true));
+        near.into_iter().chain(far).find_map(|(path, trusted)| {
+            self.candidate(&path, trusted).filter(|file| checksum(file) == Some(link.crc))
+        })
+    }
+}
+
+/// CRC-32 (IEEE 802.3) of a file, which is what `.gnu_debuglink` names its file by.
+fn checksum(file: &File) -> Option<u32> {
+    let mut crc = crc32fast::Hasher::new();
+    let mut piece = vec![0; PIECE];
+    let mut offset = 0;
+    loop {
+        match file.read_at(&mut piece, offset).ok()? {
+            0 => return Some(crc.finalize()),
+            read => {
+                crc.update(&piece[..read]);
+                offset += read as u64;
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Names of native code in files: functions, inlined calls, source lines.
+//!
+//! Owns: asking `blazesym` for addresses of a module, with a bounded cache before it and a fence around it. Because:
+//! the reader is shared by all processes, its tables are expensive, and the files are not ours. Does not: know
+//! processes; addresses come as the file states them.
+
+mod debug_file;
+mod module;
+
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{self, Input, Sym, Symbolized, evict};
+use rustc_hash::FxHashMap;
+
+pub use debug_file::DebugInfo;
+pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
+
+use crate::address::Svma;
+use crate::cache::{Bounded, CacheCounters, Strings};
+use crate::reason::NoSymbol;
+
+/// Most addresses whose names are kept, about 100 bytes each with shared strings. A busy system has some ten
+/// thousand distinct sampled addresses.
+const NAMES_MAX: usize = 1 << 16;
+/// Most modules whose symbol tables are kept; each costs descriptors and memory in proportion to its symbols.
+const LOADED_MAX: usize = 96;
+
+/// One function at an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Demangled name.
+    pub name: Arc<str>,
+    /// Source file of the line, when there is debug information.
+    pub file: Option<Arc<str>>,
+    /// Line in that file, from 1; 0 when unknown.
+    pub line: u32,
+    /// The function was inlined into the frame before it.
+    pub inlined: bool,
+}
+
+/// The functions at one address: first the function that the symbol table has there, then the calls inlined at the
+/// address, the innermost last. Never empty.
+pub type Named = Result<Arc<[Frame]>, NoSymbol>;
+
+/// Counters of [`Native`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NativeCounters {
+    /// The cache of names.
+    pub names: CacheCounters,
+    /// Modules whose tables were loaded.
+    pub loaded: u64,
+    /// Modules whose tables were dropped to stay within the bound.
+    pub unloaded: u64,
+    /// Modules with debug information in use.
+    pub with_debug_info: u64,
+    /// Times the reader panicked or refused a file.
+    pub failed: u64,
+}
+
+/// A module that the reader has open.
+#[derive(Debug)]
+struct Loaded {
+    /// The module's own symbols.
+    own: Arc<File>,
+    /// The file with debug information, which may be the same one.
+    debug: Option<Arc<File>>,
+    /// For finding the one used longest ago.
+    used: u64,
+}
+
+/// Names native code.
+#[derive(Debug)]
+pub struct Native {
+    reader: symbolize::Symbolizer,
+    debug_info: DebugInfo,
+    loaded: FxHashMap<ModuleHandle, Result<Loaded, NoSymbol>>,
+    names: Bounded<(ModuleHandle, Svma), Named>,
+    strings: Strings,
+    clock: u64,
+    counters: NativeCounters,
+}
+
+fn new_reader() -> symbolize::Symbolizer {
+    // Files are passed as descriptors that do not change their meaning, so there is nothing to reload.
+    symbolize::Symbolizer::builder().enable_auto_reload(false).build()
+}
+
+fn descriptor_path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+impl Native {
+    /// With nothing loaded.
+    pub fn new(debug_info: DebugInfo) -> Self {
+        Self {
+            reader: new_reader(),
+            debug_info,
+            loaded: FxHashMap::default(),
+            names: Bounded::new(NAMES_MAX),
+            strings: Strings::default(),
+            clock: 0,
+            counters: NativeCounters::default(),
+        }
+    }
+
+    /// Names addresses of one module, in their order. The first call for a module reads its tables, which takes time in
+    /// proportion to its symbols.
+    pub fn symbolize(&mut self, modules: &mut Modules, module: ModuleHandle, addresses: &[Svma]) -> Vec<Named> {
+        let mut answers: Vec<Option<Named>> = addresses.iter().map(|a| self.names.get((module, *a))).collect();
+        let mut missing: Vec<u64> =
+            addresses.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(a, _)| a.0).collect();
+        if !missing.is_empty() {
+            missing.sort_unstable();
+            missing.dedup();
+            let found = self.resolve(modules, module, &missing);
+            for (address, named) in missing.iter().zip(&found) {
+                self.names.insert((module, Svma(*address)), named.clone());
+            }
+            for (address, answer) in addresses.iter().zip(&mut answers) {
+                if answer.is_none() {
+                    *answer = missing.binary_search(&address.0).ok().and_then(|at| found.get(at).cloned());
+                }
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or(Err(NoSymbol::ReaderFailed))).collect()
+    }
+
+    /// True when the answer is there without reading anything.
+    pub fn is_cached(&mut self, module: ModuleHandle, address: Svma) -> bool {
+        self.names.get((module, address)).is_some()
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> NativeCounters {
+        NativeCounters { names: self.names.counters(), ..self.counters }
+    }
+
+    /// Names sorted addresses without the cache.
+    fn resolve(&mut self, modules: &mut Modules, module: ModuleHandle, addresses: &[u64]) -> Vec<Named> {
+        let (own, debug) = match self.load(modules, module) {
+            Ok(files) => files,
+            Err(reason) => return vec![Err(reason); addresses.len()],
+        };
+        let mut answers = vec![Err(NoSymbol::NotCovered); addresses.len()];
+        if let Some(debug) = &debug {
+            answers = self.ask(module, debug, true, addresses);
+        }
+        // What debug information does not cover (or cannot say, being damaged) the symbol table may.
+        let open: Vec<usize> = (0..answers.len()).filter(|i| answers[*i].is_err()).collect();
+        if !open.is_empty() {
+            let rest: Vec<u64> = open.iter().map(|i| addresses[*i]).collect();
+            let found = self.ask(module, &own, false, &rest);
+            for (i, named) in open.into_iter().zip(found) {
+                answers[i] = named;
+            }
+        }
+        answers
+    }
+
+    /// Opens a module for the reader, and makes room for it.
+    fn load(&mut self, modules: &mut Modules, module: ModuleHandle) -> Result<(Arc<File>, Option<Arc<File>>), NoSymbol> {
+        self.clock += 1;
+        if !self.loaded.contains_key(&module) {
+            self.make_room();
+            let loaded = self.examine(modules, module);
+            match &loaded {
+                Ok(files) => {
+                    self.counters.loaded += 1;
+                    self.counters.with_debug_info += u64::from(files.debug.is_some());
+                }
+                Err(_) => self.counters.failed += 1,
+            }
+            self.loaded.insert(module, loaded);
+        }
+        match self.loaded.get_mut(&module) {
+            Some(Ok(files)) => {
+                files.used = self.clock;
+                Ok((Arc::clone(&files.own), files.debug.clone()))
+            }
+            Some(Err(reason)) => Err(*reason),
+            None => Err(NoSymbol::ReaderFailed),
+        }
+    }
+
+    fn examine(&self, modules: &mut Modules, module: ModuleHandle) -> Result<Loaded, NoSymbol> {
+        let own = modules.open(module)?;
+        let facts = modules.get(module).ok_or(NoSymbol::ModuleMissing)?;
+        // A section that claims to unpack to a thousand times its size would be unpacked before it is doubted.
+        if facts.facts().sections.inflated {
+            return Err(NoSymbol::CorruptElf);
+        }
+        let debug = self.debug_info.find(facts, &own);
+        Ok(Loaded { own, debug, used: self.clock })
+    }
+
+    fn make_room(&mut self) {
+        if self.loaded.len() < LOADED_MAX {
+            return;
+        }
+        let used = |loaded: &Result<Loaded, NoSymbol>| loaded.as_ref().map_or(0, |files| files.used);
+        let oldest = self.loaded.iter().min_by_key(|(_, loaded)| used(loaded)).map(|(module, _)| *module);
+        if let Some(Ok(files)) = oldest.and_then(|module| self.loaded.remove(&module)) {
+            // The reader must forget the path before the descriptor can come to mean another file.
+            for file in [Some(&files.own), files.debug.as_ref()].into_iter().flatten() {
+                if self.reader.evict(&evict::Elf::new(descriptor_path(file)).into()).is_err() {
+                    self.counters.failed += 1;
+                }
+            }
+            self.counters.unloaded += 1;
+        }
+    }
+
+    /// Asks the reader. Parsers of foreign bytes may have faults that panic: such a file is given up, not the profiler.
+    fn ask(&mut self, module: ModuleHandle, file: &File, debug_syms: bool, addresses: &[u64]) -> Vec<Named> {
+        let mut elf = Elf::new(descriptor_path(file));
+        elf.debug_syms = debug_syms;
+        let source = Source::Elf(elf);
+        let Self { reader, strings, .. } = self;
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let symbols = reader.symbolize(&source, Input::VirtOffset(addresses)).ok()?;
+            Some(symbols.into_iter().map(|symbol| named(symbol, strings)).collect::<Vec<_>>())
+        }));
+        match answer {
+            Ok(Some(answers)) if answers.len() == addresses.len() => answers,
+            Ok(_) => {
+                self.counters.failed += 1;
+                vec![Err(NoSymbol::ReaderFailed); addresses.len()]
+            }
+            Err(_) => {
+                tracing::warn!(module = module.index(), "the symbol reader gave up on a file");
+                self.counters.failed += 1;
+                // Its state after a panic is not to be trusted, and holds paths of descriptors that will close.
+                self.reader = new_reader();
+                self.loaded.clear();
+                self.loaded.insert(module, Err(NoSymbol::ReaderFailed));
+                vec![Err(NoSymbol::ReaderFailed); addresses.len()]
+            }
+        }
+    }
+}
+
+fn named(symbol: Symbolized<'_>, strings: &mut Strings) -> Named {
+    match symbol {
+        Symbolized::Sym(symbol) if !symbol.name.is_empty() => Ok(frames(&symbol, strings)),
+        Symbolized::Sym(_) => Err(NoSymbol::NotCovered),
+        Symbolized::Unknown(reason) => Err(match reason {
+            symbolize::Reason::MissingSyms => NoSymbol::NoSymbolTable,
+            symbolize::Reason::IgnoredError => NoSymbol::ReaderFailed,
+            symbolize::Reason::InvalidFileOffset => NoSymbol::OutsideSegments,
+            _ => NoSymbol::NotCovered,
+        }),
+    }
+}
+
+fn frames(symbol: &Sym<'_>, strings: &mut Strings) -> Arc<[Frame]> {
+    let mut frame = |name: &str, code: Option<&symbolize::CodeInfo<'_>>, inlined| Frame {
+        name: strings.intern(name),
+        file: code.map(|code| strings.intern(&code.to_path().to_string_lossy())),
+        line: code.and_then(|code| code.line).unwrap_or(0),
+        inlined,
+    };
+    let outer = frame(&symbol.name, symbol.code_info.as_deref(), false);
+    let inner = symbol.inlined.iter().map(|call| frame(&call.name, call.code_info.as_ref(), true));
+    std::iter::once(outer).chain(inner).collect()
+}

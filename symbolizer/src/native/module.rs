@@ -1,0 +1,271 @@
+//! The files that are mapped into processes, each known once.
+//!
+//! Owns: the table of modules, their identity and segments, and open files for later reading. Because: hundreds of
+//! processes map the same few files, by different names and in different namespaces, and may be gone when a name is
+//! asked for. Does not: read symbols.
+
+use std::collections::VecDeque;
+use std::fs::{File, Metadata};
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use rustix::fs::MemfdFlags;
+
+use crate::address::Svma;
+use crate::cache::Bounded;
+use crate::elf::{self, ElfFacts, ModuleId};
+use crate::maps::{self, Backing, Mapping};
+use crate::reason::NoSymbol;
+
+/// Most modules known; handles are never reused, because stored stacks refer to them.
+const MODULES_MAX: usize = 1 << 16;
+/// Most files kept open for modules; the usual limit of a process is 1024 descriptors.
+const FILES_MAX: usize = 256;
+/// Most files remembered as unusable, so that they are not opened again at each reading of a maps file.
+const REFUSED_MAX: usize = 4096;
+
+/// A module, valid for the table that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModuleHandle(u32);
+
+impl ModuleHandle {
+    /// Position in the table, from 0 without gaps.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which version of which file, as the file system sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FileKey {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl FileKey {
+    fn of(meta: &Metadata) -> Self {
+        let modified = (meta.mtime(), meta.mtime_nsec());
+        Self { device: meta.dev(), inode: meta.ino(), size: meta.len(), modified }
+    }
+}
+
+/// One file.
+#[derive(Debug)]
+pub struct Module {
+    id: ModuleId,
+    name: Arc<str>,
+    path: Arc<str>,
+    facts: ElfFacts,
+    key: FileKey,
+    file: Option<Arc<File>>,
+    /// Where the file may be found again once it was closed.
+    origins: Vec<PathBuf>,
+}
+
+impl Module {
+    /// Identity of the content.
+    pub const fn id(&self) -> ModuleId {
+        self.id
+    }
+
+    /// File name without folders (`libc.so.6`), or `[vdso]`.
+    pub const fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Path as the first process that mapped it sees it.
+    pub const fn path(&self) -> &Arc<str> {
+        &self.path
+    }
+
+    /// Segments and sections.
+    pub const fn facts(&self) -> &ElfFacts {
+        &self.facts
+    }
+
+    /// Text for an address without a name: `libc.so.6+0x1234`.
+    pub fn label(&self, address: Svma) -> String {
+        format!("{}+{:#x}", self.name, address.0)
+    }
+}
+
+/// Counters of [`Modules`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModuleCounters {
+    /// Files examined.
+    pub examined: u64,
+    /// Files found to be known under another name.
+    pub shared: u64,
+    /// Mappings whose file could not be used.
+    pub refused: u64,
+    /// Files closed to stay within the bound.
+    pub closed: u64,
+    /// Files opened again.
+    pub reopened: u64,
+}
+
+/// All modules.
+#[derive(Debug)]
+pub struct Modules {
+    modules: Vec<Module>,
+    by_key: FxHashMap<FileKey, ModuleHandle>,
+    by_id: FxHashMap<(ModuleId, u64), ModuleHandle>,
+    refused: Bounded<FileKey, NoSymbol>,
+    /// Modules with an open file, the oldest first.
+    open: VecDeque<ModuleHandle>,
+    counters: ModuleCounters,
+}
+
+impl Default for Modules {
+    fn default() -> Self {
+        Self {
+            modules: Vec::new(),
+            by_key: FxHashMap::default(),
+            by_id: FxHashMap::default(),
+            refused: Bounded::new(REFUSED_MAX),
+            open: VecDeque::new(),
+            counters: ModuleCounters::default(),
+        }
+    }
+}
+
+impl Modules {
+    /// Without modules.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The module of a mapping and its bias (AVMA − SVMA, modulo 2⁶⁴). Opens and examines the file when it is new.
+    ///
+    /// # Errors
+    /// A reason why the mapping has no usable file.
+    pub fn admit(&mut self, pid: u32, mapping: &Mapping) -> Result<(ModuleHandle, u64), NoSymbol> {
+        let found = match mapping.backing {
+            Backing::Vdso => self.admit_vdso(pid, mapping),
+            _ => self.admit_file(pid, mapping),
+        };
+        let module = found.inspect_err(|_| self.counters.refused += 1)?;
+        let facts = &self.modules[module.index()].facts;
+        let segment = facts.segment_at(mapping.offset).ok_or(NoSymbol::OutsideSegments)?;
+        Ok((module, mapping.begin.0.wrapping_sub(segment.svma_of(mapping.offset).0)))
+    }
+
+    fn admit_file(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
+        // One look at the file tells a known one; opening comes after.
+        let link = maps::map_files_path(pid, mapping);
+        let known = std::fs::metadata(&link).ok().map(|meta| FileKey::of(&meta));
+        if let Some(answer) = known.and_then(|key| self.known(key)) {
+            return answer;
+        }
+        let file = maps::open(pid, mapping)?;
+        let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
+        if let Some(answer) = self.known(key) {
+            return answer;
+        }
+        self.examine(file, key, mapping.path(), vec![link, mapping.path().to_path_buf()])
+    }
+
+    /// The vdso has no file: its bytes are put into one that lies in memory, so that all modules are read alike.
+    fn admit_vdso(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
+        let bytes = maps::read_vdso(pid, mapping)?;
+        let file = rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).map_err(|_| NoSymbol::ModuleUnreadable)?;
+        let mut file = File::from(file);
+        file.write_all(&bytes).map_err(|e| NoSymbol::from_io(&e))?;
+        let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
+        self.examine(file, key, Path::new("[vdso]"), Vec::new())
+    }
+
+    fn known(&mut self, key: FileKey) -> Option<Result<ModuleHandle, NoSymbol>> {
+        self.by_key.get(&key).copied().map(Ok).or_else(|| self.refused.get(key).map(Err))
+    }
+
+    fn examine(
+        &mut self,
+        file: File,
+        key: FileKey,
+        path: &Path,
+        origins: Vec<PathBuf>,
+    ) -> Result<ModuleHandle, NoSymbol> {
+        self.counters.examined += 1;
+        let facts = ElfFacts::read(&file).and_then(|facts| Ok((facts.identity(&file)?, facts)));
+        let (id, facts) = facts.inspect_err(|reason| self.refused.insert(key, *reason))?;
+        if let Some(module) = self.by_id.get(&(id, facts.size)).copied() {
+            // The same build-id is believed only with the same segments: a file that merely claims to be libc must
+            // not lend its names to the real one.
+            if self.modules[module.index()].facts == facts {
+                self.counters.shared += 1;
+                self.by_key.insert(key, module);
+                return Ok(module);
+            }
+        }
+        if self.modules.len() >= MODULES_MAX {
+            return Err(NoSymbol::TooManyModules);
+        }
+        let module = ModuleHandle(u32::try_from(self.modules.len()).map_err(|_| NoSymbol::TooManyModules)?);
+        let shown = path.to_string_lossy();
+        let name = path.file_name().map_or_else(|| shown.clone(), |name| name.to_string_lossy());
+        self.by_id.entry((id, facts.size)).or_insert(module);
+        self.by_key.insert(key, module);
+        self.modules.push(Module {
+            id,
+            name: name.as_ref().into(),
+            path: shown.as_ref().into(),
+            facts,
+            key,
+            file: None,
+            origins,
+        });
+        self.keep_open(module, Arc::new(file));
+        Ok(module)
+    }
+
+    /// A module of this table.
+    pub fn get(&self, module: ModuleHandle) -> Option<&Module> {
+        self.modules.get(module.index())
+    }
+
+    /// All modules with their handles.
+    pub fn iter(&self) -> impl Iterator<Item = (ModuleHandle, &Module)> {
+        (0..).map(ModuleHandle).zip(&self.modules)
+    }
+
+    /// The file of a module. It stays readable while the answer is held, whatever becomes of the process and the name.
+    ///
+    /// # Errors
+    /// [`NoSymbol::ModuleMissing`] when it had been closed to save descriptors and is gone or changed since.
+    pub fn open(&mut self, handle: ModuleHandle) -> Result<Arc<File>, NoSymbol> {
+        let module = self.modules.get(handle.index()).ok_or(NoSymbol::ModuleMissing)?;
+        if let Some(file) = &module.file {
+            return Ok(Arc::clone(file));
+        }
+        let same = |file: &File| file.metadata().is_ok_and(|meta| FileKey::of(&meta) == module.key);
+        let found = module.origins.iter().find_map(|path| elf::open_regular(path).ok().filter(same));
+        let file = Arc::new(found.ok_or(NoSymbol::ModuleMissing)?);
+        self.counters.reopened += 1;
+        self.keep_open(handle, Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn keep_open(&mut self, handle: ModuleHandle, file: Arc<File>) {
+        if self.open.len() >= FILES_MAX {
+            // A file without origins (the vdso) could not be opened again.
+            let oldest = self.open.iter().position(|m| !self.modules[m.index()].origins.is_empty());
+            if let Some(oldest) = oldest.and_then(|at| self.open.remove(at)) {
+                self.modules[oldest.index()].file = None;
+                self.counters.closed += 1;
+            }
+        }
+        self.modules[handle.index()].file = Some(file);
+        self.open.push_back(handle);
+    }
+
+    /// What happened so far.
+    pub const fn counters(&self) -> ModuleCounters {
+        self.counters
+    }
+}

@@ -1,0 +1,91 @@
+//! Why there is no name.
+//!
+//! Owns: [`NoSymbol`], its numbers, keys and sentences. Because: "no answer, because …" is a result that is counted
+//! and shown, not an error that is swallowed. Does not: describe failures of the profiler itself.
+
+use std::fmt;
+use std::io;
+
+macro_rules! reasons {
+    ($($variant:ident = $n:literal, $key:literal, $sentence:literal;)*) => {
+        /// Why an address has no name. Numbers are append-only.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum NoSymbol { $(#[doc = $sentence] $variant = $n,)* }
+
+        impl NoSymbol {
+            /// Every reason, in numeric order.
+            pub const ALL: &'static [NoSymbol] = &[$(NoSymbol::$variant,)*];
+
+            /// Stable name for machines, kebab-case.
+            pub const fn key(self) -> &'static str {
+                match self { $(NoSymbol::$variant => $key,)* }
+            }
+
+            /// One sentence for people.
+            pub const fn sentence(self) -> &'static str {
+                match self { $(NoSymbol::$variant => $sentence,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    Unmapped = 0, "unmapped", "the address was in no executable mapping of the process at that time";
+    UnknownProcess = 1, "unknown-process", "the mappings of the process have not been read";
+    ProcessGone = 2, "process-gone", "the process ended before its mappings could be read";
+    PermissionDenied = 3, "permission-denied", "reading the process or the file behind the mapping is not permitted";
+    ModuleMissing = 4, "module-missing", "the file behind the mapping is no longer there";
+    ModuleDeleted = 5, "module-deleted", "the file behind the mapping was deleted and can be reached only with more privileges";
+    ModuleUnreadable = 6, "module-unreadable", "the file behind the mapping could not be read";
+    NotRegularFile = 7, "not-regular-file", "what is behind the mapping is not a regular file";
+    NotElf = 8, "not-elf", "the file behind the mapping is not an ELF file of this machine";
+    CorruptElf = 9, "corrupt-elf", "the ELF file contradicts itself or ends too early";
+    TooLarge = 10, "too-large", "the file or one of its tables is larger than the profiler accepts";
+    OutsideSegments = 11, "outside-segments", "no program header of the file describes this part of it";
+    NoSymbolTable = 12, "no-symbol-table", "the file has no symbol table";
+    NotCovered = 13, "not-covered", "no symbol of the file covers the address";
+    ReaderFailed = 14, "reader-failed", "the reader of symbols gave up on this file";
+    JitWithoutMap = 15, "jit-without-map", "the code was generated at run time and its runtime wrote no map of it";
+    JitNotCovered = 16, "jit-not-covered", "the code was generated at run time and the map that its runtime wrote does not cover it";
+    UprobeTrampoline = 17, "uprobe-trampoline", "the address is the kernel's page for probed instructions";
+    SpecialMapping = 18, "special-mapping", "the address is in a special mapping of the kernel that has no symbols";
+    KernelRestricted = 19, "kernel-restricted", "kernel addresses are hidden from this user (kernel.kptr_restrict, CAP_SYSLOG)";
+    KernelNotCovered = 20, "kernel-not-covered", "no kernel symbol covers the address";
+    KernelUnreadable = 21, "kernel-unreadable", "/proc/kallsyms could not be read";
+    Pending = 22, "pending", "the name has been asked for and is not there yet";
+    TooManyModules = 23, "too-many-modules", "more files are mapped than the profiler keeps track of";
+}
+
+impl NoSymbol {
+    /// The reason that stands for an error of opening or reading something of a process.
+    pub fn from_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::PermissionDenied,
+            io::ErrorKind::NotFound => Self::ModuleMissing,
+            _ => Self::ModuleUnreadable,
+        }
+    }
+}
+
+impl fmt::Display for NoSymbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+impl std::error::Error for NoSymbol {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_dense_and_keys_are_unique() {
+        for (i, reason) in NoSymbol::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, i);
+            assert_eq!(NoSymbol::ALL.iter().filter(|other| other.key() == reason.key()).count(), 1);
+            assert!(!reason.sentence().ends_with('.'), "{}", reason.sentence());
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The one door for the pipeline: from (process, time, address) to a place, from a place to names.
+//!
+//! Owns: the order in which address spaces, modules, runtimes' maps and the kernel are asked. Because: a place is
+//! cheap and decides whether two samples are the same code; a name is dear and is needed once per place, later, and
+//! after the process is gone. Does not: keep samples, read clocks, or wait for a network.
+
+use std::sync::Arc;
+
+use crate::address::{Avma, KernelAddr, Lookup, Svma};
+use crate::cache::Strings;
+use crate::jit::{Jit, JitCounters, JitSymbol};
+use crate::kernel::Kernel;
+use crate::maps::{self, Backing, Keep, Mapping};
+use crate::native::{DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, Named, Native, NativeCounters};
+use crate::reason::NoSymbol;
+use crate::space::{AddressSpace, Owner, Region, SpaceCounters, Spaces};
+
+/// Where code is, independent of processes and of time: equal places are the same code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In a file.
+    Native {
+        /// Which file.
+        module: ModuleHandle,
+        /// The address to look up, as the file states it.
+        address: Svma,
+    },
+    /// In code that a runtime generated and named.
+    Jit(JitSymbol),
+    /// In the kernel: the address to look up.
+    Kernel(KernelAddr),
+    /// Nowhere that has a name.
+    Nowhere(NoSymbol),
+}
+
+/// What [`Symbolizer::refresh`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refreshed {
+    /// Executable mappings of the process.
+    pub mappings: Vec<(Mapping, Owner)>,
+    /// Lines of the maps file that could not be understood or kept.
+    pub lost: u64,
+}
+
+/// Counters of everything behind the door.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Address spaces.
+    pub spaces: SpaceCounters,
+    /// Files.
+    pub modules: ModuleCounters,
+    /// Names of native code.
+    pub native: NativeCounters,
+    /// Generated code.
+    pub jit: JitCounters,
+    /// Times the kernel's table was read.
+    pub kernel_readings: u64,
+}
+
+/// Names code. Lives on one thread; make it there.
+#[derive(Debug)]
+pub struct Symbolizer {
+    spaces: Spaces,
+    modules: Modules,
+    native: Native,
+    jit: Jit,
+    kernel: Kernel,
+    strings: Strings,
+    /// Time of the youngest event, which stands for the clock where one is needed.
+    now_ns: u64,
+}
+
+impl Symbolizer {
+    /// With nothing read.
+    pub fn new(debug_info: DebugInfo) -> Self {
+        Self {
+            spaces: Spaces::new(),
+            modules: Modules::new(),
+            native: Native::new(debug_info),
+            jit: Jit::new(),
+            kernel: Kernel::new(),
+            strings: Strings::default(),
+            now_ns: 0,
+        }
+    }
+
+    /// Reads the mappings of a process (pid as `/proc` of the profiler has it) and opens files that are new. `time_ns`
+    /// is the time from which the mappings are known to hold, on the clock of the samples. Gives the mappings with
+    /// their modules, for whoever prepares unwinding.
+    ///
+    /// # Errors
+    /// [`NoSymbol::ProcessGone`], [`NoSymbol::PermissionDenied`]; what was known before stays.
+    pub fn refresh(&mut self, pid: u32, time_ns: u64) -> Result<Refreshed, NoSymbol> {
+        self.now_ns = self.now_ns.max(time_ns);
+        let maps = maps::read(pid, Keep::Executable)?;
+        let lost = maps.malformed + maps.dropped;
+        self.jit.found_dump(pid, maps.jitdump.as_ref());
+        let owned = maps.mappings.into_iter().map(|mapping| {
+            let owner = owner(&mut self.modules, pid, &mapping);
+            (mapping, owner)
+        });
+        let mappings: Vec<_> = owned.collect();
+        let region = |(m, owner): &(Mapping, Owner)| Region { begin: m.begin, end: m.end, owner: *owner };
+        self.spaces.update(pid, time_ns, AddressSpace::new(mappings.iter().map(region).collect()));
+        Ok(Refreshed { mappings, lost })
+    }
+
+    /// `child` was forked from `parent`.
+    pub fn fork(&mut self, parent: u32, child: u32, time_ns: u64) {
+        self.now_ns = self.now_ns.max(time_ns);
+        self.spaces.fork(parent, child, time_ns);
+        self.jit.fork(parent, child);
+    }
+
+    /// The process began a new program. Until the next [`Self::refresh`] nothing is known of it.
+    pub fn exec(&mut self, pid: u32, time_ns: u64) {
+        self.now_ns = self.now_ns.max(time_ns);
+        self.spaces.exec(pid, time_ns);
+        self.jit.forget(pid);
+    }
+
+    /// The process ended. What is known of it stays until [`Self::retire`].
+    pub fn exit(&mut self, pid: u32, time_ns: u64) {
+        self.now_ns = self.now_ns.max(time_ns);
+        self.spaces.exit(pid, time_ns);
+    }
+
+    /// No sample older than `before_ns` will come any more.
+    pub fn retire(&mut self, before_ns: u64) {
+        self.spaces.retire(before_ns);
+        let spaces = &self.spaces;
+        self.jit.retain(|pid| spaces.is_known(pid));
+    }
+
+    /// The place of a user-space address at the time of a sample. Reads at most a runtime's own map of its code, and
+    /// that only when it has grown.
+    pub fn place(&mut self, pid: u32, time_ns: u64, address: Avma, lookup: Lookup) -> Place {
+        self.now_ns = self.now_ns.max(time_ns);
+        let address = Avma(lookup.address(address.0));
+        let region = match self.spaces.lookup(pid, time_ns, address) {
+            Ok(region) => region,
+            Err(reason) => return Place::Nowhere(reason),
+        };
+        match region.owner {
+            Owner::Module { module, bias } => Place::Native { module, address: address.to_svma(bias) },
+            Owner::Generated => match self.jit.lookup(pid, time_ns, address) {
+                Ok(symbol) => Place::Jit(symbol),
+                Err(reason) => Place::Nowhere(reason),
+            },
+            Owner::Nobody(reason) => Place::Nowhere(reason),
+        }
+    }
+
+    /// The place of a kernel address.
+    pub const fn kernel_place(address: KernelAddr, lookup: Lookup) -> Place {
+        Place::Kernel(KernelAddr(lookup.address(address.0)))
+    }
+
+    /// The functions at a place: the outermost first, calls inlined at the place after it, the innermost last.
+    ///
+    /// # Errors
+    /// The reason why there is no name; [`Self::label`] then has a text to show.
+    pub fn name(&mut self, place: Place) -> Named {
+        match place {
+            Place::Native { module, address } => {
+                let mut named = self.native.symbolize(&mut self.modules, module, &[address]);
+                named.pop().unwrap_or(Err(NoSymbol::ReaderFailed))
+            }
+            Place::Jit(symbol) => {
+                let name = self.jit.name(symbol).ok_or(NoSymbol::JitNotCovered)?;
+                Ok(single(self.strings.intern(name)))
+            }
+            Place::Kernel(address) => {
+                let symbol = self.kernel.lookup(address, self.now_ns)?;
+                Ok(single(self.strings.intern(symbol.name)))
+            }
+            Place::Nowhere(reason) => Err(reason),
+        }
+    }
+
+    /// Names many addresses of one module at once, which is faster than one by one.
+    pub fn names(&mut self, module: ModuleHandle, addresses: &[Svma]) -> Vec<Named> {
+        self.native.symbolize(&mut self.modules, module, addresses)
+    }
+
+    /// Text for a place without a name: `library+0xoffset`, or `[unknown: reason]`.
+    pub fn label(&self, place: Place, reason: NoSymbol) -> String {
+        match place {
+            Place::Native { module, address } => match self.modules.get(module) {
+                Some(module) => module.label(address),
+                None => format!("[unknown: {}]", reason.key()),
+            },
+            Place::Jit(_) | Place::Kernel(_) | Place::Nowhere(_) => format!("[unknown: {}]", reason.key()),
+        }
+    }
+
+    /// The files of all processes seen.
+    pub const fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// The files, for opening one.
+    pub const fn modules_mut(&mut self) -> &mut Modules {
+        &mut self.modules
+    }
+
+    /// The address spaces.
+    pub const fn spaces(&self) -> &Spaces {
+        &self.spaces
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            spaces: self.spaces.counters(),
+            modules: self.modules.counters(),
+            native: self.native.counters(),
+            jit: self.jit.counters(),
+            kernel_readings: self.kernel.readings(),
+        }
+    }
+}
+
+fn single(name: Arc<str>) -> Arc<[Frame]> {
+    Arc::new([Frame { name, file: None, line: 0, inlined: false }])
+}
+
+/// Who can name the code of a mapping.
+fn owner(modules: &mut Modules, pid: u32, mapping: &Mapping) -> Owner {
+    match mapping.backing {
+        Backing::Anonymous => Owner::Generated,
+        Backing::Uprobes => Owner::Nobody(NoSymbol::UprobeTrampoline),
+        Backing::Special => Owner::Nobody(NoSymbol::SpecialMapping),
+        Backing::File | Backing::DeletedFile | Backing::Memfd | Backing::Vdso => match modules.admit(pid, mapping) {
+            Ok((module, bias)) => Owner::Module { module, bias },
+            // Runtimes put generated code into shared memory too (to map it a second time, writable).
+            Err(NoSymbol::NotElf) if mapping.backing != Backing::Vdso => Owner::Generated,
+            Err(reason) => Owner::Nobody(reason),
+        },
+    }
+}
