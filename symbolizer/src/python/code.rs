@@ -1,0 +1,158 @@
+//! Code objects of another process: who a frame belongs to.
+//!
+//! Owns: reading one code object, and telling whether it still is the one that was sampled.
+//! Because: the kernel records only its address and a checksum; names are read later, when it may have been freed.
+//! Does not: cache (see [`super::names`]), or follow pointers other than the four it needs.
+
+use std::sync::Arc;
+
+use deepctx_common::python::{NO_FIELD, PythonLayout};
+use deepctx_walk::python::code_checksum;
+
+use super::layout::Layout;
+use super::lines::LineRuns;
+use super::memory::{ReadError, TargetMemory};
+use super::text::{TextError, read_text};
+
+/// Most bytes of a line table that are read: a function of 100 000 lines has about this many.
+pub const LINE_TABLE_MAX: u64 = 1 << 20;
+
+/// Why a code object could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum CodeError {
+    /// Its memory could not be read.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// The object at the address is not a code object, or not a whole one.
+    #[error("the object at the address is not a code object")]
+    NotACodeObject,
+    /// It changed while it was read, every time.
+    #[error("the code object changed while it was read")]
+    Torn,
+}
+
+impl From<TextError> for CodeError {
+    fn from(error: TextError) -> Self {
+        match error {
+            TextError::Read(error) => Self::Read(error),
+            TextError::NotText => Self::NotACodeObject,
+        }
+    }
+}
+
+/// What distinguishes a code object from another that took its place in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeIdentity {
+    /// As the walker in the kernel computes it.
+    pub checksum: u32,
+    /// `co_firstlineno`.
+    pub first_line: u32,
+    filename: u64,
+    name: u64,
+    qualname: u64,
+    lines: u64,
+}
+
+/// The parts of a code object that name a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// What it was recognised by.
+    pub identity: CodeIdentity,
+    /// `co_name`.
+    pub name: Arc<str>,
+    /// `co_qualname` where the version has it, else `co_name`.
+    pub qualname: Arc<str>,
+    /// `co_filename`.
+    pub file: Arc<str>,
+    /// Lines of its bytecode.
+    pub lines: LineRuns,
+}
+
+/// Reads the identity of the code object at `address`. `code_type` is the address of `PyCode_Type` in the process.
+///
+/// # Errors
+/// [`CodeError::NotACodeObject`] when the object there has another type.
+pub fn read_identity(
+    memory: &dyn TargetMemory,
+    layout: &Layout,
+    code_type: u64,
+    address: u64,
+) -> Result<CodeIdentity, CodeError> {
+    let PythonLayout { code_argcount, code_kwonlyargcount, code_flags, code_firstlineno, .. } = layout.kernel;
+    let user = &layout.user;
+    let object = memory.read_vec(address, usize::from(user.code_lines) + 8)?;
+    let u32_at = |offset: u16| {
+        let offset = usize::from(offset);
+        object.get(offset..offset + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+    };
+    let u64_at = |offset: u16| {
+        let offset = usize::from(offset);
+        object.get(offset..offset + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    };
+    if u64_at(user.object_type) != code_type {
+        return Err(CodeError::NotACodeObject);
+    }
+    let first_line = u32_at(code_firstlineno);
+    Ok(CodeIdentity {
+        checksum: code_checksum(
+            u32_at(code_argcount),
+            u32_at(code_kwonlyargcount),
+            u32_at(code_flags),
+            first_line,
+        ),
+        first_line,
+        filename: u64_at(user.code_filename),
+        name: u64_at(user.code_name),
+        qualname: if user.code_qualname == NO_FIELD { 0 } else { u64_at(user.code_qualname) },
+        lines: u64_at(user.code_lines),
+    })
+}
+
+/// Reads the code object at `address`, whole: what it points to belongs to what it is.
+///
+/// # Errors
+/// As [`read_identity`]; [`CodeError::Torn`] when the object changed during two attempts.
+pub fn read_code(
+    memory: &dyn TargetMemory,
+    layout: &Layout,
+    code_type: u64,
+    address: u64,
+) -> Result<Code, CodeError> {
+    for _ in 0..2 {
+        let identity = read_identity(memory, layout, code_type, address)?;
+        let parts = read_parts(memory, layout, &identity);
+        if read_identity(memory, layout, code_type, address)? == identity {
+            return parts;
+        }
+    }
+    Err(CodeError::Torn)
+}
+
+fn read_parts(
+    memory: &dyn TargetMemory,
+    layout: &Layout,
+    identity: &CodeIdentity,
+) -> Result<Code, CodeError> {
+    let user = &layout.user;
+    let name: Arc<str> = read_text(memory, user, identity.name)?.into();
+    let qualname = match identity.qualname {
+        0 => name.clone(),
+        pointer if pointer == identity.name => name.clone(),
+        pointer => read_text(memory, user, pointer)?.into(),
+    };
+    let size = memory.read_u64(identity.lines.wrapping_add(u64::from(user.bytes_size)))?;
+    if size > i64::MAX as u64 {
+        return Err(CodeError::NotACodeObject);
+    }
+    let table = memory.read_vec(
+        identity.lines.wrapping_add(u64::from(user.bytes_data)),
+        size.min(LINE_TABLE_MAX) as usize,
+    )?;
+    Ok(Code {
+        identity: *identity,
+        qualname,
+        name,
+        file: read_text(memory, user, identity.filename)?.into(),
+        lines: LineRuns::decode(user.line_format, &table, identity.first_line),
+    })
+}

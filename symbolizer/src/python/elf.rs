@@ -1,0 +1,167 @@
+//! The few questions that finding an interpreter asks of an ELF file.
+//!
+//! Owns: symbols by name, bytes by stated address, the frame description that covers an address.
+//! Because: each is asked of many files, most of which are no interpreters: the hash table answers those at once.
+//! Does not: open files, or know what the names mean.
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindContext, UnwindSection,
+    X86_64,
+};
+use object::elf::{FileHeader64, PF_X, PT_LOAD, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, Sym as _};
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, ObjectSymbolTable as _};
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// A function or variable, as stated in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Symbol {
+    /// Stated address (SVMA).
+    pub(super) address: u64,
+    /// Size in bytes; 0 when not stated.
+    pub(super) size: u64,
+}
+
+/// The code that one frame description covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// First stated address.
+    pub(super) begin: u64,
+    /// One past the last.
+    pub(super) end: u64,
+    /// It begins with nothing but a return address on the stack, as functions do and split-off parts do not.
+    pub(super) is_function: bool,
+}
+
+/// A parsed file.
+pub(super) struct Elf<'a> {
+    file: ElfFile64<'a, Endianness>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Elf<'a> {
+    /// `None` when the bytes are no little-endian 64-bit ELF file of x86-64.
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
+        (file.is_little_endian() && file.architecture() == object::Architecture::X86_64)
+            .then_some(Self { file, bytes })
+    }
+
+    /// AVMA − SVMA of the mapping that shows the file from `file_offset` on at `begin`.
+    pub(super) fn bias(&self, begin: u64, file_offset: u64) -> Option<u64> {
+        let endian = self.file.endian();
+        self.file.elf_program_headers().iter().find_map(|header| {
+            let (offset, size) = header.file_range(endian);
+            let page = offset & !4095;
+            let shown = file_offset >= page && file_offset < offset.saturating_add(size);
+            (header.p_type(endian) == PT_LOAD && header.p_flags(endian).0 & PF_X.0 != 0 && shown).then(|| {
+                let stated = header.p_vaddr(endian).wrapping_add(file_offset.wrapping_sub(offset));
+                begin.wrapping_sub(stated)
+            })
+        })
+    }
+
+    /// The exported symbol of this name.
+    pub(super) fn exported(&self, name: &str) -> Option<Symbol> {
+        let endian = self.file.endian();
+        let symbols = self.file.elf_dynamic_symbol_table();
+        let hashed = self.file.elf_section_table().gnu_hash(endian, self.bytes).ok().flatten();
+        if let Some((table, _)) = hashed {
+            let hash = object::elf::gnu_hash(name.as_bytes());
+            let versions = object::read::elf::VersionTable::default();
+            let (_, symbol) = table.find(endian, name.as_bytes(), hash, None, symbols, &versions)?;
+            return (!symbol.is_undefined(endian))
+                .then(|| Symbol { address: symbol.st_value(endian), size: symbol.st_size(endian) });
+        }
+        symbols.iter().find_map(|symbol| {
+            let found =
+                !symbol.is_undefined(endian) && symbol.name(endian, symbols.strings()) == Ok(name.as_bytes());
+            found.then(|| Symbol { address: symbol.st_value(endian), size: symbol.st_size(endian) })
+        })
+    }
+
+    /// The symbols of these names in the static symbol table, which strippers remove; in the order of `names`.
+    pub(super) fn local<const N: usize>(&self, names: [&str; N]) -> [Option<Symbol>; N] {
+        let mut found = [None; N];
+        let endian = self.file.endian();
+        let symbols = self.file.elf_symbol_table();
+        for symbol in symbols.iter() {
+            if !matches!(symbol.st_type(), STT_FUNC | STT_OBJECT | STT_GNU_IFUNC)
+                || symbol.is_undefined(endian)
+            {
+                continue;
+            }
+            let Ok(name) = symbol.name(endian, symbols.strings()) else { continue };
+            for (wanted, slot) in names.iter().zip(&mut found) {
+                if slot.is_none() && wanted.as_bytes() == name {
+                    *slot = Some(Symbol { address: symbol.st_value(endian), size: symbol.st_size(endian) });
+                }
+            }
+        }
+        found
+    }
+
+    /// Names of the functions that begin at `address`, in both tables.
+    pub(super) fn names_at(&self, address: u64) -> Vec<&'a str> {
+        let tables = [self.file.symbol_table(), self.file.dynamic_symbol_table()];
+        let symbols = tables.into_iter().flatten().flat_map(|table| table.symbols());
+        symbols
+            .filter(|s| s.address() == address && s.is_definition())
+            .filter_map(|s| s.name().ok())
+            .collect()
+    }
+
+    /// `length` bytes at a stated address, fewer when the file has fewer there; `None` when it has none.
+    pub(super) fn bytes_at(&self, address: u64, length: u64) -> Option<&'a [u8]> {
+        let endian = self.file.endian();
+        self.file.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD).find_map(
+            |header| {
+                let from = address.checked_sub(header.p_vaddr(endian))?;
+                let data = header.data(endian, self.bytes).ok()?;
+                let rest = data.get(usize::try_from(from).ok()?..).filter(|rest| !rest.is_empty())?;
+                Some(&rest[..rest.len().min(usize::try_from(length).unwrap_or(usize::MAX))])
+            },
+        )
+    }
+
+    /// The C string at a stated address, up to `limit` bytes.
+    pub(super) fn c_string_at(&self, address: u64, limit: u64) -> Option<&'a [u8]> {
+        let bytes = self.bytes_at(address, limit)?;
+        Some(&bytes[..bytes.iter().position(|b| *b == 0)?])
+    }
+
+    /// What the frame description that covers a stated address says of its extent.
+    pub(super) fn extent_at(&self, address: u64) -> Option<Extent> {
+        let section = |name: &str| {
+            let section = self.file.section_by_name(name)?;
+            Some((section.data().ok()?, section.address()))
+        };
+        let (frame_bytes, frame_address) = section(".eh_frame")?;
+        let mut bases = BaseAddresses::default().set_eh_frame(frame_address);
+        if let Some((_, text)) = section(".text") {
+            bases = bases.set_text(text);
+        }
+        let frame = EhFrame::new(frame_bytes, LittleEndian);
+        let indexed = section(".eh_frame_hdr").and_then(|(bytes, at)| {
+            let bases = bases.clone().set_eh_frame_hdr(at);
+            let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
+            let table = header.table()?;
+            table.fde_for_address(&frame, &bases, address, EhFrame::<Bytes<'_>>::cie_from_offset).ok()
+        });
+        let fde = match indexed {
+            Some(fde) => fde,
+            None => frame.fde_for_address(&bases, address, EhFrame::cie_from_offset).ok()?,
+        };
+        let begin = fde.initial_address();
+        let mut context = UnwindContext::new();
+        let first = fde.unwind_info_for_address(&frame, &bases, &mut context, begin).ok()?;
+        let is_function = matches!(first.cfa(), CfaRule::RegisterAndOffset { register, offset: 8 } if *register == X86_64::RSP);
+        Some(Extent { begin, end: begin.checked_add(fde.len())?, is_function })
+    }
+}
+
+/// Whether the bytes may be an ELF file at all; cheap.
+pub(super) fn looks_like_elf(bytes: &[u8]) -> bool {
+    FileHeader64::<Endianness>::parse(bytes).is_ok()
+}

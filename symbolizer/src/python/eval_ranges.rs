@@ -1,0 +1,80 @@
+//! The code of the evaluation loop, with the parts that the compiler split off.
+//!
+//! Owns: following jumps out of `_PyEval_EvalFrameDefault`.
+//! Because: with hot/cold splitting (PGO, BOLT) its symbol covers as little as a hundredth of it, and a frame in a
+//! part that is not known as the evaluation loop loses its Python frames.
+//! Does not: rely on names, which are stripped; where there are some, they help.
+
+use deepctx_common::python::EVAL_RANGES;
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use super::elf::{Elf, Symbol};
+
+/// Most bytes of one part that are decoded: ten times the largest loop seen (95 KB, debug builds apart).
+const PART_MAX: u64 = 1 << 20;
+
+/// The ranges, as stated in the file; unused ones are 0, 0.
+pub(super) struct EvalRanges {
+    /// Begin and end of each.
+    pub(super) ranges: [[u64; 2]; EVAL_RANGES],
+    /// Parts that were found when all places were taken.
+    pub(super) left_out: u32,
+}
+
+/// The parts of the function at `symbol`, itself first.
+pub(super) fn eval_ranges(elf: &Elf<'_>, symbol: Symbol) -> Option<EvalRanges> {
+    let hot = match (symbol.size, elf.extent_at(symbol.address)) {
+        (0, None) => return None,
+        (0, Some(extent)) => [symbol.address, extent.end],
+        (size, _) => [symbol.address, symbol.address.checked_add(size)?],
+    };
+    let mut parts = vec![hot];
+    let mut left_out = 0;
+    let mut next = 0;
+    while let Some(&part) = parts.get(next) {
+        next += 1;
+        for target in jumps_out_of(elf, part) {
+            if parts.iter().any(|[begin, end]| (*begin..*end).contains(&target)) {
+                continue;
+            }
+            match cold_part(elf, target) {
+                Some(_) if parts.len() == EVAL_RANGES => left_out += 1,
+                Some(cold) => parts.push(cold),
+                None => {}
+            }
+        }
+    }
+    let mut ranges = [[0; 2]; EVAL_RANGES];
+    ranges[..parts.len()].copy_from_slice(&parts);
+    Some(EvalRanges { ranges, left_out })
+}
+
+/// Targets of direct jumps that leave the part, each once.
+fn jumps_out_of(elf: &Elf<'_>, [begin, end]: [u64; 2]) -> Vec<u64> {
+    let text = elf.bytes_at(begin, (end - begin).min(PART_MAX)).unwrap_or_default();
+    let mut targets: Vec<u64> = Decoder::with_ip(64, text, begin, DecoderOptions::NONE)
+        .iter()
+        .filter(|i| {
+            matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
+        })
+        .map(|i| i.near_branch_target())
+        .filter(|target| !(begin..end).contains(target))
+        .collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// The split-off part that holds `target`, unless the jump is a call in tail position of another function.
+fn cold_part(elf: &Elf<'_>, target: u64) -> Option<[u64; 2]> {
+    let extent = elf.extent_at(target)?;
+    // A part is entered with the frame of the loop in place; a function, with a return address and no more. What is
+    // entered in its middle cannot be another function.
+    if extent.is_function && extent.begin == target {
+        let names = elf.names_at(extent.begin);
+        if !names.iter().any(|name| name.starts_with("_PyEval_EvalFrameDefault.")) {
+            return None;
+        }
+    }
+    Some([extent.begin, extent.end])
+}

@@ -1,0 +1,246 @@
+//! Where each CPython keeps its fields: one row per version.
+//!
+//! Owns: the version tables, for the walker in the kernel and for the readers in user space, and their stable numbers.
+//! Because: to support another version must be to add one row here.
+//! Does not: read a process. Rows are compared with the real headers by `tests/python_headers.rs`, and from 3.13 on
+//! with the offsets that the process itself publishes (see [`super::debug_offsets`]).
+
+use deepctx_common::python::{
+    LAYOUTS_MAX, NO_CFRAME, NO_FIELD, PythonLayout, entry_rule::*, instruction_kind::*,
+};
+
+use super::lines::LineFormat;
+
+/// Everything that depends on the version of the interpreter. x86-64, offsets in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// `n` of `3.n`.
+    pub minor: u8,
+    /// Built with `--disable-gil`.
+    pub free_threaded: bool,
+    /// What the walker in the kernel needs.
+    pub kernel: PythonLayout,
+    /// What the readers in user space need.
+    pub user: UserLayout,
+}
+
+/// Offsets that only user space needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserLayout {
+    /// `PyObject.ob_type`.
+    pub object_type: u16,
+    /// `PyCodeObject.co_filename`.
+    pub code_filename: u16,
+    /// `PyCodeObject.co_name`.
+    pub code_name: u16,
+    /// `PyCodeObject.co_qualname` (3.11+), or [`NO_FIELD`].
+    pub code_qualname: u16,
+    /// `PyCodeObject.co_lnotab` or `co_linetable`.
+    pub code_lines: u16,
+    /// The language in which it is written.
+    pub line_format: LineFormat,
+    /// `PyBytesObject.ob_size`.
+    pub bytes_size: u16,
+    /// `PyBytesObject.ob_sval`.
+    pub bytes_data: u16,
+    /// `PyASCIIObject.length`, in code points.
+    pub str_length: u16,
+    /// `PyASCIIObject.state`.
+    pub str_state: u16,
+    /// Position of the three bits `state.kind`; `compact` and `ascii` are the two bits above them.
+    pub str_kind_shift: u8,
+    /// `sizeof(PyASCIIObject)`: where the characters of an ASCII string are.
+    pub str_ascii_data: u16,
+    /// `sizeof(PyCompactUnicodeObject)`: where those of another string are, or the pointer to them.
+    pub str_compact_data: u16,
+    /// `_PyRuntime` → the `Py_tss_t` whose slot holds each thread's state, or [`NO_FIELD`] where that is a TLS variable.
+    pub runtime_tss: u16,
+}
+
+impl Layout {
+    /// The stable number of this layout: its index in the `PYTHON_LAYOUTS` map.
+    pub const fn index(&self) -> u32 {
+        (self.minor as u32 - OLDEST_MINOR as u32) * 2 + self.free_threaded as u32
+    }
+
+    /// The layout of `3.minor`, or `None` when the version is not known.
+    pub fn of(minor: u8, free_threaded: bool) -> Option<&'static Self> {
+        ALL.iter().find(|layout| layout.minor == minor && layout.free_threaded == free_threaded)
+    }
+
+    /// The layout with this stable number.
+    pub fn by_index(index: u32) -> Option<&'static Self> {
+        ALL.iter().find(|layout| layout.index() == index)
+    }
+}
+
+/// Every known layout, for the loader to fill the map: `PYTHON_LAYOUTS[layout.index()] = layout.kernel`.
+pub fn all_layouts() -> &'static [Layout] {
+    ALL
+}
+
+/// `n` of the oldest supported `3.n`.
+pub const OLDEST_MINOR: u8 = 8;
+
+/// Where the fields of a code object are that both sides read. They move together between versions.
+const fn code(kernel: PythonLayout, first: [u16; 4], bytecode: u16) -> PythonLayout {
+    let [code_argcount, code_kwonlyargcount, code_flags, code_firstlineno] = first;
+    PythonLayout {
+        code_argcount,
+        code_kwonlyargcount,
+        code_flags,
+        code_firstlineno,
+        code_bytecode: bytecode,
+        ..kernel
+    }
+}
+
+/// Frames up to 3.10: objects on a chain of `f_back`, one for each evaluation.
+const FRAMES_3_8: PythonLayout = PythonLayout {
+    tstate_frame: 24,
+    cframe_current_frame: NO_CFRAME,
+    tstate_thread_id: 176,
+    frame_code: 32,
+    frame_previous: 24,
+    frame_instruction: 104,
+    frame_entry_mark: NO_FIELD,
+    code_argcount: NO_FIELD,
+    code_kwonlyargcount: NO_FIELD,
+    code_flags: NO_FIELD,
+    code_firstlineno: NO_FIELD,
+    code_bytecode: NO_FIELD,
+    frame_tlbc_index: NO_FIELD,
+    code_tlbc: NO_FIELD,
+    instruction_kind: BYTE_OFFSET,
+    entry_rule: ONE_PER_EVAL,
+    entry_value: 0,
+    code_tag_mask: 0,
+};
+const FRAMES_3_10: PythonLayout =
+    PythonLayout { frame_instruction: 96, instruction_kind: UNIT_OFFSET, ..FRAMES_3_8 };
+/// 3.11: interpreter frames without objects; `is_entry` marks the last of an evaluation.
+const FRAMES_3_11: PythonLayout = PythonLayout {
+    tstate_frame: 56,
+    cframe_current_frame: 8,
+    tstate_thread_id: 152,
+    frame_code: 32,
+    frame_previous: 48,
+    frame_instruction: 56,
+    frame_entry_mark: 68,
+    instruction_kind: POINTER,
+    entry_rule: LAST_REAL,
+    entry_value: 1,
+    ..FRAMES_3_8
+};
+/// 3.12: `owner` = `FRAME_OWNED_BY_CSTACK` marks a sentinel below the frames of an evaluation.
+const FRAMES_3_12: PythonLayout = PythonLayout {
+    tstate_frame: 56,
+    cframe_current_frame: 0,
+    tstate_thread_id: 136,
+    frame_code: 0,
+    frame_previous: 8,
+    frame_instruction: 56,
+    frame_entry_mark: 70,
+    instruction_kind: POINTER,
+    entry_rule: SENTINEL,
+    entry_value: 3,
+    ..FRAMES_3_8
+};
+const FRAMES_3_13: PythonLayout =
+    PythonLayout { tstate_frame: 72, cframe_current_frame: NO_CFRAME, tstate_thread_id: 152, ..FRAMES_3_12 };
+/// 3.14: references carry tags in their low bits; `owner` = `FRAME_OWNED_BY_INTERPRETER`.
+const FRAMES_3_14: PythonLayout = PythonLayout { frame_entry_mark: 74, code_tag_mask: 3, ..FRAMES_3_13 };
+const FRAMES_3_14T: PythonLayout = PythonLayout {
+    frame_entry_mark: 78,
+    frame_tlbc_index: 72,
+    code_tlbc: 224,
+    code_tag_mask: 1,
+    ..FRAMES_3_13
+};
+const FRAMES_3_15: PythonLayout = PythonLayout { tstate_thread_id: 176, ..FRAMES_3_14 };
+const FRAMES_3_15T: PythonLayout = PythonLayout { tstate_thread_id: 176, ..FRAMES_3_14T };
+
+/// Order: argcount, kwonlyargcount, flags, firstlineno.
+const CODE_3_8: [u16; 4] = [16, 24, 36, 40];
+const CODE_3_11: [u16; 4] = [56, 64, 48, 72];
+const CODE_3_12: [u16; 4] = [52, 60, 48, 68];
+const CODE_3_13T: [u16; 4] = [68, 76, 64, 84];
+
+const USER_3_8: UserLayout = UserLayout {
+    object_type: 8,
+    code_filename: 104,
+    code_name: 112,
+    code_qualname: NO_FIELD,
+    code_lines: 120,
+    line_format: LineFormat::Lnotab,
+    bytes_size: 16,
+    bytes_data: 32,
+    str_length: 16,
+    str_state: 32,
+    str_kind_shift: 2,
+    str_ascii_data: 48,
+    str_compact_data: 72,
+    runtime_tss: 1392,
+};
+const USER_3_9: UserLayout = UserLayout { runtime_tss: 584, ..USER_3_8 };
+const USER_3_10: UserLayout = UserLayout { line_format: LineFormat::Ranges, ..USER_3_9 };
+const USER_3_11: UserLayout = UserLayout {
+    code_filename: 112,
+    code_name: 120,
+    code_qualname: 128,
+    code_lines: 136,
+    line_format: LineFormat::Locations,
+    runtime_tss: 592,
+    ..USER_3_8
+};
+const USER_3_12: UserLayout =
+    UserLayout { str_ascii_data: 40, str_compact_data: 56, runtime_tss: 1544, ..USER_3_11 };
+const USER_3_13: UserLayout = UserLayout { runtime_tss: 2160, ..USER_3_12 };
+/// Without a GIL every object begins with 16 bytes more.
+const USER_3_13T: UserLayout = UserLayout {
+    object_type: 24,
+    code_filename: 128,
+    code_name: 136,
+    code_qualname: 144,
+    code_lines: 152,
+    bytes_size: 32,
+    bytes_data: 48,
+    str_length: 32,
+    str_state: 48,
+    str_ascii_data: 56,
+    str_compact_data: 72,
+    ..USER_3_13
+};
+const USER_3_14: UserLayout = UserLayout { runtime_tss: 2336, ..USER_3_13 };
+/// `interned` is a byte of its own there, to be written without the bits beside it.
+const USER_3_14T: UserLayout = UserLayout { str_kind_shift: 8, runtime_tss: 2336, ..USER_3_13T };
+/// 3.15 keeps the thread state in TLS variables only.
+const USER_3_15: UserLayout = UserLayout { runtime_tss: NO_FIELD, ..USER_3_13 };
+const USER_3_15T: UserLayout = UserLayout { runtime_tss: NO_FIELD, ..USER_3_14T };
+
+const fn row(minor: u8, free_threaded: bool, kernel: PythonLayout, user: UserLayout) -> Layout {
+    Layout { minor, free_threaded, kernel, user }
+}
+
+const ALL: &[Layout] = &[
+    row(8, false, code(FRAMES_3_8, CODE_3_8, NO_FIELD), USER_3_8),
+    row(9, false, code(FRAMES_3_8, CODE_3_8, NO_FIELD), USER_3_9),
+    row(10, false, code(FRAMES_3_10, CODE_3_8, NO_FIELD), USER_3_10),
+    row(11, false, code(FRAMES_3_11, CODE_3_11, 184), USER_3_11),
+    row(12, false, code(FRAMES_3_12, CODE_3_12, 192), USER_3_12),
+    row(13, false, code(FRAMES_3_13, CODE_3_12, 200), USER_3_13),
+    row(13, true, code(FRAMES_3_13, CODE_3_13T, 216), USER_3_13T),
+    row(14, false, code(FRAMES_3_14, CODE_3_12, 208), USER_3_14),
+    row(14, true, code(FRAMES_3_14T, CODE_3_13T, 232), USER_3_14T),
+    row(15, false, code(FRAMES_3_15, CODE_3_12, 208), USER_3_15),
+    row(15, true, code(FRAMES_3_15T, CODE_3_13T, 232), USER_3_15T),
+];
+
+const _: () = {
+    let mut i = 0;
+    while i < ALL.len() {
+        assert!(ALL[i].index() < LAYOUTS_MAX);
+        assert!(i == 0 || ALL[i - 1].index() < ALL[i].index());
+        i += 1;
+    }
+};

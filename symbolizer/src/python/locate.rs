@@ -1,0 +1,371 @@
+//! Finding the interpreter of a process: which CPython it is, where it evaluates, where threads keep their states.
+//!
+//! Owns: the order of the questions and the reasons for having no answer.
+//! Because: an interpreter may be the executable, a library, embedded, stripped; its symbols tell, file names do not.
+//! Does not: list mappings or open files; the caller hands in the ones that it has, the likeliest first.
+
+use deepctx_common::python::{EVAL_RANGES, PythonProcess};
+use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
+
+use super::debug_offsets::{self, DebugOffsets};
+use super::elf::{Elf, Symbol, looks_like_elf};
+use super::eval_ranges::eval_ranges;
+use super::layout::{Layout, OLDEST_MINOR};
+use super::memory::{ReadError, TargetMemory};
+use super::thread_slot::{self, Bound, Slot};
+
+/// One executable mapping of a file, with the file's bytes.
+pub struct Module<B> {
+    /// First address of the mapping in the process.
+    pub begin: u64,
+    /// Offset in the file of its first byte.
+    pub file_offset: u64,
+    /// It is the program itself: looked at even when it exports nothing.
+    pub is_program: bool,
+    /// The whole file.
+    pub bytes: B,
+}
+
+/// A CPython in a process.
+#[derive(Clone, Debug)]
+pub struct Interpreter {
+    /// For the map entry of the process.
+    pub process: PythonProcess,
+    /// Where this version keeps its fields.
+    pub layout: &'static Layout,
+    /// Major, minor and micro version.
+    pub version: [u8; 3],
+    /// How the version was learnt.
+    pub version_source: VersionSource,
+    /// How the slot of the thread state was learnt.
+    pub slot_source: SlotSource,
+    /// Address of `_PyRuntime` in the process.
+    pub runtime: u64,
+    /// Address of `PyCode_Type` in the process.
+    pub code_type: u64,
+    /// Parts of the evaluation loop for which [`EVAL_RANGES`] had no room: frames in them are missed.
+    pub eval_parts_left_out: u32,
+}
+
+/// How the version was learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionSource {
+    /// The constant `Py_Version` (3.11+).
+    Constant,
+    /// The text that `Py_GetVersion` formats.
+    Text,
+}
+
+/// How the slot of the bound thread state was learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotSource {
+    /// By following `PyGILState_GetThisThreadState` to a key, and `pthread_getspecific` to its slot.
+    Followed,
+    /// As above, with the table's place for the key.
+    TableKey,
+    /// A key, with the slot that glibc has used since 2.1: this libc could not be followed.
+    AssumedGlibc,
+    /// A TLS variable.
+    Variable,
+}
+
+/// Why a process has no interpreter that can be walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoInterpreter {
+    /// No module has the symbols of one.
+    #[error("no CPython interpreter in the process")]
+    NotPython,
+    /// It is an interpreter, but parts that are needed have no symbol.
+    #[error("the interpreter has no symbol {0}")]
+    NoSymbol(&'static str),
+    /// Its version could not be learnt.
+    #[error("the version of the interpreter could not be learnt")]
+    NoVersion,
+    /// Its version has no layout here.
+    #[error("CPython {0}.{1} is not supported")]
+    UnsupportedVersion(u8, u8),
+    /// What the interpreter says of its layout differs from what is known of the version.
+    #[error("the interpreter keeps {field} at {process}, not at {table} as its version does")]
+    LayoutDiffers {
+        /// The field.
+        field: &'static str,
+        /// Offset in the table.
+        table: u64,
+        /// Offset in the process.
+        process: u64,
+    },
+    /// From 3.13 on an interpreter describes its layout; this one does not.
+    #[error("the interpreter does not describe its layout as its version does")]
+    NoDebugOffsets,
+    /// The interpreter has not started yet: ask again in a moment.
+    #[error("the interpreter is not initialised yet")]
+    NotInitialised,
+    /// The slot of the thread state could not be learnt.
+    #[error("the thread state could not be found")]
+    NoThreadState,
+    /// Memory of the process could not be read.
+    #[error("{0}")]
+    Memory(#[from] ReadError),
+}
+
+impl NoInterpreter {
+    /// Asking again later may give another answer.
+    pub const fn may_change(&self) -> bool {
+        matches!(self, Self::NotPython | Self::NotInitialised | Self::Memory(ReadError::Unmapped))
+    }
+}
+
+/// Most bytes of `Py_GetVersion` that are decoded.
+const VERSION_GETTER_MAX: u64 = 256;
+
+/// Finds the interpreter among `modules`, of which each executable file needs to be there once. The first that has
+/// one decides; put the program first, then what has "python" in its name (see [`likelihood`]), then the rest.
+/// Modules are taken one at a time, so the caller may open each as it is asked for.
+///
+/// # Errors
+/// The reason why there is none, or why it cannot be walked.
+pub fn locate<B: AsRef<[u8]>>(
+    memory: &dyn TargetMemory,
+    modules: impl IntoIterator<Item = Module<B>>,
+) -> Result<Interpreter, NoInterpreter> {
+    let mut libc: Option<(Module<B>, Symbol)> = None;
+    let mut found: Option<(Module<B>, Symbols)> = None;
+    for module in modules {
+        if !looks_like_elf(module.bytes.as_ref()) {
+            continue;
+        }
+        let Some(elf) = Elf::parse(module.bytes.as_ref()) else { continue };
+        let symbols = if found.is_none() { Symbols::find(&elf, module.is_program) } else { None };
+        let getspecific = if libc.is_none() { getspecific(&elf) } else { None };
+        drop(elf);
+        match (symbols, getspecific) {
+            // A static program is its own libc: it is then asked for both.
+            (Some(symbols), _) => found = Some((module, symbols)),
+            (None, Some(symbol)) => libc = Some((module, symbol)),
+            (None, None) => {}
+        }
+        if found.is_some() && libc.is_some() {
+            break;
+        }
+    }
+    let (module, symbols) = found.ok_or(NoInterpreter::NotPython)?;
+    let libc = libc.as_ref().and_then(|(module, symbol)| Placed::new(module).map(|placed| (placed, *symbol)));
+    let placed = Placed::new(&module).ok_or(NoInterpreter::NotPython)?;
+    let libc = libc.or_else(|| getspecific(&placed.elf).and_then(|s| Some((Placed::new(&module)?, s))));
+    placed.interpreter(memory, &symbols, libc)
+}
+
+/// How likely a file is to be or hold an interpreter; the order in which to hand modules to [`locate`], most likely
+/// first. `libc` comes early because its slots are needed.
+pub fn likelihood(file_name: &str, is_program: bool) -> u8 {
+    let libc = ["libc.so", "libc-2", "libpthread", "ld-musl"];
+    match () {
+        () if is_program => 3,
+        () if file_name.contains("python") => 2,
+        () if libc.iter().any(|name| file_name.starts_with(name)) => 1,
+        () => 0,
+    }
+}
+
+fn getspecific(elf: &Elf<'_>) -> Option<Symbol> {
+    elf.exported("pthread_getspecific").or_else(|| elf.exported("__pthread_getspecific"))
+}
+
+/// Symbols of an interpreter, as stated in its file.
+#[derive(Clone, Copy, Default)]
+struct Symbols {
+    runtime: Option<Symbol>,
+    eval: Option<Symbol>,
+    code_type: Option<Symbol>,
+    version: Option<Symbol>,
+    version_text: Option<Symbol>,
+    bound: Option<Symbol>,
+    attached: Option<Symbol>,
+}
+
+/// In the order of the fields of [`Symbols`].
+const NAMES: [&str; 7] = [
+    "_PyRuntime",
+    "_PyEval_EvalFrameDefault",
+    "PyCode_Type",
+    "Py_Version",
+    "Py_GetVersion",
+    "PyGILState_GetThisThreadState",
+    "_PyThreadState_GetCurrent",
+];
+
+impl Symbols {
+    /// `None` when the file is no interpreter.
+    fn find(elf: &Elf<'_>, is_program: bool) -> Option<Self> {
+        let exported = elf.exported(NAMES[0]).is_some();
+        if !exported && !is_program {
+            return None;
+        }
+        let found = if exported { NAMES.map(|name| elf.exported(name)) } else { elf.local(NAMES) };
+        let [runtime, eval, code_type, version, version_text, bound, attached] = found;
+        runtime.map(|_| Self { runtime, eval, code_type, version, version_text, bound, attached })
+    }
+}
+
+/// A file and where it is mapped.
+struct Placed<'a> {
+    elf: Elf<'a>,
+    bias: u64,
+}
+
+impl<'a> Placed<'a> {
+    fn new<B: AsRef<[u8]>>(module: &'a Module<B>) -> Option<Self> {
+        let elf = Elf::parse(module.bytes.as_ref())?;
+        let bias = elf.bias(module.begin, module.file_offset)?;
+        Some(Self { elf, bias })
+    }
+
+    fn interpreter(
+        &self,
+        memory: &dyn TargetMemory,
+        symbols: &Symbols,
+        libc: Option<(Placed<'_>, Symbol)>,
+    ) -> Result<Interpreter, NoInterpreter> {
+        let needed = |symbol: Option<Symbol>, name| symbol.ok_or(NoInterpreter::NoSymbol(name));
+        let runtime_symbol = needed(symbols.runtime, NAMES[0])?;
+        let eval = needed(symbols.eval, NAMES[1])?;
+        let code_type = needed(symbols.code_type, NAMES[2])?.address.wrapping_add(self.bias);
+        let runtime = runtime_symbol.address.wrapping_add(self.bias);
+
+        let (version, version_source) = self.version(symbols).ok_or(NoInterpreter::NoVersion)?;
+        let layout = layout_of(memory, runtime, version)?;
+        let (bound, slot_source) =
+            self.bound_slot(memory, symbols, layout, runtime..runtime + runtime_symbol.size.max(8), libc)?;
+        let attached = match symbols.attached {
+            Some(getter) if layout.minor >= 12 => {
+                thread_slot::tls_variable(&self.elf, getter, self.bias, memory).unwrap_or(Slot::NONE)
+            }
+            _ => Slot::NONE,
+        };
+
+        let parts = eval_ranges(&self.elf, eval).ok_or(NoInterpreter::NoSymbol(NAMES[1]))?;
+        let mut ranges = [[0; 2]; EVAL_RANGES];
+        for (range, [begin, end]) in ranges.iter_mut().zip(parts.ranges).filter(|(_, [begin, _])| *begin != 0)
+        {
+            *range = [begin.wrapping_add(self.bias), end.wrapping_add(self.bias)];
+        }
+        Ok(Interpreter {
+            process: PythonProcess {
+                eval: ranges,
+                layout: layout.index(),
+                bound_kind: bound.kind,
+                attached_kind: attached.kind,
+                reserved: 0,
+                bound: bound.parameter,
+                attached: attached.parameter,
+            },
+            layout,
+            version,
+            version_source,
+            slot_source,
+            runtime,
+            code_type,
+            eval_parts_left_out: parts.left_out,
+        })
+    }
+
+    /// `Py_Version` is `PY_VERSION_HEX`; before 3.11, the one text that looks like a version among those whose address
+    /// `Py_GetVersion` takes.
+    fn version(&self, symbols: &Symbols) -> Option<([u8; 3], VersionSource)> {
+        if let Some(bytes) = symbols.version.and_then(|symbol| self.elf.bytes_at(symbol.address, 4)) {
+            let &[_, micro, minor, major] = <&[u8; 4]>::try_from(bytes).ok()?;
+            return Some(([major, minor, micro], VersionSource::Constant));
+        }
+        let getter = symbols.version_text?;
+        let text = self.elf.bytes_at(getter.address, getter.size.clamp(16, VERSION_GETTER_MAX))?;
+        Decoder::with_ip(64, text, getter.address, DecoderOptions::NONE).iter().find_map(|i| {
+            let address = address_taken(&i)?;
+            Some((parse_version(self.elf.c_string_at(address, 32)?)?, VersionSource::Text))
+        })
+    }
+
+    fn bound_slot(
+        &self,
+        memory: &dyn TargetMemory,
+        symbols: &Symbols,
+        layout: &Layout,
+        runtime: std::ops::Range<u64>,
+        libc: Option<(Placed<'_>, Symbol)>,
+    ) -> Result<(Slot, SlotSource), NoInterpreter> {
+        let mut source = SlotSource::Followed;
+        let followed = symbols
+            .bound
+            .and_then(|getter| thread_slot::bound(&self.elf, getter, self.bias, memory, runtime.clone()));
+        let key = match followed {
+            Some(Bound::Slot(slot)) => return Ok((slot, SlotSource::Variable)),
+            Some(Bound::Key(key)) => key,
+            Some(Bound::Tss(tss)) => read_key(memory, tss)?,
+            None => {
+                let offset = layout.user.runtime_tss;
+                if offset == deepctx_common::python::NO_FIELD {
+                    return Err(NoInterpreter::NoThreadState);
+                }
+                source = SlotSource::TableKey;
+                read_key(memory, runtime.start + u64::from(offset))?
+            }
+        };
+        let slot =
+            libc.and_then(|(libc, getter)| thread_slot::of_key(&libc.elf, getter, libc.bias, memory, key));
+        match (slot, Slot::of_glibc_key(key)) {
+            (Some(slot), _) => Ok((slot, source)),
+            (None, Some(slot)) => Ok((slot, SlotSource::AssumedGlibc)),
+            (None, None) => Err(NoInterpreter::NoThreadState),
+        }
+    }
+}
+
+/// Reads a `Py_tss_t`: an int that says whether the key was made, then the key.
+fn read_key(memory: &dyn TargetMemory, tss: u64) -> Result<u32, NoInterpreter> {
+    let value = memory.read_u64(tss)?;
+    match value as u32 {
+        1 => Ok((value >> 32) as u32),
+        0 => Err(NoInterpreter::NotInitialised),
+        _ => Err(NoInterpreter::NoThreadState),
+    }
+}
+
+fn layout_of(
+    memory: &dyn TargetMemory,
+    runtime: u64,
+    [major, minor, _]: [u8; 3],
+) -> Result<&'static Layout, NoInterpreter> {
+    let unsupported = NoInterpreter::UnsupportedVersion(major, minor);
+    if major != 3 || minor < OLDEST_MINOR {
+        return Err(unsupported);
+    }
+    if minor < 13 {
+        return Layout::of(minor, false).ok_or(unsupported);
+    }
+    let free_threaded =
+        debug_offsets::free_threaded(memory, runtime)?.ok_or(NoInterpreter::NoDebugOffsets)?;
+    let layout = Layout::of(minor, free_threaded).ok_or(unsupported)?;
+    match debug_offsets::compare(memory, runtime, layout)? {
+        DebugOffsets::Agree => Ok(layout),
+        DebugOffsets::Missing => Err(NoInterpreter::NoDebugOffsets),
+        DebugOffsets::Differ { field, table, process } => {
+            Err(NoInterpreter::LayoutDiffers { field, table, process })
+        }
+    }
+}
+
+/// The constant address that the instruction takes: relative to itself, or as a number in code at a fixed place.
+fn address_taken(instruction: &Instruction) -> Option<u64> {
+    if instruction.is_ip_rel_memory_operand() {
+        return Some(instruction.ip_rel_memory_address());
+    }
+    let immediate = matches!(instruction.op1_kind(), OpKind::Immediate32 | OpKind::Immediate32to64);
+    immediate.then(|| instruction.immediate(1))
+}
+
+/// `3.8.18`, `3.9.0rc1`, `3.10.13+`.
+fn parse_version(text: &[u8]) -> Option<[u8; 3]> {
+    let mut numbers = str::from_utf8(text).ok()?.splitn(3, '.');
+    let [major, minor, rest] = [numbers.next()?, numbers.next()?, numbers.next()?];
+    let micro = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some([major.parse().ok()?, minor.parse().ok()?, micro.parse().ok()?])
+}

@@ -1,0 +1,29 @@
+//! CPython, seen from outside: where its frames are and what they are called.
+//!
+//! Owns: version tables, finding the interpreter in a process, and reading names and lines of code objects.
+//! Because: the kernel walks frames by numbers prepared here, and sends back addresses to be named here.
+//! Does not: walk stacks (`deepctx_walk::python` does), load maps, or know of the profile.
+//!
+//! ```text
+//! mappings + ELF bytes ─▶ locate ─▶ Interpreter { process: for the kernel, layout, code_type }
+//!                                        │
+//!            sampled (code, checksum, instruction) ─▶ names ─▶ PythonFrame | NoPythonName
+//! ```
+
+pub mod code;
+pub mod debug_offsets;
+mod elf;
+mod eval_ranges;
+pub mod layout;
+pub mod lines;
+pub mod locate;
+pub mod memory;
+pub mod names;
+pub mod text;
+mod thread_slot;
+mod trace;
+
+pub use layout::{Layout, all_layouts};
+pub use locate::{Interpreter, Module, NoInterpreter, locate};
+pub use memory::{ProcessMemory, TargetMemory};
+pub use names::{NoPythonName, PythonFrame, PythonSymbols};

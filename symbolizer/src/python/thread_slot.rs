@@ -1,0 +1,135 @@
+//! Where a thread keeps the pointer to its Python thread state.
+//!
+//! Owns: turning what CPython's and libc's own getters do into one of the forms that the walker in the kernel knows.
+//! Because: the state is found from the thread pointer alone, in a thread that cannot be asked.
+//! Does not: find symbols.
+
+use deepctx_common::python::thread_state;
+
+use super::elf::{Elf, Symbol};
+use super::memory::TargetMemory;
+use super::trace::{Base, Calls, Function, Outcome, Value};
+
+/// Most keys of `pthread_key_create`, in glibc (1024) and musl (128).
+const KEYS_MAX: u64 = 1024;
+
+/// A slot: one of [`thread_state`] and its parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// One of [`thread_state`].
+    pub(super) kind: u8,
+    /// Its parameter.
+    pub(super) parameter: i64,
+}
+
+impl Slot {
+    /// There is no slot.
+    pub(super) const NONE: Self = Self { kind: thread_state::NONE, parameter: 0 };
+
+    /// The slot that a getter loads its result from, if the kernel knows the form.
+    fn of_loaded(value: &Value) -> Option<Self> {
+        let Value::Sum(Base::Loaded(base, offset), 0) = value else { return None };
+        match (&**base, *offset) {
+            (Base::ThreadPointer, offset) => {
+                Some(Self { kind: thread_state::THREAD_POINTER, parameter: offset })
+            }
+            (Base::Loaded(block, slot), low) => {
+                let low = u32::try_from(low).ok()?;
+                let (kind, high) = match &**block {
+                    Base::ThreadPointer => (thread_state::SECOND_LEVEL, u32::try_from(*slot).ok()?),
+                    Base::Loaded(dtv, 8) if **dtv == Base::ThreadPointer && slot % 16 == 0 => {
+                        (thread_state::DTV, u32::try_from(slot / 16).ok()?)
+                    }
+                    Base::Loaded(..) => return None,
+                };
+                // Both halves are below 2^31 in practice; the kernel takes them apart as unsigned numbers.
+                Some(Self { kind, parameter: i64::from(high) << 32 | i64::from(low) })
+            }
+        }
+    }
+
+    /// The slot of a `pthread_key_t` in glibc since 2.1 (`struct pthread`: the first 32 keys at 0x310, then a table
+    /// of blocks of 32 keys at 0x510; each key has a sequence number and a value). For when libc cannot be asked.
+    pub(super) fn of_glibc_key(key: u32) -> Option<Self> {
+        match u64::from(key) {
+            0..32 => {
+                Some(Self { kind: thread_state::THREAD_POINTER, parameter: 0x310 + i64::from(key) * 16 + 8 })
+            }
+            32..KEYS_MAX => Some(Self {
+                kind: thread_state::SECOND_LEVEL,
+                parameter: (0x510 + i64::from(key / 32) * 8) << 32 | (i64::from(key % 32) * 16 + 8),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// What `PyGILState_GetThisThreadState` looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// A `Py_tss_t` at this address in the process.
+    Tss(u64),
+    /// The slot of this key.
+    Key(u32),
+    /// A TLS variable.
+    Slot(Slot),
+}
+
+/// Follows `PyGILState_GetThisThreadState`. `runtime` is the range of `_PyRuntime` in the process.
+pub(super) fn bound(
+    elf: &Elf<'_>,
+    getter: Symbol,
+    bias: u64,
+    memory: &dyn TargetMemory,
+    runtime: std::ops::Range<u64>,
+) -> Option<Bound> {
+    let function = function(elf, getter, bias, memory, Value::Unknown)?;
+    match function.follow(Calls::End) {
+        Outcome::Passed(Value::Constant(address)) if runtime.contains(&address) => Some(Bound::Tss(address)),
+        Outcome::Passed(Value::Constant(key @ 0..KEYS_MAX)) => Some(Bound::Key(key as u32)),
+        // Before the runtime is initialised, the getter returns NULL at once.
+        Outcome::Returned(Value::Constant(_)) => None,
+        _ => tls_variable(elf, getter, bias, memory).map(Bound::Slot),
+    }
+}
+
+/// The TLS variable that a getter like `_PyThreadState_GetCurrent` returns.
+pub(super) fn tls_variable(
+    elf: &Elf<'_>,
+    getter: Symbol,
+    bias: u64,
+    memory: &dyn TargetMemory,
+) -> Option<Slot> {
+    match function(elf, getter, bias, memory, Value::Unknown)?.follow(Calls::TlsGetAddr) {
+        Outcome::Returned(value) => Slot::of_loaded(&value),
+        _ => None,
+    }
+}
+
+/// The slot of `key`, by following the `pthread_getspecific` of this libc.
+pub(super) fn of_key(
+    elf: &Elf<'_>,
+    getspecific: Symbol,
+    bias: u64,
+    memory: &dyn TargetMemory,
+    key: u32,
+) -> Option<Slot> {
+    let key = Value::Constant(u64::from(key));
+    match function(elf, getspecific, bias, memory, key)?.follow(Calls::End) {
+        Outcome::Returned(value) => Slot::of_loaded(&value),
+        _ => None,
+    }
+}
+
+fn function<'a>(
+    elf: &Elf<'a>,
+    symbol: Symbol,
+    bias: u64,
+    memory: &'a dyn TargetMemory,
+    argument: Value,
+) -> Option<Function<'a, dyn TargetMemory + 'a>> {
+    // A getter is short; a symbol without a size is given what a getter needs at most.
+    let length = if symbol.size == 0 { 128 } else { symbol.size.min(1024) };
+    let text = elf.bytes_at(symbol.address, length)?;
+    Some(Function { text, address: symbol.address.wrapping_add(bias), memory, argument })
+}

@@ -1,0 +1,316 @@
+//! What a short getter function does, found by following its instructions with symbolic values.
+//!
+//! Owns: the few x86-64 instructions that compilers use in `return thread_local;`, `pthread_getspecific` and alike.
+//! Because: where such functions look is nowhere written down; it depends on compiler, libc and how it was linked.
+//! Does not: know what is looked for. What it does not understand becomes an unknown value, never a guess.
+
+use iced_x86::{
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
+
+use super::memory::TargetMemory;
+
+/// Most instructions that are followed.
+const STEPS_MAX: usize = 96;
+/// Deepest chain of loads that is kept.
+const DEPTH_MAX: u32 = 6;
+
+/// A value, as far as it can be known without running the function in a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Could be anything.
+    Unknown,
+    /// This number, in every thread.
+    Constant(u64),
+    /// The base plus a constant.
+    Sum(Base, i64),
+}
+
+/// What a thread must be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    /// The thread pointer (`fsbase`).
+    ThreadPointer,
+    /// The u64 at base + offset.
+    Loaded(Box<Base>, i64),
+}
+
+impl Base {
+    fn depth(&self) -> u32 {
+        match self {
+            Self::ThreadPointer => 0,
+            Self::Loaded(base, _) => base.depth() + 1,
+        }
+    }
+}
+
+/// How the function ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It returned this in rax.
+    Returned(Value),
+    /// It called or jumped to another function with this first argument.
+    Passed(Value),
+    /// It did something that is not understood.
+    Lost,
+}
+
+/// A function to follow.
+pub(super) struct Function<'a, M: TargetMemory + ?Sized> {
+    /// Its bytes.
+    pub(super) text: &'a [u8],
+    /// Address of the first byte, in the process.
+    pub(super) address: u64,
+    /// To read constants: global offset tables, flags.
+    pub(super) memory: &'a M,
+    /// The first argument.
+    pub(super) argument: Value,
+}
+
+/// What to do at a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// The first call is the outcome.
+    End,
+    /// Every call is one of `__tls_get_addr`, whose result is computed as the ABI says.
+    TlsGetAddr,
+}
+
+impl<M: TargetMemory + ?Sized> Function<'_, M> {
+    /// Follows the function until it ends. Branches on values that only a thread knows are not taken: compilers
+    /// put the ways to an error or to "not set" behind them.
+    pub(super) fn follow(&self, calls: Calls) -> Outcome {
+        let mut machine =
+            Machine { memory: self.memory, registers: vec![Value::Unknown; 16], compared: None };
+        machine.set(Register::RDI, self.argument.clone());
+        let mut decoder = Decoder::with_ip(64, self.text, self.address, DecoderOptions::NONE);
+        for _ in 0..STEPS_MAX {
+            if !decoder.can_decode() {
+                return Outcome::Lost;
+            }
+            let instruction = decoder.decode();
+            let jump = match instruction.flow_control() {
+                FlowControl::Next => {
+                    machine.step(&instruction);
+                    continue;
+                }
+                FlowControl::Return => return Outcome::Returned(machine.get(Register::RAX)),
+                FlowControl::Call | FlowControl::IndirectCall => {
+                    if calls == Calls::End {
+                        return Outcome::Passed(machine.get(Register::RDI));
+                    }
+                    machine.tls_get_addr();
+                    continue;
+                }
+                FlowControl::IndirectBranch => return Outcome::Passed(machine.get(Register::RDI)),
+                FlowControl::UnconditionalBranch => true,
+                FlowControl::ConditionalBranch => machine.taken(instruction.condition_code()),
+                _ => return Outcome::Lost,
+            };
+            if jump {
+                let target = instruction.near_branch_target();
+                match target.checked_sub(self.address).and_then(|at| usize::try_from(at).ok()) {
+                    Some(at) if at < self.text.len() => {
+                        if decoder.set_position(at).is_err() {
+                            return Outcome::Lost;
+                        }
+                        decoder.set_ip(target);
+                    }
+                    _ => return Outcome::Passed(machine.get(Register::RDI)),
+                }
+            }
+        }
+        Outcome::Lost
+    }
+}
+
+struct Machine<'a, M: TargetMemory + ?Sized> {
+    memory: &'a M,
+    registers: Vec<Value>,
+    /// Operands of the last comparison, when both are constants.
+    compared: Option<(u64, u64)>,
+}
+
+impl<M: TargetMemory + ?Sized> Machine<'_, M> {
+    fn get(&self, register: Register) -> Value {
+        match number(register) {
+            Some(n) if register.size() >= 4 => match (&self.registers[n], register.size()) {
+                (Value::Constant(c), 4) => Value::Constant(c & 0xffff_ffff),
+                (Value::Sum(..), 4) => Value::Unknown,
+                (value, _) => value.clone(),
+            },
+            _ => Value::Unknown,
+        }
+    }
+
+    fn set(&mut self, register: Register, value: Value) {
+        if let Some(n) = number(register) {
+            self.registers[n] = match (value, register.size()) {
+                (value, 8) => value,
+                (Value::Constant(c), 4) => Value::Constant(c & 0xffff_ffff),
+                _ => Value::Unknown,
+            };
+        }
+    }
+
+    fn step(&mut self, i: &Instruction) {
+        match i.mnemonic() {
+            Mnemonic::Endbr64 | Mnemonic::Nop | Mnemonic::Push => {}
+            Mnemonic::Cmp | Mnemonic::Test => self.compare(i),
+            Mnemonic::Mov => {
+                if i.op0_kind() == OpKind::Register {
+                    let value = self.operand(i, 1);
+                    self.set(i.op0_register(), value);
+                }
+            }
+            Mnemonic::Lea => {
+                let value = self.address(i);
+                self.set(i.op0_register(), value);
+            }
+            _ if i.op0_kind() == OpKind::Register => {
+                let (a, b) = (self.operand(i, 0), self.operand(i, 1));
+                self.compared = None;
+                let same = i.op_count() == 2
+                    && i.op1_kind() == OpKind::Register
+                    && i.op0_register() == i.op1_register();
+                self.set(i.op0_register(), compute(i.mnemonic(), a, b, same));
+            }
+            _ => {}
+        }
+    }
+
+    fn compare(&mut self, i: &Instruction) {
+        self.compared = match (i.mnemonic(), self.operand(i, 0), self.operand(i, 1)) {
+            (Mnemonic::Cmp, Value::Constant(a), Value::Constant(b)) => Some((a, b)),
+            // `test r, r` asks how r compares with 0, as far as equality goes.
+            (Mnemonic::Test, Value::Constant(a), Value::Constant(b)) => Some((a & b, 0)),
+            _ => None,
+        };
+    }
+
+    fn taken(&self, condition: ConditionCode) -> bool {
+        let Some((a, b)) = self.compared else { return false };
+        match condition {
+            ConditionCode::e => a == b,
+            ConditionCode::ne => a != b,
+            ConditionCode::a => a > b,
+            ConditionCode::ae => a >= b,
+            ConditionCode::b => a < b,
+            ConditionCode::be => a <= b,
+            _ => false,
+        }
+    }
+
+    fn operand(&self, i: &Instruction, n: u32) -> Value {
+        if n >= i.op_count() {
+            return Value::Unknown;
+        }
+        match i.op_kind(n) {
+            OpKind::Register => self.get(i.op_register(n)),
+            OpKind::Memory => self.load(self.address(i), i.memory_size().size()),
+            OpKind::Immediate8
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64
+            | OpKind::Immediate16
+            | OpKind::Immediate32
+            | OpKind::Immediate32to64
+            | OpKind::Immediate64 => Value::Constant(i.immediate(n)),
+            _ => Value::Unknown,
+        }
+    }
+
+    /// The address of the memory operand, with the thread pointer for the fs segment.
+    fn address(&self, i: &Instruction) -> Value {
+        if i.is_ip_rel_memory_operand() {
+            return Value::Constant(i.ip_rel_memory_address());
+        }
+        let mut sum = match i.memory_segment() {
+            Register::FS => Value::Sum(Base::ThreadPointer, 0),
+            _ => Value::Constant(0),
+        };
+        if i.memory_base() != Register::None {
+            sum = add(sum, self.get(i.memory_base()));
+        }
+        if i.memory_index() != Register::None {
+            let index = match self.get(i.memory_index()) {
+                Value::Constant(c) => Value::Constant(c.wrapping_mul(u64::from(i.memory_index_scale()))),
+                value if i.memory_index_scale() == 1 => value,
+                _ => Value::Unknown,
+            };
+            sum = add(sum, index);
+        }
+        add(sum, Value::Constant(i.memory_displacement64()))
+    }
+
+    fn load(&self, address: Value, size: usize) -> Value {
+        match address {
+            Value::Constant(at) if matches!(size, 4 | 8) => {
+                let mut bytes = [0; 8];
+                match self.memory.read(at, &mut bytes[..size]) {
+                    Ok(()) => Value::Constant(u64::from_le_bytes(bytes)),
+                    Err(_) => Value::Unknown,
+                }
+            }
+            // `%fs:0x10` is the thread pointer itself, by the ABI of glibc's thread control block; so is `%fs:0`.
+            Value::Sum(Base::ThreadPointer, 0 | 0x10) if size == 8 => Value::Sum(Base::ThreadPointer, 0),
+            Value::Sum(base, offset) if size == 8 && base.depth() < DEPTH_MAX => {
+                Value::Sum(Base::Loaded(Box::new(base), offset), 0)
+            }
+            _ => Value::Unknown,
+        }
+    }
+
+    /// `__tls_get_addr({module, offset})` = `dtv[module].block + offset`, with the dtv at thread pointer + 8 and
+    /// 16 bytes for each module.
+    fn tls_get_addr(&mut self) {
+        let result = match self.get(Register::RDI) {
+            Value::Constant(index) => {
+                match (self.memory.read_u64(index), self.memory.read_u64(index.wrapping_add(8))) {
+                    (Ok(module @ 1..=0xffff), Ok(offset)) => {
+                        let dtv = Base::Loaded(Box::new(Base::ThreadPointer), 8);
+                        let block = Base::Loaded(Box::new(dtv), module.cast_signed() * 16);
+                        Value::Sum(block, offset.cast_signed())
+                    }
+                    _ => Value::Unknown,
+                }
+            }
+            _ => Value::Unknown,
+        };
+        // Of the registers that a call may change, only the result matters: the others become unknown.
+        for register in
+            [Register::RCX, Register::RDX, Register::RSI, Register::RDI, Register::R8, Register::R9]
+        {
+            self.set(register, Value::Unknown);
+        }
+        self.set(Register::RAX, result);
+    }
+}
+
+/// Index of a general register; `None` for others.
+fn number(register: Register) -> Option<usize> {
+    register.is_gpr().then(|| register.full_register() as usize - Register::RAX as usize)
+}
+
+fn compute(mnemonic: Mnemonic, a: Value, b: Value, same: bool) -> Value {
+    use Value::Constant;
+    match (mnemonic, a, b) {
+        (Mnemonic::Xor | Mnemonic::Sub, _, _) if same => Constant(0),
+        (Mnemonic::Add, a, b) => add(a, b),
+        (Mnemonic::Sub, a, Constant(b)) => add(a, Constant(b.wrapping_neg())),
+        (Mnemonic::Shl, Constant(a), Constant(b)) => Constant(a.wrapping_shl(b as u32)),
+        (Mnemonic::Shr, Constant(a), Constant(b)) => Constant(a.wrapping_shr(b as u32)),
+        (Mnemonic::And, Constant(a), Constant(b)) => Constant(a & b),
+        (Mnemonic::Or, Constant(a), Constant(b)) => Constant(a | b),
+        _ => Value::Unknown,
+    }
+}
+
+fn add(a: Value, b: Value) -> Value {
+    match (a, b) {
+        (Value::Constant(a), Value::Constant(b)) => Value::Constant(a.wrapping_add(b)),
+        (Value::Sum(base, a), Value::Constant(b)) | (Value::Constant(b), Value::Sum(base, a)) => {
+            Value::Sum(base, a.wrapping_add(b.cast_signed()))
+        }
+        _ => Value::Unknown,
+    }
+}

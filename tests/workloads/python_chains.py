@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Threads with known Python stacks, each of which says what its stack is and then stays there.
+
+For every scenario one JSON line is printed:
+    {"scenario", "state": "spinning" | "sleeping", "tid", "ident" (pthread_self), "tstate" (PyThreadState),
+     "frames": [{"code", "name", "qualname", "file", "line", "first_line"}, ...]}     leaf first
+The frames are what sys._getframe gave at `announce`; the line of the leaf is the next one, on which the thread then
+stays. After the last comes {"ready": true, "pid"}. The program ends when its standard input does, or after
+--duration seconds.
+
+usage: python_chains.py [--duration SECONDS] [--only NAME[,NAME...]] [--list]
+Runs on CPython 3.6 and later; needs nothing but the standard library.
+"""
+import argparse
+import asyncio
+import ctypes
+import functools
+import json
+import os
+import sys
+import threading
+import time
+
+go = True
+announced = 0
+printing = threading.Lock()
+pythonapi_state = ctypes.pythonapi.PyGILState_GetThisThreadState
+pythonapi_state.restype = ctypes.c_void_p
+
+
+def announce(state):
+    """Prints the stack of the caller, which stays on the line after this call."""
+    global announced
+    frame, frames = sys._getframe(1), []
+    while frame is not None:
+        code = frame.f_code
+        frames.append({
+            "code": id(code),
+            "name": code.co_name,
+            "qualname": getattr(code, "co_qualname", code.co_name),
+            "file": code.co_filename,
+            "line": frame.f_lineno,
+            "first_line": code.co_firstlineno,
+        })
+        frame = frame.f_back
+    frames[0]["line"] += 1
+    thread = threading.current_thread()
+    line = json.dumps({
+        "scenario": thread.name,
+        "state": state,
+        "tid": threading.get_native_id() if hasattr(threading, "get_native_id") else 0,
+        "ident": thread.ident,
+        "tstate": pythonapi_state(),
+        "frames": frames,
+    })
+    with printing:
+        announced += 1
+        print(line, flush=True)
+
+
+def spin(*_):
+    announce("spinning")
+    while go: pass
+    return 0
+
+
+def sleep(*_):
+    announce("sleeping")
+    time.sleep(1e6)
+
+
+# --- Python calls Python -------------------------------------------------------------------------------------------
+
+def recursion(depth):
+    return spin() if depth == 0 else recursion(depth - 1)
+
+
+def closure():
+    def inner():
+        return (lambda: spin())()
+    return inner()
+
+
+def comprehension():
+    return [spin() for _ in range(1)]
+
+
+def generator_leaf():
+    yield spin()
+
+
+def generators():
+    def middle():
+        yield from generator_leaf()
+
+    return next(value for value in middle())
+
+
+def decorated():
+    def decorator(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function(*args)
+        return wrapper
+
+    @decorator
+    @decorator
+    def target():
+        spin()
+
+    target()
+
+
+def context_and_exception():
+    class Manager:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            spin()
+            return True
+
+    with Manager():
+        raise ValueError
+
+
+def finalizer():
+    class Dying:
+        def __del__(self):
+            spin()
+
+    thing = Dying()
+    del thing
+
+
+def coroutines():
+    async def leaf():
+        await asyncio.sleep(0)
+        spin()
+
+    async def middle():
+        return await leaf()
+
+    async def outer():
+        await asyncio.gather(middle())
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(outer())
+
+
+# --- C calls Python ------------------------------------------------------------------------------------------------
+
+def sort_key():
+    sorted([2, 1], key=spin)
+
+
+def sort_compare():
+    class Item:
+        def __lt__(self, other):
+            return spin()
+
+    sorted([Item(), Item()])
+
+
+def reduce_and_map():
+    return functools.reduce(lambda a, b: list(map(spin, [b])), [1, 2])
+
+
+def quicksort():
+    compare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    array = (ctypes.c_int * 2)(2, 1)
+    ctypes.CDLL(None).qsort(array, ctypes.c_size_t(2), ctypes.c_size_t(4), compare(lambda a, b: spin()))
+
+
+def nested_callbacks(depth=20):
+    return spin() if depth == 0 else max([depth], key=lambda d: nested_callbacks(d - 1))
+
+
+def property_and_getattr():
+    class Outer:
+        @property
+        def value(self):
+            return self.missing
+
+        def __getattr__(self, name):
+            return spin()
+
+    return getattr(Outer(), "value")
+
+
+def module_import():
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            if name == "deepctx_no_such_module":
+                sleep()
+
+    sys.meta_path.insert(0, Finder())
+    try:
+        import deepctx_no_such_module  # noqa: F401
+    except ImportError:
+        pass
+
+
+# --- Names and files -----------------------------------------------------------------------------------------------
+
+def größe_λ():
+    class Ünïcode:
+        def メソッド(self):
+            spin()
+
+    Ünïcode().メソッド()
+
+
+def executed():
+    source = "def f():\n    g()\n\n\ndef g(): spin()\n\n\nf()\n"
+    exec(compile(source, "/tmp/файл 🙀;é.py", "exec"), {"spin": spin})
+
+
+def executed_string():
+    eval("(lambda: spin())()", {"spin": spin})
+
+
+def long_line_table():
+    body = "".join("    x = (%d +\n         1)\n\n" % i for i in range(3000))
+    scope = {"spin": spin}
+    exec(compile("def long():\n" + body + "    spin()\n", "<long>", "exec"), scope)
+    scope["long"]()
+
+
+# --- The GIL is released -------------------------------------------------------------------------------------------
+
+def sleeping():
+    recursion_asleep(10)
+
+
+def recursion_asleep(depth):
+    return sleep() if depth == 0 else recursion_asleep(depth - 1)
+
+
+def locked():
+    lock = threading.Lock()
+    lock.acquire()
+    announce("sleeping")
+    lock.acquire()
+
+
+def reading():
+    end, _ = os.pipe()
+    announce("sleeping")
+    os.read(end, 1)
+
+
+def foreign_sleep():
+    libc = ctypes.CDLL(None)
+    announce("sleeping")
+    libc.sleep(1000000)
+
+
+SCENARIOS = {
+    "recursion-5": lambda: recursion(5),
+    "recursion-900": lambda: recursion(900),
+    "closure": closure,
+    "comprehension": comprehension,
+    "generators": generators,
+    "decorated": decorated,
+    "context": context_and_exception,
+    "finalizer": finalizer,
+    "coroutines": coroutines,
+    "sort-key": sort_key,
+    "sort-compare": sort_compare,
+    "reduce": reduce_and_map,
+    "quicksort": quicksort,
+    "nested-callbacks": nested_callbacks,
+    "property": property_and_getattr,
+    "import": module_import,
+    "non-ascii": größe_λ,
+    "executed": executed,
+    "executed-string": executed_string,
+    "long-line-table": long_line_table,
+    "sleeping": sleeping,
+    "locked": locked,
+    "reading": reading,
+    "foreign-sleep": foreign_sleep,
+}
+
+
+def main():
+    global go
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--duration", type=float, help="seconds; without it, until standard input ends")
+    parser.add_argument("--only", help="comma-separated names of scenarios")
+    parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",") if arguments.only else list(SCENARIOS)
+    if arguments.list:
+        print("\n".join(SCENARIOS))
+        return
+    sys.setrecursionlimit(5000)
+    for name in names:
+        threading.Thread(target=SCENARIOS[name], name=name, daemon=True).start()
+    while announced < len(names):
+        time.sleep(0.01)
+    with printing:
+        print(json.dumps({"ready": True, "pid": os.getpid()}), flush=True)
+    if arguments.duration is None:
+        sys.stdin.read()
+    else:
+        time.sleep(arguments.duration)
+    go = False
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
