@@ -3,12 +3,15 @@
 //! Owns: the list of chores. Because: what CI does, a contributor must be able to do with the same words.
 //! Does not: hold product code; it runs cargo, the product and other people's tools.
 
+mod bench;
+mod demo;
 mod ebpf;
 mod setup;
 mod sh;
 mod strip;
 mod test;
 mod tidy;
+mod workloads;
 
 use clap::{Parser, Subcommand};
 
@@ -26,18 +29,24 @@ enum Chore {
     Setup(setup::Options),
     /// Build the kernel programs and put the stripped object into ebpf/prebuilt/.
     Ebpf(ebpf::Options),
+    /// Set up, build, start an example workload, attach to it and show where its time goes.
+    Demo(demo::Options),
     /// Set up and run every test, or the named groups.
     Test(test::Options),
     /// Check what compilers do not: dependency table, module headers, safety arguments, file sizes.
     Tidy,
+    /// Measure the figures the project promises; one JSON line each.
+    Bench(bench::Options),
 }
 
 fn main() {
     let outcome = match Arguments::parse().chore {
         Chore::Setup(options) => setup::run(&options),
         Chore::Ebpf(options) => ebpf::run(&options),
+        Chore::Demo(options) => demo::run(&options),
         Chore::Test(options) => test::run(&options),
         Chore::Tidy => tidy::run(),
+        Chore::Bench(options) => bench::run(&options),
     };
     if let Err(error) = outcome {
         eprintln!("error: {error:#}");

@@ -1,0 +1,82 @@
+//! `cargo xtask bench NAME`: the figures that the project promises, one JSON line each.
+//!
+//! Owns: the list of figures and their options. Because: a promise is worth what one command can show. Does not: judge
+//! a figure by its absolute time on a busy machine; costs are medians over runs, and ratios to peers of the same run.
+
+mod figure;
+mod overhead;
+mod profiler;
+mod sample_cost;
+
+use crate::{setup, sh};
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+
+/// Options of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Figures to measure.
+    #[arg(required = true, value_enum)]
+    figures: Vec<Name>,
+    /// Samples per second and CPU, where the figure samples.
+    #[arg(long, default_value_t = 99)]
+    freq: u32,
+    /// Runs that a figure is the median of.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Length of one window, where the figure has windows.
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
+    /// An already built deepctx-bpf, instead of a fresh release build.
+    #[arg(long, value_name = "FILE")]
+    profiler: Option<PathBuf>,
+}
+
+/// The figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Name {
+    /// In-kernel cost of one sample, and of each frame.
+    SampleCost,
+    /// Slowdown of a CPU-bound program, beside py-spy and perf.
+    Overhead,
+}
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.runs == 0 || options.seconds == 0 {
+        bail!("--runs and --seconds must be at least 1");
+    }
+    let ours = match &options.profiler {
+        Some(file) => file.clone(),
+        None => release()?,
+    };
+    if !sh::is_root() {
+        return again_as_root(&ours);
+    }
+    let profilers = profiler::Profilers::new(&ours)?;
+    for name in &options.figures {
+        eprintln!("==> {name:?}");
+        match name {
+            Name::SampleCost => sample_cost::run(&profilers, options),
+            Name::Overhead => overhead::run(&profilers, options),
+        }
+        .with_context(|| format!("the figure {name:?} could not be measured"))?;
+    }
+    Ok(())
+}
+
+/// Builds what users run; the path of the program.
+pub(crate) fn release() -> Result<PathBuf> {
+    setup::run(&setup::Options { yes: true, tests: true })?;
+    sh::step("build deepctx-bpf for release", "figures of an unoptimized program mean nothing");
+    sh::run(sh::command("cargo").args(["build", "--release", "--locked", "--package", "deepctx-userspace"]))?;
+    Ok(sh::target_dir().join("release/deepctx-bpf"))
+}
+
+/// The kernel's statistics and other people's processes are root's; building is not.
+fn again_as_root(ours: &std::path::Path) -> Result<()> {
+    sh::step("go on as root", "attaching and the kernel's statistics need it");
+    let mut command = sh::as_root(std::env::current_exe()?, &["PATH", "HOME", "CARGO_TARGET_DIR"]);
+    command.args(std::env::args_os().skip(1)).arg("--profiler").arg(ours);
+    sh::run(&mut command)
+}

@@ -1,0 +1,76 @@
+//! How much slower a CPU-bound Python and C++ program gets while it is profiled, beside other profilers.
+//!
+//! Owns: the figure `overhead`. Because: a profiler that is left on must not be noticed. Windows with and without a
+//! profiler alternate on one running process, so that a busy machine disturbs both alike; the speed is counted per
+//! second of the program's own CPU time (the timer's interrupts included) and per second of wall time.
+
+use super::Options;
+use super::figure::{Figure, Target, median};
+use super::profiler::{Kind, Profilers};
+use crate::workloads::{self, Running, Tick};
+use anyhow::Result;
+use std::time::Duration;
+
+/// Time from the start of a profiler until it is taken to be attached.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Work done per second in a window.
+#[derive(Clone, Copy)]
+struct Speed {
+    by_cpu: f64,
+    by_wall: f64,
+}
+
+impl Speed {
+    fn between((first, last): (Tick, Tick)) -> Self {
+        let work = (last.iterations - first.iterations) as f64;
+        let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
+        Self {
+            by_cpu: work / seconds(first.cpu_ns, last.cpu_ns),
+            by_wall: work / seconds(first.wall_ns, last.wall_ns),
+        }
+    }
+}
+
+/// One pair of windows: how many times slower with the profiler, by CPU time and by wall time.
+fn pair(workload: &mut Running, profilers: &Profilers, kind: Kind, options: &Options) -> Result<(f64, f64)> {
+    let window = Duration::from_secs(options.seconds);
+    let without = Speed::between(workload.window(window)?);
+    let mut attached = profilers.attach(kind, workload.pid(), options.freq)?;
+    std::thread::sleep(SETTLE);
+    let with = Speed::between(workload.window(window)?);
+    attached.alive()?;
+    attached.finish()?;
+    Ok((without.by_cpu / with.by_cpu, without.by_wall / with.by_wall))
+}
+
+pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
+    let mut workload = workloads::cpu_bound(22, 22)?.start()?;
+    let kinds: Vec<Kind> =
+        std::iter::once(Kind::Ours).chain(Kind::PEERS).filter(|kind| profilers.has(*kind)).collect();
+    let mut ratios = vec![(Vec::new(), Vec::new()); kinds.len()];
+    for round in 1..=options.runs {
+        for (kind, (by_cpu, by_wall)) in kinds.iter().zip(&mut ratios) {
+            match pair(&mut workload, profilers, *kind, options) {
+                Ok((cpu, wall)) => {
+                    by_cpu.push(cpu);
+                    by_wall.push(wall);
+                }
+                // A peer that cannot do the job is no reason to give up on our own figure.
+                Err(error) if *kind != Kind::Ours => eprintln!("    note: {}: {error:#}", kind.name()),
+                Err(error) => return Err(error),
+            }
+        }
+        eprintln!("    round {round} of {}", options.runs);
+    }
+    let target = Target::AtMost(if options.freq <= 99 { 1.005 } else { 1.03 });
+    let (by_cpu, by_wall) = ratios.remove(0);
+    let mut figure = Figure::new("overhead", format!("{} Hz, by CPU time", options.freq), "ratio", by_cpu);
+    figure = figure.target(target).note("by_wall_time", median(&by_wall));
+    for (kind, (by_cpu, by_wall)) in kinds[1..].iter().zip(&ratios) {
+        figure =
+            figure.peer(kind.name(), by_cpu).note(&format!("{} by wall time", kind.name()), median(by_wall));
+    }
+    figure.print();
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! What one sample costs in the kernel, and what each native and each Python frame adds.
+//!
+//! Owns: the figure `sample-cost`. Because: it decides at which frequency a profiler can stay on for ever.
+//! Does not: count the timer interrupt itself, which every sampler pays.
+
+use super::Options;
+use super::figure::{Figure, Target, median};
+use super::profiler::{Kind, Profilers, StatisticsOn, programs, sampler};
+use crate::workloads;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+/// Python frames above and below the recursion (module, main, work) and native ones (start of the process, the
+/// interpreter's calls into the extension): what a stack has beside the depths asked for.
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// Cost per walked sample, nanoseconds: one value per window.
+fn cost(profilers: &Profilers, options: &Options, python: u32, native: u32) -> Result<Vec<f64>> {
+    let mut workload = workloads::cpu_bound(python, native)?.start()?;
+    let mut attached = profilers.attach(Kind::Ours, workload.pid(), options.freq)?;
+    attached.sampling(1)?;
+    // The first samples come while tables are still being loaded.
+    workload.window(WINDOW)?;
+    let mut costs = Vec::new();
+    for _ in 0..options.runs {
+        let before = sampler(attached.pid()).context("our sampler is not loaded")?;
+        let cpu = cpu_ns(workload.pid())?;
+        workload.window(WINDOW)?;
+        let after = sampler(attached.pid()).context("our sampler is not loaded any more")?;
+        // Samples of other processes return at once; what they cost is counted to ours.
+        let walked = (cpu_ns(workload.pid())? - cpu) as f64 * f64::from(options.freq) / 1e9;
+        costs.push((after.run_time_ns - before.run_time_ns) as f64 / walked);
+    }
+    attached.alive()?;
+    Ok(costs)
+}
+
+/// CPU time of a process so far, by the scheduler's own count.
+fn cpu_ns(pid: u32) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
+    text.split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok())
+        .context("schedstat begins with the CPU time")
+}
+
+pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
+    let _on = StatisticsOn::new()?;
+    let mixed = cost(profilers, options, 22, 22)?;
+    Figure::new("sample-cost", "about 60 mixed native and Python frames", "ns", mixed)
+        .target(Target::AtMost(6000.0))
+        .note("frequency_hz", options.freq)
+        .print();
+    let slope = |deep: &[f64], shallow: &[f64], frames: f64| -> Vec<f64> {
+        deep.iter().zip(shallow).map(|(deep, shallow)| (deep - shallow) / frames).collect()
+    };
+    let shallow = cost(profilers, options, 10, 10)?;
+    let native = cost(profilers, options, 10, 110)?;
+    let python = cost(profilers, options, 110, 10)?;
+    Figure::new("sample-cost", "each native frame more", "ns", slope(&native, &shallow, 100.0))
+        .target(Target::AtMost(100.0))
+        .note("shallow_ns", median(&shallow))
+        .note("deep_ns", median(&native))
+        .print();
+    Figure::new("sample-cost", "each Python frame more", "ns", slope(&python, &shallow, 100.0))
+        .note("deep_ns", median(&python))
+        .print();
+    verified(profilers, options)
+}
+
+/// How much work the kernel's verifier had with each program.
+fn verified(profilers: &Profilers, options: &Options) -> Result<()> {
+    let workload = workloads::cpu_bound(1, 1)?.start()?;
+    let mut attached = profilers.attach(Kind::Ours, workload.pid(), options.freq)?;
+    attached.sampling(1)?;
+    let counts: Vec<u64> =
+        programs(attached.pid()).iter().map(|program| program.verified_instructions).collect();
+    let most = counts.iter().copied().max().unwrap_or_default() as f64;
+    Figure::new("verified-instructions", "the largest program", "instructions", vec![most])
+        .note("all", counts)
+        .print();
+    Ok(())
+}

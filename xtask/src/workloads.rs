@@ -1,0 +1,251 @@
+//! Example programs to profile: how each is built, where its packages come from, how it is started and ended.
+//!
+//! Owns: compiled programs under `target/workloads`, private Python environments under `target/venvs`. Because: demo
+//! and benchmarks must run on the same programs, on a machine that has none of them. Does not: profile them.
+
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long a program may take from its start to its `ready` line (importing torch from a cold disk takes a while).
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A program that can be started.
+pub(crate) struct Workload {
+    /// Name in figures.
+    pub(crate) name: &'static str,
+    command: Command,
+}
+
+/// A program that runs; it is ended when this value goes.
+pub(crate) struct Running {
+    child: Child,
+    ticks: Receiver<Tick>,
+    seen: VecDeque<Tick>,
+}
+
+/// One line of progress: work done up to a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tick {
+    /// Iterations so far.
+    pub(crate) iterations: u64,
+    /// CPU time of the program so far, nanoseconds.
+    pub(crate) cpu_ns: u64,
+    /// The program's monotonic clock, nanoseconds.
+    pub(crate) wall_ns: u64,
+    /// When we read the line.
+    pub(crate) read: Instant,
+}
+
+fn source(name: &str) -> PathBuf {
+    sh::root().join("tests/workloads").join(name)
+}
+
+/// Compiles `source` to `target/workloads/NAME` when it is newer than what is there.
+fn compiled(
+    name: &str,
+    from: &str,
+    compiler: impl FnOnce(&Path, &Path) -> Result<Command>,
+) -> Result<PathBuf> {
+    let folder = sh::target_dir().join("workloads");
+    std::fs::create_dir_all(&folder)?;
+    let (from, to) = (source(from), folder.join(name));
+    let age = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
+    if age(&to) < age(&from) {
+        sh::run(&mut compiler(&from, &to)?)?;
+    }
+    Ok(to)
+}
+
+/// Native recursion of `depth` frames without frame pointers, on `threads` threads.
+pub(crate) fn deep_native(depth: u32, threads: u32) -> Result<Workload> {
+    let program = compiled("deep_native", "deep_native.cpp", |from, to| {
+        let mut compiler = sh::command("c++");
+        compiler.args(["-O2", "-fomit-frame-pointer", "-pthread", "-o"]).args([to, from]);
+        Ok(compiler)
+    })?;
+    let mut command = Command::new(program);
+    command.arg(depth.to_string()).arg(threads.to_string());
+    Ok(Workload { name: "c++", command })
+}
+
+/// A Rust program on two threads.
+pub(crate) fn spinner() -> Result<Workload> {
+    let program = compiled("spinner", "spinner.rs", |from, to| {
+        let mut compiler = sh::command("rustc");
+        compiler.args(["--edition", "2024", "-O", "-o"]).args([to, from]);
+        Ok(compiler)
+    })?;
+    Ok(Workload { name: "rust", command: Command::new(program) })
+}
+
+/// Python above C++ with stacks of a known shape, which counts its iterations.
+pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32) -> Result<Workload> {
+    let python = venv("numpy", &["numpy"])?;
+    extension("burn", &python)?;
+    let mut command = Command::new(python);
+    command.arg(source("cpu_bound.py")).env("PYTHONPATH", sh::target_dir().join("workloads"));
+    command.args(["--python-depth", &python_depth.to_string(), "--native-depth", &native_depth.to_string()]);
+    Ok(Workload { name: "python+c++", command })
+}
+
+/// The example of the demo: Python, numpy and a C++ extension on several threads.
+pub(crate) fn mixed() -> Result<Workload> {
+    let python = venv("numpy", &["numpy"])?;
+    let mut command = Command::new(python);
+    command.arg(source("mixed_numpy.py"));
+    Ok(Workload { name: "python+numpy+c++", command })
+}
+
+/// Compiles an extension without frame pointers for this very interpreter.
+fn extension(name: &str, python: &Path) -> Result<PathBuf> {
+    compiled(&format!("{name}.so"), &format!("{name}.cpp"), |from, to| {
+        let include = "import sysconfig; print(sysconfig.get_path('include'))";
+        let headers = sh::output(Command::new(python).args(["-c", include]))?;
+        let mut compiler = sh::command("c++");
+        compiler
+            .args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-I", &headers, "-o"])
+            .args([to, from]);
+        Ok(compiler)
+    })
+}
+
+/// A jitted training step with jax on the CPU.
+pub(crate) fn jax() -> Result<Workload> {
+    let mut command = Command::new(venv("jax", &["jax", "jaxlib"])?);
+    command.arg(source("jax_cpu.py")).env("JAX_PLATFORMS", "cpu");
+    Ok(Workload { name: "jax", command })
+}
+
+/// A training loop with torch on the CPU. The wheel of the package index is built for CUDA and wants its libraries at
+/// import; stubs stand in for them (see `cuda_stubs.py`), so that no gigabytes are fetched that a CPU never calls.
+pub(crate) fn torch() -> Result<Workload> {
+    let pure =
+        ["numpy", "typing_extensions", "sympy", "networkx", "jinja2", "filelock", "fsspec", "setuptools"];
+    let python = venv("torch", &pure)?;
+    let folder =
+        python.parent().and_then(Path::parent).context("an interpreter lies two folders deep")?.to_owned();
+    let stubs = folder.join("stubs");
+    if !stubs.join("done").exists() {
+        sh::step(
+            "install torch without its CUDA packages (about 540 MB)",
+            "its CPU code is what is measured",
+        );
+        sh::run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-deps", "torch"]))?;
+        let place = "import sysconfig; print(sysconfig.get_path('platlib'))";
+        let libraries = Path::new(&sh::output(Command::new(&python).args(["-c", place]))?).join("torch/lib");
+        sh::run(Command::new(&python).arg(source("cuda_stubs.py")).args([&libraries, &stubs]))?;
+        std::fs::write(stubs.join("done"), "")?;
+    }
+    let mut command = Command::new(python);
+    command.arg(source("torch_cpu.py")).env("LD_LIBRARY_PATH", stubs).args(["-W", "ignore"]);
+    Ok(Workload { name: "torch", command })
+}
+
+/// The interpreter of a private environment with these packages; made when it is missing.
+pub(crate) fn venv(name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let folder = sh::target_dir().join("venvs").join(name);
+    let (python, done) = (folder.join("bin/python"), folder.join("done"));
+    let wanted = packages.join(" ");
+    if std::fs::read_to_string(&done).is_ok_and(|text| text == wanted) {
+        return Ok(python);
+    }
+    sh::step(
+        &format!("install {wanted} into {}", folder.display()),
+        "the system's own packages stay as they are",
+    );
+    sh::run(sh::command("python3").args(["-m", "venv"]).arg(&folder))?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    sh::run(Command::new(&python).args(pip).args(packages))?;
+    std::fs::write(done, wanted)?;
+    Ok(python)
+}
+
+impl Workload {
+    /// Any other program that says `ready` when it is.
+    pub(crate) fn new(name: &'static str, command: Command) -> Self {
+        Self { name, command }
+    }
+
+    /// Starts the program and waits until it says `ready`.
+    pub(crate) fn start(mut self) -> Result<Running> {
+        let mut child = self
+            .command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", sh::words(&self.command)))?;
+        let lines = BufReader::new(child.stdout.take().context("the standard output is a pipe")?).lines();
+        let (tick_in, ticks) = channel();
+        let (ready_in, ready) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if line.starts_with("ready") {
+                    let _ = ready_in.send(());
+                } else if let Some(tick) = Tick::parse(&line, Instant::now()) {
+                    let _ = tick_in.send(tick);
+                }
+            }
+        });
+        let running = Running { child, ticks, seen: VecDeque::new() };
+        match ready.recv_timeout(READY_TIMEOUT) {
+            Ok(()) => Ok(running),
+            Err(RecvTimeoutError::Timeout) => bail!("{} did not get ready in {READY_TIMEOUT:?}", self.name),
+            Err(RecvTimeoutError::Disconnected) => bail!("{} ended before it was ready", self.name),
+        }
+    }
+}
+
+impl Running {
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets the program run for `time`; gives the first and the last line of progress that fell into it.
+    pub(crate) fn window(&mut self, time: Duration) -> Result<(Tick, Tick)> {
+        let begin = Instant::now();
+        std::thread::sleep(time);
+        self.seen.extend(self.ticks.try_iter());
+        self.seen.retain(|tick| tick.read >= begin);
+        match (self.seen.front(), self.seen.back()) {
+            (Some(first), Some(last)) if last.iterations > first.iterations => Ok((*first, *last)),
+            _ => bail!("the workload made no progress in {time:?}"),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is just as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Tick {
+    fn parse(line: &str, read: Instant) -> Option<Self> {
+        let mut numbers = line.strip_prefix("tick ")?.split_whitespace().map(|word| word.parse().ok());
+        Some(Self { iterations: numbers.next()??, cpu_ns: numbers.next()??, wall_ns: numbers.next()??, read })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_lines_of_progress_are_taken() {
+        let read = Instant::now();
+        let tick = Tick { iterations: 3, cpu_ns: 20, wall_ns: 30, read };
+        let check = |line: &str, expect: Option<Tick>| assert_eq!(Tick::parse(line, read), expect, "{line}");
+        check("tick 3 20 30", Some(tick));
+        check("tick 3 20", None);
+        check("ready 7", None);
+    }
+}
