@@ -1,0 +1,249 @@
+//! Flame state: selection, zoom and scroll of the flame graph.
+//!
+//! Owns: how they move, and how they find their place again in a newer tree. Because: indices change with every
+//! snapshot, the path of labels does not. Does not: draw.
+
+use deepctx_profile::snapshot::{FlameTree, FrameKind};
+
+use super::Model;
+use crate::keys::Action;
+use crate::layout::{Content, FlameBox, FlameLayout, children, parent, path};
+
+/// Rows of ancestors that stay in sight above the box zoomed into.
+const ANCESTORS_IN_SIGHT: usize = 3;
+
+/// Columns that a box should have after a jump, so that its name can be read.
+const READABLE: u64 = 12;
+
+/// Where the user is in the tree: `selected` is `zoom`, below it, or one of its ancestors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlameState {
+    /// Selected node.
+    pub(crate) selected: u32,
+    /// Node at full width.
+    pub(crate) zoom: u32,
+    /// First visible row.
+    pub(crate) scroll: usize,
+}
+
+impl FlameState {
+    /// Finds selection and zoom in a newer tree: the same path of labels, or as much of it as there still is.
+    pub(crate) fn carry_over(&mut self, before: &FlameTree, after: &FlameTree) {
+        self.selected = same_place(before, after, self.selected);
+        self.zoom = same_place(before, after, self.zoom);
+    }
+}
+
+fn same_place(before: &FlameTree, after: &FlameTree, node: u32) -> u32 {
+    let mut place = 0;
+    for &step in path(before, node).iter().skip(1) {
+        let Some(old) = before.nodes.get(step as usize) else { break };
+        let Some(next) = child_named(after, place, &old.label, old.kind) else { break };
+        place = next;
+    }
+    place
+}
+
+/// Child by label, of the same kind if there are several. Children are sorted, but a source may break the rule.
+fn child_named(tree: &FlameTree, parent: u32, label: &str, kind: FrameKind) -> Option<u32> {
+    let listed = &tree.nodes.get(parent as usize)?.children;
+    let label_of = |child: &u32| tree.nodes.get(*child as usize).map_or("", |node| node.label.as_str());
+    let sorted = listed.partition_point(|child| label_of(child) < label);
+    let mut named = listed[sorted..]
+        .iter()
+        .take_while(|child| label_of(child) == label)
+        .copied()
+        .filter(|&child| child > parent && (child as usize) < tree.nodes.len())
+        .peekable();
+    let first = named.peek().copied();
+    named.find(|&child| tree.nodes[child as usize].kind == kind).or(first)
+}
+
+/// The rows in sight.
+pub(crate) fn layout(model: &Model) -> FlameLayout {
+    let body = model.areas().body;
+    lay_out(model, model.flame.scroll, usize::from(body.height))
+}
+
+fn lay_out(model: &Model, first_row: usize, rows: usize) -> FlameLayout {
+    let FlameState { selected, zoom, .. } = model.flame;
+    FlameLayout::of(model.tree(), zoom, selected, model.areas().body.width, first_row, rows)
+}
+
+/// The row of a node: its distance from the root.
+fn row_of(tree: &FlameTree, node: u32) -> usize {
+    path(tree, node).len() - 1
+}
+
+fn height(model: &Model) -> usize {
+    usize::from(model.areas().body.height).max(1)
+}
+
+/// Row and place of the selection's box, or of the nearest ancestor that has one.
+fn visible_box(model: &Model) -> (usize, usize, FlameLayout, u32) {
+    let mut node = model.flame.selected;
+    loop {
+        let row = row_of(model.tree(), node);
+        let layout = lay_out(model, row, 1);
+        if let Some((row, place)) = layout.find(node) {
+            return (row, place, layout, node);
+        }
+        match parent(model.tree(), node) {
+            Some(above) => node = above,
+            None => return (0, 0, layout, 0),
+        }
+    }
+}
+
+pub(crate) fn navigate(model: &mut Model, action: Action) {
+    if model.tree().nodes.is_empty() {
+        return;
+    }
+    match action {
+        Action::Up => {
+            if let Some(above) = parent(model.tree(), model.flame.selected) {
+                model.flame.selected = above;
+            }
+        }
+        Action::Down => {
+            let any = children(model.tree(), model.flame.selected).next().is_some();
+            let narrow = "callees are narrower than a cell here: Enter zooms in";
+            model.status = (!descend(model)).then_some(if any { narrow } else { "no callees" });
+        }
+        Action::Left | Action::Right => sideways(model, action == Action::Right),
+        Action::PageUp => {
+            for _ in 1..height(model) {
+                if let Some(above) = parent(model.tree(), model.flame.selected) {
+                    model.flame.selected = above;
+                }
+            }
+        }
+        Action::PageDown => {
+            for _ in 1..height(model) {
+                descend(model);
+            }
+        }
+        Action::First => model.flame.selected = 0,
+        Action::Last => while descend(model) {},
+        Action::Enter => {
+            model.flame.zoom = model.flame.selected;
+            show_zoom(model);
+        }
+        Action::ZoomOut => {
+            if let Some(above) = parent(model.tree(), model.flame.zoom) {
+                model.flame.zoom = above;
+            }
+        }
+        Action::ZoomReset => model.flame.zoom = 0,
+        _ => {}
+    }
+    keep_visible(model);
+    keep_in_range(model);
+}
+
+/// Selects the hottest callee if it is wide enough to be seen. On the way down to the zoomed box, the way leads there.
+fn descend(model: &mut Model) -> bool {
+    let FlameState { selected, zoom, .. } = model.flame;
+    let tree = model.tree();
+    if selected < zoom
+        && let Some(&next) = path(tree, zoom).iter().find(|&&node| node > selected)
+    {
+        model.flame.selected = next;
+        return true;
+    }
+    let hottest = children(tree, selected).reduce(|a, b| if b.1.inclusive > a.1.inclusive { b } else { a });
+    let Some((next, _)) = hottest else { return false };
+    let wide = share_of_zoom(model, next) >= 1;
+    if wide {
+        model.flame.selected = next;
+    }
+    wide
+}
+
+/// Columns that a node below the zoomed one has, without the rounding and without the boxes between the two.
+fn share_of_zoom(model: &Model, node: u32) -> u128 {
+    columns(model, model.flame.zoom, node)
+}
+
+fn columns(model: &Model, zoom: u32, node: u32) -> u128 {
+    let value = |node: u32| model.tree().nodes.get(node as usize).map_or(0, |it| u128::from(it.inclusive));
+    let whole = value(zoom).max(1);
+    value(node) * u128::from(model.areas().body.width) / whole
+}
+
+fn sideways(model: &mut Model, right: bool) {
+    let (row, place, _, node) = visible_box(model);
+    model.flame.selected = node;
+    let layout = lay_out(model, row, 1);
+    let is_node = |it: &&FlameBox| matches!(it.content, Content::Node(_));
+    let boxes = layout.row(row);
+    let next = if right {
+        boxes.iter().skip(place + 1).find(is_node)
+    } else {
+        boxes.iter().take(place).rev().find(is_node)
+    };
+    match next.map(|it| it.content) {
+        Some(Content::Node(next)) => model.flame.selected = next,
+        _ => model.status = Some(if right { "nothing further right" } else { "nothing further left" }),
+    }
+}
+
+/// Scrolls so that the zoomed box is near the top, with a few ancestors above it.
+fn show_zoom(model: &mut Model) {
+    let row = row_of(model.tree(), model.flame.zoom);
+    model.flame.scroll = row.saturating_sub(ANCESTORS_IN_SIGHT.min(height(model) / 3));
+}
+
+/// Selects any node, zooming to the farthest ancestor at which its name can be read.
+pub(crate) fn reveal(model: &mut Model, node: u32) {
+    let way = path(model.tree(), node);
+    let readable = u128::from(READABLE.min(u64::from(model.areas().body.width)));
+    let in_zoom = way.contains(&model.flame.zoom);
+    model.flame.selected = node;
+    if !in_zoom || columns(model, model.flame.zoom, node) < readable {
+        let far = way.iter().copied().find(|&zoom| columns(model, zoom, node) >= readable);
+        model.flame.zoom = far.unwrap_or(node);
+        show_zoom(model);
+    }
+    keep_visible(model);
+    keep_in_range(model);
+}
+
+pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
+    let row = model.flame.scroll + y;
+    let hit = layout(model).at(row, x).map(|it| it.content);
+    match hit {
+        Some(Content::Node(node)) if node == model.flame.selected => navigate(model, Action::Enter),
+        Some(Content::Node(node)) => model.flame.selected = node,
+        Some(Content::Rest { parent, .. }) => {
+            model.flame.selected = parent;
+            model.status = Some("these are narrower than a cell: Enter zooms in");
+        }
+        None => {}
+    }
+    keep_in_range(model);
+}
+
+/// Scrolls so that the selected box is in sight.
+pub(crate) fn keep_visible(model: &mut Model) {
+    let row = row_of(model.tree(), model.flame.selected);
+    let height = height(model);
+    let scroll = &mut model.flame.scroll;
+    *scroll = (*scroll).clamp((row + 1).saturating_sub(height), row);
+}
+
+/// Keeps at least one row of boxes in sight, and selection and zoom inside the tree and on one line of descent.
+pub(crate) fn keep_in_range(model: &mut Model) {
+    let count = model.tree().nodes.len();
+    let last = u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX);
+    model.flame.selected = model.flame.selected.min(last);
+    model.flame.zoom = model.flame.zoom.min(last);
+    let (above, below) = (path(model.tree(), model.flame.zoom), path(model.tree(), model.flame.selected));
+    if !above.contains(&model.flame.selected) && !below.contains(&model.flame.zoom) {
+        let common = above.iter().zip(&below).take_while(|(a, b)| a == b).map(|(a, _)| *a).last();
+        model.flame.zoom = common.unwrap_or(0);
+    }
+    let height = height(model);
+    let deepest = lay_out(model, 0, model.flame.scroll.saturating_add(height)).rows.len();
+    model.flame.scroll = model.flame.scroll.min(deepest.saturating_sub(height));
+}

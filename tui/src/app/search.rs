@@ -1,0 +1,97 @@
+//! Search: which functions a text names, and how much of the whole they are.
+//!
+//! Owns: matching and the matched share. Because: a recursive function must be counted once, not once per level. Does
+//! not: select or draw.
+
+use deepctx_profile::snapshot::FlameTree;
+
+use crate::layout::parent;
+
+/// A text, and what it matches in the present tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Search {
+    query: String,
+    /// Query in the form that is compared: lower case, unless it has an upper-case letter.
+    needle: String,
+    case_matters: bool,
+    /// Matches that have no match above them, hottest first.
+    outermost: Vec<u32>,
+    /// All matching nodes.
+    count: usize,
+    /// Inclusive value of the outermost matches: every sample once.
+    value: u64,
+}
+
+impl Search {
+    /// Searches a tree. An empty query matches nothing.
+    pub(crate) fn of(query: &str, tree: &FlameTree) -> Self {
+        let case_matters = query.chars().any(char::is_uppercase);
+        let needle = if case_matters { query.to_owned() } else { query.to_lowercase() };
+        let mut search =
+            Self { query: query.to_owned(), needle, case_matters, outermost: Vec::new(), count: 0, value: 0 };
+        if search.is_empty() {
+            return search;
+        }
+        // Parents stand before their children, so one pass knows of every node whether a match is above it.
+        let mut covered = vec![false; tree.nodes.len()];
+        for (index, node) in (0u32..).zip(&tree.nodes) {
+            let above = parent(tree, index).is_some_and(|parent| covered[parent as usize]);
+            let matches = search.matches(&node.label);
+            covered[index as usize] = above || matches;
+            if matches {
+                search.count += 1;
+            }
+            if matches && !above {
+                search.outermost.push(index);
+                search.value = search.value.saturating_add(node.inclusive);
+            }
+        }
+        search.outermost.sort_by_key(|&node| (std::cmp::Reverse(tree.nodes[node as usize].inclusive), node));
+        search
+    }
+
+    pub(crate) fn query(&self) -> &str {
+        &self.query
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.query.is_empty()
+    }
+
+    /// How many nodes match.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Value of all matches, every sample counted once.
+    pub(crate) fn value(&self) -> u64 {
+        self.value
+    }
+
+    /// Whether a label has the text in it.
+    pub(crate) fn matches(&self, label: &str) -> bool {
+        if self.needle.is_empty() {
+            return false;
+        }
+        if self.case_matters {
+            return label.contains(&self.needle);
+        }
+        if self.needle.is_ascii() {
+            let needle = self.needle.as_bytes();
+            return label.as_bytes().windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle));
+        }
+        label.to_lowercase().contains(&self.needle)
+    }
+
+    /// The match after `selected`, hottest first, around the end; the hottest when `selected` is none.
+    pub(crate) fn next(&self, selected: u32, forward: bool) -> Option<u32> {
+        let count = self.outermost.len();
+        let at = self.outermost.iter().position(|&node| node == selected);
+        let next = match (at, forward) {
+            (None, _) => 0,
+            (Some(at), true) => (at + 1) % count,
+            (Some(at), false) => (at + count - 1) % count,
+        };
+        self.outermost.get(next).copied()
+    }
+}

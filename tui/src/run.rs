@@ -1,0 +1,166 @@
+//! Run: the loop that turns what happens at the terminal and in the source into messages.
+//!
+//! Owns: waiting, and how often the source is asked. Because: it is the only part of the terminal view with a clock.
+//! Does not: decide anything; `app::update` does.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossterm::QueueableCommand;
+use crossterm::event::{
+    self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind,
+};
+use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
+use deepctx_profile::snapshot::Snapshot;
+
+use crate::app::{Effects, Message, Model, Setup, View, update};
+use crate::keys;
+use crate::source::{Request, Snapshots};
+use crate::term::Screen;
+use crate::theme::{Palette, Theme};
+use crate::view;
+
+/// Events taken in before the next drawing: a held key or a pasted text must not starve the screen.
+const EVENTS_PER_DRAW: usize = 64;
+
+/// How the loop runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// First request.
+    pub request: Request,
+    /// First view.
+    pub view: View,
+    /// Colours.
+    pub palette: Palette,
+    /// Time between two questions to the source.
+    pub refresh: Duration,
+    /// Whether leaving asks "save what was seen?".
+    pub can_save: bool,
+    /// Set from outside (a signal, the end of the capture) to make the loop return at its next turn, within `refresh`.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            request: Request::default(),
+            view: View::Flame,
+            palette: Palette::detect(|name| std::env::var(name).ok()),
+            refresh: Duration::from_millis(250),
+            can_save: false,
+            stop: Arc::default(),
+        }
+    }
+}
+
+/// Why the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The user left.
+    Quit {
+        /// Whether to keep what was seen.
+        save: bool,
+    },
+    /// `Options::stop` was set.
+    Stopped,
+}
+
+/// Shows snapshots until the user leaves or the loop is stopped.
+///
+/// # Errors
+/// When the terminal can no longer be read or drawn to.
+pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -> io::Result<Outcome> {
+    let theme = Theme::new(options.palette);
+    let size = screen.size()?;
+    let setup = Setup {
+        metrics: source.metrics(),
+        request: options.request.clone(),
+        view: options.view,
+        can_save: options.can_save,
+    };
+    let mut model = Model::new(setup, size.width, size.height);
+    let mut last: Option<Arc<Snapshot>> = None;
+    let mut redraw = true;
+    let mut ask = true;
+    let mut next_ask = Instant::now();
+    loop {
+        if options.stop.load(Ordering::Relaxed) {
+            return Ok(Outcome::Stopped);
+        }
+        let mut messages = Vec::new();
+        if ask || Instant::now() >= next_ask {
+            ask = false;
+            next_ask = Instant::now() + options.refresh;
+            messages.push(Message::Live(source.live()));
+            if model.wants_snapshot()
+                && let Some(snapshot) = source.latest(model.request())
+                && !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &snapshot))
+            {
+                last = Some(Arc::clone(&snapshot));
+                messages.push(Message::Snapshot(snapshot));
+            }
+        }
+        for message in messages {
+            redraw |= update(&mut model, message) != Effects::None;
+        }
+        if redraw {
+            draw(screen, &model, &theme)?;
+            redraw = false;
+        }
+        let mut wait = next_ask.saturating_duration_since(Instant::now());
+        for _ in 0..EVENTS_PER_DRAW {
+            if !event::poll(wait)? {
+                break;
+            }
+            wait = Duration::ZERO;
+            let Some(message) = message(&model, &event::read()?) else { continue };
+            match update(&mut model, message) {
+                Effects::None => {}
+                Effects::Redraw => redraw = true,
+                Effects::Fetch => (redraw, ask) = (true, true),
+                Effects::Quit { save } => return Ok(Outcome::Quit { save }),
+            }
+        }
+    }
+}
+
+/// One picture in one piece: only cells that changed, and shown at once by terminals that know how.
+fn draw(screen: &mut Screen, model: &Model, theme: &Theme) -> io::Result<()> {
+    screen.backend_mut().queue(BeginSynchronizedUpdate)?;
+    let drawn = screen.draw(|frame| view::draw(model, theme, frame.buffer_mut())).map(|_| ());
+    screen.backend_mut().queue(EndSynchronizedUpdate)?;
+    screen.backend_mut().flush()?;
+    drawn
+}
+
+/// What an event of the terminal means to the model as it is.
+fn message(model: &Model, event: &Event) -> Option<Message> {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => of_key(model, key),
+        Event::Mouse(mouse) => match mouse.kind {
+            MouseEventKind::Down(MouseButton::Left) => Some(Message::Click(mouse.column, mouse.row)),
+            MouseEventKind::Down(MouseButton::Right) => Some(Message::RightClick),
+            MouseEventKind::ScrollUp => Some(Message::Wheel(true)),
+            MouseEventKind::ScrollDown => Some(Message::Wheel(false)),
+            _ => None,
+        },
+        Event::Resize(width, height) => Some(Message::Resize(*width, *height)),
+        _ => None,
+    }
+}
+
+fn of_key(model: &Model, key: &KeyEvent) -> Option<Message> {
+    if let Some(action) = keys::action(model.scopes(), key) {
+        return Some(Message::Act(action));
+    }
+    match key.code {
+        KeyCode::Char(character)
+            if model.is_typing() && !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) =>
+        {
+            Some(Message::Type(character))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,132 @@
+//! Still: one picture as text, for scripts and for pages.
+//!
+//! Owns: turning cells into plain or ANSI-coloured lines. Because: `--once` and the README must show what the terminal
+//! shows. Does not: read a terminal's size or write anywhere.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use deepctx_profile::snapshot::Snapshot;
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier, Style};
+
+use crate::app::{Message, Model, Setup, View, update};
+use crate::theme::{Palette, Theme};
+use crate::view;
+
+/// What a still picture shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Still {
+    /// Columns.
+    pub width: u16,
+    /// Lines at most; empty ones at the end are left out.
+    pub height: u16,
+    /// View.
+    pub view: View,
+    /// `Plain` gives text without any escape sequence.
+    pub palette: Palette,
+}
+
+impl Default for Still {
+    fn default() -> Self {
+        Self { width: 100, height: 30, view: View::Flame, palette: Palette::Plain }
+    }
+}
+
+/// Draws a snapshot as lines of text, each ended by a newline.
+#[must_use]
+pub fn render_once(snapshot: &Snapshot, still: &Still) -> String {
+    // A picture is not looked at cell by cell: more than this is a mistake, and would only cost memory.
+    let (width, height) = (still.width.min(2_000), still.height.min(2_000));
+    let setup = Setup { view: still.view, ..Setup::default() };
+    let mut model = Model::still(setup, width, height);
+    update(&mut model, Message::Snapshot(Arc::new(snapshot.clone())));
+    let mut buffer = Buffer::empty(model.screen);
+    view::draw(&model, &Theme::new(still.palette), &mut buffer);
+    lines(&buffer, still.palette != Palette::Plain)
+}
+
+/// Cells as text; styles become escape sequences only when asked for.
+fn lines(buffer: &Buffer, styled: bool) -> String {
+    let mut out = String::new();
+    let mut end = 0;
+    for y in buffer.area.top()..buffer.area.bottom() {
+        let mut style = Style::new();
+        let mut wide = 0;
+        let start = out.len();
+        for x in buffer.area.left()..buffer.area.right() {
+            let cell = &buffer[(x, y)];
+            // The second cell of a wide character holds a blank that is not there.
+            if wide > 0 {
+                wide -= 1;
+                continue;
+            }
+            wide = crate::text::width(cell.symbol()).saturating_sub(1);
+            if styled && cell.style() != style {
+                style = cell.style();
+                escape(&mut out, style);
+            }
+            out.push_str(cell.symbol());
+        }
+        if styled {
+            out.push_str("\x1b[0m");
+        } else {
+            out.truncate(start + out[start..].trim_end().len());
+        }
+        out.push('\n');
+        let blank = (buffer.area.left()..buffer.area.right()).all(|x| buffer[(x, y)].symbol() == " ");
+        if !blank {
+            end = out.len();
+        }
+    }
+    out.truncate(end);
+    out
+}
+
+/// Select Graphic Rendition (ECMA-48 8.3.117) for a style, from any style.
+fn escape(out: &mut String, style: Style) {
+    out.push_str("\x1b[0");
+    let modifiers =
+        [(Modifier::BOLD, 1), (Modifier::DIM, 2), (Modifier::UNDERLINED, 4), (Modifier::REVERSED, 7)];
+    for (modifier, code) in modifiers {
+        if style.add_modifier.contains(modifier) {
+            let _ = write!(out, ";{code}");
+        }
+    }
+    for (color, base) in [(style.fg, 30), (style.bg, 40)] {
+        let _ = match color {
+            Some(Color::Rgb(r, g, b)) => write!(out, ";{};2;{r};{g};{b}", base + 8),
+            Some(Color::Indexed(index)) => write!(out, ";{};5;{index}", base + 8),
+            Some(named) => match code_of(named) {
+                Some(code @ 0..8) => write!(out, ";{}", base + code),
+                Some(code) => write!(out, ";{}", base + 52 + code),
+                None => Ok(()),
+            },
+            None => Ok(()),
+        };
+    }
+    out.push('m');
+}
+
+/// Number of one of the 16 colours; 8 and up are the bright ones.
+fn code_of(color: Color) -> Option<u32> {
+    const NAMED: [Color; 16] = [
+        Color::Black,
+        Color::Red,
+        Color::Green,
+        Color::Yellow,
+        Color::Blue,
+        Color::Magenta,
+        Color::Cyan,
+        Color::Gray,
+        Color::DarkGray,
+        Color::LightRed,
+        Color::LightGreen,
+        Color::LightYellow,
+        Color::LightBlue,
+        Color::LightMagenta,
+        Color::LightCyan,
+        Color::White,
+    ];
+    (0u32..).zip(NAMED).find(|(_, named)| *named == color).map(|(code, _)| code)
+}

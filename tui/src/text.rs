@@ -1,0 +1,139 @@
+//! Text: figures and foreign names made fit for a cell grid.
+//!
+//! Owns: number formats and the cutting and cleaning of labels. Because: a symbol name comes from a foreign file and
+//! must never reach a terminal raw. Does not: know styles or where on the screen a text goes.
+
+use deepctx_profile::snapshot::Unit;
+use ratatui::text::Span;
+
+/// Columns that `text` takes on a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// A character that is safe to show: controls, escapes and characters that reorder or hide text become `·`.
+fn clean(character: char) -> char {
+    let hides = matches!(character,
+        '\u{00ad}' | '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    if character.is_control() || hides { '·' } else { character }
+}
+
+/// `text` cleaned and cut to `columns`, with `…` where something was left out. Looks at no more of it than can show.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    let mut out = String::new();
+    let mut used = 0;
+    // Room for the ellipsis: the length of `out` and its columns when one column was still free.
+    let mut ellipsis_at = 0;
+    // Combining marks take no column: bounded, so that a name made of them cannot grow a cell without end.
+    for character in text.chars().take(columns.saturating_mul(4).saturating_add(8)) {
+        let character = clean(character);
+        let mut bytes = [0; 4];
+        let wide = width(character.encode_utf8(&mut bytes));
+        if used + wide > columns {
+            out.truncate(ellipsis_at);
+            if columns > 0 {
+                out.push('…');
+            }
+            return out;
+        }
+        out.push(character);
+        used += wide;
+        if used < columns {
+            ellipsis_at = out.len();
+        }
+    }
+    out
+}
+
+/// A value of a metric, about seven columns wide at most.
+pub(crate) fn value(unit: Unit, value: u64) -> String {
+    match unit {
+        Unit::Nanoseconds => duration(value),
+        Unit::Count => count(value),
+        Unit::Bytes => bytes(value),
+    }
+}
+
+/// A duration in nanoseconds with three significant digits.
+pub(crate) fn duration(nanoseconds: u64) -> String {
+    let seconds = nanoseconds / 1_000_000_000;
+    match nanoseconds {
+        0 => "0".to_owned(),
+        1..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => format!("{} µs", three_digits(nanoseconds as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", three_digits(nanoseconds as f64 / 1e6)),
+        _ if seconds < 600 => format!("{} s", three_digits(nanoseconds as f64 / 1e9)),
+        _ if seconds < 36_000 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// Time since the start, for a clock that ticks: seconds at least.
+pub(crate) fn clock(nanoseconds: u64) -> String {
+    let seconds = nanoseconds / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{}.{} s", seconds, nanoseconds / 100_000_000 % 10),
+        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// Bytes with a binary unit.
+pub(crate) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut scaled = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while scaled >= 999.5 && unit + 1 < UNITS.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", three_digits(scaled), UNITS[unit])
+}
+
+/// A whole number with a comma at every thousand.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `part` of `whole` in percent; what is not nothing never reads as 0, what is not all never reads as 100.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 || part == 0 {
+        return "0%".to_owned();
+    }
+    if part >= whole {
+        return "100%".to_owned();
+    }
+    share(part as f64 / whole as f64)
+}
+
+/// A share (0..=1) in percent, with the same care for the ends as [`percent`].
+pub(crate) fn share(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        p if !p.is_finite() || p <= 0.0 => "0%".to_owned(),
+        p if p < 0.1 => "<0.1%".to_owned(),
+        p if p >= 100.0 => "100%".to_owned(),
+        p if p >= 99.9 => format!("{:.2}%", (p * 100.0).floor() / 100.0),
+        p => format!("{p:.1}%"),
+    }
+}
+
+/// A number below 1000 with three significant digits.
+fn three_digits(number: f64) -> String {
+    match number {
+        n if n < 9.995 => format!("{n:.2}"),
+        n if n < 99.95 => format!("{n:.1}"),
+        n => format!("{n:.0}"),
+    }
+}

@@ -1,0 +1,261 @@
+//! Theme: what a kind of frame, a warning or a selection looks like.
+//!
+//! Owns: every colour and every letter that stands for one. Because: the same picture must be readable in 16 million
+//! colours, in 16, in none, and on a light or a dark ground: boxes bring their own ground, everything else keeps the
+//! terminal's. Does not: place anything.
+
+use deepctx_profile::snapshot::FrameKind;
+use ratatui::style::{Color, Modifier, Style};
+
+/// How many colours a terminal has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Palette {
+    /// None: letters and attributes tell things apart.
+    #[default]
+    Plain,
+    /// The 16 of ANSI.
+    Sixteen,
+    /// The 256 of xterm.
+    Indexed,
+    /// 24 bits.
+    True,
+}
+
+impl Palette {
+    /// Finds out from the environment: `NO_COLOR` (<https://no-color.org>), `COLORTERM`, `TERM`.
+    pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let value = |name| variable(name).unwrap_or_default();
+        let (term, color_term) = (value("TERM"), value("COLORTERM"));
+        if !value("NO_COLOR").is_empty()
+            || term == "dumb"
+            || term.ends_with("-mono")
+            || term.starts_with("vt1")
+        {
+            Self::Plain
+        } else if matches!(color_term.as_str(), "truecolor" | "24bit") || term.ends_with("-direct") {
+            Self::True
+        } else if term.contains("256color") {
+            Self::Indexed
+        } else {
+            Self::Sixteen
+        }
+    }
+}
+
+/// How a box stands out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Emphasis {
+    /// Not at all.
+    #[default]
+    None,
+    /// Matches the search.
+    Match,
+    /// Does not, while others do; or is an ancestor of the zoomed box.
+    Faded,
+}
+
+/// Shades that boxes of one kind alternate between, by name, so that neighbours differ.
+const SHADES: u8 = 3;
+
+/// Ground of a box that matches the search.
+const MATCH: [u8; 3] = [255, 110, 210];
+
+/// All styles for one palette.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Theme {
+    palette: Palette,
+}
+
+impl Theme {
+    /// The theme for a palette.
+    #[must_use]
+    pub fn new(palette: Palette) -> Self {
+        Self { palette }
+    }
+
+    /// Whether kinds must be told apart by a letter, for want of colours.
+    #[must_use]
+    pub fn uses_letters(&self) -> bool {
+        self.palette == Palette::Plain
+    }
+
+    /// Style of a box.
+    pub(crate) fn frame(&self, kind: FrameKind, label: &str, emphasis: Emphasis, selected: bool) -> Style {
+        let style = match self.palette {
+            Palette::Plain => match emphasis {
+                Emphasis::Match => Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED),
+                Emphasis::Faded => Style::new().add_modifier(Modifier::DIM),
+                Emphasis::None => Style::new(),
+            },
+            Palette::Sixteen => {
+                let (ground, ink) = match emphasis {
+                    Emphasis::Match => (Color::LightMagenta, Color::Black),
+                    Emphasis::Faded => (Color::Gray, Color::Black),
+                    Emphasis::None => sixteen(kind),
+                };
+                Style::new().bg(ground).fg(ink)
+            }
+            Palette::Indexed | Palette::True => {
+                let ground = match emphasis {
+                    Emphasis::Match => MATCH,
+                    Emphasis::Faded => mix(shade(ground(kind), label), [205, 205, 205]),
+                    Emphasis::None => shade(ground(kind), label),
+                };
+                Style::new().bg(self.color(ground)).fg(self.color([16, 16, 16]))
+            }
+        };
+        if selected { style.add_modifier(Modifier::REVERSED | Modifier::BOLD) } else { style }
+    }
+
+    /// The line at the left of a box, on the box's style.
+    pub(crate) fn edge(&self, style: Style) -> Style {
+        match (self.palette, style.bg) {
+            (Palette::True, Some(Color::Rgb(r, g, b))) => style.fg(Color::Rgb(r / 2, g / 2, b / 2)),
+            (Palette::Indexed, Some(_)) => style.fg(self.color([95, 95, 95])),
+            _ => style,
+        }
+    }
+
+    /// A kind's letter or name where there is no box: coloured where colours can be read on any ground.
+    pub(crate) fn mark(&self, kind: FrameKind) -> Style {
+        self.frame(kind, "", Emphasis::None, false)
+    }
+
+    /// What matters most on a line.
+    pub(crate) fn strong(&self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// What matters least.
+    pub(crate) fn quiet(&self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    /// What is wrong: something was lost.
+    pub(crate) fn alarm(&self) -> Style {
+        let style = self.strong();
+        match self.palette {
+            Palette::Plain => style.add_modifier(Modifier::REVERSED),
+            _ => style.fg(Color::White).bg(Color::Red),
+        }
+    }
+
+    /// What the user should know.
+    pub(crate) fn notice(&self) -> Style {
+        match self.palette {
+            Palette::Plain => self.strong(),
+            _ => self.strong().fg(Color::Magenta),
+        }
+    }
+
+    /// A selected line, an open tab, a key in the hints.
+    pub(crate) fn chosen(&self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// A line that matches the search.
+    pub(crate) fn found(&self) -> Style {
+        match self.palette {
+            Palette::Plain => Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED),
+            _ => self.frame(FrameKind::Root, "", Emphasis::Match, false),
+        }
+    }
+
+    fn color(&self, [r, g, b]: [u8; 3]) -> Color {
+        // The cube of xterm's 256 colours: levels 0, 95, 135, 175, 215, 255.
+        let level = |value: u8| if value < 48 { 0 } else { value.saturating_sub(35) / 40 };
+        match self.palette {
+            Palette::True => Color::Rgb(r, g, b),
+            _ => Color::Indexed(16 + 36 * level(r) + 6 * level(g) + level(b)),
+        }
+    }
+}
+
+/// Letter of a kind, for terminals without colour and for the table.
+pub(crate) fn letter(kind: FrameKind) -> char {
+    match kind {
+        FrameKind::Root => '·',
+        FrameKind::Process => '#',
+        FrameKind::Thread => '~',
+        FrameKind::Python => 'P',
+        FrameKind::Operator => 'O',
+        FrameKind::Native => 'N',
+        FrameKind::Kernel => 'K',
+        FrameKind::GpuApi => 'A',
+        FrameKind::GpuKernel => 'G',
+        FrameKind::Unresolved => '?',
+    }
+}
+
+/// Name of a kind in the legend.
+pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Root => "everything",
+        FrameKind::Process => "process",
+        FrameKind::Thread => "thread",
+        FrameKind::Python => "Python function",
+        FrameKind::Operator => "framework operator",
+        FrameKind::Native => "native code",
+        FrameKind::Kernel => "Linux kernel",
+        FrameKind::GpuApi => "GPU API call",
+        FrameKind::GpuKernel => "GPU kernel",
+        FrameKind::Unresolved => "unresolved: the name says why",
+    }
+}
+
+/// Kinds in the order of the legend.
+pub(crate) const KINDS: [FrameKind; 10] = [
+    FrameKind::Root,
+    FrameKind::Process,
+    FrameKind::Thread,
+    FrameKind::Python,
+    FrameKind::Operator,
+    FrameKind::Native,
+    FrameKind::Kernel,
+    FrameKind::GpuApi,
+    FrameKind::GpuKernel,
+    FrameKind::Unresolved,
+];
+
+/// Ground of a box: light enough for dark ink in each of its shades.
+fn ground(kind: FrameKind) -> [u8; 3] {
+    match kind {
+        FrameKind::Root => [222, 220, 214],
+        FrameKind::Process => [214, 210, 198],
+        FrameKind::Thread => [204, 202, 186],
+        FrameKind::Python => [135, 190, 255],
+        FrameKind::Operator => [200, 165, 255],
+        FrameKind::Native => [255, 190, 110],
+        FrameKind::Kernel => [255, 140, 125],
+        FrameKind::GpuApi => [120, 220, 215],
+        FrameKind::GpuKernel => [150, 220, 120],
+        FrameKind::Unresolved => [190, 190, 190],
+    }
+}
+
+/// Ground and ink in 16 colours.
+fn sixteen(kind: FrameKind) -> (Color, Color) {
+    match kind {
+        FrameKind::Root | FrameKind::Process | FrameKind::Thread => (Color::White, Color::Black),
+        FrameKind::Python => (Color::LightBlue, Color::Black),
+        FrameKind::Operator => (Color::Magenta, Color::Black),
+        FrameKind::Native => (Color::Yellow, Color::Black),
+        FrameKind::Kernel => (Color::LightRed, Color::Black),
+        FrameKind::GpuApi => (Color::Cyan, Color::Black),
+        FrameKind::GpuKernel => (Color::Green, Color::Black),
+        FrameKind::Unresolved => (Color::Gray, Color::Black),
+    }
+}
+
+fn shade(color: [u8; 3], label: &str) -> [u8; 3] {
+    // FNV-1a over the beginning: a name keeps its shade for ever, and long names cost no more than short ones.
+    let hash = label.bytes().take(64).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let step = (hash >> 32) as u8 % SHADES;
+    color.map(|part| part - part / 14 * step)
+}
+
+fn mix(a: [u8; 3], b: [u8; 3]) -> [u8; 3] {
+    std::array::from_fn(|part| ((u16::from(a[part]) + 2 * u16::from(b[part])) / 3) as u8)
+}

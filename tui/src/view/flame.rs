@@ -1,0 +1,124 @@
+//! Flame: the calling context tree as boxes, root at the top.
+//!
+//! Owns: what is written in a box. Because: where it lies is decided in `layout`, for keys and mouse too. Does not: look
+//! at nodes that have no box.
+
+use deepctx_profile::snapshot::{FlameNode, FrameKind};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::Pen;
+use crate::app::{Model, flame};
+use crate::layout::{Content, FlameBox, path};
+use crate::text;
+use crate::theme::{Emphasis, Theme, letter};
+
+/// Left end of a box.
+const EDGE: &str = "▏";
+
+/// Fills a box behind its name where there is no colour.
+const LINE: &str = "─";
+
+/// Columns that a name must have beside a percentage.
+const NAME_BESIDE_SHARE: usize = 12;
+
+pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let layout = flame::layout(model);
+    if model.whole() == 0 {
+        super::put(buffer, area, 0, "no samples yet", theme.quiet());
+        return;
+    }
+    for (y, boxes) in (area.y..area.bottom()).zip(&layout.rows) {
+        let row = layout.first_row + usize::from(y - area.y);
+        for it in boxes {
+            let place = Rect { x: area.x + it.x, y, width: it.width, height: 1 };
+            draw_box(model, theme, it, row < layout.zoom_row, place, buffer);
+        }
+    }
+    if layout.first_row > 0 {
+        corner(&format!(" ↑ {} more ", layout.first_row), area.y, area, theme, buffer);
+    }
+    if layout.more_below && area.height > 1 {
+        corner(" ↓ more ", area.bottom() - 1, area, theme, buffer);
+    }
+}
+
+/// A note at the right end of a row.
+fn corner(text: &str, y: u16, area: Rect, theme: &Theme, buffer: &mut Buffer) {
+    let width = u16::try_from(text::width(text)).unwrap_or(u16::MAX);
+    if width <= area.width / 2 {
+        buffer.set_stringn(area.right() - width, y, text, usize::from(width), theme.chosen());
+    }
+}
+
+fn draw_box(model: &Model, theme: &Theme, it: &FlameBox, above: bool, place: Rect, buffer: &mut Buffer) {
+    let searching = model.search.as_ref().filter(|search| !search.is_empty());
+    match it.content {
+        Content::Node(index) => {
+            let Some(node) = model.tree().nodes.get(index as usize) else { return };
+            let emphasis = match searching {
+                Some(search) if search.matches(&node.label) => Emphasis::Match,
+                Some(_) => Emphasis::Faded,
+                None if above => Emphasis::Faded,
+                None => Emphasis::None,
+            };
+            let selected = model.interactive && index == model.flame.selected;
+            let style = theme.frame(node.kind, &node.label, emphasis, selected);
+            let share = text::percent(node.inclusive, model.whole());
+            fill(&label(node, theme, emphasis), &share, style, theme, place, buffer);
+        }
+        Content::Rest { count, value, selected, .. } => {
+            let emphasis = if searching.is_some() { Emphasis::Faded } else { Emphasis::None };
+            let style = theme.frame(FrameKind::Root, "", emphasis, selected && model.interactive);
+            let share = text::percent(value, model.whole());
+            fill(&format!("…{count} more"), &share, style, theme, place, buffer);
+        }
+    }
+}
+
+/// Name with its letter where there is no colour, and a star where it matches and there is no colour either.
+fn label(node: &FlameNode, theme: &Theme, emphasis: Emphasis) -> String {
+    let name: String = node.label.chars().take(usize::from(u16::MAX)).collect();
+    if !theme.uses_letters() || node.kind == FrameKind::Root {
+        return name;
+    }
+    let star = if emphasis == Emphasis::Match { "*" } else { "" };
+    format!("{}{star} {name}", letter(node.kind))
+}
+
+/// Fills a box: edge, name, and its share of the whole when there is room for both.
+fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: Rect, buffer: &mut Buffer) {
+    buffer.set_style(place, style);
+    buffer.set_string(place.x, place.y, EDGE, theme.edge(style));
+    let mut pen = Pen::new(buffer, Rect { x: place.x + 1, width: place.width - 1, ..place }, 0);
+    let share_width = text::width(share) + 2;
+    let beside = pen.room() >= share_width + NAME_BESIDE_SHARE;
+    let for_name = if beside { pen.room() - share_width } else { pen.room() };
+    // One column of a name says nothing, and an ellipsis there looks like a name.
+    if for_name >= 2 {
+        pen.write(&text::cut(name, for_name), style);
+    }
+    // Without a ground of its own, only a line shows how far the box goes.
+    if theme.uses_letters() {
+        let end = if beside { share_width } else { 0 };
+        let line = pen.room().saturating_sub(end + 1);
+        if line > 0 && for_name >= 2 {
+            pen.skip(1);
+            pen.write(&LINE.repeat(line), style);
+        }
+    }
+    if beside {
+        pen.align_right(share_width - 1);
+        pen.write(share, style);
+    }
+}
+
+/// Functions from the root to the selected node, for the footer: the nearest first.
+pub(crate) fn callers(model: &Model) -> String {
+    let tree = model.tree();
+    let mut way = path(tree, model.flame.selected);
+    way.pop();
+    let names = way.iter().rev().take(8).filter_map(|&node| tree.nodes.get(node as usize));
+    names.map(|node| node.label.as_str()).collect::<Vec<_>>().join(" ← ")
+}

@@ -1,0 +1,176 @@
+//! Header: who is profiled, how it goes, and the tabs.
+//!
+//! Owns: up to three lines at the top. Because: rate, loss and own cost are part of every picture, not a page of their
+//! own. Does not: cut what was lost before it cuts anything else.
+
+use deepctx_profile::snapshot::{Header, Snapshot};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::Pen;
+use crate::app::{Model, View};
+use crate::layout::Areas;
+use crate::text;
+use crate::theme::Theme;
+
+/// A figure and how much it matters: the one with the highest rank is the first to go when room is short.
+struct Piece {
+    text: String,
+    style: Style,
+    rank: u8,
+}
+
+/// Between two figures.
+const GAP: &str = " · ";
+
+pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buffer) {
+    let area = areas.header;
+    if area.height == 0 {
+        return;
+    }
+    let short = area.height == 1;
+    title(model, theme, area, short, buffer);
+    if !short && let Some(snapshot) = &model.snapshot {
+        let mut pen = Pen::new(buffer, area, 1);
+        pen.skip(1);
+        line(&mut pen, fitting(figures(&snapshot.header, theme), usize::from(area.width).saturating_sub(2)));
+    }
+    if let Some(tabs) = areas.tabs() {
+        draw_tabs(model, theme, tabs, buffer);
+    }
+}
+
+/// Target on the left; clock and state on the right.
+fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buffer) {
+    let plain = Style::new();
+    let header = model.snapshot.as_ref().map(|snapshot| &snapshot.header);
+    let mut right = Vec::new();
+    if let Some(header) = header {
+        if short && header.lost > 0 {
+            right.push(lost(header, theme, 0));
+        }
+        right.push(Piece { text: header.metric.to_owned(), style: plain, rank: 4 });
+        if model.interactive || model.request.context != Default::default() {
+            right.push(Piece { text: frames(model), style: plain, rank: 5 });
+        }
+        right.push(Piece { text: format!("{} Hz", header.frequency_hz), style: plain, rank: 3 });
+        right.push(Piece { text: text::clock(header.elapsed_ns), style: plain, rank: 2 });
+    }
+    if model.interactive {
+        let (state, style) = match (model.paused, model.live) {
+            (true, _) => (" PAUSED ", theme.chosen()),
+            (false, true) => ("live", theme.strong()),
+            (false, false) => ("ended", theme.strong()),
+        };
+        right.push(Piece { text: state.to_owned(), style, rank: 1 });
+    }
+    let target = header.map_or("deepctx-bpf", |header| header.target.as_str());
+    let width = usize::from(area.width).saturating_sub(2);
+    let wanted = text::width(&text::cut(target, width)).min(width / 2);
+    let right = fitting(right, width.saturating_sub(wanted + 2));
+    let taken = taken(&right);
+    let mut pen = Pen::new(buffer, area, 0);
+    pen.skip(1);
+    pen.write(&text::cut(target, width.saturating_sub(taken + usize::from(taken > 0))), theme.strong());
+    pen.align_right(taken + 1);
+    line(&mut pen, right);
+}
+
+/// The choice of frames, in a word or two.
+fn frames(model: &Model) -> String {
+    let lines = if model.request.lines { " by line" } else { "" };
+    format!("{} frames{lines}", model.request.context.name())
+}
+
+fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
+    let plain = Style::new();
+    let mut pieces = vec![
+        Piece { text: format!("{} samples", text::count(header.samples)), style: plain, rank: 1 },
+        Piece { text: format!("{:.1}/s", finite(header.samples_per_second)), style: plain, rank: 4 },
+        lost(header, theme, 0),
+    ];
+    if let Some(share) = header.complete_share {
+        pieces.push(Piece { text: format!("complete {}", text::share(share)), style: plain, rank: 2 });
+    }
+    let own = format!(
+        "own {:.1}% CPU {}",
+        finite(header.own_cpu_share) * 100.0,
+        text::bytes(header.own_memory_bytes)
+    );
+    pieces.push(Piece { text: own, style: plain, rank: 3 });
+    pieces
+}
+
+fn lost(header: &Header, theme: &Theme, rank: u8) -> Piece {
+    if header.lost == 0 {
+        return Piece { text: "lost 0".to_owned(), style: Style::new(), rank };
+    }
+    let all = header.samples.saturating_add(header.lost);
+    let text = format!(" lost {} ({}) ", text::count(header.lost), text::percent(header.lost, all));
+    Piece { text, style: theme.alarm(), rank }
+}
+
+/// A figure that came from a division.
+fn finite(figure: f64) -> f64 {
+    if figure.is_finite() { figure.clamp(0.0, 1e9) } else { 0.0 }
+}
+
+/// Columns of the pieces with their gaps.
+fn taken(pieces: &[Piece]) -> usize {
+    let gaps = pieces.len().saturating_sub(1) * text::width(GAP);
+    pieces.iter().map(|piece| text::width(&piece.text)).sum::<usize>() + gaps
+}
+
+/// Drops what matters least until the rest fits.
+fn fitting(mut pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
+    while taken(&pieces) > width {
+        let Some(least) = pieces.iter().enumerate().max_by_key(|(_, piece)| piece.rank).map(|(at, _)| at)
+        else {
+            break;
+        };
+        pieces.remove(least);
+    }
+    pieces
+}
+
+fn line(pen: &mut Pen<'_>, pieces: Vec<Piece>) {
+    for (index, piece) in pieces.iter().enumerate() {
+        if index > 0 {
+            pen.write(GAP, Style::new());
+        }
+        pen.write(&piece.text, piece.style);
+    }
+}
+
+/// Text of a tab.
+fn tab(view: View, index: usize, snapshot: Option<&Snapshot>) -> String {
+    let losses = snapshot.map_or(0, |snapshot| snapshot.losses.len());
+    match view {
+        View::Losses if losses > 0 => format!(" {} {} ({losses}) ", index + 1, view.title()),
+        _ => format!(" {} {} ", index + 1, view.title()),
+    }
+}
+
+fn draw_tabs(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let mut pen = Pen::new(buffer, area, 0);
+    for (index, view) in View::ALL.into_iter().enumerate() {
+        let style = if view == model.view { theme.chosen() } else { Style::new() };
+        pen.write(&tab(view, index, model.snapshot.as_deref()), style);
+    }
+    if let Some(notice) = model.snapshot.as_ref().and_then(|snapshot| snapshot.header.notice.as_ref()) {
+        pen.skip(2);
+        let notice = text::cut(notice, pen.room().saturating_sub(1));
+        pen.align_right(text::width(&notice) + 1);
+        pen.write(&notice, theme.notice());
+    }
+}
+
+/// The view whose tab is at a column.
+pub(crate) fn tab_at(model: &Model, column: u16) -> Option<View> {
+    let mut end = 0;
+    View::ALL.into_iter().enumerate().find_map(|(index, view)| {
+        end += text::width(&tab(view, index, model.snapshot.as_deref()));
+        (usize::from(column) < end).then_some(view)
+    })
+}
