@@ -320,3 +320,124 @@ fn module_file(path: &str) -> &str {
     let folder = path[..path.len() - name.len()].trim_end_matches('/');
     &path[folder.rfind('/').map_or(0, |slash| slash + 1)..]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_frame_has_the_text_that_the_table_promises() {
+        let mut strings = Strings::new(usize::MAX);
+        let mut s = |text: &str| strings.intern(text);
+        let line = NonZeroU32::new;
+        let python = |function, file| Frame::Python { function, file, line: line(7), first_line: line(3) };
+        let native = |symbol, module, file, line| Frame::Native {
+            symbol,
+            module,
+            file,
+            line,
+            inlined: false,
+            role: Role::Code,
+        };
+        let unnamed =
+            |module, reason| Frame::NativeUnnamed { module, offset: 0x1f3a, reason, role: Role::Code };
+        // Frame, text, text with lines, place, place with lines.
+        let cases = [
+            (Frame::Root, "all", "all", "", ""),
+            (Frame::Process { comm: s("python3"), pid: 4711 }, "python3-4711", "python3-4711", "", ""),
+            (Frame::Thread { name: s("pt_data;1"), tid: 9 }, "pt_data:1/9", "pt_data:1/9", "", ""),
+            (
+                python(s("Model.forward"), s("/srv/app/model.py")),
+                "model.py:Model.forward",
+                "model.py:Model.forward:7",
+                "/srv/app/model.py:3",
+                "/srv/app/model.py:7",
+            ),
+            (
+                python(s("loads"), s("/usr/lib/python3.11/json/__init__.py")),
+                "json/__init__.py:loads",
+                "json/__init__.py:loads:7",
+                "/usr/lib/python3.11/json/__init__.py:3",
+                "/usr/lib/python3.11/json/__init__.py:7",
+            ),
+            (
+                python(s("f"), s("__main__.py")),
+                "__main__.py:f",
+                "__main__.py:f:7",
+                "__main__.py:3",
+                "__main__.py:7",
+            ),
+            (python(s("f"), s("")), "f", "f:7", "", ""),
+            (
+                native(
+                    s("at::native::add(at::Tensor const&)"),
+                    s("/l/libtorch_cpu.so"),
+                    s("/src/Add.cpp"),
+                    line(12),
+                ),
+                "at::native::add(at::Tensor const&)",
+                "at::native::add(at::Tensor const&) (Add.cpp:12)",
+                "/l/libtorch_cpu.so",
+                "/src/Add.cpp:12",
+            ),
+            (
+                native(s("memcpy"), s("/lib/libc.so.6"), s(""), None),
+                "memcpy",
+                "memcpy",
+                "/lib/libc.so.6",
+                "/lib/libc.so.6",
+            ),
+            (
+                unnamed(s("/opt/x/libz.so (deleted)"), s("stripped")),
+                "libz.so+0x1f3a",
+                "libz.so+0x1f3a",
+                "/opt/x/libz.so (deleted)",
+                "/opt/x/libz.so (deleted)",
+            ),
+            (
+                unnamed(s(""), s("no-mapping")),
+                "[unknown: no-mapping]",
+                "[unknown: no-mapping]",
+                "0x1f3a",
+                "0x1f3a",
+            ),
+            (unnamed(s(""), s("")), "[unknown: no-reason]", "[unknown: no-reason]", "0x1f3a", "0x1f3a"),
+            (Frame::Kernel { symbol: s("do_syscall_64") }, "do_syscall_64_[k]", "do_syscall_64_[k]", "", ""),
+            (
+                Frame::KernelUnnamed { reason: s("no-kallsyms") },
+                "[unknown: no-kallsyms]_[k]",
+                "[unknown: no-kallsyms]_[k]",
+                "",
+                "",
+            ),
+            (Frame::Operator { name: s("aten::addmm") }, "aten::addmm", "aten::addmm", "", ""),
+            (Frame::GpuApi { name: s("cuLaunchKernel") }, "cuLaunchKernel", "cuLaunchKernel", "", ""),
+            (Frame::GpuKernel { name: s("gemm<float>") }, "[gpu] gemm<float>", "[gpu] gemm<float>", "", ""),
+            (
+                Frame::Unresolved { reason: s("code-changed"), origin: Origin::Python },
+                "[unknown: code-changed]",
+                "[unknown: code-changed]",
+                "",
+                "",
+            ),
+            (
+                Frame::Operator { name: s("evil\x1b[2J;\nname\u{9b}é") },
+                "evil?[2J:?name?é",
+                "evil?[2J:?name?é",
+                "",
+                "",
+            ),
+        ];
+        for (frame, text, text_lines, place, place_lines) in cases {
+            assert_eq!(frame.label(&strings, false), text);
+            assert_eq!(frame.label(&strings, true), text_lines);
+            assert_eq!(frame.detail(&strings, false), place);
+            assert_eq!(frame.detail(&strings, true), place_lines);
+        }
+    }
+
+    #[test]
+    fn frames_stay_small_since_there_are_millions() {
+        assert!(size_of::<Frame>() <= 24);
+    }
+}

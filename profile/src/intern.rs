@@ -187,3 +187,49 @@ impl Frames {
         self.refused
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_string_table_still_finds_what_it_has_and_counts_what_it_refuses() {
+        let mut strings = Strings::new(20);
+        let kept = strings.intern("12345678");
+        assert_eq!(strings.intern("123456789"), StrId::FULL);
+        assert_eq!(strings.intern("12345678"), kept);
+        assert_eq!(strings.get(StrId::FULL), "[names full]");
+        assert_eq!(strings.refused(), 1);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let mut strings = Strings::new(usize::MAX);
+        let id = strings.intern(&"é".repeat(TEXT_MAX));
+        let text = strings.get(id);
+        assert!(text.len() <= TEXT_MAX && text.ends_with("é…"));
+        assert_eq!(strings.cut(), 1);
+        assert_eq!(strings.intern(&"é".repeat(TEXT_MAX)), id);
+    }
+
+    #[test]
+    fn a_full_frame_table_answers_with_its_stand_in() {
+        let mut frames = Frames::new(4);
+        let frame = |pid| Frame::Process { comm: StrId::EMPTY, pid };
+        let kept = frames.intern(frame(1));
+        assert_eq!(frames.intern(frame(2)), FrameId::TABLE_FULL);
+        assert_eq!(frames.intern(frame(1)), kept);
+        assert_eq!(frames.get(kept), frame(1));
+        assert_eq!(frames.refused(), 1);
+    }
+
+    #[test]
+    fn reserved_handles_mean_what_they_say() {
+        let frames = Frames::new(100);
+        assert_eq!(frames.get(FrameId::ROOT), Frame::Root);
+        assert_eq!(frames.get(FrameId::TREE_FULL), Frame::TreeFull);
+        assert_eq!(frames.get(FrameId::TABLE_FULL), Frame::TableFull);
+        assert_eq!(frames.get(FrameId::from_number(999)), Frame::TableFull);
+        assert_eq!(Strings::new(0).get(StrId::EMPTY), "");
+    }
+}

@@ -297,3 +297,127 @@ impl Ledger {
         rows
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LATE: Reason = Reason::new("late", "the record came after later ones were passed on");
+
+    #[test]
+    fn the_first_stage_that_does_not_add_up_is_named() {
+        let check = |change: fn(&mut Ledger), when, expect: Option<&str>| {
+            let mut ledger = Ledger::default();
+            for stage in [Stage::Decode, Stage::Order, Stage::Resolve, Stage::Attribute] {
+                ledger.stage_mut(stage).pass(10);
+            }
+            change(&mut ledger);
+            assert_eq!(ledger.check(when).err().map(|e| e.to_string()).as_deref(), expect);
+        };
+        check(|_| (), When::Finished, None);
+        check(
+            |l| l.stage_mut(Stage::Order).kept = 9,
+            When::Finished,
+            Some("stage order: received 10, but kept 9 + merged 0 + dropped 0 = 9"),
+        );
+        check(
+            |l| l.dropped(Stage::Resolve, LATE, 1),
+            When::Running,
+            Some("stage resolve: received 10, but kept 10 + merged 0 + dropped 1 = 11"),
+        );
+        check(
+            |l| l.stage_mut(Stage::Kernel).pass(12),
+            When::Finished,
+            Some("between kernel and decode: 12 passed on, 10 received"),
+        );
+        check(|l| l.stage_mut(Stage::Kernel).pass(12), When::Running, None);
+        check(
+            |l| l.stage_mut(Stage::Kernel).pass(9),
+            When::Running,
+            Some("between kernel and decode: 9 passed on, 10 received"),
+        );
+    }
+
+    #[test]
+    fn a_last_stage_that_received_nothing_is_a_loss_and_not_an_unused_stage() {
+        let mut ledger = Ledger::default();
+        ledger.stage_mut(Stage::Kernel).pass(5);
+        assert!(ledger.check(When::Running).is_ok());
+        assert!(ledger.check(When::Finished).is_err());
+    }
+
+    #[test]
+    fn rows_are_in_stage_order_losses_before_gaps_and_frequent_before_rare() {
+        let mut ledger = Ledger::default();
+        ledger.gap(Stage::Resolve, Reason::new("no-row", "n"), 2);
+        ledger.gap(Stage::Resolve, Reason::new("no-mapping", "m"), 5);
+        ledger.dropped(Stage::Resolve, Reason::new("gone", "g"), 1);
+        ledger.dropped(Stage::Kernel, Reason::new("ring-full", "r"), 7);
+        ledger.dropped(Stage::Kernel, Reason::new("never", "zero leaves no row"), 0);
+        let rows: Vec<_> = ledger
+            .rows()
+            .into_iter()
+            .map(|r| format!("{} {} {} {}", r.stage, r.reason, r.count, r.lost))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "kernel ring-full 7 true",
+                "resolve gone 1 true",
+                "resolve no-mapping 5 false",
+                "resolve no-row 2 false"
+            ]
+        );
+        assert_eq!(ledger.lost(), 8);
+    }
+
+    #[test]
+    fn stage_names_lead_back_to_the_stage() {
+        for &stage in Stage::ALL {
+            assert_eq!(Stage::from_name(stage.name()), Some(stage));
+        }
+    }
+
+    proptest! {
+        /// A little pipeline that keeps, merges or drops each record as it likes.
+        #[test]
+        fn what_comes_in_is_accounted_for_at_every_stage(
+            fates in prop::collection::vec(prop::collection::vec(0u8..8, 5), 0..200),
+            half in 0usize..200,
+        ) {
+            let stages = [Stage::Kernel, Stage::Decode, Stage::Order, Stage::Resolve, Stage::Attribute];
+            let (mut ledger, mut other) = (Ledger::default(), Ledger::default());
+            for (number, fates) in fates.iter().enumerate() {
+                let ledger = if number < half { &mut ledger } else { &mut other };
+                for (stage, fate) in stages.into_iter().zip(fates) {
+                    ledger.stage_mut(stage).received += 1;
+                    prop_assert!(ledger.check(When::Running).is_ok());
+                    match fate {
+                        0 => ledger.dropped(stage, LATE, 1),
+                        1 => ledger.dropped(stage, Reason::new("full", "no room"), 1),
+                        2 => ledger.stage_mut(stage).merged += 1,
+                        _ => {
+                            ledger.stage_mut(stage).kept += 1;
+                            continue;
+                        }
+                    }
+                    break;
+                }
+            }
+            ledger.merge(&other);
+            prop_assert_eq!(ledger.check(When::Finished), Ok(()));
+            prop_assert_eq!(ledger.received(), fates.len() as u64);
+            let merged: u64 = stages.iter().map(|&s| ledger.stage(s).merged).sum();
+            prop_assert_eq!(ledger.stage(Stage::Attribute).kept + ledger.lost() + merged, fates.len() as u64);
+
+            // One record that vanishes is found, wherever it vanishes.
+            for stage in stages {
+                let mut broken = ledger.clone();
+                broken.stage_mut(stage).received += 1;
+                prop_assert!(broken.check(When::Finished).is_err());
+            }
+        }
+    }
+}

@@ -201,3 +201,43 @@ impl Cell {
         Some(variance.max(0.0).sqrt())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_metric_and_numbers_to_their_place() {
+        for (place, &metric) in Metric::ALL.iter().enumerate() {
+            assert_eq!(metric.name().parse(), Ok(metric));
+            assert_eq!(metric.index(), place);
+        }
+        assert!(
+            "cpu"
+                .parse::<Metric>()
+                .unwrap_err()
+                .to_string()
+                .starts_with("unknown metric `cpu`: expected one of cpu-time,")
+        );
+    }
+
+    #[test]
+    fn figures_come_out_as_by_hand() {
+        let mut cell = Cell::EMPTY;
+        assert_eq!((cell.mean(), cell.deviation()), (None, None));
+        [2, 4, 4, 4, 5, 5, 7, 9].into_iter().for_each(|value| cell.add(value));
+        assert_eq!((cell.count, cell.sum, cell.min, cell.max, cell.sum_squares), (8, 40, 2, 9, 232));
+        assert_eq!((cell.mean(), cell.deviation()), (Some(5.0), Some(2.0)));
+    }
+
+    #[test]
+    fn huge_values_saturate() {
+        let mut cell = Cell::EMPTY;
+        cell.add(u64::MAX);
+        cell.add(u64::MAX);
+        assert_eq!((cell.sum, cell.sum_squares), (u64::MAX, Cell::SUM_SQUARES_MAX));
+        let other = cell;
+        cell.merge(&other);
+        assert_eq!((cell.count, cell.sum_squares), (4, Cell::SUM_SQUARES_MAX));
+    }
+}

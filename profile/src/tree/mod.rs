@@ -232,3 +232,6 @@ impl Column {
         numbered.filter_map(|(node, &place)| Some((node, self.cells.get((place as usize).checked_sub(1)?)?)))
     }
 }
+
+#[cfg(test)]
+mod tests;
