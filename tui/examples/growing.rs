@@ -5,8 +5,10 @@
 use std::io;
 use std::sync::Arc;
 
+use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, Header, LossRow, Snapshot, TableRow, Unit};
-use deepctx_tui::{Options, Palette, Request, Snapshots, Still, View, render_once, run, term};
+use deepctx_profile::view::Selection;
+use deepctx_tui::{Options, Palette, Snapshots, Still, Tab, render_once, run, term};
 
 /// Paths with the weight at their end; the letter before each frame is its kind.
 const PATHS: &[(&str, u64)] = &[
@@ -55,7 +57,7 @@ struct Growing {
 }
 
 impl Snapshots for Growing {
-    fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
+    fn latest(&mut self, request: &Selection) -> Option<Arc<Snapshot>> {
         self.turn += 1;
         Some(Arc::new(snapshot(self.turn, request)))
     }
@@ -75,11 +77,11 @@ fn kind(letter: char) -> FrameKind {
     }
 }
 
-fn snapshot(turn: u64, request: &Request) -> Snapshot {
+fn snapshot(turn: u64, request: &Selection) -> Snapshot {
     let mut tree = FlameTree { nodes: vec![FlameNode { label: "all".to_owned(), ..FlameNode::default() }] };
     let mut table: Vec<TableRow> = Vec::new();
     for (index, (path, weight)) in (0u64..).zip(PATHS) {
-        let value = weight * 10_000_000 * turn * (10 + (turn + index * 7) % 5);
+        let value = weight * 20_000 * turn * (10 + (turn + index * 7) % 5);
         let frames: Vec<&str> = path.split(';').collect();
         add(&mut tree, &frames, value);
         add_rows(&mut table, &frames, value);
@@ -87,8 +89,8 @@ fn snapshot(turn: u64, request: &Request) -> Snapshot {
     // Many small functions, as a real profile has.
     for index in 0..40 {
         let frames = ["#python-4711", "~MainThread", "N_start", "NPy_RunMain", &format!("Nsmall_{index:02}")];
-        add(&mut tree, &frames, turn * 8_000_000);
-        add_rows(&mut table, &frames, turn * 8_000_000);
+        add(&mut tree, &frames, turn * 9_000);
+        add_rows(&mut table, &frames, turn * 9_000);
     }
     table.sort_by_key(|row| std::cmp::Reverse(row.exclusive));
     let losses = vec![LossRow {
@@ -110,8 +112,7 @@ fn snapshot(turn: u64, request: &Request) -> Snapshot {
         own_memory_bytes: 43 << 20,
         metric: "cpu-time",
         unit: Unit::Nanoseconds,
-        notice: (turn % 20 < 8)
-            .then(|| format!("symbolizing libtorch_cpu.so … ({})", request.context.name())),
+        notice: (turn % 20 < 8).then(|| format!("symbolizing libtorch_cpu.so … ({})", request.view.name())),
     };
     Snapshot { header, flame: tree, table, losses }
 }
@@ -173,9 +174,9 @@ fn main() -> io::Result<()> {
         let number = |at: usize, default| arguments.get(at).and_then(|it| it.parse().ok()).unwrap_or(default);
         let palette =
             if arguments.iter().any(|it| it == "--color") { Palette::Indexed } else { Palette::Plain };
-        for view in View::ALL {
-            let still = Still { width: number(1, 100), height: number(2, 24), view, palette };
-            println!("{}", render_once(&snapshot(50, &Request::default()), &still));
+        for tab in Tab::ALL {
+            let still = Still { width: number(1, 100), height: number(2, 24), tab, palette };
+            println!("{}", render_once(&snapshot(50, &Selection::of(Metric::CpuTime)), &still));
         }
         return Ok(());
     }

@@ -9,12 +9,13 @@ pub(crate) mod table;
 
 use std::sync::Arc;
 
+use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{FlameTree, Snapshot, TableRow};
+use deepctx_profile::view::{GroupBy, Selection, View};
 use ratatui::layout::Rect;
 
 use crate::keys::{Action, Scope};
 use crate::layout::Areas;
-use crate::source::Request;
 use crate::view;
 use flame::FlameState;
 use search::Search;
@@ -28,7 +29,7 @@ const WHEEL_LINES: usize = 3;
 
 /// What fills the body of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum View {
+pub enum Tab {
     /// Flame graph, root at the top.
     #[default]
     Flame,
@@ -38,8 +39,8 @@ pub enum View {
     Losses,
 }
 
-impl View {
-    /// All views in the order of their tabs.
+impl Tab {
+    /// All tabs, left to right.
     pub const ALL: [Self; 3] = [Self::Flame, Self::Table, Self::Losses];
 
     /// Name on the tab.
@@ -53,7 +54,7 @@ impl View {
     }
 
     fn step(self, by: usize) -> Self {
-        let at = Self::ALL.iter().position(|view| *view == self).unwrap_or(0);
+        let at = Self::ALL.iter().position(|tab| *tab == self).unwrap_or(0);
         Self::ALL[(at + by) % Self::ALL.len()]
     }
 }
@@ -110,25 +111,32 @@ pub enum Effects {
 }
 
 /// What is fixed while the program runs, and where it starts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Setup {
     /// Metrics that can be chosen; may be empty when the source knows only the requested one.
-    pub metrics: Vec<String>,
+    pub metrics: Vec<Metric>,
     /// First request.
-    pub request: Request,
-    /// First view.
-    pub view: View,
+    pub request: Selection,
+    /// First tab.
+    pub tab: Tab,
     /// Whether leaving asks "save what was seen?".
     pub can_save: bool,
 }
 
+impl Default for Setup {
+    fn default() -> Self {
+        let request = Selection::of(Metric::CpuTime);
+        Self { metrics: Vec::new(), request, tab: Tab::Flame, can_save: false }
+    }
+}
+
 /// All that a drawing depends on.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Model {
     pub(crate) snapshot: Option<Arc<Snapshot>>,
     pub(crate) setup: Setup,
-    pub(crate) request: Request,
-    pub(crate) view: View,
+    pub(crate) request: Selection,
+    pub(crate) tab: Tab,
     pub(crate) mode: Mode,
     pub(crate) screen: Rect,
     /// Whether someone types: a still picture has no selection and no hints.
@@ -150,14 +158,21 @@ impl Model {
     #[must_use]
     pub fn new(setup: Setup, width: u16, height: u16) -> Self {
         Self {
-            request: setup.request.clone(),
-            view: setup.view,
+            request: setup.request,
+            tab: setup.tab,
             setup,
             screen: Rect::new(0, 0, width, height),
             interactive: true,
             live: true,
             awaiting: true,
-            ..Self::default()
+            snapshot: None,
+            mode: Mode::Browse,
+            paused: false,
+            flame: FlameState::default(),
+            table: TableState::default(),
+            losses_scroll: 0,
+            search: None,
+            status: None,
         }
     }
 
@@ -168,7 +183,7 @@ impl Model {
 
     /// What the source should be asked for.
     #[must_use]
-    pub fn request(&self) -> &Request {
+    pub fn request(&self) -> &Selection {
         &self.request
     }
 
@@ -181,13 +196,13 @@ impl Model {
     /// Scopes of the key table that hold now, first match wins.
     #[must_use]
     pub fn scopes(&self) -> &'static [Scope] {
-        match (&self.mode, self.view) {
+        match (&self.mode, self.tab) {
             (Mode::Typing(_), _) => &[Scope::Typing],
             (Mode::Help(_), _) => &[Scope::Help],
             (Mode::Leaving, _) => &[Scope::Leaving],
-            (Mode::Browse, View::Flame) => &[Scope::Flame, Scope::Views],
-            (Mode::Browse, View::Table) => &[Scope::Table, Scope::Views],
-            (Mode::Browse, View::Losses) => &[Scope::Views],
+            (Mode::Browse, Tab::Flame) => &[Scope::Flame, Scope::Views],
+            (Mode::Browse, Tab::Table) => &[Scope::Table, Scope::Views],
+            (Mode::Browse, Tab::Losses) => &[Scope::Views],
         }
     }
 
@@ -258,7 +273,7 @@ pub fn update(model: &mut Model, message: Message) -> Effects {
         }
         Message::Click(column, row) => click(model, column, row),
         Message::RightClick => {
-            if model.mode == Mode::Browse && model.view == View::Flame {
+            if model.mode == Mode::Browse && model.tab == Tab::Flame {
                 return act(model, Action::ZoomOut);
             }
             Effects::None
@@ -297,13 +312,25 @@ fn act(model: &mut Model, action: Action) -> Effects {
             model.mode = if matches!(model.mode, Mode::Help(_)) { Mode::Browse } else { Mode::Help(0) };
         }
         Action::Pause => model.paused = !model.paused,
-        Action::NextView => model.view = model.view.step(1),
-        Action::PreviousView => model.view = model.view.step(View::ALL.len() - 1),
-        Action::ShowFlame => model.view = View::Flame,
-        Action::ShowTable => model.view = View::Table,
-        Action::ShowLosses => model.view = View::Losses,
-        Action::NextContext => {
-            model.request.context = model.request.context.next();
+        Action::NextTab => model.tab = model.tab.step(1),
+        Action::PreviousTab => model.tab = model.tab.step(Tab::ALL.len() - 1),
+        Action::ShowFlame => model.tab = Tab::Flame,
+        Action::ShowTable => model.tab = Tab::Table,
+        Action::ShowLosses => model.tab = Tab::Losses,
+        Action::NextView => {
+            let at = View::ALL.iter().position(|view| *view == model.request.view).map_or(0, |at| at + 1);
+            model.request.view = View::ALL[at % View::ALL.len()];
+            return ask_again(model);
+        }
+        Action::ToggleThreads => {
+            model.request.group_by = match model.request.group_by {
+                GroupBy::Process => GroupBy::Thread,
+                GroupBy::Thread => GroupBy::Process,
+            };
+            return ask_again(model);
+        }
+        Action::ToggleInterpreter => {
+            model.request.interpreter = !model.request.interpreter;
             return ask_again(model);
         }
         Action::ToggleLines => {
@@ -368,8 +395,8 @@ fn next_metric(model: &mut Model) -> Effects {
     let at = metrics.iter().position(|metric| *metric == model.request.metric);
     let next = at.map_or(0, |at| at + 1) % metrics.len().max(1);
     match metrics.get(next) {
-        Some(metric) if *metric != model.request.metric => {
-            model.request.metric.clone_from(metric);
+        Some(&metric) if metric != model.request.metric => {
+            model.request.metric = metric;
             ask_again(model)
         }
         _ => {
@@ -401,19 +428,19 @@ fn next_match(model: &mut Model, forward: bool) {
         model.status = Some("no search: / begins one");
         return;
     };
-    match model.view {
-        View::Table => {
+    match model.tab {
+        Tab::Table => {
             let found = model.table.next_match(model.rows(), search, forward);
             model.status = found.is_none().then_some("no match");
             if let Some(position) = found {
                 table::select(model, position);
             }
         }
-        View::Flame | View::Losses => {
+        Tab::Flame | Tab::Losses => {
             let found = search.next(model.flame.selected, forward);
             model.status = found.is_none().then_some("no match");
             if let Some(node) = found {
-                model.view = View::Flame;
+                model.tab = Tab::Flame;
                 flame::reveal(model, node);
             }
         }
@@ -429,10 +456,10 @@ fn navigate(model: &mut Model, action: Action) {
     if model.mode != Mode::Browse {
         return;
     }
-    match model.view {
-        View::Flame => flame::navigate(model, action),
-        View::Table => table::navigate(model, action),
-        View::Losses => {
+    match model.tab {
+        Tab::Flame => flame::navigate(model, action),
+        Tab::Table => table::navigate(model, action),
+        Tab::Losses => {
             let page = usize::from(model.areas().body.height);
             scroll(&mut model.losses_scroll, action, page);
             keep_in_range(model);
@@ -457,11 +484,11 @@ fn scroll(line: &mut usize, action: Action, page: usize) {
 fn wheel(model: &mut Model, up: bool) -> Effects {
     let step =
         |line: usize| if up { line.saturating_sub(WHEEL_LINES) } else { line.saturating_add(WHEEL_LINES) };
-    match (&mut model.mode, model.view) {
+    match (&mut model.mode, model.tab) {
         (Mode::Help(line), _) => *line = step(*line),
-        (_, View::Flame) => model.flame.scroll = step(model.flame.scroll),
-        (_, View::Table) => model.table.scroll = step(model.table.scroll),
-        (_, View::Losses) => model.losses_scroll = step(model.losses_scroll),
+        (_, Tab::Flame) => model.flame.scroll = step(model.flame.scroll),
+        (_, Tab::Table) => model.table.scroll = step(model.table.scroll),
+        (_, Tab::Losses) => model.losses_scroll = step(model.losses_scroll),
     }
     keep_in_range(model);
     Effects::Redraw
@@ -476,8 +503,8 @@ fn click(model: &mut Model, column: u16, row: u16) -> Effects {
     }
     let areas = model.areas();
     if areas.tabs().is_some_and(|tabs| tabs.y == row) {
-        let Some(view) = view::header::tab_at(model, column) else { return Effects::None };
-        model.view = view;
+        let Some(tab) = view::header::tab_at(model, column) else { return Effects::None };
+        model.tab = tab;
         keep_in_range(model);
         return Effects::Redraw;
     }
@@ -485,10 +512,10 @@ fn click(model: &mut Model, column: u16, row: u16) -> Effects {
         return Effects::None;
     }
     let (x, y) = (column - areas.body.x, usize::from(row - areas.body.y));
-    match model.view {
-        View::Flame => flame::click(model, x, y),
-        View::Table => table::click(model, x, y),
-        View::Losses => return Effects::None,
+    match model.tab {
+        Tab::Flame => flame::click(model, x, y),
+        Tab::Table => table::click(model, x, y),
+        Tab::Losses => return Effects::None,
     }
     Effects::Redraw
 }

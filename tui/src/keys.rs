@@ -30,10 +30,10 @@ pub enum Action {
     ZoomOut,
     /// Show everything again.
     ZoomReset,
-    /// Next view.
-    NextView,
-    /// Previous view.
-    PreviousView,
+    /// Next tab.
+    NextTab,
+    /// Previous tab.
+    PreviousTab,
     /// Flame graph.
     ShowFlame,
     /// Table of functions.
@@ -44,8 +44,12 @@ pub enum Action {
     Sort,
     /// Stop or resume taking in new snapshots; the capture goes on.
     Pause,
-    /// Next choice of frames.
-    NextContext,
+    /// Next choice of languages.
+    NextView,
+    /// Whether threads are told apart.
+    ToggleThreads,
+    /// Whether the interpreter's own frames are shown.
+    ToggleInterpreter,
     /// Whether source lines tell frames apart.
     ToggleLines,
     /// Next metric.
@@ -189,14 +193,16 @@ pub const BINDINGS: &[Binding] = &[
         "pause",
     ),
     bind(Scope::Views, &[letter('/')], Action::Search, "search function names", "search"),
-    bind(Scope::Views, &[key(KeyCode::Tab)], Action::NextView, "next view", "view"),
-    bind(Scope::Views, &[key(KeyCode::BackTab)], Action::PreviousView, "previous view", ""),
+    bind(Scope::Views, &[key(KeyCode::Tab)], Action::NextTab, "next tab", "tab"),
+    bind(Scope::Views, &[key(KeyCode::BackTab)], Action::PreviousTab, "previous tab", ""),
     bind(Scope::Views, &[letter('1')], Action::ShowFlame, "flame graph", ""),
     bind(Scope::Views, &[letter('2')], Action::ShowTable, "table of functions", ""),
     bind(Scope::Views, &[letter('3')], Action::ShowLosses, "losses and own cost", ""),
     bind(Scope::Views, &[letter('n')], Action::NextMatch, "next match, hottest first", ""),
     bind(Scope::Views, &[letter('N')], Action::PreviousMatch, "previous match", ""),
-    bind(Scope::Views, &[letter('v')], Action::NextContext, "frames shown: full, python, native", "frames"),
+    bind(Scope::Views, &[letter('v')], Action::NextView, "languages shown: full, python, native", "frames"),
+    bind(Scope::Views, &[letter('t')], Action::ToggleThreads, "tell threads apart", ""),
+    bind(Scope::Views, &[letter('i')], Action::ToggleInterpreter, "show the interpreter's own frames", ""),
     bind(Scope::Views, &[letter('L')], Action::ToggleLines, "tell frames apart by source line", ""),
     bind(Scope::Views, &[letter('m')], Action::NextMetric, "next metric", ""),
     bind(Scope::Views, &[ESCAPE], Action::Escape, "clear the search, then the zoom", ""),

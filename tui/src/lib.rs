@@ -15,9 +15,9 @@ mod text;
 mod theme;
 mod view;
 
-pub use app::{Effects, Message, Model, Setup, View, update};
+pub use app::{Effects, Message, Model, Setup, Tab, update};
 pub use run::{Options, Outcome, run};
-pub use source::{Context, Request, Snapshots};
+pub use source::Snapshots;
 pub use still::{Still, render_once};
 pub use theme::{Palette, Theme};
 pub use view::draw;

@@ -13,11 +13,13 @@ use crossterm::event::{
     self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind,
 };
 use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
+use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::Snapshot;
+use deepctx_profile::view::Selection;
 
-use crate::app::{Effects, Message, Model, Setup, View, update};
+use crate::app::{Effects, Message, Model, Setup, Tab, update};
 use crate::keys;
-use crate::source::{Request, Snapshots};
+use crate::source::Snapshots;
 use crate::term::Screen;
 use crate::theme::{Palette, Theme};
 use crate::view;
@@ -29,9 +31,9 @@ const EVENTS_PER_DRAW: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// First request.
-    pub request: Request,
-    /// First view.
-    pub view: View,
+    pub request: Selection,
+    /// First tab.
+    pub tab: Tab,
     /// Colours.
     pub palette: Palette,
     /// Time between two questions to the source.
@@ -45,8 +47,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            request: Request::default(),
-            view: View::Flame,
+            request: Selection::of(Metric::CpuTime),
+            tab: Tab::Flame,
             palette: Palette::detect(|name| std::env::var(name).ok()),
             refresh: Duration::from_millis(250),
             can_save: false,
@@ -76,8 +78,8 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
     let size = screen.size()?;
     let setup = Setup {
         metrics: source.metrics(),
-        request: options.request.clone(),
-        view: options.view,
+        request: options.request,
+        tab: options.tab,
         can_save: options.can_save,
     };
     let mut model = Model::new(setup, size.width, size.height);

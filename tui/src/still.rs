@@ -10,7 +10,7 @@ use deepctx_profile::snapshot::Snapshot;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
-use crate::app::{Message, Model, Setup, View, update};
+use crate::app::{Message, Model, Setup, Tab, update};
 use crate::theme::{Palette, Theme};
 use crate::view;
 
@@ -21,15 +21,15 @@ pub struct Still {
     pub width: u16,
     /// Lines at most; empty ones at the end are left out.
     pub height: u16,
-    /// View.
-    pub view: View,
+    /// Tab.
+    pub tab: Tab,
     /// `Plain` gives text without any escape sequence.
     pub palette: Palette,
 }
 
 impl Default for Still {
     fn default() -> Self {
-        Self { width: 100, height: 30, view: View::Flame, palette: Palette::Plain }
+        Self { width: 100, height: 30, tab: Tab::Flame, palette: Palette::Plain }
     }
 }
 
@@ -38,7 +38,7 @@ impl Default for Still {
 pub fn render_once(snapshot: &Snapshot, still: &Still) -> String {
     // A picture is not looked at cell by cell: more than this is a mistake, and would only cost memory.
     let (width, height) = (still.width.min(2_000), still.height.min(2_000));
-    let setup = Setup { view: still.view, ..Setup::default() };
+    let setup = Setup { tab: still.tab, ..Setup::default() };
     let mut model = Model::still(setup, width, height);
     update(&mut model, Message::Snapshot(Arc::new(snapshot.clone())));
     let mut buffer = Buffer::empty(model.screen);

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use deepctx_profile::snapshot::TableRow;
 
 use super::search::Search;
-use super::{Model, View, flame, set_search};
+use super::{Model, Tab, flame, set_search};
 use crate::keys::Action;
 use crate::view;
 
@@ -133,7 +133,7 @@ fn show_in_flame(model: &mut Model) {
     let hottest = model.search.as_ref().and_then(|search| search.next(u32::MAX, true));
     match hottest {
         Some(node) => {
-            model.view = View::Flame;
+            model.tab = Tab::Flame;
             flame::reveal(model, node);
         }
         None => model.status = Some("not in the flame graph"),

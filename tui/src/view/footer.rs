@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::{Pen, flame, search};
-use crate::app::{Mode, Model, View};
+use crate::app::{Mode, Model, Tab};
 use crate::keys::BINDINGS;
 use crate::text;
 use crate::theme::Theme;
@@ -63,17 +63,17 @@ fn hints(model: &Model, theme: &Theme, pen: &mut Pen<'_>) {
 /// The selected box or row: name, values, place, callers.
 fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let unit = model.snapshot.as_ref().map_or(Unit::Count, |snapshot| snapshot.header.unit);
-    let (label, detail, exclusive, inclusive) = match model.view {
-        View::Flame => {
+    let (label, detail, exclusive, inclusive) = match model.tab {
+        Tab::Flame => {
             let Some(node) = model.tree().nodes.get(model.flame.selected as usize) else { return };
             (&node.label, &node.detail, node.exclusive, node.inclusive)
         }
-        View::Table => {
+        Tab::Table => {
             let row = model.table.selected.and_then(|at| model.table.order.get(at));
             let Some(row) = row.and_then(|&row| model.rows().get(row as usize)) else { return };
             (&row.label, &row.detail, row.exclusive, row.inclusive)
         }
-        View::Losses => return,
+        Tab::Losses => return,
     };
     let share = |value| text::percent(value, model.whole());
     let figures = format!(
@@ -100,7 +100,7 @@ fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
         pen.write(detail, theme.quiet());
         pen.skip(2);
     }
-    if model.view == View::Flame && pen.room() >= 16 {
+    if model.tab == Tab::Flame && pen.room() >= 16 {
         let callers = flame::callers(model);
         if !callers.is_empty() {
             pen.write(&format!("← {callers}"), theme.quiet());

@@ -4,12 +4,13 @@
 //! own. Does not: cut what was lost before it cuts anything else.
 
 use deepctx_profile::snapshot::{Header, Snapshot};
+use deepctx_profile::view::GroupBy;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::Pen;
-use crate::app::{Model, View};
+use crate::app::{Model, Tab};
 use crate::layout::Areas;
 use crate::text;
 use crate::theme::Theme;
@@ -51,9 +52,7 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
             right.push(lost(header, theme, 0));
         }
         right.push(Piece { text: header.metric.to_owned(), style: plain, rank: 4 });
-        if model.interactive || model.request.context != Default::default() {
-            right.push(Piece { text: frames(model), style: plain, rank: 5 });
-        }
+        right.push(Piece { text: frames(model), style: plain, rank: 5 });
         right.push(Piece { text: format!("{} Hz", header.frequency_hz), style: plain, rank: 3 });
         right.push(Piece { text: text::clock(header.elapsed_ns), style: plain, rank: 2 });
     }
@@ -77,10 +76,20 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     line(&mut pen, right);
 }
 
-/// The choice of frames, in a word or two.
+/// The choice of frames, in a word or more.
 fn frames(model: &Model) -> String {
-    let lines = if model.request.lines { " by line" } else { "" };
-    format!("{} frames{lines}", model.request.context.name())
+    let request = &model.request;
+    let mut text = format!("{} frames", request.view.name());
+    if request.lines {
+        text.push_str(" by line");
+    }
+    if request.group_by == GroupBy::Thread {
+        text.push_str(" by thread");
+    }
+    if request.interpreter {
+        text.push_str(" + interpreter");
+    }
+    text
 }
 
 fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
@@ -144,19 +153,19 @@ fn line(pen: &mut Pen<'_>, pieces: Vec<Piece>) {
 }
 
 /// Text of a tab.
-fn tab(view: View, index: usize, snapshot: Option<&Snapshot>) -> String {
+fn tab_text(tab: Tab, index: usize, snapshot: Option<&Snapshot>) -> String {
     let losses = snapshot.map_or(0, |snapshot| snapshot.losses.len());
-    match view {
-        View::Losses if losses > 0 => format!(" {} {} ({losses}) ", index + 1, view.title()),
-        _ => format!(" {} {} ", index + 1, view.title()),
+    match tab {
+        Tab::Losses if losses > 0 => format!(" {} {} ({losses}) ", index + 1, tab.title()),
+        _ => format!(" {} {} ", index + 1, tab.title()),
     }
 }
 
 fn draw_tabs(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let mut pen = Pen::new(buffer, area, 0);
-    for (index, view) in View::ALL.into_iter().enumerate() {
-        let style = if view == model.view { theme.chosen() } else { Style::new() };
-        pen.write(&tab(view, index, model.snapshot.as_deref()), style);
+    for (index, tab) in Tab::ALL.into_iter().enumerate() {
+        let style = if tab == model.tab { theme.chosen() } else { Style::new() };
+        pen.write(&tab_text(tab, index, model.snapshot.as_deref()), style);
     }
     if let Some(notice) = model.snapshot.as_ref().and_then(|snapshot| snapshot.header.notice.as_ref()) {
         pen.skip(2);
@@ -166,11 +175,11 @@ fn draw_tabs(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// The view whose tab is at a column.
-pub(crate) fn tab_at(model: &Model, column: u16) -> Option<View> {
+/// The tab at a column.
+pub(crate) fn tab_at(model: &Model, column: u16) -> Option<Tab> {
     let mut end = 0;
-    View::ALL.into_iter().enumerate().find_map(|(index, view)| {
-        end += text::width(&tab(view, index, model.snapshot.as_deref()));
-        (usize::from(column) < end).then_some(view)
+    Tab::ALL.into_iter().enumerate().find_map(|(index, tab)| {
+        end += text::width(&tab_text(tab, index, model.snapshot.as_deref()));
+        (usize::from(column) < end).then_some(tab)
     })
 }

@@ -1,4 +1,4 @@
-//! View: the model as cells.
+//! Tab: the model as cells.
 //!
 //! Owns: one drawing function per part of the screen, each from `&Model`. Because: a picture that depends on nothing
 //! else can be compared with a stored one. Does not: change the model or know the terminal.
@@ -15,7 +15,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::app::{Mode, Model, View};
+use crate::app::{Mode, Model, Tab};
 use crate::theme::Theme;
 
 /// Draws the whole screen into a blank buffer.
@@ -36,14 +36,14 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
 fn draw_all(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     let areas = model.areas();
     header::draw(model, theme, areas, buffer);
-    match (&model.snapshot, model.view) {
+    match (&model.snapshot, model.tab) {
         (None, _) => {
             let waiting = "waiting for the first samples …";
             put(buffer, areas.body, 0, waiting, theme.quiet());
         }
-        (Some(_), View::Flame) => flame::draw(model, theme, areas.body, buffer),
-        (Some(_), View::Table) => table::draw(model, theme, areas.body, buffer),
-        (Some(snapshot), View::Losses) => losses::draw(model, snapshot, theme, areas.body, buffer),
+        (Some(_), Tab::Flame) => flame::draw(model, theme, areas.body, buffer),
+        (Some(_), Tab::Table) => table::draw(model, theme, areas.body, buffer),
+        (Some(snapshot), Tab::Losses) => losses::draw(model, snapshot, theme, areas.body, buffer),
     }
     footer::draw(model, theme, areas.footer, buffer);
     if let Mode::Help(first) = model.mode {
