@@ -1,1 +1,7 @@
-//! x
+//! The profiler as a library: capture, pipeline, session and command line of `deepctx-bpf`.
+//!
+//! Owns: the meeting of all other crates. Because: the binary, the tests and the benchmarks drive the same code.
+//! Does not: walk, symbolize, model or draw; it calls those who do.
+
+pub mod cli;
+pub mod pipeline;

@@ -1,0 +1,140 @@
+//! Config: a TOML file whose keys are option names gives defaults.
+//!
+//! Owns: finding the file, and turning its values into defaults of the options. Because: what is on the command line
+//! comes first, then the environment, then this file, then the built-in default, and the argument parser already
+//! knows how to decide and check that. Does not: know what any option means.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, Command};
+
+use super::failure::Failure;
+
+/// A configuration file larger than this is not one.
+const SIZE_MAX: u64 = 1 << 20;
+
+/// The file named by `--config` or `DEEPCTX_CONFIG`, if any. Read before everything else is parsed.
+pub fn file_named_in(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
+    let ours = arguments.iter().take_while(|argument| *argument != "--");
+    let mut named = None;
+    let mut previous_was_name = false;
+    for argument in ours {
+        if previous_was_name {
+            named = Some(argument.clone());
+        } else if let Some(path) = argument.to_str().and_then(|text| text.strip_prefix("--config=")) {
+            named = Some(OsString::from(path));
+        }
+        previous_was_name = argument == "--config";
+    }
+    named.or(environment).map(PathBuf::from)
+}
+
+/// Reads the file and makes its values the defaults of `command` and its sub-commands.
+pub fn apply(command: Command, path: &Path) -> Result<Command, Failure> {
+    let size = std::fs::metadata(path).map_err(|error| Failure::io(path.display(), &error))?.len();
+    if size > SIZE_MAX {
+        return Err(Failure::new(format_args!(
+            "{}: expected a small TOML file, found {size} bytes",
+            path.display()
+        )));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::io(path.display(), &error))?;
+    defaults_from(command, &text).map_err(|message| {
+        Failure::new(format_args!("{}: {message}", path.display())).hint("see --help for names")
+    })
+}
+
+fn defaults_from(command: Command, text: &str) -> Result<Command, String> {
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
+    let known: BTreeSet<String> = std::iter::once(&command)
+        .chain(command.get_subcommands())
+        .flat_map(Command::get_arguments)
+        .filter_map(|argument| argument.get_long().map(str::to_owned))
+        .collect();
+    let mut command = command;
+    for (key, value) in &table {
+        if !known.contains(key) || matches!(key.as_str(), "config" | "help" | "version") {
+            return Err(format!("'{key}' is not an option that a file can set"));
+        }
+        let values = words(value)
+            .ok_or_else(|| format!("'{key}' must be text, a number, a boolean or a list of these"))?;
+        command = with_default(command, key, &values);
+    }
+    Ok(command)
+}
+
+fn words(value: &toml::Value) -> Option<Vec<String>> {
+    Some(match value {
+        toml::Value::String(text) => vec![text.clone()],
+        toml::Value::Integer(number) => vec![number.to_string()],
+        toml::Value::Float(number) => vec![number.to_string()],
+        toml::Value::Boolean(truth) => vec![truth.to_string()],
+        toml::Value::Array(items) => items.iter().map(words).collect::<Option<Vec<_>>>()?.concat(),
+        toml::Value::Datetime(_) | toml::Value::Table(_) => return None,
+    })
+}
+
+fn with_default(command: Command, long: &str, values: &[String]) -> Command {
+    let id = command
+        .get_arguments()
+        .find(|argument| argument.get_long() == Some(long))
+        .map(|a| a.get_id().clone());
+    let command = match id {
+        Some(id) => command.mut_arg(id, |argument| match argument.get_action() {
+            // A count takes no value of its own; its default is the number.
+            ArgAction::Append | ArgAction::Set | ArgAction::SetTrue | ArgAction::Count => argument
+                .default_values(values.iter().map(|value| OsStr::new(value).to_owned()).collect::<Vec<_>>()),
+            _ => argument,
+        }),
+        None => command,
+    };
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    names
+        .into_iter()
+        .fold(command, |command, name| command.mut_subcommand(name, |sub| with_default(sub, long, values)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches};
+
+    use super::super::options::{Cli, Command as SubCommand, Context};
+    use super::*;
+
+    fn parsed(toml: &str, arguments: &[&str]) -> Cli {
+        let command = defaults_from(Cli::command(), toml).unwrap();
+        Cli::from_arg_matches(&command.try_get_matches_from(arguments).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_file_gives_defaults_and_the_command_line_overrules_them() {
+        let toml = "freq = 49\ncontext = [\"native\"]\nall = true\nduration = \"3s\"";
+        let SubCommand::Record(record) = parsed(toml, &["deepctx-bpf", "record"]).command.unwrap() else {
+            panic!()
+        };
+        assert_eq!((record.capture.freq, record.target.all), (49, true));
+        assert_eq!(record.capture.context, [Context::Native]);
+        assert_eq!(record.duration.unwrap().as_secs(), 3);
+        assert_eq!(parsed(toml, &["deepctx-bpf", "--freq", "7"]).live.capture.freq, 7);
+    }
+
+    #[test]
+    fn a_file_with_an_unknown_name_is_refused() {
+        assert!(defaults_from(Cli::command(), "frequency = 1").unwrap_err().contains("'frequency'"));
+        assert!(defaults_from(Cli::command(), "freq = {}").unwrap_err().contains("must be text"));
+        assert!(defaults_from(Cli::command(), "freq").is_err());
+    }
+
+    #[test]
+    fn the_file_is_found_before_the_command_of_record() {
+        let named = |arguments: &[&str]| {
+            let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+            file_named_in(&arguments, Some("env.toml".into())).unwrap()
+        };
+        assert_eq!(named(&["x", "record", "--config", "a.toml"]), Path::new("a.toml"));
+        assert_eq!(named(&["x", "--config=b.toml"]), Path::new("b.toml"));
+        assert_eq!(named(&["x", "record", "--", "y", "--config", "c"]), Path::new("env.toml"));
+    }
+}

@@ -1,0 +1,121 @@
+//! Failure: what a user reads when a command could not do its work.
+//!
+//! Owns: the shape (one line that names the object and the expectation, then a `hint:` line) and the exit codes.
+//! Because: errors are read at a bad moment, and scripts need numbers that mean something.
+//! Does not: know any sub-command.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// How a command ended well, or well enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Everything was done: exit code 0.
+    Fully,
+    /// Done, but more was lost than `--max-loss` allows: exit code 1.
+    WithLosses,
+    /// The recorded command ended with this code, which is passed on.
+    Command(u8),
+}
+
+impl From<Done> for ExitCode {
+    fn from(done: Done) -> Self {
+        match done {
+            Done::Fully => ExitCode::SUCCESS,
+            Done::WithLosses => ExitCode::from(1),
+            Done::Command(code) => ExitCode::from(code),
+        }
+    }
+}
+
+/// Exit code of a command that could not run.
+pub const COULD_NOT_RUN: u8 = 2;
+
+/// A command could not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    message: String,
+    hint: Option<String>,
+    quiet: bool,
+}
+
+impl Failure {
+    /// A failure described by one line.
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self { message: one_line(&message.to_string()), hint: None, quiet: false }
+    }
+
+    /// Adds what the user can do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hint = Some(one_line(&hint.to_string()));
+        self
+    }
+
+    /// An I/O error about an object. A reader that went away (`| head`) is no failure and stays quiet.
+    pub fn io(object: impl fmt::Display, error: &io::Error) -> Self {
+        let failure = Self::new(format_args!("{object}: {error}"));
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self { quiet: true, ..failure },
+            io::ErrorKind::PermissionDenied => {
+                failure.hint("run it with sudo, or choose a place you may use")
+            }
+            io::ErrorKind::StorageFull => failure.hint("free some space, or choose another place with -o"),
+            _ => failure,
+        }
+    }
+
+    /// True when the failure is only that nobody reads the output any more.
+    pub fn is_broken_pipe(&self) -> bool {
+        self.quiet
+    }
+
+    /// Says it on standard error and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        if self.quiet {
+            return ExitCode::SUCCESS;
+        }
+        // Standard error may be gone as well; there is nobody left to tell.
+        let _ = io::Write::write_all(&mut io::stderr().lock(), format!("{self}\n").as_bytes());
+        ExitCode::from(COULD_NOT_RUN)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Names come from other processes and files: control characters in them must not reach the terminal.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_and_its_hint_another() {
+        let failure =
+            Failure::new("run.dctx: expected a profile,\nfound \x1b[31mtext").hint("record one first");
+        assert_eq!(
+            failure.to_string(),
+            "error: run.dctx: expected a profile, found  [31mtext\nhint: record one first"
+        );
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        assert!(Failure::io("standard output", &io::ErrorKind::BrokenPipe.into()).is_broken_pipe());
+        assert!(!Failure::io("x", &io::ErrorKind::NotFound.into()).is_broken_pipe());
+    }
+}

@@ -1,0 +1,394 @@
+//! Options: what a user can say, one structure per sub-command.
+//!
+//! Owns: names, defaults, environment variables and help texts. Because: this page and the manual must agree, and
+//! the help is the page that people read. Does not: act on any of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use super::duration;
+
+/// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
+#[derive(Debug, Parser)]
+#[command(
+    name = "deepctx-bpf",
+    version,
+    args_conflicts_with_subcommands = true,
+    before_help = "  sudo deepctx-bpf --pid 4711\n  sudo deepctx-bpf record --pid 4711 --duration 10s -o run.dctx"
+)]
+pub struct Cli {
+    /// What to do; without it: `live`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of `live`, for the short form.
+    #[command(flatten)]
+    pub live: LiveArgs,
+}
+
+/// The sub-commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch running processes in the terminal.
+    #[command(
+        before_help = "  sudo deepctx-bpf live --pid 4711\n  sudo deepctx-bpf live --all --once --duration 5s"
+    )]
+    Live(LiveArgs),
+    /// Capture to a profile on disk.
+    #[command(
+        before_help = "  sudo deepctx-bpf record --pid 4711 --duration 30s -o run.dctx\n  sudo deepctx-bpf record -o run.dctx -- python train.py"
+    )]
+    Record(RecordArgs),
+    /// Look at a stored profile in the terminal.
+    #[command(before_help = "  deepctx-bpf view run.dctx\n  deepctx-bpf view run.dctx --once --view python")]
+    View(ViewArgs),
+    /// Print hotspots and losses of a stored profile.
+    #[command(
+        before_help = "  deepctx-bpf report run.dctx\n  deepctx-bpf report run.dctx --format json -o report.json"
+    )]
+    Report(ReportArgs),
+    /// Write a stored profile in another format.
+    #[command(
+        before_help = "  deepctx-bpf export run.dctx --format folded -o -\n  deepctx-bpf export run.dctx --format svg -o run.svg"
+    )]
+    Export(ExportArgs),
+    /// Compare two stored profiles by calling context.
+    #[command(
+        before_help = "  deepctx-bpf diff before.dctx after.dctx\n  deepctx-bpf diff before.dctx after.dctx --view python --limit 50"
+    )]
+    Diff(DiffArgs),
+    /// Check what this machine needs, and say how to mend what is missing.
+    #[command(before_help = "  sudo deepctx-bpf doctor\n  deepctx-bpf doctor --format json")]
+    Doctor(DoctorArgs),
+}
+
+/// Whom to profile. Several may be given; they add up.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Target")]
+pub struct TargetArgs {
+    /// Process to profile, as seen from here; repeat it for several.
+    #[arg(short, long, value_name = "N", env = "DEEPCTX_PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// Every process of this name (as in /proc/PID/comm).
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_COMM", value_delimiter = ',')]
+    pub comm: Vec<String>,
+    /// Every process in this cgroup and below it (a path, from /sys/fs/cgroup or absolute).
+    #[arg(long, value_name = "PATH", env = "DEEPCTX_CGROUP")]
+    pub cgroup: Option<PathBuf>,
+    /// Every process of this container (its id or the beginning of it).
+    #[arg(long, value_name = "ID", env = "DEEPCTX_CONTAINER")]
+    pub container: Option<String>,
+    /// The whole system. The default of `live` when nothing else is named.
+    #[arg(short, long, env = "DEEPCTX_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub all: bool,
+    /// Leave out processes that the targets start.
+    #[arg(long, env = "DEEPCTX_NO_CHILDREN", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub no_children: bool,
+}
+
+impl TargetArgs {
+    /// True when the user named nobody.
+    pub fn is_empty(&self) -> bool {
+        self.pid.is_empty()
+            && self.comm.is_empty()
+            && self.cgroup.is_none()
+            && self.container.is_none()
+            && !self.all
+    }
+}
+
+/// How to capture.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Capture")]
+pub struct CaptureArgs {
+    /// Samples per second and CPU.
+    #[arg(short = 'F', long, value_name = "HZ", env = "DEEPCTX_FREQ", default_value_t = 99,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub freq: u32,
+    /// Which frames to record; leave one out to pay less.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', default_values_t = [Context::Python, Context::Native, Context::Kernel])]
+    pub context: Vec<Context>,
+    /// Copy the records as captured into this file as well, for replay and tests.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
+    pub raw: Option<PathBuf>,
+}
+
+/// A source of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Context {
+    /// Python functions.
+    Python,
+    /// Native code in user space.
+    Native,
+    /// Kernel code.
+    Kernel,
+}
+
+/// What every sub-command takes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Common")]
+pub struct CommonArgs {
+    /// Say more; twice for even more.
+    #[arg(short, long, action = ArgAction::Count, env = "DEEPCTX_VERBOSE")]
+    pub verbose: u8,
+    /// Form of log lines on standard error.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_LOG_FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+    /// Defaults for options, as TOML (`freq = 49`).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Which frames to show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum View {
+    /// Every frame.
+    #[default]
+    Full,
+    /// Python functions only; what native and kernel code did is theirs.
+    Python,
+    /// Native and kernel frames only, the interpreter's own included.
+    Native,
+}
+
+/// What to measure by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Metric {
+    /// Time on a CPU, nanoseconds.
+    #[default]
+    CpuTime,
+    /// Number of samples.
+    Samples,
+}
+
+/// How to look at a profile.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "View")]
+pub struct LookArgs {
+    /// Which frames to show.
+    #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
+    pub view: View,
+    /// What to measure by.
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", default_value = "cpu-time")]
+    pub metric: Metric,
+}
+
+/// Options of `live`.
+#[derive(Debug, Args)]
+pub struct LiveArgs {
+    /// Whom to profile.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// How to capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Print one still picture after the duration (2s unless told) instead of a live view.
+    #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub once: bool,
+    /// Leave after this time.
+    #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
+    pub duration: Option<Duration>,
+    /// Fraction of samples that may be lost before the exit code is 1, in percent.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
+    pub max_loss: Option<f64>,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Options of `record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Whom to profile.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// How to capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// The profile to write.
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "run.dctx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists.
+    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub force: bool,
+    /// Stop after this time; without it: at Ctrl-C, or when the command or the last named process has ended.
+    #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
+    pub duration: Option<Duration>,
+    /// Write what was captured to disk this often; at most so much is lost by a power cut.
+    #[arg(long, value_name = "TIME", env = "DEEPCTX_FLUSH", default_value = "5s", value_parser = duration::parse)]
+    pub flush: Duration,
+    /// Fraction of samples that may be lost before the exit code is 1, in percent.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
+    pub max_loss: Option<f64>,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Command to start and capture with its children, from its first instruction; its exit code is passed on.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// Options of `view`.
+#[derive(Debug, Args)]
+pub struct ViewArgs {
+    /// The profile.
+    pub profile: PathBuf,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Print one still picture instead of opening the terminal view.
+    #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub once: bool,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Where output goes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// File to write; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "-")]
+    pub output: PathBuf,
+    /// Replace the output if it exists.
+    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub force: bool,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The profile.
+    pub profile: PathBuf,
+    /// Form of the report.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+    /// Rows per table.
+    #[arg(long, value_name = "N", env = "DEEPCTX_LIMIT", default_value_t = 20)]
+    pub limit: usize,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// For people or for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TextOrJson {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The profile.
+    pub profile: PathBuf,
+    /// Format to write.
+    #[arg(short, long, value_name = "FORMAT", env = "DEEPCTX_FORMAT")]
+    pub format: ExportFormat,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// What stands at the root of each stack.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
+    pub group_by: Vec<GroupBy>,
+    /// Add line numbers to Python frames.
+    #[arg(long, env = "DEEPCTX_LINES", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub lines: bool,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Formats of `export`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// One stack per line, for flame graph tools.
+    Folded,
+    /// A flame graph for the browser.
+    Svg,
+}
+
+/// What stands at the root of each stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GroupBy {
+    /// The process.
+    Process,
+    /// The thread.
+    Thread,
+}
+
+/// Options of `diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The profile to compare with.
+    pub before: PathBuf,
+    /// The profile to compare.
+    pub after: PathBuf,
+    /// Contexts to list.
+    #[arg(long, value_name = "N", env = "DEEPCTX_LIMIT", default_value_t = 20)]
+    pub limit: usize,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Form of the list.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').parse::<f64>();
+    number
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| format!("expected a percentage from 0 to 100, found '{text}'"))
+}
+
+macro_rules! displayed_by_value_name {
+    ($($name:ty),*) => { $(
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+            }
+        }
+    )* };
+}
+displayed_by_value_name!(Context, View, Metric, GroupBy);

@@ -1,0 +1,270 @@
+//! Account: what became of every record, counted where it is cheap and written to the ledger when it is asked for.
+//!
+//! Owns: the pipeline's counters and the rules that turn them, and the kernel's, into accounts that add up. Because:
+//! a million samples a second leave no time for looking up reasons by name. Does not: drop anything itself.
+
+use std::collections::BTreeMap;
+
+use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
+use deepctx_profile::ledger::{Account, Ledger, Reason, Stage};
+
+use super::decode::{DecodeError, Sample};
+use super::source::KernelCounters;
+use super::symbols::NoName;
+
+const REASONS: usize = u8::MAX as usize + 1;
+
+/// Counters of all stages.
+#[derive(Debug)]
+pub struct Accounts {
+    kernel: Option<KernelCounters>,
+    missing: u64,
+    received: u64,
+    undecoded: BTreeMap<&'static str, u64>,
+    late: u64,
+    processes: u64,
+    samples: u64,
+    native_ends: [u64; REASONS],
+    python_ends: [u64; REASONS],
+    kernel_ends: [u64; REASONS],
+    unnamed: Vec<(NoName, u64)>,
+    malformed_words: u64,
+    early: u64,
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        Self {
+            kernel: None,
+            missing: 0,
+            received: 0,
+            undecoded: BTreeMap::new(),
+            late: 0,
+            processes: 0,
+            samples: 0,
+            native_ends: [0; REASONS],
+            python_ends: [0; REASONS],
+            kernel_ends: [0; REASONS],
+            unnamed: Vec::new(),
+            malformed_words: 0,
+            early: 0,
+        }
+    }
+}
+
+impl Accounts {
+    /// The kernel programs' counters, totals so far.
+    pub fn kernel(&mut self, counters: KernelCounters) {
+        self.kernel = Some(counters);
+    }
+
+    /// Numbers that no record came with, total so far.
+    pub fn missing(&mut self, missing: u64) {
+        self.missing = missing;
+    }
+
+    /// A record came in.
+    pub fn received(&mut self) {
+        self.received += 1;
+    }
+
+    /// It could not be decoded.
+    pub fn undecoded(&mut self, error: &DecodeError) {
+        *self.undecoded.entry(error.key()).or_default() += 1;
+    }
+
+    /// It came too late.
+    pub fn late(&mut self) {
+        self.late += 1;
+    }
+
+    /// It was given before its time, because too much was waiting.
+    pub fn early(&mut self) {
+        self.early += 1;
+    }
+
+    /// It changed the set of processes.
+    pub fn process(&mut self) {
+        self.processes += 1;
+    }
+
+    /// It was a sample, and it is in the tree. `unnamed`: as in [`super::stacks::Known`].
+    #[inline]
+    pub fn sample(&mut self, sample: &Sample<'_>, unnamed: u16) {
+        self.samples += 1;
+        self.native_ends[usize::from(sample.fixed.native_end)] += 1;
+        self.python_ends[usize::from(sample.fixed.python_end)] += 1;
+        self.kernel_ends[usize::from(sample.fixed.kernel_end)] += 1;
+        if unnamed != 0 {
+            self.unnamed[usize::from(unnamed) - 1].1 += 1;
+        }
+    }
+
+    /// Its stack had words that mean nothing.
+    pub fn malformed_words(&mut self, words: u64) {
+        self.malformed_words += words;
+    }
+
+    /// The number of a reason for a missing name, to be given to [`Accounts::sample`].
+    pub fn unnamed_number(&mut self, reason: NoName) -> u16 {
+        let at = match self.unnamed.iter().position(|(known, _)| known.key == reason.key) {
+            Some(at) => at,
+            None => {
+                self.unnamed.push((reason, 0));
+                self.unnamed.len() - 1
+            }
+        };
+        // Reasons are compiled in: there are a few dozens.
+        u16::try_from(at + 1).unwrap_or(u16::MAX)
+    }
+
+    /// Samples in the tree.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Of the samples whose user stack was walked: how many, and how many of them to the thread's start.
+    pub fn walked_and_complete(&self) -> (u64, u64) {
+        let none =
+            self.native_ends[WalkEnd::NotWalked as usize] + self.native_ends[WalkEnd::NoUserStack as usize];
+        (self.samples - none, self.native_ends[WalkEnd::Complete as usize])
+    }
+
+    /// Writes everything to the ledger, replacing what was there of these stages. `waiting`: records between `order`
+    /// and `resolve`.
+    pub fn write_to(&self, ledger: &mut Ledger) {
+        let undecoded: u64 = self.undecoded.values().sum();
+        let decoded = self.received - undecoded;
+        let resolved = self.samples + self.processes;
+
+        *ledger.stage_mut(Stage::Kernel) = self.kernel_account();
+
+        let decode = fresh(ledger, Stage::Decode, self.received, decoded);
+        for (key, n) in &self.undecoded {
+            decode.dropped.add(Reason::new(key, undecoded_sentence(key)), *n);
+        }
+        if let Some(kernel) = &self.kernel {
+            let explained: u64 = KERNEL_DROPS.iter().map(|counter| kernel[*counter as usize]).sum();
+            let reason = Reason::new(
+                "unexplained-gap",
+                "record numbers are missing that the kernel programs did not report as dropped",
+            );
+            decode.gaps.add(reason, self.missing.saturating_sub(explained));
+        }
+
+        let order = fresh(ledger, Stage::Order, decoded, resolved);
+        order.dropped.add(Reason::new("late", "records arrived after later ones had been used"), self.late);
+        order.gaps.add(
+            Reason::new("early", "records were used before their time because too many were waiting"),
+            self.early,
+        );
+
+        let resolve = fresh(ledger, Stage::Resolve, resolved, self.samples);
+        resolve.merged = self.processes;
+        self.add_ends(resolve);
+        for (reason, n) in &self.unnamed {
+            resolve.gaps.add(Reason::new(reason.key, reason.sentence), *n);
+        }
+        let reason = Reason::new(
+            "malformed-words",
+            "words of stacks had an unknown form and stand as [unknown: malformed-words]",
+        );
+        resolve.gaps.add(reason, self.malformed_words);
+
+        fresh(ledger, Stage::Attribute, self.samples, self.samples);
+    }
+
+    fn kernel_account(&self) -> Account {
+        let mut account = Account::default();
+        let Some(counters) = &self.kernel else {
+            // A replay without counters: only the numbers of the records tell what is missing.
+            if self.missing > 0 {
+                account.received = self.received + self.missing;
+                account.kept = self.received;
+                account.dropped.add(Reason::new("sequence-gap", "record numbers are missing"), self.missing);
+            }
+            return account;
+        };
+        let value = |counter: Counter| counters[counter as usize];
+        let seen = value(Counter::SamplesSeen).saturating_add(value(Counter::ProcessEventsSeen));
+        let not_wanted = value(Counter::SamplesFiltered).saturating_add(value(Counter::SamplesIdle));
+        account.received = seen.saturating_sub(not_wanted);
+        account.kept = value(Counter::RecordsEmitted);
+        for counter in KERNEL_DROPS {
+            account.dropped.add(Reason::new(counter.key(), counter.sentence()), value(counter));
+        }
+        let full = Counter::DropTargetsFull;
+        account.gaps.add(Reason::new(full.key(), full.sentence()), value(full));
+        account
+    }
+
+    fn add_ends(&self, resolve: &mut Account) {
+        let unknown =
+            || Reason::new("unknown-end", "walks ended for a reason that this version does not know");
+        for (number, n) in (0u8..).zip(&self.native_ends) {
+            match WalkEnd::from_number(number) {
+                Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack) => {}
+                Some(end) => resolve.gaps.add(Reason::new(end.key(), end.sentence()), *n),
+                None => resolve.gaps.add(unknown(), *n),
+            }
+        }
+        for (number, n) in (0u8..).zip(&self.python_ends) {
+            match PythonEnd::from_number(number) {
+                Some(PythonEnd::Complete | PythonEnd::NotPython | PythonEnd::NotWalked) => {}
+                Some(end) => resolve.gaps.add(Reason::new(python_key(end), end.sentence()), *n),
+                None => resolve.gaps.add(unknown(), *n),
+            }
+        }
+        for (number, n) in (0u8..).zip(&self.kernel_ends) {
+            match KernelEnd::from_number(number) {
+                Some(KernelEnd::Complete | KernelEnd::NotWalked) => {}
+                Some(end) => resolve.gaps.add(Reason::new(kernel_key(end), end.sentence()), *n),
+                None => resolve.gaps.add(unknown(), *n),
+            }
+        }
+    }
+}
+
+/// Counters of records that the kernel programs lost.
+const KERNEL_DROPS: [Counter; 3] =
+    [Counter::DropRingFull, Counter::DropScratchBusy, Counter::DropRateLimited];
+
+/// Starts the account of a stage anew.
+fn fresh(ledger: &mut Ledger, stage: Stage, received: u64, kept: u64) -> &mut Account {
+    let account = ledger.stage_mut(stage);
+    *account = Account { received, kept, ..Account::default() };
+    account
+}
+
+fn undecoded_sentence(key: &str) -> &'static str {
+    match key {
+        "short-record" => "records ended too early",
+        "unknown-kind" => "records were of an unknown kind",
+        _ => "the parts of records did not add up to their size",
+    }
+}
+
+/// Keys of the three kinds of end overlap (`complete`, `too-many-frames`); in one ledger they must not.
+fn python_key(end: PythonEnd) -> &'static str {
+    match end {
+        PythonEnd::Complete => "python-complete",
+        PythonEnd::NotPython => "not-python",
+        PythonEnd::NotWalked => "python-not-walked",
+        PythonEnd::NoThreadState => "python-no-thread-state",
+        PythonEnd::ThreadStateMismatch => "python-thread-state-mismatch",
+        PythonEnd::Unreadable => "python-unreadable",
+        PythonEnd::TooManyFrames => "python-too-many-frames",
+        PythonEnd::ChainShort => "python-chain-short",
+        PythonEnd::ChainLong => "python-chain-long",
+        PythonEnd::NoEvalFrame => "python-no-eval-frame",
+    }
+}
+
+fn kernel_key(end: KernelEnd) -> &'static str {
+    match end {
+        KernelEnd::Complete => "kernel-complete",
+        KernelEnd::NotWalked => "kernel-not-walked",
+        KernelEnd::Failed => "kernel-stack-failed",
+        KernelEnd::Truncated => "kernel-stack-truncated",
+    }
+}

@@ -1,0 +1,228 @@
+//! Decode: bytes → [`Event`], or the reason why they are none.
+//!
+//! Owns: the reading side of `deepctx_common::record`, and the per-CPU count of records that never arrived.
+//! Because: these bytes come from the kernel, from a file or from a fuzzer, and only here are they not yet trusted.
+//! Does not: allocate, copy stacks, panic, or know what an address means.
+
+use deepctx_common::Plain;
+use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
+use deepctx_common::record::{
+    KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, kind,
+};
+use thiserror::Error;
+
+/// A record that was understood. Stacks are borrowed from the bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// A timer sample.
+    Sample(Sample<'a>),
+    /// A process was forked; `parent` is set.
+    Fork(ProcessEvent),
+    /// A process replaced its image.
+    Exec(ProcessEvent),
+    /// A process ended.
+    Exit(ProcessEvent),
+}
+
+impl Event<'_> {
+    /// The header that every record has.
+    pub fn header(&self) -> &RecordHeader {
+        match self {
+            Event::Sample(sample) => &sample.fixed.header,
+            Event::Fork(event) | Event::Exec(event) | Event::Exit(event) => &event.header,
+        }
+    }
+}
+
+/// A timer sample with its two stacks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample<'a> {
+    /// The fixed part of the record.
+    pub fixed: StackSample,
+    /// The bytes of both stacks, kernel first.
+    pub words: &'a [u8],
+    /// Kernel addresses, leaf first.
+    pub kernel: Words<'a>,
+    /// Tagged user words, leaf first (`deepctx_common::record::word`).
+    pub user: Words<'a>,
+}
+
+impl Sample<'_> {
+    /// How the native walk ended; `None` when a newer kernel program gave a number that is not known here.
+    pub fn native_end(&self) -> Option<WalkEnd> {
+        WalkEnd::from_number(self.fixed.native_end)
+    }
+
+    /// How the Python walk ended; `None` as above.
+    pub fn python_end(&self) -> Option<PythonEnd> {
+        PythonEnd::from_number(self.fixed.python_end)
+    }
+
+    /// How the kernel walk ended; `None` as above.
+    pub fn kernel_end(&self) -> Option<KernelEnd> {
+        KernelEnd::from_number(self.fixed.kernel_end)
+    }
+}
+
+/// Words of a stack, still in the bytes of their record (which need not be aligned).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    /// How many words there are.
+    pub fn len(self) -> usize {
+        self.0.len() / 8
+    }
+
+    /// True when there are none.
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The words, leaf first.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + 'a {
+        self.0.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("chunks of 8 bytes")))
+    }
+}
+
+/// Why bytes are not an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The bytes end before the record does.
+    #[error("the record has {have} bytes of {need}")]
+    ShortRecord {
+        /// Bytes there are.
+        have: usize,
+        /// Bytes there should be.
+        need: usize,
+    },
+    /// A kind of record that is not known here: a newer kernel program, or damaged bytes.
+    #[error("record kind {0} is not known")]
+    UnknownKind(u16),
+    /// The parts of the record do not add up to its size.
+    #[error("the record says {stated} bytes and its parts take {parts}")]
+    BadLength {
+        /// Size in the header.
+        stated: usize,
+        /// What the parts need.
+        parts: usize,
+    },
+}
+
+impl DecodeError {
+    /// Stable name for the ledger.
+    pub fn key(&self) -> &'static str {
+        match self {
+            DecodeError::ShortRecord { .. } => "short-record",
+            DecodeError::UnknownKind(_) => "unknown-kind",
+            DecodeError::BadLength { .. } => "bad-length",
+        }
+    }
+}
+
+/// Decodes one record, which `bytes` must hold exactly.
+pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
+    let short = |need| DecodeError::ShortRecord { have: bytes.len(), need };
+    let header = RecordHeader::read_from(bytes).ok_or_else(|| short(size_of::<RecordHeader>()))?;
+    let stated = header.size as usize;
+    if bytes.len() < stated {
+        return Err(short(stated));
+    }
+    let record = &bytes[..stated];
+    let sized = |parts: usize| {
+        if parts == stated && bytes.len() == stated {
+            Ok(())
+        } else {
+            Err(DecodeError::BadLength { stated, parts })
+        }
+    };
+    let process_event = || {
+        sized(size_of::<ProcessEvent>())?;
+        ProcessEvent::read_from(record).ok_or_else(|| short(size_of::<ProcessEvent>()))
+    };
+    match header.kind {
+        kind::SAMPLE => {
+            let bad = |parts| DecodeError::BadLength { stated, parts };
+            let fixed = StackSample::read_from(record).ok_or(bad(size_of::<StackSample>()))?;
+            let (kernel, user) = (usize::from(fixed.kernel_words), usize::from(fixed.user_words));
+            let parts = size_of::<StackSample>() + 8 * (kernel + user);
+            sized(parts)?;
+            if kernel > KERNEL_WORDS_MAX || user > USER_WORDS_MAX {
+                return Err(bad(parts));
+            }
+            let words = &record[size_of::<StackSample>()..];
+            let (kernel, user) = words.split_at(8 * kernel);
+            Ok(Event::Sample(Sample { fixed, words, kernel: Words(kernel), user: Words(user) }))
+        }
+        kind::FORK => Ok(Event::Fork(process_event()?)),
+        kind::EXEC => Ok(Event::Exec(process_event()?)),
+        kind::EXIT => Ok(Event::Exit(process_event()?)),
+        unknown => Err(DecodeError::UnknownKind(unknown)),
+    }
+}
+
+/// A record within a batch, or what is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slot<'a> {
+    /// Where it begins in the batch.
+    pub offset: usize,
+    /// Bytes it takes. When the size itself is not believable, all that is left of the batch.
+    pub size: usize,
+    /// What it is.
+    pub event: Result<Event<'a>, DecodeError>,
+}
+
+/// Splits a batch into its records. Ends after the last byte, whatever the bytes are: each step consumes at least one.
+pub fn records(batch: &[u8]) -> impl Iterator<Item = Slot<'_>> {
+    let mut offset = 0;
+    std::iter::from_fn(move || {
+        let rest = batch.get(offset..).filter(|rest| !rest.is_empty())?;
+        let believable = RecordHeader::read_from(rest)
+            .map(|header| header.size as usize)
+            .filter(|size| (size_of::<RecordHeader>()..=rest.len()).contains(size));
+        // Without a believable size there is no next record to be found: the rest goes as one.
+        let size = believable.unwrap_or(rest.len());
+        let slot = Slot { offset, size, event: decode(&rest[..size]) };
+        offset += size;
+        Some(slot)
+    })
+}
+
+/// Counts, per CPU, the records that were numbered and never seen.
+///
+/// A number is used up even when its record is dropped (`RecordHeader::sequence`), so what is missing below the highest
+/// number seen is lost. Two records of a CPU may swap places (one program interrupts another), so only the sums count.
+#[derive(Clone, Debug, Default)]
+pub struct Sequences {
+    cpus: Vec<Numbers>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    highest: u64,
+    seen: u64,
+}
+
+impl Sequences {
+    /// Takes note of a record.
+    pub fn saw(&mut self, cpu: u16, sequence: u64) {
+        let cpu = usize::from(cpu);
+        if cpu >= self.cpus.len() {
+            self.cpus.resize(cpu + 1, Numbers::default());
+        }
+        let numbers = &mut self.cpus[cpu];
+        numbers.highest = numbers.highest.max(sequence);
+        numbers.seen += 1;
+    }
+
+    /// Records missing so far, over all CPUs. Losses after the last record of a CPU are not visible here.
+    pub fn missing(&self) -> u64 {
+        self.cpus
+            .iter()
+            .map(|numbers| numbers.highest.saturating_sub(numbers.seen))
+            .fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests;

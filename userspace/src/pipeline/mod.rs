@@ -1,0 +1,333 @@
+//! The pipeline: from bytes to a calling context tree, in stages that only ever look forward.
+//!
+//! Owns: the stages and their wiring. Because: live capture, replay and tests must take the very same way.
+//! Does not: open files, read clocks, start threads or know the kernel: time and symbols are given to it.
+//!
+//! ```text
+//!  Input ──▶ decode ─┬─ fork, exec, exit, spaces ──▶ order ──▶ Symbols
+//!                    │                                            ▲ asked once per address
+//!                    └─ samples ──▶ order ──▶ stacks (seen?) ──▶ resolve ──▶ attribute ──▶ Profile
+//! ```
+//! What changes processes is let through earlier than the samples by [`Config::foresight_ns`], because a library that
+//! was mapped at one time is found by reading the process's mappings a little later.
+
+pub mod account;
+pub mod attribute;
+pub mod decode;
+pub mod encode;
+pub mod order;
+pub mod resolve;
+pub mod source;
+pub mod stacks;
+pub mod symbols;
+pub mod threads;
+
+use deepctx_common::record::ProcessEvent;
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::profile::{Limits, Meta, Profile};
+
+use account::Accounts;
+use decode::{Event, Sample, Sequences, decode, records};
+use order::{Key, Late, Order};
+use resolve::Resolve;
+use source::{Input, Place, Shelf, SpaceUpdate};
+use stacks::{Head, Known, Stacks};
+use symbols::Symbols;
+use threads::Threads;
+
+/// How much the pipeline may hold, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bounds of the profile's tables.
+    pub limits: Limits,
+    /// Records that may wait for their turn; beyond it the oldest is used early.
+    pub waiting_records: usize,
+    /// Bytes of records that may wait for their turn.
+    pub waiting_bytes: usize,
+    /// How much longer samples wait than what changes processes, nanoseconds.
+    pub foresight_ns: u64,
+    /// Bytes of raw stacks that are remembered.
+    pub stack_bytes: usize,
+}
+
+impl Default for Config {
+    /// Half a second of 99 samples/s on 512 CPUs with a kilobyte each waits in 32 MiB; 12 MiB of remembered stacks are
+    /// some ten thousand of 60 frames. All of it together stays below the 150 MiB that the profiler allows itself.
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            waiting_records: 1 << 16,
+            waiting_bytes: 32 << 20,
+            foresight_ns: 500_000_000,
+            stack_bytes: 12 << 20,
+        }
+    }
+}
+
+/// Samples that are resolved together: enough for one question per module, few enough to bound what is in hand.
+const TOGETHER: usize = 4096;
+/// Unknown addresses that are asked for together.
+const ASKED_TOGETHER: usize = 1 << 16;
+
+/// The stages, wired.
+#[derive(Debug)]
+pub struct Pipeline<S: Symbols> {
+    config: Config,
+    symbols: S,
+    shelf: Shelf,
+    sequences: Sequences,
+    changes: Order<Change<S::Space>>,
+    samples: Order<Place>,
+    threads: Threads,
+    stacks: Stacks,
+    resolve: Resolve,
+    unresolved: Vec<Unresolved>,
+    accounts: Accounts,
+    profile: Profile,
+    newest_ns: u64,
+}
+
+/// What changes the set of processes or one of them.
+#[derive(Debug)]
+enum Change<M> {
+    Fork(ProcessEvent),
+    Exec(ProcessEvent),
+    Exit(ProcessEvent),
+    Space(SpaceUpdate<M>),
+}
+
+/// A sample whose stack was not seen before.
+#[derive(Clone, Copy, Debug)]
+struct Unresolved {
+    place: Place,
+    head: Head,
+    hash: u64,
+}
+
+impl<S: Symbols> Pipeline<S> {
+    /// A pipeline that has seen nothing.
+    pub fn new(symbols: S, meta: Meta, config: Config) -> Self {
+        Self {
+            config,
+            symbols,
+            shelf: Shelf::default(),
+            sequences: Sequences::default(),
+            changes: Order::new(config.waiting_records),
+            samples: Order::new(config.waiting_records),
+            threads: Threads::default(),
+            stacks: Stacks::new(config.stack_bytes),
+            resolve: Resolve::default(),
+            unresolved: Vec::new(),
+            accounts: Accounts::default(),
+            profile: Profile::new(meta, config.limits),
+            newest_ns: 0,
+        }
+    }
+
+    /// Takes input in. Nothing reaches the profile before [`Pipeline::advance`].
+    pub fn feed(&mut self, input: Input<S::Space>) {
+        match input {
+            Input::Records(bytes) => self.feed_records(bytes),
+            Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
+            Input::Counters(counters) => self.accounts.kernel(counters),
+        }
+        while self.changes.is_over_capacity() {
+            self.change(0);
+        }
+        if self.samples.is_over_capacity() || self.shelf.bytes() > self.config.waiting_bytes {
+            self.use_early();
+        }
+    }
+
+    /// Uses everything up to a time, `CLOCK_MONOTONIC` nanoseconds: no older record is expected any more.
+    pub fn advance(&mut self, watermark_ns: u64) {
+        while self.change(watermark_ns) {}
+        self.attribute_until(watermark_ns.saturating_sub(self.config.foresight_ns));
+    }
+
+    /// Uses everything that was fed: there will be no more.
+    pub fn finish(&mut self) {
+        while self.change(u64::MAX) {}
+        self.attribute_until(u64::MAX);
+    }
+
+    /// The profile so far, its ledger up to date.
+    pub fn profile(&mut self) -> &mut Profile {
+        self.accounts.missing(self.sequences.missing());
+        self.accounts.write_to(&mut self.profile.ledger);
+        let refusals: Vec<_> = self.profile.refusals().collect();
+        for (reason, n) in refusals {
+            self.profile.ledger.gap(Stage::Attribute, reason, n);
+        }
+        &mut self.profile
+    }
+
+    /// Gives the profile away.
+    pub fn into_profile(mut self) -> Profile {
+        self.finish();
+        self.profile();
+        self.profile
+    }
+
+    /// Those who know names.
+    pub fn symbols(&mut self) -> &mut S {
+        &mut self.symbols
+    }
+
+    /// The counters so far.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// Time of the newest record, `CLOCK_MONOTONIC` nanoseconds; 0 before the first.
+    pub fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
+    /// Bytes of records that wait for their turn.
+    pub fn waiting_bytes(&self) -> usize {
+        self.shelf.bytes()
+    }
+
+    /// Stacks that had been seen before, and those that had not.
+    pub fn stack_hits_and_misses(&self) -> (u64, u64) {
+        self.stacks.hits_and_misses()
+    }
+
+    /// An emptied buffer, to be filled with records.
+    pub fn take_spare(&mut self) -> Vec<u8> {
+        self.shelf.take_spare()
+    }
+
+    fn feed_records(&mut self, bytes: Vec<u8>) {
+        let batch = self.shelf.put(bytes);
+        // The bytes are lent out while their places are noted.
+        let bytes = self.shelf.lend(batch);
+        for slot in records(&bytes) {
+            self.accounts.received();
+            let event = match slot.event {
+                Ok(event) => event,
+                Err(error) => {
+                    self.accounts.undecoded(&error);
+                    continue;
+                }
+            };
+            let header = *event.header();
+            self.sequences.saw(header.cpu, header.sequence);
+            self.newest_ns = self.newest_ns.max(header.time_ns);
+            let change = match event {
+                Event::Sample(_) => {
+                    let place = self.shelf.refer(batch, slot.offset, slot.size);
+                    let key = Key { time_ns: header.time_ns, cpu: header.cpu, sequence: header.sequence };
+                    if let Err(Late(place)) = self.samples.push(key, place) {
+                        self.shelf.release(place);
+                        self.accounts.late();
+                    }
+                    continue;
+                }
+                Event::Fork(event) => Change::Fork(event),
+                Event::Exec(event) => Change::Exec(event),
+                Event::Exit(event) => Change::Exit(event),
+            };
+            self.feed_change(header.time_ns, header.cpu, header.sequence, change);
+        }
+        self.shelf.give_back(batch, bytes);
+        self.shelf.seal(batch);
+    }
+
+    fn feed_change(&mut self, time_ns: u64, cpu: u16, sequence: u64, change: Change<S::Space>) {
+        let key = Key { time_ns, cpu, sequence };
+        match self.changes.push(key, change) {
+            Ok(()) => {}
+            // Mappings that were read late are still the best that is known.
+            Err(Late(Change::Space(update))) => self.symbols.space_changed(update),
+            Err(Late(_)) => self.accounts.late(),
+        }
+    }
+
+    /// Tells the next change of processes; false when none is due.
+    fn change(&mut self, watermark_ns: u64) -> bool {
+        let Some((_, change)) = self.changes.pop(watermark_ns) else { return false };
+        if !matches!(change, Change::Space(_)) {
+            self.accounts.process();
+        }
+        match change {
+            Change::Fork(event) => self.symbols.forked(&event),
+            Change::Exec(event) => self.symbols.replaced(&event),
+            Change::Exit(event) => self.symbols.ended(&event),
+            Change::Space(update) => self.symbols.space_changed(update),
+        }
+        true
+    }
+
+    /// Uses the oldest half of what waits, although younger records could still belong before it.
+    fn use_early(&mut self) {
+        for _ in 0..self.samples.len() / 2 {
+            if let Some((_, place)) = self.samples.pop(u64::MAX) {
+                self.accounts.early();
+                self.meet(place);
+            }
+        }
+        self.attribute_unresolved();
+    }
+
+    fn attribute_until(&mut self, watermark_ns: u64) {
+        while let Some((key, place)) = self.samples.pop(watermark_ns) {
+            self.meet(place);
+            if self.unresolved.len() >= TOGETHER || self.resolve.missing() >= ASKED_TOGETHER {
+                self.attribute_unresolved();
+                self.symbols.retire(key.time_ns);
+            }
+        }
+        self.attribute_unresolved();
+        self.symbols.retire(watermark_ns);
+    }
+
+    /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
+    #[inline]
+    fn meet(&mut self, place: Place) {
+        let Some(sample) = sample_at(&self.shelf, place) else { return };
+        let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
+        let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, &mut self.profile);
+        let head = Head::new(thread, space, &sample);
+        let hash = stacks::hash(&head, &sample);
+        match self.stacks.get(hash, &head, sample.words) {
+            Some(known) => {
+                attribute::add(&mut self.profile.tree, known.node, sample.fixed.period);
+                self.accounts.sample(&sample, known.unnamed);
+                self.shelf.release(place);
+            }
+            None => {
+                self.resolve.note_missing(space, &sample);
+                self.unresolved.push(Unresolved { place, head, hash });
+            }
+        }
+    }
+
+    fn attribute_unresolved(&mut self) {
+        self.resolve.ask(&mut self.symbols, &mut self.profile, &mut self.accounts);
+        for Unresolved { place, head, hash } in std::mem::take(&mut self.unresolved) {
+            let Some(sample) = sample_at(&self.shelf, place) else { continue };
+            let path = self.resolve.path(head.space(), &sample, &mut self.profile, &mut self.accounts);
+            let node = attribute::node(&mut self.profile.tree, head.thread(), &path);
+            attribute::add(&mut self.profile.tree, node, sample.fixed.period);
+            let (unnamed, malformed) = (path.unnamed, path.malformed);
+            self.accounts.malformed_words(malformed);
+            self.accounts.sample(&sample, unnamed);
+            self.stacks.put(hash, &head, sample.words, Known { node, unnamed });
+            self.shelf.release(place);
+        }
+        self.resolve.trim();
+    }
+}
+
+/// The sample that was found at this place when its batch was decoded.
+fn sample_at(shelf: &Shelf, place: Place) -> Option<Sample<'_>> {
+    match decode(shelf.record(place)) {
+        Ok(Event::Sample(sample)) => Some(sample),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

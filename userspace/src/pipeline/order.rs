@@ -1,0 +1,102 @@
+//! Order: one stream by (time, CPU, sequence) out of what arrives almost in order.
+//!
+//! Owns: the bounded heap, the point up to which the stream was given, and the count of what came too late.
+//! Because: a fork, an exec or a mapping must take effect before the samples that follow it, on whichever CPU they were taken.
+//! Does not: know what it orders, or what time it is: the watermark is given.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Place of a record in the one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// CPU that wrote the record.
+    pub cpu: u16,
+    /// Its number on that CPU.
+    pub sequence: u64,
+}
+
+/// The record is older than what was already given: keeping it would break the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late<T>(pub T);
+
+/// Puts records in order.
+#[derive(Debug)]
+pub struct Order<T> {
+    heap: BinaryHeap<Reverse<Entry<T>>>,
+    capacity: usize,
+    given_up_to: Option<Key>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    key: Key,
+    item: T,
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+impl<T> Order<T> {
+    /// An empty stream that holds back at most `capacity` records: beyond it, the oldest is given before its time.
+    pub fn new(capacity: usize) -> Self {
+        Self { heap: BinaryHeap::new(), capacity, given_up_to: None }
+    }
+
+    /// Takes a record in, or gives it back because its place in the stream has passed.
+    pub fn push(&mut self, key: Key, item: T) -> Result<(), Late<T>> {
+        if self.given_up_to.is_some_and(|given| key < given) {
+            return Err(Late(item));
+        }
+        self.heap.push(Reverse(Entry { key, item }));
+        Ok(())
+    }
+
+    /// The next record of the stream, if it is not younger than the watermark or there are more than fit.
+    pub fn pop(&mut self, watermark_ns: u64) -> Option<(Key, T)> {
+        let Reverse(oldest) = self.heap.peek()?;
+        if oldest.key.time_ns > watermark_ns && self.heap.len() <= self.capacity {
+            return None;
+        }
+        let Reverse(Entry { key, item }) = self.heap.pop()?;
+        self.given_up_to = Some(key);
+        Some((key, item))
+    }
+
+    /// Records held back.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// True when nothing is held back.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// True when [`Order::pop`] would give a record without looking at the watermark.
+    pub fn is_over_capacity(&self) -> bool {
+        self.heap.len() > self.capacity
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,402 @@
+//! Resolve: raw words → the frames of a stack, root first.
+//!
+//! Owns: what the words mean, which addresses are known already, and the order of frames: user frames from the
+//! thread's start (Python where the walk put it), kernel frames on top. Because: names are slow to get and stacks are
+//! many: an address is asked for once, together with all others that are missing, and then costs one look-up.
+//! Does not: know where names come from ([`super::symbols`]), or lose a frame: what has no name says why.
+//!
+//! ```text
+//!  words, leaf first:  kernel… | native  PYTHON PYTHON  native(eval loop)  native …  GAP
+//!                                           ▲ one run of Python frames belongs to the native frame after it
+//! ```
+
+use deepctx_common::end::{KernelEnd, WalkEnd};
+use deepctx_common::record::{sample_flag, word};
+use deepctx_profile::frame::{Frame, Origin, Role};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
+use rustc_hash::FxHashMap;
+use std::num::NonZeroU32;
+
+use super::account::Accounts;
+use super::decode::{Sample, Words};
+use super::symbols::{CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols};
+
+/// Addresses remembered: 256 Ki at about 40 bytes are 10 MiB; a torch process shows some ten thousand.
+const ADDRESSES_MAX: usize = 1 << 18;
+/// Most frames of one address: how deep compilers inline, with a wide margin.
+const INLINED_MAX: usize = 64;
+
+const NOT_ANSWERED: NoName = NoName { key: "not-answered", sentence: "the symbolizer gave no answer" };
+const MALFORMED: NoName =
+    NoName { key: "malformed-words", sentence: "words of the stack had an unknown form" };
+
+/// A stack, ready for the tree. Frames are those below the thread, root first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallPath<'a> {
+    /// Root first.
+    pub frames: &'a [FrameId],
+    /// Number of the reason why one of the frames has no name; 0 when all have ([`Accounts::unnamed_number`]).
+    pub unnamed: u16,
+    /// Words that had no meaning.
+    pub malformed: u64,
+}
+
+/// What a word stands for: some frames in [`Resolve::frames`], outermost first.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    begin: u32,
+    len: u16,
+    unnamed: u16,
+}
+
+/// A word with a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Code {
+    Native { space: SpaceId, address: CodeAddress, role: Role },
+    Python { space: SpaceId, code: u64, detail: u64 },
+    Kernel { address: CodeAddress },
+}
+
+/// The stage's state.
+#[derive(Debug, Default)]
+pub struct Resolve {
+    known: FxHashMap<Code, Known>,
+    frames: Vec<FrameId>,
+    missing: Vec<Code>,
+    gaps: [Option<Known>; WalkEnd::ALL.len()],
+    kernel_gaps: [Option<Known>; KernelEnd::ALL.len()],
+    malformed: Option<Known>,
+    /// Scratch of [`Resolve::path`].
+    steps: Vec<Known>,
+    path: Vec<FrameId>,
+    forgotten: u64,
+}
+
+/// One step of a user stack as the words tell it.
+enum Step {
+    Code(Code),
+    Gap(WalkEnd),
+    Malformed,
+}
+
+/// The steps of user words, leaf first.
+fn user_steps(space: SpaceId, words: Words<'_>) -> impl Iterator<Item = Step> + '_ {
+    let mut words = words.iter();
+    let mut after_python = false;
+    std::iter::from_fn(move || {
+        let current = words.next()?;
+        let payload = current & word::PAYLOAD;
+        let mut native = |address| {
+            let role = if std::mem::take(&mut after_python) { Role::Interpreter } else { Role::Code };
+            Step::Code(Code::Native { space, address, role })
+        };
+        Some(match word::tag(current) {
+            word::RETURN => native(CodeAddress::Return(payload)),
+            word::EXACT => native(CodeAddress::Exact(payload)),
+            word::PYTHON => match words.next() {
+                Some(detail) => {
+                    after_python = true;
+                    Step::Code(Code::Python { space, code: payload, detail })
+                }
+                None => Step::Malformed,
+            },
+            word::GAP => {
+                after_python = false;
+                u8::try_from(payload).ok().and_then(WalkEnd::from_number).map_or(Step::Malformed, Step::Gap)
+            }
+            _ => Step::Malformed,
+        })
+    })
+}
+
+/// The steps of kernel words, leaf first. All but the interrupted instruction are return addresses.
+fn kernel_steps(words: Words<'_>) -> impl Iterator<Item = Code> + '_ {
+    words.iter().enumerate().map(|(n, word)| Code::Kernel {
+        address: if n == 0 { CodeAddress::Exact(word) } else { CodeAddress::Return(word) },
+    })
+}
+
+impl Resolve {
+    /// Takes note of the sample's addresses that are not known yet.
+    pub fn note_missing(&mut self, space: SpaceId, sample: &Sample<'_>) {
+        let codes = user_steps(space, sample.user).filter_map(|step| match step {
+            Step::Code(code) => Some(code),
+            Step::Gap(_) | Step::Malformed => None,
+        });
+        for code in codes.chain(kernel_steps(sample.kernel)) {
+            if let std::collections::hash_map::Entry::Vacant(vacant) = self.known.entry(code) {
+                // Stands for the answer until there is one, so that nobody asks twice.
+                vacant.insert(Known { begin: 0, len: 0, unnamed: 0 });
+                self.missing.push(code);
+            }
+        }
+    }
+
+    /// Addresses that [`Resolve::ask`] would ask for.
+    pub fn missing(&self) -> usize {
+        self.missing.len()
+    }
+
+    /// Asks for all missing addresses: one call per space and language.
+    pub fn ask<S: Symbols>(&mut self, symbols: &mut S, profile: &mut Profile, accounts: &mut Accounts) {
+        let mut missing = std::mem::take(&mut self.missing);
+        missing.sort_unstable_by_key(group);
+        for codes in missing.chunk_by(|a, b| group(a) == group(b)) {
+            let mut answer = |n: usize, names: &[Name<'_>]| {
+                if let Some(code) = codes.get(n) {
+                    self.learn(*code, names, profile, accounts);
+                }
+            };
+            match codes[0] {
+                Code::Native { space, .. } => {
+                    let addresses: Vec<_> = codes.iter().filter_map(Code::address).collect();
+                    symbols.user(space, &addresses, &mut answer);
+                }
+                Code::Python { space, .. } => {
+                    let references: Vec<_> = codes.iter().filter_map(Code::reference).collect();
+                    symbols.python(space, &references, &mut answer);
+                }
+                Code::Kernel { .. } => {
+                    let addresses: Vec<_> = codes.iter().filter_map(Code::address).collect();
+                    symbols.kernel(&addresses, &mut answer);
+                }
+            }
+            for code in codes {
+                if self.known.get(code).is_none_or(|known| known.len == 0) {
+                    self.learn(*code, &[], profile, accounts);
+                }
+            }
+        }
+        missing.clear();
+        self.missing = missing;
+    }
+
+    /// Forgets all addresses once there are too many. To be called when nothing is missing and no path is in use.
+    pub fn trim(&mut self) {
+        if self.known.len() > ADDRESSES_MAX && self.missing.is_empty() {
+            self.forgotten += self.known.len() as u64;
+            *self = Self {
+                forgotten: self.forgotten,
+                steps: std::mem::take(&mut self.steps),
+                path: std::mem::take(&mut self.path),
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Addresses forgotten so far because more were met than are remembered.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// The path of a sample, all of whose addresses have been noted and asked for.
+    pub fn path(
+        &mut self,
+        space: SpaceId,
+        sample: &Sample<'_>,
+        profile: &mut Profile,
+        accounts: &mut Accounts,
+    ) -> CallPath<'_> {
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.clear();
+        let mut malformed = 0;
+        for code in kernel_steps(sample.kernel) {
+            steps.push(self.get(code, profile, accounts));
+        }
+        if let Some(gap) = self.kernel_gap(sample, profile, accounts) {
+            steps.push(gap);
+        }
+        let mut gap_seen = false;
+        for step in user_steps(space, sample.user) {
+            steps.push(match step {
+                Step::Code(code) => self.get(code, profile, accounts),
+                Step::Gap(end) => {
+                    gap_seen = true;
+                    self.gap(end, profile, accounts)
+                }
+                Step::Malformed => {
+                    malformed += 1;
+                    self.malformed(profile, accounts)
+                }
+            });
+        }
+        if !gap_seen && let Some(end) = incomplete(sample) {
+            steps.push(self.gap(end, profile, accounts));
+        }
+        let Self { frames, path, .. } = self;
+        path.clear();
+        let mut unnamed = 0;
+        for step in steps.iter().rev() {
+            path.extend_from_slice(&frames[step.begin as usize..][..usize::from(step.len)]);
+            if unnamed == 0 {
+                unnamed = step.unnamed;
+            }
+        }
+        self.steps = steps;
+        CallPath { frames: &self.path, unnamed, malformed }
+    }
+
+    #[inline]
+    fn get(&mut self, code: Code, profile: &mut Profile, accounts: &mut Accounts) -> Known {
+        match self.known.get(&code) {
+            Some(known) if known.len > 0 => *known,
+            _ => self.learn(code, &[], profile, accounts),
+        }
+    }
+
+    /// Remembers the answer for an address. No names at all are an answer that must not make the frame vanish.
+    fn learn(
+        &mut self,
+        code: Code,
+        names: &[Name<'_>],
+        profile: &mut Profile,
+        accounts: &mut Accounts,
+    ) -> Known {
+        let none = [code.unnamed(NOT_ANSWERED)];
+        let names = if names.is_empty() { &none } else { &names[..names.len().min(INLINED_MAX)] };
+        let begin = self.frames.len() as u32;
+        let mut unnamed = 0;
+        for name in names {
+            if let (0, Some(reason)) = (unnamed, reason(name)) {
+                unnamed = accounts.unnamed_number(reason);
+            }
+            let frame = frame(name, code.role(), profile);
+            self.frames.push(profile.frame(frame));
+        }
+        let known = Known { begin, len: names.len() as u16, unnamed };
+        self.known.insert(code, known);
+        known
+    }
+
+    fn gap(&mut self, end: WalkEnd, profile: &mut Profile, _: &mut Accounts) -> Known {
+        if let Some(known) = self.gaps[end as usize] {
+            return known;
+        }
+        let known = self.single(end.key(), Origin::Native, profile);
+        self.gaps[end as usize] = Some(known);
+        known
+    }
+
+    /// Stands between user and kernel frames when kernel frames are missing there.
+    fn kernel_gap(&mut self, sample: &Sample<'_>, profile: &mut Profile, _: &mut Accounts) -> Option<Known> {
+        let end = sample.kernel_end()?;
+        let key = match end {
+            KernelEnd::Truncated => "kernel-stack-truncated",
+            KernelEnd::Failed if sample.fixed.flags & sample_flag::IN_KERNEL != 0 => "kernel-stack-failed",
+            _ => return None,
+        };
+        if self.kernel_gaps[end as usize].is_none() {
+            self.kernel_gaps[end as usize] = Some(self.single(key, Origin::Kernel, profile));
+        }
+        self.kernel_gaps[end as usize]
+    }
+
+    fn malformed(&mut self, profile: &mut Profile, accounts: &mut Accounts) -> Known {
+        if let Some(known) = self.malformed {
+            return known;
+        }
+        let unnamed = accounts.unnamed_number(MALFORMED);
+        let known = Known { unnamed, ..self.single(MALFORMED.key, Origin::Native, profile) };
+        self.malformed = Some(known);
+        known
+    }
+
+    fn single(&mut self, key: &str, origin: Origin, profile: &mut Profile) -> Known {
+        let reason = profile.text(key);
+        let frame = profile.frame(Frame::Unresolved { reason, origin });
+        self.frames.push(frame);
+        Known { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0 }
+    }
+}
+
+/// Why the user stack does not reach the thread's start; `None` when it does, or was not to be walked.
+fn incomplete(sample: &Sample<'_>) -> Option<WalkEnd> {
+    match sample.native_end() {
+        Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack) | None => None,
+        end => end,
+    }
+}
+
+/// Questions with equal groups go into one call.
+fn group(code: &Code) -> (u8, u32) {
+    match code {
+        Code::Kernel { .. } => (0, 0),
+        Code::Native { space, .. } => (1, space.0),
+        Code::Python { space, .. } => (2, space.0),
+    }
+}
+
+impl Code {
+    fn address(&self) -> Option<CodeAddress> {
+        match self {
+            Code::Native { address, .. } | Code::Kernel { address } => Some(*address),
+            Code::Python { .. } => None,
+        }
+    }
+
+    fn reference(&self) -> Option<PythonReference> {
+        let Code::Python { code, detail, .. } = *self else { return None };
+        let instruction = Some(detail as u32).filter(|instruction| *instruction != u32::MAX);
+        Some(PythonReference { code, checksum: (detail >> 32) as u32, instruction })
+    }
+
+    fn role(&self) -> Role {
+        match self {
+            Code::Native { role, .. } => *role,
+            Code::Python { .. } | Code::Kernel { .. } => Role::Code,
+        }
+    }
+
+    fn unnamed(&self, reason: NoName) -> Name<'static> {
+        match self {
+            Code::Native { address: CodeAddress::Exact(offset) | CodeAddress::Return(offset), .. } => {
+                Name::NativeUnnamed { module: "", offset: *offset, reason }
+            }
+            Code::Python { .. } => Name::PythonUnnamed { reason },
+            Code::Kernel { .. } => Name::KernelUnnamed { reason },
+        }
+    }
+}
+
+fn reason(name: &Name<'_>) -> Option<NoName> {
+    match name {
+        Name::NativeUnnamed { reason, .. }
+        | Name::KernelUnnamed { reason }
+        | Name::PythonUnnamed { reason } => Some(*reason),
+        Name::Native { .. } | Name::Kernel { .. } | Name::Python { .. } => None,
+    }
+}
+
+fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
+    match *name {
+        Name::Native { symbol, module, file, line, inlined } => Frame::Native {
+            symbol: profile.text(symbol),
+            module: profile.text(module),
+            file: profile.text(file),
+            line: NonZeroU32::new(line),
+            inlined,
+            role,
+        },
+        Name::NativeUnnamed { module, offset, reason } => Frame::NativeUnnamed {
+            module: profile.text(module),
+            offset,
+            reason: profile.text(reason.key),
+            role,
+        },
+        Name::Kernel { symbol } => Frame::Kernel { symbol: profile.text(symbol) },
+        Name::KernelUnnamed { reason } => Frame::KernelUnnamed { reason: profile.text(reason.key) },
+        Name::Python { function, file, line, first_line } => Frame::Python {
+            function: profile.text(function),
+            file: profile.text(file),
+            line: NonZeroU32::new(line),
+            first_line: NonZeroU32::new(first_line),
+        },
+        Name::PythonUnnamed { reason } => {
+            Frame::Unresolved { reason: profile.text(reason.key), origin: Origin::Python }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

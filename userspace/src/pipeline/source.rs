@@ -1,0 +1,182 @@
+//! Source: the one door by which input enters the pipeline, and the shelf on which its bytes wait.
+//!
+//! Owns: [`Input`], the [`Source`] trait, and [`Shelf`], which keeps the bytes of a batch until its last record is used.
+//! Because: rings, capture files and test vectors must be indistinguishable behind this point, and records wait in the
+//! ordering stage, so their words are borrowed from the batch instead of being copied one by one.
+//! Does not: open, read or wait for anything; those who implement [`Source`] do, outside `pipeline/`.
+
+use deepctx_common::end::Counter;
+
+/// Values of the kernel programs' counters, summed over the CPUs, by [`Counter`] number.
+pub type KernelCounters = [u64; Counter::ALL.len()];
+
+/// One thing that enters the pipeline. `M` describes an address space; the [`super::symbols::Symbols`] in use names it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input<M> {
+    /// Records as the kernel programs wrote them, one after the other. CPUs may be mixed, order is not promised.
+    Records(Vec<u8>),
+    /// The address space of a process as it was at a time.
+    Space(SpaceUpdate<M>),
+    /// The kernel programs' counters so far. Later values replace earlier ones.
+    Counters(KernelCounters),
+}
+
+/// What was learnt about a process outside the record stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpaceUpdate<M> {
+    /// The process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// When it was true: `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// Name of the process (of its main thread); empty when it could not be read.
+    pub name: String,
+    /// Its mappings.
+    pub maps: M,
+}
+
+/// Where input comes from: live rings, a capture file, or a test vector.
+pub trait Source<M> {
+    /// Why reading can fail.
+    type Error;
+
+    /// The next input; `None` at the end of the stream.
+    fn next_input(&mut self) -> Result<Option<Input<M>>, Self::Error>;
+}
+
+/// A test vector, or anything else that is already in memory.
+impl<M, I: Iterator<Item = Input<M>>> Source<M> for I {
+    type Error = std::convert::Infallible;
+
+    fn next_input(&mut self) -> Result<Option<Input<M>>, Self::Error> {
+        Ok(self.next())
+    }
+}
+
+/// Where a record lies on the [`Shelf`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    batch: u32,
+    offset: u32,
+    size: u32,
+}
+
+/// Batches whose records are not all used yet. A batch leaves with its last record; its buffer is used again.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    batches: Vec<Held>,
+    free: Vec<u32>,
+    /// Emptied buffers, at most [`SPARE_BUFFERS`].
+    spare: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bytes: Vec<u8>,
+    waiting: u32,
+}
+
+/// Buffers kept for reuse: what two threads need to pass full and empty ones back and forth.
+const SPARE_BUFFERS: usize = 8;
+
+impl Shelf {
+    /// Puts a batch on the shelf and returns its number. It holds one reference until [`Shelf::seal`].
+    pub fn put(&mut self, bytes: Vec<u8>) -> u32 {
+        self.bytes += bytes.len();
+        let held = Held { bytes, waiting: 1 };
+        match self.free.pop() {
+            Some(n) => {
+                self.batches[n as usize] = held;
+                n
+            }
+            None => {
+                self.batches.push(held);
+                self.batches.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Takes the bytes of a batch off the shelf for a moment. [`Shelf::give_back`] must follow.
+    pub fn lend(&mut self, batch: u32) -> Vec<u8> {
+        std::mem::take(&mut self.batches[batch as usize].bytes)
+    }
+
+    /// Puts lent bytes back.
+    pub fn give_back(&mut self, batch: u32, bytes: Vec<u8>) {
+        self.batches[batch as usize].bytes = bytes;
+    }
+
+    /// Refers to a record of the batch, which then stays until [`Shelf::release`] of that place.
+    pub fn refer(&mut self, batch: u32, offset: usize, size: usize) -> Place {
+        self.batches[batch as usize].waiting += 1;
+        Place { batch, offset: offset as u32, size: size as u32 }
+    }
+
+    /// All records of the batch that will ever be referred to have been: gives up the reference taken by `put`.
+    pub fn seal(&mut self, batch: u32) {
+        self.drop_reference(batch);
+    }
+
+    /// The bytes of a record.
+    pub fn record(&self, place: Place) -> &[u8] {
+        &self.batches[place.batch as usize].bytes[place.offset as usize..][..place.size as usize]
+    }
+
+    /// The record is used.
+    pub fn release(&mut self, place: Place) {
+        self.drop_reference(place.batch);
+    }
+
+    /// Bytes on the shelf.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// An emptied buffer, to be filled and fed again.
+    pub fn take_spare(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn drop_reference(&mut self, batch: u32) {
+        let held = &mut self.batches[batch as usize];
+        held.waiting -= 1;
+        if held.waiting == 0 {
+            let mut bytes = std::mem::take(&mut held.bytes);
+            self.bytes -= bytes.len();
+            self.free.push(batch);
+            if self.spare.len() < SPARE_BUFFERS {
+                bytes.clear();
+                self.spare.push(bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_leaves_with_its_last_record_and_its_number_is_used_again() {
+        let mut shelf = Shelf::default();
+        let batch = shelf.put(vec![1, 2, 3, 4]);
+        let first = shelf.refer(batch, 0, 2);
+        let second = shelf.refer(batch, 2, 2);
+        shelf.seal(batch);
+        assert_eq!(shelf.record(second), [3, 4]);
+        shelf.release(second);
+        assert_eq!(shelf.bytes(), 4);
+        shelf.release(first);
+        assert_eq!(shelf.bytes(), 0);
+        assert!(shelf.take_spare().capacity() >= 4);
+        assert_eq!(shelf.put(vec![9]), batch);
+    }
+
+    #[test]
+    fn a_batch_without_usable_records_leaves_when_sealed() {
+        let mut shelf = Shelf::default();
+        let batch = shelf.put(vec![0; 100]);
+        shelf.seal(batch);
+        assert_eq!(shelf.bytes(), 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! Stacks: raw words seen before → the context they led to.
+//!
+//! Owns: a bounded cache from the bytes of a stack, in its thread and address space, to a node of the tree. Because:
+//! most samples repeat a stack, and comparing half a kilobyte is cheaper than sixty look-ups. Does not: trust a hash:
+//! the bytes are kept and compared.
+//!
+//! Two generations bound it: new entries go to the young one; when that is full it becomes the old one, whose entries
+//! return to the young one when they are used again and are forgotten otherwise.
+
+use std::hash::Hasher as _;
+
+use deepctx_profile::tree::NodeId;
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::decode::Sample;
+use super::symbols::SpaceId;
+
+/// Everything besides the words that decides what a stack means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    thread: NodeId,
+    space: SpaceId,
+    /// Number of kernel words, ends of the two walks, flags.
+    rest: [u8; 5],
+}
+
+impl Head {
+    /// The head of a sample whose thread and space are known.
+    pub fn new(thread: NodeId, space: SpaceId, sample: &Sample<'_>) -> Self {
+        let fixed = &sample.fixed;
+        let [low, high] = fixed.kernel_words.to_ne_bytes();
+        Self { thread, space, rest: [low, high, fixed.native_end, fixed.kernel_end, fixed.flags] }
+    }
+
+    /// The thread's node.
+    pub fn thread(&self) -> NodeId {
+        self.thread
+    }
+
+    /// The address space.
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+}
+
+/// Hash of a whole stack.
+pub fn hash(head: &Head, sample: &Sample<'_>) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(sample.words);
+    hasher.write_u32(head.thread.number());
+    hasher.write_u32(head.space.0);
+    hasher.write(&head.rest);
+    hasher.finish()
+}
+
+/// What a stack led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The context.
+    pub node: NodeId,
+    /// Number of the reason why one of its frames has no name ([`super::resolve::Resolve`]); 0 when all have.
+    pub unnamed: u16,
+}
+
+/// The cache.
+#[derive(Debug)]
+pub struct Stacks {
+    young: Generation,
+    old: Generation,
+    generation_bytes: usize,
+    hits: u64,
+    misses: u64,
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    entries: FxHashMap<u64, Entry>,
+    words: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    head: Head,
+    begin: u32,
+    len: u32,
+    known: Known,
+}
+
+impl Generation {
+    fn get(&self, hash: u64, head: &Head, words: &[u8]) -> Option<Known> {
+        let entry = self.entries.get(&hash)?;
+        let same = entry.head == *head && self.words[entry.begin as usize..][..entry.len as usize] == *words;
+        same.then_some(entry.known)
+    }
+}
+
+impl Stacks {
+    /// A cache that keeps the words of at most `bytes` bytes of stacks.
+    pub fn new(bytes: usize) -> Self {
+        // Places are 32-bit.
+        let generation_bytes = (bytes / 2).min(u32::MAX as usize);
+        Self {
+            young: Generation::default(),
+            old: Generation::default(),
+            generation_bytes,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// What this very stack led to before.
+    #[inline]
+    pub fn get(&mut self, hash: u64, head: &Head, words: &[u8]) -> Option<Known> {
+        if let Some(known) = self.young.get(hash, head, words) {
+            self.hits += 1;
+            return Some(known);
+        }
+        match self.old.get(hash, head, words) {
+            Some(known) => {
+                self.hits += 1;
+                self.put(hash, head, words, known);
+                Some(known)
+            }
+            None => {
+                self.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// Remembers a stack. One with the same hash is forgotten.
+    pub fn put(&mut self, hash: u64, head: &Head, words: &[u8], known: Known) {
+        if words.len() > self.generation_bytes {
+            return;
+        }
+        if self.young.words.len() + words.len() > self.generation_bytes {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.entries.clear();
+            self.young.words.clear();
+        }
+        let (begin, len) = (self.young.words.len() as u32, words.len() as u32);
+        self.young.words.extend_from_slice(words);
+        self.young.entries.insert(hash, Entry { head: *head, begin, len, known });
+    }
+
+    /// Look-ups that were answered and that were not.
+    pub fn hits_and_misses(&self) -> (u64, u64) {
+        (self.hits, self.misses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(thread: u32) -> Head {
+        Head { thread: NodeId::from_number(thread), space: SpaceId(0), rest: [0; 5] }
+    }
+
+    fn known(node: u32) -> Known {
+        Known { node: NodeId::from_number(node), unnamed: 0 }
+    }
+
+    #[test]
+    fn equal_hashes_of_different_stacks_are_told_apart() {
+        let mut stacks = Stacks::new(1 << 10);
+        stacks.put(7, &head(1), b"words", known(3));
+        assert_eq!(stacks.get(7, &head(1), b"words"), Some(known(3)));
+        assert_eq!(stacks.get(7, &head(1), b"other"), None);
+        assert_eq!(stacks.get(7, &head(2), b"words"), None);
+    }
+
+    #[test]
+    fn what_is_used_survives_and_what_is_not_is_forgotten() {
+        let mut stacks = Stacks::new(200);
+        for n in 0..100u64 {
+            stacks.put(n, &head(1), &[n as u8; 10], known(n as u32));
+            assert_eq!(stacks.get(0, &head(1), &[0; 10]), Some(known(0)), "after {n}");
+        }
+        assert_eq!(stacks.get(1, &head(1), &[1; 10]), None);
+        assert!(stacks.young.words.len() <= 100 && stacks.old.words.len() <= 100);
+    }
+
+    #[test]
+    fn a_stack_larger_than_the_cache_is_not_kept() {
+        let mut stacks = Stacks::new(20);
+        stacks.put(1, &head(1), &[0; 11], known(1));
+        assert_eq!(stacks.get(1, &head(1), &[0; 11]), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! Symbols: what the pipeline asks of those who know names.
+//!
+//! Owns: the trait, and the form of questions and answers. Because: resolving is pure only as long as files, processes
+//! and caches of names are someone else's; tests answer from a table. Does not: know ELF, DWARF, `/proc` or CPython.
+
+use deepctx_common::record::ProcessEvent;
+
+use super::source::SpaceUpdate;
+
+/// One state of one process's address space: the same word asked in the same space has the same answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpaceId(pub u32);
+
+/// A code address in user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CodeAddress {
+    /// An instruction that was about to run: look up this very address.
+    Exact(u64),
+    /// Where a call returns to: look up the byte before it.
+    Return(u64),
+}
+
+/// A Python frame as the walk saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PythonReference {
+    /// Address of the code object.
+    pub code: u64,
+    /// Checksum over the code object's header at that time: tells a reused address from the same function.
+    pub checksum: u32,
+    /// Byte offset of the current instruction in the bytecode; `None` when it was not known.
+    pub instruction: Option<u32>,
+}
+
+/// Why there is no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NoName {
+    /// Stable name of the reason.
+    pub key: &'static str,
+    /// One sentence for people.
+    pub sentence: &'static str,
+}
+
+/// What an address or a Python reference stands for. The fields are those of `deepctx_profile::frame::Frame`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Name<'a> {
+    /// A native function.
+    Native {
+        /// Demangled name.
+        symbol: &'a str,
+        /// Path of the file that holds it.
+        module: &'a str,
+        /// Source file; empty when unknown.
+        file: &'a str,
+        /// Line; 0 when unknown.
+        line: u32,
+        /// True for a function that was inlined into the one before it.
+        inlined: bool,
+    },
+    /// Native code without a name.
+    NativeUnnamed {
+        /// Path of the file that holds it; empty when unknown.
+        module: &'a str,
+        /// Address as the file states it, or the plain address when the file is unknown.
+        offset: u64,
+        /// Why there is no name.
+        reason: NoName,
+    },
+    /// A kernel function.
+    Kernel {
+        /// Its name.
+        symbol: &'a str,
+    },
+    /// Kernel code without a name.
+    KernelUnnamed {
+        /// Why there is no name.
+        reason: NoName,
+    },
+    /// A Python function.
+    Python {
+        /// Qualified name.
+        function: &'a str,
+        /// Source file.
+        file: &'a str,
+        /// Line that was running; 0 when unknown.
+        line: u32,
+        /// First line of the function; 0 when unknown.
+        first_line: u32,
+    },
+    /// A Python function without a name.
+    PythonUnnamed {
+        /// Why there is no name.
+        reason: NoName,
+    },
+}
+
+/// Receives the answer to question `n`: the frames of that address, outermost first (inlined functions follow).
+pub type Answer<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
+
+/// Those who know names. Processes and address spaces are told in time order; questions may be about any time since.
+pub trait Symbols {
+    /// Form in which an address space is described.
+    type Space;
+
+    /// The address space of a process was read.
+    fn space_changed(&mut self, update: SpaceUpdate<Self::Space>);
+
+    /// A process was forked from `event.parent`.
+    fn forked(&mut self, event: &ProcessEvent);
+
+    /// A process replaced its image.
+    fn replaced(&mut self, event: &ProcessEvent);
+
+    /// A process ended.
+    fn ended(&mut self, event: &ProcessEvent);
+
+    /// No question about a time before this will come any more.
+    fn retire(&mut self, before_ns: u64);
+
+    /// The state of a process's address space at a time. Every process has one, be it that nothing is known of it.
+    fn space(&mut self, pid: u32, time_ns: u64) -> SpaceId;
+
+    /// Name of a process at a time, if it is known.
+    fn process_name(&mut self, pid: u32, time_ns: u64) -> Option<&str>;
+
+    /// Asks for user addresses of one space. Each is answered once, in any order.
+    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>);
+
+    /// Asks for Python frames of one space. Each is answered once, in any order.
+    fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>);
+
+    /// Asks for kernel addresses, exact or (`Return`) behind a call. Each is answered once, in any order.
+    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>);
+}

@@ -1,0 +1,78 @@
+//! Threads: who was running → its node in the tree (`process`, then `thread`).
+//!
+//! Owns: a bounded cache by thread id, and how a process gets its name. Because: every stack begins with these two
+//! frames, and looking them up by name for each sample would cost more than the rest. Does not: follow processes.
+
+use deepctx_common::record::StackSample;
+use deepctx_profile::frame::Frame;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+use super::symbols::{SpaceId, Symbols};
+
+/// Threads remembered: more than run on a big host; at the bound all are forgotten and found again in the tree.
+const THREADS_MAX: usize = 1 << 16;
+
+/// The threads met so far.
+#[derive(Debug, Default)]
+pub struct Threads {
+    known: FxHashMap<(u32, u32), Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    space: SpaceId,
+    comm: [u8; 16],
+    node: NodeId,
+}
+
+impl Threads {
+    /// The node of the thread of a sample, made if need be. A thread that is renamed gets a new one.
+    #[inline]
+    pub fn node<S: Symbols>(
+        &mut self,
+        sample: &StackSample,
+        space: SpaceId,
+        symbols: &mut S,
+        profile: &mut Profile,
+    ) -> NodeId {
+        let key = (sample.pid, sample.tid);
+        match self.known.get(&key) {
+            Some(known) if known.space == space && known.comm == sample.comm => known.node,
+            _ => self.learn(key, sample, space, symbols, profile),
+        }
+    }
+
+    fn learn<S: Symbols>(
+        &mut self,
+        key: (u32, u32),
+        sample: &StackSample,
+        space: SpaceId,
+        symbols: &mut S,
+        profile: &mut Profile,
+    ) -> NodeId {
+        let (pid, tid) = key;
+        let thread_name = text(&sample.comm);
+        let comm = match symbols.process_name(pid, sample.header.time_ns) {
+            Some(name) if !name.is_empty() => profile.text(name),
+            // The name of a thread is better than none; for the main thread it is the same.
+            _ => profile.text(&thread_name),
+        };
+        let process = profile.frame(Frame::Process { comm, pid });
+        let name = profile.text(&thread_name);
+        let thread = profile.frame(Frame::Thread { name, tid });
+        let node = profile.tree.path(NodeId::ROOT, [process, thread]);
+        if self.known.len() >= THREADS_MAX {
+            self.known.clear();
+        }
+        self.known.insert(key, Known { space, comm: sample.comm, node });
+        node
+    }
+}
+
+/// The text of a NUL-padded name; bytes that are no UTF-8 are replaced.
+pub fn text(comm: &[u8; 16]) -> String {
+    let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..end]).into_owned()
+}
