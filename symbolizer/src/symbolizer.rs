@@ -10,7 +10,7 @@ use crate::address::{Avma, KernelAddr, Lookup, Svma};
 use crate::cache::Strings;
 use crate::jit::{Jit, JitCounters, JitSymbol};
 use crate::kernel::Kernel;
-use crate::maps::{self, Backing, Keep, Mapping};
+use crate::maps::{self, Backing, Keep, Mapping, Maps};
 use crate::native::{DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, Named, Native, NativeCounters};
 use crate::reason::NoSymbol;
 use crate::space::{AddressSpace, Owner, Region, SpaceCounters, Spaces};
@@ -91,8 +91,15 @@ impl Symbolizer {
     /// # Errors
     /// [`NoSymbol::ProcessGone`], [`NoSymbol::PermissionDenied`]; what was known before stays.
     pub fn refresh(&mut self, pid: u32, time_ns: u64) -> Result<Refreshed, NoSymbol> {
-        self.now_ns = self.now_ns.max(time_ns);
         let maps = maps::read(pid, Keep::Executable)?;
+        let (refreshed, space) = self.admit(pid, maps);
+        self.space_changed(pid, time_ns, space);
+        Ok(refreshed)
+    }
+
+    /// First half of [`Self::refresh`], for mappings that were read already: opens files that are new, while the process
+    /// is there to lead to them.
+    pub fn admit(&mut self, pid: u32, maps: Maps) -> (Refreshed, AddressSpace) {
         let lost = maps.malformed + maps.dropped;
         self.jit.found_dump(pid, maps.jitdump.as_ref());
         let owned = maps.mappings.into_iter().map(|mapping| {
@@ -101,8 +108,14 @@ impl Symbolizer {
         });
         let mappings: Vec<_> = owned.collect();
         let region = |(m, owner): &(Mapping, Owner)| Region { begin: m.begin, end: m.end, owner: *owner };
-        self.spaces.update(pid, time_ns, AddressSpace::new(mappings.iter().map(region).collect()));
-        Ok(Refreshed { mappings, lost })
+        let space = AddressSpace::new(mappings.iter().map(region).collect());
+        (Refreshed { mappings, lost }, space)
+    }
+
+    /// Second half of [`Self::refresh`], in its turn among forks, execs and exits.
+    pub fn space_changed(&mut self, pid: u32, time_ns: u64, space: AddressSpace) {
+        self.now_ns = self.now_ns.max(time_ns);
+        self.spaces.update(pid, time_ns, space);
     }
 
     /// `child` was forked from `parent`.
