@@ -147,6 +147,14 @@ pub(crate) fn torch() -> Result<Workload> {
     Ok(Workload { name: "torch", command })
 }
 
+/// Big shared libraries of the environments made so far, and of the system: what unwind tables are built for.
+pub(crate) fn libraries() -> Vec<PathBuf> {
+    let big = |path: &PathBuf| path.metadata().is_ok_and(|data| data.len() > 4 << 20);
+    let environments = sh::files_below(&sh::target_dir().join("venvs"), ".so");
+    let system = sh::files_below(Path::new("/usr/lib"), ".so");
+    environments.into_iter().chain(system).filter(big).collect()
+}
+
 /// The interpreter of a private environment with these packages; made when it is missing.
 pub(crate) fn venv(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = sh::target_dir().join("venvs").join(name);

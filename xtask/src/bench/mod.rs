@@ -6,6 +6,7 @@
 mod figure;
 mod overhead;
 mod profiler;
+mod rates;
 mod sample_cost;
 
 use crate::{setup, sh};
@@ -39,12 +40,27 @@ enum Name {
     SampleCost,
     /// Slowdown of a CPU-bound program, beside py-spy and perf.
     Overhead,
+    /// Unwind rows built per second on one core.
+    UnwindRows,
+    /// Stacks per second through the pipeline on one core.
+    Pipeline,
 }
 
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.runs == 0 || options.seconds == 0 {
         bail!("--runs and --seconds must be at least 1");
+    }
+    for name in &options.figures {
+        let part = match name {
+            Name::UnwindRows => rates::unwind_rows(options),
+            Name::Pipeline => rates::pipeline(options),
+            _ => continue,
+        };
+        part.with_context(|| format!("the figure {name:?} could not be measured"))?;
+    }
+    if options.figures.iter().all(|name| matches!(name, Name::UnwindRows | Name::Pipeline)) {
+        return Ok(());
     }
     let ours = match &options.profiler {
         Some(file) => file.clone(),
@@ -59,6 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match name {
             Name::SampleCost => sample_cost::run(&profilers, options),
             Name::Overhead => overhead::run(&profilers, options),
+            Name::UnwindRows | Name::Pipeline => continue,
         }
         .with_context(|| format!("the figure {name:?} could not be measured"))?;
     }

@@ -1,0 +1,102 @@
+//! Rates of single parts, measured by small programs beside them: unwind rows per second, stacks per second.
+//!
+//! Owns: the figures `unwind-rows` and `pipeline`. Because: those parts are libraries, and the chores know no product
+//! code; each part brings an example that times itself on one core. Does not: need root.
+
+use super::Options;
+use super::figure::{Figure, Target, median};
+use crate::{sh, workloads};
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Files with fewer rows say nothing about a rate.
+const ROWS_MIN: f64 = 100_000.0;
+/// Samples of one run of the pipeline.
+const SAMPLES: u32 = 1_000_000;
+
+/// Builds an example for release and gives its path.
+fn example(package: &str, name: &str) -> Result<PathBuf> {
+    sh::run(sh::command("cargo").args([
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        package,
+        "--example",
+        name,
+    ]))?;
+    Ok(sh::target_dir().join("release/examples").join(name))
+}
+
+/// The numbers at the beginning of each line, and what follows them.
+fn lines(text: &str, numbers: usize) -> Result<Vec<(Vec<f64>, String)>> {
+    let parse = |line: &str| -> Option<(Vec<f64>, String)> {
+        let mut words = line.splitn(numbers + 1, ' ');
+        let values =
+            words.by_ref().take(numbers).map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>()?;
+        (values.len() == numbers).then(|| (values, words.next().unwrap_or_default().to_owned()))
+    };
+    text.lines().map(|line| parse(line).with_context(|| format!("cannot read the line {line:?}"))).collect()
+}
+
+/// Rows per second of `UnwindTable::from_elf` on one core, for each big library that is installed.
+pub(super) fn unwind_rows(options: &Options) -> Result<()> {
+    let program = example("deepctx-symbolizer", "unwind_rows")?;
+    let mut files = workloads::libraries();
+    files.push(program.clone());
+    if files.is_empty() {
+        bail!("no library to build a table for");
+    }
+    let text = sh::output(Command::new(&program).arg(options.runs.to_string()).args(&files))?;
+    let mut by_file: BTreeMap<String, Vec<Vec<f64>>> = BTreeMap::new();
+    for (numbers, file) in lines(&text, 3)? {
+        by_file.entry(file).or_default().push(numbers);
+    }
+    by_file.retain(|_, runs| runs[0][0] >= ROWS_MIN);
+    for (file, runs) in &by_file {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        Figure::new("unwind-rows", name, "rows/s", runs.iter().map(|run| run[0] / run[1]).collect())
+            .target(Target::AtLeast(8e6))
+            .note("rows", runs[0][0])
+            .note("table_bytes", runs[0][2])
+            .note("seconds", median(&runs.iter().map(|run| run[1]).collect::<Vec<_>>()))
+            .print();
+    }
+    if by_file.is_empty() {
+        bail!("no installed library has {ROWS_MIN} rows");
+    }
+    Ok(())
+}
+
+/// Stacks of 60 frames per second through all stages on one core.
+pub(super) fn pipeline(options: &Options) -> Result<()> {
+    let program = example("deepctx-userspace", "pipeline_rate")?;
+    for (case, distinct) in [("1000 different stacks", 1_000), ("every stack new", SAMPLES)] {
+        let numbers = [u32::try_from(options.runs)?, SAMPLES, distinct].map(|number| number.to_string());
+        let runs = lines(&sh::output(Command::new(&program).args(numbers))?, 3)?;
+        let rates = runs.iter().map(|(run, _)| run[0] / run[1]).collect();
+        let mut figure = Figure::new("pipeline", format!("60 frames, {case}"), "stacks/s", rates);
+        if distinct < SAMPLES {
+            figure = figure.target(Target::AtLeast(1e6));
+        }
+        figure.note("tree_nodes", runs.first().map_or(0.0, |(run, _)| run[2])).print();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_numbers_and_a_rest_that_may_hold_spaces() {
+        let check =
+            |text: &str, expect: &[(Vec<f64>, String)]| assert_eq!(lines(text, 2).unwrap(), expect, "{text}");
+        check("1 2.5 /a b.so\n", &[(vec![1.0, 2.5], "/a b.so".to_owned())]);
+        check("1 2\n", &[(vec![1.0, 2.0], String::new())]);
+        assert!(lines("one 2 x", 2).is_err());
+        assert!(lines("1", 2).is_err());
+    }
+}
