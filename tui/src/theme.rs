@@ -55,10 +55,13 @@ pub(crate) enum Emphasis {
 }
 
 /// Shades that boxes of one kind alternate between, by name, so that neighbours differ.
-const SHADES: u8 = 3;
+const SHADES: usize = 3;
 
 /// Ground of a box that matches the search.
 const MATCH: [u8; 3] = [255, 110, 210];
+
+/// Ground of the selected box: dark, so that it stands out among the others and from a black terminal alike.
+const SELECTED: [u8; 3] = [20, 50, 200];
 
 /// All styles for one palette.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,23 +98,40 @@ impl Theme {
                 };
                 Style::new().bg(ground).fg(ink)
             }
-            Palette::Indexed | Palette::True => {
+            Palette::Indexed => {
+                let ground = match emphasis {
+                    Emphasis::Match => 206,
+                    Emphasis::Faded => indexed(kind).1,
+                    Emphasis::None => indexed(kind).0[shade(label)],
+                };
+                Style::new().bg(Color::Indexed(ground)).fg(Color::Indexed(16))
+            }
+            Palette::True => {
                 let ground = match emphasis {
                     Emphasis::Match => MATCH,
-                    Emphasis::Faded => mix(shade(ground(kind), label), [205, 205, 205]),
-                    Emphasis::None => shade(ground(kind), label),
+                    Emphasis::Faded => faded(darker(ground(kind), shade(label))),
+                    Emphasis::None => darker(ground(kind), shade(label)),
                 };
-                Style::new().bg(self.color(ground)).fg(self.color([16, 16, 16]))
+                Style::new().bg(rgb(ground)).fg(rgb([16, 16, 16]))
             }
         };
-        if selected { style.add_modifier(Modifier::REVERSED | Modifier::BOLD) } else { style }
+        if !selected {
+            return style;
+        }
+        let (ground, ink) = match self.palette {
+            Palette::Plain => return style.add_modifier(Modifier::REVERSED | Modifier::BOLD),
+            Palette::Sixteen => (Color::Blue, Color::White),
+            Palette::Indexed => (Color::Indexed(20), Color::Indexed(231)),
+            Palette::True => (rgb(SELECTED), rgb([255, 255, 255])),
+        };
+        style.bg(ground).fg(ink).add_modifier(Modifier::BOLD)
     }
 
     /// The line at the left of a box, on the box's style.
     pub(crate) fn edge(&self, style: Style) -> Style {
-        match (self.palette, style.bg) {
-            (Palette::True, Some(Color::Rgb(r, g, b))) => style.fg(Color::Rgb(r / 2, g / 2, b / 2)),
-            (Palette::Indexed, Some(_)) => style.fg(self.color([95, 95, 95])),
+        match style.bg {
+            Some(Color::Rgb(r, g, b)) => style.fg(Color::Rgb(r / 2, g / 2, b / 2)),
+            Some(Color::Indexed(_)) => style.fg(Color::Indexed(240)),
             _ => style,
         }
     }
@@ -158,15 +178,6 @@ impl Theme {
         match self.palette {
             Palette::Plain => Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED),
             _ => self.frame(FrameKind::Root, "", Emphasis::Match, false),
-        }
-    }
-
-    fn color(&self, [r, g, b]: [u8; 3]) -> Color {
-        // The cube of xterm's 256 colours: levels 0, 95, 135, 175, 215, 255.
-        let level = |value: u8| if value < 48 { 0 } else { value.saturating_sub(35) / 40 };
-        match self.palette {
-            Palette::True => Color::Rgb(r, g, b),
-            _ => Color::Indexed(16 + 36 * level(r) + 6 * level(g) + level(b)),
         }
     }
 }
@@ -233,6 +244,23 @@ fn ground(kind: FrameKind) -> [u8; 3] {
     }
 }
 
+/// Grounds in xterm's 256 colours, picked by eye: rounding the others to its cube turns red into brown. The shades, and
+/// the faded one.
+fn indexed(kind: FrameKind) -> ([u8; SHADES], u8) {
+    match kind {
+        FrameKind::Root => ([254, 253, 254], 250),
+        FrameKind::Process => ([252, 251, 252], 249),
+        FrameKind::Thread => ([250, 249, 248], 247),
+        FrameKind::Python => ([111, 117, 75], 146),
+        FrameKind::Operator => ([183, 177, 141], 182),
+        FrameKind::Native => ([215, 222, 221], 187),
+        FrameKind::Kernel => ([210, 203, 217], 181),
+        FrameKind::GpuApi => ([80, 116, 123], 152),
+        FrameKind::GpuKernel => ([114, 113, 150], 151),
+        FrameKind::Unresolved => ([246, 247, 245], 248),
+    }
+}
+
 /// Ground and ink in 16 colours.
 fn sixteen(kind: FrameKind) -> (Color, Color) {
     match kind {
@@ -247,15 +275,23 @@ fn sixteen(kind: FrameKind) -> (Color, Color) {
     }
 }
 
-fn shade(color: [u8; 3], label: &str) -> [u8; 3] {
+/// Which shade a name has.
+fn shade(label: &str) -> usize {
     // FNV-1a over the beginning: a name keeps its shade for ever, and long names cost no more than short ones.
     let hash = label.bytes().take(64).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    let step = (hash >> 32) as u8 % SHADES;
-    color.map(|part| part - part / 14 * step)
+    (hash >> 32) as usize % SHADES
 }
 
-fn mix(a: [u8; 3], b: [u8; 3]) -> [u8; 3] {
-    std::array::from_fn(|part| ((u16::from(a[part]) + 2 * u16::from(b[part])) / 3) as u8)
+fn darker(color: [u8; 3], steps: usize) -> [u8; 3] {
+    color.map(|part| part - part / 14 * steps as u8)
+}
+
+fn faded(color: [u8; 3]) -> [u8; 3] {
+    color.map(|part| ((u16::from(part) + 2 * 190) / 3) as u8)
+}
+
+fn rgb([r, g, b]: [u8; 3]) -> Color {
+    Color::Rgb(r, g, b)
 }
