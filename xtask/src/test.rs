@@ -37,7 +37,7 @@ const GROUPS: &[Group] = &[
     Group { name: "unit", as_root: false },
     Group { name: "unwind-oracle", as_root: false },
     Group { name: "exports", as_root: false },
-    Group { name: "cli", as_root: true },
+    Group { name: "cli", as_root: false },
     Group { name: "live", as_root: true },
     Group { name: "python", as_root: true },
     Group { name: "torch", as_root: true },

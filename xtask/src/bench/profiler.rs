@@ -87,13 +87,9 @@ impl Profilers {
             Kind::PySpy | Kind::PySpyPython => {
                 let mut command = Command::new(self.py_spy.as_ref().context("py-spy is not installed")?);
                 command.args(["record", "--pid", &pid, "--rate", &frequency, "--format", "raw"]);
-                command
-                    .args(["--duration", "3600", "--nonblocking", "--output"])
-                    .arg(self.file("py-spy.txt"));
+                command.args(["--duration", "3600", "--output"]).arg(self.file("py-spy.txt"));
                 if kind == Kind::PySpy {
-                    // With native frames it must stop the program for each sample.
-                    command.args(["--native"]);
-                    command = without(&command, "--nonblocking");
+                    command.arg("--native");
                 }
                 command
             }
@@ -114,12 +110,6 @@ impl Profilers {
             .with_context(|| format!("cannot start `{}`", sh::words(&command)))?;
         Ok(Attached { child, kind, log: self.file("profiler.err") })
     }
-}
-
-fn without(command: &Command, word: &str) -> Command {
-    let mut rest = Command::new(command.get_program());
-    rest.args(command.get_args().filter(|argument| *argument != word));
-    rest
 }
 
 /// A profiler at work; ended like a user would end it when this value goes.
