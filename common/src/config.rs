@@ -2,7 +2,7 @@
 
 use crate::Plain;
 
-/// What the programs must know of this kernel and this session. One value, in `.rodata`, symbol [`CONFIG_SYMBOL`].
+/// What the programs must know of this kernel and this session. The only value in section [`CONFIG_SECTION`].
 ///
 /// Kernel offsets are bytes within the named structure, from the running kernel's BTF.
 #[repr(C)]
@@ -72,8 +72,8 @@ pub mod config_flag {
     pub const INIT_PIDNS: u32 = 32;
 }
 
-/// Symbol of the [`Config`] in the object.
-pub const CONFIG_SYMBOL: &str = "CONFIG";
+/// Section (and, to the loader, read-only map) of the [`Config`].
+pub const CONFIG_SECTION: &str = ".rodata.config";
 
 /// Names of the maps in the object.
 pub mod map {

@@ -14,7 +14,10 @@ use deepctx_common::unwind::{
 use crate::walk::Scratch;
 
 /// What the loader knows of this kernel and session; constant once the programs are loaded.
+///
+/// In a section of its own, so that it is the first byte of its map whatever else becomes read-only data.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".rodata.config")]
 pub static CONFIG: Config = Config {
     flags: 0,
     task_thread_pointer: 0,
@@ -68,24 +71,24 @@ pub static TARGETS: HashMap<u32, Target, { PROCESSES_MAX as usize }> = HashMap::
 #[btf_map]
 pub static PROCESSES: HashMap<u32, Process, { PROCESSES_MAX as usize }> = HashMap::new();
 
+/// `BPF_F_MMAPABLE`: user space fills the map by writing to memory, without a system call per element.
+const MMAPABLE: usize = 1 << 10;
+
 /// Executable mappings: a sorted run for each process.
 #[btf_map]
-pub static MAPPINGS: Array<Mapping, { MAPPINGS_MAX as usize }> = Array::new();
+pub static MAPPINGS: Array<Mapping, { MAPPINGS_MAX as usize }, MMAPABLE> = Array::new();
 
 /// Executables by id.
 #[btf_map]
-pub static EXECUTABLES: Array<Executable, { EXECUTABLES_MAX as usize }> = Array::new();
+pub static EXECUTABLES: Array<Executable, { EXECUTABLES_MAX as usize }, MMAPABLE> = Array::new();
 
 /// Pages of text: a run for each executable.
 #[btf_map]
-pub static PAGES: Array<Page, { PAGES_MAX as usize }> = Array::new();
+pub static PAGES: Array<Page, { PAGES_MAX as usize }, MMAPABLE> = Array::new();
 
 /// Unwind rules: a run for each executable.
 #[btf_map]
-pub static RULES: Array<Rule, { RULES_MAX as usize }> = Array::new();
-
-/// `BPF_F_MMAPABLE`: user space fills a shard by writing to memory.
-const MMAPABLE: usize = 1 << 10;
+pub static RULES: Array<Rule, { RULES_MAX as usize }, MMAPABLE> = Array::new();
 
 /// Unwind rows. All shards have one size: a look-up in an inner map of known size is inlined by the kernel, one of
 /// varying size costs 2.2 to 2.5 times as much.

@@ -234,7 +234,8 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         if end as u32 != WalkEnd::NoRow as u32 || walk.mapping.flags & executable_flag::FRAME_POINTERS == 0 {
             return walk.end_native(words, end);
         }
-        walk.rule = Rule { cfa: rule_kind::FRAME_POINTER, ..Rule::default() };
+        // The only field that this kind uses.
+        walk.rule.cfa = rule_kind::FRAME_POINTER;
     }
     let Walk { registers, rule, .. } = walk;
     match unwind_row::step(registers, rule, env) {

@@ -8,19 +8,17 @@ pub trait Memory {
     /// Reads `words.len()` words at `address`, which need not be aligned. On failure the content is unspecified.
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool;
 
+    /// The `N` words at `address`, in one access.
+    #[inline(always)]
+    fn read_array<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        let mut words = [0; N];
+        self.read_words(address, &mut words).then_some(words)
+    }
+
     /// The word at `address`.
     #[inline(always)]
     fn read_u64(&self, address: u64) -> Option<u64> {
-        let mut word = [0];
-        self.read_words(address, &mut word).then_some(word[0])
-    }
-
-    /// The words at `address` and `address + 8` in one access: the saved frame pointer and the return address
-    /// nearly always stand side by side.
-    #[inline(always)]
-    fn read_pair(&self, address: u64) -> Option<[u64; 2]> {
-        let mut words = [0; 2];
-        self.read_words(address, &mut words).then_some(words)
+        self.read_array(address).map(|[word]| word)
     }
 }
 

@@ -142,7 +142,7 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
         || rule.rbp == rbp_kind::AT_CFA && rule.rbp_offset == -16 && rule.ra == ra_kind::AT_CFA_MINUS_8;
     let pc;
     if adjacent {
-        let [bp, ra] = memory.read_pair(cfa.wrapping_sub(16)).ok_or(WalkEnd::StackUnreadable)?;
+        let [bp, ra] = memory.read_array(cfa.wrapping_sub(16)).ok_or(WalkEnd::StackUnreadable)?;
         registers.bp = bp;
         registers.bp_known = 1;
         pc = ra;
@@ -179,10 +179,8 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
 /// Steps out of a signal frame: the kernel saved every register of the interrupted frame.
 #[inline(always)]
 fn signal<M: Memory>(registers: &mut Registers, memory: &M) -> Result<(), WalkEnd> {
-    let mut gregs = [0u64; GREGS];
-    if !memory.read_words(registers.sp.wrapping_add(SIGNAL_GREGS), &mut gregs) {
-        return Err(WalkEnd::StackUnreadable);
-    }
+    let gregs: [u64; GREGS] =
+        memory.read_array(registers.sp.wrapping_add(SIGNAL_GREGS)).ok_or(WalkEnd::StackUnreadable)?;
     let mut i = 0;
     while i < GREGS - 1 {
         registers.general[GREG_TO_DWARF[i]] = gregs[i];

@@ -52,7 +52,10 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
 fn take(ctx: &PerfEventContext, config: &Config, ids: Ids, slot: &mut Scratch) {
     // SAFETY: the context of a perf event program is readable; sample_period is one of its fields.
     let period = unsafe { (*ctx.ctx).sample_period };
-    slot.sample = StackSample { pid: ids.pid, tid: ids.tid, period, ..StackSample::default() };
+    walk::clear(&mut slot.sample);
+    slot.sample.pid = ids.pid;
+    slot.sample.tid = ids.tid;
+    slot.sample.period = period;
     // SAFETY: destination and size agree.
     unsafe { bpf_get_current_comm((&raw mut slot.sample.comm).cast(), size_of_val(&slot.sample.comm) as u32) };
 

@@ -1,0 +1,167 @@
+//! Attach: one sampling event per CPU.
+//!
+//! Owns: opening perf events and choosing between hardware cycles and the CPU clock. Because: the event decides what
+//! a sample's period means. Does not: load programs or read events.
+
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+use libbpf_rs::Link;
+
+use super::load::{LoadError, Loaded};
+
+/// What makes a CPU take a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The kernel's high-resolution timer: works everywhere; a sample stands for nanoseconds.
+    #[default]
+    CpuClock,
+    /// Hardware cycles: also sees code that runs with interrupts disabled; a sample stands for cycles.
+    Cycles,
+}
+
+/// Why sampling could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// `perf_event_open` failed.
+    #[error("cannot open a sampling event on CPU {cpu} at {frequency} Hz: {source}")]
+    PerfEvent {
+        /// CPU number.
+        cpu: u32,
+        /// Frequency asked for.
+        frequency: u32,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The list of CPUs cannot be read.
+    #[error("cannot read the list of online CPUs (/sys/devices/system/cpu/online): {0}")]
+    Cpus(io::Error),
+    /// The program could not be attached.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+/// Samplers on every CPU; sampling ends when this goes.
+#[derive(Debug)]
+pub struct Samplers {
+    links: Vec<Link>,
+}
+
+impl Samplers {
+    /// Number of CPUs sampled.
+    pub fn cpus(&self) -> usize {
+        self.links.len()
+    }
+}
+
+/// Opens a sampling event on every online CPU and attaches the sampler to it. `frequency` in Hz.
+pub fn attach_samplers(loaded: &mut Loaded, clock: Clock, frequency: u32) -> Result<Samplers, AttachError> {
+    let mut samplers = Samplers { links: Vec::new() };
+    for cpu in online_cpus().map_err(AttachError::Cpus)? {
+        let event = match open_event(clock, cpu, frequency) {
+            Ok(event) => event,
+            // A CPU that went offline since the list was read has nothing to sample.
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
+            Err(source) => return Err(AttachError::PerfEvent { cpu, frequency, source }),
+        };
+        samplers.links.push(loaded.attach_sampler(event)?);
+    }
+    Ok(samplers)
+}
+
+/// The online CPUs.
+pub fn online_cpus() -> io::Result<Vec<u32>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse_cpu_list(text.trim())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("unexpected list {text:?}")))
+}
+
+/// Parses a list such as `0-3,8,10-11`.
+fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
+    /// More CPUs than any kernel is built for.
+    const CPUS_MAX: u32 = 1 << 16;
+    let mut cpus = Vec::new();
+    for part in text.split(',').filter(|p| !p.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        if first > last || last >= CPUS_MAX {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+/// `struct perf_event_attr` up to its second published size (`PERF_ATTR_SIZE_VER1`), include/uapi/linux/perf_event.h.
+#[repr(C)]
+#[derive(Default)]
+struct PerfEventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_frequency: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    config1: u64,
+    config2: u64,
+}
+
+const PERF_TYPE_HARDWARE: u32 = 0;
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+/// `PERF_FLAG_FD_CLOEXEC`.
+const FLAG_CLOEXEC: libc::c_ulong = 1 << 3;
+const FLAG_EXCLUDE_IDLE: u64 = 1 << 7;
+const FLAG_FREQUENCY: u64 = 1 << 10;
+
+/// True when the machine counts cycles in a way that can be sampled.
+pub fn has_cycles() -> bool {
+    open_event(Clock::Cycles, 0, 1).is_ok()
+}
+
+fn open_event(clock: Clock, cpu: u32, frequency: u32) -> io::Result<OwnedFd> {
+    let (kind, config) = match clock {
+        Clock::CpuClock => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
+        Clock::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
+    };
+    let attr = PerfEventAttr {
+        kind,
+        size: size_of::<PerfEventAttr>() as u32,
+        config,
+        sample_frequency: u64::from(frequency),
+        flags: FLAG_EXCLUDE_IDLE | FLAG_FREQUENCY,
+        ..PerfEventAttr::default()
+    };
+    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: the attribute is a local of the size it states; the other arguments are scalars: every process (-1) on
+    // one CPU, no group (-1).
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu, -1, FLAG_CLOEXEC)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_cpu_list;
+
+    #[test]
+    fn lists_of_cpus_are_ranges_and_singles() {
+        let check = |text: &str, expect: Option<&[u32]>| assert_eq!(parse_cpu_list(text).as_deref(), expect, "{text}");
+        check("0", Some(&[0]));
+        check("0-3", Some(&[0, 1, 2, 3]));
+        check("0-1,4,6-7", Some(&[0, 1, 4, 6, 7]));
+        check("", Some(&[]));
+        check("3-1", None);
+        check("0-99999999", None);
+        check("a", None);
+    }
+}

@@ -1,0 +1,105 @@
+//! Kernel offsets: where the running kernel keeps the few fields that the programs read.
+//!
+//! Owns: the look-up in the kernel's BTF. Because: the programs are compiled without relocations (rustc emits none),
+//! so what differs between kernels is told to them before they are loaded. Does not: load anything.
+
+use std::ffi::OsStr;
+
+use deepctx_common::config::Config;
+use libbpf_rs::btf::types::{Composite, MemberAttr};
+use libbpf_rs::btf::{Btf, BtfType, HasSize as _, TypeId};
+
+/// Why the offsets cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OffsetsError {
+    /// The kernel has no BTF.
+    #[error("the kernel offers no type information (/sys/kernel/btf/vmlinux)")]
+    NoBtf(#[source] libbpf_rs::Error),
+    /// A structure or field is not there.
+    #[error("the kernel's type information has no `{0}`")]
+    NoField(&'static str),
+}
+
+/// Deepest nesting of anonymous structures and of arrays that is followed.
+const DEPTH_MAX: usize = 8;
+
+/// Sets every kernel offset of `config` from the running kernel's BTF.
+pub fn fill(config: &mut Config) -> Result<(), OffsetsError> {
+    let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
+    let offset = |path: &'static str| find(&btf, path).ok_or(OffsetsError::NoField(path));
+    config.task_thread_pointer = offset(THREAD_POINTER)?;
+    config.task_mm = offset("task_struct.mm")?;
+    config.task_stack = offset("task_struct.stack")?;
+    config.task_tgid = offset("task_struct.tgid")?;
+    config.task_pid = offset("task_struct.pid")?;
+    config.task_comm = offset("task_struct.comm")?;
+    config.task_group_leader = offset("task_struct.group_leader")?;
+    config.task_signal = offset("task_struct.signal")?;
+    config.signal_live = offset("signal_struct.live")?;
+    config.task_thread_pid = offset("task_struct.thread_pid")?;
+    config.pid_level = offset("pid.level")?;
+    config.pid_numbers = offset("pid.numbers")?;
+    config.upid_nr = offset("upid.nr")?;
+    config.upid_ns = offset("upid.ns")?;
+    config.pidns_inum = offset("pid_namespace.ns.inum")?;
+    config.upid_size = btf
+        .type_by_name::<BtfType<'_>>("upid")
+        .and_then(|t| Composite::try_from(t).ok())
+        .map(|c| c.size() as u32)
+        .ok_or(OffsetsError::NoField("upid"))?;
+    Ok(())
+}
+
+#[cfg(target_arch = "x86_64")]
+const THREAD_POINTER: &str = "task_struct.thread.fsbase";
+#[cfg(target_arch = "aarch64")]
+const THREAD_POINTER: &str = "task_struct.thread.uw.tp_value";
+
+/// Offset in bytes of `structure.field.field…`.
+fn find(btf: &Btf<'_>, path: &str) -> Option<u32> {
+    let mut parts = path.split('.');
+    let name = parts.next()?;
+    let mut ty = composite(btf, name)?;
+    let mut bits = 0;
+    for part in parts {
+        let (offset, id) = member(btf, &ty, OsStr::new(part), 0)?;
+        bits += offset;
+        ty = match btf.type_by_id::<BtfType<'_>>(id).map(|t| t.skip_mods_and_typedefs()) {
+            Some(next) => match Composite::try_from(next) {
+                Ok(composite) => composite,
+                // A scalar, pointer or array: nothing may follow it in the path.
+                Err(_) => return (path.ends_with(part)).then_some(bits / 8),
+            },
+            None => return None,
+        };
+    }
+    Some(bits / 8)
+}
+
+/// The complete structure of that name: forward declarations have none of its members.
+fn composite<'b>(btf: &'b Btf<'_>, name: &str) -> Option<Composite<'b>> {
+    btf.type_by_name::<BtfType<'b>>(name).and_then(|t| Composite::try_from(t).ok())
+}
+
+/// Offset in bits and type of a member, looked for in anonymous structures and unions too.
+fn member(btf: &Btf<'_>, ty: &Composite<'_>, name: &OsStr, depth: usize) -> Option<(u32, TypeId)> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    for m in ty.iter() {
+        let offset = match m.attr {
+            MemberAttr::Normal { offset } | MemberAttr::BitField { offset, .. } => offset,
+        };
+        if m.name == Some(name) {
+            return Some((offset, m.ty));
+        }
+        if m.name.is_none_or(OsStr::is_empty)
+            && let Some(inner) = btf.type_by_id::<BtfType<'_>>(m.ty).map(|t| t.skip_mods_and_typedefs())
+            && let Ok(inner) = Composite::try_from(inner)
+            && let Some((inside, id)) = member(btf, &inner, name, depth + 1)
+        {
+            return Some((offset + inside, id));
+        }
+    }
+    None
+}

@@ -1,0 +1,148 @@
+//! Load: the compiled kernel programs become loaded programs and maps.
+//!
+//! Owns: the object, its configuration, its links. Because: everything the kernel holds for us must go when this
+//! value goes. Does not: read events (`rings`), decide what to sample (`targets`) or fill tables (`tables`).
+
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
+use std::sync::Mutex;
+
+use deepctx_common::Plain as _;
+use deepctx_common::config::{CONFIG_SECTION, Config, map};
+use libbpf_rs::{
+    Link, MapCore as _, MapHandle, MapMut, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut, set_print,
+};
+
+/// The kernel programs, built by `cargo xtask ebpf` and committed, so that users need no BPF toolchain.
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!("../../../ebpf/prebuilt/deepctx-", "x86_64", ".bpf.o")));
+
+/// ELF structures are read in place, so the bytes must stand where a structure may.
+#[repr(align(16))]
+struct Aligned<T: ?Sized>(T);
+
+/// Why the programs could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The object cannot be used.
+    #[error("the compiled kernel programs cannot be used: {0}")]
+    Object(&'static str),
+    /// The kernel refused.
+    #[error("the kernel refused {what}: {source}{}", last_words(log))]
+    Kernel {
+        /// Program or map.
+        what: String,
+        /// The system's error.
+        source: libbpf_rs::Error,
+        /// What libbpf and the verifier printed, last lines.
+        log: Vec<String>,
+    },
+}
+
+fn last_words(log: &[String]) -> String {
+    log.iter().map(|line| format!("\n  | {line}")).collect()
+}
+
+/// Most lines of libbpf's output that are kept for an error.
+const LOG_LINES_MAX: usize = 40;
+
+static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn keep_log(level: PrintLevel, text: String) {
+    tracing::debug!(target: "libbpf", ?level, "{}", text.trim_end());
+    if let Ok(mut log) = LOG.lock() {
+        for line in text.lines() {
+            if log.len() == LOG_LINES_MAX {
+                log.remove(0);
+            }
+            log.push(line.to_owned());
+        }
+    }
+}
+
+/// The loaded programs and their maps.
+pub struct Loaded {
+    object: Object,
+    config: Config,
+}
+
+impl Loaded {
+    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages).
+    pub fn new(config: Config, ring_bytes: u32) -> Result<Self, LoadError> {
+        if let Ok(mut log) = LOG.lock() {
+            log.clear();
+        }
+        set_print(Some((PrintLevel::Info, keep_log)));
+        let mut open = ObjectBuilder::default()
+            .open_memory(&OBJECT.0)
+            .map_err(|source| kernel_error("the object".into(), source))?;
+        configure(&mut open, &config)?;
+        for mut m in open.maps_mut() {
+            if m.name() == OsStr::new(map::EVENTS) {
+                m.set_max_entries(ring_bytes).map_err(|source| kernel_error(map::EVENTS.into(), source))?;
+            }
+        }
+        let object = open.load().map_err(|source| kernel_error("the programs".into(), source))?;
+        Ok(Self { object, config })
+    }
+
+    /// The configuration that the programs were loaded with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// A handle of the map with this name; it stays valid when `self` goes.
+    pub fn map(&self, name: &'static str) -> Result<MapHandle, LoadError> {
+        let map = self.object.maps().find(|m| m.name() == OsStr::new(name));
+        let map = map.ok_or(LoadError::Object(name))?;
+        MapHandle::try_from(&map).map_err(|source| kernel_error(name.into(), source))
+    }
+
+    /// Attaches the sampler to a perf event; the link owns the event from then on.
+    pub fn attach_sampler(&mut self, perf_event: OwnedFd) -> Result<Link, LoadError> {
+        let program = self.program("sample")?;
+        let link = program.attach_perf_event(perf_event.as_raw_fd());
+        let link = link.map_err(|source| kernel_error("the sampler".into(), source))?;
+        // libbpf closes the event when the link goes (`bpf_link_perf_detach`).
+        let _ = perf_event.into_raw_fd();
+        Ok(link)
+    }
+
+    /// Attaches the programs that follow fork, exec and exit.
+    pub fn attach_process_events(&mut self) -> Result<Vec<Link>, LoadError> {
+        ["process_fork", "process_exec", "process_exit"]
+            .into_iter()
+            .map(|name| self.program(name)?.attach().map_err(|source| kernel_error(name.into(), source)))
+            .collect()
+    }
+
+    fn program(&mut self, name: &'static str) -> Result<ProgramMut<'_>, LoadError> {
+        self.object.progs_mut().find(|p| p.name() == OsStr::new(name)).ok_or(LoadError::Object(name))
+    }
+
+    /// Bytes of kernel memory that the maps lock, as the kernel reports them.
+    pub fn locked_bytes(&self) -> u64 {
+        self.object.maps().map(|m| super::cost::map_memlock(&m)).sum()
+    }
+
+    /// All maps, for those who look at them from outside.
+    pub fn maps_mut(&mut self) -> impl Iterator<Item = MapMut<'_>> {
+        self.object.maps_mut()
+    }
+}
+
+/// Writes the configuration into the read-only map of its own.
+fn configure(open: &mut OpenObject, config: &Config) -> Result<(), LoadError> {
+    let mut rodata = open
+        .maps_mut()
+        .find(|m| m.name() == OsStr::new(CONFIG_SECTION))
+        .ok_or(LoadError::Object("no configuration section"))?;
+    rodata
+        .set_initial_value(config.as_bytes())
+        .map_err(|_| LoadError::Object("a configuration of another version"))
+}
+
+fn kernel_error(what: String, source: libbpf_rs::Error) -> LoadError {
+    let log = LOG.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default();
+    LoadError::Kernel { what, source, log }
+}
