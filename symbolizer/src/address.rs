@@ -88,7 +88,9 @@ mod tests {
 
     #[test]
     fn a_bias_goes_there_and_back_even_for_prelinked_files() {
-        for (avma, svma) in [(0x5555_0000_1234_u64, 0x1234_u64), (0x40_1000, 0x40_1000), (0x1000, 0x7f00_0000_0000)] {
+        for (avma, svma) in
+            [(0x5555_0000_1234_u64, 0x1234_u64), (0x40_1000, 0x40_1000), (0x1000, 0x7f00_0000_0000)]
+        {
             let bias = avma.wrapping_sub(svma);
             assert_eq!(Avma(avma).to_svma(bias), Svma(svma));
             assert_eq!(Svma(svma).to_avma(bias), Avma(avma));

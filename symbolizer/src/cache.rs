@@ -124,3 +124,53 @@ impl Strings {
         self.strings.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_cache_forgets_but_never_lies_and_never_grows(
+            operations in proptest::collection::vec((0u8..30, any::<bool>()), 0..300), bound in 2usize..16,
+        ) {
+            let mut cache = Bounded::new(bound);
+            let mut truth = std::collections::HashMap::new();
+            for (i, (key, insert)) in operations.into_iter().enumerate() {
+                if insert {
+                    cache.insert(key, i);
+                    truth.insert(key, i);
+                    prop_assert_eq!(cache.get(key), Some(i));
+                } else if let Some(value) = cache.get(key) {
+                    prop_assert_eq!(truth.get(&key), Some(&value));
+                }
+                prop_assert!(cache.len() <= bound);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_all_the_time_is_never_forgotten() {
+        let mut cache = Bounded::new(8);
+        cache.insert(0, "kept");
+        for key in 1..1000 {
+            cache.insert(key, "passing");
+            assert_eq!(cache.get(0), Some("kept"));
+        }
+        assert!(cache.counters().evicted > 900);
+    }
+
+    #[test]
+    fn equal_strings_are_shared_and_unused_ones_swept() {
+        let mut strings = Strings::default();
+        let kept = strings.intern("kept");
+        assert!(Arc::ptr_eq(&kept, &strings.intern("kept")));
+        for i in 0..4 * Strings::SWEEP_MIN {
+            strings.intern(&i.to_string());
+        }
+        assert!(strings.len() <= Strings::SWEEP_MIN);
+        assert!(Arc::ptr_eq(&kept, &strings.intern("kept")));
+    }
+}

@@ -189,10 +189,15 @@ impl ElfFacts {
     pub fn read(file: &File) -> Result<Self, NoSymbol> {
         let size = file.metadata().map_err(|e| NoSymbol::from_io(&e))?.len();
         let header: [u8; 64] = read_array(file, 0).map_err(|_| NoSymbol::NotElf)?;
-        if header[..4] != *b"\x7fELF" || header[4] != 2 || header[5] != 1 || u16_at(&header, 18) != NATIVE_MACHINE {
+        if header[..4] != *b"\x7fELF"
+            || header[4] != 2
+            || header[5] != 1
+            || u16_at(&header, 18) != NATIVE_MACHINE
+        {
             return Err(NoSymbol::NotElf);
         }
-        let programs = table(file, size, u64_at(&header, 32), u16_at(&header, 54), 56, u16_at(&header, 56).into())?;
+        let programs =
+            table(file, size, u64_at(&header, 32), u16_at(&header, 54), 56, u16_at(&header, 56).into())?;
         let mut segments = Vec::new();
         let mut build_id = None;
         for p in programs.chunks_exact(56).take(SEGMENTS_MAX) {
@@ -205,7 +210,9 @@ impl ElfFacts {
                     memory_size: u64_at(p, 40),
                     executable: u32_at(p, 4) & PF_X != 0,
                 }),
-                PT_NOTE if build_id.is_none() => build_id = build_id_in(file, offset, file_size, u64_at(p, 48)),
+                PT_NOTE if build_id.is_none() => {
+                    build_id = build_id_in(file, offset, file_size, u64_at(p, 48))
+                }
                 _ => {}
             }
         }
@@ -273,7 +280,14 @@ pub fn check_regular(file: File) -> Result<File, NoSymbol> {
 }
 
 /// Reads a table of fixed-size entries that must lie within the file.
-fn table(file: &File, size: u64, offset: u64, stated: u16, entry: u16, count: usize) -> Result<Vec<u8>, NoSymbol> {
+fn table(
+    file: &File,
+    size: u64,
+    offset: u64,
+    stated: u16,
+    entry: u16,
+    count: usize,
+) -> Result<Vec<u8>, NoSymbol> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -290,7 +304,12 @@ fn table(file: &File, size: u64, offset: u64, stated: u16, entry: u16, count: us
 type NoteRange = (u64, u64, u64);
 
 /// Fills `sections`; gives the place of the build-id note section, if there is one.
-fn read_sections(file: &File, size: u64, header: &[u8], out: &mut Sections) -> Result<Option<NoteRange>, NoSymbol> {
+fn read_sections(
+    file: &File,
+    size: u64,
+    header: &[u8],
+    out: &mut Sections,
+) -> Result<Option<NoteRange>, NoSymbol> {
     let headers = table(file, size, u64_at(header, 40), u16_at(header, 58), 64, u16_at(header, 60).into())?;
     let names_index = usize::from(u16_at(header, 62));
     let Some(names_header) = headers.chunks_exact(64).nth(names_index) else { return Ok(None) };

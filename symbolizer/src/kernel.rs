@@ -229,3 +229,102 @@ fn read() -> Result<Kallsyms, NoSymbol> {
         Err(_) => Err(NoSymbol::KernelUnreadable),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXT: &str = "\
+ffffffff81000000 T _stext
+ffffffff81000000 T _text
+ffffffff81000000 T startup_64
+ffffffff81000200 t __pfx_do_one_initcall
+ffffffff81000210 T do_one_initcall
+ffffffff81000400 W weak_name
+ffffffff81000400 T strong_name
+ffffffff82000000 D some_data
+ffffffffc0100000 t nv_open\t[nvidia]
+ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
+";
+
+    fn check(address: u64, expected: Result<(&str, &str), NoSymbol>) {
+        let table = Kallsyms::parse(TEXT.as_bytes());
+        assert_eq!(table.lookup(KernelAddr(address)).map(|s| (s.name, s.module)), expected, "{address:#x}");
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_last_symbol_before_it() {
+        check(0xffff_ffff_8100_0210, Ok(("do_one_initcall", "")));
+        check(0xffff_ffff_8100_03ff, Ok(("do_one_initcall", "")));
+        check(0xffff_ffff_c010_0010, Ok(("nv_open", "nvidia")));
+        check(0xffff_ffff_c020_0001, Ok(("bpf_prog_6deef7357e7b4530_sample", "bpf")));
+    }
+
+    #[test]
+    fn of_several_names_the_one_a_developer_knows_is_shown() {
+        check(0xffff_ffff_8100_0000, Ok(("startup_64", "")));
+        check(0xffff_ffff_8100_0400, Ok(("strong_name", "")));
+    }
+
+    #[test]
+    fn an_address_far_behind_every_symbol_has_no_name() {
+        check(0xffff_ffff_9000_0000, Err(NoSymbol::KernelNotCovered));
+        check(0xffff_ffff_8000_0000, Err(NoSymbol::KernelNotCovered));
+        check(0x1000, Err(NoSymbol::KernelNotCovered));
+    }
+
+    #[test]
+    fn hidden_addresses_are_told_from_unknown_ones() {
+        let table = Kallsyms::parse(b"0000000000000000 T _text\n0000000000000000 t nv_open\t[nvidia]\n");
+        assert_eq!(table.lookup(KernelAddr(0xffff_ffff_8100_0000)), Err(NoSymbol::KernelRestricted));
+        assert_eq!(Kallsyms::parse(b"").lookup(KernelAddr(u64::MAX)), Err(NoSymbol::KernelNotCovered));
+    }
+
+    #[test]
+    fn bad_lines_are_counted() {
+        let table = Kallsyms::parse(
+            b"x T a\nffffffff81000000\nffffffff81000000 T\nffffffff81000000 T b\tc\nffffffff81000000 T ok\n",
+        );
+        assert_eq!((table.malformed(), table.len()), (4, 1));
+    }
+
+    #[test]
+    fn the_running_kernel_is_named_or_says_that_it_hides() {
+        let mut kernel = Kernel::new();
+        let text = std::fs::read_to_string("/proc/kallsyms").unwrap();
+        let line = text.lines().find(|line| line.ends_with(" T vfs_read")).unwrap();
+        let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+        let asked = if address == 0 { u64::MAX } else { address + 1 };
+        let expected = if address == 0 { Err(NoSymbol::KernelRestricted) } else { Ok("vfs_read") };
+        assert_eq!(kernel.lookup(KernelAddr(asked), 0).map(|s| s.name), expected);
+    }
+
+    #[test]
+    fn the_table_is_read_again_only_for_something_new_and_not_too_often() {
+        let mut kernel = Kernel::new();
+        for (time, readings) in [(0, 1), (1, 1), (RENEWAL_NS - 1, 1), (RENEWAL_NS, 2), (RENEWAL_NS + 1, 2)] {
+            assert!(kernel.lookup(KernelAddr(0), time).is_err());
+            assert_eq!(kernel.readings(), readings, "{time}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..300), address in any::<u64>()) {
+            let _ = Kallsyms::parse(&bytes).lookup(KernelAddr(address));
+        }
+
+        #[test]
+        fn a_lookup_never_gives_a_symbol_behind_the_address(
+            starts in proptest::collection::vec(KERNEL_HALF.., 1..20), address in KERNEL_HALF..,
+        ) {
+            let text: String = starts.iter().map(|s| format!("{s:x} t f{s:x}\n")).collect();
+            let table = Kallsyms::parse(text.as_bytes());
+            let expected = starts.iter().copied().filter(|s| *s <= address).max();
+            let expected = expected.filter(|s| address - s < FUNCTION_BYTES_MAX);
+            prop_assert_eq!(table.lookup(KernelAddr(address)).ok().map(|s| s.start.0), expected);
+        }
+    }
+}

@@ -115,7 +115,8 @@ pub fn parse(bytes: &[u8], keep: Keep) -> Maps {
     let mut end_before = 0;
     for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
         // Most lines of a big process are data: look at the permissions before anything is allocated.
-        let wanted = keep == Keep::All || line.split(|b| *b == b' ').nth(1).and_then(|p| p.get(2)) == Some(&b'x');
+        let wanted =
+            keep == Keep::All || line.split(|b| *b == b' ').nth(1).and_then(|p| p.get(2)) == Some(&b'x');
         if !wanted && !line.ends_with(b".dump") {
             continue;
         }
@@ -161,7 +162,8 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let dash = range.iter().position(|b| *b == b'-')?;
     let (begin, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
     let colon = device.iter().position(|b| *b == b':')?;
-    let device = (u32::try_from(hex(&device[..colon])?).ok()?, u32::try_from(hex(&device[colon + 1..])?).ok()?);
+    let device =
+        (u32::try_from(hex(&device[..colon])?).ok()?, u32::try_from(hex(&device[colon + 1..])?).ok()?);
     if begin >= end || permissions.len() != 4 {
         return None;
     }
@@ -326,4 +328,165 @@ pub fn read_vdso(pid: u32, mapping: &Mapping) -> Result<Vec<u8>, NoSymbol> {
     let mut bytes = vec![0; usize::try_from(mapping.len()).map_err(|_| NoSymbol::TooLarge)?];
     memory.read_exact_at(&mut bytes, mapping.begin.0).map_err(denied_or_gone)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(line: &str, backing: Backing, path: &str) {
+        let maps = parse(line.as_bytes(), Keep::All);
+        assert_eq!(maps.malformed, 0, "{line}");
+        let [mapping] = &maps.mappings[..] else { panic!("one mapping: {line}") };
+        assert_eq!((mapping.backing, mapping.path.to_str()), (backing, Some(path)), "{line}");
+    }
+
+    #[test]
+    fn the_path_tells_what_backs_a_mapping() {
+        check(
+            "00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/dbus-daemon",
+            Backing::File,
+            "/usr/bin/dbus-daemon",
+        );
+        check("7f0000000000-7f0000001000 r-xp 00000000 00:00 0 ", Backing::Anonymous, "");
+        check("7f0000000000-7f0000001000 r-xp 00000000 00:00 0", Backing::Anonymous, "");
+        check(
+            "7f0000000000-7f0000001000 r-xp 00000000 08:02 9    /lib/x.so (deleted)",
+            Backing::DeletedFile,
+            "/lib/x.so",
+        );
+        check(
+            "7f0000000000-7f0000001000 r-xs 00000000 00:01 9    /memfd:jit cache (deleted)",
+            Backing::Memfd,
+            "/memfd:jit cache",
+        );
+        check("7ffe3a5f2000-7ffe3a5f4000 r-xp 00000000 00:00 0    [vdso]", Backing::Vdso, "[vdso]");
+        check("7fffffffe000-7ffffffff000 --xp 00000000 00:00 0    [uprobes]", Backing::Uprobes, "[uprobes]");
+        check(
+            "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]",
+            Backing::Special,
+            "[vsyscall]",
+        );
+        check(
+            "7f0000000000-7f0000001000 r-xp 00000000 00:00 0    [anon:v8]",
+            Backing::Anonymous,
+            "[anon:v8]",
+        );
+        check(
+            "7f0000000000-7f0000001000 rwxs 00000000 00:01 44   /dev/zero (deleted)",
+            Backing::Anonymous,
+            "/dev/zero",
+        );
+        check(
+            "7f0000000000-7f0000001000 r-xp 00000000 08:02 9    /opt/a b\\012c/x.so",
+            Backing::File,
+            "/opt/a b\nc/x.so",
+        );
+        check(
+            "7f0000000000-7f0000001000 r-xp 00000000 08:02 9    /odd\\name/x.so",
+            Backing::File,
+            "/odd\\name/x.so",
+        );
+    }
+
+    #[test]
+    fn all_fields_of_a_line_are_read() {
+        let maps = parse(b"7f1000-7f3000 r-xp 0001f000 fd:1a 18446744073709551615 /a", Keep::Executable);
+        let expected = Mapping {
+            begin: Avma(0x7f1000),
+            end: Avma(0x7f3000),
+            offset: FileOffset(0x1f000),
+            device: (0xfd, 0x1a),
+            inode: u64::MAX,
+            readable: true,
+            writable: false,
+            executable: true,
+            backing: Backing::File,
+            path: OsStr::new("/a").into(),
+        };
+        assert_eq!(maps.mappings, [expected]);
+        assert_eq!(maps.mappings[0].len(), 0x2000);
+    }
+
+    #[test]
+    fn data_is_left_out_unless_it_is_asked_for() {
+        let bytes = b"1000-2000 r--p 0 0:0 0\n2000-3000 r-xp 0 0:0 0\n3000-4000 rw-p 0 0:0 0\n";
+        assert_eq!(parse(bytes, Keep::Executable).mappings.len(), 1);
+        assert_eq!(parse(bytes, Keep::All).mappings.len(), 3);
+    }
+
+    #[test]
+    fn a_jitdump_is_found_whatever_its_permissions() {
+        let bytes = b"1000-2000 r--p 0 8:2 77 /tmp/.debug/jit/jit-4711.dump\n2000-3000 r-xp 0 0:0 0\n";
+        let maps = parse(bytes, Keep::Executable);
+        assert_eq!(maps.jitdump.map(|m| m.path), Some(OsStr::new("/tmp/.debug/jit/jit-4711.dump").into()));
+        assert_eq!(parse(b"1000-2000 r--p 0 8:2 77 /tmp/jit-x.dump\n", Keep::Executable).jitdump, None);
+    }
+
+    #[test]
+    fn bad_lines_are_counted_and_do_not_hide_good_ones() {
+        for bad in [
+            "nonsense",
+            "2000-1000 r-xp 0 0:0 0",
+            "1000-1000 r-xp 0 0:0 0",
+            "+1000-2000 r-xp 0 0:0 0",
+            "1000 r-xp 0 0:0 0",
+            "1000-2000 rwxpp 0 0:0 0",
+            "1000-2000 r-xp 0 00 0",
+            "1000-2000 r-xp 0 0:0 x",
+            "10000000000000000-20000000000000000 r-xp 0 0:0 0",
+        ] {
+            let maps = parse(format!("{bad}\n5000-6000 r-xp 0 0:0 0\n").as_bytes(), Keep::All);
+            assert_eq!((maps.mappings.len(), maps.malformed), (1, 1), "{bad}");
+        }
+    }
+
+    #[test]
+    fn overlapping_lines_cannot_come_from_one_process() {
+        let maps = parse(b"1000-3000 r-xp 0 0:0 0\n2000-4000 r-xp 0 0:0 0\n", Keep::All);
+        assert_eq!((maps.mappings.len(), maps.malformed), (1, 1));
+    }
+
+    #[test]
+    fn no_more_mappings_are_kept_than_the_bound() {
+        let lines: String =
+            (0..MAPPINGS_MAX + 3).map(|i| format!("{:x}-{:x} r-xp 0 0:0 0\n", 2 * i, 2 * i + 1)).collect();
+        let maps = parse(lines.as_bytes(), Keep::Executable);
+        assert_eq!((maps.mappings.len(), maps.dropped), (MAPPINGS_MAX, 3));
+    }
+
+    #[test]
+    fn the_own_maps_hold_the_own_code_and_the_vdso() {
+        let maps = read(std::process::id(), Keep::Executable).unwrap();
+        assert_eq!((maps.malformed, maps.dropped), (0, 0));
+        let here = Avma(the_own_maps_hold_the_own_code_and_the_vdso as fn() as usize as u64);
+        let own = maps.mappings.iter().find(|m| (m.begin..m.end).contains(&here)).unwrap();
+        assert_eq!(own.path(), std::env::current_exe().unwrap());
+        assert!(open(std::process::id(), own).is_ok());
+        let vdso = maps.mappings.iter().find(|m| m.backing == Backing::Vdso).unwrap();
+        assert_eq!(read_vdso(std::process::id(), vdso).unwrap()[..4], *b"\x7fELF");
+    }
+
+    #[test]
+    fn a_process_that_never_was_is_gone() {
+        assert_eq!(read(u32::MAX, Keep::All), Err(NoSymbol::ProcessGone));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken_and_what_comes_out_is_in_order(bytes in "[0-9a-f\\- rwxp:/\n\\\\]{0,400}") {
+            let maps = parse(bytes.as_bytes(), Keep::All);
+            prop_assert!(maps.mappings.iter().all(|m| m.begin < m.end));
+            prop_assert!(maps.mappings.windows(2).all(|pair| pair[0].end <= pair[1].begin));
+        }
+
+        #[test]
+        fn each_line_is_kept_or_counted(lines in proptest::collection::vec((0u64..99, 0u64..99, "[rwxp-]{4}"), 0..50)) {
+            let text: String = lines.iter().map(|(b, e, p)| format!("{b:x}-{e:x} {p} 0 0:0 0 \n")).collect();
+            let maps = parse(text.as_bytes(), Keep::All);
+            prop_assert_eq!(maps.mappings.len() as u64 + maps.malformed + maps.dropped, lines.len() as u64);
+        }
+    }
 }

@@ -151,7 +151,9 @@ impl Spaces {
                 self.insert(pid, Version { since_ns: 0, state, continues: false });
             }
             Some(Version { state: state @ State::Unread, .. }) => *state = State::Live(Arc::new(space)),
-            Some(Version { state: State::Live(before), .. }) if **before == space => self.counters.unchanged += 1,
+            Some(Version { state: State::Live(before), .. }) if **before == space => {
+                self.counters.unchanged += 1
+            }
             Some(Version { state, .. }) => {
                 let continues = matches!(state, State::Live(_));
                 self.push(pid, Version { since_ns: time_ns, state: State::Live(Arc::new(space)), continues });
@@ -283,6 +285,168 @@ impl Spaces {
         let ended = self.arrival.iter().position(|pid| !self.is_alive(*pid)).unwrap_or(0);
         if let Some(pid) = self.arrival.remove(ended) {
             self.counters.processes_dropped += u64::from(self.processes.remove(&pid).is_some());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn region(begin: u64, end: u64) -> Region {
+        Region { begin: Avma(begin), end: Avma(end), owner: Owner::Generated }
+    }
+
+    fn space(ranges: &[(u64, u64)]) -> AddressSpace {
+        AddressSpace::new(ranges.iter().map(|(b, e)| region(*b, *e)).collect())
+    }
+
+    fn found(spaces: &Spaces, pid: u32, time: u64, address: u64) -> Result<u64, NoSymbol> {
+        spaces.lookup(pid, time, Avma(address)).map(|r| r.begin.0)
+    }
+
+    #[test]
+    fn a_region_holds_its_first_address_and_not_its_end() {
+        let space = space(&[(0x1000, 0x2000), (0x2000, 0x3000), (0x5000, 0x6000)]);
+        for (address, expected) in [
+            (0xfff, None),
+            (0x1000, Some(0x1000)),
+            (0x1fff, Some(0x1000)),
+            (0x2000, Some(0x2000)),
+            (0x3000, None),
+            (0x6000, None),
+        ] {
+            assert_eq!(space.lookup(Avma(address)).ok().map(|r| r.begin.0), expected, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn samples_from_before_the_first_reading_use_it() {
+        let mut spaces = Spaces::new();
+        spaces.update(7, 100, space(&[(0x1000, 0x2000)]));
+        assert_eq!(found(&spaces, 7, 5, 0x1000), Ok(0x1000));
+        assert_eq!(found(&spaces, 8, 5, 0x1000), Err(NoSymbol::UnknownProcess));
+    }
+
+    #[test]
+    fn an_unmapped_library_is_found_by_older_samples_only() {
+        let mut spaces = Spaces::new();
+        spaces.update(7, 0, space(&[(0x1000, 0x2000), (0x8000, 0x9000)]));
+        spaces.update(7, 100, space(&[(0x1000, 0x2000)]));
+        assert_eq!(found(&spaces, 7, 99, 0x8000), Ok(0x8000));
+        assert_eq!(found(&spaces, 7, 100, 0x8000), Err(NoSymbol::Unmapped));
+    }
+
+    #[test]
+    fn a_library_mapped_between_two_readings_is_found_in_the_later_one() {
+        let mut spaces = Spaces::new();
+        spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
+        spaces.update(7, 100, space(&[(0x1000, 0x2000), (0x8000, 0x9000)]));
+        assert_eq!(found(&spaces, 7, 50, 0x8000), Ok(0x8000));
+    }
+
+    #[test]
+    fn the_program_after_an_exec_never_names_the_one_before() {
+        let mut spaces = Spaces::new();
+        spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
+        spaces.exec(7, 50);
+        assert_eq!(found(&spaces, 7, 60, 0x8000), Err(NoSymbol::UnknownProcess));
+        spaces.update(7, 100, space(&[(0x8000, 0x9000)]));
+        assert_eq!(found(&spaces, 7, 60, 0x8000), Ok(0x8000));
+        assert_eq!(found(&spaces, 7, 49, 0x8000), Err(NoSymbol::Unmapped));
+        assert_eq!(found(&spaces, 7, 49, 0x1000), Ok(0x1000));
+    }
+
+    #[test]
+    fn a_child_has_the_regions_of_its_parent_until_it_is_read() {
+        let mut spaces = Spaces::new();
+        spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
+        spaces.fork(7, 8, 10);
+        assert_eq!(found(&spaces, 8, 11, 0x1000), Ok(0x1000));
+        spaces.fork(99, 100, 10);
+        assert_eq!(found(&spaces, 100, 11, 0x1000), Err(NoSymbol::UnknownProcess));
+        spaces.update(100, 20, space(&[(0x3000, 0x4000)]));
+        assert_eq!(found(&spaces, 100, 11, 0x3000), Ok(0x3000));
+    }
+
+    #[test]
+    fn a_pid_in_use_again_keeps_both_lives_apart() {
+        let mut spaces = Spaces::new();
+        spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
+        spaces.exit(7, 50);
+        assert_eq!(found(&spaces, 7, 60, 0x1000), Err(NoSymbol::ProcessGone));
+        assert!(!spaces.is_alive(7));
+        spaces.fork(1, 7, 70);
+        spaces.update(7, 80, space(&[(0x3000, 0x4000)]));
+        assert_eq!(found(&spaces, 7, 40, 0x1000), Ok(0x1000));
+        assert_eq!(found(&spaces, 7, 60, 0x3000), Err(NoSymbol::ProcessGone));
+        assert_eq!(found(&spaces, 7, 75, 0x3000), Ok(0x3000));
+    }
+
+    #[test]
+    fn a_dead_process_goes_when_no_sample_of_it_can_come() {
+        let mut spaces = Spaces::new();
+        spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
+        spaces.exit(7, 50);
+        spaces.retire(49);
+        assert_eq!(found(&spaces, 7, 49, 0x1000), Ok(0x1000));
+        spaces.retire(50);
+        assert_eq!(found(&spaces, 7, 49, 0x1000), Err(NoSymbol::UnknownProcess));
+        assert_eq!((spaces.len(), spaces.counters().processes_retired), (0, 1));
+    }
+
+    #[test]
+    fn a_living_process_is_never_retired() {
+        let mut spaces = Spaces::new();
+        spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
+        spaces.update(7, 10, space(&[(0x1000, 0x3000)]));
+        spaces.retire(u64::MAX);
+        assert_eq!(found(&spaces, 7, 11, 0x2000), Ok(0x1000));
+    }
+
+    #[test]
+    fn the_same_mappings_again_make_no_version() {
+        let mut spaces = Spaces::new();
+        for time in 0..1000 {
+            spaces.update(7, time, space(&[(0x1000, 0x2000)]));
+        }
+        assert_eq!((spaces.counters().versions, spaces.counters().unchanged), (0, 999));
+    }
+
+    #[test]
+    fn versions_are_bounded_and_the_loss_is_counted() {
+        let mut spaces = Spaces::new();
+        for time in 0..200 {
+            spaces.update(7, time, space(&[(0x1000, 0x2000 + time)]));
+        }
+        assert_eq!(spaces.counters().versions_dropped, 200 - VERSIONS_MAX as u64);
+    }
+
+    #[test]
+    fn of_too_many_processes_the_dead_go_first() {
+        let mut spaces = Spaces::new();
+        for pid in 0..u32::try_from(PROCESSES_MAX).unwrap() {
+            spaces.update(pid, 0, AddressSpace::default());
+        }
+        spaces.exit(5, 10);
+        spaces.update(u32::MAX, 20, AddressSpace::default());
+        assert_eq!((spaces.len(), spaces.is_known(5), spaces.is_known(0)), (PROCESSES_MAX, false, true));
+        spaces.update(u32::MAX - 1, 20, AddressSpace::default());
+        assert_eq!((spaces.is_known(0), spaces.counters().processes_dropped), (false, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn a_lookup_agrees_with_a_search_of_all_regions(
+            ranges in proptest::collection::vec((0u64..500, 0u64..500), 0..40),
+            address in 0u64..500,
+        ) {
+            let space = space(&ranges);
+            prop_assert!(space.regions().windows(2).all(|pair| pair[0].end <= pair[1].begin));
+            let slow = space.regions().iter().find(|r| r.begin.0 <= address && address < r.end.0);
+            prop_assert_eq!(space.lookup(Avma(address)).ok(), slow);
         }
     }
 }

@@ -244,11 +244,13 @@ fn owner(modules: &mut Modules, pid: u32, mapping: &Mapping) -> Owner {
         Backing::Anonymous => Owner::Generated,
         Backing::Uprobes => Owner::Nobody(NoSymbol::UprobeTrampoline),
         Backing::Special => Owner::Nobody(NoSymbol::SpecialMapping),
-        Backing::File | Backing::DeletedFile | Backing::Memfd | Backing::Vdso => match modules.admit(pid, mapping) {
-            Ok((module, bias)) => Owner::Module { module, bias },
-            // Runtimes put generated code into shared memory too (to map it a second time, writable).
-            Err(NoSymbol::NotElf) if mapping.backing != Backing::Vdso => Owner::Generated,
-            Err(reason) => Owner::Nobody(reason),
-        },
+        Backing::File | Backing::DeletedFile | Backing::Memfd | Backing::Vdso => {
+            match modules.admit(pid, mapping) {
+                Ok((module, bias)) => Owner::Module { module, bias },
+                // Runtimes put generated code into shared memory too (to map it a second time, writable).
+                Err(NoSymbol::NotElf) if mapping.backing != Backing::Vdso => Owner::Generated,
+                Err(reason) => Owner::Nobody(reason),
+            }
+        }
     }
 }

@@ -240,13 +240,22 @@ impl Jit {
                 }
             }
             DumpEvent::Move { time_ns, begin, size, index } => match table.numbered(index) {
-                Some(symbol) => self.counters.dropped += u64::from(!table.insert(begin, size, time_ns, symbol)),
+                Some(symbol) => {
+                    self.counters.dropped += u64::from(!table.insert(begin, size, time_ns, symbol))
+                }
                 None => self.counters.malformed += 1,
             },
         }
     }
 
-    fn add(&mut self, table: &mut CodeTable, time_ns: u64, begin: u64, size: u64, name: &str) -> Option<JitSymbol> {
+    fn add(
+        &mut self,
+        table: &mut CodeTable,
+        time_ns: u64,
+        begin: u64,
+        size: u64,
+        name: &str,
+    ) -> Option<JitSymbol> {
         self.counters.entries += 1;
         let symbol = match self.by_name.get(name) {
             Some(symbol) => Some(*symbol),

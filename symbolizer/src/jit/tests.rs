@@ -1,0 +1,238 @@
+//! What runtimes write, and what others could write in their place.
+
+use std::io::Write as _;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn check_line(line: &str, expected: Option<(u64, u64, &str)>) {
+    let map = parse_perf_map(format!("{line}\n").as_bytes());
+    let entry = map.entries.first().map(|e| (e.begin, e.size, &*e.name));
+    assert_eq!(entry, expected, "{line}");
+    assert_eq!(map.malformed, u64::from(expected.is_none()), "{line}");
+}
+
+#[test]
+fn lines_of_real_runtimes_are_understood() {
+    check_line("7f3a 10 py::f:/a.py", Some((0x7f3a, 0x10, "py::f:/a.py")));
+    check_line(
+        "0x7f3a 0x10 LazyCompile:*run /srv/x.js:10:3",
+        Some((0x7f3a, 0x10, "LazyCompile:*run /srv/x.js:10:3")),
+    );
+    check_line(
+        "00007F3A 000010 instance void [A] B::C(int32)[Tier0]",
+        Some((0x7f3a, 0x10, "instance void [A] B::C(int32)[Tier0]")),
+    );
+}
+
+#[test]
+fn lines_that_say_nothing_are_counted() {
+    for line in [
+        "x",
+        "1000 10",
+        "1000 10 ",
+        "1000 0 empty",
+        "+1000 10 f",
+        "-1 10 f",
+        "ffffffffffffffff 2 wraps",
+        "zz 10 f",
+    ] {
+        check_line(line, None);
+    }
+}
+
+#[test]
+fn a_half_written_line_waits_for_its_rest() {
+    let map = parse_perf_map(b"1000 10 first\n2000 10 sec");
+    assert_eq!((map.entries.len(), map.consumed, map.malformed), (1, 14, 0));
+}
+
+#[test]
+fn a_name_as_long_as_a_book_is_cut() {
+    let map = parse_perf_map(format!("1000 10 {}\n", "n".repeat(1 << 20)).as_bytes());
+    assert_eq!(map.entries[0].name.len(), perf_map::NAME_BYTES_MAX);
+}
+
+fn dump_header(flags: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [0x4A69_5444_u32, 1, 40, 62, 0, 4711] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes.extend(1_u64.to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
+    bytes
+}
+
+fn record(kind: u32, time: u64, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(u32::try_from(16 + body.len()).unwrap().to_ne_bytes());
+    bytes.extend(time.to_ne_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+fn load(time: u64, begin: u64, size: u64, index: u64, name: &str, code: &[u8]) -> Vec<u8> {
+    let mut body = vec![0; 8];
+    for word in [begin, begin, size, index] {
+        body.extend(word.to_ne_bytes());
+    }
+    body.extend(name.as_bytes());
+    body.push(0);
+    body.extend(code);
+    record(0, time, &body)
+}
+
+fn moved(time: u64, begin: u64, to: u64, size: u64, index: u64) -> Vec<u8> {
+    let mut body = vec![0; 8];
+    for word in [to, begin, to, size, index] {
+        body.extend(word.to_ne_bytes());
+    }
+    record(1, time, &body)
+}
+
+fn name_of(event: &DumpEvent) -> (u64, u64, &str) {
+    match event {
+        DumpEvent::Load { time_ns, begin, name, .. } => (*time_ns, *begin, name),
+        DumpEvent::Move { time_ns, begin, .. } => (*time_ns, *begin, "moved"),
+    }
+}
+
+#[test]
+fn loads_and_moves_are_read_and_code_is_skipped() {
+    let debug = record(2, 5, &[0; 24]);
+    let parts = [
+        dump_header(0),
+        load(10, 0x1000, 4, 1, "f", b"\x90\x90\x90\xc3"),
+        debug,
+        moved(20, 0x1000, 0x2000, 4, 1),
+    ];
+    let dump = parse_jitdump(&parts.concat()).unwrap();
+    assert_eq!(
+        dump.events.iter().map(name_of).collect::<Vec<_>>(),
+        [(10, 0x1000, "f"), (20, 0x2000, "moved")]
+    );
+    assert_eq!((dump.next, dump.malformed, dump.ended), (parts.concat().len() as u64, 0, false));
+}
+
+#[test]
+fn times_of_another_clock_are_not_taken_for_ours() {
+    let dump = parse_jitdump(&[dump_header(1), load(10, 0x1000, 4, 1, "f", b"")].concat()).unwrap();
+    assert_eq!(name_of(&dump.events[0]), (0, 0x1000, "f"));
+}
+
+#[test]
+fn hostile_lengths_end_the_reading() {
+    let check = |size: u32, ended: bool, next: u64| {
+        let mut bytes = load(1, 0x1000, 4, 1, "f", b"");
+        bytes[4..8].copy_from_slice(&size.to_ne_bytes());
+        bytes.resize(4096, 0);
+        let dump = parse_records(&bytes, DumpHeader { size: 40, monotonic: true });
+        assert_eq!((dump.ended, dump.next), (ended, next), "{size}");
+    };
+    check(0, true, 0);
+    check(15, true, 0);
+    check(u32::MAX, false, u64::from(u32::MAX));
+}
+
+#[test]
+fn files_of_another_kind_are_refused() {
+    let foreign = dump_header(0)[..4]
+        .iter()
+        .rev()
+        .copied()
+        .chain(dump_header(0)[4..].iter().copied())
+        .collect::<Vec<_>>();
+    for bytes in [&b""[..], b"short", &foreign, &[0; 64]] {
+        assert_eq!(parse_jitdump(bytes), None);
+    }
+}
+
+#[test]
+fn a_sample_from_before_a_replacement_gets_the_old_name() {
+    let mut table = CodeTable::default();
+    assert!(table.insert(0x1000, 0x100, 10, JitSymbol(1)));
+    assert!(table.insert(0x1080, 0x100, 20, JitSymbol(2)));
+    let check = |address, time, expected: Option<u32>| {
+        assert_eq!(table.lookup(address, time), expected.map(JitSymbol), "{address:#x} at {time}");
+    };
+    check(0x1080, 25, Some(2));
+    check(0x1080, 15, Some(1));
+    check(0x1080, 5, Some(2));
+    check(0x1010, 25, None);
+    check(0x117f, 25, Some(2));
+    check(0x1180, 25, None);
+}
+
+#[test]
+fn the_pid_and_the_user_are_those_the_process_knows() {
+    let status = b"Name:\tx\nPid:\t4711\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4711\t17\t1\n";
+    assert_eq!(parse_status(status), Some(Status { own_pid: 1, user: 1001 }));
+    assert_eq!(parse_status(b"Pid:\t5\nUid:\t0\t0\t0\t0\n"), Some(Status { own_pid: 5, user: 0 }));
+    assert_eq!(parse_status(b"Pid:\nUid:\n"), None);
+}
+
+#[test]
+fn a_map_that_grows_is_read_on_and_not_from_the_start() {
+    let path = format!("/tmp/perf-{}.map", std::process::id());
+    let mut file = File::create(&path).unwrap();
+    file.write_all(b"1000 10 first\n2000 10 sec").unwrap();
+    let mut jit = Jit::new();
+    let pid = std::process::id();
+    let named = |jit: &mut Jit, time, address| {
+        let found = jit.lookup(pid, time, Avma(address));
+        found.map(|symbol| jit.name(symbol).unwrap().to_owned())
+    };
+    assert_eq!(named(&mut jit, 0, 0x1008), Ok("first".into()));
+    file.write_all(b"ond\n").unwrap();
+    assert_eq!(named(&mut jit, 1, 0x2008), Err(NoSymbol::JitNotCovered));
+    assert_eq!(named(&mut jit, RETRY_NS, 0x2008), Ok("second".into()));
+    assert_eq!(jit.counters().entries, 2);
+    // Written anew, as a runtime does after a fork.
+    std::fs::write(&path, b"9000 10 third\n").unwrap();
+    assert_eq!(named(&mut jit, 10 * RENEWAL_NS, 0x9000), Ok("third".into()));
+    assert_eq!(named(&mut jit, 20 * RENEWAL_NS, 0x1008), Err(NoSymbol::JitNotCovered));
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(jit.lookup(u32::MAX, 0, Avma(0x1000)), Err(NoSymbol::JitWithoutMap));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_taken_for_a_perf_map(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let map = parse_perf_map(&bytes);
+        prop_assert!(map.consumed <= bytes.len());
+    }
+
+    #[test]
+    fn any_bytes_are_taken_for_a_jitdump(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let whole = [dump_header(0), bytes].concat();
+        prop_assert!(parse_jitdump(&whole).is_some());
+    }
+
+    #[test]
+    fn reading_in_pieces_gives_the_same_as_reading_at_once(
+        names in proptest::collection::vec("[a-z]{1,8}", 1..20), cut in any::<proptest::sample::Index>(),
+    ) {
+        let header = DumpHeader { size: 40, monotonic: true };
+        let bytes: Vec<u8> = (1..).zip(&names).flat_map(|(i, name)| load(i, i * 64, 64, i, name, &[0x90; 33])).collect();
+        let whole = parse_records(&bytes, header);
+        prop_assert_eq!(whole.events.len(), names.len());
+        let first = parse_records(&bytes[..cut.index(bytes.len())], header);
+        let rest = bytes.get(usize::try_from(first.next).unwrap()..).unwrap_or_default();
+        let second = parse_records(rest, header);
+        prop_assert_eq!([first.events, second.events].concat(), whole.events);
+    }
+
+    #[test]
+    fn pieces_of_code_never_overlap(inserts in proptest::collection::vec((0u64..200, 1u64..50), 0..60), address in 0u64..250) {
+        let mut table = CodeTable::default();
+        for (i, (begin, size)) in inserts.iter().enumerate() {
+            table.insert(*begin, *size, 0, JitSymbol(u32::try_from(i).unwrap()));
+        }
+        let last = inserts.iter().rposition(|(begin, size)| (*begin..begin + size).contains(&address));
+        if let Some(symbol) = table.lookup(address, 0) {
+            prop_assert_eq!(Some(symbol.0 as usize), last);
+        }
+    }
+}

@@ -55,7 +55,11 @@ impl DebugInfo {
     fn usable(&self, facts: &ElfFacts, trusted: bool) -> bool {
         let s = &facts.sections;
         let foreign = !trusted && s.supplement;
-        s.debug_info > 0 && s.debug_total <= self.bytes_max && !s.inflated && !foreign && s.debug_link.is_none()
+        s.debug_info > 0
+            && s.debug_total <= self.bytes_max
+            && !s.inflated
+            && !foreign
+            && s.debug_link.is_none()
     }
 
     fn candidate(&self, path: &Path, trusted: bool) -> Option<File> {

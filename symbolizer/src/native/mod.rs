@@ -110,8 +110,14 @@ impl Native {
 
     /// Names addresses of one module, in their order. The first call for a module reads its tables, which takes time in
     /// proportion to its symbols.
-    pub fn symbolize(&mut self, modules: &mut Modules, module: ModuleHandle, addresses: &[Svma]) -> Vec<Named> {
-        let mut answers: Vec<Option<Named>> = addresses.iter().map(|a| self.names.get((module, *a))).collect();
+    pub fn symbolize(
+        &mut self,
+        modules: &mut Modules,
+        module: ModuleHandle,
+        addresses: &[Svma],
+    ) -> Vec<Named> {
+        let mut answers: Vec<Option<Named>> =
+            addresses.iter().map(|a| self.names.get((module, *a))).collect();
         let mut missing: Vec<u64> =
             addresses.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(a, _)| a.0).collect();
         if !missing.is_empty() {
@@ -163,7 +169,11 @@ impl Native {
     }
 
     /// Opens a module for the reader, and makes room for it.
-    fn load(&mut self, modules: &mut Modules, module: ModuleHandle) -> Result<(Arc<File>, Option<Arc<File>>), NoSymbol> {
+    fn load(
+        &mut self,
+        modules: &mut Modules,
+        module: ModuleHandle,
+    ) -> Result<(Arc<File>, Option<Arc<File>>), NoSymbol> {
         self.clock += 1;
         if !self.loaded.contains_key(&module) {
             self.make_room();

@@ -173,7 +173,8 @@ impl Modules {
     /// The vdso has no file: its bytes are put into one that lies in memory, so that all modules are read alike.
     fn admit_vdso(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
         let bytes = maps::read_vdso(pid, mapping)?;
-        let file = rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).map_err(|_| NoSymbol::ModuleUnreadable)?;
+        let file =
+            rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).map_err(|_| NoSymbol::ModuleUnreadable)?;
         let mut file = File::from(file);
         file.write_all(&bytes).map_err(|e| NoSymbol::from_io(&e))?;
         let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
