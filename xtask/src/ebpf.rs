@@ -45,9 +45,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// True when `--check` could run without installing anything.
-pub(crate) fn toolchain_at_hand() -> bool {
-    linker().is_some() && rust_src().is_ok_and(|folder| folder.is_dir())
+/// Why `--check` cannot run here without installing anything; `None` when it can.
+pub(crate) fn no_check_because() -> Option<String> {
+    if linker().is_none() || !rust_src().is_ok_and(|folder| folder.is_dir()) {
+        return Some("no BPF linker or rust-src here (cargo xtask ebpf installs them)".to_owned());
+    }
+    let recorded = std::fs::read_to_string(Prebuilt::here().sources).unwrap_or_default();
+    let (here, there) = (compiler().unwrap_or_default(), recorded.lines().nth(1).unwrap_or_default());
+    (here != there).then(|| format!("it was built by {there}, here is {here}"))
+}
+
+fn compiler() -> Result<String> {
+    sh::output(sh::command("rustc").arg("--version"))
 }
 
 /// Compares the sources with those that the committed object was made from; needs no toolchain.
@@ -58,7 +67,7 @@ pub(crate) fn sources_match() -> Result<()> {
     }
     let recorded = std::fs::read_to_string(&prebuilt.sources)
         .with_context(|| format!("cannot read {}", prebuilt.sources.display()))?;
-    if recorded.trim() == source_hash()? {
+    if recorded.lines().next() == Some(&source_hash()?) {
         return Ok(());
     }
     bail!(
@@ -87,7 +96,8 @@ impl Prebuilt {
         let name = self.object.file_name().context("the object has a name")?.to_string_lossy();
         std::fs::write(&self.object, object)?;
         std::fs::write(&self.hash, format!("{hash}  {name}\n"))?;
-        std::fs::write(&self.sources, format!("{}\n", source_hash()?))?;
+        // The bytes depend on the compiler too, so a check makes sense only with the same one.
+        std::fs::write(&self.sources, format!("{}\n{}\n", source_hash()?, compiler()?))?;
         Ok(())
     }
 

@@ -124,13 +124,11 @@ fn cargo(name: &str, arguments: &[&str]) -> Outcome {
 
 /// The committed object against a fresh build, when this machine can build it.
 fn drift() -> Outcome {
-    if ebpf::toolchain_at_hand() {
+    let Some(reason) = ebpf::no_check_because() else {
         return check("kernel programs", || ebpf::run(&ebpf::Options { check: true }));
-    }
+    };
     let mut outcome = check("kernel programs", || Ok(()));
-    outcome.skipped.push(
-        "the committed object was not rebuilt: no BPF linker or rust-src here (cargo xtask ebpf)".into(),
-    );
+    outcome.skipped.push(format!("the committed object was not rebuilt: {reason}"));
     outcome
 }
 

@@ -175,11 +175,6 @@ pub(crate) fn venv(name: &str, packages: &[&str]) -> Result<PathBuf> {
 }
 
 impl Workload {
-    /// Any other program that says `ready` when it is.
-    pub(crate) fn new(name: &'static str, command: Command) -> Self {
-        Self { name, command }
-    }
-
     /// Starts the program and waits until it says `ready`.
     pub(crate) fn start(mut self) -> Result<Running> {
         let mut child = self

@@ -3,10 +3,14 @@
 //! Owns: the list of figures and their options. Because: a promise is worth what one command can show. Does not: judge
 //! a figure by its absolute time on a busy machine; costs are medians over runs, and ratios to peers of the same run.
 
+mod completeness;
 mod figure;
+mod memory;
 mod overhead;
+mod overload;
 mod profiler;
 mod rates;
+mod report;
 mod sample_cost;
 
 use crate::{setup, sh};
@@ -40,6 +44,12 @@ enum Name {
     SampleCost,
     /// Slowdown of a CPU-bound program, beside py-spy and perf.
     Overhead,
+    /// Share of samples whose stack reaches the thread's start, on five programs.
+    Completeness,
+    /// Whether the ledger adds up when the reader stands still.
+    Overload,
+    /// Memory of the profiler, and its growth.
+    Memory,
     /// Unwind rows built per second on one core.
     UnwindRows,
     /// Stacks per second through the pipeline on one core.
@@ -75,6 +85,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match name {
             Name::SampleCost => sample_cost::run(&profilers, options),
             Name::Overhead => overhead::run(&profilers, options),
+            Name::Completeness => completeness::run(&profilers, options),
+            Name::Overload => overload::run(&profilers, options),
+            Name::Memory => memory::run(&profilers, options),
             Name::UnwindRows | Name::Pipeline => continue,
         }
         .with_context(|| format!("the figure {name:?} could not be measured"))?;

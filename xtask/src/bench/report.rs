@@ -1,0 +1,143 @@
+//! What a finished capture says of itself, read back through the program's own `report` and `export`.
+//!
+//! Owns: the form of that JSON. Because: figures about losses and completeness must be those that a user sees.
+//! Does not: know the file format of profiles.
+
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// One stage of the ledger.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Stage {
+    pub(super) name: String,
+    pub(super) received: u64,
+    pub(super) kept: u64,
+    pub(super) merged: u64,
+    pub(super) dropped: BTreeMap<String, u64>,
+    pub(super) gaps: BTreeMap<String, u64>,
+}
+
+/// The account that a capture gives.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) stages: Vec<Stage>,
+}
+
+impl Report {
+    /// Asks the program about a profile.
+    pub(super) fn of(program: &Path, profile: &Path) -> Result<Self> {
+        let mut report = Command::new(program);
+        report.arg("report").arg(profile).args(["--format", "json"]);
+        let text = sh::output(&mut report)?;
+        Self::parse(&serde_json::from_str(&text).context("the report is no JSON")?)
+    }
+
+    fn parse(report: &Value) -> Result<Self> {
+        let stages = report["ledger"].as_array().context("the report has no list `ledger`")?;
+        let stages =
+            stages.iter().map(stage).collect::<Option<_>>().context("a row of the ledger is not complete")?;
+        Ok(Self { stages })
+    }
+
+    pub(super) fn stage(&self, name: &str) -> Result<&Stage> {
+        self.stages
+            .iter()
+            .find(|stage| stage.name == name)
+            .with_context(|| format!("the ledger has no stage {name}"))
+    }
+
+    /// Samples whose user stack was to be walked, and how many of these walks did not reach the thread's start.
+    pub(super) fn walked_and_cut(&self) -> Result<(u64, BTreeMap<String, u64>)> {
+        let resolve = self.stage("resolve")?;
+        let cut = NATIVE_GAPS.iter().filter_map(|key| Some(((*key).to_owned(), *resolve.gaps.get(*key)?)));
+        Ok((resolve.kept, cut.collect()))
+    }
+
+    /// Where the ledger does not add up; empty when it does.
+    pub(super) fn imbalances(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for stage in &self.stages {
+            let dropped: u64 = stage.dropped.values().sum();
+            if stage.received != stage.kept + stage.merged + dropped {
+                found.push(format!(
+                    "{}: received {}, kept {}, merged {}, dropped {dropped}",
+                    stage.name, stage.received, stage.kept, stage.merged
+                ));
+            }
+        }
+        let way = |pair: &[Stage]| pair[0].kept != pair[1].received && pair[1].received + pair[1].kept > 0;
+        for pair in self.stages.windows(2).filter(|pair| way(pair)) {
+            found.push(format!(
+                "{} kept {}, {} received {}",
+                pair[0].name, pair[0].kept, pair[1].name, pair[1].received
+            ));
+        }
+        found
+    }
+}
+
+/// Reasons for which a native walk is cut short.
+const NATIVE_GAPS: [&str; 14] = [
+    "unknown-process",
+    "no-mapping",
+    "no-table",
+    "no-row",
+    "unsupported-rule",
+    "register-unknown",
+    "stack-unreadable",
+    "stack-not-growing",
+    "too-many-frames",
+    "no-registers",
+    "compat-mode",
+    "frame-pointer-end",
+    "null-pc",
+    "table-corrupt",
+];
+
+fn stage(row: &Value) -> Option<Stage> {
+    let number = |name: &str| row[name].as_u64();
+    let tally = |name: &str| -> Option<BTreeMap<String, u64>> {
+        row[name].as_object()?.iter().map(|(key, count)| Some((key.clone(), count.as_u64()?))).collect()
+    };
+    Some(Stage {
+        name: row["stage"].as_str()?.to_owned(),
+        received: number("received")?,
+        kept: number("kept")?,
+        merged: number("merged")?,
+        dropped: tally("dropped")?,
+        gaps: tally("gaps")?,
+    })
+}
+
+/// Contexts of a profile with their values.
+pub(super) fn folded(program: &Path, profile: &Path) -> Result<Vec<(String, u64)>> {
+    let mut export = Command::new(program);
+    export.arg("export").arg(profile).args(["--format", "folded", "--metric", "samples", "-o", "-"]);
+    let text = sh::output(&mut export)?;
+    let parse =
+        |line: &str| line.rsplit_once(' ').and_then(|(stack, n)| Some((stack.to_owned(), n.parse().ok()?)));
+    let stacks: Vec<(String, u64)> = text.lines().filter_map(parse).collect();
+    if stacks.is_empty() {
+        bail!("the profile has no samples");
+    }
+    Ok(stacks)
+}
+
+/// The outermost frame that was walked below each gap, with the gap's reason, most frequent first.
+pub(super) fn blamed(stacks: &[(String, u64)]) -> Vec<(String, u64)> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for (stack, n) in stacks {
+        let mut frames = stack.split(';').skip_while(|frame| !frame.starts_with("[unknown: "));
+        if let Some(gap) = frames.next() {
+            let next = frames.next().unwrap_or("(leaf)");
+            *counts.entry(format!("{gap} above {next}")).or_default() += n;
+        }
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts
+}
