@@ -23,7 +23,6 @@ pub mod symbols;
 pub mod threads;
 
 use deepctx_common::record::ProcessEvent;
-use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 
 use account::Accounts;
@@ -155,10 +154,6 @@ impl<S: Symbols> Pipeline<S> {
     pub fn profile(&mut self) -> &mut Profile {
         self.accounts.missing(self.sequences.missing());
         self.accounts.write_to(&mut self.profile.ledger);
-        let refusals: Vec<_> = self.profile.refusals().collect();
-        for (reason, n) in refusals {
-            self.profile.ledger.gap(Stage::Attribute, reason, n);
-        }
         &mut self.profile
     }
 
@@ -328,6 +323,3 @@ fn sample_at(shelf: &Shelf, place: Place) -> Option<Sample<'_>> {
         _ => None,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -397,6 +397,3 @@ fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,89 @@
+//! Whatever comes in, each record is in the tree, merged into the state of processes, or dropped for a reason.
+
+mod pipeline_support;
+
+use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::metric::Metric;
+use deepctx_userspace::pipeline::source::Input;
+use deepctx_userspace::pipeline::{Config, Pipeline};
+use pipeline_support::{NamesInAddresses, Step, steps};
+use proptest::prelude::*;
+
+/// A line of the notation.
+fn line() -> impl Strategy<Value = String> {
+    let frame = prop::sample::select(vec!["f!", "g", "main", "a+b", "?jit", "py:fn@3", "k:sys", "gap:no-row", "raw:9000000000000000"]);
+    let stack = prop::collection::vec(frame, 0..8).prop_map(|frames| frames.join(" "));
+    let time = 0u64..1000;
+    let pid = 1u32..5;
+    prop_oneof![
+        8 => (time.clone(), pid.clone(), 0u16..3, 0u8..20, stack)
+            .prop_map(|(time, pid, cpu, end, stack)| format!("{time} sample {pid}/{pid} app {stack} cpu={cpu} native={end}")),
+        1 => (time.clone(), pid.clone(), pid.clone()).prop_map(|(time, child, parent)| format!("{time} fork {child} of {parent} app")),
+        1 => (time.clone(), pid.clone()).prop_map(|(time, pid)| format!("{time} exec {pid} tool")),
+        1 => (time.clone(), pid.clone()).prop_map(|(time, pid)| format!("{time} exit {pid}")),
+        1 => (time.clone(), pid).prop_map(|(time, pid)| format!("{time} space {pid} app v")),
+        1 => (0u16..3, 1u64..5).prop_map(|(cpu, n)| format!("lose {cpu} {n}")),
+        1 => Just("batch".to_owned()),
+        1 => time.prop_map(|time| format!("advance {time}")),
+    ]
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    (1usize..40, 200usize..10_000, 0u64..300, 0usize..2_000).prop_map(|(waiting_records, waiting_bytes, foresight_ns, stack_bytes)| {
+        Config { waiting_records, waiting_bytes, foresight_ns, stack_bytes, ..Config::default() }
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_record_is_kept_merged_or_dropped_for_a_reason(
+        lines in prop::collection::vec(line(), 0..80),
+        config in config(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+    ) {
+        let mut pipeline = Pipeline::new(NamesInAddresses::default(), Default::default(), config);
+        for step in steps(&lines.join("\n")) {
+            match step {
+                Step::Feed(Input::Records(mut bytes)) => {
+                    for (index, value) in &damage {
+                        let at = index.index(bytes.len());
+                        bytes[at] = *value;
+                    }
+                    pipeline.feed(Input::Records(bytes));
+                }
+                Step::Feed(input) => pipeline.feed(input),
+                Step::Advance(time) => pipeline.advance(time),
+            }
+            pipeline.profile().ledger.check(When::Running).unwrap();
+        }
+        pipeline.finish();
+        prop_assert_eq!(pipeline.waiting_bytes(), 0);
+        let profile = pipeline.profile();
+        profile.ledger.check(When::Finished).unwrap();
+        let in_tree = profile.tree.total(Metric::Samples).sum;
+        prop_assert_eq!(in_tree, profile.ledger.stage(Stage::Attribute).kept);
+        let accounted = in_tree + profile.ledger.stage(Stage::Resolve).merged + profile.ledger.lost();
+        prop_assert_eq!(accounted, profile.ledger.received());
+    }
+
+    /// How input is cut into batches, and how often the pipeline is advanced, changes nothing as long as nothing is late.
+    #[test]
+    fn batches_do_not_matter(
+        times in prop::collection::vec((1u64..20, 0u16..3, prop::sample::select(vec!["f! main", "g main", "k:sys f main", "py:fn@3 eval"])), 1..60),
+        cuts in prop::collection::vec(any::<bool>(), 60),
+    ) {
+        let mut time = 0;
+        let records: Vec<String> = times.iter().map(|(gap, cpu, stack)| {
+            time += gap;
+            format!("{time} sample 1/1 app {stack} cpu={cpu}")
+        }).collect();
+        let whole = pipeline_support::run(&records.join("\n"));
+        let cut: Vec<String> = records.iter().zip(&cuts).map(|(record, cut)| {
+            let now: u64 = record.split(' ').next().unwrap().parse().unwrap();
+            if *cut { format!("{record}\nbatch\nadvance {now}") } else { record.clone() }
+        }).collect();
+        let cut = pipeline_support::run(&cut.join("\n"));
+        let (mut whole, mut cut) = (whole, cut);
+        prop_assert_eq!(pipeline_support::folded(whole.profile()), pipeline_support::folded(cut.profile()));
+    }
+}

@@ -1,0 +1,205 @@
+//! The pipeline as a page of records → folded stacks and losses.
+
+mod pipeline_support;
+
+use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::metric::Metric;
+use deepctx_userspace::pipeline::Config;
+use pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, run_with, steps};
+
+/// Records → stacks.
+fn check(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    assert_eq!(folded(pipeline.profile()), page(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
+/// Records → losses and gaps.
+fn check_losses(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    assert_eq!(losses(pipeline.profile()), page(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
+#[test]
+fn a_stack_stands_root_first_with_kernel_frames_on_top() {
+    check("10 sample 7/7 app f! g main", "app-7;main;g;f 1");
+    check("10 sample 7/7 app k:read k:entry f main", "app-7;main;f;entry_[k];read_[k] 1");
+}
+
+#[test]
+fn python_frames_stand_where_the_walk_put_them() {
+    check(
+        "10 sample 7/7 app cfun! py:inner py:outer eval call py:main eval start",
+        "app-7;start;eval;m.py:main;call;eval;m.py:outer;m.py:inner;cfun 1",
+    );
+}
+
+#[test]
+fn evaluation_loops_are_marked_so_that_views_can_hide_them() {
+    let mut pipeline = run("10 sample 7/7 app cfun! py:main eval start");
+    let profile = pipeline.profile();
+    let hidden: Vec<_> =
+        profile.frames.iter().filter(|(_, frame)| frame.is_interpreter()).map(|(id, _)| id).collect();
+    let labels: Vec<_> = hidden.iter().map(|id| profile.frames.get(*id).label(&profile.strings, false)).collect();
+    assert_eq!(labels, ["eval"]);
+}
+
+#[test]
+fn inlined_functions_follow_the_function_they_are_in() {
+    check("10 sample 7/7 app a+b! main", "app-7;main;a;b 1");
+}
+
+#[test]
+fn a_failed_walk_says_so_at_the_root_side_of_what_it_saw() {
+    check("10 sample 7/7 app f! g gap:no-row native=no-row", "app-7;[unknown: no-row];g;f 1");
+    // The record had no room for the word.
+    check("10 sample 7/7 app f! g native=too-many-frames", "app-7;[unknown: too-many-frames];g;f 1");
+    // Python frames behind a gap are further out.
+    check(
+        "10 sample 7/7 app f! gap:no-table py:main native=no-table",
+        "app-7;m.py:main;[unknown: no-table];f 1",
+    );
+}
+
+#[test]
+fn a_kernel_stack_that_was_cut_says_so_between_user_and_kernel() {
+    check(
+        "10 sample 7/7 app k:a k:b main kernel=truncated flags=1",
+        "app-7;main;[unknown: kernel-stack-truncated]_[k];b_[k];a_[k] 1",
+    );
+}
+
+#[test]
+fn a_frame_without_a_name_stays_with_its_reason() {
+    check("10 sample 7/7 app ?strip! main", "app-7;main;[unknown: stripped] 1");
+    check("10 sample 7/7 app raw:f000000000000001 main", "app-7;main;[unknown: malformed-words] 1");
+}
+
+#[test]
+fn a_question_that_is_never_answered_makes_no_frame_vanish() {
+    let mut pipeline =
+        deepctx_userspace::pipeline::Pipeline::new(NamesInAddresses { silent: true, ..Default::default() }, Default::default(), config());
+    for step in steps("10 sample 7/7 app f! main") {
+        if let Step::Feed(input) = step {
+            pipeline.feed(input);
+        }
+    }
+    pipeline.finish();
+    assert_eq!(folded(pipeline.profile()), "app-7;[unknown: not-answered];[unknown: not-answered] 1\n");
+}
+
+#[test]
+fn equal_stacks_are_one_context_and_their_values_add_up() {
+    let mut pipeline = run("10 sample 7/7 app f! main period=100\n20 sample 7/7 app f! main period=50");
+    let total = pipeline.profile().tree.total(Metric::CpuTime);
+    assert_eq!((total.count, total.sum, total.min, total.max), (2, 150, 50, 100));
+    assert_eq!(pipeline.stack_hits_and_misses(), (0, 2), "both were met before the first was resolved");
+}
+
+#[test]
+fn an_address_is_asked_for_once_and_together_with_all_others_that_are_missing() {
+    let mut pipeline = run("
+        10 sample 7/7 app k:sys a! b main
+        11 sample 7/8 app b! c main
+        12 sample 8/8 app a! main
+        advance 15
+        20 sample 7/7 app c! b main
+        21 sample 7/7 app k:sys a! b main
+    ");
+    let asked = pipeline.symbols().asked.clone();
+    // Process 7: a!, b, main, b!, c; then c!. Process 8: a!, main.
+    assert_eq!(asked["user"], (3, 8));
+    assert_eq!(asked["kernel"], (1, 1));
+    assert_eq!(pipeline.stack_hits_and_misses(), (1, 4));
+}
+
+#[test]
+fn a_stack_means_what_the_address_space_said_when_it_was_taken() {
+    check(
+        "
+        5 space 7 app v1
+        10 sample 7/7 app f!
+        20 exec 7 tool
+        25 space 7 tool v2
+        30 sample 7/7 tool f!
+        ",
+        "
+        app-7;f~v1 1
+        tool-7;f~v2 1
+        ",
+    );
+}
+
+#[test]
+fn a_forked_child_has_the_address_space_of_its_parent() {
+    check(
+        "
+        5 space 7 app v1
+        10 fork 9 of 7 app
+        20 sample 9/9 app f!
+        ",
+        "app-9;f~v1 1",
+    );
+}
+
+#[test]
+fn mappings_read_soon_after_a_sample_still_name_it() {
+    let records = "
+        10 sample 7/7 app f!
+        advance 20
+        15 space 7 app v1
+        advance 200
+    ";
+    let mut pipeline = run_with(records, Config { foresight_ns: 100, ..config() });
+    // The fake counts a reading from its own time on; what matters is that it was known before the sample was used.
+    assert_eq!(pipeline.symbols().asked["user"].0, 1);
+    assert!(folded(pipeline.profile()).starts_with("app-7;"));
+}
+
+#[test]
+fn threads_are_told_apart_by_group_and_joined_by_default() {
+    check("10 sample 7/7 app f!\n11 sample 7/8 worker f!\n5 space 7 app v", "app-7;f~v 2");
+}
+
+#[test]
+fn lost_and_damaged_records_are_in_the_ledger() {
+    check_losses("10 sample 7/7 app f!\nlose 0 3\n20 sample 7/7 app f!", "kernel sequence-gap 3 lost");
+    check_losses("10 sample 7/7 app f!\ngarbage 5", "decode short-record 1 lost");
+    check_losses("10 sample 7/7 app f!\nadvance 10\n9 sample 7/7 app f!", "order late 1 lost");
+    check_losses(
+        "10 sample 7/7 app f! gap:no-row native=no-row\n11 sample 7/7 app ?x! python=chain-short",
+        "
+        resolve no-row 1
+        resolve python-chain-short 1
+        resolve stripped 1
+        ",
+    );
+    check_losses("10 sample 7/7 app f! native=200", "resolve unknown-end 1");
+}
+
+#[test]
+fn too_many_waiting_records_are_used_early_and_counted() {
+    let records: String = (0..10).map(|n| format!("{} sample 7/7 app f!\nbatch\n", 100 - n)).collect();
+    let mut pipeline = run_with(&records, Config { waiting_records: 4, ..config() });
+    let ledger = &pipeline.profile().ledger;
+    assert!(ledger.stage(Stage::Order).gaps.count("early") > 0);
+    assert!(ledger.stage(Stage::Order).dropped.count("late") > 0);
+    ledger.check(When::Finished).unwrap();
+}
+
+#[test]
+fn waiting_bytes_are_bounded_too() {
+    let records: String = (0..100).map(|n| format!("{n} sample 7/7 app f! g h i j\nbatch\n")).collect();
+    let bound = 2_000;
+    let mut pipeline =
+        deepctx_userspace::pipeline::Pipeline::new(NamesInAddresses::default(), Default::default(), Config { waiting_bytes: bound, ..config() });
+    for step in steps(&records) {
+        if let Step::Feed(input) = step {
+            pipeline.feed(input);
+            assert!(pipeline.waiting_bytes() <= bound);
+        }
+    }
+    pipeline.finish();
+    assert_eq!(folded(pipeline.profile()), "app-7;j;i;h;g;f 100\n");
+}

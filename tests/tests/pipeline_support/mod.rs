@@ -1,0 +1,308 @@
+//! Records as text: what a test feeds to the pipeline, one line each, and the symbols that go with it.
+//!
+//! Owns: the notation. Because: a stage is tested by a page that can be read, not by bytes. Does not: test anything.
+//!
+//! ```text
+//! 10 sample 7/7 app f! g main            time, pid/tid, thread name, user frames leaf first; `!` marks an exact PC
+//! 10 sample 7/8 app k:sys k:entry f main  kernel frames first, leaf first
+//! 10 sample 7/7 app py:step@3 eval main   a Python frame with its line, before its native evaluation frame
+//! 10 sample 7/7 app f gap:no-row native=no-row period=5 cpu=1
+//! 10 fork 9 of 7 app      10 exec 9 tool      10 exit 9
+//! 10 space 9 tool v2      the mappings of 9 were read: from now on native names end in `~v2`
+//! lose 0 3                three numbers of CPU 0 go unused, as for dropped records
+//! garbage 5               five bytes that are no record
+//! batch                   ends a batch of records
+//! advance 20              what is not younger than 20 is used
+//! ```
+//! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
+//! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::BTreeMap;
+
+use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
+use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind, word};
+use deepctx_profile::export::folded;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::view::Selection;
+use deepctx_userspace::pipeline::source::{Input, SpaceUpdate};
+use deepctx_userspace::pipeline::symbols::{
+    Answer, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols,
+};
+use deepctx_userspace::pipeline::{Config, Pipeline, encode};
+
+/// What a page of notation says.
+#[derive(Debug)]
+pub enum Step {
+    /// Input for the pipeline.
+    Feed(Input<String>),
+    /// Use what is not younger.
+    Advance(u64),
+}
+
+/// A name as an address.
+pub fn address(name: &str) -> u64 {
+    assert!(name.len() <= 7 && name.is_ascii(), "{name} is too long to be an address");
+    name.bytes().fold(0, |address, byte| address << 8 | u64::from(byte))
+}
+
+fn name(address: u64) -> String {
+    address.to_be_bytes().iter().filter(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
+}
+
+/// Reads a page.
+pub fn steps(page: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut batch = Vec::new();
+    let mut numbers = BTreeMap::new();
+    for line in page.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{line}: {text} is no number"));
+        let mut end_batch = |steps: &mut Vec<Step>, batch: &mut Vec<u8>| {
+            if !batch.is_empty() {
+                steps.push(Step::Feed(Input::Records(std::mem::take(batch))));
+            }
+        };
+        match words[..] {
+            ["batch"] => end_batch(&mut steps, &mut batch),
+            ["advance", time] => {
+                end_batch(&mut steps, &mut batch);
+                steps.push(Step::Advance(number(time)));
+            }
+            ["lose", cpu, n] => *numbers.entry(number(cpu) as u16).or_insert(0) += number(n),
+            ["garbage", n] => batch.extend(std::iter::repeat_n(0xff, number(n) as usize)),
+            [time, "space", pid, process, maps] => {
+                end_batch(&mut steps, &mut batch);
+                let (pid, time_ns) = (number(pid) as u32, number(time));
+                let update = SpaceUpdate { pid, time_ns, name: process.into(), maps: maps.into() };
+                steps.push(Step::Feed(Input::Space(update)));
+            }
+            [time, "sample", who, comm, ref rest @ ..] => {
+                sample(&mut batch, &mut numbers, number(time), who, comm, rest);
+            }
+            [time, what @ ("fork" | "exec" | "exit"), pid, ref rest @ ..] => {
+                let (parent, comm) = match rest {
+                    ["of", parent, comm] => (number(parent) as u32, *comm),
+                    [comm] => (0, *comm),
+                    _ => (0, ""),
+                };
+                let kind = match what {
+                    "fork" => kind::FORK,
+                    "exec" => kind::EXEC,
+                    _ => kind::EXIT,
+                };
+                let header = RecordHeader { kind, ..header(&mut numbers, number(time), 0) };
+                let comm = encode::comm(comm);
+                encode::process_event(&mut batch, &ProcessEvent { header, pid: number(pid) as u32, parent, comm });
+            }
+            _ => panic!("not in the notation: {line}"),
+        }
+    }
+    if !batch.is_empty() {
+        steps.push(Step::Feed(Input::Records(batch)));
+    }
+    steps
+}
+
+fn header(numbers: &mut BTreeMap<u16, u64>, time_ns: u64, cpu: u16) -> RecordHeader {
+    let sequence = numbers.entry(cpu).or_insert(0);
+    *sequence += 1;
+    RecordHeader { cpu, sequence: *sequence, time_ns, ..RecordHeader::default() }
+}
+
+fn sample(batch: &mut Vec<u8>, numbers: &mut BTreeMap<u16, u64>, time_ns: u64, who: &str, comm: &str, rest: &[&str]) {
+    let (pid, tid) = who.split_once('/').expect("pid/tid");
+    let mut fixed = StackSample {
+        pid: pid.parse().unwrap(),
+        tid: tid.parse().unwrap(),
+        comm: encode::comm(comm),
+        period: 1,
+        ..StackSample::default()
+    };
+    let (mut kernel, mut user, mut cpu) = (Vec::new(), Vec::new(), 0);
+    let walk_end = |key: &str| WalkEnd::ALL.iter().find(|end| end.key() == key).copied().expect("an end");
+    for word_text in rest {
+        if let Some((option, value)) = word_text.split_once('=') {
+            match option {
+                "native" => fixed.native_end = value.parse().unwrap_or_else(|_| walk_end(value) as u8),
+                "python" => {
+                    fixed.python_end = PythonEnd::ALL.iter().find(|end| end.key() == value).copied().unwrap() as u8;
+                }
+                "kernel" => {
+                    fixed.kernel_end = KernelEnd::ALL.iter().find(|end| end.key() == value).copied().unwrap() as u8;
+                }
+                "flags" => fixed.flags = value.parse().unwrap(),
+                "period" => fixed.period = value.parse().unwrap(),
+                "cpu" => cpu = value.parse().unwrap(),
+                _ => panic!("unknown option {option}"),
+            }
+        } else if let Some(symbol) = word_text.strip_prefix("k:") {
+            kernel.push(address(symbol));
+        } else if let Some(function) = word_text.strip_prefix("py:") {
+            let (function, line) = function.split_once('@').unwrap_or((function, "0"));
+            user.push(word::tagged(word::PYTHON, address(function)));
+            user.push(word::python_detail(0, line.parse().unwrap()));
+        } else if let Some(end) = word_text.strip_prefix("gap:") {
+            user.push(word::tagged(word::GAP, walk_end(end) as u64));
+        } else if let Some(raw) = word_text.strip_prefix("raw:") {
+            user.push(u64::from_str_radix(raw, 16).unwrap());
+        } else if let Some(symbol) = word_text.strip_suffix('!') {
+            user.push(word::tagged(word::EXACT, address(symbol)));
+        } else {
+            user.push(word::tagged(word::RETURN, address(word_text)));
+        }
+    }
+    fixed.header = header(numbers, time_ns, cpu);
+    encode::sample(batch, &fixed, &kernel, &user);
+}
+
+/// Symbols that read names out of addresses, and count what they were asked.
+#[derive(Debug, Default)]
+pub struct NamesInAddresses {
+    versions: BTreeMap<u32, Vec<(u64, SpaceId, String, String)>>,
+    suffixes: Vec<String>,
+    /// Calls and addresses of each kind of question.
+    pub asked: BTreeMap<&'static str, (usize, usize)>,
+    /// When set, questions go unanswered.
+    pub silent: bool,
+}
+
+impl NamesInAddresses {
+    fn push(&mut self, pid: u32, time_ns: u64, process: &str, maps: &str) {
+        let id = SpaceId(self.suffixes.len() as u32);
+        self.suffixes.push(maps.into());
+        self.versions.entry(pid).or_default().push((time_ns, id, process.into(), maps.into()));
+    }
+
+    fn version(&mut self, pid: u32, time_ns: u64) -> &(u64, SpaceId, String, String) {
+        if !self.versions.contains_key(&pid) {
+            self.push(pid, 0, "", "");
+        }
+        let versions = &self.versions[&pid];
+        let at = versions.partition_point(|version| version.0 <= time_ns);
+        &versions[at.saturating_sub(1)]
+    }
+
+    fn count(&mut self, kind: &'static str, addresses: usize) {
+        let (calls, sum) = self.asked.entry(kind).or_default();
+        (*calls, *sum) = (*calls + 1, *sum + addresses);
+    }
+}
+
+impl Symbols for NamesInAddresses {
+    type Space = String;
+
+    fn space_changed(&mut self, update: SpaceUpdate<String>) {
+        self.push(update.pid, update.time_ns, &update.name, &update.maps);
+    }
+
+    fn forked(&mut self, event: &ProcessEvent) {
+        let (_, _, process, maps) = self.version(event.parent, event.header.time_ns).clone();
+        self.push(event.pid, event.header.time_ns, &process, &maps);
+    }
+
+    fn replaced(&mut self, event: &ProcessEvent) {
+        let process = String::from_utf8_lossy(&event.comm).trim_end_matches('\0').to_owned();
+        self.push(event.pid, event.header.time_ns, &process, "");
+    }
+
+    fn ended(&mut self, _: &ProcessEvent) {}
+
+    fn retire(&mut self, _: u64) {}
+
+    fn space(&mut self, pid: u32, time_ns: u64) -> SpaceId {
+        self.version(pid, time_ns).1
+    }
+
+    fn process_name(&mut self, pid: u32, time_ns: u64) -> Option<&str> {
+        Some(self.version(pid, time_ns).2.as_str())
+    }
+
+    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+        self.count("user", addresses.len());
+        if self.silent {
+            return;
+        }
+        let maps = self.suffixes[space.0 as usize].clone();
+        for (n, CodeAddress::Exact(address) | CodeAddress::Return(address)) in addresses.iter().enumerate() {
+            let text = name(*address);
+            if let Some(key) = text.strip_prefix('?') {
+                let reason = NoName { key: if key == "jit" { "jit" } else { "stripped" }, sentence: "no name" };
+                answer(n, &[Name::NativeUnnamed { module: "", offset: *address, reason }]);
+                continue;
+            }
+            let full: Vec<String> = text
+                .split('+')
+                .map(|part| if maps.is_empty() { part.to_owned() } else { format!("{part}~{maps}") })
+                .collect();
+            let names: Vec<_> = full
+                .iter()
+                .enumerate()
+                .map(|(depth, symbol)| Name::Native { symbol, module: "/lib/x.so", file: "", line: 0, inlined: depth > 0 })
+                .collect();
+            answer(n, &names);
+        }
+    }
+
+    fn python(&mut self, _: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>) {
+        self.count("python", frames.len());
+        for (n, frame) in frames.iter().enumerate() {
+            let function = name(frame.code);
+            let line = frame.instruction.unwrap_or(0);
+            answer(n, &[Name::Python { function: &function, file: "/src/m.py", line, first_line: 1 }]);
+        }
+    }
+
+    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+        self.count("kernel", addresses.len());
+        for (n, CodeAddress::Exact(address) | CodeAddress::Return(address)) in addresses.iter().enumerate() {
+            answer(n, &[Name::Kernel { symbol: &name(*address) }]);
+        }
+    }
+}
+
+/// A pipeline without foresight, so that the times on a page mean what they say.
+pub fn config() -> Config {
+    Config { foresight_ns: 0, ..Config::default() }
+}
+
+/// Runs a page to its end.
+pub fn run(page: &str) -> Pipeline<NamesInAddresses> {
+    run_with(page, config())
+}
+
+/// Runs a page to its end.
+pub fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses> {
+    let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config);
+    for step in steps(page) {
+        match step {
+            Step::Feed(input) => pipeline.feed(input),
+            Step::Advance(time) => pipeline.advance(time),
+        }
+    }
+    pipeline.finish();
+    pipeline
+}
+
+/// Folded stacks of a profile, by samples, every frame shown.
+pub fn folded(profile: &Profile) -> String {
+    let mut out = Vec::new();
+    let selection = Selection { interpreter: true, ..Selection::of(Metric::Samples) };
+    folded::write(profile, &selection, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// The ledger's rows as text, one line each.
+pub fn losses(profile: &Profile) -> String {
+    let rows = profile.ledger.rows();
+    rows.iter()
+        .map(|row| format!("{} {} {}{}\n", row.stage, row.reason, row.count, if row.lost { " lost" } else { "" }))
+        .collect()
+}
+
+/// Text without the margin of the source file.
+pub fn page(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
+}

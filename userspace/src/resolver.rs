@@ -1,0 +1,405 @@
+//! Resolver: the pipeline's questions, answered by the symbolizer.
+//!
+//! Owns: numbering the states of each process's address space, names of processes, and attaching to interpreters.
+//! Because: the pipeline must not touch files or processes, and the symbolizer knows nothing of frames and trees.
+//! Does not: cache names (both sides do), keep samples, or read a clock: time comes with the events.
+
+use std::collections::VecDeque;
+
+use deepctx_common::record::ProcessEvent;
+use deepctx_symbolizer::maps::{Mapping, Maps};
+use deepctx_symbolizer::native::{DebugInfo, Named};
+use deepctx_symbolizer::python::{NoInterpreter, NoPythonName, PythonSymbols, locate_process};
+use deepctx_symbolizer::space::AddressSpace;
+use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
+use rustc_hash::FxHashMap;
+
+use crate::pipeline::source::SpaceUpdate;
+use crate::pipeline::symbols::{Answer, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols};
+use crate::pipeline::threads::text;
+
+/// How often what is cached is looked at again, in the time of the samples.
+const SECOND_NS: u64 = 1_000_000_000;
+/// Longest time until an address that had no name is asked for again.
+const RETRY_MAX_NS: u64 = 60 * SECOND_NS;
+/// Most states of one process that are told apart; older ones are joined to the oldest kept.
+const VERSIONS_MAX: usize = 64;
+
+/// Answers the pipeline's questions. Lives on the pipeline's thread.
+pub struct Resolver {
+    symbolizer: Symbolizer,
+    python: PythonSymbols,
+    processes: FxHashMap<u32, Process>,
+    spaces: FxHashMap<SpaceId, Asked>,
+    next_space: u32,
+    retired_ns: u64,
+}
+
+/// Mappings whose files are open already.
+#[derive(Debug)]
+pub struct Admitted {
+    space: AddressSpace,
+    mappings: Vec<Mapping>,
+}
+
+/// Of which process and time a space is.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    pid: u32,
+    time_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    versions: VecDeque<Version>,
+    /// Executable mappings as they were read last, for finding the interpreter.
+    mappings: Vec<Mapping>,
+    interpreter: Interpreter,
+    ended_ns: Option<u64>,
+}
+
+/// What is known of a process from a time on.
+#[derive(Clone, Debug)]
+struct Version {
+    since_ns: u64,
+    id: SpaceId,
+    /// False until its mappings have been read.
+    read: bool,
+    name: String,
+    /// When names that were missing are asked for again, and how long after that.
+    retry: Option<(u64, u64)>,
+}
+
+/// Whether names of Python frames can be read.
+#[derive(Debug, Default)]
+enum Interpreter {
+    #[default]
+    NotSought,
+    Attached,
+    None(NoInterpreter),
+}
+
+impl Resolver {
+    /// Knows nothing yet.
+    pub fn new(debug_info: DebugInfo) -> Self {
+        Self {
+            symbolizer: Symbolizer::new(debug_info),
+            python: PythonSymbols::default(),
+            processes: FxHashMap::default(),
+            spaces: FxHashMap::default(),
+            next_space: 0,
+            retired_ns: 0,
+        }
+    }
+
+    /// Opens the files behind mappings, at once: they may be reachable only while the process lives.
+    pub fn admit(&mut self, pid: u32, maps: Maps) -> Admitted {
+        let mappings = maps.mappings.clone();
+        let (_, space) = self.symbolizer.admit(pid, maps);
+        Admitted { space, mappings }
+    }
+
+    /// The symbolizer, for its counters and modules.
+    pub fn symbolizer(&self) -> &Symbolizer {
+        &self.symbolizer
+    }
+
+    fn new_space(&mut self, pid: u32, time_ns: u64) -> SpaceId {
+        let id = SpaceId(self.next_space);
+        // After four thousand million states the oldest are long retired.
+        self.next_space = self.next_space.wrapping_add(1);
+        self.spaces.insert(id, Asked { pid, time_ns });
+        id
+    }
+
+    fn push(&mut self, pid: u32, time_ns: u64, read: bool, name: String) {
+        let id = self.new_space(pid, time_ns);
+        let process = self.processes.entry(pid).or_default();
+        process.ended_ns = None;
+        process.versions.push_back(Version { since_ns: time_ns, id, read, name, retry: None });
+        if process.versions.len() > VERSIONS_MAX
+            && let Some(oldest) = process.versions.pop_front()
+        {
+            self.spaces.remove(&oldest.id);
+        }
+    }
+
+    fn version(&mut self, pid: u32, time_ns: u64) -> Option<&mut Version> {
+        let versions = &mut self.processes.get_mut(&pid)?.versions;
+        let at = versions.partition_point(|version| version.since_ns <= time_ns).saturating_sub(1);
+        versions.get_mut(at)
+    }
+
+    /// An answer of this space was "not yet": ask again later, less and less often.
+    fn retry_later(&mut self, space: SpaceId) {
+        let Some(Asked { pid, time_ns }) = self.spaces.get(&space).copied() else { return };
+        if let Some(version) = self.version(pid, time_ns).filter(|version| version.id == space) {
+            let wait = version.retry.map_or(SECOND_NS, |(_, wait)| wait);
+            version.retry = Some((time_ns.saturating_add(wait), (wait * 2).min(RETRY_MAX_NS)));
+        }
+    }
+
+    fn attach_python(&mut self, pid: u32) -> Result<(), NoName> {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return Err(no_python(NoPythonName::NotAttached));
+        };
+        let seek = match &process.interpreter {
+            Interpreter::Attached => return Ok(()),
+            Interpreter::NotSought => true,
+            Interpreter::None(reason) => reason.may_change(),
+        };
+        if seek {
+            process.interpreter = match locate_process(pid, &process.mappings) {
+                Ok((interpreter, memory)) => {
+                    if self.python.attach(pid, &interpreter, Box::new(memory)) {
+                        process.interpreter = Interpreter::Attached;
+                        return Ok(());
+                    }
+                    Interpreter::NotSought
+                }
+                Err(reason) => Interpreter::None(reason),
+            };
+        }
+        Err(no_python(NoPythonName::NotAttached))
+    }
+}
+
+impl Symbols for Resolver {
+    type Space = Admitted;
+
+    fn space_changed(&mut self, update: SpaceUpdate<Admitted>) {
+        let SpaceUpdate { pid, time_ns, name, maps: Admitted { space, mappings } } = update;
+        let unchanged_before = self.symbolizer.counters().spaces.unchanged;
+        self.symbolizer.space_changed(pid, time_ns, space);
+        let unchanged = self.symbolizer.counters().spaces.unchanged > unchanged_before;
+        let last = self.processes.get(&pid).and_then(|process| process.versions.back());
+        match last.map(|version| (version.read, version.since_ns, version.name.clone())) {
+            Some((true, _, _)) if unchanged => {}
+            Some((true, _, known)) => {
+                self.push(pid, time_ns, true, if known.is_empty() { name } else { known })
+            }
+            // The first reading tells how it was since the beginning of the program.
+            Some((false, since_ns, known)) => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.versions.pop_back();
+                }
+                self.push(pid, since_ns, true, if known.is_empty() { name } else { known });
+            }
+            None => self.push(pid, 0, true, name),
+        }
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.mappings = mappings;
+        }
+    }
+
+    fn forked(&mut self, event: &ProcessEvent) {
+        let (parent, child, time_ns) = (event.parent, event.pid, event.header.time_ns);
+        self.symbolizer.fork(parent, child, time_ns);
+        let (read, mappings) = match self.processes.get(&parent) {
+            Some(process) => {
+                (process.versions.back().is_some_and(|version| version.read), process.mappings.clone())
+            }
+            None => (false, Vec::new()),
+        };
+        self.push(child, time_ns, read, text(&event.comm));
+        if let Some(process) = self.processes.get_mut(&child) {
+            process.mappings = mappings;
+            process.interpreter = Interpreter::NotSought;
+        }
+        self.python.detach(child);
+    }
+
+    fn replaced(&mut self, event: &ProcessEvent) {
+        self.symbolizer.exec(event.pid, event.header.time_ns);
+        self.push(event.pid, event.header.time_ns, false, text(&event.comm));
+        self.python.detach(event.pid);
+        if let Some(process) = self.processes.get_mut(&event.pid) {
+            process.mappings.clear();
+            process.interpreter = Interpreter::NotSought;
+        }
+    }
+
+    fn ended(&mut self, event: &ProcessEvent) {
+        self.symbolizer.exit(event.pid, event.header.time_ns);
+        if let Some(process) = self.processes.get_mut(&event.pid) {
+            process.ended_ns = Some(event.header.time_ns);
+        }
+    }
+
+    fn retire(&mut self, before_ns: u64) {
+        if before_ns < self.retired_ns.saturating_add(SECOND_NS) {
+            return;
+        }
+        self.retired_ns = before_ns;
+        self.symbolizer.retire(before_ns);
+        self.python.doubt();
+        let (spaces, python) = (&mut self.spaces, &mut self.python);
+        self.processes.retain(|pid, process| {
+            while process.versions.get(1).is_some_and(|next| next.since_ns <= before_ns) {
+                if let Some(old) = process.versions.pop_front() {
+                    spaces.remove(&old.id);
+                }
+            }
+            let dead = process.ended_ns.is_some_and(|ended| ended <= before_ns);
+            if dead {
+                for version in &process.versions {
+                    spaces.remove(&version.id);
+                }
+                python.detach(*pid);
+            }
+            !dead
+        });
+    }
+
+    fn space(&mut self, pid: u32, time_ns: u64) -> SpaceId {
+        match self.version(pid, time_ns) {
+            Some(version) if version.retry.is_none_or(|(at, _)| time_ns < at) => version.id,
+            Some(_) => {
+                let id = self.new_space(pid, time_ns);
+                match self.version(pid, time_ns) {
+                    Some(version) => {
+                        let before = std::mem::replace(&mut version.id, id);
+                        // Kept for the wait that follows if the answer is the same again.
+                        version.retry = version.retry.map(|(_, wait)| (u64::MAX, wait));
+                        self.spaces.remove(&before);
+                        id
+                    }
+                    None => id,
+                }
+            }
+            None => {
+                self.push(pid, 0, false, String::new());
+                self.version(pid, time_ns).map_or(SpaceId(0), |version| version.id)
+            }
+        }
+    }
+
+    fn process_name(&mut self, pid: u32, time_ns: u64) -> Option<&str> {
+        self.version(pid, time_ns).map(|version| version.name.as_str())
+    }
+
+    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+        let Some(Asked { pid, time_ns }) = self.spaces.get(&space).copied() else { return };
+        let mut in_modules: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        let mut not_yet = false;
+        for (n, address) in addresses.iter().enumerate() {
+            let (address, lookup) = split(*address);
+            let place = self.symbolizer.place(pid, time_ns, Avma(address), lookup);
+            match place {
+                Place::Native { module, address } => in_modules.entry(module).or_default().push((n, address)),
+                Place::Jit(_) | Place::Kernel(_) | Place::Nowhere(_) => {
+                    let named = self.symbolizer.name(place);
+                    not_yet |= matches!(
+                        named,
+                        Err(NoSymbol::JitWithoutMap | NoSymbol::JitNotCovered | NoSymbol::Pending)
+                    );
+                    tell(n, &named, "", address, answer);
+                }
+            }
+        }
+        for (module, questions) in in_modules {
+            let stated: Vec<_> = questions.iter().map(|(_, address)| *address).collect();
+            let named = self.symbolizer.names(module, &stated);
+            let path = self.symbolizer.modules().get(module).map_or("", |module| module.path());
+            for ((n, address), named) in questions.iter().zip(&named) {
+                tell(*n, named, path, address.0, answer);
+            }
+        }
+        if not_yet {
+            self.retry_later(space);
+        }
+    }
+
+    fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>) {
+        let Some(Asked { pid, .. }) = self.spaces.get(&space).copied() else { return };
+        let attached = self.attach_python(pid);
+        for (n, frame) in frames.iter().enumerate() {
+            let named = match attached {
+                Ok(()) => self
+                    .python
+                    .frame(pid, frame.code, frame.checksum, frame.instruction.unwrap_or(u32::MAX))
+                    .map_err(no_python),
+                Err(reason) => Err(reason),
+            };
+            match named {
+                Ok(named) => answer(
+                    n,
+                    &[Name::Python {
+                        function: &named.qualname,
+                        file: &named.file,
+                        line: named.line.unwrap_or(0),
+                        first_line: named.first_line,
+                    }],
+                ),
+                Err(reason) => answer(n, &[Name::PythonUnnamed { reason }]),
+            }
+        }
+    }
+
+    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+        for (n, address) in addresses.iter().enumerate() {
+            let (address, lookup) = split(*address);
+            let place = Symbolizer::kernel_place(KernelAddr(address), lookup);
+            match self.symbolizer.name(place) {
+                Ok(frames) => {
+                    let names: Vec<_> =
+                        frames.iter().map(|frame| Name::Kernel { symbol: &frame.name }).collect();
+                    answer(n, &names);
+                }
+                Err(reason) => answer(n, &[Name::KernelUnnamed { reason: no_symbol(reason) }]),
+            }
+        }
+    }
+}
+
+fn split(address: CodeAddress) -> (u64, Lookup) {
+    match address {
+        CodeAddress::Exact(address) => (address, Lookup::Exact),
+        CodeAddress::Return(address) => (address, Lookup::Return),
+    }
+}
+
+/// Tells the functions at an address, or why there are none.
+fn tell(n: usize, named: &Named, module: &str, offset: u64, answer: &mut Answer<'_>) {
+    match named {
+        Ok(frames) => {
+            let names: Vec<_> = frames
+                .iter()
+                .map(|frame| Name::Native {
+                    symbol: &frame.name,
+                    module,
+                    file: frame.file.as_deref().unwrap_or(""),
+                    line: frame.line,
+                    inlined: frame.inlined,
+                })
+                .collect();
+            answer(n, &names);
+        }
+        Err(reason) => answer(n, &[Name::NativeUnnamed { module, offset, reason: no_symbol(*reason) }]),
+    }
+}
+
+fn no_symbol(reason: NoSymbol) -> NoName {
+    NoName { key: reason.key(), sentence: reason.sentence() }
+}
+
+fn no_python(reason: NoPythonName) -> NoName {
+    let (key, sentence) = match reason {
+        NoPythonName::NotAttached => {
+            ("python-not-attached", "the interpreter of the process could not be found")
+        }
+        NoPythonName::ProcessGone => {
+            ("python-process-gone", "the process ended before the Python name was read")
+        }
+        NoPythonName::Unreadable => ("python-code-unreadable", "a code object could not be read"),
+        NoPythonName::Denied => ("python-denied", "reading the memory of the process is not permitted"),
+        NoPythonName::NotACodeObject => {
+            ("python-code-freed", "a code object was freed before its name was read")
+        }
+        NoPythonName::Replaced => {
+            ("python-code-replaced", "another code object took the place of one before its name was read")
+        }
+        _ => ("python-code-changed", "a code object changed while it was read"),
+    };
+    NoName { key, sentence }
+}
