@@ -54,6 +54,8 @@ enum Name {
     UnwindRows,
     /// Stacks per second through the pipeline on one core.
     Pipeline,
+    /// Redraw, fold and store of a tree with a million nodes.
+    Tree,
 }
 
 /// Runs the chore.
@@ -65,11 +67,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let part = match name {
             Name::UnwindRows => rates::unwind_rows(options),
             Name::Pipeline => rates::pipeline(options),
+            Name::Tree => rates::tree(options),
             _ => continue,
         };
         part.with_context(|| format!("the figure {name:?} could not be measured"))?;
     }
-    if options.figures.iter().all(|name| matches!(name, Name::UnwindRows | Name::Pipeline)) {
+    if options.figures.iter().all(|name| matches!(name, Name::UnwindRows | Name::Pipeline | Name::Tree)) {
         return Ok(());
     }
     let ours = match &options.profiler {
@@ -88,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::Completeness => completeness::run(&profilers, options),
             Name::Overload => overload::run(&profilers, options),
             Name::Memory => memory::run(&profilers, options),
-            Name::UnwindRows | Name::Pipeline => continue,
+            Name::UnwindRows | Name::Pipeline | Name::Tree => continue,
         }
         .with_context(|| format!("the figure {name:?} could not be measured"))?;
     }

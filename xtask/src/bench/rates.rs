@@ -1,6 +1,7 @@
-//! Rates of single parts, measured by small programs beside them: unwind rows per second, stacks per second.
+//! Rates of single parts, measured by small programs beside them: unwind rows per second, stacks per second,
+//! big trees.
 //!
-//! Owns: the figures `unwind-rows` and `pipeline`. Because: those parts are libraries, and the chores know no product
+//! Owns: the figures `unwind-rows`, `pipeline` and `tree`. Because: those parts are libraries, and the chores know no product
 //! code; each part brings an example that times itself on one core. Does not: need root.
 
 use super::Options;
@@ -83,6 +84,39 @@ pub(super) fn pipeline(options: &Options) -> Result<()> {
         }
         figure.note("tree_nodes", runs.first().map_or(0.0, |(run, _)| run[2])).print();
     }
+    Ok(())
+}
+
+/// Nodes of the big tree.
+const NODES: u32 = 1_000_000;
+
+/// A tree with a million nodes: redraw, fold to text beside inferno, write to disk.
+pub(super) fn tree(options: &Options) -> Result<()> {
+    let program = example("deepctx-profile", "tree_rate")?;
+    let folder = sh::target_dir().join("bench");
+    std::fs::create_dir_all(&folder)?;
+    let numbers = [options.runs.to_string(), NODES.to_string()];
+    let runs = lines(&sh::output(Command::new(&program).args(numbers).arg(&folder))?, 8)?;
+    let each = |figure: fn(&[f64]) -> f64| -> Vec<f64> { runs.iter().map(|(run, _)| figure(run)).collect() };
+    Figure::new("tree", "redraw of the flame view", "ms", each(|run| run[1] * 1e3))
+        .target(Target::AtMost(16.0))
+        .note("nodes", runs.first().map_or(0.0, |(run, _)| run[0]))
+        .print();
+    let (ours, inferno) = (each(|run| run[2] / run[4]), each(|run| run[2] / run[7]));
+    let ratio = ours.iter().zip(&inferno).map(|(ours, inferno)| ours / inferno).collect();
+    Figure::new("tree", "fold to text, times inferno's collapse rate", "ratio", ratio)
+        .target(Target::AtLeast(1.5))
+        .note("stacks_per_second", median(&ours))
+        .note("inferno_stacks_per_second", median(&inferno))
+        .note("text_bytes_per_second", median(&each(|run| run[3] / run[4])))
+        .print();
+    Figure::new("tree", "write to disk", "MB/s", each(|run| run[5] / run[6] / 1e6))
+        .target(Target::AtLeast(200.0))
+        .note("disk_bytes", median(&each(|run| run[5])))
+        // What is compressed away was worked on as well: the same, counted in the text that the tree stands for.
+        .note("text_mb_per_second", median(&each(|run| run[3] / run[6] / 1e6)))
+        .note("seconds", median(&each(|run| run[6])))
+        .print();
     Ok(())
 }
 
