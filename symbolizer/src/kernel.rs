@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::thread::JoinHandle;
 
 use crate::address::KernelAddr;
 use crate::reason::NoSymbol;
@@ -180,6 +181,7 @@ fn rank(kind: u8, name: &str) -> u16 {
 #[derive(Debug, Default)]
 pub struct Kernel {
     table: Option<Result<Kallsyms, NoSymbol>>,
+    ahead: Option<JoinHandle<Result<Kallsyms, NoSymbol>>>,
     read_at_ns: u64,
     readings: u64,
 }
@@ -188,6 +190,14 @@ impl Kernel {
     /// With nothing read.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Begins to read the table on a thread of its own, so that the first kernel stack need not wait for it.
+    pub fn read_ahead(&mut self) {
+        if self.table.is_none() && self.ahead.is_none() {
+            // Without a thread the table is read when it is needed.
+            self.ahead = std::thread::Builder::new().name("kallsyms".into()).spawn(read).ok();
+        }
     }
 
     /// The symbol of an address. `time_ns` is the time of the sample: an address that is not covered makes the table
@@ -199,7 +209,8 @@ impl Kernel {
         let covered = matches!(&self.table, Some(Ok(table)) if table.lookup(address).is_ok());
         let old = time_ns.saturating_sub(self.read_at_ns) >= RENEWAL_NS;
         if self.table.is_none() || (!covered && old) {
-            self.table = Some(read());
+            let ahead = self.ahead.take().and_then(|thread| thread.join().ok());
+            self.table = Some(ahead.unwrap_or_else(read));
             self.read_at_ns = time_ns;
             self.readings += 1;
         }
@@ -299,6 +310,14 @@ ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
         let asked = if address == 0 { u64::MAX } else { address + 1 };
         let expected = if address == 0 { Err(NoSymbol::KernelRestricted) } else { Ok("vfs_read") };
         assert_eq!(kernel.lookup(KernelAddr(asked), 0).map(|s| s.name), expected);
+    }
+
+    #[test]
+    fn a_table_read_ahead_counts_as_the_first_reading() {
+        let mut kernel = Kernel::new();
+        kernel.read_ahead();
+        assert!(kernel.lookup(KernelAddr(0), 0).is_err());
+        assert_eq!(kernel.readings(), 1);
     }
 
     #[test]

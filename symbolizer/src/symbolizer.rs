@@ -196,6 +196,11 @@ impl Symbolizer {
         self.native.symbolize(&mut self.modules, module, addresses)
     }
 
+    /// Begins to read the kernel's names, on a thread of its own.
+    pub fn read_kernel_ahead(&mut self) {
+        self.kernel.read_ahead();
+    }
+
     /// Text for a place without a name: `library+0xoffset`, or `[unknown: reason]`.
     pub fn label(&self, place: Place, reason: NoSymbol) -> String {
         match place {

@@ -29,7 +29,7 @@ pub struct DebugInfo {
 
 impl Default for DebugInfo {
     fn default() -> Self {
-        Self { bytes_max: 4 << 30, folders: vec!["/usr/lib/debug".into(), "/lib/debug".into()] }
+        Self { bytes_max: 512 << 20, folders: vec!["/usr/lib/debug".into(), "/lib/debug".into()] }
     }
 }
 
