@@ -204,17 +204,21 @@ impl Frame {
 
     /// Appends [`Frame::label`] to `out`.
     pub fn write_label(&self, strings: &Strings, lines: bool, out: &mut String) {
+        let name = |id| match strings.get(id) {
+            blank if blank.trim().is_empty() => "[unknown: no-name]",
+            name => name,
+        };
         let mut put = |part: &str| push_clean(out, part);
         match *self {
             Frame::Root => put("all"),
             Frame::TreeFull => put("[tree full]"),
             Frame::TableFull => put("[frames full]"),
             Frame::Process { comm, pid } => {
-                put(strings.get(comm));
+                put(name(comm));
                 put(&format!("-{pid}"));
             }
-            Frame::Thread { name, tid } => {
-                put(strings.get(name));
+            Frame::Thread { name: comm, tid } => {
+                put(name(comm));
                 put(&format!("/{tid}"));
             }
             Frame::Python { function, file, line, .. } => {
@@ -223,13 +227,13 @@ impl Frame {
                     put(file);
                     put(":");
                 }
-                put(strings.get(function));
+                put(name(function));
                 if let (true, Some(line)) = (lines, line) {
                     put(&format!(":{line}"));
                 }
             }
             Frame::Native { symbol, file, line, .. } => {
-                put(strings.get(symbol));
+                put(name(symbol));
                 let file = base_name(strings.get(file));
                 if let (true, Some(line), false) = (lines, line, file.is_empty()) {
                     put(&format!(" ({file}:{line})"));
@@ -245,17 +249,17 @@ impl Frame {
                 }
             }
             Frame::Kernel { symbol } => {
-                put(strings.get(symbol));
+                put(name(symbol));
                 put("_[k]");
             }
             Frame::KernelUnnamed { reason } | Frame::Unresolved { reason, origin: Origin::Kernel } => {
                 put_unknown(&mut put, strings.get(reason));
                 put("_[k]");
             }
-            Frame::Operator { name } | Frame::GpuApi { name } => put(strings.get(name)),
-            Frame::GpuKernel { name } => {
+            Frame::Operator { name: id } | Frame::GpuApi { name: id } => put(name(id)),
+            Frame::GpuKernel { name: id } => {
                 put("[gpu] ");
-                put(strings.get(name));
+                put(name(id));
             }
             Frame::Unresolved { reason, .. } => put_unknown(&mut put, strings.get(reason)),
         }
@@ -290,6 +294,13 @@ fn put_unknown(put: &mut impl FnMut(&str), reason: &str) {
     put("[unknown: ");
     put(if reason.is_empty() { "no-reason" } else { reason });
     put("]");
+}
+
+/// `text` without control characters and `;`, which are replaced as in frames.
+pub(crate) fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    push_clean(&mut out, text);
+    out
 }
 
 /// Appends `part` with `;` and control characters replaced.
@@ -410,6 +421,8 @@ mod tests {
                 "",
                 "",
             ),
+            (Frame::Kernel { symbol: s("") }, "[unknown: no-name]_[k]", "[unknown: no-name]_[k]", "", ""),
+            (Frame::Operator { name: s(" ") }, "[unknown: no-name]", "[unknown: no-name]", "", ""),
             (Frame::Operator { name: s("aten::addmm") }, "aten::addmm", "aten::addmm", "", ""),
             (Frame::GpuApi { name: s("cuLaunchKernel") }, "cuLaunchKernel", "cuLaunchKernel", "", ""),
             (Frame::GpuKernel { name: s("gemm<float>") }, "[gpu] gemm<float>", "[gpu] gemm<float>", "", ""),

@@ -12,6 +12,7 @@ pub mod ledger;
 pub mod metric;
 pub mod profile;
 pub mod snapshot;
+pub mod store;
 pub mod text;
 pub mod tree;
 pub mod units;

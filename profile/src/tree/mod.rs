@@ -166,6 +166,11 @@ impl Tree {
         self.columns[metric.index()].iter()
     }
 
+    /// As [`Tree::cells`], with the place of each cell: a number that a cell keeps for ever, below the count of cells.
+    pub(crate) fn placed_cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, usize, &Cell)> {
+        self.columns[metric.index()].placed()
+    }
+
     /// Metrics that have values.
     pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
         Metric::ALL.iter().copied().filter(|m| !self.columns[m.index()].cells.is_empty())
@@ -228,8 +233,15 @@ impl Column {
     }
 
     fn iter(&self) -> impl Iterator<Item = (NodeId, &Cell)> {
+        self.placed().map(|(node, _, cell)| (node, cell))
+    }
+
+    fn placed(&self) -> impl Iterator<Item = (NodeId, usize, &Cell)> {
         let numbered = (0u32..).map(NodeId::from_number).zip(&self.places);
-        numbered.filter_map(|(node, &place)| Some((node, self.cells.get((place as usize).checked_sub(1)?)?)))
+        numbered.filter_map(|(node, &place)| {
+            let place = (place as usize).checked_sub(1)?;
+            Some((node, place, self.cells.get(place)?))
+        })
     }
 }
 

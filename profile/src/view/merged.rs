@@ -111,6 +111,7 @@ impl Merged {
         } else {
             // The kind of the first frame with this text: only colours depend on it.
             label.kind = FrameKind::Root;
+            close_number(&mut label.text);
         }
         if let Some(&id) = self.label_ids.get(&label) {
             return id;
@@ -154,6 +155,11 @@ impl Merged {
             passes[node] = passes[parent] || labels[self.shape.key(node as u32).index()];
         }
         passes
+    }
+
+    /// Every label met so far.
+    pub(crate) fn labels(&self) -> &[Label] {
+        &self.labels
     }
 
     pub(crate) fn label(&self, node: u32) -> &Label {
@@ -214,6 +220,15 @@ impl Merged {
             }
         }
         self.labels.iter().zip(totals).map(|(label, (exclusive, inclusive))| (label, exclusive, inclusive))
+    }
+}
+
+/// Readers of folded lines take `name 12 34` for two values: a number that ends a name is tied to it.
+fn close_number(text: &mut String) {
+    if let Some((name, number)) = text.rsplit_once(' ')
+        && number.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+    {
+        *text = format!("{name}_{number}");
     }
 }
 

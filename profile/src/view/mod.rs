@@ -4,8 +4,10 @@
 //! and the report must agree on what a choice means. Does not: draw, write, or change the profile.
 
 mod merged;
+mod screen;
 
 pub(crate) use merged::{Merged, SameBy};
+pub use screen::{Filter, Grain, Screen, losses};
 
 use std::str::FromStr;
 
@@ -82,3 +84,6 @@ impl Selection {
         Selection { metric, view: View::Full, lines: false, group_by: GroupBy::Process, interpreter: false }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,128 @@
+//! The manifest: which files are the profile.
+//!
+//! Owns: `manifest.json`. Because: one small file that is replaced as a whole makes a flush happen entirely or not
+//! at all. Does not: look into segments.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use crate::profile::Meta;
+
+pub(super) const FILE: &str = "manifest.json";
+const FORMAT: &str = "deepctx-profile";
+/// Raised when old readers would misread a profile.
+pub(super) const VERSION: u64 = 1;
+/// Raised with additions that old readers may ignore.
+const MINOR: u64 = 0;
+/// A manifest entry takes about 150 bytes and a flush adds at most five: this is a day of flushes each second.
+const BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    format: String,
+    version: u64,
+    #[serde(default)]
+    minor: u64,
+    pub(super) complete: bool,
+    pub(super) end_ns: u64,
+    #[serde(default)]
+    pub(super) meta: Meta,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// One file of rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Segment {
+    pub(super) table: String,
+    pub(super) file: String,
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+    pub(super) crc32: u32,
+}
+
+/// Only what tells a profile from anything else, so that a later version need keep nothing but this.
+#[derive(Deserialize)]
+struct Preamble {
+    format: String,
+    version: u64,
+}
+
+impl Manifest {
+    pub(super) fn new(meta: Meta) -> Self {
+        let (format, segments) = (FORMAT.to_owned(), Vec::new());
+        Manifest { format, version: VERSION, minor: MINOR, complete: false, end_ns: 0, meta, segments }
+    }
+
+    pub(super) fn read(folder: &Path) -> Result<Manifest, StoreError> {
+        let not_a_profile = |because: String| StoreError::NotAProfile { path: folder.to_owned(), because };
+        match fs::metadata(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::NotFound(folder.to_owned()));
+            }
+            Err(source) => return Err(StoreError::Read { path: folder.to_owned(), source }),
+            Ok(found) if !found.is_dir() => return Err(not_a_profile("it is not a folder".to_owned())),
+            Ok(_) => {}
+        }
+        let path = folder.join(FILE);
+        let bytes = match read_bounded(&path, BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(not_a_profile(format!("it has no `{FILE}`")));
+            }
+            Err(source) => return Err(StoreError::Read { path, source }),
+        };
+        let odd = |error: serde_json::Error| not_a_profile(format!("`{FILE}` is damaged: {error}"));
+        let preamble: Preamble = serde_json::from_slice(&bytes).map_err(odd)?;
+        if preamble.format != FORMAT {
+            return Err(not_a_profile(format!("`{FILE}` has the format `{}`", preamble.format)));
+        }
+        if preamble.version != VERSION {
+            let (path, found) = (folder.to_owned(), preamble.version);
+            return Err(StoreError::UnknownVersion { path, found, supported: VERSION });
+        }
+        serde_json::from_slice(&bytes).map_err(odd)
+    }
+
+    pub(super) fn write(&self, folder: &Path) -> Result<(), StoreError> {
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| StoreError::Encode { table: "manifest", message: error.to_string() })?;
+        replace(folder, FILE, &text)
+    }
+}
+
+/// Reads a file of at most `most` bytes. Follows no device or pipe: those would never end.
+pub(super) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Puts a file in place so that it is there with all its bytes, or not at all, whenever the machine stops.
+pub(super) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    let path = folder.join(name);
+    let temporary = folder.join(format!(".{name}.new"));
+    let written = write_synced(&temporary, bytes)
+        .and_then(|()| fs::rename(&temporary, &path))
+        .and_then(|()| File::open(folder)?.sync_all());
+    written.map_err(|error| {
+        // Best effort: a left-over temporary file harms nobody but takes space, which may be what is missing.
+        _ = fs::remove_file(&temporary);
+        StoreError::write(&path)(error)
+    })
+}
+
+fn write_synced(path: &PathBuf, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}

@@ -1,0 +1,84 @@
+//! The store: a profile as a folder, `run.dctx`.
+//!
+//! Owns: the format on disk, the writer that a capture flushes into, and the reader. Because: what was captured must
+//! outlive a crash of the profiler and be open to tools that are not ours. Does not: know what is captured, or when
+//! to flush.
+//!
+//! # Format, version 1
+//!
+//! ```text
+//!   run.dctx/
+//!     manifest.json                what belongs to the profile; replaced as a whole at each flush
+//!     frames-000000.parquet        segments: never changed once they are listed
+//!     nodes-000000.parquet
+//!     values-000000.parquet
+//!     ledger-000000.parquet
+//!     executables-000000.parquet
+//!     frames-000001.parquet        the next flush: what is new since the one before
+//!     …
+//! ```
+//!
+//! A flush writes each table's new rows to a temporary name, syncs, renames, and then replaces the manifest in the
+//! same way. Files that the manifest does not list (of a flush that was cut short) mean nothing. Tables without new
+//! rows get no segment. All of a table's segments together are the table:
+//!
+//! | table | column | type | meaning |
+//! |---|---|---|---|
+//! | `frames` | `id` | u32 | number of the frame |
+//! | | `kind` | string | `process` `thread` `python` `native` `native-unnamed` `kernel` `kernel-unnamed` `operator` `gpu-api` `gpu-kernel` `unresolved`, and the stand-ins `root` `tree-full` `table-full` |
+//! | | `label` | string | text of the frame, as in folded stacks |
+//! | | `name` | string? | name of the process or thread, qualified name of the function, symbol, operator |
+//! | | `number` | u32? | process or thread id |
+//! | | `module` | string? | path of the executable or library |
+//! | | `file` | string? | path of the source file |
+//! | | `line`, `first_line` | u32? | line being executed, line of the definition |
+//! | | `offset` | u64? | address in the module, of native code without a name |
+//! | | `inlined` | bool | native code that was inlined into its caller |
+//! | | `interpreter` | bool | native code that is an interpreter's evaluation loop |
+//! | | `reason` | string? | why there is no name |
+//! | | `origin` | string? | kind of code that an `unresolved` frame stands for: `native` `python` `kernel` `gpu` |
+//! | `nodes` | `id` | u32 | number of the calling context; 0, the root, is not listed |
+//! | | `parent` | u32 | the caller's context; always smaller than `id` |
+//! | | `frame` | u32 | what is called |
+//! | `values` | `node` | u32 | calling context |
+//! | | `metric` | string | `cpu-time`, … (nanoseconds, bytes or counts) |
+//! | | `from_ns`, `to_ns` | u64 | window of time since the capture began |
+//! | | `count`, `sum` | u64 | values in the window |
+//! | | `min`, `max` | u64 | extremes from the start of the capture to the end of the window |
+//! | | `sum_squares` | decimal(38, 0) | in the window |
+//! | `ledger` | `at_ns` | u64 | since the capture began; the newest rows hold the totals, older ones how they grew |
+//! | | `stage` | string | `kernel` `decode` `order` `resolve` `attribute` |
+//! | | `class` | string | `received` `kept` `merged` `dropped` `gap` |
+//! | | `reason`, `sentence` | string? | why, for `dropped` and `gap` |
+//! | | `count` | u64 | records (or frames, for gaps) from the start of the capture |
+//! | `executables` | `path`, `build_id` | string | as the target sees it; build-id in hex, or empty |
+//! | | `size` | u64 | bytes |
+//!
+//! A type with `?` may be null. So the hottest functions of a profile are, in DuckDB:
+//!
+//! ```sql
+//! select label, sum(v.sum) as own
+//! from 'run.dctx/values-*.parquet' v
+//! join 'run.dctx/nodes-*.parquet' n on v.node = n.id
+//! join 'run.dctx/frames-*.parquet' f on n.frame = f.id
+//! where metric = 'cpu-time' group by label order by own desc limit 10;
+//! ```
+//!
+//! The manifest is a JSON object: `format` (`"deepctx-profile"`), `version` (a reader refuses another one), `minor`
+//! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
+//! (time of the last flush since the capture began), `meta` (see [`Meta`](crate::profile::Meta)) and `segments`, each
+//! with `table`, `file`, `rows`, `bytes` and `crc32` (of the file).
+
+mod error;
+mod manifest;
+mod read;
+mod schema;
+mod table;
+mod write;
+
+pub use error::StoreError;
+pub use read::{LostSegment, Opened, open};
+pub use write::{Delta, Writer};
+
+#[cfg(test)]
+mod tests;
