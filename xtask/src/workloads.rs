@@ -97,8 +97,9 @@ pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32) -> Result<Workload
 /// The example of the demo: Python, numpy and a C++ extension on several threads.
 pub(crate) fn mixed() -> Result<Workload> {
     let python = venv("numpy", &["numpy"])?;
+    extension("burn", &python)?;
     let mut command = Command::new(python);
-    command.arg(source("mixed_numpy.py"));
+    command.arg(source("mixed_numpy.py")).env("PYTHONPATH", sh::target_dir().join("workloads"));
     Ok(Workload { name: "python+numpy+c++", command })
 }
 
