@@ -8,6 +8,7 @@
 pub mod address;
 pub mod cache;
 pub mod elf;
+pub mod guard;
 pub mod jit;
 pub mod kernel;
 pub mod maps;
@@ -15,6 +16,7 @@ pub mod native;
 pub mod python;
 pub mod reason;
 pub mod space;
+pub mod sparse;
 mod symbolizer;
 pub mod unwind_rows;
 

@@ -55,6 +55,7 @@ reasons! {
     KernelUnreadable = 21, "kernel-unreadable", "/proc/kallsyms could not be read";
     Pending = 22, "pending", "the name has been asked for and is not there yet";
     TooManyModules = 23, "too-many-modules", "more files are mapped than the profiler keeps track of";
+    FileChanged = 24, "file-changed", "the file behind the mapping was changed while it was read";
 }
 
 impl NoSymbol {

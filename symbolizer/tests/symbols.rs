@@ -496,6 +496,93 @@ fn more_modules_than_are_kept_open_are_named_all_the_same() {
 }
 
 #[test]
+fn a_file_that_is_shortened_after_it_was_read_does_not_end_the_profiler() {
+    let Some(program) = Program::compile(&["-g"]) else { return };
+    let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+    let (module, _) = modules.admit(std::process::id(), &pretended(&program.path)).unwrap();
+    let (begin, size) = program.function("work::spin(long)");
+    assert!(native.symbolize(&mut modules, module, &[Svma(begin)])[0].is_ok());
+    std::fs::OpenOptions::new().write(true).open(&program.path).unwrap().set_len(4096).unwrap();
+    // Which tables are still in memory is the reader's business; that it comes back is ours.
+    let later: Vec<Svma> = (begin..begin + size).map(Svma).collect();
+    assert_eq!(native.symbolize(&mut modules, module, &later).len(), later.len());
+    let Some(other) = Program::compile(&["-g"]) else { return };
+    let (module, _) = modules.admit(std::process::id(), &pretended(&other.path)).unwrap();
+    assert!(native.symbolize(&mut modules, module, &[Svma(begin)])[0].is_ok());
+}
+
+/// An assembly file whose debug information is one function in which `depth` inlined calls nest.
+fn nested(folder: &Path, depth: usize) -> PathBuf {
+    let source = format!(
+        r#"
+        .text
+        .globl deep
+        .type deep, @function
+deep:   nop
+        nop
+        ret
+        .size deep, .-deep
+        .section .debug_abbrev,"",@progbits
+        .uleb128 1, 0x11
+        .byte 1
+        .uleb128 0x11, 1, 0x12, 7, 0, 0
+        .uleb128 2, 0x2e
+        .byte 1
+        .uleb128 3, 8, 0x11, 1, 0x12, 7, 0, 0
+        .uleb128 3, 0x1d
+        .byte 1
+        .uleb128 0x11, 1, 0x12, 7, 0, 0
+        .byte 0
+        .section .debug_info,"",@progbits
+        .long end - start
+start:  .value 4
+        .long 0
+        .byte 8
+        .uleb128 1
+        .quad deep
+        .quad 3
+        .uleb128 2
+        .asciz "deep"
+        .quad deep
+        .quad 3
+        .rept {depth}
+        .uleb128 3
+        .quad deep
+        .quad 3
+        .endr
+        .fill {depth} + 2, 1, 0
+end:
+"#
+    );
+    let (assembly, library) = (folder.join("deep.s"), folder.join("deep.so"));
+    std::fs::write(&assembly, source).unwrap();
+    run("gcc", &["-shared", "-nostdlib", "-o", library.to_str().unwrap(), assembly.to_str().unwrap()]);
+    library
+}
+
+#[test]
+fn debug_information_that_nests_without_end_is_not_followed() {
+    if !has("gcc") || !is_root() {
+        left_out("gcc or root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (depth, followed) in [(3, true), (300_000, false)] {
+        let library = nested(folder.path(), depth);
+        // Only files of other users are doubted.
+        std::os::unix::fs::chown(&library, Some(65_534), None).unwrap();
+        let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+        let (module, _) = modules.admit(std::process::id(), &pretended(&library)).unwrap();
+        let table = run("nm", &[library.to_str().unwrap()]);
+        let address = table.lines().find(|line| line.ends_with(" deep")).unwrap().split(' ').next().unwrap();
+        let address = Svma(u64::from_str_radix(address, 16).unwrap());
+        let named = native.symbolize(&mut modules, module, &[address]);
+        assert_eq!(&*named[0].as_ref().unwrap()[0].name, "deep");
+        assert_eq!(native.counters().with_debug_info == 1, followed, "{depth}");
+    }
+}
+
+#[test]
 fn the_identity_of_a_file_is_its_build_id_or_its_content() {
     let Some(with) = Program::compile(&["-Wl,--build-id=sha1"]) else { return };
     let Some(without) = Program::compile(&["-Wl,--build-id=none"]) else { return };

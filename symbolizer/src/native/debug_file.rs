@@ -7,12 +7,13 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::elf::{self, DebugLink, ElfFacts, ModuleId};
-use crate::native::Module;
+use crate::guard;
+use crate::native::{Module, nesting};
 
 /// Length of one read while a checksum is computed.
 const PIECE: usize = 256 << 10;
@@ -38,7 +39,7 @@ impl DebugInfo {
     pub(super) fn find(&self, module: &Module, own: &Arc<File>) -> Option<Arc<File>> {
         let sections = &module.facts().sections;
         if sections.debug_info > 0 && sections.debug_link.is_none() {
-            return self.usable(module.facts(), false).then(|| Arc::clone(own));
+            return self.usable(own, module.facts(), false).then(|| Arc::clone(own));
         }
         if self.bytes_max == 0 {
             return None;
@@ -52,20 +53,17 @@ impl DebugInfo {
     }
 
     /// Files from trusted folders may refer to one with what they share; others may not make us open a third file.
-    fn usable(&self, facts: &ElfFacts, trusted: bool) -> bool {
+    fn usable(&self, file: &File, facts: &ElfFacts, trusted: bool) -> bool {
         let s = &facts.sections;
         let foreign = !trusted && s.supplement;
-        s.debug_info > 0
-            && s.debug_total <= self.bytes_max
-            && !s.inflated
-            && !foreign
-            && s.debug_link.is_none()
+        let simple = s.debug_info > 0 && !s.inflated && !foreign && s.debug_link.is_none();
+        simple && s.debug_total <= self.bytes_max && (trusted || is_owned_by_us(file) || nests_within_bounds(file))
     }
 
     fn candidate(&self, path: &Path, trusted: bool) -> Option<File> {
         let file = elf::open_regular(path).ok()?;
         let facts = ElfFacts::read(&file).ok()?;
-        self.usable(&facts, trusted).then_some(file)
+        self.usable(&file, &facts, trusted).then_some(file)
     }
 
     fn by_build_id(&self, id: &str) -> Option<File> {
@@ -85,6 +83,19 @@ impl DebugInfo {
             self.candidate(&path, trusted).filter(|file| checksum(file) == Some(link.crc))
         })
     }
+}
+
+/// True for files of root and of the profiler's own user, who need no debug information to do harm.
+fn is_owned_by_us(file: &File) -> bool {
+    let us = rustix::process::geteuid().as_raw();
+    file.metadata().is_ok_and(|meta| meta.uid() == 0 || meta.uid() == us)
+}
+
+fn nests_within_bounds(file: &File) -> bool {
+    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, within a fence that
+    // turns missing pages into an error.
+    let map = unsafe { memmap2::Mmap::map(file) };
+    map.is_ok_and(|map| guard::fenced(|| nesting::is_bounded(&map)) == Ok(true))
 }
 
 /// CRC-32 (IEEE 802.3) of a file, which is what `.gnu_debuglink` names its file by.

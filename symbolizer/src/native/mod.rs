@@ -5,11 +5,12 @@
 //! processes; addresses come as the file states them.
 
 mod debug_file;
+mod demangle;
 mod module;
+mod nesting;
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
 
 use crate::address::Svma;
 use crate::cache::{Bounded, CacheCounters, Strings};
+use crate::guard::{self, Fault};
 use crate::reason::NoSymbol;
 
 /// Most addresses whose names are kept, about 100 bytes each with shared strings. A busy system has some ten
@@ -86,8 +88,9 @@ pub struct Native {
 }
 
 fn new_reader() -> symbolize::Symbolizer {
-    // Files are passed as descriptors that do not change their meaning, so there is nothing to reload.
-    symbolize::Symbolizer::builder().enable_auto_reload(false).build()
+    // Files are passed as descriptors that do not change their meaning, so there is nothing to reload. Names are made
+    // readable here, within bounds.
+    symbolize::Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build()
 }
 
 fn descriptor_path(file: &File) -> PathBuf {
@@ -231,26 +234,28 @@ impl Native {
         elf.debug_syms = debug_syms;
         let source = Source::Elf(elf);
         let Self { reader, strings, .. } = self;
-        let answer = catch_unwind(AssertUnwindSafe(|| {
+        let answer = guard::fenced(|| {
             let symbols = reader.symbolize(&source, Input::VirtOffset(addresses)).ok()?;
             Some(symbols.into_iter().map(|symbol| named(symbol, strings)).collect::<Vec<_>>())
-        }));
-        match answer {
-            Ok(Some(answers)) if answers.len() == addresses.len() => answers,
-            Ok(_) => {
-                self.counters.failed += 1;
-                vec![Err(NoSymbol::ReaderFailed); addresses.len()]
-            }
-            Err(_) => {
-                tracing::warn!(module = module.index(), "the symbol reader gave up on a file");
-                self.counters.failed += 1;
-                // Its state after a panic is not to be trusted, and holds paths of descriptors that will close.
+        });
+        let reason = match answer {
+            Ok(Some(answers)) if answers.len() == addresses.len() => return answers,
+            Ok(_) => NoSymbol::ReaderFailed,
+            Err(fault) => {
+                tracing::warn!(module = module.index(), ?fault, "the symbols of a file cannot be read");
+                let reason = match fault {
+                    Fault::Panicked => NoSymbol::ReaderFailed,
+                    Fault::Truncated => NoSymbol::FileChanged,
+                };
+                // What the reader holds now is not to be trusted, and refers to descriptors that will close.
                 self.reader = new_reader();
                 self.loaded.clear();
-                self.loaded.insert(module, Err(NoSymbol::ReaderFailed));
-                vec![Err(NoSymbol::ReaderFailed); addresses.len()]
+                self.loaded.insert(module, Err(reason));
+                reason
             }
-        }
+        };
+        self.counters.failed += 1;
+        vec![Err(reason); addresses.len()]
     }
 }
 
@@ -269,7 +274,7 @@ fn named(symbol: Symbolized<'_>, strings: &mut Strings) -> Named {
 
 fn frames(symbol: &Sym<'_>, strings: &mut Strings) -> Arc<[Frame]> {
     let mut frame = |name: &str, code: Option<&symbolize::CodeInfo<'_>>, inlined| Frame {
-        name: strings.intern(name),
+        name: strings.intern(&demangle::demangled(name)),
         file: code.map(|code| strings.intern(&code.to_path().to_string_lossy())),
         line: code.and_then(|code| code.line).unwrap_or(0),
         inlined,

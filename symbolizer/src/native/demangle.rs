@@ -1,0 +1,116 @@
+//! Names as people write them, from names as compilers do.
+//!
+//! Owns: choosing the language of a symbol, and bounds on what comes out. Because: a mangled C++ name of a hundred
+//! bytes can stand for gigabytes, and the symbol table is not ours. Does not: know where the name came from.
+
+use std::fmt;
+
+use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
+
+/// Longest mangled name that is looked into, and longest name that is shown. Names of expression templates in numeric
+/// libraries reach some thousand bytes.
+const NAME_BYTES_MAX: usize = 8192;
+/// How deep types may nest in a C++ name.
+const DEPTH_MAX: u32 = 96;
+
+/// The name to show for a symbol.
+pub(super) fn demangled(symbol: &str) -> String {
+    let readable = (symbol.len() <= NAME_BYTES_MAX).then(|| rust(symbol).or_else(|| cpp(symbol))).flatten();
+    readable.unwrap_or_else(|| shortened(symbol).to_owned())
+}
+
+fn rust(symbol: &str) -> Option<String> {
+    let name = rustc_demangle::try_demangle(symbol).ok()?;
+    let mut out = Limited::default();
+    // The alternate form leaves the hash out.
+    fmt::write(&mut out, format_args!("{name:#}")).ok()?;
+    Some(out.text)
+}
+
+fn cpp(symbol: &str) -> Option<String> {
+    // Only what is marked as mangled: a C function may be called `i`, which as a type would read `int`.
+    if !symbol.starts_with("_Z") && !symbol.starts_with("___Z") {
+        return None;
+    }
+    let options = ParseOptions::default().recursion_limit(DEPTH_MAX);
+    let name = Symbol::new_with_options(symbol, &options).ok()?;
+    let mut out = Limited::default();
+    name.structured_demangle(&mut out, &DemangleOptions::new().recursion_limit(DEPTH_MAX)).ok()?;
+    Some(out.text)
+}
+
+fn shortened(symbol: &str) -> &str {
+    &symbol[..symbol.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
+/// Text that refuses to grow beyond the bound.
+#[derive(Default)]
+struct Limited {
+    text: String,
+}
+
+impl fmt::Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.text.len() + text.len() > NAME_BYTES_MAX {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(symbol: &str, expected: &str) {
+        assert_eq!(demangled(symbol), expected);
+    }
+
+    #[test]
+    fn names_of_each_language_are_readable() {
+        check("_ZN4core9panicking9panic_fmt17h5f1a6fd39197ad62E", "core::panicking::panic_fmt");
+        check("_RNvC6_123foo3bar", "123foo::bar");
+        check("_ZN4work5outerEl", "work::outer(long)");
+        check("_ZN4work4DeepILi3EE3runEl", "work::Deep<3>::run(long)");
+        check(
+            "_ZNSt6vectorIiSaIiEE9push_backERKi",
+            "std::vector<int, std::allocator<int> >::push_back(int const&)",
+        );
+        check("cuLaunchKernel", "cuLaunchKernel");
+        check("i", "i");
+        check("_Znot_a_name", "_Znot_a_name");
+        check("_PyEval_EvalFrameDefault", "_PyEval_EvalFrameDefault");
+        check("_ZN4work4spinEl.cold", "work::spin(long) [clone .cold]");
+    }
+
+    #[test]
+    fn a_name_that_unfolds_without_end_is_left_folded() {
+        // Each template argument repeats all before it twice: 2⁴⁰ letters.
+        let mut symbol = String::from("_Z1fI1aE");
+        symbol = (0..40).fold(symbol.replace("1aE", "1bI1aS0_E"), |s, i| {
+            let before = if i == 0 { "S1_".into() } else { format!("S{}_", base36(i + 1)) };
+            s + "1bI" + &before + &before + "E"
+        }) + "Evv";
+        assert!(demangled(&symbol).len() <= NAME_BYTES_MAX);
+    }
+
+    fn base36(n: u32) -> String {
+        let digit = |d: u32| char::from_digit(d, 36).unwrap().to_ascii_uppercase();
+        if n < 36 { digit(n).into() } else { [digit(n / 36), digit(n % 36)].iter().collect() }
+    }
+
+    #[test]
+    fn a_very_long_name_is_cut_between_letters() {
+        assert_eq!(demangled(&"ü".repeat(NAME_BYTES_MAX)).len(), NAME_BYTES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_taken(symbol in "(_Z|_R|___Z|_ZN)[A-Za-z0-9_]{0,80}") {
+            prop_assert!(demangled(&symbol).len() <= NAME_BYTES_MAX);
+        }
+    }
+}
