@@ -201,10 +201,16 @@ where
         let fde = section.fde_from_offset(bases, S::Offset::from(offset), |section, bases, at| {
             let parsed = match cies.entry(gimli::UnwindOffset::into(at)) {
                 Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(section.cie_from_offset(bases, at).ok().map(|cie| {
-                    let parts = machine.initial(&cie, section, bases).ok();
-                    (cie, parts)
-                })),
+                Entry::Vacant(entry) => {
+                    // gimli takes the place of an indirect address for the address; no linker fills such places.
+                    let direct = |cie: &gimli::CommonInformationEntry<_>| {
+                        !cie.fde_address_encoding().is_some_and(|encoding| encoding.is_indirect())
+                    };
+                    entry.insert(section.cie_from_offset(bases, at).ok().filter(direct).map(|cie| {
+                        let parts = machine.initial(&cie, section, bases).ok();
+                        (cie, parts)
+                    }))
+                }
             };
             let (cie, of_cie) = parsed.as_ref().ok_or(gimli::Error::NoUnwindInfoForAddress)?;
             parts = *of_cie;

@@ -13,12 +13,15 @@
 //! without a table says why ([`NoTable`]).
 
 mod assemble;
+pub mod cache;
 mod elf;
 mod error;
 mod frames;
 mod program;
 mod rules;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::AtomicUsize;
 

@@ -276,11 +276,6 @@ impl Interner {
     }
 
     /// All rules, by number.
-    pub(super) fn rules(&self) -> &[Rule] {
-        &self.rules
-    }
-
-    /// All rules, by number.
     pub(super) fn into_rules(self) -> Vec<Rule> {
         self.rules
     }

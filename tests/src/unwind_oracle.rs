@@ -1,0 +1,351 @@
+//! Every row of an unwind table against what `readelf --debug-dump=frames-interp` prints of the same file.
+//!
+//! Owns: the comparison and its report. Because: a wrong row is a wrong stack that looks right; the only proof is to
+//! compare all of them with an independent reader. Does not: choose files beyond [`default_files`], print.
+//!
+//! For each printed row, the table must give the expected rule at its first and last address and at each page
+//! boundary within; between frames it must give none. Forms that the table does not support must be unsupported in
+//! the table too, and are counted under a name.
+
+pub mod readelf;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use deepctx_common::unwind::{PAGE_SHIFT, Rule, ra_kind, rbp_kind, rule_kind};
+use deepctx_symbolizer::unwind_rows::{ENTRY_BYTES, NoTable, PADDING_MAX, UnwindTable};
+
+use readelf::{Details, Frame, Row};
+
+/// Mismatches kept with their words; all are counted.
+const EXAMPLES_MAX: usize = 20;
+
+/// Why no comparison took place.
+#[derive(Debug, thiserror::Error)]
+pub enum NotCompared {
+    /// The file or `readelf` cannot be read or run, or `readelf` printed something that is not understood.
+    #[error("{0}: {1}")]
+    Io(PathBuf, std::io::Error),
+    /// The file has no table.
+    #[error("{0}: {1}")]
+    NoTable(PathBuf, NoTable),
+}
+
+/// Outcome for one file.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The file.
+    pub file: PathBuf,
+    /// Frames printed.
+    pub frames: u64,
+    /// Rows compared.
+    pub rows: u64,
+    /// Of these, rows of a supported form.
+    pub supported: u64,
+    /// The others, by form.
+    pub unsupported: BTreeMap<String, u64>,
+    /// Gaps between frames compared.
+    pub gaps: u64,
+    /// Frames not compared, by reason.
+    pub skipped: BTreeMap<&'static str, u64>,
+    /// Number of mismatches.
+    pub mismatches: u64,
+    /// The first of them.
+    pub examples: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { frames, rows, supported, gaps, mismatches, .. } = self;
+        write!(f, "{}: {frames} frames, {rows} rows, {supported} supported, ", self.file.display())?;
+        write!(f, "{gaps} gaps, {mismatches} mismatches")?;
+        for (form, rows) in &self.unsupported {
+            write!(f, "\n  unsupported: {rows} rows: {form}")?;
+        }
+        for (reason, frames) in &self.skipped {
+            write!(f, "\n  not compared: {frames} frames: {reason}")?;
+        }
+        for example in &self.examples {
+            write!(f, "\n  mismatch: {example}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a printed row should have become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Expected {
+    Rule(Rule),
+    /// A form that is not supported, in words.
+    Unsupported(String),
+}
+
+/// Compares the table of `path` with `readelf`.
+pub fn compare(path: &Path) -> Result<Report, NotCompared> {
+    let io = |error| NotCompared::Io(path.into(), error);
+    let bytes = std::fs::read(path).map_err(io)?;
+    let table = UnwindTable::from_elf(&bytes).map_err(|reason| NotCompared::NoTable(path.into(), reason))?;
+    compare_table(path, &table, entry(&bytes)).map_err(io)
+}
+
+/// `e_entry` of an ELF file.
+fn entry(bytes: &[u8]) -> u64 {
+    bytes.get(24..32).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+fn compare_table(path: &Path, table: &UnwindTable, entry: u64) -> std::io::Result<Report> {
+    let mut report = Report { file: path.into(), ..Report::default() };
+    let texts = readelf::texts(path)?;
+    let mut frames = readelf::frames(path)?;
+    let details = readelf::details(path)?;
+    report.frames = frames.len() as u64;
+    let mut skip = |frame: &Frame| {
+        let reason = if frame.begin == frame.end {
+            "empty"
+        } else if !texts.iter().any(|text| {
+            (text.0..text.1).contains(&(frame.begin + u64::from(frame.is_signal))) && frame.begin > 0
+        }) {
+            "outside the text"
+        } else {
+            return true;
+        };
+        *report.skipped.entry(reason).or_default() += 1;
+        false
+    };
+    frames.retain(|frame| skip(frame));
+    frames.sort_by_key(|frame| (frame.begin, frame.end));
+    let mut covered: Option<u64> = None;
+    for (at, frame) in frames.iter().enumerate() {
+        if let Some(covered) = covered.filter(|&covered| frame.begin > covered) {
+            report.gap(table, covered, frame.begin, entry);
+        }
+        let overlaps = covered.is_some_and(|covered| covered > frame.begin)
+            || frames.get(at + 1).is_some_and(|next| next.begin < frame.end);
+        covered = covered.max(Some(frame.end));
+        if overlaps {
+            *report.skipped.entry("overlapping").or_default() += 1;
+            continue;
+        }
+        report.frame(table, frame, |row| details.get(&(frame.is_debug, frame.begin, row)));
+    }
+    Ok(report)
+}
+
+impl Report {
+    fn frame<'d>(
+        &mut self,
+        table: &UnwindTable,
+        frame: &Frame,
+        details: impl Fn(u64) -> Option<&'d Details>,
+    ) {
+        let mut latest = &Details::default();
+        for (at, row) in frame.rows.iter().enumerate() {
+            if let Some(details) = details(row.begin) {
+                latest = details;
+            }
+            let end = frame.rows.get(at + 1).map_or(frame.end, |next| next.begin).min(frame.end);
+            if row.begin >= end {
+                continue;
+            }
+            self.rows += 1;
+            let expected = if frame.is_signal {
+                Expected::Rule(Rule { cfa: rule_kind::SIGNAL, ..Rule::default() })
+            } else {
+                expected(row, latest)
+            };
+            match &expected {
+                Expected::Rule(_) => self.supported += 1,
+                Expected::Unsupported(form) => *self.unsupported.entry(form.clone()).or_default() += 1,
+            }
+            let page = 1 << PAGE_SHIFT;
+            let boundaries = (row.begin / page + 1..=(end - 1) / page).map(|number| number * page);
+            for address in boundaries.chain([row.begin, end - 1]) {
+                let found = table.lookup(address);
+                let same = match (&expected, &found) {
+                    (Expected::Rule(expected), Some(found)) => expected == found,
+                    (Expected::Unsupported(_), Some(found)) => {
+                        found.cfa == rule_kind::UNSUPPORTED && found.detail != 0
+                    }
+                    (_, None) => false,
+                };
+                if !same {
+                    self.mismatch(format!(
+                        "{address:#x} of row {row:?}: expected {expected:?}, found {found:?}"
+                    ));
+                    break;
+                }
+            }
+        }
+    }
+
+    fn gap(&mut self, table: &UnwindTable, begin: u64, end: u64, entry: u64) {
+        if end - begin <= PADDING_MAX {
+            return;
+        }
+        self.gaps += 1;
+        for address in [begin, end - 1] {
+            let found = table.lookup(address).map_or(rule_kind::NONE, |rule| rule.cfa);
+            let is_entry = (entry..entry.saturating_add(ENTRY_BYTES)).contains(&address);
+            if found != rule_kind::NONE && !(is_entry && found == rule_kind::END) {
+                self.mismatch(format!("{address:#x} between frames: found a rule of kind {found}"));
+            }
+        }
+    }
+
+    fn mismatch(&mut self, words: String) {
+        self.mismatches += 1;
+        if self.examples.len() < EXAMPLES_MAX {
+            self.examples.push(words);
+        }
+    }
+}
+
+/// DWARF numbers by the names that readelf prints.
+const REGISTERS: [&str; 16] = [
+    "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+    "r15",
+];
+
+/// `rsp+8` → (7, 8).
+fn register_and_offset(text: &str) -> Option<(usize, i32)> {
+    let sign = text.find(['+', '-'])?;
+    let register = REGISTERS.iter().position(|name| *name == &text[..sign])?;
+    Some((register, text[sign..].parse().ok()?))
+}
+
+/// `DW_OP_breg7 (rsp): 40` → (7, 40).
+fn breg(operation: &str) -> Option<(usize, i32)> {
+    let (register, rest) = operation.strip_prefix("DW_OP_breg")?.split_once(' ')?;
+    Some((register.parse().ok()?, rest.split_once(": ")?.1.parse().ok()?))
+}
+
+fn operations(expression: &str) -> Vec<&str> {
+    expression.trim_start_matches('(').trim_end_matches(')').split("; ").collect()
+}
+
+fn with_base(register: usize, offset: i32) -> Option<Rule> {
+    let (cfa, detail) = match register {
+        7 => (rule_kind::RSP, 0),
+        6 => (rule_kind::RBP, 0),
+        10 => (rule_kind::R10, 0),
+        13 => (rule_kind::R13, 0),
+        3 => (rule_kind::RBX, 0),
+        0..16 => (rule_kind::REGISTER, register as u8),
+        _ => return None,
+    };
+    Some(Rule { cfa, detail, cfa_offset: offset, ..Rule::default() })
+}
+
+/// The CFA part of a rule from the words of an expression.
+fn cfa_of_expression(expression: &str) -> Option<Rule> {
+    match operations(expression)[..] {
+        [base] => breg(base).and_then(|(register, offset)| with_base(register, offset)),
+        [base, "DW_OP_deref", ref rest @ ..] => {
+            let (register, cfa_offset) = breg(base)?;
+            let cfa = match register {
+                7 => rule_kind::RSP_DEREF,
+                6 => rule_kind::RBP_DEREF,
+                _ => return None,
+            };
+            let cfa_addend = match *rest {
+                [] => 0,
+                [add] => add.strip_prefix("DW_OP_plus_uconst: ")?.parse().ok()?,
+                [constant, "DW_OP_plus"] => constant.strip_prefix("DW_OP_lit")?.parse().ok()?,
+                _ => return None,
+            };
+            Some(Rule { cfa, cfa_offset, cfa_addend, ..Rule::default() })
+        }
+        [
+            "DW_OP_breg7 (rsp): 8",
+            "DW_OP_breg16 (rip): 0",
+            "DW_OP_lit15",
+            "DW_OP_and",
+            threshold,
+            "DW_OP_ge",
+            "DW_OP_lit3",
+            "DW_OP_shl",
+            "DW_OP_plus",
+        ] => {
+            let detail = threshold.strip_prefix("DW_OP_lit")?.parse().ok()?;
+            Some(Rule { cfa: rule_kind::PLT, detail, ..Rule::default() })
+        }
+        _ => None,
+    }
+}
+
+/// The rule that a printed row should have become.
+fn expected(row: &Row, details: &Details) -> Expected {
+    let unsupported = |column: &str, form: &str| Expected::Unsupported(format!("{column} {form}"));
+    if matches!(&*row.ra, "u" | "") {
+        return Expected::Rule(Rule { cfa: rule_kind::END, ..Rule::default() });
+    }
+    let cfa = if &*row.cfa == "exp" {
+        let words = details.cfa.as_deref().unwrap_or("exp without words");
+        cfa_of_expression(words).ok_or(words)
+    } else {
+        register_and_offset(&row.cfa)
+            .and_then(|(register, offset)| with_base(register, offset))
+            .ok_or(&*row.cfa)
+    };
+    let mut rule = match cfa {
+        Ok(rule) => rule,
+        Err(form) => return unsupported("CFA", form),
+    };
+    rule.ra = match &*row.ra {
+        "c-8" => ra_kind::AT_CFA_MINUS_8,
+        "r5" => ra_kind::IN_RDI,
+        form => return unsupported("return address", form),
+    };
+    (rule.rbp, rule.rbp_offset) = match &*row.rbp {
+        "u" if details.rbp_undefined => (rbp_kind::UNDEFINED, 0),
+        "" | "u" | "s" | "r6" => (rbp_kind::SAME, 0),
+        "exp" => {
+            let words = details.rbp.as_deref().unwrap_or("exp without words");
+            match operations(words)[..] {
+                [base] => match breg(base) {
+                    Some((6, offset)) => (rbp_kind::AT_RBP, offset),
+                    Some((7, offset)) => (rbp_kind::AT_RSP, offset),
+                    _ => return unsupported("rbp", words),
+                },
+                _ => return unsupported("rbp", words),
+            }
+        }
+        form => match form.strip_prefix('c').and_then(|offset| offset.parse().ok()) {
+            Some(offset) => (rbp_kind::AT_CFA, offset),
+            None => return unsupported("rbp", form),
+        },
+    };
+    Expected::Rule(rule)
+}
+
+/// Libraries that are there wherever the tests are: those that this very process has mapped, the C++ library of
+/// the compiler, the interpreter and library of `python3`, and the paths in
+/// `DEEPCTX_ORACLE_FILES` (separated by colons).
+pub fn default_files() -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_to_string("/proc/self/maps")
+        .unwrap_or_default()
+        .lines()
+        .filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])))
+        .filter(|path| path.to_string_lossy().contains(".so"))
+        .collect();
+    let asked = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    files.extend(asked("gcc", &["-print-file-name=libstdc++.so.6"]).map(PathBuf::from));
+    let script = "import sys, sysconfig as s; v = s.get_config_var; \
+                  print(sys.executable); print(v('LIBDIR') + '/' + (v('INSTSONAME') or ''))";
+    let python = asked("python3", &["-c", script]).unwrap_or_default();
+    files.extend(python.lines().map(PathBuf::from));
+    files.extend(std::env::var_os(FILES_VARIABLE).iter().flat_map(std::env::split_paths));
+    let mut files: Vec<PathBuf> = files.iter().filter_map(|file| file.canonicalize().ok()).collect();
+    files.retain(|file| file.is_file());
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// Environment variable with further files to compare, separated by colons.
+pub const FILES_VARIABLE: &str = "DEEPCTX_ORACLE_FILES";
