@@ -10,7 +10,9 @@ use gimli::{
 };
 use object::elf::{FileHeader64, PF_X, PT_LOAD, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, Sym as _};
-use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, ObjectSymbolTable as _};
+use object::{
+    Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, ObjectSymbolTable as _, ReadRef,
+};
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -35,17 +37,19 @@ pub(super) struct Extent {
 }
 
 /// A parsed file.
-pub(super) struct Elf<'a> {
-    file: ElfFile64<'a, Endianness>,
-    bytes: &'a [u8],
+pub(super) struct Elf<'a, R: ReadRef<'a>> {
+    file: ElfFile64<'a, Endianness, R>,
+    data: R,
 }
 
-impl<'a> Elf<'a> {
+impl<'a, R: ReadRef<'a>> Elf<'a, R> {
     /// `None` when the bytes are no little-endian 64-bit ELF file of x86-64.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
+    pub(super) fn parse(data: R) -> Option<Self> {
+        // Most files are told apart by their first bytes, before their tables are read.
+        FileHeader64::<Endianness>::parse(data).ok()?;
+        let file = ElfFile64::<Endianness, R>::parse(data).ok()?;
         (file.is_little_endian() && file.architecture() == object::Architecture::X86_64)
-            .then_some(Self { file, bytes })
+            .then_some(Self { file, data })
     }
 
     /// AVMA − SVMA of the mapping that shows the file from `file_offset` on at `begin`.
@@ -66,7 +70,7 @@ impl<'a> Elf<'a> {
     pub(super) fn exported(&self, name: &str) -> Option<Symbol> {
         let endian = self.file.endian();
         let symbols = self.file.elf_dynamic_symbol_table();
-        let hashed = self.file.elf_section_table().gnu_hash(endian, self.bytes).ok().flatten();
+        let hashed = self.file.elf_section_table().gnu_hash(endian, self.data).ok().flatten();
         if let Some((table, _)) = hashed {
             let hash = object::elf::gnu_hash(name.as_bytes());
             let versions = object::read::elf::VersionTable::default();
@@ -118,9 +122,10 @@ impl<'a> Elf<'a> {
         self.file.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD).find_map(
             |header| {
                 let from = address.checked_sub(header.p_vaddr(endian))?;
-                let data = header.data(endian, self.bytes).ok()?;
-                let rest = data.get(usize::try_from(from).ok()?..).filter(|rest| !rest.is_empty())?;
-                Some(&rest[..rest.len().min(usize::try_from(length).unwrap_or(usize::MAX))])
+                let (offset, size) = header.file_range(endian);
+                let length = size.checked_sub(from)?.min(length);
+                let bytes = self.data.read_bytes_at(offset.checked_add(from)?, length).ok()?;
+                (!bytes.is_empty()).then_some(bytes)
             },
         )
     }
@@ -159,9 +164,4 @@ impl<'a> Elf<'a> {
         let is_function = matches!(first.cfa(), CfaRule::RegisterAndOffset { register, offset: 8 } if *register == X86_64::RSP);
         Some(Extent { begin, end: begin.checked_add(fde.len())?, is_function })
     }
-}
-
-/// Whether the bytes may be an ELF file at all; cheap.
-pub(super) fn looks_like_elf(bytes: &[u8]) -> bool {
-    FileHeader64::<Endianness>::parse(bytes).is_ok()
 }

@@ -7,6 +7,7 @@
 
 use deepctx_common::python::EVAL_RANGES;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use object::ReadRef;
 
 use super::elf::{Elf, Symbol};
 
@@ -22,7 +23,7 @@ pub(super) struct EvalRanges {
 }
 
 /// The parts of the function at `symbol`, itself first.
-pub(super) fn eval_ranges(elf: &Elf<'_>, symbol: Symbol) -> Option<EvalRanges> {
+pub(super) fn eval_ranges<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, symbol: Symbol) -> Option<EvalRanges> {
     let hot = match (symbol.size, elf.extent_at(symbol.address)) {
         (0, None) => return None,
         (0, Some(extent)) => [symbol.address, extent.end],
@@ -50,7 +51,7 @@ pub(super) fn eval_ranges(elf: &Elf<'_>, symbol: Symbol) -> Option<EvalRanges> {
 }
 
 /// Targets of direct jumps that leave the part, each once.
-fn jumps_out_of(elf: &Elf<'_>, [begin, end]: [u64; 2]) -> Vec<u64> {
+fn jumps_out_of<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, [begin, end]: [u64; 2]) -> Vec<u64> {
     let text = elf.bytes_at(begin, (end - begin).min(PART_MAX)).unwrap_or_default();
     let mut targets: Vec<u64> = Decoder::with_ip(64, text, begin, DecoderOptions::NONE)
         .iter()
@@ -66,7 +67,7 @@ fn jumps_out_of(elf: &Elf<'_>, [begin, end]: [u64; 2]) -> Vec<u64> {
 }
 
 /// The split-off part that holds `target`, unless the jump is a call in tail position of another function.
-fn cold_part(elf: &Elf<'_>, target: u64) -> Option<[u64; 2]> {
+fn cold_part<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, target: u64) -> Option<[u64; 2]> {
     let extent = elf.extent_at(target)?;
     // A part is entered with the frame of the loop in place; a function, with a return address and no more. What is
     // entered in its middle cannot be another function.

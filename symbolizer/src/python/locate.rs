@@ -6,24 +6,26 @@
 
 use deepctx_common::python::{EVAL_RANGES, PythonProcess};
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
+use object::ReadRef;
 
 use super::debug_offsets::{self, DebugOffsets};
-use super::elf::{Elf, Symbol, looks_like_elf};
+use super::elf::{Elf, Symbol};
 use super::eval_ranges::eval_ranges;
 use super::layout::{Layout, OLDEST_MINOR};
 use super::memory::{ReadError, TargetMemory};
 use super::thread_slot::{self, Bound, Slot};
 
 /// One executable mapping of a file, with the file's bytes.
-pub struct Module<B> {
+#[derive(Clone, Copy, Debug)]
+pub struct Module<R> {
     /// First address of the mapping in the process.
     pub begin: u64,
     /// Offset in the file of its first byte.
     pub file_offset: u64,
     /// It is the program itself: looked at even when it exports nothing.
     pub is_program: bool,
-    /// The whole file.
-    pub bytes: B,
+    /// The whole file; only the parts that matter are read.
+    pub data: R,
 }
 
 /// A CPython in a process.
@@ -124,34 +126,30 @@ const VERSION_GETTER_MAX: u64 = 256;
 ///
 /// # Errors
 /// The reason why there is none, or why it cannot be walked.
-pub fn locate<B: AsRef<[u8]>>(
+pub fn locate<'a, R: ReadRef<'a>>(
     memory: &dyn TargetMemory,
-    modules: impl IntoIterator<Item = Module<B>>,
+    modules: impl IntoIterator<Item = Module<R>>,
 ) -> Result<Interpreter, NoInterpreter> {
-    let mut libc: Option<(Module<B>, Symbol)> = None;
-    let mut found: Option<(Module<B>, Symbols)> = None;
+    let mut libc: Option<(Placed<'a, R>, Symbol)> = None;
+    let mut found: Option<(Placed<'a, R>, Symbols)> = None;
     for module in modules {
-        if !looks_like_elf(module.bytes.as_ref()) {
-            continue;
-        }
-        let Some(elf) = Elf::parse(module.bytes.as_ref()) else { continue };
+        let Some(elf) = Elf::parse(module.data) else { continue };
+        let Some(bias) = elf.bias(module.begin, module.file_offset) else { continue };
         let symbols = if found.is_none() { Symbols::find(&elf, module.is_program) } else { None };
         let getspecific = if libc.is_none() { getspecific(&elf) } else { None };
-        drop(elf);
         match (symbols, getspecific) {
-            // A static program is its own libc: it is then asked for both.
-            (Some(symbols), _) => found = Some((module, symbols)),
-            (None, Some(symbol)) => libc = Some((module, symbol)),
+            (Some(symbols), _) => found = Some((Placed { elf, bias }, symbols)),
+            (None, Some(symbol)) => libc = Some((Placed { elf, bias }, symbol)),
             (None, None) => {}
         }
         if found.is_some() && libc.is_some() {
             break;
         }
     }
-    let (module, symbols) = found.ok_or(NoInterpreter::NotPython)?;
-    let libc = libc.as_ref().and_then(|(module, symbol)| Placed::new(module).map(|placed| (placed, *symbol)));
-    let placed = Placed::new(&module).ok_or(NoInterpreter::NotPython)?;
-    let libc = libc.or_else(|| getspecific(&placed.elf).and_then(|s| Some((Placed::new(&module)?, s))));
+    let (placed, symbols) = found.ok_or(NoInterpreter::NotPython)?;
+    // A static program is its own libc.
+    let inside = libc.is_none().then(|| getspecific(&placed.elf)).flatten().map(|symbol| (&placed, symbol));
+    let libc = libc.as_ref().map(|(placed, symbol)| (placed, *symbol)).or(inside);
     placed.interpreter(memory, &symbols, libc)
 }
 
@@ -167,7 +165,7 @@ pub fn likelihood(file_name: &str, is_program: bool) -> u8 {
     }
 }
 
-fn getspecific(elf: &Elf<'_>) -> Option<Symbol> {
+fn getspecific<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>) -> Option<Symbol> {
     elf.exported("pthread_getspecific").or_else(|| elf.exported("__pthread_getspecific"))
 }
 
@@ -196,7 +194,7 @@ const NAMES: [&str; 7] = [
 
 impl Symbols {
     /// `None` when the file is no interpreter.
-    fn find(elf: &Elf<'_>, is_program: bool) -> Option<Self> {
+    fn find<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, is_program: bool) -> Option<Self> {
         let exported = elf.exported(NAMES[0]).is_some();
         if !exported && !is_program {
             return None;
@@ -208,23 +206,17 @@ impl Symbols {
 }
 
 /// A file and where it is mapped.
-struct Placed<'a> {
-    elf: Elf<'a>,
+struct Placed<'a, R: ReadRef<'a>> {
+    elf: Elf<'a, R>,
     bias: u64,
 }
 
-impl<'a> Placed<'a> {
-    fn new<B: AsRef<[u8]>>(module: &'a Module<B>) -> Option<Self> {
-        let elf = Elf::parse(module.bytes.as_ref())?;
-        let bias = elf.bias(module.begin, module.file_offset)?;
-        Some(Self { elf, bias })
-    }
-
+impl<'a, R: ReadRef<'a>> Placed<'a, R> {
     fn interpreter(
         &self,
         memory: &dyn TargetMemory,
         symbols: &Symbols,
-        libc: Option<(Placed<'_>, Symbol)>,
+        libc: Option<(&Self, Symbol)>,
     ) -> Result<Interpreter, NoInterpreter> {
         let needed = |symbol: Option<Symbol>, name| symbol.ok_or(NoInterpreter::NoSymbol(name));
         let runtime_symbol = needed(symbols.runtime, NAMES[0])?;
@@ -290,7 +282,7 @@ impl<'a> Placed<'a> {
         symbols: &Symbols,
         layout: &Layout,
         runtime: std::ops::Range<u64>,
-        libc: Option<(Placed<'_>, Symbol)>,
+        libc: Option<(&Self, Symbol)>,
     ) -> Result<(Slot, SlotSource), NoInterpreter> {
         let mut source = SlotSource::Followed;
         let followed = symbols

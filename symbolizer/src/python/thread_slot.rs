@@ -6,6 +6,8 @@
 
 use deepctx_common::python::thread_state;
 
+use object::ReadRef;
+
 use super::elf::{Elf, Symbol};
 use super::memory::TargetMemory;
 use super::trace::{Base, Calls, Function, Outcome, Value};
@@ -76,8 +78,8 @@ pub(super) enum Bound {
 }
 
 /// Follows `PyGILState_GetThisThreadState`. `runtime` is the range of `_PyRuntime` in the process.
-pub(super) fn bound(
-    elf: &Elf<'_>,
+pub(super) fn bound<'a, R: ReadRef<'a>>(
+    elf: &Elf<'a, R>,
     getter: Symbol,
     bias: u64,
     memory: &dyn TargetMemory,
@@ -94,8 +96,8 @@ pub(super) fn bound(
 }
 
 /// The TLS variable that a getter like `_PyThreadState_GetCurrent` returns.
-pub(super) fn tls_variable(
-    elf: &Elf<'_>,
+pub(super) fn tls_variable<'a, R: ReadRef<'a>>(
+    elf: &Elf<'a, R>,
     getter: Symbol,
     bias: u64,
     memory: &dyn TargetMemory,
@@ -107,8 +109,8 @@ pub(super) fn tls_variable(
 }
 
 /// The slot of `key`, by following the `pthread_getspecific` of this libc.
-pub(super) fn of_key(
-    elf: &Elf<'_>,
+pub(super) fn of_key<'a, R: ReadRef<'a>>(
+    elf: &Elf<'a, R>,
     getspecific: Symbol,
     bias: u64,
     memory: &dyn TargetMemory,
@@ -121,13 +123,13 @@ pub(super) fn of_key(
     }
 }
 
-fn function<'a>(
-    elf: &Elf<'a>,
+fn function<'a, 'm, R: ReadRef<'a>>(
+    elf: &Elf<'a, R>,
     symbol: Symbol,
     bias: u64,
-    memory: &'a dyn TargetMemory,
+    memory: &'m dyn TargetMemory,
     argument: Value,
-) -> Option<Function<'a, dyn TargetMemory + 'a>> {
+) -> Option<Function<'a, 'm>> {
     // A getter is short; a symbol without a size is given what a getter needs at most.
     let length = if symbol.size == 0 { 128 } else { symbol.size.min(1024) };
     let text = elf.bytes_at(symbol.address, length)?;

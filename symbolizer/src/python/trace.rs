@@ -56,13 +56,13 @@ pub(super) enum Outcome {
 }
 
 /// A function to follow.
-pub(super) struct Function<'a, M: TargetMemory + ?Sized> {
+pub(super) struct Function<'a, 'm> {
     /// Its bytes.
     pub(super) text: &'a [u8],
     /// Address of the first byte, in the process.
     pub(super) address: u64,
     /// To read constants: global offset tables, flags.
-    pub(super) memory: &'a M,
+    pub(super) memory: &'m dyn TargetMemory,
     /// The first argument.
     pub(super) argument: Value,
 }
@@ -76,7 +76,7 @@ pub(super) enum Calls {
     TlsGetAddr,
 }
 
-impl<M: TargetMemory + ?Sized> Function<'_, M> {
+impl Function<'_, '_> {
     /// Follows the function until it ends. Branches on values that only a thread knows are not taken: compilers
     /// put the ways to an error or to "not set" behind them.
     pub(super) fn follow(&self, calls: Calls) -> Outcome {
@@ -124,14 +124,14 @@ impl<M: TargetMemory + ?Sized> Function<'_, M> {
     }
 }
 
-struct Machine<'a, M: TargetMemory + ?Sized> {
-    memory: &'a M,
+struct Machine<'m> {
+    memory: &'m dyn TargetMemory,
     registers: Vec<Value>,
     /// Operands of the last comparison, when both are constants.
     compared: Option<(u64, u64)>,
 }
 
-impl<M: TargetMemory + ?Sized> Machine<'_, M> {
+impl Machine<'_> {
     fn get(&self, register: Register) -> Value {
         match number(register) {
             Some(n) if register.size() >= 4 => match (&self.registers[n], register.size()) {

@@ -1,0 +1,96 @@
+//! The interpreter of a live process: from its mappings to [`locate`], file by file.
+//!
+//! Owns: which files are asked, in which order, and how much of each is read.
+//! Because: a process maps hundreds of files, some of a gigabyte, one of which may hold an interpreter.
+//! Does not: decide what an interpreter is.
+
+use std::cell::OnceCell;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use object::read::ReadCache;
+use rustc_hash::FxHashSet;
+
+use super::locate::{Interpreter, Module, NoInterpreter, likelihood, locate};
+use super::memory::ProcessMemory;
+use crate::maps::{self, Backing, Mapping};
+
+/// Most bytes read of one file: the dynamic symbols, the evaluation loop and the frame descriptions of the largest
+/// interpreters take a tenth of it. A file made to hurt costs this much and no more.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+
+/// Finds the interpreter of `pid` among its executable mappings ([`maps::read`] with [`maps::Keep::Executable`]).
+///
+/// # Errors
+/// The reason why there is none; [`NoInterpreter::may_change`] tells whether to ask again later.
+pub fn locate_process(pid: u32, mappings: &[Mapping]) -> Result<(Interpreter, ProcessMemory), NoInterpreter> {
+    let memory = ProcessMemory::open(pid)?;
+    let candidates = candidates(mappings, &program(pid));
+    let files: Vec<OnceCell<Option<ReadCache<Budgeted>>>> =
+        candidates.iter().map(|_| OnceCell::new()).collect();
+    let modules = candidates.iter().zip(&files).filter_map(|(&(mapping, is_program), file)| {
+        let data = file.get_or_init(|| {
+            let file = maps::open(pid, mapping).ok()?;
+            Some(ReadCache::new(Budgeted { file, left: FILE_BYTES_MAX }))
+        });
+        Some(Module {
+            begin: mapping.begin.0,
+            file_offset: mapping.offset.0,
+            is_program,
+            data: data.as_ref()?,
+        })
+    });
+    let interpreter = locate(&memory, modules)?;
+    Ok((interpreter, memory))
+}
+
+/// The path of the program that the process runs, as its mappings show it; empty when it cannot be read.
+fn program(pid: u32) -> Box<OsStr> {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let path = path.as_os_str().as_bytes();
+    OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)).into()
+}
+
+/// One executable mapping of each file, likeliest first, and whether it is the program.
+fn candidates<'m>(mappings: &'m [Mapping], program: &OsStr) -> Vec<(&'m Mapping, bool)> {
+    let mut seen = FxHashSet::default();
+    let mut candidates: Vec<_> = mappings
+        .iter()
+        .filter(|m| {
+            m.executable && matches!(m.backing, Backing::File | Backing::DeletedFile | Backing::Memfd)
+        })
+        .filter(|m| seen.insert((m.device, m.inode, &m.path)))
+        .map(|m| (m, *m.path == *program))
+        .collect();
+    candidates.sort_by_key(|(mapping, is_program)| {
+        let name = mapping.path().file_name().unwrap_or_default();
+        std::cmp::Reverse(likelihood(&Path::new(name).to_string_lossy(), *is_program))
+    });
+    candidates
+}
+
+/// A file of which only so much may be read.
+struct Budgeted {
+    file: File,
+    left: u64,
+}
+
+impl Read for Budgeted {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let wanted = into.len() as u64;
+        if wanted > self.left {
+            return Err(io::Error::other("more of the file was asked for than an interpreter needs"));
+        }
+        self.left -= wanted;
+        self.file.read(into)
+    }
+}
+
+impl Seek for Budgeted {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
