@@ -3,6 +3,7 @@
 //! Owns: the list of figures and their options. Because: a promise is worth what one command can show. Does not: judge
 //! a figure by its absolute time on a busy machine; costs are medians over runs, and ratios to peers of the same run.
 
+mod attach;
 mod completeness;
 mod figure;
 mod memory;
@@ -46,6 +47,8 @@ enum Name {
     Overhead,
     /// Share of samples whose stack reaches the thread's start, on five programs.
     Completeness,
+    /// Time to the first complete stack, torch and numpy loaded, cold and warm.
+    Attach,
     /// Whether the ledger adds up when the reader stands still.
     Overload,
     /// Memory of the profiler, and its growth.
@@ -89,6 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::SampleCost => sample_cost::run(&profilers, options),
             Name::Overhead => overhead::run(&profilers, options),
             Name::Completeness => completeness::run(&profilers, options),
+            Name::Attach => attach::run(&profilers, options),
             Name::Overload => overload::run(&profilers, options),
             Name::Memory => memory::run(&profilers, options),
             Name::UnwindRows | Name::Pipeline | Name::Tree => continue,

@@ -76,8 +76,19 @@ impl Profilers {
 
     /// Starts a profiler on a process, to run until it is dropped.
     pub(super) fn attach(&self, kind: Kind, pid: u32, frequency: u32) -> Result<Attached> {
+        self.start(kind, self.command(kind, pid, frequency)?)
+    }
+
+    /// Our own profiler, telling more, with its cache in `cache`.
+    pub(super) fn attach_verbose(&self, pid: u32, frequency: u32, cache: &Path) -> Result<Attached> {
+        let mut command = self.command(Kind::Ours, pid, frequency)?;
+        command.arg("-v").env("XDG_CACHE_HOME", cache);
+        self.start(Kind::Ours, command)
+    }
+
+    fn command(&self, kind: Kind, pid: u32, frequency: u32) -> Result<Command> {
         let (pid, frequency) = (pid.to_string(), frequency.to_string());
-        let mut command = match kind {
+        Ok(match kind {
             Kind::Ours => {
                 let mut command = Command::new(&self.ours);
                 command.args(["record", "--force", "--pid", &pid, "--freq", &frequency, "-o"]);
@@ -100,7 +111,10 @@ impl Profilers {
                 command.args(["-p", &pid, "-o"]).arg(self.file("perf.data"));
                 command
             }
-        };
+        })
+    }
+
+    fn start(&self, kind: Kind, mut command: Command) -> Result<Attached> {
         let quiet = |name: &str| std::fs::File::create(self.file(name)).map(Stdio::from);
         let child = command
             .stdin(Stdio::null())
