@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 
 /// What the profiler says before the number of seconds.
 const SAYS: &str = "first complete stack after ";
+/// Where root keeps unwind tables between runs. A cache: whoever empties it only waits once more.
+const CACHE: &str = "/var/cache/deepctx-bpf";
 /// Later than that is a fault, not a figure.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One attach to a fresh process: seconds to the first complete stack.
-fn once(profilers: &Profilers, workload: Maker, cache: &Path, options: &Options) -> Result<f64> {
+fn once(profilers: &Profilers, workload: Maker, options: &Options) -> Result<f64> {
     let running = workload()?.start()?;
-    let mut attached = profilers.attach_verbose(running.pid(), options.freq, cache)?;
+    let mut attached = profilers.attach_verbose(running.pid(), options.freq)?;
     let begin = Instant::now();
     loop {
         attached.alive()?;
@@ -51,15 +53,15 @@ type Maker = fn() -> Result<Workload>;
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let programs: [(&str, Maker); 2] = [("torch", workloads::torch), ("numpy", workloads::mixed)];
-    let cache = profilers.file("cache");
+    let cache = Path::new(CACHE);
     for (name, workload) in programs {
         for (state, bound) in [("cold", 1.0), ("warm", 0.2)] {
             let mut runs = Vec::new();
             for _ in 0..options.runs {
                 if state == "cold" && cache.exists() {
-                    std::fs::remove_dir_all(&cache).context("cannot empty the cache of unwind tables")?;
+                    std::fs::remove_dir_all(cache).context("cannot empty the cache of unwind tables")?;
                 }
-                runs.push(once(profilers, workload, &cache, options)?);
+                runs.push(once(profilers, workload, options)?);
             }
             Figure::new("attach", format!("{name} loaded, {state} cache"), "s", runs)
                 .target(Target::AtMost(bound))

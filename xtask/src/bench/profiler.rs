@@ -79,10 +79,10 @@ impl Profilers {
         self.start(kind, self.command(kind, pid, frequency)?)
     }
 
-    /// Our own profiler, telling more, with its cache in `cache`.
-    pub(super) fn attach_verbose(&self, pid: u32, frequency: u32, cache: &Path) -> Result<Attached> {
+    /// Our own profiler, telling more.
+    pub(super) fn attach_verbose(&self, pid: u32, frequency: u32) -> Result<Attached> {
         let mut command = self.command(Kind::Ours, pid, frequency)?;
-        command.arg("-v").env("XDG_CACHE_HOME", cache);
+        command.arg("-v");
         self.start(Kind::Ours, command)
     }
 
