@@ -438,3 +438,90 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u64::from_le_bytes(*b))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn note(kind: u32, name: &[u8], description: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for word in [name.len(), description.len()] {
+            bytes.extend(u32::try_from(word).unwrap().to_le_bytes());
+        }
+        bytes.extend(kind.to_le_bytes());
+        for part in [name, description] {
+            bytes.extend(part);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    fn check_note(notes: &[Vec<u8>], expected: Option<&str>) {
+        assert_eq!(build_id_note(&notes.concat(), 4).map(|id| id.to_string()).as_deref(), expected);
+    }
+
+    #[test]
+    fn a_build_id_is_found_among_other_notes() {
+        let id = note(3, b"GNU\0", &[0xab; 20]);
+        check_note(
+            &[note(1, b"GNU\0", &[0; 16]), note(4, b"Go\0\0", b"x/y"), id.clone()],
+            Some(&"ab".repeat(20)),
+        );
+        check_note(&[note(3, b"Xen\0", &[0xab; 20])], None);
+        check_note(&[id[..30].to_vec()], None);
+    }
+
+    #[test]
+    fn what_cannot_identify_is_not_an_identity() {
+        for (bytes, usable) in
+            [(&[1; 7][..], false), (&[1; 8], true), (&[0; 20], false), (&[1; 32], true), (&[1; 33], false)]
+        {
+            assert_eq!(BuildId::new(bytes).is_some(), usable, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_mapping_is_a_view_of_the_segment_that_has_the_code() {
+        let segment = |offset, svma, file_size, executable| Segment {
+            offset: FileOffset(offset),
+            svma: Svma(svma),
+            file_size,
+            memory_size: file_size,
+            executable,
+        };
+        // Neighbours share the page at 0x1000 of the file.
+        let segments = vec![segment(0, 0, 0x1234, false), segment(0x1240, 0x2240, 0x800, true)];
+        let facts = ElfFacts { size: 0x2000, segments, build_id: None, sections: Sections::default() };
+        let svma = |offset| facts.segment_at(FileOffset(offset)).map(|s| s.svma_of(FileOffset(offset)).0);
+        assert_eq!(svma(0x1000), Some(0x2000));
+        assert_eq!(svma(0), Some(0));
+        assert_eq!(svma(0x2000), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_behind_an_elf_header_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let mut file = tempfile::tempfile().unwrap();
+            let mut header = [0; 64];
+            header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            header[18..20].copy_from_slice(&NATIVE_MACHINE.to_le_bytes());
+            // Tables in the file, so that their entries are looked at.
+            header[32] = 64;
+            header[40] = 64;
+            header[54] = 56;
+            header[56] = 3;
+            header[58] = 64;
+            header[60] = 3;
+            file.write_all(&header).unwrap();
+            file.write_all(&bytes).unwrap();
+            if let Ok(facts) = ElfFacts::read(&file) {
+                prop_assert!(facts.identity(&file).is_ok());
+                facts.segment_at(FileOffset(0));
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! A fence around reading mapped files of other people.
 //!
-//! Owns: the handler of SIGBUS, and the reporting of faults and panics within the fence. Because: a file that is
+//! Owns: the handler of SIGBUS, the silence of panics within the fence, and turning both into values. Because: a file that is
 //! mapped and then shortened (a library copied over by a rebuild is enough) raises SIGBUS at the next read, which ends
 //! the process; and a parser that meets bytes it did not expect may panic. Neither may end a capture. Does not: make
 //! the bytes true: inside the fence missing pages read as zeros, and the answer is thrown away.
@@ -30,7 +30,7 @@ static INSTALLED: Once = Once::new();
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `read`, which may read mapped files that others can shorten. The first call installs a handler of SIGBUS for
-/// the process; faults outside of fences go to the handler that was there before.
+/// the process; faults and panics outside of fences go where they went before.
 ///
 /// # Errors
 /// [`Fault`]; whatever `read` was working on must then be dropped, because it may have seen zeros.
@@ -56,6 +56,12 @@ unsafe impl Sync for Previous {}
 static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(std::mem::MaybeUninit::uninit()));
 
 fn install() {
+    // A panic within a fence becomes a value; its message must not be written over a terminal view.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| match INSIDE.get() {
+        0 => report(panic),
+        _ => tracing::debug!(%panic, "a reader of foreign bytes gave up"),
+    }));
     // SAFETY: no pointers are involved.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     PAGE_BYTES.store(usize::try_from(page).unwrap_or(4096), Ordering::Relaxed);
@@ -116,7 +122,8 @@ mod tests {
 
     #[test]
     fn a_panic_inside_is_an_answer_outside() {
-        assert_eq!(fenced(|| panic!("a parser that gave up")) as Result<(), _>, Err(Fault::Panicked));
+        let given_up: fn() = || panic!("a parser that gave up");
+        assert_eq!(fenced(given_up), Err(Fault::Panicked));
         assert_eq!(fenced(|| fenced(|| 5)), Ok(Ok(5)));
         assert_eq!(INSIDE.get(), 0);
     }

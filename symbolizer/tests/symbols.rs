@@ -518,14 +518,16 @@ fn nested(folder: &Path, depth: usize) -> PathBuf {
         .text
         .globl deep
         .type deep, @function
-deep:   nop
+deep:   .file 1 "deep.c"
+        .loc 1 1
+        nop
         nop
         ret
         .size deep, .-deep
         .section .debug_abbrev,"",@progbits
         .uleb128 1, 0x11
         .byte 1
-        .uleb128 0x11, 1, 0x12, 7, 0, 0
+        .uleb128 0x10, 0x17, 0x11, 1, 0x12, 7, 0, 0
         .uleb128 2, 0x2e
         .byte 1
         .uleb128 3, 8, 0x11, 1, 0x12, 7, 0, 0
@@ -539,6 +541,7 @@ start:  .value 4
         .long 0
         .byte 8
         .uleb128 1
+        .long 0
         .quad deep
         .quad 3
         .uleb128 2
@@ -577,7 +580,8 @@ fn debug_information_that_nests_without_end_is_not_followed() {
         let address = table.lines().find(|line| line.ends_with(" deep")).unwrap().split(' ').next().unwrap();
         let address = Svma(u64::from_str_radix(address, 16).unwrap());
         let named = native.symbolize(&mut modules, module, &[address]);
-        assert_eq!(&*named[0].as_ref().unwrap()[0].name, "deep");
+        let frames = named[0].as_ref().unwrap();
+        assert_eq!((&*frames[0].name, frames.len()), ("deep", if followed { 1 + depth } else { 1 }));
         assert_eq!(native.counters().with_debug_info == 1, followed, "{depth}");
     }
 }

@@ -88,13 +88,12 @@ mod tests {
 
     #[test]
     fn a_name_that_unfolds_without_end_is_left_folded() {
-        // Each template argument repeats all before it twice: 2⁴⁰ letters.
-        let mut symbol = String::from("_Z1fI1aE");
-        symbol = (0..40).fold(symbol.replace("1aE", "1bI1aS0_E"), |s, i| {
-            let before = if i == 0 { "S1_".into() } else { format!("S{}_", base36(i + 1)) };
-            s + "1bI" + &before + &before + "E"
-        }) + "Evv";
-        assert!(demangled(&symbol).len() <= NAME_BYTES_MAX);
+        // b<a, a> is the first parameter; each of the others is a b of the one before, twice.
+        let twice = |i: u32| format!("S_IS{0}_S{0}_E", base36(i));
+        let name = |parameters| "_Z1f1bI1aS0_E".to_owned() + &(1..parameters).map(twice).collect::<String>();
+        check(&name(2), "f(b<a, a>, b<b<a, a>, b<a, a> >)");
+        assert!(Symbol::new(&name(40)).is_ok());
+        check(&name(40), &name(40));
     }
 
     fn base36(n: u32) -> String {

@@ -24,6 +24,8 @@ use crate::reason::NoSymbol;
 const MODULES_MAX: usize = 1 << 16;
 /// Most files kept open for modules; the usual limit of a process is 1024 descriptors.
 const FILES_MAX: usize = 256;
+/// Most files whose module is remembered; a file that was forgotten is examined again.
+const KNOWN_MAX: usize = 1 << 17;
 /// Most files remembered as unusable, so that they are not opened again at each reading of a maps file.
 const REFUSED_MAX: usize = 4096;
 
@@ -113,9 +115,11 @@ pub struct ModuleCounters {
 #[derive(Debug)]
 pub struct Modules {
     modules: Vec<Module>,
-    by_key: FxHashMap<FileKey, ModuleHandle>,
+    by_key: Bounded<FileKey, ModuleHandle>,
     by_id: FxHashMap<(ModuleId, u64), ModuleHandle>,
     refused: Bounded<FileKey, NoSymbol>,
+    /// The vdso seen last: nearly all processes have the same.
+    vdso: Option<(Vec<u8>, ModuleHandle)>,
     /// Modules with an open file, the oldest first.
     open: VecDeque<ModuleHandle>,
     counters: ModuleCounters,
@@ -125,7 +129,8 @@ impl Default for Modules {
     fn default() -> Self {
         Self {
             modules: Vec::new(),
-            by_key: FxHashMap::default(),
+            by_key: Bounded::new(KNOWN_MAX),
+            vdso: None,
             by_id: FxHashMap::default(),
             refused: Bounded::new(REFUSED_MAX),
             open: VecDeque::new(),
@@ -173,16 +178,21 @@ impl Modules {
     /// The vdso has no file: its bytes are put into one that lies in memory, so that all modules are read alike.
     fn admit_vdso(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
         let bytes = maps::read_vdso(pid, mapping)?;
+        if let Some((_, module)) = self.vdso.as_ref().filter(|(known, _)| *known == bytes) {
+            return Ok(*module);
+        }
         let file =
             rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).map_err(|_| NoSymbol::ModuleUnreadable)?;
         let mut file = File::from(file);
         file.write_all(&bytes).map_err(|e| NoSymbol::from_io(&e))?;
         let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
-        self.examine(file, key, Path::new("[vdso]"), Vec::new())
+        let module = self.examine(file, key, Path::new("[vdso]"), Vec::new())?;
+        self.vdso = Some((bytes, module));
+        Ok(module)
     }
 
     fn known(&mut self, key: FileKey) -> Option<Result<ModuleHandle, NoSymbol>> {
-        self.by_key.get(&key).copied().map(Ok).or_else(|| self.refused.get(key).map(Err))
+        self.by_key.get(key).map(Ok).or_else(|| self.refused.get(key).map(Err))
     }
 
     fn examine(
