@@ -11,6 +11,7 @@ pub mod intern;
 pub mod ledger;
 pub mod metric;
 pub mod profile;
+pub mod report;
 pub mod snapshot;
 pub mod store;
 pub mod text;

@@ -198,6 +198,37 @@ impl Merged {
         order
     }
 
+    /// The nodes with the highest exclusive values, with the texts from the root (left out) to them. Equal values are
+    /// in order of their texts.
+    pub(crate) fn hottest(&self, most: usize) -> Vec<(u64, Vec<&str>)> {
+        let mut nodes: Vec<u32> =
+            (0u32..).zip(&self.exclusive).filter(|(_, v)| **v > 0).map(|(n, _)| n).collect();
+        let value = |node: &u32| self.exclusive[*node as usize];
+        if nodes.len() > most {
+            // Keeps all that equal the last one, so that which of them stay is decided by their texts.
+            let mut values: Vec<u64> = nodes.iter().map(value).collect();
+            let least = match most.checked_sub(1) {
+                Some(last) => *values.select_nth_unstable_by(last, |a, b| b.cmp(a)).1,
+                None => return Vec::new(),
+            };
+            nodes.retain(|node| value(node) >= least);
+        }
+        let mut hottest: Vec<_> = nodes.iter().map(|node| (value(node), self.path(*node))).collect();
+        hottest.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        hottest.truncate(most);
+        hottest
+    }
+
+    fn path(&self, mut node: u32) -> Vec<&str> {
+        let mut texts = Vec::new();
+        while node != 0 {
+            texts.push(self.label(node).text.as_str());
+            node = self.shape.parent(node);
+        }
+        texts.reverse();
+        texts
+    }
+
     /// By label: its place among all labels when sorted.
     fn ranks(&self) -> Vec<u32> {
         let mut sorted: Vec<u32> = (0..self.labels.len() as u32).collect();

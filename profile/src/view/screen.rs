@@ -102,6 +102,11 @@ impl Screen {
         rows.into_iter().map(row).collect()
     }
 
+    /// The contexts with the highest values of their own, hottest first: value, and labels from the outermost in.
+    pub fn hottest(&self, most: usize) -> Vec<(u64, Vec<&str>)> {
+        self.merged.hottest(most)
+    }
+
     /// Everything for one picture, as of the last refresh.
     pub fn snapshot(&self, profile: &Profile, header: Header, grain: Grain) -> Snapshot {
         Snapshot { header, flame: self.flame(grain), table: self.table(grain), losses: losses(profile) }
