@@ -11,7 +11,17 @@ use proptest::prelude::*;
 
 /// A line of the notation.
 fn line() -> impl Strategy<Value = String> {
-    let frame = prop::sample::select(vec!["f!", "g", "main", "a+b", "?jit", "py:fn@3", "k:sys", "gap:no-row", "raw:9000000000000000"]);
+    let frame = prop::sample::select(vec![
+        "f!",
+        "g",
+        "main",
+        "a+b",
+        "?jit",
+        "py:fn@3",
+        "k:sys",
+        "gap:no-row",
+        "raw:9000000000000000",
+    ]);
     let stack = prop::collection::vec(frame, 0..8).prop_map(|frames| frames.join(" "));
     let time = 0u64..1000;
     let pid = 1u32..5;
@@ -29,9 +39,15 @@ fn line() -> impl Strategy<Value = String> {
 }
 
 fn config() -> impl Strategy<Value = Config> {
-    (1usize..40, 200usize..10_000, 0u64..300, 0usize..2_000).prop_map(|(waiting_records, waiting_bytes, foresight_ns, stack_bytes)| {
-        Config { waiting_records, waiting_bytes, foresight_ns, stack_bytes, ..Config::default() }
-    })
+    (1usize..40, 200usize..10_000, 0u64..300, 0usize..2_000).prop_map(
+        |(waiting_records, waiting_bytes, foresight_ns, stack_bytes)| Config {
+            waiting_records,
+            waiting_bytes,
+            foresight_ns,
+            stack_bytes,
+            ..Config::default()
+        },
+    )
 }
 
 proptest! {

@@ -4,7 +4,8 @@ mod pipeline_support;
 
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
-use deepctx_userspace::pipeline::Config;
+use deepctx_profile::profile::Meta;
+use deepctx_userspace::pipeline::{Config, Pipeline};
 use pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, run_with, steps};
 
 /// Records → stacks.
@@ -41,7 +42,8 @@ fn evaluation_loops_are_marked_so_that_views_can_hide_them() {
     let profile = pipeline.profile();
     let hidden: Vec<_> =
         profile.frames.iter().filter(|(_, frame)| frame.is_interpreter()).map(|(id, _)| id).collect();
-    let labels: Vec<_> = hidden.iter().map(|id| profile.frames.get(*id).label(&profile.strings, false)).collect();
+    let labels: Vec<_> =
+        hidden.iter().map(|id| profile.frames.get(*id).label(&profile.strings, false)).collect();
     assert_eq!(labels, ["eval"]);
 }
 
@@ -78,8 +80,8 @@ fn a_frame_without_a_name_stays_with_its_reason() {
 
 #[test]
 fn a_question_that_is_never_answered_makes_no_frame_vanish() {
-    let mut pipeline =
-        deepctx_userspace::pipeline::Pipeline::new(NamesInAddresses { silent: true, ..Default::default() }, Default::default(), config());
+    let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
+    pipeline.symbols().silent = true;
     for step in steps("10 sample 7/7 app f! main") {
         if let Step::Feed(input) = step {
             pipeline.feed(input);
@@ -192,8 +194,11 @@ fn too_many_waiting_records_are_used_early_and_counted() {
 fn waiting_bytes_are_bounded_too() {
     let records: String = (0..100).map(|n| format!("{n} sample 7/7 app f! g h i j\nbatch\n")).collect();
     let bound = 2_000;
-    let mut pipeline =
-        deepctx_userspace::pipeline::Pipeline::new(NamesInAddresses::default(), Default::default(), Config { waiting_bytes: bound, ..config() });
+    let mut pipeline = Pipeline::new(
+        NamesInAddresses::default(),
+        Meta::default(),
+        Config { waiting_bytes: bound, ..config() },
+    );
     for step in steps(&records) {
         if let Step::Feed(input) = step {
             pipeline.feed(input);

@@ -6,4 +6,6 @@
 pub mod capture;
 pub mod cli;
 pub mod pipeline;
+pub mod raw;
 pub mod resolver;
+pub mod session;

@@ -35,7 +35,7 @@ use deepctx_userspace::pipeline::{Config, Pipeline, encode};
 
 /// What a page of notation says.
 #[derive(Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// Input for the pipeline.
     Feed(Input<String>),
     /// Use what is not younger.
@@ -43,7 +43,7 @@ pub enum Step {
 }
 
 /// A name as an address.
-pub fn address(name: &str) -> u64 {
+pub(crate) fn address(name: &str) -> u64 {
     assert!(name.len() <= 7 && name.is_ascii(), "{name} is too long to be an address");
     name.bytes().fold(0, |address, byte| address << 8 | u64::from(byte))
 }
@@ -53,14 +53,15 @@ fn name(address: u64) -> String {
 }
 
 /// Reads a page.
-pub fn steps(page: &str) -> Vec<Step> {
+pub(crate) fn steps(page: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut batch = Vec::new();
     let mut numbers = BTreeMap::new();
     for line in page.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{line}: {text} is no number"));
-        let mut end_batch = |steps: &mut Vec<Step>, batch: &mut Vec<u8>| {
+        let number =
+            |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{line}: {text} is no number"));
+        let end_batch = |steps: &mut Vec<Step>, batch: &mut Vec<u8>| {
             if !batch.is_empty() {
                 steps.push(Step::Feed(Input::Records(std::mem::take(batch))));
             }
@@ -95,7 +96,10 @@ pub fn steps(page: &str) -> Vec<Step> {
                 };
                 let header = RecordHeader { kind, ..header(&mut numbers, number(time), 0) };
                 let comm = encode::comm(comm);
-                encode::process_event(&mut batch, &ProcessEvent { header, pid: number(pid) as u32, parent, comm });
+                encode::process_event(
+                    &mut batch,
+                    &ProcessEvent { header, pid: number(pid) as u32, parent, comm },
+                );
             }
             _ => panic!("not in the notation: {line}"),
         }
@@ -112,7 +116,14 @@ fn header(numbers: &mut BTreeMap<u16, u64>, time_ns: u64, cpu: u16) -> RecordHea
     RecordHeader { cpu, sequence: *sequence, time_ns, ..RecordHeader::default() }
 }
 
-fn sample(batch: &mut Vec<u8>, numbers: &mut BTreeMap<u16, u64>, time_ns: u64, who: &str, comm: &str, rest: &[&str]) {
+fn sample(
+    batch: &mut Vec<u8>,
+    numbers: &mut BTreeMap<u16, u64>,
+    time_ns: u64,
+    who: &str,
+    comm: &str,
+    rest: &[&str],
+) {
     let (pid, tid) = who.split_once('/').expect("pid/tid");
     let mut fixed = StackSample {
         pid: pid.parse().unwrap(),
@@ -128,10 +139,12 @@ fn sample(batch: &mut Vec<u8>, numbers: &mut BTreeMap<u16, u64>, time_ns: u64, w
             match option {
                 "native" => fixed.native_end = value.parse().unwrap_or_else(|_| walk_end(value) as u8),
                 "python" => {
-                    fixed.python_end = PythonEnd::ALL.iter().find(|end| end.key() == value).copied().unwrap() as u8;
+                    fixed.python_end =
+                        PythonEnd::ALL.iter().find(|end| end.key() == value).copied().unwrap() as u8;
                 }
                 "kernel" => {
-                    fixed.kernel_end = KernelEnd::ALL.iter().find(|end| end.key() == value).copied().unwrap() as u8;
+                    fixed.kernel_end =
+                        KernelEnd::ALL.iter().find(|end| end.key() == value).copied().unwrap() as u8;
                 }
                 "flags" => fixed.flags = value.parse().unwrap(),
                 "period" => fixed.period = value.parse().unwrap(),
@@ -160,13 +173,13 @@ fn sample(batch: &mut Vec<u8>, numbers: &mut BTreeMap<u16, u64>, time_ns: u64, w
 
 /// Symbols that read names out of addresses, and count what they were asked.
 #[derive(Debug, Default)]
-pub struct NamesInAddresses {
+pub(crate) struct NamesInAddresses {
     versions: BTreeMap<u32, Vec<(u64, SpaceId, String, String)>>,
     suffixes: Vec<String>,
     /// Calls and addresses of each kind of question.
-    pub asked: BTreeMap<&'static str, (usize, usize)>,
+    pub(crate) asked: BTreeMap<&'static str, (usize, usize)>,
     /// When set, questions go unanswered.
-    pub silent: bool,
+    pub(crate) silent: bool,
 }
 
 impl NamesInAddresses {
@@ -229,7 +242,8 @@ impl Symbols for NamesInAddresses {
         for (n, CodeAddress::Exact(address) | CodeAddress::Return(address)) in addresses.iter().enumerate() {
             let text = name(*address);
             if let Some(key) = text.strip_prefix('?') {
-                let reason = NoName { key: if key == "jit" { "jit" } else { "stripped" }, sentence: "no name" };
+                let reason =
+                    NoName { key: if key == "jit" { "jit" } else { "stripped" }, sentence: "no name" };
                 answer(n, &[Name::NativeUnnamed { module: "", offset: *address, reason }]);
                 continue;
             }
@@ -240,7 +254,13 @@ impl Symbols for NamesInAddresses {
             let names: Vec<_> = full
                 .iter()
                 .enumerate()
-                .map(|(depth, symbol)| Name::Native { symbol, module: "/lib/x.so", file: "", line: 0, inlined: depth > 0 })
+                .map(|(depth, symbol)| Name::Native {
+                    symbol,
+                    module: "/lib/x.so",
+                    file: "",
+                    line: 0,
+                    inlined: depth > 0,
+                })
                 .collect();
             answer(n, &names);
         }
@@ -264,17 +284,17 @@ impl Symbols for NamesInAddresses {
 }
 
 /// A pipeline without foresight, so that the times on a page mean what they say.
-pub fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config { foresight_ns: 0, ..Config::default() }
 }
 
 /// Runs a page to its end.
-pub fn run(page: &str) -> Pipeline<NamesInAddresses> {
+pub(crate) fn run(page: &str) -> Pipeline<NamesInAddresses> {
     run_with(page, config())
 }
 
 /// Runs a page to its end.
-pub fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses> {
+pub(crate) fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses> {
     let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config);
     for step in steps(page) {
         match step {
@@ -287,7 +307,7 @@ pub fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses> {
 }
 
 /// Folded stacks of a profile, by samples, every frame shown.
-pub fn folded(profile: &Profile) -> String {
+pub(crate) fn folded(profile: &Profile) -> String {
     let mut out = Vec::new();
     let selection = Selection { interpreter: true, ..Selection::of(Metric::Samples) };
     folded::write(profile, &selection, &mut out).unwrap();
@@ -295,14 +315,16 @@ pub fn folded(profile: &Profile) -> String {
 }
 
 /// The ledger's rows as text, one line each.
-pub fn losses(profile: &Profile) -> String {
+pub(crate) fn losses(profile: &Profile) -> String {
     let rows = profile.ledger.rows();
     rows.iter()
-        .map(|row| format!("{} {} {}{}\n", row.stage, row.reason, row.count, if row.lost { " lost" } else { "" }))
+        .map(|row| {
+            format!("{} {} {}{}\n", row.stage, row.reason, row.count, if row.lost { " lost" } else { "" })
+        })
         .collect()
 }
 
 /// Text without the margin of the source file.
-pub fn page(text: &str) -> String {
+pub(crate) fn page(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
 }

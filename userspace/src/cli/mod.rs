@@ -3,18 +3,35 @@
 //! Owns: options, errors as people read them, exit codes, progress, output files. Because: this is the product's face,
 //! and it must be testable as a whole. Does not: capture, resolve, model or draw; it calls those who do.
 
+pub mod command;
 pub mod config;
+pub mod diff;
+pub mod doctor;
 pub mod duration;
+pub mod export;
 pub mod failure;
+pub mod live;
+pub mod look;
 pub mod options;
+pub mod output;
+pub mod progress;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod screen;
+pub mod target;
+pub mod view;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
+use tracing_subscriber::filter::LevelFilter;
+
 use failure::{COULD_NOT_RUN, Done, Failure};
-use options::{Cli, Command};
+use options::{Cli, Command, CommonArgs, LogFormat};
+use progress::Progress;
 
 /// Runs the program: parses, acts, says what went wrong, gives the exit code.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
@@ -43,8 +60,37 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
 }
 
 fn run(cli: Cli) -> Result<Done, Failure> {
-    match cli.command {
-        Some(Command::Record(_)) | None => Err(Failure::new("this build cannot capture yet")),
-        Some(_) => Err(Failure::new("this build cannot read profiles yet")),
+    let command = cli.command.unwrap_or(Command::Live(cli.live));
+    log(command.common());
+    match command {
+        Command::Live(arguments) => live::run(&arguments),
+        Command::Record(arguments) => record::run(&arguments),
+        Command::View(arguments) => view::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
     }
+}
+
+/// Sends log lines to standard error: warnings, and more with each `-v`.
+fn log(common: &CommonArgs) {
+    let level = match common.verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let builder =
+        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+    // A second call in one process (tests) finds the first one's subscriber, which will do.
+    let _ = match common.log_format {
+        LogFormat::Text => builder.without_time().try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+/// Says something beside the output, on standard error.
+fn note(text: impl std::fmt::Display) {
+    Progress::new(false).say(&format!("note: {text}"));
 }

@@ -64,6 +64,21 @@ pub enum Command {
     Doctor(DoctorArgs),
 }
 
+impl Command {
+    /// The options that every sub-command takes.
+    pub fn common(&self) -> &CommonArgs {
+        match self {
+            Command::Live(arguments) => &arguments.common,
+            Command::Record(arguments) => &arguments.common,
+            Command::View(arguments) => &arguments.common,
+            Command::Report(arguments) => &arguments.common,
+            Command::Export(arguments) => &arguments.common,
+            Command::Diff(arguments) => &arguments.common,
+            Command::Doctor(arguments) => &arguments.common,
+        }
+    }
+}
+
 /// Whom to profile. Several may be given; they add up.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Target")]

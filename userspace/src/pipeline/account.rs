@@ -201,21 +201,21 @@ impl Accounts {
     fn add_ends(&self, resolve: &mut Account) {
         let unknown =
             || Reason::new("unknown-end", "walks ended for a reason that this version does not know");
-        for (number, n) in (0u8..).zip(&self.native_ends) {
+        for (number, n) in (0..=u8::MAX).zip(&self.native_ends) {
             match WalkEnd::from_number(number) {
                 Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack) => {}
                 Some(end) => resolve.gaps.add(Reason::new(end.key(), end.sentence()), *n),
                 None => resolve.gaps.add(unknown(), *n),
             }
         }
-        for (number, n) in (0u8..).zip(&self.python_ends) {
+        for (number, n) in (0..=u8::MAX).zip(&self.python_ends) {
             match PythonEnd::from_number(number) {
                 Some(PythonEnd::Complete | PythonEnd::NotPython | PythonEnd::NotWalked) => {}
                 Some(end) => resolve.gaps.add(Reason::new(python_key(end), end.sentence()), *n),
                 None => resolve.gaps.add(unknown(), *n),
             }
         }
-        for (number, n) in (0u8..).zip(&self.kernel_ends) {
+        for (number, n) in (0..=u8::MAX).zip(&self.kernel_ends) {
             match KernelEnd::from_number(number) {
                 Some(KernelEnd::Complete | KernelEnd::NotWalked) => {}
                 Some(end) => resolve.gaps.add(Reason::new(kernel_key(end), end.sentence()), *n),

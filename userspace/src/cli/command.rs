@@ -1,0 +1,152 @@
+//! Command: the program that `record` starts and captures from its first instruction.
+//!
+//! Owns: starting it stopped, letting it go once the capture runs, and its exit code. Because: what a program does
+//! first (imports, initialisation) is often what is looked for. Does not: capture.
+
+use std::ffi::OsString;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus};
+use std::thread::JoinHandle;
+
+use super::failure::Failure;
+
+/// A child that exists and waits before its `exec`.
+#[derive(Debug)]
+pub struct Waiting {
+    pid: u32,
+    go: PipeWriter,
+    spawned: JoinHandle<io::Result<Child>>,
+    name: String,
+}
+
+impl Waiting {
+    /// Forks a child that will become the command.
+    ///
+    /// # Errors
+    /// No process could be made.
+    pub fn start(command: &[OsString]) -> Result<Self, Failure> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Err(Failure::new("expected a command after --").hint("for example: -- python train.py"));
+        };
+        let name = program.to_string_lossy().into_owned();
+        let failed = |error: io::Error| Failure::io(&name, &error);
+        let (mut told_pid, tell_pid) = io::pipe().map_err(failed)?;
+        let (may_go, go) = io::pipe().map_err(failed)?;
+        let mut child = Command::new(program);
+        child.args(arguments);
+        hold_before_exec(&mut child, tell_pid, may_go, go.as_fd().as_raw_fd());
+        // `spawn` returns only after the exec, so it waits on a thread of its own.
+        let spawned =
+            std::thread::Builder::new().name("spawn".into()).spawn(move || child.spawn()).map_err(failed)?;
+        let mut pid = [0; 4];
+        match told_pid.read_exact(&mut pid) {
+            Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), go, spawned, name }),
+            // It could not even be forked: the thread knows why.
+            Err(error) => Err(match spawned.join() {
+                Ok(Err(cause)) => Failure::io(&name, &cause),
+                _ => Failure::io(&name, &error),
+            }),
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets it become the command.
+    ///
+    /// # Errors
+    /// There is no such program, or it may not be run.
+    pub fn go(mut self) -> Result<Child, Failure> {
+        let name = self.name;
+        self.go.write_all(&[1]).map_err(|error| Failure::io(&name, &error))?;
+        drop(self.go);
+        match self.spawned.join() {
+            Ok(Ok(child)) => Ok(child),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(Failure::new(format_args!(
+                "{name}: expected a program to start, found none of that name"
+            ))
+            .hint("check the spelling, or give its path")),
+            Ok(Err(error)) => Err(Failure::io(&name, &error)),
+            Err(_) => Err(Failure::new(format_args!("{name}: could not be started"))),
+        }
+    }
+}
+
+/// Makes the child tell its pid, and wait for a byte, between fork and exec.
+fn hold_before_exec(child: &mut Command, tell_pid: PipeWriter, may_go: PipeReader, go: i32) {
+    let (tell_pid, may_go) = (OwnedFd::from(tell_pid), OwnedFd::from(may_go));
+    let hold = move || {
+        let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+        rustix::io::write(&tell_pid, &pid.to_ne_bytes())?;
+        // The child holds a copy of the writing end as well; were it kept, the pipe would never end.
+        // SAFETY: closing a descriptor number of this process; nothing in the child uses it any more.
+        unsafe { libc::close(go) };
+        let mut byte = [0];
+        loop {
+            match rustix::io::read(&may_go, &mut byte) {
+                Ok(1) => return Ok(()),
+                // The profiler is gone: nobody asked for a run without it.
+                Ok(_) => return Err(io::ErrorKind::Interrupted.into()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    };
+    // SAFETY: between fork and exec the closure only makes the system calls getpid, write, close and read; it neither
+    // allocates nor takes locks.
+    unsafe { child.pre_exec(hold) };
+}
+
+/// The code that is passed on: the command's own, or 128 + signal as shells have it.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code & 0xff).ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &[&str]) -> Vec<OsString> {
+        command.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_command_waits_until_it_may_go_and_its_code_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("ran");
+        let script = format!("touch {}; exit 7", mark.display());
+        let waiting = Waiting::start(&words(&["sh", "-c", &script])).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", waiting.pid())).unwrap();
+        assert!(!status.is_empty() && !mark.exists());
+        let pid = waiting.pid();
+        let mut child = waiting.go().unwrap();
+        assert_eq!(child.id(), pid);
+        assert_eq!(exit_code(child.wait().unwrap()), 7);
+        assert!(mark.exists());
+    }
+
+    #[test]
+    fn a_command_that_does_not_exist_is_named() {
+        let failure = Waiting::start(&words(&["no-such-program-here"])).unwrap().go().unwrap_err();
+        assert!(failure.to_string().contains("no-such-program-here: expected a program"), "{failure}");
+    }
+
+    #[test]
+    fn a_command_that_is_never_let_go_does_not_run() {
+        let waiting = Waiting::start(&words(&["true"])).unwrap();
+        let Waiting { go, spawned, .. } = waiting;
+        drop(go);
+        assert!(spawned.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn a_signal_is_passed_on_as_shells_do() {
+        let mut child = Waiting::start(&words(&["sh", "-c", "kill -9 $$"])).unwrap().go().unwrap();
+        assert_eq!(exit_code(child.wait().unwrap()), 137);
+    }
+}

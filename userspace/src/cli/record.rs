@@ -1,0 +1,193 @@
+//! `record`: a capture without a screen, kept on disk.
+//!
+//! Owns: the order of its steps, so that nothing is left behind when one fails. Does not: capture or write.
+
+use std::fs;
+use std::io::BufWriter;
+use std::path::Path;
+
+use deepctx_profile::store::{StoreError, Writer};
+use deepctx_profile::units::{Count, Nanos};
+
+use super::command::Waiting;
+use super::failure::{Done, Failure};
+use super::options::RecordArgs;
+use super::progress::Progress;
+use super::run::{Until, meta, start_capture, until_end};
+use super::{output, target};
+use crate::pipeline::Config;
+use crate::raw::RawWriter;
+use crate::session::{Options, Session};
+
+/// Runs it.
+///
+/// # Errors
+/// What stopped it.
+pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
+    let output = arguments.output.as_path();
+    if output == Path::new("-") {
+        return Err(Failure::new("-o -: expected a file name, a profile is a folder of files")
+            .hint("record to a file, then `deepctx-bpf export FILE --format folded -o -`"));
+    }
+    refuse_or_check_old(output, arguments.force)?;
+    let waiting = if arguments.command.is_empty() { None } else { Some(Waiting::start(&arguments.command)?) };
+    let words = arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let mut target =
+        target::resolve(&arguments.target, &arguments.capture, waiting.as_ref().map(|_| words.as_str()))?;
+    target.options.pids.extend(waiting.as_ref().map(Waiting::pid));
+
+    let capture = start_capture(&target)?;
+    let meta = meta(&target, options(arguments));
+    let raw = match &arguments.capture.raw {
+        Some(path) => {
+            let file = fs::File::create(path).map_err(|error| Failure::io(path.display(), &error))?;
+            Some(RawWriter::new(BufWriter::new(file)).map_err(|error| Failure::io(path.display(), &error))?)
+        }
+        None => None,
+    };
+    if arguments.force {
+        remove_old(output)?;
+    }
+    let writer = Writer::create(output, &meta).map_err(|error| store_failure(&error))?;
+    let session = Session::start(
+        capture.messages(),
+        Options {
+            meta,
+            config: Config::default(),
+            debug_info: Default::default(),
+            store: Some((writer, arguments.flush)),
+            raw,
+        },
+    )
+    .map_err(|error| Failure::io("the pipeline's thread", &error))?;
+    let child = match waiting.map(Waiting::go).transpose() {
+        Ok(child) => child,
+        Err(failure) => {
+            drop(capture);
+            // The profile of a command that never ran is of no use to anyone.
+            let _ = session.finish(None);
+            let _ = fs::remove_dir_all(output);
+            return Err(failure);
+        }
+    };
+    let until = Until {
+        duration: arguments.duration,
+        pids: if child.is_none() { arguments.target.pid.clone() } else { Vec::new() },
+        child,
+        ..Until::default()
+    };
+    let progress = Progress::new(arguments.common.verbose > 0);
+    let ended = until_end(capture, session, until, Some(progress))?;
+
+    let status = &ended.finished.status;
+    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
+    let complete = status
+        .complete_share
+        .map_or(String::new(), |share| format!(", {:.2} % of stacks complete", share * 100.0));
+    let summary = format!(
+        "{}: {} samples in {elapsed}, {} lost{complete}",
+        output.display(),
+        Count(status.samples),
+        Count(status.lost)
+    );
+    Progress::new(false).say(&summary);
+    if status.samples == 0 {
+        Progress::new(false)
+            .say("note: no samples were taken: the targets used no CPU time, or none of them is running");
+    }
+    if let Some(error) = &status.write_error {
+        return Err(Failure::new(error)
+            .hint("what was written before can be opened; free some space and record again"));
+    }
+    Ok(done(ended.command, status.lost_share, arguments.max_loss))
+}
+
+/// The code of the command comes first, then losses.
+pub fn done(command: Option<u8>, lost_share: Option<f64>, max_loss: Option<f64>) -> Done {
+    match command {
+        Some(code) if code != 0 => Done::Command(code),
+        _ if max_loss.is_some_and(|most| lost_share.unwrap_or(0.0) * 100.0 > most) => Done::WithLosses,
+        _ => Done::Fully,
+    }
+}
+
+/// A store's error as a user reads it.
+pub fn store_failure(error: &StoreError) -> Failure {
+    let failure = Failure::new(error);
+    match (error, error.hint()) {
+        (StoreError::AlreadyExists(_), _) => {
+            failure.hint("add --force to replace it, or choose another name with -o")
+        }
+        (_, Some(hint)) => failure.hint(hint),
+        (_, None) => failure,
+    }
+}
+
+fn refuse_or_check_old(output: &Path, force: bool) -> Result<(), Failure> {
+    output::refuse_existing(output, force)?;
+    // Replacing means deleting a folder: it had better be a profile.
+    let exists = fs::symlink_metadata(output).is_ok();
+    if exists && !output.join("manifest.json").is_file() {
+        return Err(Failure::new(format_args!(
+            "{}: expected a profile to replace, found something else",
+            output.display()
+        ))
+        .hint("choose another name with -o"));
+    }
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(Failure::new(format_args!(
+            "{}: expected a folder for the profile, found none",
+            folder.display()
+        ))
+        .hint("make it first, or choose another place with -o"));
+    }
+    Ok(())
+}
+
+fn remove_old(output: &Path) -> Result<(), Failure> {
+    match fs::remove_dir_all(output) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::io(output.display(), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Options in force, for the profile.
+fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
+    let context: Vec<_> = arguments.capture.context.iter().map(ToString::to_string).collect();
+    vec![
+        ("freq".into(), arguments.capture.freq.to_string()),
+        ("context".into(), context.join(",")),
+        ("no-children".into(), arguments.target.no_children.to_string()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_the_command_comes_before_losses() {
+        assert_eq!(done(None, None, None), Done::Fully);
+        assert_eq!(done(None, Some(0.5), None), Done::Fully);
+        assert_eq!(done(None, Some(0.02), Some(1.0)), Done::WithLosses);
+        assert_eq!(done(None, Some(0.01), Some(1.0)), Done::Fully);
+        assert_eq!(done(Some(0), Some(0.02), Some(1.0)), Done::WithLosses);
+        assert_eq!(done(Some(3), Some(0.02), Some(1.0)), Done::Command(3));
+    }
+
+    #[test]
+    fn only_a_profile_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("run.dctx");
+        assert!(refuse_or_check_old(&output, false).is_ok());
+        fs::create_dir(&output).unwrap();
+        assert!(refuse_or_check_old(&output, false).unwrap_err().to_string().contains("--force"));
+        assert!(refuse_or_check_old(&output, true).unwrap_err().to_string().contains("found something else"));
+        fs::write(output.join("manifest.json"), "{}").unwrap();
+        assert!(refuse_or_check_old(&output, true).is_ok());
+        assert!(refuse_or_check_old(&folder.path().join("no/run.dctx"), false).is_err());
+    }
+}

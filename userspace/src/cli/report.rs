@@ -1,0 +1,77 @@
+//! `report`: hotspots and losses of a stored profile.
+//!
+//! Owns: the form for programs (JSON). Does not: find anything; the text form is the profile's own.
+
+use std::io::{self, Write};
+
+use deepctx_profile::profile::Profile;
+use deepctx_profile::report::{self, Extent};
+use deepctx_profile::store::Opened;
+use deepctx_profile::view::{Grain, Screen, Selection, losses};
+use serde_json::json;
+
+use super::failure::{Done, Failure};
+use super::options::{ReportArgs, TextOrJson};
+use super::{look, output};
+
+/// Runs it.
+///
+/// # Errors
+/// What stopped it.
+pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
+    output::refuse_existing_output(&arguments.output)?;
+    let opened = look::open(&arguments.profile)?;
+    let selection = look::selection(&arguments.look);
+    output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
+        TextOrJson::Text => {
+            let extent = Extent { rows: arguments.limit, ..Extent::default() };
+            report::write(&opened.profile, &selection, extent, out)
+        }
+        TextOrJson::Json => json(&opened, selection, arguments.limit, out),
+    })?;
+    Ok(Done::Fully)
+}
+
+fn json(opened: &Opened, selection: Selection, limit: usize, out: &mut dyn Write) -> io::Result<()> {
+    let profile: &Profile = &opened.profile;
+    let mut screen = Screen::new(selection);
+    screen.refresh(profile, None);
+    let functions: Vec<_> = screen
+        .table(Grain { rows: limit, ..Grain::default() })
+        .into_iter()
+        .map(|row| {
+            json!({
+                "function": row.label,
+                "at": row.detail,
+                "kind": format!("{:?}", row.kind).to_lowercase(),
+                "exclusive": row.exclusive,
+                "inclusive": row.inclusive,
+            })
+        })
+        .collect();
+    let contexts: Vec<_> = screen
+        .hottest(limit)
+        .into_iter()
+        .map(|(value, frames)| json!({ "exclusive": value, "frames": frames }))
+        .collect();
+    let losses: Vec<_> = losses(profile)
+        .into_iter()
+        .map(|row| {
+            json!({ "stage": row.stage, "reason": row.reason, "sentence": row.sentence, "count": row.count, "lost": row.lost })
+        })
+        .collect();
+    let report = json!({
+        "target": profile.meta.target,
+        "elapsed_ns": opened.elapsed.0,
+        "finished": opened.finished,
+        "metric": selection.metric.name(),
+        "total": screen.total(),
+        "received": profile.ledger.received(),
+        "lost": profile.ledger.lost(),
+        "functions": functions,
+        "contexts": contexts,
+        "losses": losses,
+    });
+    serde_json::to_writer_pretty(&mut *out, &report)?;
+    writeln!(out)
+}

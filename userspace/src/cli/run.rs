@@ -1,0 +1,245 @@
+//! Run: a capture and its session from the first to the last moment.
+//!
+//! Owns: the loop that waits for signals, the clock, the command and the screen, and the order in which things stop.
+//! Because: a capture that is stopped at any moment, by any of these, must keep what it has. Does not: know where the
+//! data goes; its callers do.
+
+use std::future::Future;
+use std::io;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use deepctx_profile::profile::Meta;
+use deepctx_profile::units::Time;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::command::exit_code;
+use super::failure::Failure;
+use super::progress::Progress;
+use super::target::Target;
+use crate::capture::{Capture, CaptureError};
+use crate::session::{Finished, Session, Status, monotonic_ns};
+
+/// Between two looks at everything that has no event of its own.
+const TICK: Duration = Duration::from_millis(100);
+/// Between two measurements of the profiler's own cost.
+const COST_EVERY: Duration = Duration::from_millis(500);
+
+/// What a capture ran for.
+#[derive(Debug, Default)]
+pub struct Until {
+    /// At most so long.
+    pub duration: Option<Duration>,
+    /// Until this command ends.
+    pub child: Option<Child>,
+    /// Until all these processes have ended; empty: until someone says stop.
+    pub pids: Vec<u32>,
+    /// Until the screen is left: set by whoever draws it.
+    pub left: Arc<AtomicBool>,
+    /// Set once it is over, to make the screen go.
+    pub stop_screen: Option<Arc<AtomicBool>>,
+}
+
+/// How a capture ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was captured.
+    pub finished: Finished,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Exit code of the command, if there was one and it has ended.
+    pub command: Option<u8>,
+}
+
+/// Signals that end a capture.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Interrupt,
+    Terminate,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.interrupt.recv() => Asked::Interrupt,
+            _ = self.terminate.recv() => Asked::Terminate,
+            _ = self.hang_up.recv() => Asked::Terminate,
+        }
+    }
+}
+
+/// What is told about a capture before it begins.
+pub fn meta(target: &Target, options: Vec<(String, String)>) -> Meta {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Meta {
+        target: target.description.clone(),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        started: Time::from_nanos(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)),
+        started_monotonic: Time::from_nanos(monotonic_ns()),
+        frequency_hz: target.options.frequency_hz,
+        version: env!("CARGO_PKG_VERSION").into(),
+        options,
+    }
+}
+
+/// Starts the capture.
+///
+/// # Errors
+/// What is missing, and how to mend it.
+pub fn start_capture(target: &Target) -> Result<Capture, Failure> {
+    Capture::start(target.options.clone()).map_err(|CaptureError { message, hint }| {
+        let failure = Failure::new(message);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure.hint("`sudo deepctx-bpf doctor` checks what a capture needs"),
+        }
+    })
+}
+
+/// Waits until it is time to stop, then stops and finishes. `progress`: shown meanwhile.
+///
+/// # Errors
+/// The session broke. What was flushed is on disk.
+pub fn until_end(
+    capture: Capture,
+    session: Session,
+    until: Until,
+    progress: Option<Progress>,
+) -> Result<Ended, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("the event loop", &error))?;
+    runtime.block_on(Run { capture, session, until, progress }.to_the_end())
+}
+
+struct Run {
+    capture: Capture,
+    session: Session,
+    until: Until,
+    progress: Option<Progress>,
+}
+
+impl Run {
+    async fn to_the_end(self) -> Result<Ended, Failure> {
+        let Self { capture, session, mut until, mut progress } = self;
+        let mut signals = Signals::new().map_err(|error| Failure::io("signals", &error))?;
+        let started = tokio::time::Instant::now();
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut next_cost = started;
+        let mut command = None;
+        let mut asked_before = false;
+        loop {
+            tokio::select! {
+                asked = signals.next() => {
+                    let Some(child) = &until.child else { break };
+                    // The terminal sends Ctrl-C to the command as well; its end is ours. Asked again, we do not wait.
+                    if asked_before {
+                        break;
+                    }
+                    asked_before = true;
+                    if asked == Asked::Terminate {
+                        terminate(child);
+                    }
+                }
+                _ = ticks.tick() => {
+                    if tokio::time::Instant::now() >= next_cost {
+                        next_cost = tokio::time::Instant::now() + COST_EVERY;
+                        session.set_cost(capture.cost());
+                    }
+                    let status = session.status();
+                    if let Some(progress) = &mut progress {
+                        progress.show(&status);
+                    }
+                    if let Some(child) = &mut until.child
+                        && let Ok(Some(status)) = child.try_wait()
+                    {
+                        command = Some(exit_code(status));
+                        break;
+                    }
+                    if until.is_over(&status, started.elapsed()) || session.is_over() {
+                        break;
+                    }
+                }
+            }
+        }
+        let elapsed = started.elapsed();
+        if let Some(stop) = &until.stop_screen {
+            stop.store(true, Ordering::Relaxed);
+        }
+        if let Some(progress) = &mut progress {
+            progress.clear();
+        }
+        session.set_cost(capture.cost());
+        let counters = capture.stop();
+        let finishing = tokio::task::spawn_blocking(move || session.finish(Some(counters)));
+        let finished = patiently(finishing, &mut signals).await.map_err(Failure::new)?;
+        // A duration that is over ends the capture, not the command.
+        if let (None, Some(child)) = (command, &mut until.child) {
+            command = patiently_wait(child, &mut signals).await;
+        }
+        Ok(Ended { finished: finished.map_err(Failure::new)?, elapsed, command })
+    }
+}
+
+impl Until {
+    fn is_over(&self, status: &Status, elapsed: Duration) -> bool {
+        let all_gone = !self.pids.is_empty() && self.pids.iter().all(|pid| status.targets_gone.contains(pid));
+        self.duration.is_some_and(|duration| elapsed >= duration)
+            || all_gone
+            || self.left.load(Ordering::Relaxed)
+    }
+}
+
+/// Waits for what will not take long, whatever signals come: the data is being written.
+async fn patiently<T>(work: impl Future<Output = T>, signals: &mut Signals) -> T {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = signals.next() => {}
+        }
+    }
+}
+
+/// Waits for the command; a signal meanwhile ends the waiting.
+async fn patiently_wait(child: &mut Child, signals: &mut Signals) -> Option<u8> {
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(exit_code(status));
+        }
+        tokio::select! {
+            asked = signals.next() => {
+                if asked == Asked::Terminate {
+                    terminate(child);
+                    return None;
+                }
+            }
+            () = tokio::time::sleep(TICK) => {}
+        }
+    }
+}
+
+fn terminate(child: &Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        // It may have ended meanwhile, which is what was wanted.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}

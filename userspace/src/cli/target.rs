@@ -1,0 +1,124 @@
+//! Target: from what the user named to what the capture takes.
+//!
+//! Owns: checking that processes exist, and the words for the header. Because: a mistyped pid should be answered at
+//! once, in one line. Does not: find or follow processes; the capture does.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::failure::Failure;
+use super::options::{CaptureArgs, Context, TargetArgs};
+use crate::capture::{CaptureOptions, Clock};
+
+/// What to capture, and what to call it.
+#[derive(Debug)]
+pub struct Target {
+    /// For the capture.
+    pub options: CaptureOptions,
+    /// For people: `python train.py (pid 4711)`.
+    pub description: String,
+}
+
+/// Resolves the target options. `command`: what `record` is about to start.
+///
+/// # Errors
+/// Something that was named does not exist.
+pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) -> Result<Target, Failure> {
+    let mut words = Vec::new();
+    if let Some(command) = command {
+        words.push(command.to_owned());
+    }
+    for pid in &target.pid {
+        words.push(describe(*pid)?);
+    }
+    words.extend(target.comm.iter().map(|name| format!("every {name}")));
+    words.extend(target.cgroup.iter().map(|path| format!("cgroup {}", path.display())));
+    words.extend(target.container.iter().map(|id| format!("container {id}")));
+    let all = target.all || words.is_empty();
+    if all {
+        words = vec!["the whole system".into()];
+    }
+    let has = |context| capture.context.contains(&context);
+    Ok(Target {
+        options: CaptureOptions {
+            pids: target.pid.clone(),
+            comms: target.comm.clone(),
+            cgroup: target.cgroup.clone(),
+            container: target.container.clone(),
+            all,
+            follow_children: !target.no_children,
+            frequency_hz: capture.freq,
+            clock: Clock::CpuClock,
+            kernel: has(Context::Kernel),
+            native: has(Context::Native),
+            python: has(Context::Python),
+            cache: cache_folder(),
+        },
+        description: words.join(", "),
+    })
+}
+
+/// A process in words, if it is one.
+fn describe(pid: u32) -> Result<String, Failure> {
+    let no_such = || {
+        Failure::new(format_args!("no process {pid}: expected the id of a running process"))
+            .hint("list them with `ps -e`, or name it with --comm NAME")
+    };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| no_such())?;
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse::<u32>().ok());
+    if let Some(group) = group.filter(|group| *group != pid) {
+        return Err(Failure::new(format_args!(
+            "{pid}: expected a process, found a thread of process {group}"
+        ))
+        .hint(format_args!("use --pid {group}")));
+    }
+    Ok(format!("{} (pid {pid})", command_line(pid)))
+}
+
+/// The command line of a process, shortened; its name in brackets when it has none.
+fn command_line(pid: u32) -> String {
+    const LONGEST: usize = 80;
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let arguments: Vec<String> = bytes
+        .split(|byte| *byte == 0)
+        .filter(|argument| !argument.is_empty())
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect();
+    let Some((program, rest)) = arguments.split_first() else {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        return format!("[{}]", name.trim());
+    };
+    let program = program.rsplit('/').next().unwrap_or(program).to_owned();
+    let line = [&[program], rest].concat().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// Where unwind tables are kept between runs: root's own folder, else the user's.
+fn cache_folder() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some("/var/cache/deepctx-bpf".into());
+    }
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join("deepctx-bpf"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_a_thread_and_from_nothing() {
+        let own = std::process::id();
+        assert!(describe(own).unwrap().ends_with(&format!("(pid {own})")));
+        assert!(describe(u32::MAX).unwrap_err().to_string().contains("no process"));
+        let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
+            .join()
+            .unwrap();
+        // The thread has ended, or it is told apart; either way it is no process.
+        assert!(describe(thread).is_err());
+    }
+}

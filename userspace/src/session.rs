@@ -1,0 +1,432 @@
+//! Session: a pipeline on its own thread, from the messages of a capture to a profile.
+//!
+//! Owns: that thread, the moments at which the pipeline is advanced, pictures are made and the disk is written. Because:
+//! naming and writing are slow and must never hold up the thread that drains the rings. Does not: capture, draw, or
+//! decide when to stop.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::snapshot::{Header, Snapshot};
+use deepctx_profile::store::Writer;
+use deepctx_profile::units::Time;
+use deepctx_profile::view::{Grain, Screen, Selection};
+use deepctx_symbolizer::native::DebugInfo;
+
+use crate::capture::Message;
+use crate::capture::cost::OwnCost;
+use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate};
+use crate::pipeline::{Config, Pipeline};
+use crate::raw::RawWriter;
+use crate::resolver::Resolver;
+
+/// How often the pipeline is advanced: seldom enough that unknown addresses come together, often enough to look live.
+const TICK: Duration = Duration::from_millis(100);
+/// Records of different CPUs are at most this far apart in one ring: a walk of the deepest stack takes less than a
+/// millisecond, the rest is for a virtual CPU that was not scheduled.
+const SKEW_NS: u64 = 100_000_000;
+/// Without records the clock goes on; a record that is older than this when it arrives was held up by a stopped reader.
+const IDLE_NS: u64 = 1_000_000_000;
+/// Longest wait for a capture that was stopped to say something more or to close the channel.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// How fine pictures are: a ten-thousandth of the total is less than a character on any screen.
+const GRAIN: Grain = Grain { least_share: 1e-4, rows: 2_000 };
+
+/// What a session needs to know.
+#[derive(Debug)]
+pub struct Options {
+    /// What was asked for, and where.
+    pub meta: Meta,
+    /// Bounds of the pipeline.
+    pub config: Config,
+    /// Where to look for names and lines.
+    pub debug_info: DebugInfo,
+    /// Where to keep the profile, and how often to flush it.
+    pub store: Option<(Writer, Duration)>,
+    /// Where to copy what was captured.
+    pub raw: Option<RawWriter<BufWriter<File>>>,
+}
+
+/// How it goes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// Samples in the profile.
+    pub samples: u64,
+    /// Samples per second over the last second or so.
+    pub samples_per_second: f64,
+    /// Records lost so far, for all reasons.
+    pub lost: u64,
+    /// Lost records as a share of all; `None` before the first.
+    pub lost_share: Option<f64>,
+    /// Share of walked stacks that reach the start of their thread; `None` before the first.
+    pub complete_share: Option<f64>,
+    /// Named targets that have ended.
+    pub targets_gone: Vec<u32>,
+    /// What the capture wants the user to know, newest last.
+    pub notices: Vec<String>,
+    /// The store or the raw copy could not be written; capture goes on in memory.
+    pub write_error: Option<String>,
+    /// CPU time of the profiler as a share of one CPU, over the last second or so.
+    pub own_cpu_share: f64,
+    /// Memory of the profiler, bytes.
+    pub own_memory_bytes: u64,
+}
+
+/// Notices kept for whoever shows them.
+const NOTICES_MAX: usize = 100;
+
+/// A pipeline at work.
+#[derive(Debug)]
+pub struct Session {
+    thread: JoinHandle<Finished>,
+    finish: Sender<Option<KernelCounters>>,
+    shared: Arc<Shared>,
+}
+
+/// What is left of a session.
+#[derive(Debug)]
+pub struct Finished {
+    /// The profile.
+    pub profile: Profile,
+    /// How it went.
+    pub status: Status,
+}
+
+#[derive(Debug)]
+struct Shared {
+    status: Mutex<Status>,
+    cost: Mutex<OwnCost>,
+    picture: Mutex<Picture>,
+}
+
+/// The door between the pipeline's thread and a screen: a wish, and the newest answer.
+#[derive(Debug, Default)]
+struct Picture {
+    wish: Option<Selection>,
+    answer: Option<(Selection, Arc<Snapshot>)>,
+    over: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked leaves plain data behind.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Now, on the clock of the records: `CLOCK_MONOTONIC`, nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.unsigned_abs().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec.unsigned_abs())
+}
+
+impl Session {
+    /// Starts a session over the messages of a capture.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub fn start(messages: Receiver<Message>, options: Options) -> io::Result<Self> {
+        let (finish, finish_asked) = bounded(1);
+        let shared =
+            Arc::new(Shared { status: Mutex::default(), cost: Mutex::default(), picture: Mutex::default() });
+        let for_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("pipeline".into())
+            .spawn(move || Worker::new(options, for_thread).run(&messages, &finish_asked))?;
+        Ok(Self { thread, finish, shared })
+    }
+
+    /// How it goes.
+    pub fn status(&self) -> Status {
+        lock(&self.shared.status).clone()
+    }
+
+    /// Tells what the profiler itself used so far, for the header.
+    pub fn set_cost(&self, cost: OwnCost) {
+        *lock(&self.shared.cost) = cost;
+    }
+
+    /// True when the pipeline's thread has ended by itself, which only a defect makes it do.
+    pub fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Pictures for a screen.
+    pub fn pictures(&self) -> Pictures {
+        Pictures { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Uses all that was captured, writes it out and ends. `counters` are the kernel's last ones.
+    ///
+    /// # Errors
+    /// When the pipeline's thread panicked; what was flushed is on disk.
+    pub fn finish(self, counters: Option<KernelCounters>) -> Result<Finished, PipelinePanicked> {
+        // The thread may be gone already; joining tells.
+        let _ = self.finish.send(counters);
+        self.thread.join().map_err(|_| PipelinePanicked)
+    }
+}
+
+/// The pipeline's thread panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the pipeline stopped because of a defect; what was flushed before is on disk")]
+pub struct PipelinePanicked;
+
+/// Pictures of a running session, for a screen.
+#[derive(Debug)]
+pub struct Pictures {
+    shared: Arc<Shared>,
+}
+
+impl deepctx_tui::Snapshots for Pictures {
+    fn metrics(&self) -> Vec<Metric> {
+        vec![Metric::CpuTime, Metric::Samples]
+    }
+
+    fn latest(&mut self, request: &Selection) -> Option<Arc<Snapshot>> {
+        let mut picture = lock(&self.shared.picture);
+        picture.wish = Some(*request);
+        match picture.answer.take() {
+            Some((selection, snapshot)) if selection == *request => Some(snapshot),
+            _ => None,
+        }
+    }
+
+    fn live(&self) -> bool {
+        !lock(&self.shared.picture).over
+    }
+}
+
+/// The pipeline's thread.
+struct Worker {
+    pipeline: Pipeline<Resolver>,
+    shared: Arc<Shared>,
+    started: Instant,
+    store: Option<Store>,
+    raw: Option<RawWriter<BufWriter<File>>>,
+    screen: Option<(Selection, Screen)>,
+    rates: Rates,
+}
+
+struct Store {
+    writer: Writer,
+    every: Duration,
+    next: Instant,
+}
+
+/// Figures a moment ago, for rates.
+struct Rates {
+    at: Instant,
+    samples: u64,
+    cpu: Duration,
+}
+
+impl Worker {
+    fn new(options: Options, shared: Arc<Shared>) -> Self {
+        let now = Instant::now();
+        let store = options.store.map(|(writer, every)| Store { writer, every, next: now + every });
+        Self {
+            pipeline: Pipeline::new(Resolver::new(options.debug_info), options.meta, options.config),
+            shared,
+            started: now,
+            store,
+            raw: options.raw,
+            screen: None,
+            rates: Rates { at: now, samples: 0, cpu: Duration::ZERO },
+        }
+    }
+
+    fn run(mut self, messages: &Receiver<Message>, finish: &Receiver<Option<KernelCounters>>) -> Finished {
+        let mut next_tick = Instant::now() + TICK;
+        let counters = loop {
+            match messages.recv_deadline(next_tick) {
+                Ok(message) => self.take(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Nothing more will come: all there is to do is to wait for the word to finish.
+                Err(RecvTimeoutError::Disconnected) => {
+                    std::thread::sleep(next_tick.saturating_duration_since(Instant::now()))
+                }
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.tick(messages.is_empty());
+            }
+            match finish.try_recv() {
+                Ok(counters) => break counters,
+                Err(crossbeam_channel::TryRecvError::Empty) => {}
+                Err(crossbeam_channel::TryRecvError::Disconnected) => break None,
+            }
+        };
+        // A capture that stopped still empties its ring, and closes the channel after the last record.
+        while let Ok(message) = messages.recv_timeout(DRAIN_MAX) {
+            self.take(message);
+        }
+        self.end(counters)
+    }
+
+    fn take(&mut self, message: Message) {
+        let input = match message {
+            Message::Records(bytes) => Input::Records(bytes),
+            Message::Counters(counters) => Input::Counters(counters),
+            Message::Space { pid, time_ns, maps } => {
+                Input::Space(SpaceUpdate { pid, time_ns, name: process_name(pid), maps })
+            }
+            Message::TargetGone { pid } => return lock(&self.shared.status).targets_gone.push(pid),
+            Message::Notice(notice) => {
+                let mut status = lock(&self.shared.status);
+                if status.notices.len() < NOTICES_MAX {
+                    status.notices.push(notice);
+                }
+                return;
+            }
+        };
+        if let Some(raw) = &mut self.raw
+            && let Err(error) = raw.write(&input)
+        {
+            self.raw = None;
+            self.write_failed(format!("the raw copy: {error}"));
+        }
+        let input = match input {
+            Input::Records(bytes) => Input::Records(bytes),
+            Input::Counters(counters) => Input::Counters(counters),
+            Input::Space(SpaceUpdate { pid, time_ns, name, maps }) => {
+                let maps = self.pipeline.symbols().admit(pid, maps);
+                Input::Space(SpaceUpdate { pid, time_ns, name, maps })
+            }
+        };
+        self.pipeline.feed(input);
+    }
+
+    fn tick(&mut self, idle: bool) {
+        let newest = self.pipeline.newest_ns().saturating_sub(SKEW_NS);
+        // With messages still waiting, the clock says nothing about what was already seen.
+        let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
+        self.pipeline.advance(newest.max(quiet));
+        self.measure();
+        self.draw();
+        if self.store.as_ref().is_some_and(|store| Instant::now() >= store.next) {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(store) = &mut self.store else { return };
+        let now = Time::from_nanos(self.pipeline.newest_ns());
+        let flushed = store.writer.flush(self.pipeline.profile(), now);
+        // From now, not from when it was due: a slow disk must not be written to without pause.
+        store.next = Instant::now() + store.every;
+        if let Err(error) = flushed {
+            self.write_failed(error.to_string());
+        }
+    }
+
+    fn write_failed(&self, error: String) {
+        lock(&self.shared.status).write_error = Some(error);
+    }
+
+    fn measure(&mut self) {
+        let samples = self.pipeline.accounts().samples();
+        let (walked, complete) = self.pipeline.accounts().walked_and_complete();
+        let ledger = &self.pipeline.profile().ledger;
+        let (lost, lost_share) = (ledger.lost(), ledger.lost_share());
+        let cost = *lock(&self.shared.cost);
+        let mut status = lock(&self.shared.status);
+        status.samples = samples;
+        (status.lost, status.lost_share) = (lost, lost_share);
+        status.complete_share = (walked > 0).then(|| complete as f64 / walked as f64);
+        status.own_memory_bytes = cost.resident_bytes + cost.map_bytes;
+        let passed = self.rates.at.elapsed();
+        if passed >= Duration::from_secs(1) {
+            status.samples_per_second = (samples - self.rates.samples) as f64 / passed.as_secs_f64();
+            status.own_cpu_share =
+                cost.cpu.saturating_sub(self.rates.cpu).as_secs_f64() / passed.as_secs_f64();
+            self.rates = Rates { at: Instant::now(), samples, cpu: cost.cpu };
+        }
+    }
+
+    /// Makes the picture that a screen wishes for, once it has taken the one before.
+    fn draw(&mut self) {
+        let wish = {
+            let picture = lock(&self.shared.picture);
+            match (&picture.wish, &picture.answer) {
+                (Some(wish), Some((selection, _))) if wish == selection => None,
+                (wish, _) => *wish,
+            }
+        };
+        if let Some(selection) = wish {
+            let snapshot = Arc::new(self.snapshot(selection));
+            let mut picture = lock(&self.shared.picture);
+            // The next one is made when it is wished for again.
+            picture.wish = None;
+            picture.answer = Some((selection, snapshot));
+        }
+    }
+
+    fn snapshot(&mut self, selection: Selection) -> Snapshot {
+        let status = lock(&self.shared.status).clone();
+        let profile = self.pipeline.profile();
+        let header = header(&profile.meta, &status, self.started.elapsed(), selection.metric);
+        let screen = match &mut self.screen {
+            Some((known, screen)) if *known == selection => screen,
+            slot => &mut slot.insert((selection, Screen::new(selection))).1,
+        };
+        screen.refresh(profile, None);
+        screen.snapshot(profile, header, GRAIN)
+    }
+
+    fn end(mut self, counters: Option<KernelCounters>) -> Finished {
+        if let Some(counters) = counters {
+            self.take(Message::Counters(counters));
+        }
+        self.pipeline.finish();
+        if let Some(raw) = self.raw.take()
+            && let Err(error) = raw.finish()
+        {
+            self.write_failed(format!("the raw copy: {error}"));
+        }
+        let now = Time::from_nanos(self.pipeline.newest_ns());
+        if let Some(store) = &mut self.store
+            && let Err(error) = store.writer.finish(self.pipeline.profile(), now)
+        {
+            self.write_failed(error.to_string());
+        }
+        self.measure();
+        let wish = lock(&self.shared.picture).wish.or(self.screen.as_ref().map(|(selection, _)| *selection));
+        let last = wish.map(|selection| (selection, Arc::new(self.snapshot(selection))));
+        {
+            let mut picture = lock(&self.shared.picture);
+            picture.over = true;
+            picture.answer = last;
+        }
+        let status = lock(&self.shared.status).clone();
+        Finished { profile: self.pipeline.into_profile(), status }
+    }
+}
+
+/// The header of a picture of a session.
+pub fn header(meta: &Meta, status: &Status, elapsed: Duration, metric: Metric) -> Header {
+    Header {
+        target: meta.target.clone(),
+        elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+        frequency_hz: meta.frequency_hz,
+        samples: status.samples,
+        samples_per_second: status.samples_per_second,
+        lost: status.lost,
+        complete_share: status.complete_share,
+        own_cpu_share: status.own_cpu_share,
+        own_memory_bytes: status.own_memory_bytes,
+        metric: metric.name(),
+        unit: metric.unit(),
+        notice: status.write_error.clone().or_else(|| status.notices.last().cloned()),
+    }
+}
+
+/// Name of a process's main thread; empty when it is gone.
+fn process_name(pid: u32) -> String {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
+}
