@@ -215,8 +215,18 @@ impl Model {
     /// Labels from the root to the selected box; empty before the first snapshot.
     #[must_use]
     pub fn selected_path(&self) -> Vec<&str> {
+        self.labels_to(self.flame.selected)
+    }
+
+    /// Labels from the root to the box zoomed into; empty before the first snapshot.
+    #[must_use]
+    pub fn zoomed_path(&self) -> Vec<&str> {
+        self.labels_to(self.flame.zoom)
+    }
+
+    fn labels_to(&self, node: u32) -> Vec<&str> {
         let tree = self.tree();
-        let path = crate::layout::path(tree, self.flame.selected);
+        let path = crate::layout::path(tree, node);
         path.iter()
             .filter_map(|&node| tree.nodes.get(node as usize))
             .map(|node| node.label.as_str())

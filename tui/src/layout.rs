@@ -90,7 +90,7 @@ pub(crate) enum Content {
 }
 
 /// A box: columns relative to the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FlameBox {
     /// First column.
     pub(crate) x: u16,
@@ -98,10 +98,20 @@ pub(crate) struct FlameBox {
     pub(crate) width: u16,
     /// What it stands for.
     pub(crate) content: Content,
+    /// Where it would be without rounding. Callees are placed by it: by the rounded one, every level of a deep stack
+    /// would lose up to a column.
+    exact: Span,
+}
+
+/// Columns as fractions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Span {
+    start: f64,
+    width: f64,
 }
 
 /// The boxes of the rows that were asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FlameLayout {
     /// Row of the first entry of `rows`; row 0 is the root.
     pub(crate) first_row: usize,
@@ -132,15 +142,16 @@ impl FlameLayout {
         layout.zoom_row = above.len() - 1;
         let end = first_row.saturating_add(count);
         let mut row = layout.zoom_row;
-        for (index, &node) in above.iter().enumerate().take(end).skip(first_row) {
-            debug_assert!(index >= first_row);
-            layout.rows.push(vec![FlameBox { x: 0, width, content: Content::Node(node) }]);
+        let exact = Span { start: 0.0, width: f64::from(width) };
+        let full = |node| FlameBox { x: 0, width, content: Content::Node(node), exact };
+        for &node in above.iter().take(end).skip(first_row) {
+            layout.rows.push(vec![full(node)]);
         }
         if end <= layout.zoom_row {
             layout.more_below = true;
             return layout;
         }
-        let mut boxes = vec![FlameBox { x: 0, width, content: Content::Node(zoom) }];
+        let mut boxes = vec![full(zoom)];
         loop {
             let mut below = Vec::new();
             for upper in &boxes {
@@ -182,8 +193,8 @@ impl FlameLayout {
     }
 }
 
-/// Appends the boxes of a node's children: those of a cell or more in their order, then the rest as one box. What
-/// remains free on the right is the node's own value.
+/// Appends the boxes of a node's children: those of a column or more in their order, then the rest as one box, unless
+/// it rounds to nothing and nothing is free. What remains free on the right is the node's own value.
 fn divide(tree: &FlameTree, node: u32, upper: &FlameBox, selected: &[u32], out: &mut Vec<FlameBox>) {
     let own = tree.nodes.get(node as usize).map_or(0, |it| it.inclusive);
     let sum = children(tree, node).map(|(_, child)| u128::from(child.inclusive)).sum::<u128>();
@@ -192,32 +203,179 @@ fn divide(tree: &FlameTree, node: u32, upper: &FlameBox, selected: &[u32], out: 
     if whole == 0 {
         return;
     }
-    let width = u128::from(upper.width);
-    let cells = |value: u128| (value * width / whole) as u16;
-    let (mut before, mut edge) = (0u128, 0u16);
+    let scale = upper.exact.width / whole as f64;
+    let right = upper.x + upper.width;
+    let column = |exact: f64| (exact.round() as u16).clamp(upper.x, right);
+    let mut start = upper.exact.start;
     let (mut rest, mut rest_count, mut rest_selected) = (0u128, 0usize, false);
     for (index, child) in children(tree, node) {
-        let value = u128::from(child.inclusive);
-        if value * width >= whole {
-            let end = cells(before + value);
-            out.push(FlameBox { x: upper.x + edge, width: end - edge, content: Content::Node(index) });
-            before += value;
-            edge = end;
+        let width = child.inclusive as f64 * scale;
+        let (x, end) = (column(start), column(start + width));
+        if width >= 1.0 && x < end {
+            let exact = Span { start, width };
+            out.push(FlameBox { x, width: end - x, content: Content::Node(index), exact });
+            start += width;
         } else {
-            rest += value;
+            rest += u128::from(child.inclusive);
             rest_count += 1;
             rest_selected |= selected.binary_search(&index).is_ok();
         }
     }
-    if rest == 0 || edge >= upper.width {
+    let x = column(start);
+    if rest == 0 || x >= right {
         return;
     }
-    let end = cells(before + rest).max(edge + 1);
-    let content = Content::Rest {
-        parent: node,
-        count: rest_count,
-        value: u64::try_from(rest).unwrap_or(u64::MAX),
-        selected: rest_selected,
-    };
-    out.push(FlameBox { x: upper.x + edge, width: end - edge, content });
+    let exact = Span { start, width: rest as f64 * scale };
+    let end = column(start + exact.width).max(x + 1);
+    let value = u64::try_from(rest).unwrap_or(u64::MAX);
+    let content = Content::Rest { parent: node, count: rest_count, value, selected: rest_selected };
+    out.push(FlameBox { x, width: end - x, content, exact });
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A tree from (parent, own value) pairs; parents are taken modulo what there is, so that any list is a tree.
+    fn tree(nodes: &[(u32, u64)]) -> FlameTree {
+        let mut tree = FlameTree { nodes: vec![FlameNode::default()] };
+        for &(parent, value) in nodes {
+            let index = tree.nodes.len() as u32;
+            let parent = parent % index;
+            tree.nodes.push(FlameNode { parent, exclusive: value, inclusive: value, ..FlameNode::default() });
+            tree.nodes[parent as usize].children.push(index);
+        }
+        for index in (1..tree.nodes.len()).rev() {
+            let FlameNode { parent, inclusive, .. } = tree.nodes[index];
+            tree.nodes[parent as usize].inclusive += inclusive;
+        }
+        tree
+    }
+
+    /// Boxes as `first column + columns: content`.
+    fn check(nodes: &[(u32, u64)], width: u16, row: usize, expected: &str) {
+        let layout = FlameLayout::of(&tree(nodes), 0, 0, width, 0, 100);
+        let boxes = layout.row(row).iter().map(|it| match it.content {
+            Content::Node(node) => format!("{}+{}: {node}", it.x, it.width),
+            Content::Rest { count, value, .. } => format!("{}+{}: {count} more, {value}", it.x, it.width),
+        });
+        assert_eq!(boxes.collect::<Vec<_>>().join(" | "), expected);
+    }
+
+    #[test]
+    fn boxes_share_the_width_of_their_caller() {
+        check(&[(0, 1), (0, 1)], 10, 0, "0+10: 0");
+        check(&[(0, 1), (0, 1)], 10, 1, "0+5: 1 | 5+5: 2");
+        check(&[(0, 1), (0, 1), (0, 1)], 10, 1, "0+3: 1 | 3+4: 2 | 7+3: 3");
+        check(&[(0, 1), (0, 3)], 4, 1, "0+1: 1 | 1+3: 2");
+        check(&[], 10, 1, "");
+        check(&[(0, 0)], 10, 1, "");
+    }
+
+    #[test]
+    fn boxes_narrower_than_a_column_become_one() {
+        check(&[(0, 90), (0, 3), (0, 3), (0, 4)], 10, 1, "0+9: 1 | 9+1: 3 more, 10");
+        check(&[(0, 4), (0, 92), (0, 4)], 10, 1, "0+9: 2 | 9+1: 2 more, 8");
+        check(&[(0, 1), (0, 1)], 1, 1, "0+1: 2 more, 2");
+        // A tenth of a column each, but there is room for one box.
+        check(&[(0, 50), (1, 1), (1, 1)], 4, 2, "0+1: 2 more, 2");
+        // Less than half a column, and no room.
+        check(&[(0, 97), (0, 1), (0, 1), (0, 1)], 10, 1, "0+10: 1");
+    }
+
+    #[test]
+    fn a_deep_stack_does_not_lose_a_column_at_every_call() {
+        let deep: Vec<(u32, u64)> = (0..99).map(|index| (index, 1)).collect();
+        check(&deep, 10, 50, "0+5: 50");
+    }
+
+    #[test]
+    fn children_that_outweigh_their_parent_do_not_leave_its_box() {
+        let mut tree = tree(&[(0, 5), (0, 5)]);
+        tree.nodes[0].inclusive = 1;
+        let layout = FlameLayout::of(&tree, 0, 0, 10, 0, 10);
+        assert_eq!(layout.row(1).iter().map(|it| it.width).sum::<u16>(), 10);
+    }
+
+    #[test]
+    fn a_tree_that_turns_in_a_circle_is_followed_once() {
+        let mut tree = tree(&[(0, 1), (1, 1)]);
+        tree.nodes[2].children = vec![1, 2, 0, 77];
+        tree.nodes[1].parent = 2;
+        assert_eq!(FlameLayout::of(&tree, 2, 1, 10, 0, 50).rows.len(), 2);
+        assert_eq!(path(&tree, 2), [1, 2]);
+    }
+
+    #[test]
+    fn rows_out_of_sight_are_left_out_but_known_of() {
+        let deep: Vec<(u32, u64)> = (0..50).map(|index| (index, u64::from(index == 49))).collect();
+        let tree = tree(&deep);
+        let layout = FlameLayout::of(&tree, 0, 0, 10, 20, 5);
+        assert_eq!((layout.first_row, layout.rows.len(), layout.more_below), (20, 5, true));
+        assert_eq!(layout.find(22), Some((22, 0)));
+        assert_eq!(layout.find(19), None);
+        let zoomed = FlameLayout::of(&tree, 40, 0, 10, 38, 30);
+        assert_eq!((zoomed.zoom_row, zoomed.rows.len(), zoomed.more_below), (40, 13, false));
+    }
+
+    #[test]
+    fn header_and_footer_give_way_to_the_body_on_small_screens() {
+        let check = |height: u16, expected: [u16; 3]| {
+            let areas = Areas::of(Rect::new(0, 0, 80, height), true);
+            assert_eq!([areas.header.height, areas.body.height, areas.footer.height], expected);
+        };
+        check(24, [3, 19, 2]);
+        check(10, [2, 6, 2]);
+        check(5, [1, 3, 1]);
+        check(3, [0, 2, 1]);
+        check(1, [0, 1, 0]);
+        check(0, [0, 0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn boxes_lie_inside_the_box_above_and_never_on_each_other(
+            nodes in prop::collection::vec((any::<u32>(), 0u64..1000), 0..80),
+            zoom: u32, selected: u32, width in 0u16..120, first in 0usize..6, rows in 0usize..12,
+        ) {
+            let tree = tree(&nodes);
+            let count = tree.nodes.len() as u32;
+            let layout = FlameLayout::of(&tree, zoom % count, selected % count, width, first, rows);
+            prop_assert!(layout.rows.len() <= rows);
+            for (upper, boxes) in std::iter::once(None).chain(layout.rows.iter().map(Some)).zip(&layout.rows) {
+                let mut end = 0;
+                for it in boxes {
+                    prop_assert!(it.width > 0 && it.x >= end && it.x + it.width <= width);
+                    end = it.x + it.width;
+                    let inside = upper.is_none_or(|upper| {
+                        upper.iter().any(|up| up.x <= it.x && it.x + it.width <= up.x + up.width)
+                    });
+                    prop_assert!(inside);
+                }
+            }
+        }
+
+        #[test]
+        fn every_callee_of_a_column_has_a_box_and_the_rest_is_counted_in_one(
+            values in prop::collection::vec(1u64..10_000, 1..60), width in 1u16..200,
+        ) {
+            let tree = tree(&values.iter().map(|&value| (0, value)).collect::<Vec<_>>());
+            let whole = values.iter().sum::<u64>();
+            let wide = values.iter().filter(|&&value| value * u64::from(width) > whole).count();
+            let layout = FlameLayout::of(&tree, 0, 0, width, 1, 1);
+            let (mut boxes, mut counted, mut value) = (0, 0, 0);
+            for it in layout.row(1) {
+                match it.content {
+                    Content::Node(node) => (boxes, value) = (boxes + 1, value + tree.nodes[node as usize].inclusive),
+                    Content::Rest { count, value: rest, .. } => (counted, value) = (count, value + rest),
+                }
+            }
+            prop_assert!(boxes >= wide);
+            prop_assert!(boxes + counted == values.len() || counted == 0);
+            // What is left out altogether is less than a column.
+            prop_assert!((whole - value) * u64::from(width) <= whole);
+        }
+    }
 }

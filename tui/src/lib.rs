@@ -16,7 +16,7 @@ mod theme;
 mod view;
 
 pub use app::{Effects, Message, Model, Setup, Tab, update};
-pub use run::{Options, Outcome, run};
+pub use run::{Options, Outcome, message, run};
 pub use source::Snapshots;
 pub use still::{Still, render_once};
 pub use theme::{Palette, Theme};

@@ -137,8 +137,9 @@ fn draw(screen: &mut Screen, model: &Model, theme: &Theme) -> io::Result<()> {
     drawn
 }
 
-/// What an event of the terminal means to the model as it is.
-fn message(model: &Model, event: &Event) -> Option<Message> {
+/// What an event of the terminal means to the model as it is; `None` for what means nothing.
+#[must_use]
+pub fn message(model: &Model, event: &Event) -> Option<Message> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => of_key(model, key),
         Event::Mouse(mouse) => match mouse.kind {

@@ -137,3 +137,91 @@ fn three_digits(number: f64) -> String {
         n => format!("{n:.0}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_label_is_cut_with_an_ellipsis_that_fits() {
+        let check = |text: &str, columns: usize, expected: &str| assert_eq!(cut(text, columns), expected);
+        check("train.py:main", 20, "train.py:main");
+        check("train.py:main", 13, "train.py:main");
+        check("train.py:main", 12, "train.py:ma…");
+        check("train.py:main", 1, "…");
+        check("train.py:main", 0, "");
+        check("数据预处理", 10, "数据预处理");
+        check("数据预处理", 9, "数据预处…");
+        check("数据预处理", 4, "数…");
+        check("a\x1b[31mb\u{202e}c", 20, "a·[31mb·c");
+        check("", 5, "");
+    }
+
+    #[test]
+    fn a_name_of_combining_marks_does_not_fill_a_cell_without_end() {
+        let marks: String = std::iter::once('e').chain(std::iter::repeat_n('\u{301}', 100_000)).collect();
+        assert!(cut(&marks, 10).len() < 200);
+    }
+
+    #[test]
+    fn durations_have_three_digits() {
+        let check = |nanoseconds: u64, expected: &str| assert_eq!(duration(nanoseconds), expected);
+        check(0, "0");
+        check(999, "999 ns");
+        check(1_000, "1.00 µs");
+        check(12_345, "12.3 µs");
+        check(999_999, "1000 µs");
+        check(412_000_000, "412 ms");
+        check(1_240_000_000, "1.24 s");
+        check(599_900_000_000, "600 s");
+        check(600_000_000_000, "10m 00s");
+        check(36_000_000_000_000, "10h 00m");
+        check(u64::MAX, "5124095h 34m");
+    }
+
+    #[test]
+    fn percentages_are_honest_at_their_ends() {
+        let check = |part: u64, whole: u64, expected: &str| assert_eq!(percent(part, whole), expected);
+        check(0, 0, "0%");
+        check(5, 0, "0%");
+        check(0, 5, "0%");
+        check(1, 1_000_000, "<0.1%");
+        check(1, 3, "33.3%");
+        check(999_999, 1_000_000, "99.99%");
+        check(9_993, 10_000, "99.93%");
+        check(u64::MAX - 1, u64::MAX, "100%");
+        check(7, 7, "100%");
+        check(8, 7, "100%");
+    }
+
+    #[test]
+    fn counts_and_bytes_are_readable() {
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(count),
+            ["0", "999", "1,000", "1,234,567"].map(str::to_owned)
+        );
+        assert_eq!(
+            [0, 1023, 1024, 43 << 20, 999 << 20, 1000 << 20, u64::MAX].map(bytes),
+            ["0 B", "1023 B", "1.00 KiB", "43.0 MiB", "999 MiB", "0.98 GiB", "16.0 EiB"].map(str::to_owned)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_text_fits_and_is_clean(text in "\\PC{0,40}|.{0,40}", columns in 0usize..50) {
+            let cut = cut(&text, columns);
+            prop_assert!(width(&cut) <= columns);
+            prop_assert!(!cut.chars().any(char::is_control));
+        }
+
+        #[test]
+        fn a_value_fits_its_column(number: u64) {
+            for unit in [Unit::Nanoseconds, Unit::Bytes] {
+                prop_assert!(width(&value(unit, number)) <= 12);
+            }
+            prop_assert!(width(&percent(number, u64::MAX)) <= 6);
+        }
+    }
+}

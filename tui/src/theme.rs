@@ -235,9 +235,9 @@ fn ground(kind: FrameKind) -> [u8; 3] {
         FrameKind::Process => [214, 210, 198],
         FrameKind::Thread => [204, 202, 186],
         FrameKind::Python => [135, 190, 255],
-        FrameKind::Operator => [200, 165, 255],
+        FrameKind::Operator => [212, 182, 255],
         FrameKind::Native => [255, 190, 110],
-        FrameKind::Kernel => [255, 140, 125],
+        FrameKind::Kernel => [255, 165, 152],
         FrameKind::GpuApi => [120, 220, 215],
         FrameKind::GpuKernel => [150, 220, 120],
         FrameKind::Unresolved => [190, 190, 190],
@@ -294,4 +294,95 @@ fn faded(color: [u8; 3]) -> [u8; 3] {
 
 fn rgb([r, g, b]: [u8; 3]) -> Color {
     Color::Rgb(r, g, b)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const PALETTES: [Palette; 4] = [Palette::Plain, Palette::Sixteen, Palette::Indexed, Palette::True];
+
+    #[test]
+    fn the_environment_decides_on_colours() {
+        let check = |variables: &[(&str, &str)], expected: Palette| {
+            let variable = |name: &str| {
+                variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(Palette::detect(variable), expected, "{variables:?}");
+        };
+        check(&[("TERM", "xterm-256color")], Palette::Indexed);
+        check(&[("TERM", "xterm-256color"), ("COLORTERM", "truecolor")], Palette::True);
+        check(&[("TERM", "xterm-256color"), ("COLORTERM", "truecolor"), ("NO_COLOR", "1")], Palette::Plain);
+        check(&[("TERM", "xterm-256color"), ("NO_COLOR", "")], Palette::Indexed);
+        check(&[("TERM", "linux")], Palette::Sixteen);
+        check(&[("TERM", "vt100")], Palette::Plain);
+        check(&[("TERM", "dumb")], Palette::Plain);
+        check(&[], Palette::Sixteen);
+    }
+
+    #[test]
+    fn every_kind_has_a_letter_of_its_own() {
+        assert_eq!(KINDS.map(letter).iter().collect::<HashSet<_>>().len(), KINDS.len());
+    }
+
+    #[test]
+    fn kinds_of_code_differ_in_every_palette_with_colours() {
+        let code = &KINDS[3..];
+        for palette in [Palette::Sixteen, Palette::Indexed, Palette::True] {
+            let theme = Theme::new(palette);
+            // A label per shade, so that no shade of one kind is taken for another kind.
+            let labels = ["a", "b", "c", "d", "e", "f", "g", "h"];
+            let mut owner = std::collections::HashMap::new();
+            for &kind in code {
+                for label in labels {
+                    let ground = theme.frame(kind, label, Emphasis::None, false).bg;
+                    assert_eq!(*owner.entry(ground).or_insert(kind), kind, "{palette:?} {ground:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_match_and_a_selection_stand_out_in_every_palette() {
+        for palette in PALETTES {
+            let theme = Theme::new(palette);
+            for kind in KINDS {
+                let plain = theme.frame(kind, "x", Emphasis::None, false);
+                assert_ne!(theme.frame(kind, "x", Emphasis::Match, false), plain, "{palette:?} {kind:?}");
+                assert_ne!(theme.frame(kind, "x", Emphasis::None, true), plain, "{palette:?} {kind:?}");
+            }
+        }
+    }
+
+    /// Contrast as WCAG 2 defines it.
+    fn contrast(a: Color, b: Color) -> f64 {
+        let luminance = |color| {
+            let Color::Rgb(r, g, b) = color else { panic!("{color:?} is no RGB colour") };
+            let [r, g, b] = [r, g, b].map(|part| {
+                let part = f64::from(part) / 255.0;
+                if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+            });
+            0.2126 * r + 0.7152 * g + 0.0722 * b
+        };
+        let (a, b) = (luminance(a), luminance(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    }
+
+    #[test]
+    fn ink_can_be_read_on_every_ground() {
+        let theme = Theme::new(Palette::True);
+        for kind in KINDS {
+            for label in ["a", "b", "c", "d", "e", "f"] {
+                for emphasis in [Emphasis::None, Emphasis::Match, Emphasis::Faded] {
+                    for selected in [false, true] {
+                        let style = theme.frame(kind, label, emphasis, selected);
+                        let (ink, ground) = (style.fg.unwrap(), style.bg.unwrap());
+                        assert!(contrast(ink, ground) >= 7.0, "{kind:?} {emphasis:?} {selected}");
+                    }
+                }
+            }
+        }
+    }
 }

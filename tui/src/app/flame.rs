@@ -12,8 +12,11 @@ use crate::layout::{Content, FlameBox, FlameLayout, children, parent, path};
 /// Rows of ancestors that stay in sight above the box zoomed into.
 const ANCESTORS_IN_SIGHT: usize = 3;
 
-/// Columns that a box should have after a jump, so that its name can be read.
-const READABLE: u64 = 12;
+/// Columns that a box needs to be jumped to without zooming.
+const RECOGNIZABLE: u16 = 4;
+
+/// Columns that a box should have when a jump zooms, so that its name can be read.
+const READABLE: u16 = 12;
 
 /// Where the user is in the tree: `selected` is `zoom`, below it, or one of its ancestors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,19 +47,11 @@ fn same_place(before: &FlameTree, after: &FlameTree, node: u32) -> u32 {
     place
 }
 
-/// Child by label, of the same kind if there are several. Children are sorted, but a source may break the rule.
+/// Child by label, of the same kind if there are several.
 fn child_named(tree: &FlameTree, parent: u32, label: &str, kind: FrameKind) -> Option<u32> {
-    let listed = &tree.nodes.get(parent as usize)?.children;
-    let label_of = |child: &u32| tree.nodes.get(*child as usize).map_or("", |node| node.label.as_str());
-    let sorted = listed.partition_point(|child| label_of(child) < label);
-    let mut named = listed[sorted..]
-        .iter()
-        .take_while(|child| label_of(child) == label)
-        .copied()
-        .filter(|&child| child > parent && (child as usize) < tree.nodes.len())
-        .peekable();
-    let first = named.peek().copied();
-    named.find(|&child| tree.nodes[child as usize].kind == kind).or(first)
+    let mut named = children(tree, parent).filter(|(_, node)| node.label == label).peekable();
+    let first = named.peek().map(|&(child, _)| child);
+    named.find(|(_, node)| node.kind == kind).map(|(child, _)| child).or(first)
 }
 
 /// The rows in sight.
@@ -197,10 +192,11 @@ fn show_zoom(model: &mut Model) {
 /// Selects any node, zooming to the farthest ancestor at which its name can be read.
 pub(crate) fn reveal(model: &mut Model, node: u32) {
     let way = path(model.tree(), node);
-    let readable = u128::from(READABLE.min(u64::from(model.areas().body.width)));
+    let width = model.areas().body.width;
     let in_zoom = way.contains(&model.flame.zoom);
     model.flame.selected = node;
-    if !in_zoom || columns(model, model.flame.zoom, node) < readable {
+    if !in_zoom || columns(model, model.flame.zoom, node) < u128::from(RECOGNIZABLE.min(width)) {
+        let readable = u128::from(READABLE.min(width));
         let far = way.iter().copied().find(|&zoom| columns(model, zoom, node) >= readable);
         model.flame.zoom = far.unwrap_or(node);
         show_zoom(model);
@@ -241,7 +237,7 @@ pub(crate) fn keep_in_range(model: &mut Model) {
     let (above, below) = (path(model.tree(), model.flame.zoom), path(model.tree(), model.flame.selected));
     if !above.contains(&model.flame.selected) && !below.contains(&model.flame.zoom) {
         let common = above.iter().zip(&below).take_while(|(a, b)| a == b).map(|(a, _)| *a).last();
-        model.flame.zoom = common.unwrap_or(0);
+        model.flame.zoom = common.unwrap_or(below[0]);
     }
     let height = height(model);
     let deepest = lay_out(model, 0, model.flame.scroll.saturating_add(height)).rows.len();

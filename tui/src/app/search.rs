@@ -95,3 +95,51 @@ impl Search {
         self.outermost.get(next).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::snapshot::FlameNode;
+
+    use super::*;
+
+    /// A chain of calls; the value is that of the last.
+    fn chain(labels: &[&str]) -> FlameTree {
+        let node = |(index, label): (usize, &&str)| FlameNode {
+            label: (*label).to_owned(),
+            inclusive: 10,
+            parent: index.saturating_sub(1) as u32,
+            children: (index + 1 < labels.len()).then_some(index as u32 + 1).into_iter().collect(),
+            ..FlameNode::default()
+        };
+        FlameTree { nodes: labels.iter().enumerate().map(node).collect() }
+    }
+
+    #[test]
+    fn a_recursive_function_counts_once() {
+        let search = Search::of("fib", &chain(&["all", "main", "fib", "fib", "add", "fib"]));
+        assert_eq!((search.count(), search.value(), search.outermost.as_slice()), (3, 10, &[2][..]));
+    }
+
+    #[test]
+    fn case_matters_only_when_it_was_typed() {
+        let check = |query: &str, label: &str, expected: bool| {
+            assert_eq!(
+                Search::of(query, &FlameTree::default()).matches(label),
+                expected,
+                "{query} in {label}"
+            );
+        };
+        check("gemm", "SGEMM_kernel", true);
+        check("Gemm", "SGEMM_kernel", false);
+        check("GEMM", "SGEMM_kernel", true);
+        check("über", "Überbau", true);
+        check("", "anything", false);
+        check("longer than the label", "label", false);
+    }
+
+    #[test]
+    fn without_a_match_there_is_no_next() {
+        let search = Search::of("nothing", &chain(&["all"]));
+        assert_eq!((search.next(0, true), search.next(0, false)), (None, None));
+    }
+}

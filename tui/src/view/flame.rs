@@ -20,10 +20,16 @@ const EDGE: &str = "▏";
 /// Fills a box behind its name where there is no colour.
 const LINE: &str = "─";
 
+/// Columns of a screen on which a note in a corner has room for words.
+const CORNER_WORDS: usize = 60;
+
 /// Columns that a name must have beside a percentage.
 const NAME_BESIDE_SHARE: usize = 12;
 
 pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    if area.height == 0 {
+        return;
+    }
     let layout = flame::layout(model);
     if model.whole() == 0 {
         super::put(buffer, area, 0, "no samples yet", theme.quiet());
@@ -37,19 +43,20 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
         }
     }
     if layout.first_row > 0 {
-        corner(&format!(" ↑ {} more ", layout.first_row), area.y, area, theme, buffer);
+        corner("↑", &format!(" {} more", layout.first_row), area.y, area, theme, buffer);
     }
     if layout.more_below && area.height > 1 {
-        corner(" ↓ more ", area.bottom() - 1, area, theme, buffer);
+        corner("↓", " more", area.bottom() - 1, area, theme, buffer);
     }
 }
 
-/// A note at the right end of a row.
-fn corner(text: &str, y: u16, area: Rect, theme: &Theme, buffer: &mut Buffer) {
-    let width = u16::try_from(text::width(text)).unwrap_or(u16::MAX);
-    if width <= area.width / 2 {
-        buffer.set_stringn(area.right() - width, y, text, usize::from(width), theme.chosen());
-    }
+/// A note at the right end of a row; where there is little room, only its sign.
+fn corner(sign: &str, words: &str, y: u16, area: Rect, theme: &Theme, buffer: &mut Buffer) {
+    let words = if usize::from(area.width) >= CORNER_WORDS { words } else { "" };
+    let text = format!(" {sign}{words} ");
+    let mut pen = Pen::new(buffer, Rect { y, height: 1, ..area }, 0);
+    pen.align_right(text::width(&text));
+    pen.write(&text, theme.chosen());
 }
 
 fn draw_box(model: &Model, theme: &Theme, it: &FlameBox, above: bool, place: Rect, buffer: &mut Buffer) {

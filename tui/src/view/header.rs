@@ -15,7 +15,7 @@ use crate::layout::Areas;
 use crate::text;
 use crate::theme::Theme;
 
-/// A figure and how much it matters: the one with the highest rank is the first to go when room is short.
+/// A figure and how much it matters: those with the lowest rank get the room there is.
 struct Piece {
     text: String,
     style: Style,
@@ -49,12 +49,12 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     let mut right = Vec::new();
     if let Some(header) = header {
         if short && header.lost > 0 {
-            right.push(lost(header, theme, 0));
+            let text = format!(" lost {} ", text::count(header.lost));
+            right.push(Piece { text, style: theme.alarm(), rank: 0 });
         }
-        right.push(Piece { text: header.metric.to_owned(), style: plain, rank: 4 });
-        right.push(Piece { text: frames(model), style: plain, rank: 5 });
-        right.push(Piece { text: format!("{} Hz", header.frequency_hz), style: plain, rank: 3 });
-        right.push(Piece { text: text::clock(header.elapsed_ns), style: plain, rank: 2 });
+        right.push(Piece { text: header.metric.to_owned(), style: plain, rank: 3 });
+        right.push(Piece { text: format!("{} Hz", header.frequency_hz), style: plain, rank: 4 });
+        right.push(Piece { text: text::clock(header.elapsed_ns), style: plain, rank: 3 });
     }
     if model.interactive {
         let (state, style) = match (model.paused, model.live) {
@@ -67,7 +67,9 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     let target = header.map_or("deepctx-bpf", |header| header.target.as_str());
     let width = usize::from(area.width).saturating_sub(2);
     let wanted = text::width(&text::cut(target, width)).min(width / 2);
-    let right = fitting(right, width.saturating_sub(wanted + 2));
+    // On a screen of one line the loss may take what the name would like to have.
+    let least = right.iter().filter(|piece| piece.rank == 0).map(|piece| text::width(&piece.text)).sum();
+    let right = fitting(right, width.saturating_sub(wanted + 2).max(least));
     let taken = taken(&right);
     let mut pen = Pen::new(buffer, area, 0);
     pen.skip(1);
@@ -76,19 +78,16 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     line(&mut pen, right);
 }
 
-/// The choice of frames, in a word or more.
-fn frames(model: &Model) -> String {
+/// What was asked for beside the metric.
+fn asked(model: &Model) -> String {
     let request = &model.request;
-    let mut text = format!("{} frames", request.view.name());
-    if request.lines {
-        text.push_str(" by line");
-    }
-    if request.group_by == GroupBy::Thread {
-        text.push_str(" by thread");
-    }
-    if request.interpreter {
-        text.push_str(" + interpreter");
-    }
+    let mut text = format!("view {}", request.view.name());
+    let parts = [
+        (request.lines, "+lines"),
+        (request.group_by == GroupBy::Thread, "+threads"),
+        (request.interpreter, "+interpreter"),
+    ];
+    text.extend(parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name));
     text
 }
 
@@ -97,7 +96,7 @@ fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
     let mut pieces = vec![
         Piece { text: format!("{} samples", text::count(header.samples)), style: plain, rank: 1 },
         Piece { text: format!("{:.1}/s", finite(header.samples_per_second)), style: plain, rank: 4 },
-        lost(header, theme, 0),
+        lost(header, theme),
     ];
     if let Some(share) = header.complete_share {
         pieces.push(Piece { text: format!("complete {}", text::share(share)), style: plain, rank: 2 });
@@ -111,13 +110,13 @@ fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
     pieces
 }
 
-fn lost(header: &Header, theme: &Theme, rank: u8) -> Piece {
+fn lost(header: &Header, theme: &Theme) -> Piece {
     if header.lost == 0 {
-        return Piece { text: "lost 0".to_owned(), style: Style::new(), rank };
+        return Piece { text: "lost 0".to_owned(), style: Style::new(), rank: 0 };
     }
     let all = header.samples.saturating_add(header.lost);
     let text = format!(" lost {} ({}) ", text::count(header.lost), text::percent(header.lost, all));
-    Piece { text, style: theme.alarm(), rank }
+    Piece { text, style: theme.alarm(), rank: 0 }
 }
 
 /// A figure that came from a division.
@@ -131,16 +130,20 @@ fn taken(pieces: &[Piece]) -> usize {
     pieces.iter().map(|piece| text::width(&piece.text)).sum::<usize>() + gaps
 }
 
-/// Drops what matters least until the rest fits.
-fn fitting(mut pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
-    while taken(&pieces) > width {
-        let Some(least) = pieces.iter().enumerate().max_by_key(|(_, piece)| piece.rank).map(|(at, _)| at)
-        else {
-            break;
-        };
-        pieces.remove(least);
+/// Keeps what matters most, as much as fits, in its order.
+fn fitting(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
+    let mut by_rank: Vec<usize> = (0..pieces.len()).collect();
+    by_rank.sort_by_key(|&index| pieces[index].rank);
+    let mut keep = vec![false; pieces.len()];
+    let mut room = width + text::width(GAP);
+    for index in by_rank {
+        let wanted = text::width(&pieces[index].text) + text::width(GAP);
+        if wanted <= room {
+            room -= wanted;
+            keep[index] = true;
+        }
     }
-    pieces
+    pieces.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(piece, _)| piece).collect()
 }
 
 fn line(pen: &mut Pen<'_>, pieces: Vec<Piece>) {
@@ -167,12 +170,16 @@ fn draw_tabs(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
         let style = if tab == model.tab { theme.chosen() } else { Style::new() };
         pen.write(&tab_text(tab, index, model.snapshot.as_deref()), style);
     }
-    if let Some(notice) = model.snapshot.as_ref().and_then(|snapshot| snapshot.header.notice.as_ref()) {
+    pen.skip(2);
+    let notice = model.snapshot.as_ref().and_then(|snapshot| snapshot.header.notice.as_deref());
+    let notice = text::cut(notice.unwrap_or_default(), pen.room().saturating_sub(1));
+    let asked = asked(model);
+    if model.interactive && text::width(&asked) + 2 + text::width(&notice) < pen.room() {
+        pen.write(&asked, theme.quiet());
         pen.skip(2);
-        let notice = text::cut(notice, pen.room().saturating_sub(1));
-        pen.align_right(text::width(&notice) + 1);
-        pen.write(&notice, theme.notice());
     }
+    pen.align_right(text::width(&notice) + 1);
+    pen.write(&notice, theme.notice());
 }
 
 /// The tab at a column.

@@ -20,8 +20,10 @@ const VALUE: usize = 9;
 const SHARE: usize = 7;
 /// Columns of the kind's letter with its gap.
 const KIND: usize = 3;
-/// Least columns of the name; figures that leave less are left out.
+/// Columns that a name should have; the figures that leave less are left out.
 const NAME: usize = 16;
+/// Columns that a name must have beside the one figure that is never left out before.
+const SHORT_NAME: usize = 8;
 
 /// Which figures a width has room for.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +41,12 @@ impl Columns {
         let values = room >= 2 * (SHARE + VALUE);
         let figures = if values { 2 * (SHARE + VALUE) } else { 2 * SHARE };
         let free = room.saturating_sub(figures);
-        Self { values, shares: room >= SHARE, total, location: if free >= 24 { free / 2 } else { 0 } }
+        Self {
+            values,
+            shares: usize::from(width) > KIND + SHORT_NAME + SHARE,
+            total,
+            location: if free >= 24 { free / 2 } else { 0 },
+        }
     }
 
     fn figures(self) -> usize {
