@@ -7,8 +7,8 @@ use crate::process::{Process, Target};
 use crate::python::{PythonLayout, PythonProcess};
 use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX};
 use crate::unwind::{
-    BLOCK_SEARCH_STEPS, BLOCKS_PER_SHARD, Executable, MAPPING_SEARCH_STEPS, Mapping, PAGE_SHIFT, Page, ROWS_PER_BLOCK,
-    RowBlock, Rule,
+    BLOCK_SEARCH_STEPS, BLOCKS_PER_SHARD, Executable, MAPPING_SEARCH_STEPS, Mapping, PAGE_SHIFT, Page,
+    ROWS_PER_BLOCK, RowBlock, Rule,
 };
 
 const _: () = {

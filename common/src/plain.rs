@@ -23,6 +23,8 @@ pub unsafe trait Plain: Copy + 'static {
     }
 }
 
+// SAFETY: an array has no padding of its own.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 // SAFETY: integers have no padding and no invalid patterns.
 unsafe impl Plain for u32 {}
 // SAFETY: as above.

@@ -125,6 +125,10 @@ pub fn user_stack(config: &Config, pid: u32, kernel_words: u32, slot: &mut Scrat
     if config.flags & config_flag::PYTHON == 0 {
         slot.walk.python_end = PythonEnd::NotWalked as u32;
     }
+    if config.flags & config_flag::NATIVE == 0 {
+        slot.walk.phase = phase::PYTHON_REST;
+        slot.walk.native_end = WalkEnd::NotWalked as u32;
+    }
     let scratch = &raw mut *slot;
     for _ in 0..STEPS_MAX / STEPS_PER_RUN {
         if steps(scratch) != CONTINUE {

@@ -146,7 +146,8 @@ impl Walk {
         self.words = words_begin;
         self.native_end = WalkEnd::Complete as u32;
         self.python_end =
-            if self.process.python.layout == NO_PYTHON { PythonEnd::NotPython } else { PythonEnd::Complete } as u32;
+            if self.process.python.layout == NO_PYTHON { PythonEnd::NotPython } else { PythonEnd::Complete }
+                as u32;
     }
 
     #[inline(always)]
@@ -171,7 +172,8 @@ impl Walk {
     #[inline(always)]
     fn end_native<W: Words>(&mut self, words: &mut W, end: WalkEnd) -> Flow {
         self.native_end = end as u32;
-        let rest = self.process.python.layout != NO_PYTHON && (self.python_started == 0 || self.python_cursor != 0);
+        let rest =
+            self.process.python.layout != NO_PYTHON && (self.python_started == 0 || self.python_cursor != 0);
         if end as u32 == WalkEnd::Complete as u32 {
             if self.python_cursor != 0 && self.python_end == PythonEnd::Complete as u32 {
                 self.python_end = PythonEnd::ChainLong as u32;

@@ -36,7 +36,8 @@ impl Memory for Slice<'_> {
         let Some(start) = address.checked_sub(self.begin).and_then(|s| usize::try_from(s).ok()) else {
             return false;
         };
-        let Some(bytes) = start.checked_add(words.len() * 8).and_then(|end| self.bytes.get(start..end)) else {
+        let Some(bytes) = start.checked_add(words.len() * 8).and_then(|end| self.bytes.get(start..end))
+        else {
             return false;
         };
         for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {

@@ -68,7 +68,12 @@ pub fn thread_state<M: Memory>(memory: &M, thread_pointer: u64, process: &Python
 
 /// True when the state's `thread_id` is this thread's `pthread_self`, which is the thread pointer in glibc and musl.
 #[inline(always)]
-pub fn belongs_to_thread<M: Memory>(memory: &M, state: u64, thread_pointer: u64, layout: &PythonLayout) -> bool {
+pub fn belongs_to_thread<M: Memory>(
+    memory: &M,
+    state: u64,
+    thread_pointer: u64,
+    layout: &PythonLayout,
+) -> bool {
     memory.read_u64(state.wrapping_add(u64::from(layout.tstate_thread_id))) == Some(thread_pointer)
 }
 
@@ -163,9 +168,7 @@ pub fn read_frame<M: Memory>(
     );
     frame.instruction = match layout.instruction_kind {
         instruction_kind::BYTE_OFFSET => u32_at(&buffers.frame, layout.frame_instruction),
-        instruction_kind::UNIT_OFFSET => {
-            u32_at(&buffers.frame, layout.frame_instruction).wrapping_mul(2)
-        }
+        instruction_kind::UNIT_OFFSET => u32_at(&buffers.frame, layout.frame_instruction).wrapping_mul(2),
         _ => {
             let start = code.wrapping_add(u64::from(layout.code_bytecode));
             let offset = u64_at(&buffers.frame, layout.frame_instruction).wrapping_sub(start);

@@ -155,7 +155,9 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
             _ => None,
         };
         pc = match rule.ra {
-            ra_kind::AT_CFA_MINUS_8 => memory.read_u64(cfa.wrapping_sub(8)).ok_or(WalkEnd::StackUnreadable)?,
+            ra_kind::AT_CFA_MINUS_8 => {
+                memory.read_u64(cfa.wrapping_sub(8)).ok_or(WalkEnd::StackUnreadable)?
+            }
             ra_kind::IN_RDI if registers.exact != 0 => registers.general[dwarf::RDI],
             ra_kind::IN_RDI => return Err(WalkEnd::RegisterUnknown),
             _ => return Err(WalkEnd::UnsupportedRule),
@@ -171,7 +173,11 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
     registers.sp = cfa;
     registers.exact = 0;
     if pc == 0 {
-        return Err(if rule.cfa == rule_kind::FRAME_POINTER { WalkEnd::FramePointerEnd } else { WalkEnd::NullPc });
+        return Err(if rule.cfa == rule_kind::FRAME_POINTER {
+            WalkEnd::FramePointerEnd
+        } else {
+            WalkEnd::NullPc
+        });
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use deepctx_common::end::Counter;
 use deepctx_common::process::{Target, target_flag};
 use deepctx_common::record::{ProcessEvent, kind};
 
-use crate::maps::{TARGETS, config};
+use crate::maps::{PROCESSES, TARGETS, config};
 use crate::{emit, filter, task};
 
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`
@@ -31,6 +31,11 @@ pub fn process_fork(ctx: RawTracePointContext) -> i32 {
             emit::count(Counter::DropTargetsFull);
         }
     }
+    // The child begins with the parent's address space, so it can be walked from its first instruction.
+    // SAFETY: the value is copied before anything else can change it; user space replaces entries as a whole.
+    if let Some(process) = unsafe { PROCESSES.get(&parent.pid) } {
+        let _ = PROCESSES.insert(&ids.pid, process, 0);
+    }
     send(kind::FORK, ids.pid, parent.pid, child_comm(config, ctx.arg::<u64>(1)));
     0
 }
@@ -42,6 +47,8 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     let p = ctx.arg::<u64>(0);
     let Some(ids) = task::ids(config, p) else { return 0 };
     if filter::is_target(config, ids.pid) {
+        // What is known of the old program would misguide the walk.
+        let _ = PROCESSES.remove(&ids.pid);
         send(kind::EXEC, ids.pid, 0, child_comm(config, p));
     }
     0
@@ -59,6 +66,7 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
     let Some(ids) = task::ids(config, p) else { return 0 };
     if filter::is_target(config, ids.pid) {
         let _ = TARGETS.remove(&ids.pid);
+        let _ = PROCESSES.remove(&ids.pid);
         send(kind::EXIT, ids.pid, 0, child_comm(config, p));
     }
     0

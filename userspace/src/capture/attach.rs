@@ -139,9 +139,7 @@ fn open_event(clock: Clock, cpu: u32, frequency: u32) -> io::Result<OwnedFd> {
     let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: the attribute is a local of the size it states; the other arguments are scalars: every process (-1) on
     // one CPU, no group (-1).
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu, -1, FLAG_CLOEXEC)
-    };
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu, -1, FLAG_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -155,7 +153,9 @@ mod tests {
 
     #[test]
     fn lists_of_cpus_are_ranges_and_singles() {
-        let check = |text: &str, expect: Option<&[u32]>| assert_eq!(parse_cpu_list(text).as_deref(), expect, "{text}");
+        let check = |text: &str, expect: Option<&[u32]>| {
+            assert_eq!(parse_cpu_list(text).as_deref(), expect, "{text}")
+        };
         check("0", Some(&[0]));
         check("0-3", Some(&[0, 1, 2, 3]));
         check("0-1,4,6-7", Some(&[0, 1, 4, 6, 7]));

@@ -1,8 +1,12 @@
 //! Doctor: what this machine needs for a capture, and how to mend what is missing.
 //!
-//! Owns: the checks. Because: a profiler that does not start must say why. Does not: print.
+//! Owns: the checks, and the hints of a capture that could not start. Because: a profiler that does not start must say
+//! why, in the words of the person who can change it. Does not: print, or change anything.
 
 use std::fs;
+use std::path::Path;
+
+use super::{CaptureError, attach};
 
 /// One need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,21 +17,202 @@ pub struct Check {
     pub found: String,
     /// Whether it will do.
     pub ok: bool,
-    /// The command that mends it.
+    /// The command that mends it, or what else can be done; on a check that is ok, a way to get more.
     pub fix: Option<String>,
 }
 
+/// Oldest kernel on which the programs load: `bpf_task_pt_regs` came with 5.15.
+const KERNEL_MIN: (u32, u32) = (5, 15);
+
+/// Capabilities that a capture needs, by bit in `CapEff` (include/uapi/linux/capability.h).
+const CAPABILITIES: [(u32, &str); 3] = [(19, "CAP_SYS_PTRACE"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+/// Stands for the latter two, and opens `/proc/PID/map_files`.
+const CAP_SYS_ADMIN: u32 = 21;
+
 /// All checks.
 pub fn checks() -> Vec<Check> {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-    let btf = fs::metadata("/sys/kernel/btf/vmlinux").is_ok();
     vec![
-        Check { name: "kernel", found: kernel, ok: true, fix: None },
-        Check {
-            name: "kernel types (BTF)",
-            found: if btf { "/sys/kernel/btf/vmlinux".into() } else { "none".into() },
-            ok: btf,
-            fix: (!btf).then(|| "use a kernel built with CONFIG_DEBUG_INFO_BTF=y".into()),
-        },
+        kernel(),
+        btf(),
+        privilege(),
+        perf_events(),
+        sampling_rate(),
+        hardware_cycles(),
+        uprobes(),
+        kernel_symbols(),
+        disk_cache(),
+        gpu_driver(),
     ]
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn kernel() -> Check {
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let ok = version(&release).is_none_or(|v| v >= KERNEL_MIN);
+    let (major, minor) = KERNEL_MIN;
+    Check {
+        name: "kernel",
+        found: release,
+        ok,
+        fix: (!ok).then(|| format!("use Linux {major}.{minor} or newer")),
+    }
+}
+
+/// Major and minor number of a release such as `6.1.0-18-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn btf() -> Check {
+    let path = "/sys/kernel/btf/vmlinux";
+    let ok = Path::new(path).exists();
+    Check {
+        name: "kernel types (BTF)",
+        found: if ok { path.into() } else { "none".into() },
+        ok,
+        fix: if ok { None } else { btf_hint() },
+    }
+}
+
+fn privilege() -> Check {
+    let missing = missing_capabilities();
+    Check {
+        name: "privileges",
+        found: if missing.is_empty() { "enough".into() } else { format!("without {}", missing.join(", ")) },
+        ok: missing.is_empty(),
+        fix: (!missing.is_empty()).then(|| "run it with sudo".into()),
+    }
+}
+
+fn missing_capabilities() -> Vec<&'static str> {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let stands_in = |bit: u32| bit != CAPABILITIES[0].0 && has(CAP_SYS_ADMIN);
+    CAPABILITIES.iter().filter(|(bit, _)| !has(*bit) && !stands_in(*bit)).map(|(_, name)| *name).collect()
+}
+
+fn perf_events() -> Check {
+    let paranoid = read("/proc/sys/kernel/perf_event_paranoid");
+    let ok = paranoid.is_some();
+    Check {
+        name: "perf events",
+        found: paranoid.map_or("none".into(), |level| format!("perf_event_paranoid = {level}")),
+        ok,
+        fix: (!ok).then(|| "use a kernel built with CONFIG_PERF_EVENTS=y".into()),
+    }
+}
+
+fn sampling_rate() -> Check {
+    let rate = read("/proc/sys/kernel/perf_event_max_sample_rate").and_then(|text| text.parse::<u32>().ok());
+    let ok = rate.is_none_or(|rate| rate >= 99);
+    Check {
+        name: "highest sampling rate",
+        found: rate.map_or("not limited".into(), |rate| format!("{rate} Hz")),
+        ok,
+        fix: (!ok).then(|| "sudo sysctl kernel.perf_event_max_sample_rate=10000".into()),
+    }
+}
+
+fn hardware_cycles() -> Check {
+    let found = if attach::has_cycles() { "can be sampled" } else { "none; the CPU clock is used" };
+    Check { name: "hardware cycles", found: found.into(), ok: true, fix: None }
+}
+
+fn uprobes() -> Check {
+    let ok = Path::new("/sys/bus/event_source/devices/uprobe").exists();
+    Check {
+        name: "uprobes",
+        found: if ok { "yes".into() } else { "none".into() },
+        // Sampling works without them; GPU launches and operators need them.
+        ok: true,
+        fix: (!ok).then(|| "use a kernel built with CONFIG_UPROBE_EVENTS=y to see GPU launches".into()),
+    }
+}
+
+fn kernel_symbols() -> Check {
+    let hidden = read("/proc/kallsyms")
+        .is_none_or(|text| text.lines().take(100).all(|line| line.starts_with("0000000000000000")));
+    Check {
+        name: "kernel symbols",
+        found: if hidden { "addresses are hidden".into() } else { "/proc/kallsyms".into() },
+        ok: !hidden,
+        fix: hidden.then(|| "sudo sysctl kernel.kptr_restrict=0".into()),
+    }
+}
+
+fn disk_cache() -> Check {
+    let folder = cache_folder();
+    Check {
+        name: "cache of unwind tables",
+        found: folder.as_ref().map_or("none: no home folder".into(), |f| f.display().to_string()),
+        ok: true,
+        fix: folder.is_none().then(|| "set XDG_CACHE_HOME".into()),
+    }
+}
+
+fn gpu_driver() -> Check {
+    let nvidia = read("/proc/driver/nvidia/version").and_then(|text| text.lines().next().map(str::to_owned));
+    let amd = Path::new("/dev/kfd").exists().then(|| "amdgpu (/dev/kfd)".to_owned());
+    Check { name: "GPU driver", found: nvidia.or(amd).unwrap_or_else(|| "none".into()), ok: true, fix: None }
+}
+
+/// Where unwind tables are kept between runs: `$XDG_CACHE_HOME/deepctx-bpf`, else below the home folder.
+pub fn cache_folder() -> Option<std::path::PathBuf> {
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(std::path::PathBuf::from);
+    let base = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")))?;
+    base.is_absolute().then(|| base.join("deepctx-bpf").join("unwind"))
+}
+
+/// An error when this process may not profile.
+pub(super) fn privileges() -> Result<(), CaptureError> {
+    let missing = missing_capabilities();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(CaptureError {
+        message: format!("profiling needs privileges that this process lacks: {}", missing.join(", ")),
+        hint: Some("run it with sudo".into()),
+    })
+}
+
+pub(super) fn btf_hint() -> Option<String> {
+    Some("use a kernel built with CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)".into())
+}
+
+/// What a kernel that refuses the programs may lack.
+pub(super) fn kernel_hint() -> Option<String> {
+    let check = kernel();
+    check.fix.or_else(|| Some("`deepctx-bpf doctor` shows what this machine lacks".into()))
+}
+
+/// Why an event may have been refused.
+pub(super) fn perf_event_hint(frequency_hz: u32) -> Option<String> {
+    let rate = read("/proc/sys/kernel/perf_event_max_sample_rate").and_then(|text| text.parse::<u32>().ok());
+    match rate {
+        Some(rate) if rate < frequency_hz => Some(format!(
+            "this kernel samples at {rate} Hz at most: use --freq {rate}, or sudo sysctl kernel.perf_event_max_sample_rate={frequency_hz}"
+        )),
+        _ => Some("`deepctx-bpf doctor` shows what this machine lacks".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn kernel_versions_compare_by_number() {
+        let check = |release: &str, expect| assert_eq!(version(release), expect, "{release}");
+        check("6.1.0-18-amd64", Some((6, 1)));
+        check("5.15.0", Some((5, 15)));
+        check("6.18.44-fc", Some((6, 18)));
+        check("unknown", None);
+        assert!(version("5.4.1") < version("5.15.2"));
+    }
 }

@@ -10,7 +10,8 @@ use std::sync::Mutex;
 use deepctx_common::Plain as _;
 use deepctx_common::config::{CONFIG_SECTION, Config, map};
 use libbpf_rs::{
-    Link, MapCore as _, MapHandle, MapMut, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut, set_print,
+    Link, MapCore as _, MapHandle, MapMut, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut,
+    set_print,
 };
 
 /// The kernel programs, built by `cargo xtask ebpf` and committed, so that users need no BPF toolchain.

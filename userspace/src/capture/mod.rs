@@ -1,18 +1,54 @@
 //! Capture: the kernel programs, loaded, attached and read.
 //!
 //! Owns: the kernel side of a session and the messages that come out of it. Because: only here meet BPF, perf events
-//! and `/proc`. Does not: look into records, name anything, or build profiles.
+//! and `/proc`. Does not: name anything or build profiles.
+//!
+//! ```text
+//!  samplers ─▶ ring ─▶ drain thread ──records──▶ messages ──▶ pipeline
+//!                          │ fork, exec, exit, unknown PCs        ▲
+//!                          ▼                                      │ mappings
+//!                      scan thread ─▶ tables in the kernel ───────┘
+//! ```
 
+pub mod arena;
+pub mod attach;
+pub mod clock;
 pub mod cost;
 pub mod doctor;
+pub mod executables;
+pub mod kernel_offsets;
+pub mod load;
+pub mod processes;
+pub mod rings;
+pub mod shared_array;
+pub mod tables;
+pub mod targets;
+mod threads;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, bounded};
+use deepctx_common::config::{Config, config_flag, map};
 use deepctx_common::end::Counter;
+use deepctx_common::process::{Target, target_flag};
 use deepctx_symbolizer::maps::Maps;
+use deepctx_symbolizer::python::all_layouts;
+use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
+use libbpf_rs::Link;
 
+pub use attach::Clock;
+use attach::Samplers;
+use clock::monotonic_ns;
 use cost::OwnCost;
+use executables::Executables;
+use load::Loaded;
+use processes::Processes;
+use tables::Tables;
+use targets::TargetSpec;
+use threads::KernelCounters;
 
 /// What the kernel side tells.
 #[derive(Debug)]
@@ -48,18 +84,24 @@ pub struct CaptureOptions {
     pub comms: Vec<String>,
     /// Folder of a cgroup whose processes are sampled.
     pub cgroup: Option<PathBuf>,
+    /// Id of a container, or its beginning, whose processes are sampled.
+    pub container: Option<String>,
     /// Sample everything.
     pub all: bool,
     /// Sample what the targets start.
     pub follow_children: bool,
     /// Samples per second and CPU.
     pub frequency_hz: u32,
+    /// What makes a CPU take a sample.
+    pub clock: Clock,
     /// Record kernel frames.
     pub kernel: bool,
     /// Record native frames.
     pub native: bool,
     /// Record Python frames.
     pub python: bool,
+    /// Folder in which unwind tables are kept between runs.
+    pub cache: Option<PathBuf>,
 }
 
 /// Why a capture could not start.
@@ -72,16 +114,99 @@ pub struct CaptureError {
     pub hint: Option<String>,
 }
 
-/// A running capture.
-#[derive(Debug)]
+impl CaptureError {
+    fn new(error: &dyn std::error::Error, hint: Option<String>) -> Self {
+        Self { message: error.to_string(), hint }
+    }
+}
+
+/// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
+/// [`rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and what the ring cannot hold
+/// the kernel counts.
+const MESSAGES_MAX: usize = 16;
+
+/// Most native frames of one walk.
+const FRAMES_MAX: u32 = 512;
+
+/// Inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INIT_PIDNS: u64 = 0xEFFF_FFFC;
+
+/// A running capture. Sampling ends when it goes.
 pub struct Capture {
     messages: Receiver<Message>,
+    counters: KernelCounters,
+    samplers: Samplers,
+    process_events: Vec<Link>,
+    stop: Arc<AtomicBool>,
+    shard_bytes: Arc<AtomicU64>,
+    loaded: Loaded,
 }
 
 impl Capture {
-    /// Starts one.
-    pub fn start(_options: CaptureOptions) -> Result<Self, CaptureError> {
-        Err(CaptureError { message: "this build cannot capture".into(), hint: None })
+    /// Loads the programs, prepares every target, and begins to sample.
+    ///
+    /// # Errors
+    /// A line that says what is missing, and what the user can do about it.
+    pub fn start(options: CaptureOptions) -> Result<Self, CaptureError> {
+        let spec = TargetSpec {
+            pids: options.pids.clone(),
+            comms: options.comms.clone(),
+            cgroup: options.cgroup.clone(),
+            container: options.container.clone(),
+            all: options.all,
+            children: options.follow_children,
+        };
+        // Whom first: a mistyped pid should not be answered by a missing privilege.
+        targets::find(&spec).map_err(|e| CaptureError::new(&e, None))?;
+        doctor::privileges()?;
+
+        let config = config(&options)?;
+        let ring_bytes = ring_bytes(options.frequency_hz);
+        let mut loaded =
+            Loaded::new(config, ring_bytes).map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
+        let failed = |e: &dyn std::error::Error| CaptureError::new(e, None);
+        let mut tables = Tables::new(&loaded).map_err(|e| failed(&e))?;
+        let layouts: Vec<_> = all_layouts().iter().map(|l| (l.index(), l.kernel)).collect();
+        tables.set_layouts(&layouts).map_err(|e| failed(&e))?;
+        let cache = options.cache.as_ref().and_then(|folder| match Cache::open(folder, DEFAULT_BYTES) {
+            Ok(cache) => Some(cache),
+            Err(error) => {
+                tracing::warn!(%error, folder = %folder.display(), "unwind tables are not kept between runs");
+                None
+            }
+        });
+
+        // Children that start from now on are followed by the programs; those that are there are found after that.
+        let process_events = loaded.attach_process_events().map_err(|e| failed(&e))?;
+        let found = targets::find(&spec).map_err(|e| failed(&e))?;
+        let flags = if options.follow_children { target_flag::FOLLOW } else { 0 };
+        for &pid in &found {
+            tables.add_target(pid, Target { flags }).map_err(|e| failed(&e))?;
+        }
+
+        let mut processes = Processes::new(tables, Executables::new(cache), options.python);
+        let (sender, messages) = bounded(MESSAGES_MAX + found.len());
+        for &pid in &found {
+            match processes.scan(pid, monotonic_ns()) {
+                // There is room: one message for each process.
+                Ok(scanned) => drop(sender.try_send(scanned.into())),
+                Err(error) if options.pids.contains(&pid) => return Err(failed(&error)),
+                Err(error) => tracing::debug!(%error, "not prepared"),
+            }
+        }
+
+        let samplers = attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz)
+            .map_err(|e| CaptureError::new(&e, doctor::perf_event_hint(options.frequency_hz)))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let counters = KernelCounters::new(loaded.map(map::COUNTERS).map_err(|e| failed(&e))?);
+        let events = loaded.map(map::EVENTS).map_err(|e| failed(&e))?;
+        let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
+        let scan_requests =
+            threads::spawn_scan(processes, sender.clone(), Arc::clone(&shard_bytes), Arc::clone(&stop));
+        let named = if options.all { Vec::new() } else { found };
+        threads::spawn_drain(events, counters.clone(), sender, scan_requests, named, Arc::clone(&stop))
+            .map_err(|e| failed(&e))?;
+        Ok(Self { messages, counters, samplers, process_events, stop, shard_bytes, loaded })
     }
 
     /// What it tells. The channel is closed after the last message.
@@ -89,13 +214,58 @@ impl Capture {
         self.messages.clone()
     }
 
-    /// Stops sampling, drains the rings, and gives the last counters.
+    /// Number of CPUs that are sampled.
+    pub fn cpus(&self) -> usize {
+        self.samplers.cpus()
+    }
+
+    /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is
+    /// closed.
     pub fn stop(self) -> [u64; Counter::ALL.len()] {
-        [0; Counter::ALL.len()]
+        let Self { samplers, process_events, counters, stop, .. } = self;
+        drop(samplers);
+        drop(process_events);
+        let totals = counters.totals();
+        stop.store(true, Ordering::Release);
+        totals
     }
 
     /// What the profiler itself used so far.
     pub fn cost(&self) -> OwnCost {
-        cost::measure(0)
+        cost::measure(self.loaded.locked_bytes() + self.shard_bytes.load(Ordering::Relaxed))
     }
+}
+
+/// The configuration of the programs for this kernel and these options.
+fn config(options: &CaptureOptions) -> Result<Config, CaptureError> {
+    let mut config = Config { frames_max: FRAMES_MAX, ..Config::default() };
+    let flags = [
+        (options.all, config_flag::ALL),
+        (options.kernel, config_flag::KERNEL),
+        (options.native, config_flag::NATIVE),
+        (options.python, config_flag::PYTHON),
+    ];
+    config.flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
+    kernel_offsets::fill(&mut config).map_err(|e| CaptureError::new(&e, doctor::btf_hint()))?;
+    let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
+    config.profiler_pidns = pidns as u32;
+    if pidns == INIT_PIDNS {
+        config.flags |= config_flag::INIT_PIDNS;
+    }
+    if let Some(path) = &options.cgroup {
+        let cgroup = targets::cgroup_target(path).map_err(|e| CaptureError::new(&e, None))?;
+        config.flags |= config_flag::CGROUP;
+        config.cgroup_id = cgroup.id;
+        config.cgroup_level = cgroup.level;
+    }
+    Ok(config)
+}
+
+/// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
+/// that is kept away for that long loses nothing. Between 4 and 64 MiB; a power of two, as the kernel wants it.
+fn ring_bytes(frequency_hz: u32) -> u32 {
+    const SAMPLE_BYTES: u64 = 1 << 10;
+    let cpus = attach::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
+    let wanted = cpus * u64::from(frequency_hz) * SAMPLE_BYTES;
+    wanted.next_power_of_two().clamp(4 << 20, 64 << 20) as u32
 }

@@ -25,8 +25,7 @@ pub struct SharedArray<T> {
 // SAFETY: the mapping belongs to this value alone, and its elements are plain data.
 unsafe impl<T: Plain> Send for SharedArray<T> {}
 
-/// A block of rows may be an element too.
-impl<T: Copy + 'static> SharedArray<T> {
+impl<T: Plain> SharedArray<T> {
     /// Maps the array behind `map`, which has `length` elements and the flag `BPF_F_MMAPABLE`.
     pub fn map(map: &impl AsFd, length: u32) -> io::Result<Self> {
         let stride = size_of::<T>().next_multiple_of(8);
@@ -34,10 +33,12 @@ impl<T: Copy + 'static> SharedArray<T> {
         let bytes = (stride * length).next_multiple_of(rustix::param::page_size());
         let fd = map.as_fd();
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0)
+        }
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot map map {}: {e}", fd.as_raw_fd())))?;
         let base =
-            unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0) }
-                .map_err(|e| io::Error::new(e.kind(), format!("cannot map map {}: {e}", fd.as_raw_fd())))?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
         Ok(Self { base, bytes, stride, length, _elements: PhantomData })
     }
 

@@ -11,13 +11,13 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use deepctx_common::Plain as _;
+use deepctx_common::Plain;
 use deepctx_common::config::map;
 use deepctx_common::process::{Process, Target};
 use deepctx_common::python::{PythonLayout, PythonProcess};
 use deepctx_common::unwind::{
-    BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPING_SEARCH_STEPS, MAPPINGS_MAX, Mapping, PAGES_MAX, Page,
-    RULES_MAX, RowBlock, Rule, SHARDS_MAX,
+    BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPING_SEARCH_STEPS, MAPPINGS_MAX, Mapping, PAGES_MAX,
+    Page, RULES_MAX, RowBlock, Rule, SHARDS_MAX,
 };
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
@@ -104,7 +104,7 @@ pub struct Tables {
 impl Tables {
     /// Maps the shared arrays of the loaded programs.
     pub fn new(loaded: &Loaded) -> Result<Self, TableError> {
-        fn shared<T: Copy + 'static>(
+        fn shared<T: Plain>(
             loaded: &Loaded,
             name: &'static str,
             length: u32,
@@ -152,7 +152,12 @@ impl Tables {
     }
 
     /// Places a table. It has no user yet: [`Tables::set_process`] adds users, and the last one that goes frees it.
-    pub fn add_executable(&mut self, table: &UnwindTable, flags: u32, now_ns: u64) -> Result<ExecutableId, TableError> {
+    pub fn add_executable(
+        &mut self,
+        table: &UnwindTable,
+        flags: u32,
+        now_ns: u64,
+    ) -> Result<ExecutableId, TableError> {
         let full = |what, arena: &Arena| TableError::Full { what, used: arena.used(), limit: arena.size() };
         let id = self.ids.take(1).ok_or_else(|| full("executables", &self.ids))?;
         let mut placed = LoadedExecutable { users: 0, blocks: Vec::new(), pages: 0..0, rules: 0..0 };
@@ -218,7 +223,9 @@ impl Tables {
             rows.set(first_block + i as u32, *block);
         }
         match placed.blocks.last_mut() {
-            Some(last) if last.end == run.start && !run.start.is_multiple_of(BLOCKS_PER_SHARD) => last.end = run.end,
+            Some(last) if last.end == run.start && !run.start.is_multiple_of(BLOCKS_PER_SHARD) => {
+                last.end = run.end
+            }
             _ => placed.blocks.push(run),
         }
         Ok(Page { first_block, shard: shard as u16, blocks: count as u16 })
@@ -227,7 +234,11 @@ impl Tables {
     fn add_shard(&mut self) -> Result<(), TableError> {
         let index = self.shards.len() as u32;
         if index == SHARDS_MAX {
-            return Err(TableError::Full { what: "unwind rows (shards of 1 MiB)", used: index, limit: SHARDS_MAX });
+            return Err(TableError::Full {
+                what: "unwind rows (shards of 1 MiB)",
+                used: index,
+                limit: SHARDS_MAX,
+            });
         }
         let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as u64,
@@ -235,8 +246,9 @@ impl Tables {
             ..Default::default()
         };
         let value = size_of::<RowBlock>() as u32;
-        let shard = MapHandle::create(MapType::Array, Some("unwind_rows"), 4, value, BLOCKS_PER_SHARD, &options)
-            .map_err(map_error(map::SHARDS))?;
+        let shard =
+            MapHandle::create(MapType::Array, Some("unwind_rows"), 4, value, BLOCKS_PER_SHARD, &options)
+                .map_err(map_error(map::SHARDS))?;
         let rows = SharedArray::map(&shard, BLOCKS_PER_SHARD)
             .map_err(|source| TableError::Map { map: map::SHARDS, source })?;
         let fd = shard.as_fd().as_raw_fd() as u32;
@@ -316,15 +328,29 @@ impl Tables {
         for id in process.executables {
             let Some(executable) = self.executables.get_mut(&id) else { continue };
             executable.users -= 1;
-            if executable.users == 0
-                && let Some(executable) = self.executables.remove(&id)
-            {
-                self.free(executable, now_ns);
-                self.ids.give(id.0..id.0 + 1, now_ns);
+            if executable.users == 0 {
+                self.drop_executable(id, now_ns);
                 gone.push(id);
             }
         }
         gone
+    }
+
+    /// Frees executables that were placed for a process which then could not be published, or does not use them.
+    pub fn drop_unused(&mut self, now_ns: u64) -> Vec<ExecutableId> {
+        let unused: Vec<_> =
+            self.executables.iter().filter(|(_, e)| e.users == 0).map(|(id, _)| *id).collect();
+        for id in &unused {
+            self.drop_executable(*id, now_ns);
+        }
+        unused
+    }
+
+    fn drop_executable(&mut self, id: ExecutableId, now_ns: u64) {
+        if let Some(executable) = self.executables.remove(&id) {
+            self.free(executable, now_ns);
+            self.ids.give(id.0..id.0 + 1, now_ns);
+        }
     }
 
     /// True while the table of this executable is loaded.
@@ -334,7 +360,9 @@ impl Tables {
 
     /// Makes a process a target.
     pub fn add_target(&mut self, pid: u32, target: Target) -> Result<(), TableError> {
-        self.targets_map.update(pid.as_bytes(), target.as_bytes(), MapFlags::ANY).map_err(map_error(map::TARGETS))
+        self.targets_map
+            .update(pid.as_bytes(), target.as_bytes(), MapFlags::ANY)
+            .map_err(map_error(map::TARGETS))
     }
 
     /// Stops sampling a process.

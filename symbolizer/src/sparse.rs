@@ -1,0 +1,118 @@
+//! Sparse: the bytes of an ELF file, of which only those that unwinding needs were read.
+//!
+//! Owns: which ranges are read. Because: a library of half a gigabyte has 20 MB of call frame information; reading
+//! all of it costs a second and the memory, and mapping it lets whoever truncates the file kill this process.
+//! Does not: decode anything; what was not read is zero, and nothing that builds tables looks there.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+
+use memmap2::MmapMut;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader as _, SectionHeader as _};
+use object::read::{ReadCache, ReadRef as _};
+use object::{LittleEndian, elf};
+
+use crate::reason::NoSymbol;
+
+/// Largest file: address space, not memory, is taken for all of it.
+const FILE_BYTES_MAX: u64 = 64 << 30;
+/// Most bytes read of one file. The largest call frame section seen has 18 MB.
+const READ_BYTES_MAX: u64 = 1 << 30;
+/// Headers and whatever small things stand at the beginning of a file.
+const HEAD_BYTES: u64 = 64 << 10;
+/// Most section headers looked at.
+const SECTIONS_MAX: usize = 1 << 16;
+
+/// Bytes of a file; those that were not read are zero and take no memory.
+#[derive(Debug)]
+pub struct SparseFile {
+    bytes: MmapMut,
+}
+
+impl SparseFile {
+    /// Reads the headers and the call frame sections of an ELF file.
+    ///
+    /// # Errors
+    /// [`NoSymbol::NotElf`], [`NoSymbol::TooLarge`], or a reason of the file system.
+    pub fn frames_of(file: &File) -> Result<Self, NoSymbol> {
+        let size = file.metadata().map_err(|e| NoSymbol::from_io(&e))?.len();
+        if size > FILE_BYTES_MAX {
+            return Err(NoSymbol::TooLarge);
+        }
+        let mut ranges = vec![0..size.min(HEAD_BYTES)];
+        // A file without usable sections still has segments; then all of it is needed, if that is bounded.
+        match frame_sections(file) {
+            Some(sections) => ranges.extend(sections),
+            None if size <= READ_BYTES_MAX => ranges.push(0..size),
+            None => return Err(NoSymbol::TooLarge),
+        }
+        let length = usize::try_from(size.max(1)).map_err(|_| NoSymbol::TooLarge)?;
+        let mut bytes = MmapMut::map_anon(length).map_err(|e| NoSymbol::from_io(&e))?;
+        let mut budget = READ_BYTES_MAX;
+        for range in ranges {
+            let (begin, end) = (range.start.min(size), range.end.min(size));
+            budget = budget.checked_sub(end.saturating_sub(begin)).ok_or(NoSymbol::TooLarge)?;
+            if let Some(into) = bytes.get_mut(begin as usize..end as usize) {
+                file.read_exact_at(into, begin).map_err(|e| NoSymbol::from_io(&e))?;
+            }
+        }
+        Ok(Self { bytes })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// File ranges of the section headers, their names, and every call frame section. `None` without any such section.
+fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
+    const LE: LittleEndian = LittleEndian;
+    let cache = ReadCache::new(file);
+    let data = &cache;
+    let header = data.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
+    let sections = header.section_headers(LE, data).ok()?;
+    let strings = sections.get(header.section_strings_index(LE, data).ok()?.0)?;
+    let (names_at, names_bytes) = strings.file_range(LE)?;
+    let names = data.read_bytes_at(names_at, names_bytes).ok()?;
+    let table = header.e_shoff(LE);
+    let mut ranges = vec![table..table.checked_add(size_of_val(sections) as u64)?, names_at..names_at + names_bytes];
+    let fixed = ranges.len();
+    for section in sections.iter().take(SECTIONS_MAX) {
+        let name = names.get(section.sh_name(LE) as usize..).unwrap_or_default();
+        let wanted = [&b".eh_frame"[..], b".debug_frame", b".zdebug_frame"];
+        if section.sh_type(LE) != elf::SHT_NOBITS
+            && wanted.iter().any(|w| name.starts_with(w))
+            && let Some((offset, size)) = section.file_range(LE)
+        {
+            ranges.push(offset..offset.checked_add(size)?);
+        }
+    }
+    (ranges.len() > fixed).then_some(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::SparseFile;
+    use crate::unwind_rows::UnwindTable;
+
+    #[test]
+    fn the_table_of_a_sparse_file_is_the_table_of_the_file() {
+        let path = std::env::current_exe().unwrap();
+        let whole = UnwindTable::from_elf(&std::fs::read(&path).unwrap()).unwrap();
+        let sparse = SparseFile::frames_of(&File::open(&path).unwrap()).unwrap();
+        assert_eq!(UnwindTable::from_elf(sparse.bytes()).unwrap(), whole);
+    }
+
+    #[test]
+    fn a_file_that_is_no_elf_is_a_reason() {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, b"#!/bin/sh\n").unwrap();
+        let sparse = SparseFile::frames_of(&file).unwrap();
+        assert!(UnwindTable::from_elf(sparse.bytes()).is_err());
+    }
+}

@@ -1,0 +1,12 @@
+//! Clock: the time base of all events.
+//!
+//! Owns: reading `CLOCK_MONOTONIC`, which is what `bpf_ktime_get_ns` reads in the kernel. Because: user space stamps
+//! what it learns (mappings) on the same clock as samples. Does not: convert between clocks.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Now, nanoseconds of `CLOCK_MONOTONIC`.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}

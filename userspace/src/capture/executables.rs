@@ -1,0 +1,227 @@
+//! Executables: which files have their unwind table in the kernel.
+//!
+//! Owns: the way from an open file to an [`ExecutableId`], with the disk cache in between, many files at a time.
+//! Because: a process that trains a model maps hundreds of libraries with millions of rows, and the first complete
+//! stack must not wait for them one after another. Does not: know processes or addresses in them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+
+use deepctx_common::unwind::executable_flag;
+use deepctx_symbolizer::NoSymbol;
+use deepctx_symbolizer::address::FileOffset;
+use deepctx_symbolizer::elf::ElfFacts;
+use deepctx_symbolizer::maps::{self, Backing, Mapping};
+use deepctx_symbolizer::sparse::SparseFile;
+use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
+use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
+use rayon::prelude::*;
+
+use super::tables::{ExecutableId, TableError, Tables};
+
+/// One version of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FileKey {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified_ns: i128,
+}
+
+/// Why an executable has no table.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NoExecutable {
+    /// Its file cannot be read.
+    #[error("{}", .0.sentence())]
+    File(NoSymbol),
+    /// It has no usable call frame information.
+    #[error("{0}")]
+    Table(NoTable),
+    /// There was no room for its table.
+    #[error("{0}")]
+    Room(String),
+}
+
+/// A file of which the kernel has the table, or of which it is known why not.
+#[derive(Clone, Debug)]
+struct Known {
+    facts: ElfFacts,
+    table: Result<ExecutableId, NoExecutable>,
+}
+
+/// Most files that are remembered; beyond it all are forgotten (tables in use stay loaded).
+const KNOWN_MAX: usize = 1 << 16;
+
+/// What is known of files, by identity.
+pub struct Executables {
+    known: HashMap<FileKey, Known>,
+    vdso: Option<(u64, ExecutableId)>,
+    cache: Option<Cache>,
+}
+
+/// A table that was built but not yet placed.
+struct Built {
+    key: FileKey,
+    facts: ElfFacts,
+    table: Result<UnwindTable, NoExecutable>,
+}
+
+/// Where a mapping's code has its rows.
+#[derive(Clone, Debug)]
+pub struct Located {
+    /// AVMA − SVMA.
+    pub bias: u64,
+    /// Its table, or the reason for having none.
+    pub table: Result<ExecutableId, NoExecutable>,
+}
+
+impl Executables {
+    /// With nothing known; tables are cached on disk when `cache` is given.
+    pub fn new(cache: Option<Cache>) -> Self {
+        Self { known: HashMap::new(), vdso: None, cache }
+    }
+
+    /// Hits and misses of the disk cache.
+    pub fn cache_counts(&self) -> Option<deepctx_symbolizer::unwind_rows::cache::CacheCounts> {
+        self.cache.as_ref().map(Cache::counts)
+    }
+
+    /// Finds, builds and places the tables of all mappings of a process, in the order of the mappings.
+    ///
+    /// Ids may be freed by [`Tables::remove_process`] and the like; [`Executables::forget`] must be told.
+    pub fn locate(
+        &mut self,
+        pid: u32,
+        mappings: &[Mapping],
+        tables: &mut Tables,
+        now_ns: u64,
+    ) -> Vec<Located> {
+        if self.known.len() > KNOWN_MAX {
+            self.known.clear();
+        }
+        // Opening is cheap and must be done while the process is there; building is not, and can be done in parallel.
+        let opened: Vec<_> = mappings.iter().map(|m| open(pid, m)).collect();
+        let mut wanted: HashMap<FileKey, &File> = HashMap::new();
+        for (key, file) in opened.iter().flatten() {
+            if !self.known.contains_key(key) {
+                wanted.entry(*key).or_insert(file);
+            }
+        }
+        let cache = self.cache.as_ref();
+        let mut built: Vec<Built> =
+            wanted.into_par_iter().filter_map(|(key, file)| build(key, file, cache)).collect();
+        // The order of placement decides which tables share a shard: keep it the same from run to run.
+        built.sort_by_key(|b| (b.key.device, b.key.inode));
+        for Built { key, facts, table } in built {
+            let table = table.and_then(|t| place(tables, &t, 0, now_ns));
+            self.known.insert(key, Known { facts, table });
+        }
+        opened.into_iter().zip(mappings).map(|(file, m)| self.located(pid, m, file, tables, now_ns)).collect()
+    }
+
+    fn located(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        file: Result<(FileKey, File), NoSymbol>,
+        tables: &mut Tables,
+        now_ns: u64,
+    ) -> Located {
+        if mapping.backing == Backing::Vdso {
+            return self.vdso(pid, mapping, tables, now_ns);
+        }
+        let known = match file {
+            Ok((key, _)) => self.known.get(&key),
+            Err(reason) => return Located { bias: 0, table: Err(NoExecutable::File(reason)) },
+        };
+        let Some(known) = known else {
+            return Located { bias: 0, table: Err(NoExecutable::File(NoSymbol::NotElf)) };
+        };
+        let svma = known.facts.segment_at(mapping.offset).map(|s| s.svma_of(mapping.offset).0);
+        let bias = mapping.begin.0.wrapping_sub(svma.unwrap_or(mapping.offset.0));
+        Located { bias, table: known.table.clone() }
+    }
+
+    /// The vdso is one and the same for all 64-bit processes of a boot, and has no file.
+    fn vdso(&mut self, pid: u32, mapping: &Mapping, tables: &mut Tables, now_ns: u64) -> Located {
+        let bias = |svma: u64| mapping.begin.0.wrapping_sub(svma);
+        if let Some((svma, id)) = self.vdso
+            && tables.has(id)
+        {
+            return Located { bias: bias(svma), table: Ok(id) };
+        }
+        let bytes = match maps::read_vdso(pid, mapping) {
+            Ok(bytes) => bytes,
+            Err(reason) => return Located { bias: 0, table: Err(NoExecutable::File(reason)) },
+        };
+        let table = UnwindTable::from_elf(&bytes).map_err(NoExecutable::Table);
+        let table = table.and_then(|t| place(tables, &t, executable_flag::VDSO, now_ns));
+        // Linked at 0 since 2014 (`vdso.lds.S`); the image is mapped as a whole.
+        let svma = 0;
+        if let Ok(id) = table {
+            self.vdso = Some((svma, id));
+        }
+        Located { bias: bias(svma), table }
+    }
+
+    /// Forgets executables whose tables were freed.
+    pub fn forget(&mut self, gone: &[ExecutableId]) {
+        if !gone.is_empty() {
+            self.known.retain(|_, known| !matches!(&known.table, Ok(id) if gone.contains(id)));
+        }
+    }
+
+    /// Forgets why executables had no room, so that they are tried again.
+    pub fn forgive(&mut self) {
+        self.known.retain(|_, known| !matches!(&known.table, Err(NoExecutable::Room(_))));
+    }
+
+    /// The file offset at which a mapping would show `offset`; for messages only.
+    pub fn describe(mapping: &Mapping) -> String {
+        let FileOffset(offset) = mapping.offset;
+        format!("{} at file offset {offset:#x}", mapping.path().display())
+    }
+}
+
+fn open(pid: u32, mapping: &Mapping) -> Result<(FileKey, File), NoSymbol> {
+    let file = maps::open(pid, mapping)?;
+    let metadata = file.metadata().map_err(|e| NoSymbol::from_io(&e))?;
+    let modified_ns = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+    let key = FileKey { device: metadata.dev(), inode: metadata.ino(), size: metadata.len(), modified_ns };
+    Ok((key, file))
+}
+
+fn build(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Built> {
+    // Mapped files that are no ELF (data mapped executable) are remembered as such by their absence.
+    let facts = ElfFacts::read(file).ok()?;
+    let table = table_of(file, &facts, cache);
+    Some(Built { key, facts, table })
+}
+
+fn table_of(file: &File, facts: &ElfFacts, cache: Option<&Cache>) -> Result<UnwindTable, NoExecutable> {
+    let cached =
+        cache.zip(facts.build_id).map(|(cache, id)| (cache, Key::of_build_id(id.as_bytes(), facts.size)));
+    if let Some((cache, key)) = &cached
+        && let Some(table) = cache.load(key)
+    {
+        return Ok(table);
+    }
+    let image = SparseFile::frames_of(file).map_err(NoExecutable::File)?;
+    let table = UnwindTable::from_elf(image.bytes()).map_err(NoExecutable::Table)?;
+    if let Some((cache, key)) = &cached
+        && let Err(error) = cache.store(key, &table)
+    {
+        tracing::debug!(%error, "unwind table not cached");
+    }
+    Ok(table)
+}
+
+fn place(
+    tables: &mut Tables,
+    table: &UnwindTable,
+    flags: u32,
+    now_ns: u64,
+) -> Result<ExecutableId, NoExecutable> {
+    tables.add_executable(table, flags, now_ns).map_err(|e: TableError| NoExecutable::Room(e.to_string()))
+}

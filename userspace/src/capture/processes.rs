@@ -1,0 +1,215 @@
+//! Processes: what the kernel programs are told of each process, and when it is looked at again.
+//!
+//! Owns: scanning a process (mappings, tables, interpreter), publishing it, and the rate limit of re-scans. Because: a
+//! sample that meets an unknown PC asks for a scan, and a process with code that cannot be known would ask for ever.
+//! Does not: choose targets or read samples.
+
+use std::collections::HashMap;
+
+use deepctx_common::python::{NO_PYTHON, PythonProcess};
+use deepctx_common::unwind::{self, executable_flag};
+use deepctx_symbolizer::NoSymbol;
+use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
+use deepctx_symbolizer::python::{NoInterpreter, locate_process};
+
+use super::executables::{Executables, NoExecutable};
+use super::tables::{TableError, Tables};
+
+/// Shortest time between two scans of one process.
+const SCAN_INTERVAL_NS: u64 = 100_000_000;
+/// Longest time that a process waits for a scan: each scan that found nothing new doubles the wait up to this.
+const SCAN_INTERVAL_MAX_NS: u64 = 25_600_000_000;
+
+/// What a scan found, for those who name addresses.
+pub struct Scanned {
+    /// The process.
+    pub pid: u32,
+    /// When its mappings were read, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Its executable mappings.
+    pub maps: Maps,
+}
+
+/// Why a process could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// It cannot be read.
+    #[error("process {pid}: {}", reason.sentence())]
+    Process {
+        /// The process.
+        pid: u32,
+        /// Why.
+        reason: NoSymbol,
+    },
+    /// The kernel's tables are full or refuse.
+    #[error(transparent)]
+    Tables(#[from] TableError),
+}
+
+#[derive(Default)]
+struct State {
+    /// Begin and end of every mapping, to see whether a scan found something new.
+    shape: Vec<(u64, u64)>,
+    /// The interpreter, once found; looked for again when the mappings change or it was not ready.
+    python: Option<PythonProcess>,
+    /// Why there is none.
+    no_python: Option<NoInterpreter>,
+    last_scan_ns: u64,
+    interval_ns: u64,
+}
+
+/// Counters of this stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanCounters {
+    /// Scans done.
+    pub scans: u64,
+    /// Scans asked for and put off by the rate limit.
+    pub put_off: u64,
+    /// Mappings without an unwind table, at their last scan, by cause: no file, no rows, no room.
+    pub without_table: [u64; 3],
+    /// Mappings left out because the process has too many.
+    pub mappings_left_out: u64,
+}
+
+/// The processes that the kernel programs know.
+pub struct Processes {
+    tables: Tables,
+    executables: Executables,
+    states: HashMap<u32, State>,
+    python: bool,
+    counters: ScanCounters,
+}
+
+impl Processes {
+    /// Prepares processes in these tables; looks for interpreters when `python` is set.
+    pub fn new(tables: Tables, executables: Executables, python: bool) -> Self {
+        Self { tables, executables, states: HashMap::new(), python, counters: ScanCounters::default() }
+    }
+
+    /// The tables.
+    pub fn tables(&mut self) -> &mut Tables {
+        &mut self.tables
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> ScanCounters {
+        self.counters
+    }
+
+    /// True when the process was prepared before.
+    pub fn is_known(&self, pid: u32) -> bool {
+        self.states.contains_key(&pid)
+    }
+
+    /// Prepares a process, or prepares it anew.
+    pub fn scan(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
+        self.counters.scans += 1;
+        self.tables.settle(now_ns);
+        let maps = maps::read(pid, Keep::Executable).map_err(|reason| ScanError::Process { pid, reason })?;
+        let located = self.executables.locate(pid, &maps.mappings, &mut self.tables, now_ns);
+        let shape: Vec<_> = maps.mappings.iter().map(|m| (m.begin.0, m.end.0)).collect();
+        let state = self.states.entry(pid).or_default();
+        let changed = state.shape != shape;
+        state.last_scan_ns = now_ns;
+        state.interval_ns = if changed {
+            SCAN_INTERVAL_NS
+        } else {
+            (state.interval_ns * 2).clamp(SCAN_INTERVAL_NS, SCAN_INTERVAL_MAX_NS)
+        };
+        state.shape = shape;
+
+        let ask_python = self.python
+            && state.python.is_none()
+            && (changed || state.no_python.as_ref().is_some_and(NoInterpreter::may_change));
+        if ask_python {
+            match locate_process(pid, &maps.mappings) {
+                Ok((interpreter, _)) => state.python = Some(interpreter.process),
+                Err(reason) => {
+                    tracing::debug!(pid, %reason, "no interpreter");
+                    state.no_python = Some(reason);
+                }
+            }
+        }
+        let python = state.python.unwrap_or(PythonProcess { layout: NO_PYTHON, ..PythonProcess::default() });
+
+        let mut without_table = [0; 3];
+        let mappings: Vec<unwind::Mapping> = maps
+            .mappings
+            .iter()
+            .zip(&located)
+            .map(|(m, located)| {
+                let executable = match &located.table {
+                    Ok(id) => id.0,
+                    Err(reason) => {
+                        let slot = match reason {
+                            NoExecutable::File(_) => 0,
+                            NoExecutable::Table(_) => 1,
+                            NoExecutable::Room(_) => 2,
+                        };
+                        without_table[slot] += 1;
+                        tracing::debug!(pid, mapping = %Executables::describe(m), %reason, "no unwind table");
+                        0
+                    }
+                };
+                unwind::Mapping {
+                    begin: m.begin.0,
+                    end: m.end.0,
+                    bias: located.bias,
+                    executable,
+                    flags: flags(m.backing, located.table.is_ok()),
+                }
+            })
+            .collect();
+        let (_, left_out) = self.tables.set_process(pid, &mappings, python, now_ns)?;
+        let gone = self.tables.drop_unused(now_ns);
+        self.executables.forget(&gone);
+        self.counters.without_table = without_table;
+        self.counters.mappings_left_out += left_out as u64;
+        Ok(Scanned { pid, time_ns: now_ns, maps })
+    }
+
+    /// Whether the rate limit lets `pid` be scanned now. A refusal is counted.
+    pub fn may_scan(&mut self, pid: u32, now_ns: u64) -> bool {
+        let Some(state) = self.states.get(&pid) else { return true };
+        let may = now_ns.saturating_sub(state.last_scan_ns) >= state.interval_ns;
+        if !may {
+            self.counters.put_off += 1;
+        }
+        may
+    }
+
+    /// The process runs another program: forget its interpreter, and let it be scanned at once.
+    pub fn exec(&mut self, pid: u32) {
+        self.states.insert(pid, State::default());
+    }
+
+    /// The process ended.
+    pub fn remove(&mut self, pid: u32, now_ns: u64) {
+        self.states.remove(&pid);
+        let gone = self.tables.remove_process(pid, now_ns);
+        self.executables.forget(&gone);
+    }
+
+    /// Processes whose interpreter was not ready when they were scanned, and that may be asked again now.
+    pub fn unready(&self, now_ns: u64) -> Vec<u32> {
+        self.states
+            .iter()
+            .filter(|(_, s)| matches!(s.no_python, Some(NoInterpreter::NotInitialised)) && s.python.is_none())
+            .filter(|(_, s)| now_ns.saturating_sub(s.last_scan_ns) >= s.interval_ns)
+            .map(|(pid, _)| *pid)
+            .collect()
+    }
+}
+
+/// How the walker treats a mapping: without rows it follows frame pointers where generated or hand-made code may be.
+fn flags(backing: Backing, has_table: bool) -> u32 {
+    match backing {
+        Backing::Vdso => executable_flag::VDSO,
+        Backing::Anonymous => executable_flag::ANONYMOUS | executable_flag::FRAME_POINTERS,
+        // Code of a file that has no call frame information at all: Go, or hand-written.
+        Backing::File | Backing::DeletedFile | Backing::Memfd if !has_table => {
+            executable_flag::FRAME_POINTERS
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,285 @@
+//! Threads: one that empties the ring, one that looks at processes.
+//!
+//! Owns: the two loops and what passes between them. Because: building tables takes long, and the ring must be emptied
+//! meanwhile. Does not: decode records beyond what asks for a scan.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TrySendError, bounded};
+use deepctx_common::Plain as _;
+use deepctx_common::end::{Counter, WalkEnd};
+use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+
+use super::Message;
+use super::clock::monotonic_ns;
+use super::processes::{Processes, Scanned};
+use super::rings::{BATCH_BYTES_MAX, Ring};
+use super::tables::TableError;
+
+/// Totals of the kernel programs' counters.
+#[derive(Clone, Debug)]
+pub(super) struct KernelCounters(Arc<MapHandle>);
+
+impl KernelCounters {
+    /// Reads from this map.
+    pub(super) fn new(map: MapHandle) -> Self {
+        Self(Arc::new(map))
+    }
+
+    /// Sums over all CPUs, by [`Counter`] number.
+    pub(super) fn totals(&self) -> [u64; Counter::ALL.len()] {
+        let mut totals = [0; Counter::ALL.len()];
+        for (slot, counter) in totals.iter_mut().zip(Counter::ALL) {
+            let key = u32::from(*counter as u8);
+            let values =
+                self.0.lookup_percpu(key.as_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
+            *slot = values.iter().filter_map(|value| u64::read_from(value)).sum();
+        }
+        totals
+    }
+}
+
+/// What the drain thread asks of the scan thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ScanRequest {
+    /// Samples met code that is not known.
+    Unknown(u32),
+    /// A child that begins with its parent's address space.
+    Forked(u32),
+    /// A process runs another program.
+    Executed(u32),
+    /// A process is gone.
+    Exited(u32),
+}
+
+/// Requests that may wait. One that finds no room is dropped: the next sample of that process asks again.
+const REQUESTS_MAX: usize = 4096;
+
+/// How often counters are told.
+const COUNTERS_EVERY: u32 = 20;
+
+impl From<Scanned> for Message {
+    fn from(scanned: Scanned) -> Self {
+        Self::Space { pid: scanned.pid, time_ns: scanned.time_ns, maps: scanned.maps }
+    }
+}
+
+/// Starts the thread that empties the ring. `named` are the processes whose end is told.
+pub(super) fn spawn_drain(
+    events: MapHandle,
+    counters: KernelCounters,
+    messages: Sender<Message>,
+    scans: Sender<ScanRequest>,
+    named: Vec<u32>,
+    stop: Arc<AtomicBool>,
+) -> Result<(), TableError> {
+    let (ready, is_ready) = bounded(1);
+    let body = move || {
+        // A ring is read by the thread that made it.
+        let ring = match Ring::new(&events) {
+            Ok(ring) => ring,
+            Err(error) => return drop(ready.send(Err(std::io::Error::other(error.to_string())))),
+        };
+        drop(ready.send(Ok(())));
+        Drain { ring, counters, messages, scans, named, pending: Vec::new() }.run(&stop);
+    };
+    let map = deepctx_common::config::map::EVENTS;
+    let error = |source| TableError::Map { map, source };
+    thread::Builder::new().name("drain".into()).spawn(body).map_err(error)?;
+    is_ready.recv().map_err(|e| error(std::io::Error::other(e)))?.map_err(error)
+}
+
+struct Drain {
+    ring: Ring,
+    counters: KernelCounters,
+    messages: Sender<Message>,
+    scans: Sender<ScanRequest>,
+    named: Vec<u32>,
+    pending: Vec<u8>,
+}
+
+impl Drain {
+    fn run(mut self, stop: &AtomicBool) {
+        let mut rounds = 0u32;
+        loop {
+            // Before the drain: what was written until the stop must be read after it.
+            let last = stop.load(Ordering::Acquire);
+            self.drain();
+            let sent = if last { self.send_all() } else { self.send() };
+            rounds = rounds.wrapping_add(1);
+            if sent && (last || rounds.is_multiple_of(COUNTERS_EVERY)) {
+                // Not worth waiting for: the next ones say it all.
+                let _ = self.messages.try_send(Message::Counters(self.counters.totals()));
+            }
+            if last || !sent {
+                return;
+            }
+            thread::sleep(Ring::INTERVAL);
+        }
+    }
+
+    /// Takes what is in the ring, unless what was taken before still waits.
+    fn drain(&mut self) {
+        if self.pending.len() >= BATCH_BYTES_MAX {
+            return;
+        }
+        let batch = self.ring.drain();
+        self.request_scans(&batch);
+        if self.pending.is_empty() {
+            self.pending = batch;
+        } else {
+            self.pending.extend_from_slice(&batch);
+        }
+    }
+
+    /// Hands the batch over if there is room; false when nobody listens any more.
+    fn send(&mut self) -> bool {
+        if self.pending.is_empty() {
+            return true;
+        }
+        match self.messages.try_send(Message::Records(std::mem::take(&mut self.pending))) {
+            Ok(()) => true,
+            Err(TrySendError::Full(Message::Records(batch))) => {
+                self.pending = batch;
+                true
+            }
+            Err(TrySendError::Full(_)) => true,
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+
+    /// Hands everything over, waiting as long as somebody listens.
+    fn send_all(&mut self) -> bool {
+        loop {
+            if !self.pending.is_empty() {
+                let batch = std::mem::take(&mut self.pending);
+                if self.messages.send(Message::Records(batch)).is_err() {
+                    return false;
+                }
+            }
+            self.drain();
+            if self.pending.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    fn request_scans(&mut self, batch: &[u8]) {
+        let mut asked = HashSet::new();
+        let mut rest = batch;
+        while let Some(header) = RecordHeader::read_from(rest) {
+            if let Some(request) = request(&header, rest)
+                && asked.insert(request)
+            {
+                if let ScanRequest::Exited(pid) = request
+                    && let Some(at) = self.named.iter().position(|named| *named == pid)
+                {
+                    self.named.swap_remove(at);
+                    let _ = self.messages.try_send(Message::TargetGone { pid });
+                }
+                let _ = self.scans.try_send(request);
+            }
+            let size = (header.size as usize).max(size_of::<RecordHeader>());
+            rest = rest.get(size..).unwrap_or_default();
+        }
+    }
+}
+
+/// The scan that a record asks for.
+fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
+    match header.kind {
+        kind::SAMPLE => {
+            let sample = StackSample::read_from(record)?;
+            let end = WalkEnd::from_number(sample.native_end)?;
+            matches!(end, WalkEnd::UnknownProcess | WalkEnd::NoMapping | WalkEnd::NoTable)
+                .then_some(ScanRequest::Unknown(sample.pid))
+        }
+        kind::FORK => Some(ScanRequest::Forked(ProcessEvent::read_from(record)?.pid)),
+        kind::EXEC => Some(ScanRequest::Executed(ProcessEvent::read_from(record)?.pid)),
+        kind::EXIT => Some(ScanRequest::Exited(ProcessEvent::read_from(record)?.pid)),
+        _ => None,
+    }
+}
+
+/// Starts the thread that looks at processes; it ends when nobody can ask it any more.
+pub(super) fn spawn_scan(
+    mut processes: Processes,
+    messages: Sender<Message>,
+    shard_bytes: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+) -> Sender<ScanRequest> {
+    let (sender, requests) = bounded(REQUESTS_MAX);
+    let body = move || {
+        while let Some(pids) = next(&requests, &mut processes) {
+            for pid in pids {
+                if !scan(pid, &mut processes, &messages, &stop) {
+                    return;
+                }
+            }
+            shard_bytes.store(processes.tables().shard_bytes(), Ordering::Relaxed);
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("scan".into()).spawn(body) {
+        // Nobody answers then: samples of new code stay incomplete, and say so.
+        tracing::error!(%error, "cannot start the thread that scans processes");
+    }
+    sender
+}
+
+/// Processes to scan now; `None` when nobody can ask any more.
+fn next(requests: &Receiver<ScanRequest>, processes: &mut Processes) -> Option<Vec<u32>> {
+    /// How often interpreters that were not ready are asked again.
+    const UNREADY_EVERY: Duration = Duration::from_millis(100);
+    let now_ns = monotonic_ns();
+    let first = match requests.recv_timeout(UNREADY_EVERY) {
+        Ok(request) => request,
+        Err(RecvTimeoutError::Timeout) => return Some(processes.unready(now_ns)),
+        Err(RecvTimeoutError::Disconnected) => return None,
+    };
+    let mut wanted = Vec::new();
+    for request in std::iter::once(first).chain(requests.try_iter()) {
+        match request {
+            ScanRequest::Unknown(pid) if !processes.may_scan(pid, now_ns) => continue,
+            ScanRequest::Unknown(pid) | ScanRequest::Forked(pid) => wanted.push(pid),
+            ScanRequest::Executed(pid) => {
+                processes.exec(pid);
+                wanted.push(pid);
+            }
+            ScanRequest::Exited(pid) => {
+                processes.remove(pid, now_ns);
+                wanted.retain(|other| *other != pid);
+            }
+        }
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    Some(wanted)
+}
+
+/// Scans one process and tells what was found; false when nobody listens any more.
+fn scan(pid: u32, processes: &mut Processes, messages: &Sender<Message>, stop: &AtomicBool) -> bool {
+    let message = match processes.scan(pid, monotonic_ns()) {
+        Ok(scanned) => scanned.into(),
+        Err(error @ super::processes::ScanError::Tables(_)) => Message::Notice(error.to_string()),
+        // Gone in the meantime: its end is told by the kernel.
+        Err(error) => {
+            tracing::debug!(%error, "not prepared");
+            return true;
+        }
+    };
+    let mut message = message;
+    loop {
+        match messages.send_timeout(message, Duration::from_millis(200)) {
+            Ok(()) => return true,
+            Err(SendTimeoutError::Disconnected(_)) => return false,
+            // A pipeline that is done reads no more mappings.
+            Err(SendTimeoutError::Timeout(_)) if stop.load(Ordering::Acquire) => return false,
+            Err(SendTimeoutError::Timeout(back)) => message = back,
+        }
+    }
+}
