@@ -40,7 +40,8 @@ impl Numbers {
 
 /// A profile with about `nodes` nodes, and its stacks by function number, leaf first.
 fn profile(nodes: usize) -> (Profile, Vec<Vec<u64>>) {
-    let mut profile = Profile::new(Meta::default(), Limits::default());
+    let mut profile =
+        Profile::new(Meta::default(), Limits { nodes: nodes + DEPTH as usize, ..Limits::default() });
     let comm = profile.text("synthetic");
     let process = profile.frame(Frame::Process { comm, pid: 1 });
     let module = profile.text("/usr/lib/libsynthetic.so");

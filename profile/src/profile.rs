@@ -155,3 +155,55 @@ impl Profile {
         full.into_iter().filter(|(_, n)| *n > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Stage, When};
+    use crate::text;
+    use crate::view::tests::profile;
+
+    #[test]
+    fn merging_joins_equal_contexts_whatever_their_handles() {
+        let (left, right) = (
+            "P a-1 / y m.py:f:1 / n g@/l/x.so 3
+             P a-1 / y m.py:f:2 5",
+            "P b-2 / k h 1
+             P a-1 / y m.py:f:2 7
+             P a-1 / y m.py:f:1 / n g@/l/x.so 4",
+        );
+        let (mut merged, other, both) = (profile(left), profile(right), profile(&format!("{left}\n{right}")));
+        merged.merge(&other);
+        assert_eq!(text::tree(&merged), text::tree(&both));
+        assert_eq!(merged.frames.len(), both.frames.len());
+    }
+
+    #[test]
+    fn merging_adds_ledgers_and_joins_executables() {
+        let executable =
+            |path: &str| Executable { path: path.to_owned(), build_id: String::new(), size: Bytes(1) };
+        let (mut a, mut b) = (profile(""), profile(""));
+        a.executables.push(executable("/l/x.so"));
+        b.executables.extend([executable("/l/x.so"), executable("/l/y.so")]);
+        a.ledger.stage_mut(Stage::Decode).pass(2);
+        b.ledger.stage_mut(Stage::Decode).received = 1;
+        b.ledger.dropped(Stage::Decode, Reason::new("short-record", "too short"), 1);
+        a.merge(&b);
+        assert_eq!(a.executables, [executable("/l/x.so"), executable("/l/y.so")]);
+        assert_eq!((a.ledger.received(), a.ledger.lost()), (3, 1));
+        assert_eq!(a.ledger.check(When::Running), Ok(()));
+    }
+
+    #[test]
+    fn what_the_tables_refuse_is_counted_by_reason() {
+        let mut profile = Profile::new(Meta::default(), Limits { nodes: 2, frames: 4, string_bytes: 16 });
+        assert_eq!(profile.refusals().count(), 0);
+        let long = profile.text("a name longer than sixteen bytes");
+        let kept = profile.frame(Frame::Operator { name: long });
+        let refused = profile.frame(Frame::Operator { name: StrId::EMPTY });
+        profile.add(&[kept, refused], Metric::Samples, 1);
+        profile.text(&"x".repeat(crate::intern::TEXT_MAX + 1));
+        let keys: Vec<_> = profile.refusals().map(|(reason, n)| format!("{} {n}", reason.key)).collect();
+        assert_eq!(keys, ["tree-full 1", "frames-full 1", "names-full 2", "name-cut 1"]);
+    }
+}

@@ -64,6 +64,8 @@
 //! where metric = 'cpu-time' group by label order by own desc limit 10;
 //! ```
 //!
+//! (After a crash such a pattern may match files of the flush that was cut short; the manifest knows which count.)
+//!
 //! The manifest is a JSON object: `format` (`"deepctx-profile"`), `version` (a reader refuses another one), `minor`
 //! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
 //! (time of the last flush since the capture began), `meta` (see [`Meta`](crate::profile::Meta)) and `segments`, each

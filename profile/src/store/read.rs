@@ -3,7 +3,6 @@
 //! Owns: [`open`], [`Opened`]. Because: a profile with one damaged file is still worth most of what it was, as long
 //! as the damage is told. Does not: repair anything on disk.
 
-use std::collections::hash_map::Entry;
 use std::path::Path;
 
 use arrow_array::RecordBatch;
@@ -122,14 +121,21 @@ impl Reader<'_> {
     }
 
     fn take_batch(&mut self, table: Table, batch: &RecordBatch) -> Result<(), String> {
-        for row in schema::rows(table, batch)?.iter() {
+        let rows = schema::rows(table, batch)?;
+        if table == Table::Nodes {
+            let columns = rows.u32s("id")?.iter().zip(rows.u32s("parent")?).zip(rows.u32s("frame")?);
+            for ((&id, &parent), &frame) in columns {
+                self.take_node(id, parent, frame).ok_or_else(|| format!("node {id} makes no sense"))?;
+            }
+            return Ok(());
+        }
+        for row in rows.iter() {
             match table {
                 Table::Frames => self.take_frame(&row),
-                Table::Nodes => self.take_node(&row),
                 Table::Values => self.take_value(&row),
                 Table::Executables => schema::executable(&row).map(|e| self.profile.executables.push(e)),
-                // Read as a whole, by `Reader::ledger`.
-                Table::Ledger => Some(()),
+                // Read above, and as a whole by `Reader::ledger`.
+                Table::Nodes | Table::Ledger => Some(()),
             }
             .ok_or_else(|| format!("row {} makes no sense", row.number()))?;
         }
@@ -139,16 +145,11 @@ impl Reader<'_> {
     fn take_frame(&mut self, row: &Row<'_>) -> Option<()> {
         let (id, frame) = schema::frame(row, &mut self.profile.strings)?;
         let frame = self.profile.frames.intern(frame);
-        match self.frames.entry(id) {
-            Entry::Vacant(entry) => _ = entry.insert(frame),
-            Entry::Occupied(_) => return None,
-        }
-        Some(())
+        self.frames.insert(id, frame).is_none().then_some(())
     }
 
-    fn take_node(&mut self, row: &Row<'_>) -> Option<()> {
-        let (id, parent, frame) = (row.u32("id")?, row.u32("parent")?, row.u32("frame")?);
-        if parent >= id || self.nodes.contains_key(&id) {
+    fn take_node(&mut self, id: u32, parent: u32, frame: u32) -> Option<()> {
+        if parent >= id {
             return None;
         }
         let parent = self.node(parent);
@@ -157,8 +158,7 @@ impl Reader<'_> {
             None => self.stand_in("frame-lost"),
         };
         let node = self.profile.tree.child(parent, frame);
-        self.nodes.insert(id, node);
-        Some(())
+        self.nodes.insert(id, node).is_none().then_some(())
     }
 
     fn take_value(&mut self, row: &Row<'_>) -> Option<()> {

@@ -98,6 +98,13 @@ impl<'a> Rows<'a> {
         Ok(Rows { batch })
     }
 
+    /// A whole column: for tables of a million rows, where finding the column for each row would show.
+    pub(super) fn u32s(&self, name: &str) -> Result<&'a [u32], String> {
+        let column =
+            self.batch.column_by_name(name).and_then(|column| column.as_primitive_opt::<UInt32Type>());
+        column.map(|column| &column.values()[..]).ok_or_else(|| format!("it has no numbers in `{name}`"))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = Row<'a>> {
         let batch = self.batch;
         (0..batch.num_rows()).map(move |at| Row { batch, at })

@@ -41,6 +41,8 @@ pub(crate) struct Merged {
     same_by: SameBy,
     labels: Vec<Label>,
     label_ids: FxHashMap<Label, LabelId>,
+    /// By label: its place among all labels when sorted.
+    ranks: Vec<u32>,
     /// By frame: its label, or none when it is not shown.
     of_frame: Vec<Option<LabelId>>,
     shape: Trie<Label>,
@@ -62,6 +64,7 @@ impl Merged {
             same_by,
             label_ids: FxHashMap::from_iter([(root.clone(), ROOT)]),
             labels: vec![root],
+            ranks: vec![0],
             of_frame: Vec::new(),
             shape: Trie::new(ROOT),
             recursive: vec![false],
@@ -98,6 +101,18 @@ impl Merged {
         for (_, frame) in profile.frames.iter().skip(self.of_frame.len()) {
             let shown = shows(&self.selection, &frame).then(|| self.label_of(profile, &frame));
             self.of_frame.push(shown);
+        }
+        if self.ranks.len() < self.labels.len() {
+            self.rank_labels();
+        }
+    }
+
+    fn rank_labels(&mut self) {
+        let mut sorted: Vec<u32> = (0..self.labels.len() as u32).collect();
+        sorted.sort_unstable_by_key(|&label| &self.labels[label as usize]);
+        self.ranks.resize(sorted.len(), 0);
+        for (rank, label) in (0..).zip(sorted) {
+            self.ranks[label as usize] = rank;
         }
     }
 
@@ -170,7 +185,6 @@ impl Merged {
     /// comes with its depth; the root is first, at depth 0, whatever its value.
     pub(crate) fn walk(&self, least: u64) -> Vec<(u32, u32)> {
         let least = least.max(1);
-        let rank = self.ranks();
         // Children of each node, one list after the other.
         let mut ends = vec![0u32; self.shape.len() + 1];
         let kept = || (1..self.shape.len() as u32).filter(|&node| self.inclusive[node as usize] >= least);
@@ -192,7 +206,7 @@ impl Merged {
         while let Some((node, depth)) = to_visit.pop() {
             order.push((node, depth));
             let list = &mut children[starts[node as usize] as usize..ends[node as usize] as usize];
-            list.sort_unstable_by_key(|&child| std::cmp::Reverse(rank[self.shape.key(child).index()]));
+            list.sort_unstable_by_key(|&child| std::cmp::Reverse(self.ranks[self.shape.key(child).index()]));
             to_visit.extend(list.iter().map(|&child| (child, depth + 1)));
         }
         order
@@ -227,17 +241,6 @@ impl Merged {
         }
         texts.reverse();
         texts
-    }
-
-    /// By label: its place among all labels when sorted.
-    fn ranks(&self) -> Vec<u32> {
-        let mut sorted: Vec<u32> = (0..self.labels.len() as u32).collect();
-        sorted.sort_unstable_by_key(|&label| &self.labels[label as usize]);
-        let mut ranks = vec![0; sorted.len()];
-        for (rank, label) in (0..).zip(sorted) {
-            ranks[label as usize] = rank;
-        }
-        ranks
     }
 
     /// By label: exclusive value, and inclusive value counted once per stack.
