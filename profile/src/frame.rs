@@ -305,7 +305,7 @@ pub(crate) fn clean(text: &str) -> String {
 
 /// Appends `part` with `;` and control characters replaced.
 fn push_clean(out: &mut String, part: &str) {
-    if part.bytes().all(|b| b != b';' && b >= b' ' && b < 0x7f) {
+    if part.bytes().all(|b| b != b';' && matches!(b, b' '..=b'~')) {
         out.push_str(part);
         return;
     }

@@ -39,7 +39,7 @@ fn new_profile() -> Profile {
 fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
     let mut s = |text: &str| profile.strings.intern(text);
     let line = std::num::NonZeroU32::new(n % 5);
-    let role = if n % 2 == 0 { Role::Code } else { Role::Interpreter };
+    let role = if n.is_multiple_of(2) { Role::Code } else { Role::Interpreter };
     let frame = match n % 13 {
         0 => Frame::Process { comm: s("python3"), pid: n },
         1 => Frame::Thread { name: s("pt;data"), tid: n },

@@ -8,7 +8,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{GroupBy, Selection, View};
+use super::{Filter, GroupBy, Selection, View};
 use crate::frame::{Frame, FrameKind, Origin};
 use crate::id::Id;
 use crate::profile::Profile;
@@ -77,7 +77,7 @@ impl Merged {
     /// Takes in what is new in the profile, which must be the same at each call, and sums up its values.
     ///
     /// With a filter, a stack counts only when one of its boxes passes.
-    pub(crate) fn refresh(&mut self, profile: &Profile, filter: Option<&dyn Fn(&str, FrameKind) -> bool>) {
+    pub(crate) fn refresh(&mut self, profile: &Profile, filter: Option<Filter<'_>>) {
         self.take_frames(profile);
         self.take_nodes(profile);
 
@@ -162,7 +162,7 @@ impl Merged {
         self.shape.insert(parent, label)
     }
 
-    fn passing(&self, filter: &dyn Fn(&str, FrameKind) -> bool) -> Vec<bool> {
+    fn passing(&self, filter: Filter<'_>) -> Vec<bool> {
         let labels: Vec<bool> = self.labels.iter().map(|label| filter(&label.text, label.kind)).collect();
         let mut passes = vec![false; self.shape.len()];
         for node in 1..self.shape.len() {
