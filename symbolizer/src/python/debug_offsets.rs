@@ -64,8 +64,11 @@ pub fn compare(memory: &dyn TargetMemory, runtime: u64, layout: &Layout) -> Resu
     Ok(DebugOffsets::Agree)
 }
 
+/// What the table says of a field.
+type Stated = fn(&Layout) -> u16;
+
 /// (field, where its offset stands, what the table says of it)
-type Position = (&'static str, usize, fn(&Layout) -> u16);
+type Position = (&'static str, usize, Stated);
 
 /// In the order of [`FIELDS`], for each minor version; fields were inserted between versions.
 fn positions(minor: u8) -> Option<Vec<Position>> {
@@ -78,7 +81,7 @@ fn positions(minor: u8) -> Option<Vec<Position>> {
     Some(FIELDS.iter().zip(at).map(|(&(field, of), at)| (field, at, of)).collect())
 }
 
-const FIELDS: [(&str, fn(&Layout) -> u16); 17] = [
+const FIELDS: [(&str, Stated); 17] = [
     ("thread_state.current_frame", |l| l.kernel.tstate_frame),
     ("interpreter_frame.previous", |l| l.kernel.frame_previous),
     ("interpreter_frame.executable", |l| l.kernel.frame_code),

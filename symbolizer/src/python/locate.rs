@@ -111,9 +111,9 @@ pub enum NoInterpreter {
 }
 
 impl NoInterpreter {
-    /// Asking again later may give another answer.
+    /// Asking again later may give another answer though the process maps the same files.
     pub const fn may_change(&self) -> bool {
-        matches!(self, Self::NotPython | Self::NotInitialised | Self::Memory(ReadError::Unmapped))
+        matches!(self, Self::NotInitialised | Self::Memory(ReadError::Unmapped))
     }
 }
 
@@ -226,8 +226,13 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
 
         let (version, version_source) = self.version(symbols).ok_or(NoInterpreter::NoVersion)?;
         let layout = layout_of(memory, runtime, version)?;
-        let (bound, slot_source) =
-            self.bound_slot(memory, symbols, layout, runtime..runtime + runtime_symbol.size.max(8), libc)?;
+        let (bound, slot_source) = self.bound_slot(
+            memory,
+            symbols,
+            layout,
+            runtime..runtime.saturating_add(runtime_symbol.size.max(8)),
+            libc,
+        )?;
         let attached = match symbols.attached {
             Some(getter) if layout.minor >= 12 => {
                 thread_slot::tls_variable(&self.elf, getter, self.bias, memory).unwrap_or(Slot::NONE)
@@ -298,7 +303,7 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
                     return Err(NoInterpreter::NoThreadState);
                 }
                 source = SlotSource::TableKey;
-                read_key(memory, runtime.start + u64::from(offset))?
+                read_key(memory, runtime.start.wrapping_add(u64::from(offset)))?
             }
         };
         let slot =

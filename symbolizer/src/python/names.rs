@@ -126,21 +126,22 @@ impl PythonSymbols {
     /// Reads names of `pid` through `memory` from now on. Call it again after an exec: what was read before is not
     /// used for the new program. Returns false when [`PROCESSES_MAX`] others are attached.
     pub fn attach(&mut self, pid: u32, interpreter: &Interpreter, memory: Box<dyn TargetMemory>) -> bool {
+        self.attach_to(pid, interpreter.layout, interpreter.code_type, memory)
+    }
+
+    fn attach_to(
+        &mut self,
+        pid: u32,
+        layout: &'static Layout,
+        code_type: u64,
+        memory: Box<dyn TargetMemory>,
+    ) -> bool {
         if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&pid) {
             return false;
         }
         let serial = self.next_serial;
         self.next_serial += 1;
-        self.processes.insert(
-            pid,
-            Attached {
-                serial,
-                memory,
-                layout: interpreter.layout,
-                code_type: interpreter.code_type,
-                gone: false,
-            },
-        );
+        self.processes.insert(pid, Attached { serial, memory, layout, code_type, gone: false });
         true
     }
 
@@ -154,6 +155,11 @@ impl PythonSymbols {
     /// second costs one short read for each function that runs.
     pub fn doubt(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Code objects kept now; at most [`CODES_MAX`].
+    pub fn cached(&self) -> usize {
+        self.codes.young.len() + self.codes.old.len()
     }
 
     /// What was done so far.
@@ -186,14 +192,17 @@ impl PythonSymbols {
     fn code(&mut self, pid: u32, address: u64, checksum: u32) -> Result<Arc<Code>, NoPythonName> {
         let process = self.processes.get_mut(&pid).ok_or(NoPythonName::NotAttached)?;
         let key = (process.serial, address, checksum);
-        let known = self.codes.get(&key, &mut self.counters.evicted);
-        if let Some(entry) = &known {
-            if entry.epoch == self.epoch || process.still_there(address, entry) {
-                let code = entry.code.clone();
-                self.codes.insert(key, Entry { epoch: self.epoch, code: code.clone() });
-                self.counters.hits += 1;
-                return Ok(code);
-            }
+        if let Some(code) = self.codes.fresh(&key, self.epoch) {
+            self.counters.hits += 1;
+            return Ok(code);
+        }
+        let known = self.codes.take(&key, &mut self.counters.evicted);
+        if let Some(entry) = &known
+            && (entry.epoch == self.epoch || process.still_there(address, entry))
+        {
+            self.codes.insert(key, Entry { epoch: self.epoch, code: entry.code.clone() });
+            self.counters.hits += 1;
+            return Ok(entry.code.clone());
         }
         let mut code = process.read(address)?;
         if code.identity.checksum != checksum {
@@ -260,7 +269,6 @@ fn frame_of(code: &Code, instruction: u32) -> PythonFrame {
 /// address each find their own.
 type Key = (u64, u64, u32);
 
-#[derive(Clone)]
 struct Entry {
     /// When it was last compared with the process.
     epoch: u32,
@@ -276,16 +284,19 @@ struct CodeCache {
 }
 
 impl CodeCache {
-    fn get(&mut self, key: &Key, evicted: &mut u64) -> Option<Entry> {
+    /// The short way, for nearly every frame: what was asked for in this epoch already.
+    fn fresh(&self, key: &Key, epoch: u32) -> Option<Arc<Code>> {
+        self.young.get(key).filter(|entry| entry.epoch == epoch).map(|entry| entry.code.clone())
+    }
+
+    /// Takes an entry out, to be put back when it still holds.
+    fn take(&mut self, key: &Key, evicted: &mut u64) -> Option<Entry> {
         if self.young.len() >= CODES_MAX / 2 {
             *evicted += self.old.len() as u64;
             self.old = std::mem::take(&mut self.young);
             self.files.clear();
         }
-        if let Some(entry) = self.young.get(key) {
-            return Some(entry.clone());
-        }
-        self.old.remove(key)
+        self.young.remove(key).or_else(|| self.old.remove(key))
     }
 
     fn insert(&mut self, key: Key, entry: Entry) {
@@ -301,3 +312,7 @@ impl CodeCache {
         file
     }
 }
+
+#[cfg(test)]
+#[path = "names_tests.rs"]
+mod tests;

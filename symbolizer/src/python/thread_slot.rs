@@ -135,3 +135,32 @@ fn function<'a, 'm, R: ReadRef<'a>>(
     let text = elf.bytes_at(symbol.address, length)?;
     Some(Function { text, address: symbol.address.wrapping_add(bias), memory, argument })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::ProcessMemory;
+    use super::*;
+    use crate::maps::{self, Keep};
+
+    #[test]
+    fn every_key_of_this_libc_has_the_slot_that_is_assumed_of_glibc() {
+        let pid = std::process::id();
+        let memory = ProcessMemory::open(pid).unwrap();
+        let mappings = maps::read(pid, Keep::Executable).unwrap().mappings;
+        let mut followed = 0;
+        for mapping in mappings.iter().filter(|m| m.path().to_string_lossy().contains("/libc.so.6")) {
+            let bytes = std::fs::read(mapping.path()).unwrap();
+            let elf = Elf::parse(&*bytes).unwrap();
+            let bias = elf.bias(mapping.begin.0, mapping.offset.0).unwrap();
+            let getter = elf.exported("pthread_getspecific").unwrap();
+            for key in 0..1024 {
+                let slot = of_key(&elf, getter, bias, &memory, key);
+                assert_eq!(slot, Slot::of_glibc_key(key), "key {key}");
+                followed += 1;
+            }
+            assert_eq!(Slot::of_glibc_key(1024), None);
+        }
+        // Built for musl, there is no such library to compare with.
+        assert!(followed > 0 || cfg!(not(target_env = "gnu")));
+    }
+}

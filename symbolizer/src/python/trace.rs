@@ -157,12 +157,12 @@ impl Machine<'_> {
         match i.mnemonic() {
             Mnemonic::Endbr64 | Mnemonic::Nop | Mnemonic::Push => {}
             Mnemonic::Cmp | Mnemonic::Test => self.compare(i),
-            Mnemonic::Mov => {
-                if i.op0_kind() == OpKind::Register {
-                    let value = self.operand(i, 1);
-                    self.set(i.op0_register(), value);
-                }
+            Mnemonic::Mov if i.op0_kind() == OpKind::Register => {
+                let value = self.operand(i, 1);
+                self.set(i.op0_register(), value);
             }
+            // A store changes no register.
+            Mnemonic::Mov => {}
             Mnemonic::Lea => {
                 let value = self.address(i);
                 self.set(i.op0_register(), value);
@@ -312,5 +312,114 @@ fn add(a: Value, b: Value) -> Value {
             Value::Sum(base, a.wrapping_add(b.cast_signed()))
         }
         _ => Value::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::RecordedMemory;
+    use super::*;
+
+    const AT: u64 = 0x40_0000;
+
+    fn check(text: &[u8], argument: Value, calls: Calls, memory: &RecordedMemory, expect: Outcome) {
+        let function = Function { text, address: AT, memory, argument };
+        assert_eq!(function.follow(calls), expect, "{text:02x?}");
+    }
+
+    fn thread_pointer() -> Box<Base> {
+        Box::new(Base::ThreadPointer)
+    }
+
+    #[test]
+    fn a_local_variable_is_found() {
+        // endbr64; mov rax, fs:[-0x18]; ret
+        let text = [0xf3, 0x0f, 0x1e, 0xfa, 0x64, 0x48, 0x8b, 0x04, 0x25, 0xe8, 0xff, 0xff, 0xff, 0xc3];
+        let expect = Value::Sum(Base::Loaded(thread_pointer(), -0x18), 0);
+        check(
+            &text,
+            Value::Unknown,
+            Calls::TlsGetAddr,
+            &RecordedMemory::default(),
+            Outcome::Returned(expect),
+        );
+    }
+
+    #[test]
+    fn a_variable_at_an_offset_from_the_offset_table_is_found() {
+        // mov rax, [rip + 0x1000]; mov rax, fs:[rax]; ret
+        let text = [0x48, 0x8b, 0x05, 0, 0x10, 0, 0, 0x64, 0x48, 0x8b, 0, 0xc3];
+        let mut memory = RecordedMemory::default();
+        memory.insert(AT + 7 + 0x1000, (-0x40_i64).to_le_bytes().to_vec());
+        let expect = Value::Sum(Base::Loaded(thread_pointer(), -0x40), 0);
+        check(&text, Value::Unknown, Calls::TlsGetAddr, &memory, Outcome::Returned(expect));
+    }
+
+    #[test]
+    fn a_variable_of_a_library_is_found() {
+        // sub rsp, 8; lea rdi, [rip + 0x100]; call far away; mov rax, [rax + 8]; add rsp, 8; ret
+        let text = [
+            0x48, 0x83, 0xec, 8, 0x48, 0x8d, 0x3d, 0, 1, 0, 0, 0xe8, 0, 0x10, 0, 0, 0x48, 0x8b, 0x40, 8,
+            0x48, 0x83, 0xc4, 8, 0xc3,
+        ];
+        let index = AT + 11 + 0x100;
+        let mut memory = RecordedMemory::default();
+        memory.insert(index, [3_u64.to_le_bytes(), 0x20_u64.to_le_bytes()].concat());
+        let block = Base::Loaded(Box::new(Base::Loaded(thread_pointer(), 8)), 3 * 16);
+        let expect = Value::Sum(Base::Loaded(Box::new(block), 0x28), 0);
+        check(&text, Value::Unknown, Calls::TlsGetAddr, &memory, Outcome::Returned(expect));
+        check(&text, Value::Unknown, Calls::End, &memory, Outcome::Passed(Value::Constant(index)));
+        check(
+            &text,
+            Value::Unknown,
+            Calls::TlsGetAddr,
+            &RecordedMemory::default(),
+            Outcome::Returned(Value::Unknown),
+        );
+    }
+
+    #[test]
+    fn a_slot_in_a_table_of_the_thread_is_found() {
+        // As in musl: mov rax, fs:[0]; mov rax, [rax + 0x80]; mov edi, edi; mov rax, [rax + rdi * 8]; ret
+        let text = [
+            0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x48, 0x8b, 0x80, 0x80, 0, 0, 0, 0x89, 0xff, 0x48,
+            0x8b, 0x04, 0xf8, 0xc3,
+        ];
+        let table = Base::Loaded(thread_pointer(), 0x80);
+        let expect = Value::Sum(Base::Loaded(Box::new(table), 5 * 8), 0);
+        let memory = RecordedMemory::default();
+        check(&text, Value::Constant(5), Calls::End, &memory, Outcome::Returned(expect));
+        check(&text, Value::Unknown, Calls::End, &memory, Outcome::Returned(Value::Unknown));
+    }
+
+    #[test]
+    fn a_branch_on_a_constant_goes_its_way_and_another_is_not_taken() {
+        // cmp edi, 31; ja +3; xor eax, eax; ret; mov eax, 7; ret
+        let known = [0x83, 0xff, 31, 0x77, 3, 0x31, 0xc0, 0xc3, 0xb8, 7, 0, 0, 0, 0xc3];
+        let memory = RecordedMemory::default();
+        let returned = |n| Outcome::Returned(Value::Constant(n));
+        check(&known, Value::Constant(31), Calls::End, &memory, returned(0));
+        check(&known, Value::Constant(32), Calls::End, &memory, returned(7));
+        check(&known, Value::Unknown, Calls::End, &memory, returned(0));
+    }
+
+    #[test]
+    fn what_is_no_function_is_lost() {
+        let memory = RecordedMemory::default();
+        // A jump to itself, undefined instructions, nothing, text that ends.
+        for text in [&[0xeb, 0xfe][..], &[0x0f, 0x0b], &[0xff; 16], &[], &[0x90; 7]] {
+            check(text, Value::Unknown, Calls::End, &memory, Outcome::Lost);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_end(text in proptest::collection::vec(proptest::num::u8::ANY, 0..256)) {
+            let memory = RecordedMemory::default();
+            for calls in [Calls::End, Calls::TlsGetAddr] {
+                let function = Function { text: &text, address: AT, memory: &memory, argument: Value::Constant(3) };
+                let _ = function.follow(calls);
+            }
+        }
     }
 }

@@ -1,0 +1,5 @@
+//! Every CPython of this machine, against what its own headers and its own introspection say.
+
+mod headers;
+mod live;
+mod support;
