@@ -117,6 +117,24 @@ fn an_address_is_asked_for_once_and_together_with_all_others_that_are_missing() 
 }
 
 #[test]
+fn python_functions_are_told_at_once_and_once() {
+    let records = "
+        10 sample 7/7 app py:f@1 py:g@2 eval
+        11 sample 7/7 app py:f@3 eval
+        12 sample 8/8 app py:f@1 eval
+    ";
+    let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
+    for step in steps(records) {
+        if let Step::Feed(input) = step {
+            pipeline.feed(input);
+        }
+    }
+    // f and g of process 7, f of process 8; the names follow when the samples are used.
+    assert_eq!(pipeline.symbols().asked["python-seen"], (2, 3));
+    assert!(!pipeline.symbols().asked.contains_key("python"));
+}
+
+#[test]
 fn a_stack_means_what_the_address_space_said_when_it_was_taken() {
     check(
         "

@@ -30,6 +30,7 @@ pub struct Resolver {
     symbolizer: Symbolizer,
     python: PythonSymbols,
     processes: FxHashMap<u32, Process>,
+    interpreters: FxHashMap<u32, Interpreter>,
     spaces: FxHashMap<SpaceId, Asked>,
     next_space: u32,
     retired_ns: u64,
@@ -39,7 +40,6 @@ pub struct Resolver {
 #[derive(Debug)]
 pub struct Admitted {
     space: AddressSpace,
-    mappings: Vec<Mapping>,
 }
 
 /// Of which process and time a space is.
@@ -52,9 +52,6 @@ struct Asked {
 #[derive(Debug, Default)]
 struct Process {
     versions: VecDeque<Version>,
-    /// Executable mappings as they were read last, for finding the interpreter.
-    mappings: Vec<Mapping>,
-    interpreter: Interpreter,
     ended_ns: Option<u64>,
 }
 
@@ -70,9 +67,18 @@ struct Version {
     retry: Option<(u64, u64)>,
 }
 
+/// The interpreter of a process as it is now. Unlike address spaces it has no history: names can only be read from the
+/// living program.
+#[derive(Debug, Default)]
+struct Interpreter {
+    /// Executable mappings as they were read last.
+    mappings: Vec<Mapping>,
+    state: Attachment,
+}
+
 /// Whether names of Python frames can be read.
 #[derive(Debug, Default)]
-enum Interpreter {
+enum Attachment {
     #[default]
     NotSought,
     Attached,
@@ -86,6 +92,7 @@ impl Resolver {
             symbolizer: Symbolizer::new(debug_info),
             python: PythonSymbols::default(),
             processes: FxHashMap::default(),
+            interpreters: FxHashMap::default(),
             spaces: FxHashMap::default(),
             next_space: 0,
             retired_ns: 0,
@@ -96,7 +103,19 @@ impl Resolver {
     pub fn admit(&mut self, pid: u32, maps: Maps) -> Admitted {
         let mappings = maps.mappings.clone();
         let (_, space) = self.symbolizer.admit(pid, maps);
-        Admitted { space, mappings }
+        let looks_like_python = mappings.iter().any(|mapping| {
+            mapping
+                .path()
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().windows(6).any(|part| part == b"python"))
+        });
+        self.interpreters.entry(pid).or_default().mappings = mappings;
+        if looks_like_python {
+            // Best done now: a short-lived process may be gone when its first sample is used. What prevents it will be
+            // told then.
+            let _ = self.attach_python(pid);
+        }
+        Admitted { space }
     }
 
     /// The symbolizer, for its counters and modules.
@@ -140,24 +159,24 @@ impl Resolver {
     }
 
     fn attach_python(&mut self, pid: u32) -> Result<(), NoName> {
-        let Some(process) = self.processes.get_mut(&pid) else {
+        let Some(interpreter) = self.interpreters.get_mut(&pid) else {
             return Err(no_python(NoPythonName::NotAttached));
         };
-        let seek = match &process.interpreter {
-            Interpreter::Attached => return Ok(()),
-            Interpreter::NotSought => true,
-            Interpreter::None(reason) => reason.may_change(),
+        let seek = match &interpreter.state {
+            Attachment::Attached => return Ok(()),
+            Attachment::NotSought => true,
+            Attachment::None(reason) => reason.may_change(),
         };
         if seek {
-            process.interpreter = match locate_process(pid, &process.mappings) {
-                Ok((interpreter, memory)) => {
-                    if self.python.attach(pid, &interpreter, Box::new(memory)) {
-                        process.interpreter = Interpreter::Attached;
+            interpreter.state = match locate_process(pid, &interpreter.mappings) {
+                Ok((found, memory)) => {
+                    if self.python.attach(pid, &found, Box::new(memory)) {
+                        interpreter.state = Attachment::Attached;
                         return Ok(());
                     }
-                    Interpreter::NotSought
+                    Attachment::NotSought
                 }
-                Err(reason) => Interpreter::None(reason),
+                Err(reason) => Attachment::None(reason),
             };
         }
         Err(no_python(NoPythonName::NotAttached))
@@ -167,8 +186,22 @@ impl Resolver {
 impl Symbols for Resolver {
     type Space = Admitted;
 
+    fn replacement_seen(&mut self, pid: u32) {
+        self.interpreters.remove(&pid);
+        self.python.detach(pid);
+    }
+
+    fn python_seen(&mut self, pid: u32, frames: &[PythonReference]) {
+        if self.attach_python(pid).is_ok() {
+            for frame in frames {
+                // Kept by the cache of names; a failure is told when the name is asked for.
+                let _ = self.python.frame(pid, frame.code, frame.checksum, u32::MAX);
+            }
+        }
+    }
+
     fn space_changed(&mut self, update: SpaceUpdate<Admitted>) {
-        let SpaceUpdate { pid, time_ns, name, maps: Admitted { space, mappings } } = update;
+        let SpaceUpdate { pid, time_ns, name, maps: Admitted { space } } = update;
         let unchanged_before = self.symbolizer.counters().spaces.unchanged;
         self.symbolizer.space_changed(pid, time_ns, space);
         let unchanged = self.symbolizer.counters().spaces.unchanged > unchanged_before;
@@ -187,36 +220,26 @@ impl Symbols for Resolver {
             }
             None => self.push(pid, 0, true, name),
         }
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.mappings = mappings;
-        }
     }
 
     fn forked(&mut self, event: &ProcessEvent) {
         let (parent, child, time_ns) = (event.parent, event.pid, event.header.time_ns);
         self.symbolizer.fork(parent, child, time_ns);
-        let (read, mappings) = match self.processes.get(&parent) {
-            Some(process) => {
-                (process.versions.back().is_some_and(|version| version.read), process.mappings.clone())
-            }
-            None => (false, Vec::new()),
-        };
+        let parent_versions = self.processes.get(&parent).map(|process| &process.versions);
+        let read = parent_versions.and_then(VecDeque::back).is_some_and(|version| version.read);
         self.push(child, time_ns, read, text(&event.comm));
-        if let Some(process) = self.processes.get_mut(&child) {
-            process.mappings = mappings;
-            process.interpreter = Interpreter::NotSought;
+        // It has the parent's interpreter until it says otherwise, but its own memory.
+        if !self.interpreters.contains_key(&child)
+            && let Some(Interpreter { mappings, .. }) = self.interpreters.get(&parent)
+        {
+            let mappings = mappings.clone();
+            self.interpreters.insert(child, Interpreter { mappings, state: Attachment::NotSought });
         }
-        self.python.detach(child);
     }
 
     fn replaced(&mut self, event: &ProcessEvent) {
         self.symbolizer.exec(event.pid, event.header.time_ns);
         self.push(event.pid, event.header.time_ns, false, text(&event.comm));
-        self.python.detach(event.pid);
-        if let Some(process) = self.processes.get_mut(&event.pid) {
-            process.mappings.clear();
-            process.interpreter = Interpreter::NotSought;
-        }
     }
 
     fn ended(&mut self, event: &ProcessEvent) {
@@ -233,7 +256,7 @@ impl Symbols for Resolver {
         self.retired_ns = before_ns;
         self.symbolizer.retire(before_ns);
         self.python.doubt();
-        let (spaces, python) = (&mut self.spaces, &mut self.python);
+        let (spaces, python, interpreters) = (&mut self.spaces, &mut self.python, &mut self.interpreters);
         self.processes.retain(|pid, process| {
             while process.versions.get(1).is_some_and(|next| next.since_ns <= before_ns) {
                 if let Some(old) = process.versions.pop_front() {
@@ -246,6 +269,7 @@ impl Symbols for Resolver {
                     spaces.remove(&version.id);
                 }
                 python.detach(*pid);
+                interpreters.remove(pid);
             }
             !dead
         });

@@ -33,8 +33,8 @@ const TICK: Duration = Duration::from_millis(100);
 const SKEW_NS: u64 = 100_000_000;
 /// Without records the clock goes on; a record that is older than this when it arrives was held up by a stopped reader.
 const IDLE_NS: u64 = 1_000_000_000;
-/// Longest wait for a capture that was stopped to say something more or to close the channel.
-const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for a capture that was stopped to say its last and to close the channel. A full ring takes a second.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// How fine pictures are: a ten-thousandth of the total is less than a character on any screen.
 const GRAIN: Grain = Grain { least_share: 1e-4, rows: 2_000 };
 
@@ -262,7 +262,8 @@ impl Worker {
             }
         };
         // A capture that stopped still empties its ring, and closes the channel after the last record.
-        while let Ok(message) = messages.recv_timeout(DRAIN_MAX) {
+        let deadline = Instant::now() + DRAIN_MAX;
+        while let Ok(message) = messages.recv_deadline(deadline) {
             self.take(message);
         }
         self.end(counters)

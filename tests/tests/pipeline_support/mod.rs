@@ -207,6 +207,12 @@ impl NamesInAddresses {
 impl Symbols for NamesInAddresses {
     type Space = String;
 
+    fn replacement_seen(&mut self, _: u32) {}
+
+    fn python_seen(&mut self, _: u32, frames: &[PythonReference]) {
+        self.count("python-seen", frames.len());
+    }
+
     fn space_changed(&mut self, update: SpaceUpdate<String>) {
         self.push(update.pid, update.time_ns, &update.name, &update.maps);
     }

@@ -22,7 +22,7 @@ use super::run::{Ended, Until, meta, start_capture, until_end};
 use super::{look, screen, target, view};
 use crate::capture::Capture;
 use crate::pipeline::Config;
-use crate::session::{Options, Session, monotonic_ns};
+use crate::session::{Options, Session, header, monotonic_ns};
 
 /// How long a still picture watches unless told.
 const ONCE: Duration = Duration::from_secs(2);
@@ -59,8 +59,8 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
             ..Until::default()
         };
         let ended = until_end(capture, session, until, None)?;
-        let elapsed_ns = u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX);
-        screen::print(&view::picture(&ended.finished.profile, elapsed_ns, selection))?;
+        let header = header(&meta, &ended.finished.status, ended.elapsed, selection.metric);
+        screen::print(&view::picture(&ended.finished.profile, header, selection))?;
         ended
     } else {
         watch(arguments, capture, session, selection, &meta)?

@@ -63,7 +63,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     let child = match waiting.map(Waiting::go).transpose() {
         Ok(child) => child,
         Err(failure) => {
-            drop(capture);
+            capture.stop();
             // The profile of a command that never ran is of no use to anyone.
             let _ = session.finish(None);
             let _ = fs::remove_dir_all(output);

@@ -31,7 +31,7 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     let opened = look::open(&arguments.profile)?;
     let selection = look::selection(&arguments.look);
     if arguments.once {
-        screen::print(&picture(&opened.profile, opened.elapsed.0, selection))?;
+        screen::print(&stored_picture(&opened, selection))?;
         return Ok(Done::Fully);
     }
     screen::require_terminal()?;
@@ -41,10 +41,15 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
 }
 
 /// A picture of a whole profile.
-pub fn picture(profile: &Profile, elapsed_ns: u64, selection: Selection) -> Snapshot {
+pub fn picture(profile: &Profile, header: Header, selection: Selection) -> Snapshot {
     let mut screen = Screen::new(selection);
     screen.refresh(profile, None);
-    screen.snapshot(profile, stored_header(profile, elapsed_ns, selection.metric), GRAIN)
+    screen.snapshot(profile, header, GRAIN)
+}
+
+fn stored_picture(opened: &Opened, selection: Selection) -> Snapshot {
+    let header = stored_header(&opened.profile, opened.elapsed.0, selection.metric);
+    picture(&opened.profile, header, selection)
 }
 
 fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
@@ -85,7 +90,7 @@ impl Stored {
         std::thread::Builder::new().name("pictures".into()).spawn(move || {
             while let Ok(first) = wished.recv() {
                 let selection = wished.try_iter().last().unwrap_or(first);
-                let snapshot = Arc::new(picture(&opened.profile, opened.elapsed.0, selection));
+                let snapshot = Arc::new(stored_picture(&opened, selection));
                 if answer.send((selection, snapshot)).is_err() {
                     return;
                 }

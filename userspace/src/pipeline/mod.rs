@@ -28,7 +28,7 @@ use deepctx_profile::profile::{Limits, Meta, Profile};
 use account::Accounts;
 use decode::{Event, Sample, Sequences, decode, records};
 use order::{Key, Late, Order};
-use resolve::Resolve;
+use resolve::{PythonSeen, Resolve};
 use source::{Input, Place, Shelf, SpaceUpdate};
 use stacks::{Head, Known, Stacks};
 use symbols::Symbols;
@@ -80,6 +80,7 @@ pub struct Pipeline<S: Symbols> {
     threads: Threads,
     stacks: Stacks,
     resolve: Resolve,
+    python_seen: PythonSeen,
     unresolved: Vec<Unresolved>,
     accounts: Accounts,
     profile: Profile,
@@ -116,6 +117,7 @@ impl<S: Symbols> Pipeline<S> {
             threads: Threads::default(),
             stacks: Stacks::new(config.stack_bytes),
             resolve: Resolve::default(),
+            python_seen: PythonSeen::default(),
             unresolved: Vec::new(),
             accounts: Accounts::default(),
             profile: Profile::new(meta, config.limits),
@@ -211,7 +213,11 @@ impl<S: Symbols> Pipeline<S> {
             self.sequences.saw(header.cpu, header.sequence);
             self.newest_ns = self.newest_ns.max(header.time_ns);
             let change = match event {
-                Event::Sample(_) => {
+                Event::Sample(sample) => {
+                    let new = self.python_seen.new_in(&sample);
+                    if !new.is_empty() {
+                        self.symbols.python_seen(sample.fixed.pid, new);
+                    }
                     let place = self.shelf.refer(batch, slot.offset, slot.size);
                     let key = Key { time_ns: header.time_ns, cpu: header.cpu, sequence: header.sequence };
                     if let Err(Late(place)) = self.samples.push(key, place) {
@@ -221,8 +227,15 @@ impl<S: Symbols> Pipeline<S> {
                     continue;
                 }
                 Event::Fork(event) => Change::Fork(event),
-                Event::Exec(event) => Change::Exec(event),
-                Event::Exit(event) => Change::Exit(event),
+                Event::Exec(event) => {
+                    self.python_seen.forget(event.pid);
+                    self.symbols.replacement_seen(event.pid);
+                    Change::Exec(event)
+                }
+                Event::Exit(event) => {
+                    self.python_seen.forget(event.pid);
+                    Change::Exit(event)
+                }
             };
             self.feed_change(header.time_ns, header.cpu, header.sequence, change);
         }

@@ -15,7 +15,7 @@ use deepctx_common::record::{sample_flag, word};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::num::NonZeroU32;
 
 use super::account::Accounts;
@@ -71,6 +71,51 @@ pub struct Resolve {
     steps: Vec<Known>,
     path: Vec<FrameId>,
     forgotten: u64,
+}
+
+/// Functions remembered by [`PythonSeen`]; at the bound all are forgotten and told again.
+const SEEN_MAX: usize = 1 << 16;
+
+/// Python functions that were met already, so that each is told once.
+#[derive(Debug, Default)]
+pub struct PythonSeen {
+    seen: FxHashSet<(u32, u64, u32)>,
+    new: Vec<PythonReference>,
+}
+
+impl PythonSeen {
+    /// The functions of a sample that were not met before in its process.
+    pub fn new_in(&mut self, sample: &Sample<'_>) -> &[PythonReference] {
+        self.new.clear();
+        if sample.fixed.python_frames == 0 {
+            return &self.new;
+        }
+        if self.seen.len() >= SEEN_MAX {
+            self.seen.clear();
+        }
+        let mut words = sample.user.iter();
+        while let Some(current) = words.next() {
+            if word::tag(current) == word::PYTHON
+                && let Some(detail) = words.next()
+            {
+                let reference = python_reference(current & word::PAYLOAD, detail);
+                if self.seen.insert((sample.fixed.pid, reference.code, reference.checksum)) {
+                    self.new.push(reference);
+                }
+            }
+        }
+        &self.new
+    }
+
+    /// The process has another program now: its functions are new.
+    pub fn forget(&mut self, pid: u32) {
+        self.seen.retain(|(of, _, _)| *of != pid);
+    }
+}
+
+fn python_reference(code: u64, detail: u64) -> PythonReference {
+    let instruction = Some(detail as u32).filter(|instruction| *instruction != u32::MAX);
+    PythonReference { code, checksum: (detail >> 32) as u32, instruction }
 }
 
 /// One step of a user stack as the words tell it.
@@ -337,8 +382,7 @@ impl Code {
 
     fn reference(&self) -> Option<PythonReference> {
         let Code::Python { code, detail, .. } = *self else { return None };
-        let instruction = Some(detail as u32).filter(|instruction| *instruction != u32::MAX);
-        Some(PythonReference { code, checksum: (detail >> 32) as u32, instruction })
+        Some(python_reference(code, detail))
     }
 
     fn role(&self) -> Role {

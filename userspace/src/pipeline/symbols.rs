@@ -101,6 +101,13 @@ pub trait Symbols {
     /// Form in which an address space is described.
     type Space;
 
+    /// A process was seen to replace its image. Unlike [`Symbols::replaced`], this is told at once, not in its turn.
+    fn replacement_seen(&mut self, pid: u32);
+
+    /// Python frames were seen, at once, not in their turn: what can only be read while the process lives should be.
+    /// Each function of a process is told once, or a few times.
+    fn python_seen(&mut self, pid: u32, frames: &[PythonReference]);
+
     /// The address space of a process was read.
     fn space_changed(&mut self, update: SpaceUpdate<Self::Space>);
 
