@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Target, pythons};
+use crate::support::{Target, chains, pythons};
 use deepctx_symbolizer::python::locate::{SlotSource, VersionSource};
 use deepctx_symbolizer::python::names::NoPythonName;
 use deepctx_symbolizer::python::{Interpreter, PythonFrame, PythonSymbols, TargetMemory};
@@ -64,12 +64,8 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
 
 #[test]
 fn every_thread_is_walked_as_the_program_itself_sees_it() {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/python_chains.py");
     for python in pythons() {
-        let mut target = Target::start(&python, &[program.to_str().unwrap()]);
-        let scenarios: Vec<Value> =
-            target.lines_until_ready().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(scenarios.len() >= 20);
+        let (target, scenarios) = chains(&python);
         target.stop();
         let (interpreter, memory, mut symbols) = target.attach();
         assert_eq!(interpreter.layout.minor, python.minor);

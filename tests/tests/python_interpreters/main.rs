@@ -1,5 +1,9 @@
 //! Every CPython of this machine, against what its own headers and its own introspection say.
 
+// A test that cannot go on fails; this file is nothing but tests.
+#![allow(clippy::unwrap_used)]
+
+mod capture;
 mod headers;
 mod live;
 mod support;

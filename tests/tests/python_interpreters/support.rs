@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use deepctx_symbolizer::maps::{self, Keep};
 use deepctx_symbolizer::python::{Interpreter, PythonSymbols, TargetMemory, locate_process};
+use serde_json::Value;
 
 /// An interpreter that is installed here.
 #[derive(Clone, Debug)]
@@ -38,6 +39,15 @@ pub(crate) fn pythons() -> Vec<Python> {
     pythons.sort_by_key(|python| python.minor);
     assert!(!pythons.is_empty(), "no CPython 3.8 or later: install python3, or name one in DEEPCTX_PYTHONS");
     pythons
+}
+
+/// The program with known chains, and what each of its threads said of itself.
+pub(crate) fn chains(python: &Python) -> (Target, Vec<Value>) {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/python_chains.py");
+    let mut target = Target::start(python, &[program.to_str().unwrap()]);
+    let lines = target.lines_until_ready();
+    assert!(lines.len() >= 20);
+    (target, lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
 /// A running program, killed when dropped.
