@@ -43,7 +43,7 @@ reasons! {
     CorruptElf = 9, "corrupt-elf", "the ELF file contradicts itself or ends too early";
     TooLarge = 10, "too-large", "the file or one of its tables is larger than the profiler accepts";
     OutsideSegments = 11, "outside-segments", "no program header of the file describes this part of it";
-    NoSymbolTable = 12, "no-symbol-table", "the file has no symbol table";
+    NoSymbolTable = 12, "no-symbol-table", "the file was stripped of the symbols that could cover the address";
     NotCovered = 13, "not-covered", "no symbol of the file covers the address";
     ReaderFailed = 14, "reader-failed", "the reader of symbols gave up on this file";
     JitWithoutMap = 15, "jit-without-map", "the code was generated at run time and its runtime wrote no map of it";

@@ -1,5 +1,7 @@
 //! Names of real code in real processes, against what `addr2line` and the sources say; and files made to hurt.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up should fail where that happens")]
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -360,6 +362,71 @@ fn generated_code_is_named_by_the_map_of_its_runtime() {
     let behind = symbolizer.place(pid, 1_000_000_001, Avma(begin + 0x40), Lookup::Exact);
     assert_eq!(behind, Place::Nowhere(NoSymbol::JitNotCovered));
     drop(code);
+}
+
+#[test]
+fn generated_code_is_named_by_a_jitdump_found_among_the_mappings() {
+    let pid = std::process::id();
+    let code = memmap2::MmapMut::map_anon(4096).unwrap().make_exec().unwrap();
+    let begin = code.as_ptr() as u64;
+    let folder = tempfile::tempdir().unwrap();
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+    let halves = |halves: &[u32]| halves.iter().flat_map(|half| half.to_ne_bytes()).collect::<Vec<u8>>();
+    let name = b"wasm-function[7]\0";
+    let dump = [
+        halves(&[0x4A69_5444, 1, 40, 62, 0, pid]),
+        words(&[0, 0]),
+        halves(&[0, 16 + 40 + u32::try_from(name.len()).unwrap() + 64]),
+        words(&[5_000]),
+        halves(&[pid, pid]),
+        words(&[begin, begin, 64, 7]),
+        name.to_vec(),
+        vec![0xcc; 64],
+    ];
+    let path = folder.path().join(format!("jit-{pid}.dump"));
+    std::fs::write(&path, dump.concat()).unwrap();
+    // SAFETY: nobody shortens the file, and its bytes are not read through the mapping.
+    let mark = unsafe { memmap2::Mmap::map(&std::fs::File::open(&path).unwrap()) }.unwrap();
+    let mut symbolizer = fresh();
+    symbolizer.refresh(pid, 1).unwrap();
+    let place = symbolizer.place(pid, 10_000, Avma(begin + 63), Lookup::Exact);
+    assert_eq!(&*symbolizer.name(place).unwrap()[0].name, "wasm-function[7]");
+    assert_eq!(symbolizer.counters().jit.malformed, 0);
+    drop((mark, code));
+}
+
+#[test]
+fn a_process_in_another_pid_namespace_is_found_by_the_pid_that_it_knows() {
+    if !has("python3") || !is_root() {
+        left_out("python3 or root");
+        return;
+    }
+    let runtime = "import ctypes, mmap, os, sys\n\
+        code = mmap.mmap(-1, 4096, prot=7)\n\
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(code))\n\
+        open(f'/tmp/perf-{os.getpid()}.map', 'w').write(f'{begin:x} 1000 made in a container\\n')\n\
+        print(hex(begin), flush=True)\n\
+        sys.stdin.read()";
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs none /tmp && exec python3 -c \"$0\"";
+    command.args([
+        "--mount",
+        "--propagation=private",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        script,
+        runtime,
+    ]);
+    let running = Running::start(&mut command);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.pid())).unwrap();
+    let pid: u32 = children.trim().parse().unwrap();
+    let mut symbolizer = fresh();
+    symbolizer.refresh(pid, 1).unwrap();
+    let place = symbolizer.place(pid, 1, running.outer, Lookup::Exact);
+    assert_eq!(&*symbolizer.name(place).unwrap()[0].name, "made in a container");
 }
 
 /// A mapping of a file that is not really mapped.

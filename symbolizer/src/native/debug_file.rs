@@ -57,7 +57,9 @@ impl DebugInfo {
         let s = &facts.sections;
         let foreign = !trusted && s.supplement;
         let simple = s.debug_info > 0 && !s.inflated && !foreign && s.debug_link.is_none();
-        simple && s.debug_total <= self.bytes_max && (trusted || is_owned_by_us(file) || nests_within_bounds(file))
+        simple
+            && s.debug_total <= self.bytes_max
+            && (trusted || is_owned_by_us(file) || nests_within_bounds(file))
     }
 
     fn candidate(&self, path: &Path, trusted: bool) -> Option<File> {
