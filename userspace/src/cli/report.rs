@@ -4,6 +4,7 @@
 
 use std::io::{self, Write};
 
+use deepctx_profile::ledger::{Stage, Tally};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::report::{self, Extent};
 use deepctx_profile::store::Opened;
@@ -60,6 +61,23 @@ fn json(opened: &Opened, selection: Selection, limit: usize, out: &mut dyn Write
             json!({ "stage": row.stage, "reason": row.reason, "sentence": row.sentence, "count": row.count, "lost": row.lost })
         })
         .collect();
+    let tally = |tally: &Tally| -> serde_json::Map<_, _> {
+        tally.iter().map(|(reason, n)| (reason.key.clone().into_owned(), json!(n))).collect()
+    };
+    let ledger: Vec<_> = Stage::ALL
+        .iter()
+        .map(|&stage| {
+            let account = profile.ledger.stage(stage);
+            json!({
+                "stage": stage.name(),
+                "received": account.received,
+                "kept": account.kept,
+                "merged": account.merged,
+                "dropped": tally(&account.dropped),
+                "gaps": tally(&account.gaps),
+            })
+        })
+        .collect();
     let report = json!({
         "target": profile.meta.target,
         "elapsed_ns": opened.elapsed.0,
@@ -71,6 +89,7 @@ fn json(opened: &Opened, selection: Selection, limit: usize, out: &mut dyn Write
         "functions": functions,
         "contexts": contexts,
         "losses": losses,
+        "ledger": ledger,
     });
     serde_json::to_writer_pretty(&mut *out, &report)?;
     writeln!(out)
