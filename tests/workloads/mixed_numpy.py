@@ -10,6 +10,9 @@ import os
 import threading
 import time
 
+# The workers fill two CPUs; BLAS threads would only spin beside them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 
 import burn
