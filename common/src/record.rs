@@ -137,8 +137,9 @@ pub mod word {
     }
 }
 
-/// Most user words of one sample: 512 native frames and, beside them, 512 Python frames of two words.
-pub const USER_WORDS_MAX: usize = 1536;
+/// Most user words of one sample: 512 native frames and, beside them, 1024 Python frames of two words (CPython's own
+/// recursion limit is 1000).
+pub const USER_WORDS_MAX: usize = 2560;
 /// Most kernel words of one sample (`kernel.perf_event_max_stack` defaults to 127).
 pub const KERNEL_WORDS_MAX: usize = 127;
 

@@ -27,7 +27,7 @@ use crate::maps::{
 /// Words of one record: kernel words first, then user words.
 pub const WORDS_MAX: usize = KERNEL_WORDS_MAX + USER_WORDS_MAX;
 
-/// What one program run needs beyond its 512-byte stack.
+/// What one program run needs beyond its 512-byte stack. Below 32 KiB, the most that a per-CPU value may have.
 #[repr(C)]
 pub struct Scratch {
     /// 1 while claimed.
@@ -43,6 +43,7 @@ pub struct Scratch {
 }
 
 const _: () = {
+    assert!(size_of::<Scratch>() < 32 << 10);
     assert!(offset_of!(Scratch, words) == offset_of!(Scratch, sample) + size_of::<StackSample>());
     assert!(offset_of!(Scratch, walk).is_multiple_of(8) && offset_of!(Scratch, sample).is_multiple_of(8));
     assert!(offset_of!(Walk, process).is_multiple_of(8) && offset_of!(Walk, mapping).is_multiple_of(8));

@@ -25,9 +25,9 @@ use crate::python::{self, Buffers};
 use crate::unwind_row::{self, Registers};
 
 /// Most steps of one walk: a frame each, one more per evaluation frame that opens a Python run.
-pub const STEPS_MAX: u32 = 1536;
-/// Most Python frames of one walk.
-pub const PYTHON_FRAMES_MAX: u32 = 512;
+pub const STEPS_MAX: u32 = 2048;
+/// Most Python frames of one walk: CPython's own recursion limit is 1000.
+pub const PYTHON_FRAMES_MAX: u32 = 1024;
 
 /// Where unwind rules come from.
 pub trait Tables {

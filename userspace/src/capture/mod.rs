@@ -102,6 +102,8 @@ pub struct CaptureOptions {
     pub python: bool,
     /// Folder in which unwind tables are kept between runs.
     pub cache: Option<PathBuf>,
+    /// Size of the ring buffer, a power of two of pages; chosen from CPUs and frequency when `None`.
+    pub ring_bytes: Option<u32>,
 }
 
 /// Why a capture could not start.
@@ -161,7 +163,7 @@ impl Capture {
         doctor::privileges()?;
 
         let config = config(&options)?;
-        let ring_bytes = ring_bytes(options.frequency_hz);
+        let ring_bytes = options.ring_bytes.unwrap_or_else(|| ring_bytes(options.frequency_hz));
         let mut loaded =
             Loaded::new(config, ring_bytes).map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
         let failed = |e: &dyn std::error::Error| CaptureError::new(e, None);

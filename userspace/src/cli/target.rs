@@ -53,6 +53,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
             native: has(Context::Native),
             python: has(Context::Python),
             cache: cache_folder(),
+            ring_bytes: None,
         },
         description: words.join(", "),
     })

@@ -1,0 +1,56 @@
+//! Overload: more records than anyone reads. Whatever is lost is counted.
+
+use std::process::Command;
+use std::time::Duration;
+
+use deepctx_common::end::Counter;
+use deepctx_userspace::capture::{Capture, CaptureOptions};
+
+use crate::support::{Captured, Target, can_capture, capture_until, compile, has_program, options, workload};
+
+/// What the kernel programs saw is what they filtered, emitted or dropped, and what they emitted is what was read.
+fn check_ledger(captured: &Captured) {
+    let count = |c| captured.counter(c);
+    let seen = count(Counter::SamplesSeen) + count(Counter::ProcessEventsSeen);
+    let accounted = count(Counter::SamplesFiltered)
+        + count(Counter::SamplesIdle)
+        + count(Counter::RecordsEmitted)
+        + count(Counter::DropRingFull)
+        + count(Counter::DropScratchBusy);
+    assert_eq!(seen, accounted, "{:?}", captured.counters);
+    assert_eq!(count(Counter::RecordsEmitted), captured.records, "what was emitted was read");
+    let dropped = count(Counter::DropRingFull) + count(Counter::DropScratchBusy);
+    // A drop after the last record of a CPU leaves no gap behind it.
+    assert!(captured.gaps <= dropped, "{} gaps, {dropped} drops", captured.gaps);
+}
+
+#[test]
+fn the_ledger_adds_up_when_all_is_well() {
+    if !can_capture() || !has_program("g++") {
+        return;
+    }
+    let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
+    let target = Target::start(Command::new(&program).args(["50", "2", "0"]));
+    let captured = capture_until(options(target.pid(), 199), Duration::from_secs(3), |_| false);
+    check_ledger(&captured);
+    assert_eq!(captured.gaps, 0);
+    assert!(captured.of(target.pid()).count() > 0);
+}
+
+#[test]
+fn every_record_that_is_lost_while_nobody_reads_is_counted() {
+    if !can_capture() || !has_program("g++") {
+        return;
+    }
+    let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
+    // 200 frames are 1.7 KiB: at 4999 Hz a ring of 64 KiB is full in less than the interval between two drains.
+    let target = Target::start(Command::new(&program).args(["200", "4", "0"]));
+    let options = CaptureOptions { ring_bytes: Some(64 << 10), ..options(target.pid(), 4999) };
+    let capture = Capture::start(options).unwrap();
+    let messages = capture.messages();
+    std::thread::sleep(Duration::from_secs(3));
+    let mut captured = Captured::default();
+    captured.finish(capture, messages);
+    check_ledger(&captured);
+    assert!(captured.counter(Counter::DropRingFull) > 0, "not enough load to lose anything: {:?}", captured.counters);
+}

@@ -1,0 +1,82 @@
+//! Processes that come, change and go while they are sampled.
+
+use std::process::Command;
+use std::time::Duration;
+
+use deepctx_common::end::WalkEnd;
+use deepctx_common::record::kind;
+
+use crate::support::{Target, can_capture, capture_until, compile, has_program, options, workload};
+
+#[test]
+fn children_are_followed_through_fork_and_exec() {
+    if !can_capture() || !has_program("g++") {
+        return;
+    }
+    let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
+    let script = format!("read go; {} 20 1 3; exit 0", program.display());
+    let mut target = Target::start(Command::new("sh").args(["-c", &script]));
+    let pid = target.pid();
+    let mut stdin = target.child.stdin.take();
+    let captured = capture_until(options(pid, 199), Duration::from_secs(20), |c| {
+        if let Some(mut pipe) = stdin.take() {
+            std::io::Write::write_all(&mut pipe, b"go\n").unwrap();
+        }
+        c.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid)
+    });
+    let of_kind = |wanted| captured.events.iter().filter(move |e| e.header.kind == wanted).collect::<Vec<_>>();
+    let forked = of_kind(kind::FORK);
+    let child = forked.iter().find(|e| e.parent == pid).expect("the shell's child was seen").pid;
+    assert!(of_kind(kind::EXEC).iter().any(|e| e.pid == child), "{:?}", captured.events);
+    assert!(of_kind(kind::EXIT).iter().any(|e| e.pid == child), "{:?}", captured.events);
+    let samples: Vec<_> = captured.of(child).collect();
+    let complete = samples.iter().filter(|s| s.native_end() == WalkEnd::Complete).count();
+    // Until the new program's mappings have been read, its samples are incomplete, and say so.
+    assert!(samples.len() > 200 && complete * 10 >= samples.len() * 9, "{complete} of {}", samples.len());
+    for sample in &samples {
+        let end = sample.native_end();
+        assert!(
+            matches!(end, WalkEnd::Complete | WalkEnd::UnknownProcess | WalkEnd::NoMapping | WalkEnd::NoTable),
+            "{end:?}"
+        );
+    }
+}
+
+#[test]
+fn children_are_left_alone_when_they_are_not_wanted() {
+    if !can_capture() {
+        return;
+    }
+    let mut target = Target::start(Command::new("sh").args(["-c", "read go; sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; exit 0"]));
+    let pid = target.pid();
+    let mut stdin = target.child.stdin.take();
+    let options = deepctx_userspace::capture::CaptureOptions { follow_children: false, ..options(pid, 999) };
+    let captured = capture_until(options, Duration::from_secs(20), |c| {
+        if let Some(mut pipe) = stdin.take() {
+            std::io::Write::write_all(&mut pipe, b"go\n").unwrap();
+        }
+        c.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid)
+    });
+    assert!(captured.samples.iter().all(|s| s.fixed.pid == pid));
+    assert!(captured.events.iter().all(|e| e.header.kind != kind::FORK));
+}
+
+#[test]
+fn a_target_that_is_killed_ends_the_capture_without_harm() {
+    if !can_capture() {
+        return;
+    }
+    let mut target = Target::start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let pid = target.pid();
+    let mut child = Some(&mut target.child);
+    let captured = capture_until(options(pid, 499), Duration::from_secs(20), |c| {
+        if c.of(pid).count() >= 20
+            && let Some(child) = child.take()
+        {
+            child.kill().unwrap();
+        }
+        c.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid)
+    });
+    assert!(captured.of(pid).count() >= 20);
+    assert!(captured.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid));
+}
