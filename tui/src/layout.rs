@@ -196,14 +196,12 @@ impl FlameLayout {
 /// Appends the boxes of a node's children: those of a column or more in their order, then the rest as one box, unless
 /// it rounds to nothing and nothing is free. What remains free on the right is the node's own value.
 fn divide(tree: &FlameTree, node: u32, upper: &FlameBox, selected: &[u32], out: &mut Vec<FlameBox>) {
-    let own = tree.nodes.get(node as usize).map_or(0, |it| it.inclusive);
-    let sum = children(tree, node).map(|(_, child)| u128::from(child.inclusive)).sum::<u128>();
-    // A tree whose children outweigh their parent would overflow the box.
-    let whole = u128::from(own).max(sum);
+    let whole = tree.nodes.get(node as usize).map_or(0, |it| it.inclusive);
     if whole == 0 {
         return;
     }
     let scale = upper.exact.width / whole as f64;
+    // In a damaged tree children may outweigh their parent: what would leave its box is cut off.
     let right = upper.x + upper.width;
     let column = |exact: f64| (exact.round() as u16).clamp(upper.x, right);
     let mut start = upper.exact.start;

@@ -20,7 +20,7 @@ use deepctx_profile::view::Selection;
 use crate::app::{Effects, Message, Model, Setup, Tab, update};
 use crate::keys;
 use crate::source::Snapshots;
-use crate::term::Screen;
+use crate::term::{Keyboard, Screen};
 use crate::theme::{Palette, Theme};
 use crate::view;
 
@@ -75,6 +75,7 @@ pub enum Outcome {
 /// When the terminal can no longer be read or drawn to.
 pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -> io::Result<Outcome> {
     let theme = Theme::new(options.palette);
+    let keyboard = Keyboard::open()?;
     let size = screen.size()?;
     let setup = Setup {
         metrics: source.metrics(),
@@ -85,6 +86,7 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
     let mut model = Model::new(setup, size.width, size.height);
     let mut last: Option<Arc<Snapshot>> = None;
     let mut redraw = true;
+    let mut more = false;
     let mut ask = true;
     let mut next_ask = Instant::now();
     loop {
@@ -111,12 +113,16 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
             draw(screen, &model, &theme)?;
             redraw = false;
         }
-        let mut wait = next_ask.saturating_duration_since(Instant::now());
+        // Events that crossterm has read already do not show at the terminal any more.
+        let wait =
+            if more || ask { Duration::ZERO } else { next_ask.saturating_duration_since(Instant::now()) };
+        keyboard.wait(wait)?;
+        more = true;
         for _ in 0..EVENTS_PER_DRAW {
-            if !event::poll(wait)? {
+            if !event::poll(Duration::ZERO)? {
+                more = false;
                 break;
             }
-            wait = Duration::ZERO;
             let Some(message) = message(&model, &event::read()?) else { continue };
             match update(&mut model, message) {
                 Effects::None => {}

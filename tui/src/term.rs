@@ -1,11 +1,15 @@
 //! Term: the terminal as a guest finds and leaves it.
 //!
-//! Owns: raw mode, the alternate screen, the mouse, and putting all three back. Because: a program that dies must not
-//! leave a shell that cannot be typed into. Does not: draw or read events.
+//! Owns: raw mode, the alternate screen, the mouse, and putting all three back; waiting for keys, and noticing that the
+//! terminal is gone. Because: a program that dies must not leave a shell that cannot be typed into, and one whose
+//! terminal died must not live on. Does not: draw or read events.
 
-use std::io::{self, Stdout, Write, stdout};
+use std::fs::File;
+use std::io::{self, IsTerminal, Stdin, Stdout, Write, stdin, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crossterm::cursor::{Hide, Show};
 use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
@@ -13,6 +17,7 @@ use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_ra
 use crossterm::{ExecutableCommand, QueueableCommand};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Whether the terminal is ours now; the one thing that must be known without the guard.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -68,4 +73,69 @@ pub fn restore() {
     let _ = out.execute(LeaveAlternateScreen);
     let _ = out.execute(Show);
     let _ = disable_raw_mode();
+}
+
+/// Where keys come from: what crossterm reads, too.
+#[derive(Debug)]
+pub(crate) enum Keyboard {
+    /// Standard input is the terminal.
+    Input(Stdin),
+    /// Standard input is something else.
+    Terminal(File),
+}
+
+impl Keyboard {
+    /// Finds the terminal's input.
+    pub(crate) fn open() -> io::Result<Self> {
+        let input = stdin();
+        if input.is_terminal() { Ok(Self::Input(input)) } else { File::open("/dev/tty").map(Self::Terminal) }
+    }
+
+    /// Waits until there is something to read, a signal came, or the time is up.
+    ///
+    /// # Errors
+    /// When the terminal has hung up. crossterm must then not be asked any more: version 0.29 takes the error of the
+    /// read for "try again" and never returns.
+    pub(crate) fn wait(&self, time: Duration) -> io::Result<()> {
+        let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        let mut keyboard = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+        match poll(&mut keyboard, Some(&time)) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(_) if keyboard[0].revents().intersects(gone) => {
+                Err(io::Error::new(io::ErrorKind::BrokenPipe, "the terminal is gone"))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+impl AsFd for Keyboard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Input(input) => input.as_fd(),
+            Self::Terminal(file) => file.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_keys_fails_when_the_other_end_is_closed() {
+        let (ours, theirs) = std::io::pipe().unwrap();
+        let keyboard = Keyboard::Terminal(File::from(std::os::fd::OwnedFd::from(ours)));
+        assert!(keyboard.wait(Duration::ZERO).is_ok());
+        drop(theirs);
+        assert_eq!(keyboard.wait(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn giving_back_a_terminal_that_was_never_taken_does_nothing() {
+        restore();
+        restore();
+    }
 }

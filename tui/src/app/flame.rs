@@ -239,6 +239,9 @@ pub(crate) fn keep_in_range(model: &mut Model) {
         let common = above.iter().zip(&below).take_while(|(a, b)| a == b).map(|(a, _)| *a).last();
         model.flame.zoom = common.unwrap_or(below[0]);
     }
+    if model.flame.scroll == 0 {
+        return;
+    }
     let height = height(model);
     let deepest = lay_out(model, 0, model.flame.scroll.saturating_add(height)).rows.len();
     model.flame.scroll = model.flame.scroll.min(deepest.saturating_sub(height));
