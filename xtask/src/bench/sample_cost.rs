@@ -10,12 +10,25 @@ use crate::workloads;
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// Python frames above and below the recursion (module, main, work) and native ones (start of the process, the
-/// interpreter's calls into the extension): what a stack has beside the depths asked for.
+/// Length of one window.
 const WINDOW: Duration = Duration::from_secs(2);
 
+/// What a sample of somebody else costs until it is turned away, nanoseconds.
+fn turned_away(profilers: &Profilers, options: &Options) -> Result<f64> {
+    // We are the target, and we sleep: every sample is somebody else's.
+    let mut attached = profilers.attach(Kind::Ours, std::process::id(), options.freq)?;
+    attached.sampling(1)?;
+    let before = sampler(attached.pid()).context("our sampler is not loaded")?;
+    std::thread::sleep(WINDOW);
+    let after = sampler(attached.pid()).context("our sampler is not loaded any more")?;
+    attached.alive()?;
+    // On an idle machine there may have been none; then there are none to subtract either.
+    let runs = (after.runs - before.runs).max(1);
+    Ok((after.run_time_ns - before.run_time_ns) as f64 / runs as f64)
+}
+
 /// Cost per walked sample, nanoseconds: one value per window.
-fn cost(profilers: &Profilers, options: &Options, python: u32, native: u32) -> Result<Vec<f64>> {
+fn cost(profilers: &Profilers, options: &Options, other: f64, python: u32, native: u32) -> Result<Vec<f64>> {
     let mut workload = workloads::cpu_bound(python, native)?.start()?;
     let mut attached = profilers.attach(Kind::Ours, workload.pid(), options.freq)?;
     attached.sampling(1)?;
@@ -27,9 +40,10 @@ fn cost(profilers: &Profilers, options: &Options, python: u32, native: u32) -> R
         let cpu = cpu_ns(workload.pid())?;
         workload.window(WINDOW)?;
         let after = sampler(attached.pid()).context("our sampler is not loaded any more")?;
-        // Samples of other processes return at once; what they cost is counted to ours.
         let walked = (cpu_ns(workload.pid())? - cpu) as f64 * f64::from(options.freq) / 1e9;
-        costs.push((after.run_time_ns - before.run_time_ns) as f64 / walked);
+        // The program also runs on samples of other processes, on every CPU.
+        let others = ((after.runs - before.runs) as f64 - walked).max(0.0);
+        costs.push(((after.run_time_ns - before.run_time_ns) as f64 - others * other) / walked);
     }
     attached.alive()?;
     Ok(costs)
@@ -46,17 +60,20 @@ fn cpu_ns(pid: u32) -> Result<u64> {
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let _on = StatisticsOn::new()?;
-    let mixed = cost(profilers, options, 22, 22)?;
+    let other = turned_away(profilers, options)?;
+    let cost = |python, native| cost(profilers, options, other, python, native);
+    let mixed = cost(22, 22)?;
     Figure::new("sample-cost", "about 60 mixed native and Python frames", "ns", mixed)
         .target(Target::AtMost(6000.0))
         .note("frequency_hz", options.freq)
+        .note("sample_of_others_ns", other)
         .print();
     let slope = |deep: &[f64], shallow: &[f64], frames: f64| -> Vec<f64> {
         deep.iter().zip(shallow).map(|(deep, shallow)| (deep - shallow) / frames).collect()
     };
-    let shallow = cost(profilers, options, 10, 10)?;
-    let native = cost(profilers, options, 10, 110)?;
-    let python = cost(profilers, options, 110, 10)?;
+    let shallow = cost(10, 10)?;
+    let native = cost(10, 110)?;
+    let python = cost(110, 10)?;
     Figure::new("sample-cost", "each native frame more", "ns", slope(&native, &shallow, 100.0))
         .target(Target::AtMost(100.0))
         .note("shallow_ns", median(&shallow))
