@@ -306,26 +306,35 @@ impl<S: Symbols> Pipeline<S> {
                 self.shelf.release(place);
             }
             None => {
-                self.resolve.note_missing(space, &sample);
-                self.unresolved.push(Unresolved { place, head, hash });
+                let unresolved = Unresolved { place, head, hash };
+                if self.resolve.note_missing(space, &sample) {
+                    self.resolve_one(unresolved);
+                } else {
+                    self.unresolved.push(unresolved);
+                }
             }
         }
     }
 
     fn attribute_unresolved(&mut self) {
         self.resolve.ask(&mut self.symbols, &mut self.profile, &mut self.accounts);
-        for Unresolved { place, head, hash } in std::mem::take(&mut self.unresolved) {
-            let Some(sample) = sample_at(&self.shelf, place) else { continue };
-            let path = self.resolve.path(head.space(), &sample, &mut self.profile, &mut self.accounts);
-            let node = attribute::node(&mut self.profile.tree, head.thread(), &path);
-            attribute::add(&mut self.profile.tree, node, sample.fixed.period);
-            let (unnamed, malformed) = (path.unnamed, path.malformed);
-            self.accounts.malformed_words(malformed);
-            self.accounts.sample(&sample, unnamed);
-            self.stacks.put(hash, &head, sample.words, Known { node, unnamed });
-            self.shelf.release(place);
-        }
+        let mut unresolved = std::mem::take(&mut self.unresolved);
+        unresolved.drain(..).for_each(|one| self.resolve_one(one));
+        self.unresolved = unresolved;
         self.resolve.trim();
+    }
+
+    /// Attributes a sample all of whose addresses are known.
+    fn resolve_one(&mut self, Unresolved { place, head, hash }: Unresolved) {
+        let Some(sample) = sample_at(&self.shelf, place) else { return };
+        let path = self.resolve.path(head.space(), &sample, &mut self.profile, &mut self.accounts);
+        let node = attribute::node(&mut self.profile.tree, head.thread(), &path);
+        attribute::add(&mut self.profile.tree, node, sample.fixed.period);
+        let (unnamed, malformed) = (path.unnamed, path.malformed);
+        self.accounts.malformed_words(malformed);
+        self.accounts.sample(&sample, unnamed);
+        self.stacks.put(hash, &head, sample.words, Known { node, unnamed });
+        self.shelf.release(place);
     }
 }
 

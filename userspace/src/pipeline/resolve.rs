@@ -16,6 +16,7 @@ use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 use std::num::NonZeroU32;
 
 use super::account::Accounts;
@@ -163,19 +164,26 @@ fn kernel_steps(words: Words<'_>) -> impl Iterator<Item = Code> + '_ {
 }
 
 impl Resolve {
-    /// Takes note of the sample's addresses that are not known yet.
-    pub fn note_missing(&mut self, space: SpaceId, sample: &Sample<'_>) {
+    /// Takes note of the sample's addresses that are not known yet. True when there are none: [`Resolve::path`] can be
+    /// had at once.
+    pub fn note_missing(&mut self, space: SpaceId, sample: &Sample<'_>) -> bool {
         let codes = user_steps(space, sample.user).filter_map(|step| match step {
             Step::Code(code) => Some(code),
             Step::Gap(_) | Step::Malformed => None,
         });
+        let mut all_known = true;
         for code in codes.chain(kernel_steps(sample.kernel)) {
-            if let std::collections::hash_map::Entry::Vacant(vacant) = self.known.entry(code) {
-                // Stands for the answer until there is one, so that nobody asks twice.
-                vacant.insert(Known { begin: 0, len: 0, unnamed: 0 });
-                self.missing.push(code);
+            match self.known.entry(code) {
+                Entry::Occupied(known) => all_known &= known.get().len > 0,
+                Entry::Vacant(vacant) => {
+                    // Stands for the answer until there is one, so that nobody asks twice.
+                    vacant.insert(Known { begin: 0, len: 0, unnamed: 0 });
+                    self.missing.push(code);
+                    all_known = false;
+                }
             }
         }
+        all_known
     }
 
     /// Addresses that [`Resolve::ask`] would ask for.

@@ -102,11 +102,11 @@ pub trait Symbols {
     type Space;
 
     /// A process was seen to replace its image. Unlike [`Symbols::replaced`], this is told at once, not in its turn.
-    fn replacement_seen(&mut self, pid: u32);
+    fn replacement_seen(&mut self, _pid: u32) {}
 
     /// Python frames were seen, at once, not in their turn: what can only be read while the process lives should be.
     /// Each function of a process is told once, or a few times.
-    fn python_seen(&mut self, pid: u32, frames: &[PythonReference]);
+    fn python_seen(&mut self, _pid: u32, _frames: &[PythonReference]) {}
 
     /// The address space of a process was read.
     fn space_changed(&mut self, update: SpaceUpdate<Self::Space>);

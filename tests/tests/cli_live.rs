@@ -1,0 +1,187 @@
+//! Captures of real processes by the program as a user runs it. Needs root and BPF.
+
+mod cli_support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use cli_support::{can_capture, expect_code, program, stderr};
+
+/// A process that computes until it is dropped.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> Self {
+        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn folded(profile: &Path) -> String {
+    expect_code(0, &["export", profile.to_str().unwrap(), "--format", "folded"])
+}
+
+/// Waits for something that will come.
+fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !there() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// A capture under way, with something flushed already.
+fn recording(output: &Path, more: &[&str]) -> Child {
+    let arguments = [&["record", "--flush", "200ms", "-o", output.to_str().unwrap()], more].concat();
+    let child = program().args(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a flush with samples", || {
+        fs::read_dir(output).is_ok_and(|files| {
+            files.flatten().any(|file| file.file_name().to_string_lossy().starts_with("values-"))
+        })
+    });
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn a_busy_process_is_recorded_by_pid() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let output = folder.path().join("run.dctx");
+    expect_code(0, &["record", "--pid", &busy.pid(), "--duration", "1s", "-o", output.to_str().unwrap()]);
+    let stacks = folded(&output);
+    assert!(
+        !stacks.is_empty() && stacks.lines().all(|line| line.starts_with(&format!("sh-{}", busy.pid()))),
+        "{stacks}"
+    );
+}
+
+#[test]
+fn a_command_is_recorded_with_its_children_and_its_code_is_passed_on() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("run.dctx");
+    let script = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; exit 7";
+    expect_code(7, &["record", "-o", output.to_str().unwrap(), "--", "sh", "-c", script]);
+    assert!(folded(&output).contains("sh-"), "{}", folded(&output));
+}
+
+#[test]
+fn a_command_that_cannot_start_leaves_no_profile() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("run.dctx");
+    let said = expect_code(2, &["record", "-o", output.to_str().unwrap(), "--", "no-such-program-here"]);
+    assert!(said.contains("no-such-program-here: expected a program"), "{said}");
+    assert!(!output.exists());
+}
+
+#[test]
+fn an_interrupt_ends_a_capture_cleanly_and_keeps_the_data_also_the_second_time() {
+    if !can_capture() {
+        return;
+    }
+    for (name, times) in [("INT", 1), ("INT", 2), ("TERM", 1)] {
+        let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+        let output = folder.path().join("run.dctx");
+        let child = recording(&output, &["--pid", &busy.pid()]);
+        for _ in 0..times {
+            signal(&child, name);
+        }
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{name}: {}", stderr(&ended));
+        assert!(stderr(&ended).contains("samples in"), "{}", stderr(&ended));
+        let manifest = fs::read_to_string(output.join("manifest.json")).unwrap();
+        let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+        assert_eq!(manifest["complete"], true);
+        assert!(!folded(&output).is_empty());
+    }
+}
+
+#[test]
+fn what_was_flushed_survives_a_kill() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let output = folder.path().join("run.dctx");
+    let mut child = recording(&output, &["--pid", &busy.pid()]);
+    signal(&child, "KILL");
+    child.wait().unwrap();
+    assert!(!folded(&output).is_empty());
+    let report = program().args(["report", output.to_str().unwrap()]).output().unwrap();
+    assert!(stderr(&report).contains("did not end well"), "{}", stderr(&report));
+}
+
+#[test]
+fn a_capture_ends_with_the_last_process_that_was_named() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let output = folder.path().join("run.dctx");
+    let child = recording(&output, &["--pid", &busy.pid()]);
+    drop(busy);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+}
+
+#[test]
+fn two_captures_at_once_do_not_disturb_each_other() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let outputs = ["a.dctx", "b.dctx"].map(|name| folder.path().join(name));
+    let children = outputs.each_ref().map(|output| recording(output, &["--pid", &busy.pid()]));
+    for child in children {
+        signal(&child, "INT");
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+    }
+    assert!(outputs.iter().all(|output| !folded(output).is_empty()));
+}
+
+#[test]
+fn a_still_picture_of_a_busy_process_is_printed() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::start();
+    let picture = expect_code(0, &["--pid", &busy.pid(), "--once", "--duration", "1s"]);
+    assert!(picture.contains(&format!("(pid {})", busy.pid())), "{picture}");
+}
+
+#[test]
+fn a_raw_copy_holds_what_was_captured() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let (output, raw) = (folder.path().join("run.dctx"), folder.path().join("run.raw"));
+    let names = [output.to_str().unwrap(), raw.to_str().unwrap()];
+    expect_code(0, &["record", "--pid", &busy.pid(), "--duration", "1s", "-o", names[0], "--raw", names[1]]);
+    assert!(fs::read(&raw).unwrap().starts_with(b"deepctx-raw 1\n"));
+}

@@ -1,0 +1,74 @@
+//! The program as a user runs it.
+//!
+//! Owns: finding (and building) the binary, running it, and the rule for tests that need privileges. Does not: test.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// The binary of this checkout, built as the tests are.
+pub(crate) fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let folder =
+            test.parent().and_then(Path::parent).expect("tests lie in target/PROFILE/deps").to_path_buf();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "deepctx-userspace", "--bin", "deepctx-bpf"]);
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        build.env("CARGO_TARGET_DIR", folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().unwrap().success(), "the binary cannot be built");
+        folder.join("deepctx-bpf")
+    })
+}
+
+/// The program, without anything from the environment that could change what it does.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DEEPCTX_") {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("COLUMNS").stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    program().args(arguments).output().unwrap()
+}
+
+/// Standard output as text.
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Standard error as text.
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs it and expects this code; standard output on success, standard error otherwise.
+pub(crate) fn expect_code(code: i32, arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{}{}", stdout(&output), stderr(&output));
+    if code == 0 { stdout(&output) } else { stderr(&output) }
+}
+
+/// Whether a capture is possible here. Where it must be (`CI=true`), its absence is a failure.
+pub(crate) fn can_capture() -> bool {
+    let output = run(&["doctor"]);
+    if output.status.success() {
+        return true;
+    }
+    let missing: Vec<String> =
+        stdout(&output).lines().filter(|line| line.starts_with("MISSING")).map(Into::into).collect();
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "a capture is not possible: {missing:?}");
+    println!("skipped: a capture is not possible here: {missing:?}");
+    false
+}

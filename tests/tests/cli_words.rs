@@ -1,0 +1,222 @@
+//! What the program says and how it ends, without privileges.
+
+mod cli_support;
+mod pipeline_support;
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use cli_support::{expect_code, program, run, stderr, stdout};
+use deepctx_profile::profile::Meta;
+use deepctx_profile::store::Writer;
+use deepctx_profile::units::Time;
+
+/// A profile on disk, made from a page of records.
+fn stored(folder: &Path, name: &str, records: &str) -> PathBuf {
+    let mut pipeline = pipeline_support::run(records);
+    let path = folder.join(name);
+    let profile = pipeline.profile();
+    profile.meta = Meta { target: "app (pid 7)".into(), frequency_hz: 99, ..Meta::default() };
+    let mut writer = Writer::create(&path, &profile.meta).unwrap();
+    writer.finish(profile, Time::from_nanos(2_000_000_000)).unwrap();
+    path
+}
+
+const RECORDS: &str = "
+    10 sample 7/7 app f! g main period=100
+    20 sample 7/8 app py:step@3 eval main period=50
+    30 sample 7/8 app h! gap:no-row native=no-row period=10
+";
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn every_help_opens_with_two_commands_that_can_be_pasted() {
+    for command in ["", "live", "record", "view", "report", "export", "diff", "doctor"] {
+        let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
+        let help = expect_code(0, &arguments);
+        let examples: Vec<&str> = help.lines().take(2).map(str::trim).collect();
+        for example in examples {
+            assert!(example.trim_start_matches("sudo ").starts_with("deepctx-bpf"), "{command}: {example}");
+            if !command.is_empty() {
+                assert!(example.contains(command), "{command}: {example}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_option_has_an_environment_variable() {
+    for command in ["live", "record", "view", "report", "export", "diff", "doctor"] {
+        let help = expect_code(0, &[command, "--help"]);
+        // Values of options are listed with a dash and a blank.
+        let options =
+            help.lines().map(str::trim).filter(|line| line.starts_with('-') && !line.starts_with("- "));
+        let named: Vec<&str> = options.filter(|line| !line.contains("--help")).collect();
+        let variables = help.matches("[env: DEEPCTX_").count();
+        assert_eq!(named.len(), variables, "{command}: {named:?}");
+    }
+}
+
+#[test]
+fn bad_usage_ends_with_code_2() {
+    for arguments in [
+        &["record", "--freq", "0"][..],
+        &["record", "--duration", "soon"],
+        &["record", "--no-such-option"],
+        &["export", "run.dctx"],
+        &["export", "run.dctx", "--format", "nothing"],
+        &["no-such-command"],
+        &["record", "--max-loss", "200"],
+    ] {
+        expect_code(2, arguments);
+    }
+}
+
+#[test]
+fn an_error_is_one_line_and_a_hint() {
+    let check = |arguments: &[&str], error: &str, hint: &str| {
+        let said = expect_code(2, arguments);
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(
+            lines.len() == 2 && lines[0].starts_with("error: ") && lines[1].starts_with("hint: "),
+            "{said}"
+        );
+        assert!(lines[0].contains(error) && lines[1].contains(hint), "{said}");
+    };
+    check(&["record", "--pid", "4194305", "-o", "/tmp/none.dctx"], "no process 4194305", "ps -e");
+    check(&["record", "-o", "-"], "expected a file name", "export");
+    check(&["record", "-o", "/no/such/folder/run.dctx"], "/no/such/folder: expected a folder", "-o");
+    check(&["--pid", "1"], "expected a terminal", "--once");
+}
+
+#[test]
+fn a_profile_that_is_none_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("text"), "hello").unwrap();
+    for command in [&["view", "--once"][..], &["report"], &["export", "--format", "folded"]] {
+        let missing = expect_code(2, &[command, &["/no/such.dctx"]].concat());
+        assert!(missing.contains("no such profile: `/no/such.dctx`"), "{missing}");
+        let other = expect_code(2, &[command, &[text(&folder.path().join("text"))]].concat());
+        assert!(other.contains("not a profile"), "{other}");
+    }
+}
+
+#[test]
+fn a_stored_profile_is_exported_reported_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let profile = text(&profile);
+    let folded = |more: &[&str]| expect_code(0, &[&["export", profile, "--format", "folded"], more].concat());
+    assert_eq!(folded(&[]), "app-7;[unknown: no-row];h 10\napp-7;main;g;f 100\napp-7;main;m.py:step 50\n");
+    assert_eq!(folded(&["--metric", "samples", "--view", "python"]), "app-7 2\napp-7;m.py:step 1\n");
+    assert_eq!(
+        folded(&["--lines", "--view", "python", "--group-by", "thread"]),
+        "\
+app-7;app/7 100\napp-7;app/8 10\napp-7;app/8;m.py:step:3 50\n"
+    );
+    assert!(expect_code(0, &["export", profile, "--format", "svg"]).contains("<svg"));
+
+    let report = expect_code(0, &["report", profile]);
+    assert!(report.contains("app (pid 7)") && report.contains("no-row"), "{report}");
+    let json: serde_json::Value =
+        serde_json::from_str(&expect_code(0, &["report", profile, "--format", "json"])).unwrap();
+    assert_eq!(json["total"], 160);
+    assert_eq!(json["functions"][0]["function"], "f");
+    assert_eq!(json["losses"][0]["reason"], "no-row");
+
+    let picture = expect_code(0, &["view", profile, "--once"]);
+    assert!(
+        picture.contains("app (pid 7)") && picture.contains("main") && !picture.contains('\x1b'),
+        "{picture}"
+    );
+}
+
+#[test]
+fn two_profiles_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = stored(folder.path(), "a", &"10 sample 7/7 app f! main period=100\n".repeat(50));
+    let after = stored(folder.path(), "b", &"10 sample 9/9 app g! main period=100\n".repeat(50));
+    let said = expect_code(0, &["diff", text(&before), text(&after)]);
+    assert!(said.contains("-100.00%") && said.contains("app;main;f") && said.contains("+100.00%"), "{said}");
+    assert!(expect_code(0, &["diff", text(&before), text(&before)]).contains("no context differs"));
+}
+
+#[test]
+fn an_existing_output_is_kept_unless_forced() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let output = folder.path().join("out.folded");
+    fs::write(&output, "mine").unwrap();
+    let arguments = ["export", text(&profile), "--format", "folded", "-o", text(&output)];
+    assert!(expect_code(2, &arguments).contains("--force"));
+    assert_eq!(fs::read_to_string(&output).unwrap(), "mine");
+    expect_code(0, &[&arguments[..], &["--force"]].concat());
+    assert!(fs::read_to_string(&output).unwrap().contains("main;g;f"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left behind");
+}
+
+#[test]
+fn a_reader_that_goes_away_early_is_success() {
+    let folder = tempfile::tempdir().unwrap();
+    // More than a pipe holds.
+    let records: String = (0..20_000).map(|n| format!("{n} sample 7/7 app f{n} main\n")).collect();
+    let profile = stored(folder.path(), "run.dctx", &records);
+    let mut child = program()
+        .args(["export", text(&profile), "--format", "folded"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.take().unwrap().read_exact(&mut [0; 10]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn environment_and_file_give_defaults_in_that_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let config = folder.path().join("deepctx.toml");
+    fs::write(&config, "metric = \"samples\"\nview = \"python\"").unwrap();
+    let export = |variables: &[(&str, &str)], more: &[&str]| {
+        let output = program()
+            .args(["export", text(&profile), "--format", "folded", "--config", text(&config)])
+            .args(more)
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        stdout(&output)
+    };
+    assert_eq!(export(&[], &[]), "app-7 2\napp-7;m.py:step 1\n");
+    assert_eq!(export(&[("DEEPCTX_METRIC", "cpu-time")], &[]), "app-7 110\napp-7;m.py:step 50\n");
+    assert_eq!(
+        export(&[("DEEPCTX_METRIC", "cpu-time")], &["--metric", "samples"]),
+        "app-7 2\napp-7;m.py:step 1\n"
+    );
+    fs::write(&config, "colour = true").unwrap();
+    let output = program().args(["doctor", "--config", text(&config)]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("'colour' is not an option"), "{}", stderr(&output));
+}
+
+#[test]
+fn names_cannot_reach_the_terminal_as_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&["report", text(&folder.path().join("\x1b[31mred"))]);
+    assert!(!stderr(&output).contains('\x1b'), "{}", stderr(&output));
+}
+
+#[test]
+fn doctor_says_what_it_found_and_agrees_with_its_exit_code() {
+    let output = run(&["doctor", "--format", "json"]);
+    let checks: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let checks = checks.as_array().unwrap();
+    let all_ok = checks.iter().all(|check| check["ok"].as_bool().unwrap());
+    assert_eq!(output.status.code(), Some(if all_ok { 0 } else { 2 }));
+    assert!(checks.len() >= 4);
+}
