@@ -208,16 +208,19 @@ fn divide(tree: &FlameTree, node: u32, upper: &FlameBox, selected: &[u32], out: 
     let (mut rest, mut rest_count, mut rest_selected) = (0u128, 0usize, false);
     for (index, child) in children(tree, node) {
         let width = child.inclusive as f64 * scale;
-        let (x, end) = (column(start), column(start + width));
-        if width >= 1.0 && x < end {
-            let exact = Span { start, width };
-            out.push(FlameBox { x, width: end - x, content: Content::Node(index), exact });
-            start += width;
-        } else {
-            rest += u128::from(child.inclusive);
-            rest_count += 1;
-            rest_selected |= selected.binary_search(&index).is_ok();
+        // Most children of a wide node are narrow: they cost one multiplication.
+        if width >= 1.0 {
+            let (x, end) = (column(start), column(start + width));
+            if x < end {
+                let exact = Span { start, width };
+                out.push(FlameBox { x, width: end - x, content: Content::Node(index), exact });
+                start += width;
+                continue;
+            }
         }
+        rest += u128::from(child.inclusive);
+        rest_count += 1;
+        rest_selected |= selected.binary_search(&index).is_ok();
     }
     let x = column(start);
     if rest == 0 || x >= right {

@@ -5,7 +5,6 @@
 
 mod synthetic;
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -120,7 +119,7 @@ impl Program {
                     .filter(|marks| !marks.is_empty());
                 if open.map(|(_, modifier)| modifier) != now {
                     if let Some((from, modifier)) = open {
-                        writeln!(marks, "line {y}, columns {from}..{x}: {modifier:?}").unwrap();
+                        marks += &format!("line {y}, columns {from}..{x}: {modifier:?}\n");
                     }
                     open = now.map(|modifier| (x, modifier));
                 }
@@ -128,7 +127,8 @@ impl Program {
                     line.push_str(buffer[(x, y)].symbol());
                 }
             }
-            writeln!(text, "{}", line.trim_end()).unwrap();
+            text += line.trim_end();
+            text.push('\n');
         }
         format!("{text}{:─<40}\n{marks}", "")
     }
