@@ -18,8 +18,9 @@ pub(crate) fn draw(model: &Model, search: &Search, theme: &Theme, pen: &mut Pen<
     } else {
         let share = text::percent(search.value(), model.whole());
         let unit = model.snapshot.as_ref().map(|snapshot| snapshot.header.unit).unwrap_or_default();
+        let boxes = if search.count() == 1 { "box" } else { "boxes" };
         let count = text::count(search.count() as u64);
-        format!("{share} · {} in {count} boxes", text::value(unit, search.value()))
+        format!("{share} · {} in {count} {boxes}", text::value(unit, search.value()))
     };
     let room = pen.room().saturating_sub(3);
     let for_answer = if room >= text::width(&answer) + 12 { text::width(&answer) + 2 } else { 0 };
