@@ -40,7 +40,11 @@ fn live(program: &Path, workload: &Running) -> Result<()> {
         "attach and show where its time goes (q leaves)",
         "attaching to a running process is the main job",
     );
-    sh::run(sh::as_root(program, &["TERM", "COLORTERM"]).args(["live", "--pid", &workload.pid().to_string()]))
+    sh::run(sh::as_root(program, &sh::kept(&["TERM", "COLORTERM"])).args([
+        "live",
+        "--pid",
+        &workload.pid().to_string(),
+    ]))
 }
 
 /// A short recording, its hottest contexts, and both exports.

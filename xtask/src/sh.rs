@@ -4,6 +4,7 @@
 //! reader of a log must see which one failed. Does not: know any chore.
 
 use anyhow::{Context, Result, bail};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -28,24 +29,33 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// A command in the root of the checkout.
-pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
     command
 }
 
-/// A command that runs as root: itself when we are root, through `sudo` otherwise. `keep` names variables to hand on.
-pub(crate) fn as_root(program: impl AsRef<std::ffi::OsStr>, keep: &[&str]) -> Command {
+/// A variable for a command.
+pub(crate) type Variable = (&'static str, OsString);
+
+/// Those of our own variables that are set.
+pub(crate) fn kept(names: &[&'static str]) -> Vec<Variable> {
+    names.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect()
+}
+
+/// A command that runs as root: itself when we are root, through `sudo`, which hands on only the variables named here,
+/// otherwise.
+pub(crate) fn as_root(program: impl AsRef<OsStr>, variables: &[Variable]) -> Command {
     if is_root() {
-        return command(program);
+        let mut command = command(program);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        return command;
     }
     let mut sudo = command("sudo");
-    for name in keep {
-        if let Some(value) = std::env::var_os(name) {
-            let mut assignment = std::ffi::OsString::from(format!("{name}="));
-            assignment.push(value);
-            sudo.arg(assignment);
-        }
+    for (name, value) in variables {
+        let mut assignment = OsString::from(format!("{name}="));
+        assignment.push(value);
+        sudo.arg(assignment);
     }
     sudo.arg("--").arg(program);
     sudo

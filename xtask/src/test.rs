@@ -9,7 +9,7 @@
 
 use crate::{ebpf, setup, sh, tidy};
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -70,10 +70,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if GROUPS.iter().any(|group| !matches!(group.name, "style" | "ebpf") && wanted(group.name)) {
         match compile() {
-            Ok((programs, outcome)) => {
+            Ok((built, outcome)) => {
                 outcomes.push(outcome);
-                let chosen = programs.iter().filter(|program| wanted(program.group.name));
-                outcomes.extend(chosen.map(|program| program.run(options.filter.as_deref())));
+                let chosen = built.tests.iter().filter(|test| wanted(test.group.name));
+                outcomes
+                    .extend(chosen.map(|test| test.run(built.product.as_deref(), options.filter.as_deref())));
             }
             Err(error) => outcomes.push(Outcome::failed("compile", &error)),
         }
@@ -147,9 +148,17 @@ fn group_of(target: &str) -> &'static Group {
     GROUPS.iter().find(begins).unwrap_or(&GROUPS[1])
 }
 
+/// What one run of cargo built.
+#[derive(Default)]
+struct Built {
+    tests: Vec<Program>,
+    /// The program that users run.
+    product: Option<PathBuf>,
+}
+
 /// Compiles every test program of the workspace at once: any other selection would build dependencies twice.
-fn compile() -> Result<(Vec<Program>, Outcome)> {
-    let mut programs = Vec::new();
+fn compile() -> Result<(Built, Outcome)> {
+    let mut built = Built::default();
     let outcome = check("compile", || {
         let mut cargo = sh::command("cargo");
         cargo
@@ -158,16 +167,25 @@ fn compile() -> Result<(Vec<Program>, Outcome)> {
         eprintln!("  $ {}", sh::words(&cargo));
         let said = cargo.output().context("cannot start cargo")?;
         for line in String::from_utf8_lossy(&said.stdout).lines() {
-            programs.extend(serde_json::from_str(line).ok().as_ref().and_then(program_in));
+            let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+            built.tests.extend(program_in(&message));
+            if message["target"]["name"] == PRODUCT && message["profile"]["test"] == false {
+                built.product = message["executable"].as_str().map(PathBuf::from).or(built.product.take());
+            }
         }
         if said.status.success() { Ok(()) } else { bail!("the tests do not compile") }
     });
-    programs.sort_by_key(|program| {
+    built.tests.sort_by_key(|program| {
         let place = GROUPS.iter().position(|group| group.name == program.group.name);
         (place, program.title.clone())
     });
-    Ok((programs, outcome))
+    Ok((built, outcome))
 }
+
+/// Name of the program that users run.
+const PRODUCT: &str = "deepctx-bpf";
+/// Tells tests that run the program where it is.
+const PRODUCT_VARIABLE: &str = "TEST_BINARY_DEEPCTX_BPF";
 
 /// The test program that one line of cargo's report announces.
 fn program_in(message: &serde_json::Value) -> Option<Program> {
@@ -189,18 +207,27 @@ fn program_in(message: &serde_json::Value) -> Option<Program> {
 }
 
 impl Program {
-    fn run(&self, filter: Option<&str>) -> Outcome {
-        eprintln!("==> {}{}", self.title, if self.group.as_root { " (as root)" } else { "" });
+    /// Tests on live processes need root, whatever group they belong to.
+    fn as_root(&self) -> bool {
+        self.group.as_root || self.title.ends_with("_live")
+    }
+
+    fn run(&self, product: Option<&Path>, filter: Option<&str>) -> Outcome {
+        eprintln!("==> {}{}", self.title, if self.as_root() { " (as root)" } else { "" });
         let start = Instant::now();
-        let keep = ["CI", "PATH", "HOME", "CARGO_TARGET_DIR", "CARGO_MANIFEST_DIR"];
-        let mut command = if self.group.as_root {
-            sh::as_root(&self.executable, &keep)
+        let mut variables = sh::kept(&["CI", "PATH", "HOME", "CARGO_TARGET_DIR"]);
+        variables.push(("CARGO_MANIFEST_DIR", self.folder.clone().into()));
+        variables.extend(product.map(|path| (PRODUCT_VARIABLE, path.into())));
+        let mut command = if self.as_root() {
+            sh::as_root(&self.executable, &variables)
         } else {
-            Command::new(&self.executable)
+            let mut command = Command::new(&self.executable);
+            command.envs(variables);
+            command
         };
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.current_dir(&self.folder);
         command.arg("--show-output").args(filter);
-        if self.group.as_root {
+        if self.as_root() {
             // They share the CPUs' sampling events and the machine; side by side they would disturb each other.
             command.arg("--test-threads=1");
         }

@@ -12,6 +12,10 @@ use std::sync::OnceLock;
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
+        // Whoever compiled this test may have compiled the program with it.
+        if let Some(built) = std::env::var_os("TEST_BINARY_DEEPCTX_BPF") {
+            return built.into();
+        }
         let test = std::env::current_exe().unwrap();
         let folder =
             test.parent().and_then(Path::parent).expect("tests lie in target/PROFILE/deps").to_path_buf();
