@@ -37,8 +37,8 @@ const MAGIC: [u8; 8] = *b"dctxrows";
 const FORMAT: u32 = 1;
 /// Bytes before the counters.
 const HEADER_BYTES: usize = 32;
-/// Where the checksum stands, the last of the header.
-const SUM_AT: usize = HEADER_BYTES - 4;
+/// Where the checksum stands, the last of the header (for tests that want to come past it).
+pub const SUM_AT: usize = HEADER_BYTES - 4;
 /// Suffix of a table.
 const SUFFIX: &str = "rows";
 /// Prefix of a file being written.
@@ -270,8 +270,8 @@ impl Cache {
     }
 }
 
-/// The bytes of a file.
-fn encode(table: &UnwindTable) -> Vec<u8> {
+/// The bytes of the file that holds `table`.
+pub fn encode(table: &UnwindTable) -> Vec<u8> {
     let size = HEADER_BYTES
         + COUNTS * 8
         + size_of_val(&table.rules[..])
@@ -287,28 +287,36 @@ fn encode(table: &UnwindTable) -> Vec<u8> {
     bytes.extend([0; 4]);
     bytes.extend(table.stats.words().iter().flat_map(|count| count.to_le_bytes()));
     // These are laid out for the kernel of this machine, which is little-endian x86-64.
-    bytes.extend(table.rules.iter().flat_map(Plain::as_bytes));
-    bytes.extend(table.pages.iter().flat_map(Plain::as_bytes));
-    for block in &table.blocks {
-        bytes.extend(block.iter().flat_map(|row| row.to_le_bytes()));
+    for rule in &table.rules {
+        bytes.extend_from_slice(rule.as_bytes());
     }
-    let sum = checksum(&bytes);
+    for page in &table.pages {
+        bytes.extend_from_slice(page.as_bytes());
+    }
+    for block in &table.blocks {
+        let mut of_block = [[0; 4]; ROWS_PER_BLOCK];
+        for (bytes, row) in of_block.iter_mut().zip(block) {
+            *bytes = row.to_le_bytes();
+        }
+        bytes.extend_from_slice(of_block.as_flattened());
+    }
+    let sum = checksum(&bytes).unwrap_or_default();
     bytes[SUM_AT..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
-/// Of the header before the checksum and all that follows it.
-fn checksum(bytes: &[u8]) -> u32 {
+/// CRC-32 of the header before the checksum and all that follows it; `None` when there is no whole header.
+pub fn checksum(bytes: &[u8]) -> Option<u32> {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&bytes[..SUM_AT]);
-    hasher.update(&bytes[HEADER_BYTES..]);
-    hasher.finalize()
+    hasher.update(bytes.get(..SUM_AT)?);
+    hasher.update(bytes.get(HEADER_BYTES..)?);
+    Some(hasher.finalize())
 }
 
-/// The table in `bytes`, if every part of it is sound: the kernel is given what is in here.
-fn decode(bytes: &[u8]) -> Option<UnwindTable> {
+/// The table in the bytes of a file, if every part of it is sound: the kernel is given what is in here.
+pub fn decode(bytes: &[u8]) -> Option<UnwindTable> {
     let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-    if !bytes.starts_with(&MAGIC) || word(8)? != FORMAT || word(SUM_AT)? != checksum(bytes) {
+    if !bytes.starts_with(&MAGIC) || word(8)? != FORMAT || word(SUM_AT)? != checksum(bytes)? {
         return None;
     }
     let first_page = word(12)?;

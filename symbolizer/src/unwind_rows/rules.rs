@@ -72,13 +72,13 @@ impl State {
     #[inline]
     fn supported(&self) -> Result<Rule, u8> {
         let offset = |offset: i64| i32::try_from(offset).map_err(|_| unsupported::OFFSET_RANGE);
-        let mut rule = Rule::default();
-        rule.ra = match self.ra {
+        let ra = match self.ra {
             Saved::AtCfa(-8) => ra_kind::AT_CFA_MINUS_8,
             Saved::Undefined => return Ok(END),
             Saved::In(X86_64::RDI) => ra_kind::IN_RDI,
             _ => return Err(unsupported::RA_RULE),
         };
+        let mut rule = Rule { ra, ..Rule::default() };
         match self.cfa {
             Cfa::Register(register, value) => {
                 rule.cfa_offset = offset(value)?;
