@@ -48,11 +48,6 @@ impl Avma {
     pub const fn to_svma(self, bias: u64) -> Svma {
         Svma(self.0.wrapping_sub(bias))
     }
-
-    /// Distance from `start`; `None` when this address lies below it.
-    pub const fn checked_offset_from(self, start: Self) -> Option<u64> {
-        self.0.checked_sub(start.0)
-    }
 }
 
 impl Svma {

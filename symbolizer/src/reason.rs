@@ -53,9 +53,8 @@ reasons! {
     KernelRestricted = 19, "kernel-restricted", "kernel addresses are hidden from this user (kernel.kptr_restrict, CAP_SYSLOG)";
     KernelNotCovered = 20, "kernel-not-covered", "no kernel symbol covers the address";
     KernelUnreadable = 21, "kernel-unreadable", "/proc/kallsyms could not be read";
-    Pending = 22, "pending", "the name has been asked for and is not there yet";
-    TooManyModules = 23, "too-many-modules", "more files are mapped than the profiler keeps track of";
-    FileChanged = 24, "file-changed", "the file behind the mapping was changed while it was read";
+    TooManyModules = 22, "too-many-modules", "more files are mapped than the profiler keeps track of";
+    FileChanged = 23, "file-changed", "the file behind the mapping was changed while it was read";
 }
 
 impl NoSymbol {

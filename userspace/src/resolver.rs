@@ -313,10 +313,7 @@ impl Symbols for Resolver {
                 Place::Native { module, address } => in_modules.entry(module).or_default().push((n, address)),
                 Place::Jit(_) | Place::Kernel(_) | Place::Nowhere(_) => {
                     let named = self.symbolizer.name(place);
-                    not_yet |= matches!(
-                        named,
-                        Err(NoSymbol::JitWithoutMap | NoSymbol::JitNotCovered | NoSymbol::Pending)
-                    );
+                    not_yet |= matches!(named, Err(NoSymbol::JitWithoutMap | NoSymbol::JitNotCovered));
                     tell(n, &named, "", address, answer);
                 }
             }

@@ -139,11 +139,6 @@ impl Native {
         answers.into_iter().map(|answer| answer.unwrap_or(Err(NoSymbol::ReaderFailed))).collect()
     }
 
-    /// True when the answer is there without reading anything.
-    pub fn is_cached(&mut self, module: ModuleHandle, address: Svma) -> bool {
-        self.names.get((module, address)).is_some()
-    }
-
     /// What happened so far.
     pub fn counters(&self) -> NativeCounters {
         NativeCounters { names: self.names.counters(), ..self.counters }

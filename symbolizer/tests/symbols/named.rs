@@ -1,0 +1,268 @@
+//! Names of code in live processes.
+
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
+
+use deepctx_symbolizer::maps::Backing;
+use deepctx_symbolizer::native::DebugInfo;
+use deepctx_symbolizer::space::Owner;
+use deepctx_symbolizer::{Avma, Lookup, NoSymbol, Place, Symbolizer};
+
+use crate::program::{Program, Running, has, is_root, left_out, oracle, run, shown};
+
+fn fresh() -> Symbolizer {
+    Symbolizer::new(DebugInfo::default())
+}
+
+#[test]
+fn every_instruction_has_the_functions_and_lines_that_addr2line_gives() {
+    let Some(program) = Program::compile(&["-g"]) else { return };
+    let running = program.start();
+    let mut symbolizer = fresh();
+    symbolizer.refresh(running.pid(), 1).unwrap();
+    let mut deepest = 0;
+    // Not main: for functions inlined from system headers this addr2line gives the caller's name twice.
+    for function in ["work::outer(long)", "work::spin(long)"] {
+        let (begin, size) = program.function(function);
+        let addresses: Vec<u64> = (begin..begin + size).collect();
+        let bias = running.outer.0 - program.function("work::outer(long)").0;
+        for (address, expected) in addresses.iter().zip(oracle(program.text(), &addresses)) {
+            let place = symbolizer.place(running.pid(), 1, Avma(address + bias), Lookup::Exact);
+            let frames = shown(&symbolizer.name(place));
+            assert_eq!(frames, expected, "{address:#x} in {function}");
+            deepest = deepest.max(frames.len());
+            // The byte behind a call is looked up inside the call.
+            let place_after = symbolizer.place(running.pid(), 1, Avma(address + bias + 1), Lookup::Return);
+            assert_eq!(place_after, place);
+        }
+    }
+    assert_eq!(deepest, 5, "the calls inlined into work::outer were not seen");
+}
+
+#[test]
+fn a_program_without_position_independence_is_named_too() {
+    let Some(program) = Program::compile(&["-no-pie"]) else { return };
+    let running = program.start();
+    let mut symbolizer = fresh();
+    symbolizer.refresh(running.pid(), 1).unwrap();
+    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    assert_eq!(shown(&symbolizer.name(place)), ["work::outer ??:0"]);
+}
+
+#[test]
+fn a_program_without_symbols_has_the_file_and_the_offset() {
+    let Some(program) = Program::compile(&["-s"]) else { return };
+    let running = program.start();
+    let mut symbolizer = fresh();
+    symbolizer.refresh(running.pid(), 1).unwrap();
+    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    let reason = symbolizer.name(place).unwrap_err();
+    assert!(matches!(reason, NoSymbol::NotCovered | NoSymbol::NoSymbolTable), "{reason:?}");
+    let Place::Native { address, .. } = place else { panic!("{place:?}") };
+    assert_eq!(symbolizer.label(place, reason), format!("work+{:#x}", address.0));
+}
+
+#[test]
+fn a_separate_debug_file_is_believed_only_with_the_right_checksum() {
+    let Some(program) = Program::compile(&["-g", "-Wl,--build-id=none"]) else { return };
+    let debug = program.folder.path().join(".debug");
+    std::fs::create_dir(&debug).unwrap();
+    let debug = debug.join("work.debug");
+    run("objcopy", &["--only-keep-debug", program.text(), debug.to_str().unwrap()]);
+    run("objcopy", &["--strip-all", &format!("--add-gnu-debuglink={}", debug.display()), program.text()]);
+    let running = program.start();
+    let name = || {
+        let mut symbolizer = fresh();
+        symbolizer.refresh(running.pid(), 1).unwrap();
+        let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+        symbolizer.name(place)
+    };
+    let frames = shown(&name());
+    assert!(frames.last().unwrap().starts_with("work::outer work.cc:"), "{frames:?}");
+    std::fs::OpenOptions::new().append(true).open(&debug).unwrap().write_all(b"x").unwrap();
+    assert!(name().is_err());
+    // A FIFO in its place must not be waited for.
+    std::fs::remove_file(&debug).unwrap();
+    run("mkfifo", &[debug.to_str().unwrap()]);
+    assert!(name().is_err());
+}
+
+#[test]
+fn names_outlive_the_process_and_its_file() {
+    let Some(program) = Program::compile(&["-g"]) else { return };
+    let running = program.start();
+    let (pid, outer) = (running.pid(), running.outer);
+    let mut symbolizer = fresh();
+    symbolizer.refresh(pid, 1).unwrap();
+    drop(running);
+    drop(program);
+    symbolizer.exit(pid, 5);
+    let place = symbolizer.place(pid, 4, outer, Lookup::Exact);
+    assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
+    assert_eq!(symbolizer.place(pid, 6, outer, Lookup::Exact), Place::Nowhere(NoSymbol::ProcessGone));
+    assert_eq!(symbolizer.refresh(pid, 7), Err(NoSymbol::ProcessGone));
+}
+
+#[test]
+fn a_deleted_file_is_read_through_the_kernel() {
+    let Some(program) = Program::compile(&["-g"]).filter(|_| is_root()) else { return };
+    let running = program.start();
+    std::fs::remove_file(&program.path).unwrap();
+    std::fs::write(&program.path, "something else").unwrap();
+    let mut symbolizer = fresh();
+    symbolizer.refresh(running.pid(), 1).unwrap();
+    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
+}
+
+#[test]
+fn a_program_that_never_had_a_file_is_named() {
+    let Some(program) = Program::compile(&["-g"]).filter(|_| is_root()) else { return };
+    let memory = rustix::fs::memfd_create("nameless", rustix::fs::MemfdFlags::empty()).unwrap();
+    let mut memory = std::fs::File::from(memory);
+    memory.write_all(&std::fs::read(&program.path).unwrap()).unwrap();
+    // What is open for writing cannot be run.
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    let readable = std::fs::File::open(&path).unwrap();
+    rustix::io::fcntl_setfd(&readable, rustix::io::FdFlags::empty()).unwrap();
+    drop(memory);
+    let path = format!("/proc/self/fd/{}", readable.as_raw_fd());
+    let running = Running::start(&mut Command::new(&path));
+    let mut symbolizer = fresh();
+    symbolizer.refresh(running.pid(), 1).unwrap();
+    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
+}
+
+#[test]
+fn a_program_in_other_namespaces_is_read_where_it_sees_its_files() {
+    let Some(program) = Program::compile(&["-g"]).filter(|_| is_root()) else { return };
+    let hidden = program.folder.path().join("hidden");
+    std::fs::create_dir(&hidden).unwrap();
+    let script =
+        format!("mount -t tmpfs none {0} && cp {1} {0}/ && exec {0}/work", hidden.display(), program.text());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation=private", "sh", "-c", &script]);
+    let running = Running::start(&mut command);
+    let mut symbolizer = fresh();
+    symbolizer.refresh(running.pid(), 1).unwrap();
+    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
+    assert!(!hidden.join("work").exists());
+}
+
+#[test]
+fn two_names_of_one_file_are_one_module() {
+    let Some(program) = Program::compile(&["-g"]) else { return };
+    let copy = program.folder.path().join("copy");
+    std::fs::copy(&program.path, &copy).unwrap();
+    let (one, two) = (program.start(), Running::start(&mut Command::new(&copy)));
+    let mut symbolizer = fresh();
+    symbolizer.refresh(one.pid(), 1).unwrap();
+    symbolizer.refresh(two.pid(), 1).unwrap();
+    let place =
+        |symbolizer: &mut Symbolizer, r: &Running| symbolizer.place(r.pid(), 1, r.outer, Lookup::Exact);
+    assert_eq!(place(&mut symbolizer, &one), place(&mut symbolizer, &two));
+}
+
+#[test]
+fn the_vdso_is_a_module_like_any_other() {
+    let mut symbolizer = fresh();
+    let found = symbolizer.refresh(std::process::id(), 1).unwrap();
+    let (mapping, owner) = found.mappings.iter().find(|(m, _)| m.backing == Backing::Vdso).unwrap();
+    let Owner::Module { module, .. } = owner else { panic!("{owner:?}") };
+    assert_eq!(&**symbolizer.modules().get(*module).unwrap().name(), "[vdso]");
+    let names: Vec<String> = (mapping.begin.0..mapping.end.0)
+        .filter_map(|address| {
+            let place = symbolizer.place(std::process::id(), 1, Avma(address), Lookup::Exact);
+            symbolizer.name(place).ok().map(|frames| frames[0].name.to_string())
+        })
+        .collect();
+    assert!(names.iter().any(|name| name.contains("clock_gettime")), "{names:?}");
+}
+
+#[test]
+fn generated_code_is_named_by_the_map_of_its_runtime() {
+    let pid = std::process::id();
+    let code = memmap2::MmapMut::map_anon(8192).unwrap().make_exec().unwrap();
+    let begin = code.as_ptr() as u64;
+    let mut symbolizer = fresh();
+    symbolizer.refresh(pid, 1).unwrap();
+    let nowhere = symbolizer.place(pid, 1, Avma(begin), Lookup::Exact);
+    assert_eq!(nowhere, Place::Nowhere(NoSymbol::JitWithoutMap));
+    let map = format!("/tmp/perf-{pid}.map");
+    std::fs::write(&map, format!("{begin:x} 40 py::generated:<string>\n")).unwrap();
+    let place = symbolizer.place(pid, 1_000_000_000, Avma(begin + 0x40), Lookup::Return);
+    let named = symbolizer.name(place);
+    std::fs::remove_file(&map).unwrap();
+    assert_eq!(&*named.unwrap()[0].name, "py::generated:<string>");
+    let behind = symbolizer.place(pid, 1_000_000_001, Avma(begin + 0x40), Lookup::Exact);
+    assert_eq!(behind, Place::Nowhere(NoSymbol::JitNotCovered));
+    drop(code);
+}
+
+#[test]
+fn generated_code_is_named_by_a_jitdump_found_among_the_mappings() {
+    let pid = std::process::id();
+    let code = memmap2::MmapMut::map_anon(4096).unwrap().make_exec().unwrap();
+    let begin = code.as_ptr() as u64;
+    let folder = tempfile::tempdir().unwrap();
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+    let halves = |halves: &[u32]| halves.iter().flat_map(|half| half.to_ne_bytes()).collect::<Vec<u8>>();
+    let name = b"wasm-function[7]\0";
+    let dump = [
+        halves(&[0x4A69_5444, 1, 40, 62, 0, pid]),
+        words(&[0, 0]),
+        halves(&[0, 16 + 40 + u32::try_from(name.len()).unwrap() + 64]),
+        words(&[5_000]),
+        halves(&[pid, pid]),
+        words(&[begin, begin, 64, 7]),
+        name.to_vec(),
+        vec![0xcc; 64],
+    ];
+    let path = folder.path().join(format!("jit-{pid}.dump"));
+    std::fs::write(&path, dump.concat()).unwrap();
+    // SAFETY: nobody shortens the file, and its bytes are not read through the mapping.
+    let mark = unsafe { memmap2::Mmap::map(&std::fs::File::open(&path).unwrap()) }.unwrap();
+    let mut symbolizer = fresh();
+    symbolizer.refresh(pid, 1).unwrap();
+    let place = symbolizer.place(pid, 10_000, Avma(begin + 63), Lookup::Exact);
+    assert_eq!(&*symbolizer.name(place).unwrap()[0].name, "wasm-function[7]");
+    assert_eq!(symbolizer.counters().jit.malformed, 0);
+    drop((mark, code));
+}
+
+#[test]
+fn a_process_in_another_pid_namespace_is_found_by_the_pid_that_it_knows() {
+    if !has("python3") || !is_root() {
+        left_out("python3 or root");
+        return;
+    }
+    let runtime = "import ctypes, mmap, os, sys\n\
+        code = mmap.mmap(-1, 4096, prot=7)\n\
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(code))\n\
+        open(f'/tmp/perf-{os.getpid()}.map', 'w').write(f'{begin:x} 1000 made in a container\\n')\n\
+        print(hex(begin), flush=True)\n\
+        sys.stdin.read()";
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs none /tmp && exec python3 -c \"$0\"";
+    command.args([
+        "--mount",
+        "--propagation=private",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        script,
+        runtime,
+    ]);
+    let running = Running::start(&mut command);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.pid())).unwrap();
+    let pid: u32 = children.trim().parse().unwrap();
+    let mut symbolizer = fresh();
+    symbolizer.refresh(pid, 1).unwrap();
+    let place = symbolizer.place(pid, 1, running.outer, Lookup::Exact);
+    assert_eq!(&*symbolizer.name(place).unwrap()[0].name, "made in a container");
+}
