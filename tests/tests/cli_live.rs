@@ -1,5 +1,7 @@
 //! Captures of real processes by the program as a user runs it. Needs root and BPF.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod cli_support;
 
 use std::fs;

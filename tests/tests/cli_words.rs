@@ -1,5 +1,7 @@
 //! What the program says and how it ends, without privileges.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod cli_support;
 mod pipeline_support;
 

@@ -1,5 +1,7 @@
 //! Whatever comes in, each record is in the tree, merged into the state of processes, or dropped for a reason.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod pipeline_support;
 
 use deepctx_profile::ledger::{Stage, When};

@@ -1,5 +1,7 @@
 //! The pipeline as a page of records → folded stacks and losses.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod pipeline_support;
 
 use deepctx_profile::ledger::{Stage, When};

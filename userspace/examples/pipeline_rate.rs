@@ -40,7 +40,7 @@ impl Symbols for MadeUp {
     }
 
     fn user(&mut self, _: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
-        for (n, (CodeAddress::Exact(pc) | CodeAddress::Return(pc))) in addresses.iter().enumerate() {
+        for (n, CodeAddress::Exact(pc) | CodeAddress::Return(pc)) in addresses.iter().enumerate() {
             let symbol = format!("made_up_{pc:x}");
             let module = "/usr/lib/libmade_up.so";
             answer(n, &[Name::Native { symbol: &symbol, module, file: "", line: 0, inlined: false }]);

@@ -155,6 +155,7 @@ fn sample(
             kernel.push(address(symbol));
         } else if let Some(function) = word_text.strip_prefix("py:") {
             let (function, line) = function.split_once('@').unwrap_or((function, "0"));
+            fixed.python_frames += 1;
             user.push(word::tagged(word::PYTHON, address(function)));
             user.push(word::python_detail(0, line.parse().unwrap()));
         } else if let Some(end) = word_text.strip_prefix("gap:") {

@@ -126,7 +126,7 @@ pub fn until_end(
         .enable_all()
         .build()
         .map_err(|error| Failure::io("the event loop", &error))?;
-    runtime.block_on(Run { capture, session, until, progress }.to_the_end())
+    runtime.block_on(Run { capture, session, until, progress }.until_over())
 }
 
 struct Run {
@@ -137,7 +137,7 @@ struct Run {
 }
 
 impl Run {
-    async fn to_the_end(self) -> Result<Ended, Failure> {
+    async fn until_over(self) -> Result<Ended, Failure> {
         let Self { capture, session, mut until, mut progress } = self;
         let mut signals = Signals::new().map_err(|error| Failure::io("signals", &error))?;
         let started = tokio::time::Instant::now();

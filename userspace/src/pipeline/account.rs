@@ -144,7 +144,8 @@ impl Accounts {
             decode.dropped.add(Reason::new(key, undecoded_sentence(key)), *n);
         }
         if let Some(kernel) = &self.kernel {
-            let explained: u64 = KERNEL_DROPS.iter().map(|counter| kernel[*counter as usize]).sum();
+            let explained =
+                KERNEL_DROPS.iter().fold(0u64, |sum, counter| sum.saturating_add(kernel[*counter as usize]));
             let reason = Reason::new(
                 "unexplained-gap",
                 "record numbers are missing that the kernel programs did not report as dropped",
@@ -179,7 +180,7 @@ impl Accounts {
         let Some(counters) = &self.kernel else {
             // A replay without counters: only the numbers of the records tell what is missing.
             if self.missing > 0 {
-                account.received = self.received + self.missing;
+                account.received = self.received.saturating_add(self.missing);
                 account.kept = self.received;
                 account.dropped.add(Reason::new("sequence-gap", "record numbers are missing"), self.missing);
             }

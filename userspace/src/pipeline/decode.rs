@@ -188,6 +188,9 @@ pub fn records(batch: &[u8]) -> impl Iterator<Item = Slot<'_>> {
     })
 }
 
+/// Largest gap between two records of a CPU that is believed: a CPU cannot lose more in a day.
+const GAP_MAX: u64 = 1 << 36;
+
 /// Counts, per CPU, the records that were numbered and never seen.
 ///
 /// A number is used up even when its record is dropped (`RecordHeader::sequence`), so what is missing below the highest
@@ -211,7 +214,10 @@ impl Sequences {
             self.cpus.resize(cpu + 1, Numbers::default());
         }
         let numbers = &mut self.cpus[cpu];
-        numbers.highest = numbers.highest.max(sequence);
+        // One damaged number must not become a loss of millions of millions.
+        if sequence <= numbers.highest.saturating_add(GAP_MAX) {
+            numbers.highest = numbers.highest.max(sequence);
+        }
         numbers.seen += 1;
     }
 

@@ -77,6 +77,8 @@ fn missing_numbers_are_counted_per_cpu_and_swapped_ones_are_not() {
         sequences.saw(cpu, sequence);
     }
     assert_eq!(sequences.missing(), 2 + 2);
+    sequences.saw(5, u64::MAX);
+    assert_eq!(sequences.missing(), 2 + 1, "a number that cannot be is only a record that was seen");
 }
 
 proptest! {
