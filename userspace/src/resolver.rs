@@ -32,6 +32,8 @@ pub struct Resolver {
     processes: FxHashMap<u32, Process>,
     interpreters: FxHashMap<u32, Interpreter>,
     spaces: FxHashMap<SpaceId, Asked>,
+    /// Spaces that no new question will be about; those that were asked before may still come.
+    stale: Vec<SpaceId>,
     next_space: u32,
     retired_ns: u64,
 }
@@ -94,6 +96,7 @@ impl Resolver {
             processes: FxHashMap::default(),
             interpreters: FxHashMap::default(),
             spaces: FxHashMap::default(),
+            stale: Vec::new(),
             next_space: 0,
             retired_ns: 0,
         }
@@ -139,7 +142,7 @@ impl Resolver {
         if process.versions.len() > VERSIONS_MAX
             && let Some(oldest) = process.versions.pop_front()
         {
-            self.spaces.remove(&oldest.id);
+            self.stale.push(oldest.id);
         }
     }
 
@@ -213,9 +216,8 @@ impl Symbols for Resolver {
             }
             // The first reading tells how it was since the beginning of the program.
             Some((false, since_ns, known)) => {
-                if let Some(process) = self.processes.get_mut(&pid) {
-                    process.versions.pop_back();
-                }
+                let unread = self.processes.get_mut(&pid).and_then(|process| process.versions.pop_back());
+                self.stale.extend(unread.map(|version| version.id));
                 self.push(pid, since_ns, true, if known.is_empty() { name } else { known });
             }
             None => self.push(pid, 0, true, name),
@@ -250,6 +252,10 @@ impl Symbols for Resolver {
     }
 
     fn retire(&mut self, before_ns: u64) {
+        // All questions about samples that were used are answered now.
+        for space in self.stale.drain(..) {
+            self.spaces.remove(&space);
+        }
         if before_ns < self.retired_ns.saturating_add(SECOND_NS) {
             return;
         }
@@ -285,7 +291,7 @@ impl Symbols for Resolver {
                         let before = std::mem::replace(&mut version.id, id);
                         // Kept for the wait that follows if the answer is the same again.
                         version.retry = version.retry.map(|(_, wait)| (u64::MAX, wait));
-                        self.spaces.remove(&before);
+                        self.stale.push(before);
                         id
                     }
                     None => id,

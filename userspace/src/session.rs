@@ -276,14 +276,11 @@ impl Worker {
             Message::Space { pid, time_ns, maps } => {
                 Input::Space(SpaceUpdate { pid, time_ns, name: process_name(pid), maps })
             }
-            Message::TargetGone { pid } => return lock(&self.shared.status).targets_gone.push(pid),
-            Message::Notice(notice) => {
-                let mut status = lock(&self.shared.status);
-                if status.notices.len() < NOTICES_MAX {
-                    status.notices.push(notice);
-                }
-                return;
+            Message::TargetGone { pid } => {
+                lock(&self.shared.status).targets_gone.push(pid);
+                return self.notice(format!("process {pid} has ended"));
             }
+            Message::Notice(notice) => return self.notice(notice),
         };
         if let Some(raw) = &mut self.raw
             && let Err(error) = raw.write(&input)
@@ -300,6 +297,13 @@ impl Worker {
             }
         };
         self.pipeline.feed(input);
+    }
+
+    fn notice(&self, notice: String) {
+        let mut status = lock(&self.shared.status);
+        if status.notices.len() < NOTICES_MAX {
+            status.notices.push(notice);
+        }
     }
 
     fn tick(&mut self, idle: bool) {
