@@ -251,9 +251,9 @@ def reading():
 
 
 def foreign_sleep():
-    libc = ctypes.CDLL(None)
+    nap = ctypes.CDLL(None).sleep
     announce("sleeping")
-    libc.sleep(1000000)
+    nap(1000000)
 
 
 SCENARIOS = {
@@ -284,6 +284,12 @@ SCENARIOS = {
 }
 
 
+def arrived():
+    """Whether every thread is on the line after its announcement."""
+    inside = {announce.__code__, threading.Thread.start.__code__}
+    return not any(frame.f_code in inside for frame in sys._current_frames().values())
+
+
 def main():
     global go
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -301,7 +307,7 @@ def main():
     sys.setswitchinterval(1e-4)
     for name in names:
         threading.Thread(target=SCENARIOS[name], name=name, daemon=True).start()
-    while announced < len(names):
+    while announced < len(names) or not arrived():
         time.sleep(0.01)
     sys.setswitchinterval(interval)
     with printing:

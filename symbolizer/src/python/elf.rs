@@ -9,10 +9,10 @@ use gimli::{
     X86_64,
 };
 use object::elf::{FileHeader64, PF_X, PT_LOAD, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
-use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, Sym as _};
-use object::{
-    Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, ObjectSymbolTable as _, ReadRef,
+use object::read::elf::{
+    ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _, SymbolTable,
 };
+use object::{Endianness, Object as _, ObjectSection as _, ReadRef};
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -78,9 +78,9 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
             return (!symbol.is_undefined(endian))
                 .then(|| Symbol { address: symbol.st_value(endian), size: symbol.st_size(endian) });
         }
+        let strings = self.strings(symbols);
         symbols.iter().find_map(|symbol| {
-            let found =
-                !symbol.is_undefined(endian) && symbol.name(endian, symbols.strings()) == Ok(name.as_bytes());
+            let found = !symbol.is_undefined(endian) && is_named(strings, symbol.st_name(endian), name);
             found.then(|| Symbol { address: symbol.st_value(endian), size: symbol.st_size(endian) })
         })
     }
@@ -90,15 +90,15 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         let mut found = [None; N];
         let endian = self.file.endian();
         let symbols = self.file.elf_symbol_table();
+        let strings = self.strings(symbols);
         for symbol in symbols.iter() {
             if !matches!(symbol.st_type(), STT_FUNC | STT_OBJECT | STT_GNU_IFUNC)
                 || symbol.is_undefined(endian)
             {
                 continue;
             }
-            let Ok(name) = symbol.name(endian, symbols.strings()) else { continue };
-            for (wanted, slot) in names.iter().zip(&mut found) {
-                if slot.is_none() && wanted.as_bytes() == name {
+            for (name, slot) in names.iter().zip(&mut found) {
+                if slot.is_none() && is_named(strings, symbol.st_name(endian), name) {
                     *slot = Some(Symbol { address: symbol.st_value(endian), size: symbol.st_size(endian) });
                 }
             }
@@ -106,14 +106,25 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         found
     }
 
-    /// Names of the functions that begin at `address`, in both tables.
-    pub(super) fn names_at(&self, address: u64) -> Vec<&'a str> {
-        let tables = [self.file.symbol_table(), self.file.dynamic_symbol_table()];
-        let symbols = tables.into_iter().flatten().flat_map(|table| table.symbols());
-        symbols
-            .filter(|s| s.address() == address && s.is_definition())
-            .filter_map(|s| s.name().ok())
-            .collect()
+    /// Where the symbols begin whose name has this prefix, in the static symbol table; each address once, sorted.
+    pub(super) fn prefixed(&self, prefix: &str) -> Vec<u64> {
+        let endian = self.file.endian();
+        let symbols = self.file.elf_symbol_table();
+        let strings = self.strings(symbols);
+        let named = symbols.iter().filter(|symbol| {
+            let name = strings.get(symbol.st_name(endian) as usize..).unwrap_or_default();
+            !symbol.is_undefined(endian) && name.starts_with(prefix.as_bytes())
+        });
+        let mut addresses: Vec<u64> = named.map(|symbol| symbol.st_value(endian)).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    /// All names of a symbol table in one read: a read for each name would be one system call each.
+    fn strings(&self, symbols: &SymbolTable<'a, FileHeader64<Endianness>, R>) -> &'a [u8] {
+        let section = self.file.elf_section_table().section(symbols.string_section());
+        section.and_then(|section| section.data(self.file.endian(), self.data)).unwrap_or_default()
     }
 
     /// `length` bytes at a stated address, fewer when the file has fewer there; `None` when it has none.
@@ -136,32 +147,34 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         Some(&bytes[..bytes.iter().position(|b| *b == 0)?])
     }
 
-    /// What the frame description that covers a stated address says of its extent.
+    /// What the frame description that covers a stated address says of its extent. Files without the sorted index of
+    /// frame descriptions (`.eh_frame_hdr`; every linker writes one) have no answer: to search each time is to hang.
     pub(super) fn extent_at(&self, address: u64) -> Option<Extent> {
         let section = |name: &str| {
             let section = self.file.section_by_name(name)?;
             Some((section.data().ok()?, section.address()))
         };
         let (frame_bytes, frame_address) = section(".eh_frame")?;
-        let mut bases = BaseAddresses::default().set_eh_frame(frame_address);
+        let (index_bytes, index_address) = section(".eh_frame_hdr")?;
+        let mut bases = BaseAddresses::default().set_eh_frame(frame_address).set_eh_frame_hdr(index_address);
         if let Some((_, text)) = section(".text") {
             bases = bases.set_text(text);
         }
         let frame = EhFrame::new(frame_bytes, LittleEndian);
-        let indexed = section(".eh_frame_hdr").and_then(|(bytes, at)| {
-            let bases = bases.clone().set_eh_frame_hdr(at);
-            let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
-            let table = header.table()?;
-            table.fde_for_address(&frame, &bases, address, EhFrame::<Bytes<'_>>::cie_from_offset).ok()
-        });
-        let fde = match indexed {
-            Some(fde) => fde,
-            None => frame.fde_for_address(&bases, address, EhFrame::cie_from_offset).ok()?,
-        };
+        let index = EhFrameHdr::new(index_bytes, LittleEndian).parse(&bases, 8).ok()?;
+        let table = index.table()?;
+        let cie = EhFrame::<Bytes<'_>>::cie_from_offset;
+        let fde = table.fde_for_address(&frame, &bases, address, cie).ok()?;
         let begin = fde.initial_address();
         let mut context = UnwindContext::new();
         let first = fde.unwind_info_for_address(&frame, &bases, &mut context, begin).ok()?;
         let is_function = matches!(first.cfa(), CfaRule::RegisterAndOffset { register, offset: 8 } if *register == X86_64::RSP);
         Some(Extent { begin, end: begin.checked_add(fde.len())?, is_function })
     }
+}
+
+/// Whether the string at `offset` is exactly `name`.
+fn is_named(strings: &[u8], offset: u32, name: &str) -> bool {
+    let text = strings.get(offset as usize..).unwrap_or_default();
+    text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
 }

@@ -5,6 +5,8 @@
 //! part that is not known as the evaluation loop loses its Python frames.
 //! Does not: rely on names, which are stripped; where there are some, they help.
 
+use std::cell::LazyCell;
+
 use deepctx_common::python::EVAL_RANGES;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::ReadRef;
@@ -13,6 +15,9 @@ use super::elf::{Elf, Symbol};
 
 /// Most bytes of one part that are decoded: ten times the largest loop seen (95 KB, debug builds apart).
 const PART_MAX: u64 = 1 << 20;
+
+/// Most jumps out of a part that are followed; real loops have a few dozen.
+const TARGETS_MAX: usize = 4096;
 
 /// The ranges, as stated in the file; unused ones are 0, 0.
 pub(super) struct EvalRanges {
@@ -29,6 +34,7 @@ pub(super) fn eval_ranges<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, symbol: Symbol) 
         (0, Some(extent)) => [symbol.address, extent.end],
         (size, _) => [symbol.address, symbol.address.checked_add(size)?],
     };
+    let named = LazyCell::new(|| elf.prefixed("_PyEval_EvalFrameDefault."));
     let mut parts = vec![hot];
     let mut left_out = 0;
     let mut next = 0;
@@ -38,7 +44,7 @@ pub(super) fn eval_ranges<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, symbol: Symbol) 
             if parts.iter().any(|[begin, end]| (*begin..*end).contains(&target)) {
                 continue;
             }
-            match cold_part(elf, target) {
+            match cold_part(elf, target, || named.binary_search(&target).is_ok()) {
                 Some(_) if parts.len() == EVAL_RANGES => left_out += 1,
                 Some(cold) => parts.push(cold),
                 None => {}
@@ -63,19 +69,20 @@ fn jumps_out_of<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, [begin, end]: [u64; 2]) ->
         .collect();
     targets.sort_unstable();
     targets.dedup();
+    targets.truncate(TARGETS_MAX);
     targets
 }
 
 /// The split-off part that holds `target`, unless the jump is a call in tail position of another function.
-fn cold_part<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, target: u64) -> Option<[u64; 2]> {
+/// `is_named` says whether a symbol calls what begins there a part of the loop.
+fn cold_part<'a, R: ReadRef<'a>>(
+    elf: &Elf<'a, R>,
+    target: u64,
+    is_named: impl FnOnce() -> bool,
+) -> Option<[u64; 2]> {
     let extent = elf.extent_at(target)?;
     // A part is entered with the frame of the loop in place; a function, with a return address and no more. What is
     // entered in its middle cannot be another function.
-    if extent.is_function && extent.begin == target {
-        let names = elf.names_at(extent.begin);
-        if !names.iter().any(|name| name.starts_with("_PyEval_EvalFrameDefault.")) {
-            return None;
-        }
-    }
-    Some([extent.begin, extent.end])
+    let is_call = extent.is_function && extent.begin == target && !is_named();
+    (!is_call).then_some([extent.begin, extent.end])
 }

@@ -5,5 +5,6 @@
 
 mod capture;
 mod headers;
+mod hostile;
 mod live;
 mod support;
