@@ -303,4 +303,33 @@ proptest! {
             prop_assert!(rows.first().is_none_or(|&first| row::pc_low(first) == 0));
         }
     }
+
+    #[test]
+    fn debug_frames_hold_exactly_where_no_eh_frame_does(
+        first in prop::collection::vec((0u64..1 << 9, 1u64..100, 1u64..20), 1..12),
+        second in prop::collection::vec((0u64..1 << 9, 1u64..100, 100u64..120), 1..12),
+    ) {
+        let slots = |list: Vec<(u64, u64, u64)>| -> Vec<_> {
+            list.into_iter().map(|(begin, length, slot)| (begin, length, slot * 8)).collect()
+        };
+        let (first, second) = (slots(first), slots(second));
+        let mut debug = Section::debug();
+        add(&mut debug, &second);
+        let mut elf = Elf::of(frames(&first));
+        elf.sections.push((".debug_frame", 0, 0, debug.bytes));
+        let table = elf.table().unwrap();
+        let both: Vec<Option<u64>> =
+            (0..1 << 10).map(|at| expected(&first, at).or_else(|| expected(&second, at))).collect();
+        for (at, holding) in both.iter().enumerate() {
+            let found = table.lookup(TEXT + at as u64).filter(|rule| rule.cfa != rule_kind::NONE);
+            match holding {
+                Some(offset) => prop_assert_eq!(found, Some(rsp(*offset as i32)), "at {:#x}", at),
+                None => {
+                    let before = &both[at.saturating_sub(PADDING_MAX as usize)..at];
+                    let padding = before.iter().any(Option::is_some);
+                    prop_assert!(found.is_none() || padding, "at {:#x}: {:?}", at, found);
+                }
+            }
+        }
+    }
 }
