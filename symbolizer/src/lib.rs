@@ -9,6 +9,7 @@ pub mod address;
 pub mod cache;
 pub mod elf;
 pub mod guard;
+pub mod generated;
 pub mod jit;
 pub mod kernel;
 pub mod maps;

@@ -12,12 +12,14 @@ use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::address::FileOffset;
 use deepctx_symbolizer::elf::ElfFacts;
-use deepctx_symbolizer::maps::{self, Backing, Mapping};
+use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
+use deepctx_symbolizer::python::ProcessMemory;
 use deepctx_symbolizer::sparse::SparseFile;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
 use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
 use rayon::prelude::*;
 
+use super::generated::{Found, Generated};
 use super::tables::{ExecutableId, TableError, Tables};
 
 /// One version of one file.
@@ -38,6 +40,9 @@ pub enum NoExecutable {
     /// It has no usable call frame information.
     #[error("{0}")]
     Table(NoTable),
+    /// It was generated at run time, and nothing beside it says how to unwind it.
+    #[error("generated code without call frame information")]
+    Generated,
     /// There was no room for its table.
     #[error("{0}")]
     Room(String),
@@ -57,6 +62,7 @@ const KNOWN_MAX: usize = 1 << 16;
 pub struct Executables {
     known: HashMap<FileKey, Known>,
     vdso: Option<(u64, ExecutableId)>,
+    generated: Generated,
     cache: Option<Cache>,
 }
 
@@ -79,7 +85,7 @@ pub struct Located {
 impl Executables {
     /// With nothing known; tables are cached on disk when `cache` is given.
     pub fn new(cache: Option<Cache>) -> Self {
-        Self { known: HashMap::new(), vdso: None, cache }
+        Self { known: HashMap::new(), vdso: None, generated: Generated::default(), cache }
     }
 
     /// Hits and misses of the disk cache.
@@ -117,20 +123,20 @@ impl Executables {
             let table = table.and_then(|t| place(tables, &t, 0, now_ns));
             self.known.insert(key, Known { facts, table });
         }
-        opened.into_iter().zip(mappings).map(|(file, m)| self.located(pid, m, file, tables, now_ns)).collect()
+        let mut surroundings = None;
+        let located = opened.into_iter().zip(mappings).map(|(file, m)| match m.backing {
+            Backing::Vdso => self.vdso(pid, m, tables, now_ns),
+            Backing::Anonymous => {
+                // Read once, and only for a process that has generated code.
+                let all = surroundings.get_or_insert_with(|| Surroundings::read(pid));
+                self.generated(pid, m, all.as_ref(), tables, now_ns)
+            }
+            _ => self.in_file(m, file),
+        });
+        located.collect()
     }
 
-    fn located(
-        &mut self,
-        pid: u32,
-        mapping: &Mapping,
-        file: Result<(FileKey, File), NoSymbol>,
-        tables: &mut Tables,
-        now_ns: u64,
-    ) -> Located {
-        if mapping.backing == Backing::Vdso {
-            return self.vdso(pid, mapping, tables, now_ns);
-        }
+    fn in_file(&self, mapping: &Mapping, file: Result<(FileKey, File), NoSymbol>) -> Located {
         let known = match file {
             Ok((key, _)) => self.known.get(&key),
             Err(reason) => return Located { bias: 0, table: Err(NoExecutable::File(reason)) },
@@ -141,6 +147,29 @@ impl Executables {
         let svma = known.facts.segment_at(mapping.offset).map(|s| s.svma_of(mapping.offset).0);
         let bias = mapping.begin.0.wrapping_sub(svma.unwrap_or(mapping.offset.0));
         Located { bias, table: known.table.clone() }
+    }
+
+    /// Generated code stands where it was stated: its addresses are those in the process.
+    fn generated(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        surroundings: Option<&Surroundings>,
+        tables: &mut Tables,
+        now_ns: u64,
+    ) -> Located {
+        let Some(Surroundings { mappings, memory }) = surroundings else {
+            return Located { bias: 0, table: Err(NoExecutable::Generated) };
+        };
+        let table = match self.generated.find(pid, mapping, mappings, memory, |id| tables.has(id)) {
+            Found::Known(table) => table,
+            Found::New(hash, table) => {
+                let placed = place(tables, &table, 0, now_ns);
+                self.generated.placed(pid, mapping, hash, placed.clone());
+                placed
+            }
+        };
+        Located { bias: 0, table }
     }
 
     /// The vdso is one and the same for all 64-bit processes of a boot, and has no file.
@@ -172,6 +201,11 @@ impl Executables {
         }
     }
 
+    /// Forgets what was known of a process's generated code.
+    pub fn forget_process(&mut self, pid: u32) {
+        self.generated.forget_process(pid);
+    }
+
     /// Forgets why executables had no room, so that they are tried again.
     pub fn forgive(&mut self) {
         self.known.retain(|_, known| !matches!(&known.table, Err(NoExecutable::Room(_))));
@@ -181,6 +215,19 @@ impl Executables {
     pub fn describe(mapping: &Mapping) -> String {
         let FileOffset(offset) = mapping.offset;
         format!("{} at file offset {offset:#x}", mapping.path().display())
+    }
+}
+
+/// All of a process's mappings, and a way to its memory.
+struct Surroundings {
+    mappings: Vec<Mapping>,
+    memory: ProcessMemory,
+}
+
+impl Surroundings {
+    fn read(pid: u32) -> Option<Self> {
+        let mappings = maps::read(pid, Keep::All).ok()?.mappings;
+        Some(Self { mappings, memory: ProcessMemory::open(pid).ok()? })
     }
 }
 

@@ -16,6 +16,7 @@ pub mod clock;
 pub mod cost;
 pub mod doctor;
 pub mod executables;
+mod generated;
 pub mod kernel_offsets;
 pub mod load;
 pub mod processes;

@@ -143,7 +143,7 @@ impl Processes {
                     Err(reason) => {
                         let slot = match reason {
                             NoExecutable::File(_) => 0,
-                            NoExecutable::Table(_) => 1,
+                            NoExecutable::Table(_) | NoExecutable::Generated => 1,
                             NoExecutable::Room(_) => 2,
                         };
                         without_table[slot] += 1;
@@ -186,6 +186,7 @@ impl Processes {
     /// The process ended.
     pub fn remove(&mut self, pid: u32, now_ns: u64) {
         self.states.remove(&pid);
+        self.executables.forget_process(pid);
         let gone = self.tables.remove_process(pid, now_ns);
         self.executables.forget(&gone);
     }

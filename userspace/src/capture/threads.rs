@@ -196,7 +196,9 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
         kind::SAMPLE => {
             let sample = StackSample::read_from(record)?;
             let end = WalkEnd::from_number(sample.native_end)?;
-            matches!(end, WalkEnd::UnknownProcess | WalkEnd::NoMapping | WalkEnd::NoTable)
+            // A broken chain of frame pointers is often code that was generated since the last scan.
+            let unknown = WalkEnd::UnknownProcess as u8..=WalkEnd::NoTable as u8;
+            (unknown.contains(&sample.native_end) || end == WalkEnd::FramePointerEnd)
                 .then_some(ScanRequest::Unknown(sample.pid))
         }
         kind::FORK => Some(ScanRequest::Forked(ProcessEvent::read_from(record)?.pid)),

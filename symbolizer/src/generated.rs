@@ -1,0 +1,232 @@
+//! Generated: code that a process made at run time, as the bytes of an ELF file.
+//!
+//! Owns: finding the call frame information that compilers leave beside such code, and wrapping both into an image that
+//! unwind tables are built from as from any file. Because: XLA and others that use LLVM write `.eh_frame` next to each
+//! piece of code for their own unwinder, and no file has it. Does not: read processes; bytes and addresses come in.
+
+use std::ops::Range;
+
+/// How every CIE of `.eh_frame` that LLVM and GCC write for generated code begins, after its length: id 0, version 1,
+/// augmentation `zR`.
+const CIE_START: [u8; 8] = [0, 0, 0, 0, 1, b'z', b'R', 0];
+/// Length of the field before that.
+const LENGTH_BYTES: usize = 4;
+/// Largest entry that is believed.
+const ENTRY_BYTES_MAX: usize = 64 << 10;
+
+/// The runs of `.eh_frame` entries in some memory: offsets of their first and one past their last byte.
+///
+/// A run begins at a CIE and goes on as long as entries follow whose length is believable; a terminator ends it.
+pub fn frame_runs(memory: &[u8]) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let mut from = 0;
+    while let Some(at) = find(&memory[from..], &CIE_START).map(|at| from + at) {
+        let Some(begin) = at.checked_sub(LENGTH_BYTES).filter(|begin| *begin >= from) else {
+            from = at + CIE_START.len();
+            continue;
+        };
+        let end = run_end(memory, begin);
+        if end > begin {
+            runs.push(begin..end);
+        }
+        from = end.max(at + CIE_START.len());
+    }
+    runs
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}
+
+fn run_end(memory: &[u8], begin: usize) -> usize {
+    let mut end = begin;
+    while let Some(length) = memory.get(end..end + LENGTH_BYTES).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes) {
+        let next = end + LENGTH_BYTES + length as usize;
+        if length == 0 || length as usize > ENTRY_BYTES_MAX || next > memory.len() {
+            break;
+        }
+        end = next;
+    }
+    end
+}
+
+/// Generated code and what is known of it. Addresses are those in the process.
+#[derive(Clone, Debug, Default)]
+pub struct GeneratedCode {
+    /// Where the code is.
+    pub text: Range<u64>,
+    /// The code, from the beginning of `text`; empty when it is not needed.
+    pub code: Vec<u8>,
+    /// Functions that are known or believed to begin there.
+    pub functions: Vec<Range<u64>>,
+    /// Address and bytes of each run of `.eh_frame`.
+    pub frames: Vec<(u64, Vec<u8>)>,
+}
+
+impl GeneratedCode {
+    /// The bytes of an ELF file with this code at these addresses.
+    pub fn to_elf(&self) -> Vec<u8> {
+        let mut image = Image::default();
+        image.bytes.resize(usize::from(FILE_HEADER_BYTES + PROGRAM_HEADER_BYTES), 0);
+        let code_at = image.append(&self.code);
+        image.section(SHT_NULL, 0, 0, 0..0, 0);
+        for (address, bytes) in &self.frames {
+            let at = image.append(bytes);
+            image.section(SHT_PROGBITS, EH_FRAME_NAME, *address, at, 0);
+        }
+        let names = image.append(NAMES);
+        let name_table = image.section_count;
+        image.section(SHT_STRTAB, SHSTRTAB_NAME, 0, names, 0);
+        if !self.functions.is_empty() {
+            let symbols: Vec<u8> = std::iter::once(&(0..0)).chain(&self.functions).flat_map(symbol).collect();
+            let at = image.append(&symbols);
+            image.section(SHT_SYMTAB, SYMTAB_NAME, 0, at, name_table);
+        }
+        image.finish(&self.text, &code_at, name_table)
+    }
+}
+
+/// Section names: `.eh_frame` at 1, `.shstrtab` at 11, `.symtab` at 21.
+const NAMES: &[u8] = b"\0.eh_frame\0.shstrtab\0.symtab\0";
+const EH_FRAME_NAME: u32 = 1;
+const SHSTRTAB_NAME: u32 = 11;
+const SYMTAB_NAME: u32 = 21;
+
+// Numbers and layouts of the System V gABI, chapters 4 and 5.
+const FILE_HEADER_BYTES: u16 = 64;
+const PROGRAM_HEADER_BYTES: u16 = 56;
+const SECTION_HEADER_BYTES: u16 = 64;
+const SYMBOL_BYTES: u64 = 24;
+const SHT_NULL: u32 = 0;
+const SHT_PROGBITS: u32 = 1;
+const SHT_SYMTAB: u32 = 2;
+const SHT_STRTAB: u32 = 3;
+const SHF_ALLOC: u64 = 2;
+const SHN_ABS: u16 = 0xfff1;
+const STT_FUNC: u8 = 2;
+const PT_LOAD: u32 = 1;
+const PF_R_X: u32 = 5;
+const ET_DYN: u16 = 3;
+const EM_X86_64: u16 = 62;
+
+/// A local function symbol; a range without bytes gives the null symbol with which every table begins.
+fn symbol(range: &Range<u64>) -> Vec<u8> {
+    let (info, section) = if range.is_empty() { (0, 0) } else { (STT_FUNC, SHN_ABS) };
+    let mut bytes = vec![0, 0, 0, 0, info, 0];
+    bytes.extend(section.to_le_bytes());
+    bytes.extend(range.start.to_le_bytes());
+    bytes.extend((range.end - range.start).to_le_bytes());
+    bytes
+}
+
+#[derive(Default)]
+struct Image {
+    bytes: Vec<u8>,
+    sections: Vec<u8>,
+    section_count: u16,
+}
+
+impl Image {
+    fn append(&mut self, bytes: &[u8]) -> Range<usize> {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        begin..self.bytes.len()
+    }
+
+    fn section(&mut self, kind: u32, name: u32, address: u64, at: Range<usize>, link: u16) {
+        let (flags, entry) = match kind {
+            SHT_PROGBITS => (SHF_ALLOC, 0),
+            SHT_SYMTAB => (0, SYMBOL_BYTES),
+            _ => (0, 0),
+        };
+        let header = &mut self.sections;
+        header.extend([name, kind].map(u32::to_le_bytes).as_flattened());
+        header.extend([flags, address, at.start as u64, at.len() as u64].map(u64::to_le_bytes).as_flattened());
+        // The number of local symbols, in a symbol table; else it means nothing.
+        header.extend([u32::from(link), 1].map(u32::to_le_bytes).as_flattened());
+        header.extend([8, entry].map(u64::to_le_bytes).as_flattened());
+        self.section_count += 1;
+    }
+
+    fn finish(mut self, text: &Range<u64>, code: &Range<usize>, names: u16) -> Vec<u8> {
+        let sections = std::mem::take(&mut self.sections);
+        let table = self.append(&sections).start as u64;
+
+        let mut head = b"\x7fELF\x02\x01\x01".to_vec();
+        head.resize(16, 0);
+        head.extend([ET_DYN, EM_X86_64].map(u16::to_le_bytes).as_flattened());
+        head.extend(1u32.to_le_bytes());
+        head.extend([0, u64::from(FILE_HEADER_BYTES), table].map(u64::to_le_bytes).as_flattened());
+        head.extend(0u32.to_le_bytes());
+        let counts = [
+            FILE_HEADER_BYTES,
+            PROGRAM_HEADER_BYTES,
+            1,
+            SECTION_HEADER_BYTES,
+            self.section_count,
+            names,
+        ];
+        head.extend(counts.map(u16::to_le_bytes).as_flattened());
+
+        head.extend([PT_LOAD, PF_R_X].map(u32::to_le_bytes).as_flattened());
+        let memory = text.end.saturating_sub(text.start);
+        let program = [code.start as u64, text.start, text.start, code.len() as u64, memory, 1];
+        head.extend(program.map(u64::to_le_bytes).as_flattened());
+        self.bytes[..head.len()].copy_from_slice(&head);
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_common::unwind::rule_kind;
+
+    use super::{GeneratedCode, frame_runs};
+    use crate::unwind_rows::UnwindTable;
+
+    /// A CIE (CFA = rsp + 8) and an FDE of 32 bytes at `pc`, which pushes after one byte; the FDE holds the distance
+    /// from its own field to `pc`.
+    fn frames(address: u64, pc: u64) -> Vec<u8> {
+        let mut bytes = vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
+        bytes.extend([20, 0, 0, 0, 28, 0, 0, 0]);
+        let field = address + bytes.len() as u64;
+        bytes.extend((pc.wrapping_sub(field) as u32).to_le_bytes());
+        bytes.extend([32, 0, 0, 0, 0, 0x41, 0x0e, 16, 0, 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn frames_are_found_among_other_data() {
+        let run = frames(0x7000_1000, 0x7000_0000);
+        let mut memory = vec![0xaa; 40];
+        memory.extend(&run);
+        memory.extend([0; 16]);
+        memory.extend(b"not a frame \x01zR\0 at all");
+        assert_eq!(frame_runs(&memory), [40..40 + run.len()]);
+    }
+
+    #[test]
+    fn memory_that_ends_within_an_entry_ends_the_run_before_it() {
+        let run = frames(0, 0x100);
+        for cut in 0..run.len() {
+            let runs = frame_runs(&run[..cut]);
+            assert!(runs.iter().all(|r| r.end <= cut), "{cut}: {runs:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_built_from_memory_as_from_a_file() {
+        let (text, address) = (0x7f00_0000_1000, 0x7f00_0000_2010);
+        let code = GeneratedCode {
+            text: text..text + 0x1000,
+            frames: vec![(address, frames(address, text + 0x40))],
+            ..GeneratedCode::default()
+        };
+        let table = UnwindTable::from_elf(&code.to_elf()).unwrap();
+        let rule = |at: u64| table.lookup(at).unwrap();
+        assert_eq!((rule(text + 0x40).cfa, rule(text + 0x40).cfa_offset), (rule_kind::RSP, 8));
+        assert_eq!((rule(text + 0x41).cfa, rule(text + 0x41).cfa_offset), (rule_kind::RSP, 16));
+        assert_eq!(rule(text + 0x60).cfa, rule_kind::NONE, "behind the function");
+    }
+}
