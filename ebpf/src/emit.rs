@@ -6,8 +6,14 @@ use deepctx_common::record::RecordHeader;
 
 use crate::maps::{COUNTERS, EVENTS, SEQUENCE};
 
-/// `BPF_RB_NO_WAKEUP`: a wake-up per record costs 17 times the record; user space drains on a timer.
-const NO_WAKEUP: u64 = 1;
+/// When user space hears of a record.
+#[derive(Clone, Copy)]
+pub enum Urgency {
+    /// With the next drain, by timer: a wake-up per record costs 17 times the record (`BPF_RB_NO_WAKEUP`).
+    Later = 1,
+    /// At once (`BPF_RB_FORCE_WAKEUP`): rare records on which the next samples depend.
+    Now = 2,
+}
 
 /// Adds one to a counter.
 #[inline(always)]
@@ -40,9 +46,9 @@ pub fn header(kind: u16, size: u32) -> RecordHeader {
 /// # Safety
 /// `record` points to at least `size` readable bytes that begin with a [`RecordHeader`].
 #[inline(always)]
-pub unsafe fn record<T>(record: *const T, size: u32) {
+pub unsafe fn record<T>(record: *const T, size: u32, urgency: Urgency) {
     let ring = (&raw const EVENTS).cast_mut().cast();
     // SAFETY: by contract of this function.
-    let failed = unsafe { bpf_ringbuf_output(ring, record.cast_mut().cast(), u64::from(size), NO_WAKEUP) } != 0;
+    let failed = unsafe { bpf_ringbuf_output(ring, record.cast_mut().cast(), u64::from(size), urgency as u64) } != 0;
     count(if failed { Counter::DropRingFull } else { Counter::RecordsEmitted });
 }

@@ -11,7 +11,8 @@ use deepctx_common::process::{Target, target_flag};
 use deepctx_common::record::{ProcessEvent, kind};
 
 use crate::maps::{PROCESSES, TARGETS, config};
-use crate::{emit, filter, task};
+use crate::emit::{self, Urgency};
+use crate::{filter, task};
 
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
@@ -83,5 +84,5 @@ fn send(kind: u16, pid: u32, parent: u32, comm: [u8; 16]) {
     let size = size_of::<ProcessEvent>() as u32;
     let event = ProcessEvent { header: emit::header(kind, size), pid, parent, comm };
     // SAFETY: a whole record on the stack.
-    unsafe { emit::record(&raw const event, size) };
+    unsafe { emit::record(&raw const event, size, Urgency::Now) };
 }

@@ -14,7 +14,8 @@ use deepctx_walk::unwind_row::{Registers, dwarf};
 use crate::maps::config;
 use crate::task::Ids;
 use crate::walk::{self, Scratch};
-use crate::{emit, filter, task};
+use crate::emit::{self, Urgency};
+use crate::{filter, task};
 
 /// A timer tick.
 #[perf_event]
@@ -215,5 +216,5 @@ fn send(slot: &mut Scratch, kernel_words: u32) {
     slot.sample.python_frames = slot.walk.python_frames as u16;
     slot.sample.stop_pc = slot.walk.stop_pc;
     // SAFETY: `words` follow `sample` without a gap (asserted in `walk`), and `size` is within both.
-    unsafe { emit::record(&raw const slot.sample, size) };
+    unsafe { emit::record(&raw const slot.sample, size, Urgency::Later) };
 }

@@ -15,8 +15,12 @@ use libbpf_rs::{
 };
 
 /// The kernel programs, built by `cargo xtask ebpf` and committed, so that users need no BPF toolchain.
-static OBJECT: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!("../../../ebpf/prebuilt/deepctx-", "x86_64", ".bpf.o")));
+///
+/// The walkers read x86-64 registers and unwind rules; another architecture needs its own object.
+#[cfg(target_arch = "x86_64")]
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../ebpf/prebuilt/deepctx-x86_64.bpf.o"));
+#[cfg(not(target_arch = "x86_64"))]
+static OBJECT: &Aligned<[u8]> = &Aligned([]);
 
 /// ELF structures are read in place, so the bytes must stand where a structure may.
 #[repr(align(16))]
@@ -72,6 +76,9 @@ impl Loaded {
     pub fn new(config: Config, ring_bytes: u32) -> Result<Self, LoadError> {
         if let Ok(mut log) = LOG.lock() {
             log.clear();
+        }
+        if OBJECT.0.is_empty() {
+            return Err(LoadError::Object("there are none for this architecture yet"));
         }
         set_print(Some((PrintLevel::Info, keep_log)));
         let mut open = ObjectBuilder::default()

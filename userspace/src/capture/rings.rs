@@ -4,10 +4,13 @@
 //! Does not: look into records.
 
 use std::cell::RefCell;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventFlags};
 
 /// Largest batch: what does not fit stays in the ring until the next drain.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
@@ -18,6 +21,7 @@ const BATCH_FULL: i32 = -libc::ENOBUFS;
 /// Reads the records of one ring buffer.
 pub struct Ring {
     buffer: RingBuffer<'static>,
+    wakeups: OwnedFd,
     batch: Rc<RefCell<Vec<u8>>>,
 }
 
@@ -32,7 +36,16 @@ impl Ring {
             batch.extend_from_slice(record);
             if batch.len() >= BATCH_BYTES_MAX { BATCH_FULL } else { 0 }
         })?;
-        Ok(Self { buffer: builder.build()?, batch })
+        let buffer = builder.build()?;
+        Ok(Self { buffer, wakeups: wakeups(map)?, batch })
+    }
+
+    /// Waits until a record that is urgent was written, at most [`Ring::INTERVAL`].
+    pub fn wait(&self) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: Self::INTERVAL.subsec_nanos().into() };
+        let mut event = [epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        // Interrupted by a signal is as good as woken.
+        let _ = epoll::wait(&self.wakeups, &mut event[..], Some(&timeout));
     }
 
     /// All records that are there now, one after another, up to about [`BATCH_BYTES_MAX`]; empty when there are none.
@@ -42,7 +55,17 @@ impl Ring {
         std::mem::take(&mut self.batch.borrow_mut())
     }
 
-    /// How often to drain a ring of `ring_bytes`: often enough that it is not a quarter full at the rate expected,
-    /// seldom enough to cost nothing.
+    /// How often to drain when nothing is urgent: often enough that a ring for a second of samples is never a quarter
+    /// full, seldom enough to cost nothing.
     pub const INTERVAL: Duration = Duration::from_millis(50);
+}
+
+/// Wake-ups of the ring as events of their own. Edge-triggered: that there is something to read is no event, since
+/// there nearly always is.
+fn wakeups(map: &MapHandle) -> Result<OwnedFd, libbpf_rs::Error> {
+    let error = |e: rustix::io::Errno| libbpf_rs::Error::from(std::io::Error::from(e));
+    let events = epoll::create(CreateFlags::CLOEXEC).map_err(error)?;
+    let flags = EventFlags::IN | EventFlags::ET;
+    epoll::add(&events, map.as_fd(), epoll::EventData::new_u64(0), flags).map_err(error)?;
+    Ok(events)
 }

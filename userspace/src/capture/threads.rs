@@ -60,7 +60,7 @@ pub(super) enum ScanRequest {
 /// Requests that may wait. One that finds no room is dropped: the next sample of that process asks again.
 const REQUESTS_MAX: usize = 4096;
 
-/// How often counters are told.
+/// Rounds of the drain thread after which counters are told.
 const COUNTERS_EVERY: u32 = 20;
 
 impl From<Scanned> for Message {
@@ -119,7 +119,7 @@ impl Drain {
             if last || !sent {
                 return;
             }
-            thread::sleep(Ring::INTERVAL);
+            self.ring.wait();
         }
     }
 
