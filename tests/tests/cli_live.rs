@@ -177,7 +177,7 @@ fn a_still_picture_of_a_busy_process_is_printed() {
 }
 
 #[test]
-fn a_raw_copy_holds_what_was_captured() {
+fn a_raw_copy_is_replayed_to_the_same_stacks() {
     if !can_capture() {
         return;
     }
@@ -185,5 +185,7 @@ fn a_raw_copy_holds_what_was_captured() {
     let (output, raw) = (folder.path().join("run.dctx"), folder.path().join("run.raw"));
     let names = [output.to_str().unwrap(), raw.to_str().unwrap()];
     expect_code(0, &["record", "--pid", &busy.pid(), "--duration", "1s", "-o", names[0], "--raw", names[1]]);
-    assert!(fs::read(&raw).unwrap().starts_with(b"deepctx-raw 1\n"));
+    let replayed = folder.path().join("replayed.dctx");
+    expect_code(0, &["replay-raw", names[1], "-o", replayed.to_str().unwrap()]);
+    assert_eq!(folded(&replayed), folded(&output));
 }

@@ -30,7 +30,7 @@ use crate::resolver::Resolver;
 const TICK: Duration = Duration::from_millis(100);
 /// Records of different CPUs are at most this far apart in one ring: a walk of the deepest stack takes less than a
 /// millisecond, the rest is for a virtual CPU that was not scheduled.
-const SKEW_NS: u64 = 100_000_000;
+pub const SKEW_NS: u64 = 100_000_000;
 /// Without records the clock goes on; a record that is older than this when it arrives was held up by a stopped reader.
 const IDLE_NS: u64 = 1_000_000_000;
 /// Longest wait for a capture that was stopped to say its last and to close the channel. A full ring takes a second.
@@ -47,6 +47,8 @@ pub struct Options {
     pub config: Config,
     /// Where to look for names and lines.
     pub debug_info: DebugInfo,
+    /// Processes that were named: when all have ended, there is nothing left to see.
+    pub named: Vec<u32>,
     /// Where to keep the profile, and how often to flush it.
     pub store: Option<(Writer, Duration)>,
     /// Where to copy what was captured.
@@ -66,8 +68,10 @@ pub struct Status {
     pub lost_share: Option<f64>,
     /// Share of walked stacks that reach the start of their thread; `None` before the first.
     pub complete_share: Option<f64>,
-    /// Named targets that have ended.
+    /// Targets that have ended.
     pub targets_gone: Vec<u32>,
+    /// All named targets have ended.
+    pub over: bool,
     /// What the capture wants the user to know, newest last.
     pub notices: Vec<String>,
     /// The store or the raw copy could not be written; capture goes on in memory.
@@ -206,6 +210,7 @@ struct Worker {
     pipeline: Pipeline<Resolver>,
     shared: Arc<Shared>,
     started: Instant,
+    named: Vec<u32>,
     store: Option<Store>,
     raw: Option<RawWriter<BufWriter<File>>>,
     screen: Option<(Selection, Screen)>,
@@ -233,6 +238,7 @@ impl Worker {
             pipeline: Pipeline::new(Resolver::new(options.debug_info), options.meta, options.config),
             shared,
             started: now,
+            named: options.named,
             store,
             raw: options.raw,
             screen: None,
@@ -277,8 +283,11 @@ impl Worker {
                 Input::Space(SpaceUpdate { pid, time_ns, name: process_name(pid), maps })
             }
             Message::TargetGone { pid } => {
-                lock(&self.shared.status).targets_gone.push(pid);
-                return self.notice(format!("process {pid} has ended"));
+                let mut status = lock(&self.shared.status);
+                status.targets_gone.push(pid);
+                status.over =
+                    !self.named.is_empty() && self.named.iter().all(|pid| status.targets_gone.contains(pid));
+                return;
             }
             Message::Notice(notice) => return self.notice(notice),
         };
@@ -426,7 +435,11 @@ pub fn header(meta: &Meta, status: &Status, elapsed: Duration, metric: Metric) -
         own_memory_bytes: status.own_memory_bytes,
         metric: metric.name(),
         unit: metric.unit(),
-        notice: status.write_error.clone().or_else(|| status.notices.last().cloned()),
+        notice: status
+            .write_error
+            .clone()
+            .or_else(|| status.over.then(|| "the target has ended".to_owned()))
+            .or_else(|| status.notices.last().cloned()),
     }
 }
 

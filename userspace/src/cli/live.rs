@@ -47,6 +47,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
             meta: meta.clone(),
             config: Config::default(),
             debug_info: Default::default(),
+            named: arguments.target.pid.clone(),
             store: None,
             raw: None,
         },
@@ -55,7 +56,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     let ended = if arguments.once {
         let until = Until {
             duration: Some(arguments.duration.unwrap_or(ONCE)),
-            pids: arguments.target.pid.clone(),
+            targets_end: true,
             ..Until::default()
         };
         let ended = until_end(capture, session, until, None)?;

@@ -16,6 +16,7 @@ pub mod options;
 pub mod output;
 pub mod progress;
 pub mod record;
+pub mod replay_raw;
 pub mod report;
 pub mod run;
 pub mod screen;
@@ -69,6 +70,7 @@ fn run(cli: Cli) -> Result<Done, Failure> {
         Command::Report(arguments) => report::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
+        Command::ReplayRaw(arguments) => replay_raw::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
     }
 }

@@ -59,6 +59,12 @@ pub enum Command {
         before_help = "  deepctx-bpf diff before.dctx after.dctx\n  deepctx-bpf diff before.dctx after.dctx --view python --limit 50"
     )]
     Diff(DiffArgs),
+    /// Make a profile of a raw capture (`record --raw`).
+    #[command(
+        hide = true,
+        before_help = "  deepctx-bpf replay-raw run.raw -o run.dctx\n  deepctx-bpf replay-raw run.raw -o run.dctx --force"
+    )]
+    ReplayRaw(ReplayRawArgs),
     /// Check what this machine needs, and say how to mend what is missing.
     #[command(before_help = "  sudo deepctx-bpf doctor\n  deepctx-bpf doctor --format json")]
     Doctor(DoctorArgs),
@@ -74,6 +80,7 @@ impl Command {
             Command::Report(arguments) => &arguments.common,
             Command::Export(arguments) => &arguments.common,
             Command::Diff(arguments) => &arguments.common,
+            Command::ReplayRaw(arguments) => &arguments.common,
             Command::Doctor(arguments) => &arguments.common,
         }
     }
@@ -373,6 +380,22 @@ pub struct DiffArgs {
     /// How to look at it.
     #[command(flatten)]
     pub look: LookArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Options of `replay-raw`.
+#[derive(Debug, Args)]
+pub struct ReplayRawArgs {
+    /// The raw capture.
+    pub raw: PathBuf,
+    /// The profile to write.
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "run.dctx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists.
+    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub force: bool,
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,

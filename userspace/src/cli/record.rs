@@ -55,6 +55,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             meta,
             config: Config::default(),
             debug_info: Default::default(),
+            named: arguments.target.pid.clone(),
             store: Some((writer, arguments.flush)),
             raw,
         },
@@ -70,12 +71,8 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             return Err(failure);
         }
     };
-    let until = Until {
-        duration: arguments.duration,
-        pids: if child.is_none() { arguments.target.pid.clone() } else { Vec::new() },
-        child,
-        ..Until::default()
-    };
+    let until =
+        Until { duration: arguments.duration, targets_end: child.is_none(), child, ..Until::default() };
     let progress = Progress::new(arguments.common.verbose > 0);
     let ended = until_end(capture, session, until, Some(progress))?;
 
@@ -123,7 +120,11 @@ pub fn store_failure(error: &StoreError) -> Failure {
     }
 }
 
-fn refuse_or_check_old(output: &Path, force: bool) -> Result<(), Failure> {
+/// Refuses an output that exists, unless `force` is set and it is a profile.
+///
+/// # Errors
+/// It exists, or there is no folder for it.
+pub fn refuse_or_check_old(output: &Path, force: bool) -> Result<(), Failure> {
     output::refuse_existing(output, force)?;
     // Replacing means deleting a folder: it had better be a profile.
     let exists = fs::symlink_metadata(output).is_ok();
@@ -145,7 +146,11 @@ fn refuse_or_check_old(output: &Path, force: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn remove_old(output: &Path) -> Result<(), Failure> {
+/// Removes a profile that is about to be replaced.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove_old(output: &Path) -> Result<(), Failure> {
     match fs::remove_dir_all(output) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(Failure::io(output.display(), &error))

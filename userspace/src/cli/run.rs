@@ -34,8 +34,8 @@ pub struct Until {
     pub duration: Option<Duration>,
     /// Until this command ends.
     pub child: Option<Child>,
-    /// Until all these processes have ended; empty: until someone says stop.
-    pub pids: Vec<u32>,
+    /// Until all processes that were named have ended.
+    pub targets_end: bool,
     /// Until the screen is left: set by whoever draws it.
     pub left: Arc<AtomicBool>,
     /// Set once it is over, to make the screen go.
@@ -57,7 +57,8 @@ pub struct Ended {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hang_up: Signal,
+    /// None under `nohup`.
+    hang_up: Option<Signal>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
+            hang_up: if ignores_hang_up() { None } else { Some(signal(SignalKind::hangup())?) },
         })
     }
 
@@ -79,9 +80,25 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Asked::Interrupt,
             _ = self.terminate.recv() => Asked::Terminate,
-            _ = self.hang_up.recv() => Asked::Terminate,
+            true = hung_up(&mut self.hang_up) => Asked::Terminate,
         }
     }
+}
+
+async fn hung_up(hang_up: &mut Option<Signal>) -> bool {
+    match hang_up {
+        Some(hang_up) => hang_up.recv().await.is_some(),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether whoever started the program wants it to outlive the terminal.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    // Bit n stands for signal n + 1, and SIGHUP is 1.
+    ignored.is_some_and(|ignored| ignored & 1 != 0)
 }
 
 /// What is told about a capture before it begins.
@@ -201,9 +218,8 @@ impl Run {
 
 impl Until {
     fn is_over(&self, status: &Status, elapsed: Duration) -> bool {
-        let all_gone = !self.pids.is_empty() && self.pids.iter().all(|pid| status.targets_gone.contains(pid));
         self.duration.is_some_and(|duration| elapsed >= duration)
-            || all_gone
+            || (self.targets_end && status.over)
             || self.left.load(Ordering::Relaxed)
     }
 }
