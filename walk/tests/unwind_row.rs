@@ -1,0 +1,209 @@
+//! One unwind step for each form of rule, on a stack written out word by word.
+
+use deepctx_common::end::WalkEnd;
+use deepctx_common::unwind::{Rule, ra_kind, rbp_kind, rule_kind};
+use deepctx_walk::memory::{Memory, Slice};
+use deepctx_walk::unwind_row::{Registers, dwarf, step};
+
+/// Address of the first word of every stack here.
+const STACK: u64 = 0x7ffc_0000_1000;
+const PC: u64 = 0x40_1000;
+const CALLER: u64 = 0x40_2000;
+const SAVED_BP: u64 = STACK + 0x800;
+
+/// Registers with `sp` at the first word and `bp` at the word numbered `bp_word`.
+fn leaf(bp_word: u64) -> Registers {
+    Registers { pc: PC, sp: STACK, bp: STACK + 8 * bp_word, exact: 1, bp_known: 1, ..Registers::default() }
+}
+
+/// A caller's registers: pc, sp as a word number, bp.
+type Expect = Result<(u64, u64, Option<u64>), WalkEnd>;
+
+fn check(what: &str, mut registers: Registers, rule: Rule, stack: &[u64], expect: Expect) {
+    let bytes: Vec<u8> = stack.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let memory = Slice { begin: STACK, bytes: &bytes };
+    let got = step(&mut registers, &rule, &memory).map(|()| {
+        let bp = (registers.bp_known == 1).then_some(registers.bp);
+        (registers.pc, registers.sp, bp)
+    });
+    let expect = expect.map(|(pc, sp_word, bp)| (pc, STACK + 8 * sp_word, bp));
+    assert_eq!(got, expect, "{what}");
+}
+
+fn rsp(offset: i32) -> Rule {
+    Rule { cfa: rule_kind::RSP, cfa_offset: offset, ..Rule::default() }
+}
+
+#[test]
+fn the_caller_is_found_by_every_form_of_rule() {
+    let bp = leaf(0).bp;
+    check("a leaf that pushed nothing", leaf(0), rsp(8), &[CALLER], Ok((CALLER, 1, Some(bp))));
+    check(
+        "three words below the return address",
+        leaf(0),
+        rsp(32),
+        &[0, 0, 0, CALLER],
+        Ok((CALLER, 4, Some(bp))),
+    );
+    check(
+        "rbp saved first, read together with the return address",
+        leaf(0),
+        Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -16, ..rsp(24) },
+        &[0, SAVED_BP, CALLER],
+        Ok((CALLER, 3, Some(SAVED_BP))),
+    );
+    check(
+        "rbp saved elsewhere",
+        leaf(0),
+        Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -24, ..rsp(24) },
+        &[SAVED_BP, 0, CALLER],
+        Ok((CALLER, 3, Some(SAVED_BP))),
+    );
+    check(
+        "a frame pointer",
+        leaf(2),
+        Rule {
+            cfa: rule_kind::RBP,
+            cfa_offset: 16,
+            rbp: rbp_kind::AT_CFA,
+            rbp_offset: -16,
+            ..Rule::default()
+        },
+        &[0, 0, SAVED_BP, CALLER],
+        Ok((CALLER, 4, Some(SAVED_BP))),
+    );
+    check(
+        "no rows, so the frame pointer is believed",
+        leaf(1),
+        Rule { cfa: rule_kind::FRAME_POINTER, ..Rule::default() },
+        &[0, SAVED_BP, CALLER],
+        Ok((CALLER, 3, Some(SAVED_BP))),
+    );
+    check(
+        "a realigned stack: the CFA itself was saved below rbp, rbp where rbp points",
+        leaf(2),
+        Rule {
+            cfa: rule_kind::RBP_DEREF,
+            cfa_offset: -8,
+            rbp: rbp_kind::AT_RBP,
+            rbp_offset: 0,
+            ..Rule::default()
+        },
+        &[0, STACK + 8 * 6, SAVED_BP, 0, 0, CALLER],
+        Ok((CALLER, 6, Some(SAVED_BP))),
+    );
+    check(
+        "the CFA saved above rsp, with an addend",
+        leaf(0),
+        Rule { cfa: rule_kind::RSP_DEREF, cfa_offset: 8, cfa_addend: 8, ..Rule::default() },
+        &[0, STACK + 8 * 3, 0, CALLER],
+        Ok((CALLER, 4, Some(bp))),
+    );
+    check(
+        "the prologue of such a function: r10 holds the CFA",
+        Registers { general: with(dwarf::R10, STACK + 16), ..leaf(0) },
+        Rule { cfa: rule_kind::R10, ..Rule::default() },
+        &[0, CALLER],
+        Ok((CALLER, 2, Some(bp))),
+    );
+    check(
+        "any register by number",
+        Registers { general: with(12, STACK + 8), ..leaf(0) },
+        Rule { cfa: rule_kind::REGISTER, detail: 12, cfa_offset: 8, ..Rule::default() },
+        &[0, CALLER],
+        Ok((CALLER, 2, Some(bp))),
+    );
+    check(
+        "vfork: the child may clobber the stack, so the return address is in rdi",
+        Registers { general: with(dwarf::RDI, CALLER), ..leaf(0) },
+        Rule { ra: ra_kind::IN_RDI, ..rsp(8) },
+        &[0xdead],
+        Ok((CALLER, 1, Some(bp))),
+    );
+    check(
+        "rbp cannot be recovered",
+        leaf(0),
+        Rule { rbp: rbp_kind::UNDEFINED, ..rsp(8) },
+        &[CALLER],
+        Ok((CALLER, 1, None)),
+    );
+}
+
+#[test]
+fn a_plt_stub_has_pushed_once_behind_its_push() {
+    let plt = Rule { cfa: rule_kind::PLT, detail: 11, ..Rule::default() };
+    let bp = leaf(0).bp;
+    check("before the push", Registers { pc: PC + 6, ..leaf(0) }, plt, &[CALLER], Ok((CALLER, 1, Some(bp))));
+    check("behind it", Registers { pc: PC + 11, ..leaf(0) }, plt, &[0, CALLER], Ok((CALLER, 2, Some(bp))));
+}
+
+#[test]
+fn a_signal_frame_gives_back_every_register_of_the_interrupted_one() {
+    let mut stack = vec![0u64; 5];
+    // r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip
+    stack.extend(100..108);
+    stack.extend([108, 109, SAVED_BP, 111, 112, 113, 114, STACK + 0x400, CALLER]);
+    let bytes: Vec<u8> = stack.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let mut registers = Registers { exact: 0, ..leaf(0) };
+    let rule = Rule { cfa: rule_kind::SIGNAL, ..Rule::default() };
+    step(&mut registers, &rule, &Slice { begin: STACK, bytes: &bytes }).unwrap();
+    assert_eq!((registers.pc, registers.sp, registers.bp), (CALLER, STACK + 0x400, SAVED_BP));
+    assert_eq!((registers.exact, registers.lookup_pc()), (1, CALLER), "it was interrupted, it did not call");
+    assert_eq!((registers.general[8], registers.general[15], registers.general[dwarf::RBX]), (100, 107, 111));
+}
+
+#[test]
+fn a_step_that_cannot_be_made_says_why() {
+    let caller = Registers { exact: 0, ..leaf(0) };
+    let rule = |cfa| Rule { cfa, ..Rule::default() };
+    check("the thread's first function", leaf(0), rule(rule_kind::END), &[], Err(WalkEnd::Complete));
+    check("between functions", leaf(0), rule(rule_kind::NONE), &[], Err(WalkEnd::NoRow));
+    check("an unusual form", leaf(0), rule(rule_kind::UNSUPPORTED), &[], Err(WalkEnd::UnsupportedRule));
+    check("a number that is no form", leaf(0), rule(200), &[], Err(WalkEnd::UnsupportedRule));
+    check("r10 of a caller", caller, rule(rule_kind::R10), &[CALLER], Err(WalkEnd::RegisterUnknown));
+    check(
+        "vfork of a caller",
+        caller,
+        Rule { ra: ra_kind::IN_RDI, ..rsp(8) },
+        &[0],
+        Err(WalkEnd::RegisterUnknown),
+    );
+    let lost = Registers { bp_known: 0, ..leaf(0) };
+    check("rbp was lost", lost, rule(rule_kind::RBP), &[CALLER], Err(WalkEnd::RegisterUnknown));
+    check(
+        "a register beyond the last",
+        leaf(0),
+        Rule { cfa: rule_kind::REGISTER, detail: 99, ..Rule::default() },
+        &[],
+        Err(WalkEnd::UnsupportedRule),
+    );
+    check("the stack is not mapped", leaf(0), rsp(64), &[CALLER], Err(WalkEnd::StackUnreadable));
+    check("a CFA below the frame", leaf(0), rsp(-8), &[CALLER], Err(WalkEnd::StackNotGrowing));
+    check("a return address of zero", leaf(0), rsp(8), &[0], Err(WalkEnd::NullPc));
+    let chain = rule(rule_kind::FRAME_POINTER);
+    check(
+        "a frame pointer that points down",
+        Registers { bp: 16, ..leaf(0) },
+        chain,
+        &[CALLER],
+        Err(WalkEnd::FramePointerEnd),
+    );
+    check("the end of a chain", leaf(0), chain, &[0, 0], Err(WalkEnd::FramePointerEnd));
+}
+
+fn with(register: usize, value: u64) -> [u64; dwarf::COUNT] {
+    let mut general = [0; dwarf::COUNT];
+    general[register] = value;
+    general
+}
+
+#[test]
+fn recorded_bytes_are_read_as_words_and_never_beyond_their_end() {
+    let memory = Slice { begin: 0x1000, bytes: &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0x80] };
+    assert_eq!(memory.read_u64(0x1000), Some(1));
+    assert_eq!(memory.read_array(0x1000), Some([1, 0x8000_0000_0000_0002]));
+    assert_eq!(memory.read_u64(0x1004), Some(2 << 32), "unaligned");
+    for address in [0x0fff, 0x1009, u64::MAX, 0] {
+        assert_eq!(memory.read_u64(address), None, "{address:#x}");
+    }
+}
