@@ -30,15 +30,15 @@ pub(super) struct Cie {
 #[derive(Debug)]
 pub(super) struct Machine {
     state: State,
-    /// Base of the last register form: `DW_CFA_def_cfa_register` and `DW_CFA_def_cfa_offset` change one half of
-    /// it, even with an expression in between (as libgcc reads them).
-    base: (Register, i64),
-    remembered: Vec<(State, (Register, i64))>,
+    /// The last register form: `DW_CFA_def_cfa_register` and `DW_CFA_def_cfa_offset` change one half of it, even
+    /// with an expression in between (as libgcc reads them). Without one, they say nothing.
+    base: Option<(Register, i64)>,
+    remembered: Vec<(State, Option<(Register, i64)>)>,
 }
 
 impl Machine {
     pub(super) fn new() -> Self {
-        Self { state: State::EMPTY, base: (X86_64::RSP, 0), remembered: Vec::with_capacity(REMEMBERED_MAX) }
+        Self { state: State::EMPTY, base: None, remembered: Vec::with_capacity(REMEMBERED_MAX) }
     }
 
     /// Runs the initial instructions of a CIE.
@@ -115,22 +115,22 @@ impl Machine {
     fn start(&mut self, state: State) {
         self.state = state;
         self.remembered.clear();
-        if let Cfa::Register(register, offset) = state.cfa {
-            self.base = (register, offset);
-        } else {
-            self.base = (X86_64::RSP, 0);
-        }
+        self.base = match state.cfa {
+            Cfa::Register(register, offset) => Some((register, offset)),
+            _ => None,
+        };
     }
 
-    fn set_cfa(&mut self, register: Register, offset: Option<i64>) -> bool {
-        match offset {
-            Some(offset) => {
-                self.base = (register, offset);
-                self.state.cfa = Cfa::Register(register, offset);
+    /// Sets the CFA to register + offset; a missing part (a forged offset that does not fit, or half a form without
+    /// the other half) makes it one that no rule can follow from.
+    fn set_cfa(&mut self, register: Option<Register>, offset: Option<i64>) -> bool {
+        self.state.cfa = match (register, offset) {
+            (Some(register), Some(offset)) => {
+                self.base = Some((register, offset));
+                Cfa::Register(register, offset)
             }
-            // Only a forged offset does not fit; no register form can follow from it.
-            None => self.state.cfa = Cfa::Other,
-        }
+            _ => Cfa::Other,
+        };
         true
     }
 
@@ -156,14 +156,22 @@ impl Machine {
         let factored = |offset: i64| offset.checked_mul(cie.data_factor);
         let at_cfa = |offset: Option<i64>| offset.and_then(factored).map_or(Saved::Other, Saved::AtCfa);
         Ok(match instruction {
-            Cfi::DefCfa { register, offset } => self.set_cfa(register, i64::try_from(offset).ok()),
-            Cfi::DefCfaOffset { offset } => self.set_cfa(self.base.0, i64::try_from(offset).ok()),
+            Cfi::DefCfa { register, offset } => self.set_cfa(Some(register), i64::try_from(offset).ok()),
+            Cfi::DefCfaOffset { offset } => {
+                self.set_cfa(self.base.map(|(register, _)| register), i64::try_from(offset).ok())
+            }
             Cfi::Offset { register, factored_offset } => {
                 self.set(register, cie, at_cfa(i64::try_from(factored_offset).ok()))
             }
-            Cfi::DefCfaRegister { register } => self.set_cfa(register, Some(self.base.1)),
-            Cfi::DefCfaSf { register, factored_offset } => self.set_cfa(register, factored(factored_offset)),
-            Cfi::DefCfaOffsetSf { factored_offset } => self.set_cfa(self.base.0, factored(factored_offset)),
+            Cfi::DefCfaRegister { register } => {
+                self.set_cfa(Some(register), self.base.map(|(_, offset)| offset))
+            }
+            Cfi::DefCfaSf { register, factored_offset } => {
+                self.set_cfa(Some(register), factored(factored_offset))
+            }
+            Cfi::DefCfaOffsetSf { factored_offset } => {
+                self.set_cfa(self.base.map(|(register, _)| register), factored(factored_offset))
+            }
             Cfi::DefCfaExpression { expression } => {
                 self.state.cfa = cfa_expression(expression.get(section).map_err(|_| Bad)?);
                 true

@@ -68,6 +68,17 @@ fn the_base_of_the_cfa_may_be_any_general_register() {
 }
 
 #[test]
+fn half_a_cfa_without_the_other_half_is_none() {
+    for half in [def_cfa_offset(16), def_cfa_register(RSP)] {
+        let mut section = Section::default();
+        let cie = section.cie("zR", &offset(RA, 1));
+        section.fde(cie, TEXT, 64, &half);
+        let found = Elf::of(section).table().unwrap().lookup(TEXT).unwrap();
+        assert_eq!((found.cfa, found.detail), (rule_kind::UNSUPPORTED, unsupported::CFA_EXPRESSION));
+    }
+}
+
+#[test]
 fn offsets_have_32_bits() {
     check(&[&def_cfa_offset(540_128)], rsp(540_128));
     check(&[&def_cfa_offset(0x7fff_ffff)], rsp(0x7fff_ffff));
