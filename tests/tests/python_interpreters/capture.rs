@@ -17,7 +17,8 @@ const CAPTURES_MAX: u32 = 10;
 fn profiler() -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = test.parent().and_then(Path::parent).ok_or("the test lies in no folder")?;
-    let path = std::env::var_os("TEST_BINARY_DEEPCTX_BPF").map_or_else(|| folder.join("deepctx-bpf"), PathBuf::from);
+    let path =
+        std::env::var_os("TEST_BINARY_DEEPCTX_BPF").map_or_else(|| folder.join("deepctx-bpf"), PathBuf::from);
     if !path.exists() {
         return Err(format!("{} is not built: cargo build -p deepctx-userspace", path.display()));
     }
