@@ -53,6 +53,9 @@ fn config() -> impl Strategy<Value = Config> {
 }
 
 proptest! {
+    // A failure prints its input, which belongs into a test of its own.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn every_record_is_kept_merged_or_dropped_for_a_reason(
         lines in prop::collection::vec(line(), 0..80),

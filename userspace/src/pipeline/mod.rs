@@ -24,11 +24,12 @@ pub mod threads;
 
 use deepctx_common::record::ProcessEvent;
 use deepctx_profile::profile::{Limits, Meta, Profile};
+use deepctx_profile::tree::{NodeId, Tree};
 
 use account::Accounts;
 use decode::{Event, Sample, Sequences, decode, records};
 use order::{Key, Late, Order};
-use resolve::{PythonSeen, Resolve};
+use resolve::{CallPath, PythonSeen, Resolve};
 use source::{Input, Place, Shelf, SpaceUpdate};
 use stacks::{Head, Known, Stacks};
 use symbols::Symbols;
@@ -306,11 +307,15 @@ impl<S: Symbols> Pipeline<S> {
                 self.shelf.release(place);
             }
             None => {
-                let unresolved = Unresolved { place, head, hash };
-                if self.resolve.note_missing(space, &sample) {
-                    self.resolve_one(unresolved);
-                } else {
-                    self.unresolved.push(unresolved);
+                let Self { resolve, profile, accounts, .. } = self;
+                match resolve.path_or_note(space, &sample, profile, accounts) {
+                    Some(path) => {
+                        let (node, unnamed) =
+                            attribute_path(&mut profile.tree, accounts, thread, &sample, &path);
+                        self.stacks.put(hash, &head, sample.words, Known { node, unnamed });
+                        self.shelf.release(place);
+                    }
+                    None => self.unresolved.push(Unresolved { place, head, hash }),
                 }
             }
         }
@@ -319,23 +324,36 @@ impl<S: Symbols> Pipeline<S> {
     fn attribute_unresolved(&mut self) {
         self.resolve.ask(&mut self.symbols, &mut self.profile, &mut self.accounts);
         let mut unresolved = std::mem::take(&mut self.unresolved);
-        unresolved.drain(..).for_each(|one| self.resolve_one(one));
+        unresolved.drain(..).for_each(|one| self.attribute_asked(one));
         self.unresolved = unresolved;
         self.resolve.trim();
     }
 
-    /// Attributes a sample all of whose addresses are known.
-    fn resolve_one(&mut self, Unresolved { place, head, hash }: Unresolved) {
+    /// Attributes a sample all of whose addresses have been asked for.
+    fn attribute_asked(&mut self, Unresolved { place, head, hash }: Unresolved) {
         let Some(sample) = sample_at(&self.shelf, place) else { return };
-        let path = self.resolve.path(head.space(), &sample, &mut self.profile, &mut self.accounts);
-        let node = attribute::node(&mut self.profile.tree, head.thread(), &path);
-        attribute::add(&mut self.profile.tree, node, sample.fixed.period);
-        let (unnamed, malformed) = (path.unnamed, path.malformed);
-        self.accounts.malformed_words(malformed);
-        self.accounts.sample(&sample, unnamed);
+        let Self { resolve, profile, accounts, .. } = self;
+        let path = resolve.path(head.space(), &sample, profile, accounts);
+        let (node, unnamed) = attribute_path(&mut profile.tree, accounts, head.thread(), &sample, &path);
         self.stacks.put(hash, &head, sample.words, Known { node, unnamed });
         self.shelf.release(place);
     }
+}
+
+/// Adds a sample to the context that its path leads to; gives the context and what the account must know of it.
+#[inline]
+fn attribute_path(
+    tree: &mut Tree,
+    accounts: &mut Accounts,
+    thread: NodeId,
+    sample: &Sample<'_>,
+    path: &CallPath<'_>,
+) -> (NodeId, u16) {
+    let node = attribute::node(tree, thread, path);
+    attribute::add(tree, node, sample.fixed.period);
+    accounts.malformed_words(path.malformed);
+    accounts.sample(sample, path.unnamed);
+    (node, path.unnamed)
 }
 
 /// The sample that was found at this place when its batch was decoded.

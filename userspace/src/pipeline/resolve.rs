@@ -16,7 +16,6 @@ use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::hash_map::Entry;
 use std::num::NonZeroU32;
 
 use super::account::Accounts;
@@ -68,8 +67,9 @@ pub struct Resolve {
     gaps: [Option<Known>; WalkEnd::ALL.len()],
     kernel_gaps: [Option<Known>; KernelEnd::ALL.len()],
     malformed: Option<Known>,
-    /// Scratch of [`Resolve::path`].
+    /// What the words of the sample at hand stand for, leaf first.
     steps: Vec<Known>,
+    malformed_words: u64,
     path: Vec<FrameId>,
     forgotten: u64,
 }
@@ -164,26 +164,15 @@ fn kernel_steps(words: Words<'_>) -> impl Iterator<Item = Code> + '_ {
 }
 
 impl Resolve {
-    /// Takes note of the sample's addresses that are not known yet. True when there are none: [`Resolve::path`] can be
-    /// had at once.
-    pub fn note_missing(&mut self, space: SpaceId, sample: &Sample<'_>) -> bool {
-        let codes = user_steps(space, sample.user).filter_map(|step| match step {
-            Step::Code(code) => Some(code),
-            Step::Gap(_) | Step::Malformed => None,
-        });
-        let mut all_known = true;
-        for code in codes.chain(kernel_steps(sample.kernel)) {
-            match self.known.entry(code) {
-                Entry::Occupied(known) => all_known &= known.get().len > 0,
-                Entry::Vacant(vacant) => {
-                    // Stands for the answer until there is one, so that nobody asks twice.
-                    vacant.insert(Known { begin: 0, len: 0, unnamed: 0 });
-                    self.missing.push(code);
-                    all_known = false;
-                }
-            }
-        }
-        all_known
+    /// The path of a sample, if all its addresses are known; else takes note of those that are not.
+    pub fn path_or_note(
+        &mut self,
+        space: SpaceId,
+        sample: &Sample<'_>,
+        profile: &mut Profile,
+        accounts: &mut Accounts,
+    ) -> Option<CallPath<'_>> {
+        if self.gather(space, sample, false, profile, accounts) { Some(self.joined()) } else { None }
     }
 
     /// Addresses that [`Resolve::ask`] would ask for.
@@ -251,33 +240,78 @@ impl Resolve {
         profile: &mut Profile,
         accounts: &mut Accounts,
     ) -> CallPath<'_> {
-        let mut steps = std::mem::take(&mut self.steps);
-        steps.clear();
-        let mut malformed = 0;
+        self.gather(space, sample, true, profile, accounts);
+        self.joined()
+    }
+
+    /// Puts what the words stand for into `steps`, leaf first. Unknown addresses are noted, or, when `asked`, stand as
+    /// not answered. False when one was noted.
+    fn gather(
+        &mut self,
+        space: SpaceId,
+        sample: &Sample<'_>,
+        asked: bool,
+        profile: &mut Profile,
+        accounts: &mut Accounts,
+    ) -> bool {
+        self.steps.clear();
+        self.malformed_words = 0;
+        let mut all_known = true;
         for code in kernel_steps(sample.kernel) {
-            steps.push(self.get(code, profile, accounts));
+            all_known &= self.add(code, asked, profile, accounts);
         }
-        if let Some(gap) = self.kernel_gap(sample, profile, accounts) {
-            steps.push(gap);
+        if let Some(gap) = self.kernel_gap(sample, profile) {
+            self.steps.push(gap);
         }
         let mut gap_seen = false;
         for step in user_steps(space, sample.user) {
-            steps.push(match step {
-                Step::Code(code) => self.get(code, profile, accounts),
+            match step {
+                Step::Code(code) => all_known &= self.add(code, asked, profile, accounts),
                 Step::Gap(end) => {
                     gap_seen = true;
-                    self.gap(end, profile, accounts)
+                    let gap = self.gap(end, profile);
+                    self.steps.push(gap);
                 }
                 Step::Malformed => {
-                    malformed += 1;
-                    self.malformed(profile, accounts)
+                    self.malformed_words += 1;
+                    let malformed = self.malformed(profile, accounts);
+                    self.steps.push(malformed);
                 }
-            });
+            }
         }
         if !gap_seen && let Some(end) = incomplete(sample) {
-            steps.push(self.gap(end, profile, accounts));
+            let gap = self.gap(end, profile);
+            self.steps.push(gap);
         }
-        let Self { frames, path, .. } = self;
+        all_known
+    }
+
+    /// Adds one step; false when its address had to be noted.
+    #[inline]
+    fn add(&mut self, code: Code, asked: bool, profile: &mut Profile, accounts: &mut Accounts) -> bool {
+        match self.known.get(&code) {
+            Some(known) if known.len > 0 => {
+                self.steps.push(*known);
+                true
+            }
+            _ if asked => {
+                let known = self.learn(code, &[], profile, accounts);
+                self.steps.push(known);
+                true
+            }
+            Some(_) => false,
+            None => {
+                // Stands for the answer until there is one, so that nobody asks twice.
+                self.known.insert(code, Known { begin: 0, len: 0, unnamed: 0 });
+                self.missing.push(code);
+                false
+            }
+        }
+    }
+
+    /// The gathered steps as one path, root first.
+    fn joined(&mut self) -> CallPath<'_> {
+        let Self { frames, path, steps, .. } = self;
         path.clear();
         let mut unnamed = 0;
         for step in steps.iter().rev() {
@@ -286,16 +320,7 @@ impl Resolve {
                 unnamed = step.unnamed;
             }
         }
-        self.steps = steps;
-        CallPath { frames: &self.path, unnamed, malformed }
-    }
-
-    #[inline]
-    fn get(&mut self, code: Code, profile: &mut Profile, accounts: &mut Accounts) -> Known {
-        match self.known.get(&code) {
-            Some(known) if known.len > 0 => *known,
-            _ => self.learn(code, &[], profile, accounts),
-        }
+        CallPath { frames: &self.path, unnamed, malformed: self.malformed_words }
     }
 
     /// Remembers the answer for an address. No names at all are an answer that must not make the frame vanish.
@@ -322,7 +347,7 @@ impl Resolve {
         known
     }
 
-    fn gap(&mut self, end: WalkEnd, profile: &mut Profile, _: &mut Accounts) -> Known {
+    fn gap(&mut self, end: WalkEnd, profile: &mut Profile) -> Known {
         if let Some(known) = self.gaps[end as usize] {
             return known;
         }
@@ -332,7 +357,7 @@ impl Resolve {
     }
 
     /// Stands between user and kernel frames when kernel frames are missing there.
-    fn kernel_gap(&mut self, sample: &Sample<'_>, profile: &mut Profile, _: &mut Accounts) -> Option<Known> {
+    fn kernel_gap(&mut self, sample: &Sample<'_>, profile: &mut Profile) -> Option<Known> {
         let end = sample.kernel_end()?;
         let key = match end {
             KernelEnd::Truncated => "kernel-stack-truncated",
