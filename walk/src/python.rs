@@ -11,6 +11,8 @@ use crate::memory::Memory;
 
 /// Words read of a frame in one access: enough for `f_lasti` at 104 in CPython 3.8 and 3.9.
 pub const FRAME_WORDS: usize = 14;
+/// Words read of a frame that holds a pointer to its instruction (3.11+): up to the entry mark.
+const POINTER_FRAME_WORDS: usize = 10;
 /// Words read of a code object in one access: enough for `co_firstlineno` at 84 in free-threaded builds.
 pub const CODE_WORDS: usize = 11;
 /// The instruction offset of a frame is not known.
@@ -140,7 +142,13 @@ pub fn read_frame<M: Memory>(
     layout: &PythonLayout,
     buffers: &mut Buffers,
 ) -> Option<Frame> {
-    if !memory.read_words(address, &mut buffers.frame) {
+    // The smallest frame since 3.11 ends where the fields do, perhaps at the end of mapped memory.
+    let read = if layout.instruction_kind == instruction_kind::POINTER {
+        memory.read_words(address, &mut buffers.frame[..POINTER_FRAME_WORDS])
+    } else {
+        memory.read_words(address, &mut buffers.frame)
+    };
+    if !read {
         return None;
     }
     let mut frame = Frame { previous: u64_at(&buffers.frame, layout.frame_previous), ..Frame::default() };
@@ -171,8 +179,9 @@ pub fn read_frame<M: Memory>(
         instruction_kind::UNIT_OFFSET => u32_at(&buffers.frame, layout.frame_instruction).wrapping_mul(2),
         _ => {
             let start = code.wrapping_add(u64::from(layout.code_bytecode));
-            let offset = u64_at(&buffers.frame, layout.frame_instruction).wrapping_sub(start);
-            if offset < u64::from(NO_INSTRUCTION) { offset as u32 } else { NO_INSTRUCTION }
+            // -2 in a frame that has not begun to run.
+            let offset = u64_at(&buffers.frame, layout.frame_instruction).wrapping_sub(start) as i64;
+            if offset == i64::from(offset as i32) { offset as u32 } else { NO_INSTRUCTION }
         }
     };
     Some(frame)

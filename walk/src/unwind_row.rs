@@ -124,8 +124,9 @@ pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Re
             .ok_or(WalkEnd::StackUnreadable)?
             .wrapping_add_signed(i64::from(rule.cfa_addend));
     }
-    // A leaf that has pushed nothing has CFA = rsp + 8; a caller's frame is always above its callee's.
-    if cfa <= registers.sp {
+    // A leaf that has pushed nothing has CFA = rsp + 8; a caller's frame is always above its callee's. Only vfork has
+    // popped its return address already.
+    if cfa < registers.sp || cfa == registers.sp && rule.ra != ra_kind::IN_RDI {
         return Err(if rule.cfa == rule_kind::FRAME_POINTER {
             WalkEnd::FramePointerEnd
         } else {

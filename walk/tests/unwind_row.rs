@@ -121,6 +121,13 @@ fn the_caller_is_found_by_every_form_of_rule() {
         Ok((CALLER, 1, Some(bp))),
     );
     check(
+        "and behind its pop",
+        Registers { general: with(dwarf::RDI, CALLER), ..leaf(0) },
+        Rule { ra: ra_kind::IN_RDI, ..rsp(0) },
+        &[0xdead],
+        Ok((CALLER, 0, Some(bp))),
+    );
+    check(
         "rbp cannot be recovered",
         leaf(0),
         Rule { rbp: rbp_kind::UNDEFINED, ..rsp(8) },

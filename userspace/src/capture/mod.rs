@@ -39,6 +39,7 @@ use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::python::all_layouts;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
 use libbpf_rs::Link;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use attach::Clock;
 use attach::Samplers;
@@ -163,6 +164,7 @@ impl Capture {
         targets::find(&spec).map_err(|e| CaptureError::new(&e, None))?;
         doctor::privileges()?;
 
+        raise_open_files();
         let config = config(&options)?;
         let ring_bytes = options.ring_bytes.unwrap_or_else(|| ring_bytes(options.frequency_hz));
         let mut loaded =
@@ -262,6 +264,15 @@ fn config(options: &CaptureOptions) -> Result<Config, CaptureError> {
         config.cgroup_level = cgroup.level;
     }
     Ok(config)
+}
+
+/// Lets this process open as many files as it may: one for each CPU, shard and library that is named, where the usual
+/// soft limit is 1024.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(%error, "the limit of open files stays");
+    }
 }
 
 /// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader

@@ -5,6 +5,7 @@
 //! Does not: choose targets or read samples.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use deepctx_common::python::{NO_PYTHON, PythonProcess};
 use deepctx_common::unwind::{self, executable_flag};
@@ -160,11 +161,10 @@ impl Processes {
                 }
             })
             .collect();
-        let (_, left_out) = self.tables.set_process(pid, &mappings, python, now_ns)?;
-        let gone = self.tables.drop_unused(now_ns);
-        self.executables.forget(&gone);
+        let published = self.tables.set_process(pid, &mappings, python, now_ns)?;
+        self.executables.forget(&published.gone);
         self.counters.without_table = without_table;
-        self.counters.mappings_left_out += left_out as u64;
+        self.counters.mappings_left_out += published.left_out as u64;
         Ok(Scanned { pid, time_ns: now_ns, maps })
     }
 
@@ -189,6 +189,15 @@ impl Processes {
         self.executables.forget_process(pid);
         let gone = self.tables.remove_process(pid, now_ns);
         self.executables.forget(&gone);
+    }
+
+    /// Forgets processes that are gone although nobody told: requests may be dropped under load.
+    pub fn sweep(&mut self, now_ns: u64) {
+        let gone: Vec<u32> =
+            self.states.keys().copied().filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()).collect();
+        for pid in gone {
+            self.remove(pid, now_ns);
+        }
     }
 
     /// Processes whose interpreter was not ready when they were scanned, and that may be asked again now.

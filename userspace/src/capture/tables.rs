@@ -60,6 +60,17 @@ fn map_error(map: &'static str) -> impl FnOnce(libbpf_rs::Error) -> TableError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExecutableId(pub u32);
 
+/// What [`Tables::set_process`] did.
+#[derive(Debug)]
+pub struct Published {
+    /// Number that walks by this state of the process will carry.
+    pub generation: u32,
+    /// Mappings left out because the process has more than [`PROCESS_MAPPINGS_MAX`].
+    pub left_out: usize,
+    /// Executables that no process uses any more; their ids may be given to others.
+    pub gone: Vec<ExecutableId>,
+}
+
 /// Most executable mappings of one process, from the bound of the kernel's search.
 pub const PROCESS_MAPPINGS_MAX: usize = 1 << (MAPPING_SEARCH_STEPS - 1);
 
@@ -269,15 +280,14 @@ impl Tables {
     }
 
     /// Publishes the mappings (sorted by begin, not overlapping) and the interpreter of a process, in place of what
-    /// was known of it before. Gives the generation that walks will carry, and how many mappings were left out
-    /// because the process has more than [`PROCESS_MAPPINGS_MAX`].
+    /// was known of it before.
     pub fn set_process(
         &mut self,
         pid: u32,
         mappings: &[Mapping],
         python: PythonProcess,
         now_ns: u64,
-    ) -> Result<(u32, usize), TableError> {
+    ) -> Result<Published, TableError> {
         let kept = &mappings[..mappings.len().min(PROCESS_MAPPINGS_MAX)];
         let run = self.mappings.take(kept.len() as u32).ok_or_else(|| TableError::Full {
             what: "mappings",
@@ -309,10 +319,10 @@ impl Tables {
                 executable.users += 1;
             }
         }
-        if let Some(before) = self.processes.insert(pid, LoadedProcess { mappings: run, executables }) {
-            self.release(before, now_ns);
-        }
-        Ok((self.generation, mappings.len() - kept.len()))
+        let before = self.processes.insert(pid, LoadedProcess { mappings: run, executables });
+        let mut gone = before.map(|before| self.release(before, now_ns)).unwrap_or_default();
+        gone.extend(self.drop_unused(now_ns));
+        Ok(Published { generation: self.generation, left_out: mappings.len() - kept.len(), gone })
     }
 
     /// Forgets a process; gives the executables whose last user it was.
@@ -337,7 +347,7 @@ impl Tables {
     }
 
     /// Frees executables that were placed for a process which then could not be published, or does not use them.
-    pub fn drop_unused(&mut self, now_ns: u64) -> Vec<ExecutableId> {
+    fn drop_unused(&mut self, now_ns: u64) -> Vec<ExecutableId> {
         let unused: Vec<_> =
             self.executables.iter().filter(|(_, e)| e.users == 0).map(|(id, _)| *id).collect();
         for id in &unused {

@@ -60,6 +60,9 @@ pub(super) enum ScanRequest {
 /// Requests that may wait. One that finds no room is dropped: the next sample of that process asks again.
 const REQUESTS_MAX: usize = 4096;
 
+/// How often processes that went unnoticed are looked for.
+const SWEEP_EVERY_NS: u64 = 10_000_000_000;
+
 /// Rounds of the drain thread after which counters are told.
 const COUNTERS_EVERY: u32 = 20;
 
@@ -217,7 +220,12 @@ pub(super) fn spawn_scan(
 ) -> Sender<ScanRequest> {
     let (sender, requests) = bounded(REQUESTS_MAX);
     let body = move || {
+        let mut swept_ns = monotonic_ns();
         while let Some(pids) = next(&requests, &mut processes) {
+            if monotonic_ns().saturating_sub(swept_ns) > SWEEP_EVERY_NS {
+                swept_ns = monotonic_ns();
+                processes.sweep(swept_ns);
+            }
             for pid in pids {
                 if !scan(pid, &mut processes, &messages, &stop) {
                     return;
