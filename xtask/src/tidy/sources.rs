@@ -124,7 +124,7 @@ fn is_test(name: &str) -> bool {
 
 fn rust(name: &str, text: &str, broken: &mut Vec<String>) {
     // `x/tests.rs` is the other half of `x.rs`, which says what both are about.
-    if !text.starts_with("//! ") && !name.ends_with("/tests.rs") {
+    if !text.starts_with("//! ") && !name.ends_with("/tests.rs") && !name.ends_with("/tests/mod.rs") {
         broken.push(format!(
             "{name}:1: a module opens with `//!`: what it owns, because of what, what it does not"
         ));
