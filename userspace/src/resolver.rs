@@ -12,7 +12,7 @@ use deepctx_symbolizer::native::{DebugInfo, Named};
 use deepctx_symbolizer::python::{NoInterpreter, NoPythonName, PythonSymbols, locate_process};
 use deepctx_symbolizer::space::AddressSpace;
 use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{Answer, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols};
@@ -22,6 +22,11 @@ use crate::pipeline::threads::text;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Longest time until an address that had no name is asked for again.
 const RETRY_MAX_NS: u64 = 60 * SECOND_NS;
+/// Functions of one process that are compared with it each second: at about a microsecond each, far below a thousandth
+/// of a CPU.
+const DOUBTED_TOGETHER: usize = 256;
+/// Functions remembered for that; at the bound all are forgotten.
+const NAMED_MAX: usize = 1 << 14;
 /// Most states of one process that are told apart; older ones are joined to the oldest kept.
 const VERSIONS_MAX: usize = 64;
 
@@ -76,6 +81,10 @@ struct Interpreter {
     /// Executable mappings as they were read last.
     mappings: Vec<Mapping>,
     state: Attachment,
+    /// Functions that were named: code object and checksum.
+    named: FxHashSet<(u64, u32)>,
+    /// Those of them that are still to be compared with the process in this round.
+    doubted: Vec<(u64, u32)>,
 }
 
 /// Whether names of Python frames can be read.
@@ -112,7 +121,12 @@ impl Resolver {
                 .file_name()
                 .is_some_and(|name| name.as_encoded_bytes().windows(6).any(|part| part == b"python"))
         });
-        self.interpreters.entry(pid).or_default().mappings = mappings;
+        let interpreter = self.interpreters.entry(pid).or_default();
+        // A library that was mapped since may hold the interpreter.
+        if interpreter.mappings != mappings && !matches!(interpreter.state, Attachment::Attached) {
+            interpreter.state = Attachment::NotSought;
+        }
+        interpreter.mappings = mappings;
         if looks_like_python {
             // Best done now: a short-lived process may be gone when its first sample is used. What prevents it will be
             // told then.
@@ -161,6 +175,44 @@ impl Resolver {
         }
     }
 
+    fn note_named(&mut self, pid: u32, frame: &PythonReference) {
+        if let Some(interpreter) = self.interpreters.get_mut(&pid) {
+            if interpreter.named.len() >= NAMED_MAX {
+                interpreter.named.clear();
+            }
+            interpreter.named.insert((frame.code, frame.checksum));
+        }
+    }
+
+    /// Compares some functions of each process with the process. Where another one has taken the place of one that was
+    /// named, with the same checksum, all answers of the process are put in doubt.
+    fn compare_functions(&mut self, time_ns: u64) {
+        self.python.doubt();
+        let mut changed = Vec::new();
+        for (&pid, interpreter) in &mut self.interpreters {
+            if interpreter.doubted.is_empty() {
+                interpreter.doubted.extend(&interpreter.named);
+            }
+            let rest = interpreter.doubted.len().saturating_sub(DOUBTED_TOGETHER);
+            let before = self.python.counters().reread;
+            for (code, checksum) in interpreter.doubted.drain(rest..) {
+                // Only whether it changed counts; one that is gone keeps the name that it had.
+                let _ = self.python.frame(pid, code, checksum, u32::MAX);
+            }
+            if self.python.counters().reread > before {
+                changed.push(pid);
+            }
+        }
+        for pid in changed {
+            let since_ns =
+                self.processes.get(&pid).and_then(|process| process.versions.back()).map(|v| v.since_ns);
+            let id = self.new_space(pid, since_ns.unwrap_or(0).max(time_ns));
+            let last = self.processes.get_mut(&pid).and_then(|process| process.versions.back_mut());
+            let unused = last.map_or(id, |version| std::mem::replace(&mut version.id, id));
+            self.stale.push(unused);
+        }
+    }
+
     fn attach_python(&mut self, pid: u32) -> Result<(), NoName> {
         let Some(interpreter) = self.interpreters.get_mut(&pid) else {
             return Err(no_python(NoPythonName::NotAttached));
@@ -179,7 +231,10 @@ impl Resolver {
                     }
                     Attachment::NotSought
                 }
-                Err(reason) => Attachment::None(reason),
+                Err(reason) => {
+                    tracing::debug!(pid, %reason, "no names of Python frames");
+                    Attachment::None(reason)
+                }
             };
         }
         Err(no_python(NoPythonName::NotAttached))
@@ -235,7 +290,7 @@ impl Symbols for Resolver {
             && let Some(Interpreter { mappings, .. }) = self.interpreters.get(&parent)
         {
             let mappings = mappings.clone();
-            self.interpreters.insert(child, Interpreter { mappings, state: Attachment::NotSought });
+            self.interpreters.insert(child, Interpreter { mappings, ..Interpreter::default() });
         }
     }
 
@@ -261,7 +316,7 @@ impl Symbols for Resolver {
         }
         self.retired_ns = before_ns;
         self.symbolizer.retire(before_ns);
-        self.python.doubt();
+        self.compare_functions(before_ns);
         let (spaces, python, interpreters) = (&mut self.spaces, &mut self.python, &mut self.interpreters);
         self.processes.retain(|pid, process| {
             while process.versions.get(1).is_some_and(|next| next.since_ns <= before_ns) {
@@ -349,15 +404,18 @@ impl Symbols for Resolver {
                 Err(reason) => Err(reason),
             };
             match named {
-                Ok(named) => answer(
-                    n,
-                    &[Name::Python {
-                        function: &named.qualname,
-                        file: &named.file,
-                        line: named.line.unwrap_or(0),
-                        first_line: named.first_line,
-                    }],
-                ),
+                Ok(named) => {
+                    self.note_named(pid, frame);
+                    answer(
+                        n,
+                        &[Name::Python {
+                            function: &named.qualname,
+                            file: &named.file,
+                            line: named.line.unwrap_or(0),
+                            first_line: named.first_line,
+                        }],
+                    )
+                }
                 Err(reason) => answer(n, &[Name::PythonUnnamed { reason }]),
             }
         }

@@ -24,6 +24,7 @@ pub mod target;
 pub mod view;
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -83,8 +84,11 @@ fn log(common: &CommonArgs) {
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let builder =
-        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
     // A second call in one process (tests) finds the first one's subscriber, which will do.
     let _ = match common.log_format {
         LogFormat::Text => builder.without_time().try_init(),
