@@ -350,15 +350,16 @@ extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
     let Some(block) = shard.get(page.first_block.wrapping_add(low - 1)) else {
         return WalkEnd::TableCorrupt as u32;
     };
-    let mut found = block[0];
-    let mut i = 1;
-    while i < ROWS_PER_BLOCK {
-        if block[i] <= key {
-            found = block[i];
+    // The last of the 16 rows that is not above the key; the first is not.
+    let mut at = 0;
+    let mut step = ROWS_PER_BLOCK / 2;
+    while step > 0 {
+        if block[at + step] <= key {
+            at += step;
         }
-        i += 1;
+        step /= 2;
     }
-    let rule = u32::from(row::rule(found));
+    let rule = u32::from(row::rule(block[at]));
     if rule >= executable.rules {
         return WalkEnd::TableCorrupt as u32;
     }
