@@ -70,7 +70,8 @@ pub struct Rule {
     pub rbp: u8,
     /// One of [`ra_kind`].
     pub ra: u8,
-    /// Reason number of [`unsupported`] when `cfa` is [`rule_kind::UNSUPPORTED`]; threshold when it is `PLT`.
+    /// Reason number of [`unsupported`] when `cfa` is [`rule_kind::UNSUPPORTED`], threshold when it is `PLT`, register
+    /// when it is `REGISTER`; else one of [`rule_detail`].
     pub detail: u8,
     /// Offset added to the base register (before the load for the `DEREF` kinds).
     pub cfa_offset: i32,
@@ -108,8 +109,14 @@ pub mod rule_kind {
     pub const UNSUPPORTED: u8 = 11;
     /// No rows here, walk by frame pointer: CFA = rbp + 16, rbp at CFA - 16.
     pub const FRAME_POINTER: u8 = 12;
-    /// CFA = *(rbx|r12|... + offset): a register given by `detail` (DWARF number), known at the leaf only.
+    /// CFA = register + offset: any other register, `detail` is its DWARF number; known at the leaf only.
     pub const REGISTER: u8 = 13;
+}
+
+/// Values of [`Rule::detail`] where its kind gives it no other meaning.
+pub mod rule_detail {
+    /// The row was derived from instructions, not stated by the compiler.
+    pub const DERIVED: u8 = 1;
 }
 
 /// Values of [`Rule::rbp`].

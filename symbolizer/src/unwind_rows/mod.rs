@@ -14,6 +14,7 @@
 
 mod assemble;
 pub mod cache;
+pub mod derived;
 mod elf;
 mod error;
 mod frames;

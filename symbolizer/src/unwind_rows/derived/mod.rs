@@ -1,0 +1,279 @@
+//! Unwind rows derived from instructions, for code whose compiler (or author) stated none.
+//!
+//! Owns: an abstract interpretation of functions, from what holds at their entry to a [`Rule`] for each instruction.
+//! Because: the kernels in which numeric libraries spend their time are written in assembler or generated at run
+//! time, and have no call frame information at all. Does not: guess. Where two ways to an instruction disagree, where
+//! the stack pointer comes from anything but arithmetic that was followed, there is no row, and that is counted.
+//!
+//! ```text
+//!   code ─lower─▶ operations on the stack ─flow─▶ graph ─state─▶ what holds everywhere ─▶ rows
+//! ```
+//! A pure function of its input, which may be anything: what is looked at is bounded by [`Bounds`], per function and
+//! in total.
+
+mod flow;
+mod generated;
+mod lower;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use deepctx_common::unwind::Rule;
+use rayon::prelude::*;
+
+use flow::{Failure, Graph};
+
+pub use generated::entries_of_generated_code;
+
+/// Bounds of what is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Functions. The numeric kernels of libtorch_cpu, the most seen, have 8 thousand.
+    pub functions: usize,
+    /// Bytes of all functions. Those of libtorch_cpu have 38 MB.
+    pub code_bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { functions: 1 << 17, code_bytes: 128 << 20 }
+    }
+}
+
+/// Times that functions are looked at again because others jump into the middle of them.
+const ROUNDS_MAX: usize = 4;
+
+/// Rows for code that had none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Derived {
+    /// Begin, end and rule; ascending and disjoint. Where nothing is known there is no row.
+    pub rows: Vec<(u64, u64, Rule)>,
+    /// What was looked at.
+    pub stats: Stats,
+}
+
+/// What was looked at, and why it gave no rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Functions (those that overlap count as one).
+    pub functions: u64,
+    /// Of these, functions that gave no rows at all, for any of the reasons below or another.
+    pub without_rows: u64,
+    /// Functions that return with another stack than that they were called with.
+    pub contradictions: u64,
+    /// Functions that jump into the middle of an instruction.
+    pub overlapping: u64,
+    /// Functions with more code than is looked at.
+    pub too_large: u64,
+    /// Functions and code bytes beyond [`Bounds`], by functions.
+    pub beyond_bounds: u64,
+    /// Jumps to places that are not known, such as tables of cases.
+    pub indirect_jumps: u64,
+    /// Bytes of all functions.
+    pub code_bytes: u64,
+    /// Instructions that can be reached by ways that are known.
+    pub instructions: u64,
+    /// Bytes of code with a row.
+    pub row_bytes: u64,
+    /// Bytes of code that can be reached but have no row.
+    pub unknown_bytes: u64,
+}
+
+impl Stats {
+    fn absorb(&mut self, other: &Self) {
+        self.functions += other.functions;
+        self.without_rows += other.without_rows;
+        self.contradictions += other.contradictions;
+        self.overlapping += other.overlapping;
+        self.too_large += other.too_large;
+        self.beyond_bounds += other.beyond_bounds;
+        self.indirect_jumps += other.indirect_jumps;
+        self.code_bytes += other.code_bytes;
+        self.instructions += other.instructions;
+        self.row_bytes += other.row_bytes;
+        self.unknown_bytes += other.unknown_bytes;
+    }
+}
+
+/// Code at an address.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'c> {
+    /// Address of the first byte.
+    pub address: u64,
+    /// The bytes.
+    pub bytes: &'c [u8],
+}
+
+impl<'c> Code<'c> {
+    fn end(&self) -> u64 {
+        self.address.saturating_add(self.bytes.len() as u64)
+    }
+
+    fn slice(&self, range: &Range<u64>) -> Option<&'c [u8]> {
+        let begin = usize::try_from(range.start.checked_sub(self.address)?).ok()?;
+        let end = usize::try_from(range.end.checked_sub(self.address)?).ok()?;
+        self.bytes.get(begin..end)
+    }
+}
+
+/// Derives rows for the functions `entries` (each from its first byte to one past its last) in `code` at `address`.
+///
+/// What lies outside of `code` is left out. Runs on the threads of rayon's current pool.
+pub fn derive(code: &[u8], address: u64, entries: &[Range<u64>]) -> Derived {
+    derive_all(&[Code { address, bytes: code }], entries, &Bounds::default())
+}
+
+/// [`derive`] for code in several pieces, sorted and disjoint, with other bounds.
+pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) -> Derived {
+    let mut stats = Stats::default();
+    let groups = groups(pieces, entries, bounds, &mut stats);
+    let mut solved: Vec<Solved> = groups.par_iter().map(|group| group.solve(&[])).collect();
+    // Code that is jumped to from other functions, not as a call would come to it.
+    let mut lost: Vec<Vec<u64>> = vec![Vec::new(); groups.len()];
+    for round in 0..=ROUNDS_MAX {
+        let mut again = Vec::new();
+        for (target, at_edge) in solved.iter().flat_map(|solved| solved.exits.iter().copied()) {
+            let after = groups.partition_point(|group| group.range.start <= target);
+            let Some(index) = after.checked_sub(1).filter(|&index| target < groups[index].range.end) else {
+                continue;
+            };
+            let is_call = at_edge && groups[index].entries.binary_search(&target).is_ok();
+            if !is_call && !lost[index].contains(&target) {
+                lost[index].push(target);
+                again.push(index);
+            }
+        }
+        again.sort_unstable();
+        again.dedup();
+        if again.is_empty() {
+            break;
+        }
+        let redo = |&index: &usize| {
+            // What does not come to rest is not relied on.
+            let solve =
+                if round == ROUNDS_MAX { Solved::default() } else { groups[index].solve(&lost[index]) };
+            (index, solve)
+        };
+        for (index, anew) in again.par_iter().map(redo).collect::<Vec<_>>() {
+            solved[index] = anew;
+        }
+    }
+    let mut rows = Vec::with_capacity(solved.iter().map(|solved| solved.rows.len()).sum());
+    for one in solved {
+        stats.absorb(&one.stats);
+        stats.functions += 1;
+        stats.without_rows += u64::from(one.rows.is_empty());
+        rows.extend(one.rows);
+    }
+    Derived { rows, stats }
+}
+
+/// Functions that overlap, nearly always one.
+#[derive(Debug)]
+struct Group<'c> {
+    range: Range<u64>,
+    entries: Vec<u64>,
+    code: &'c [u8],
+}
+
+/// Sorts functions into groups and leaves out what is beyond the bounds.
+fn groups<'c>(
+    pieces: &[Code<'c>],
+    entries: &[Range<u64>],
+    bounds: &Bounds,
+    stats: &mut Stats,
+) -> Vec<Group<'c>> {
+    let mut sorted: Vec<Range<u64>> =
+        entries.iter().filter(|range| range.start < range.end).cloned().collect();
+    sorted.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut groups: Vec<Group<'c>> = Vec::with_capacity(sorted.len());
+    let mut piece = 0;
+    let mut bytes = 0;
+    for (number, range) in sorted.iter().enumerate() {
+        while pieces.get(piece).is_some_and(|piece| piece.end() <= range.start) {
+            piece += 1;
+        }
+        let Some(code) = pieces.get(piece).filter(|piece| piece.address <= range.start) else { continue };
+        let range = range.start..range.end.min(code.end());
+        if number >= bounds.functions || bytes >= bounds.code_bytes {
+            stats.beyond_bounds += 1;
+            continue;
+        }
+        if let Some(last) = groups.last_mut().filter(|last| range.start < last.range.end) {
+            if last.entries.last() != Some(&range.start) {
+                last.entries.push(range.start);
+            }
+            if range.end > last.range.end {
+                bytes += range.end - last.range.end;
+                last.range.end = range.end;
+            }
+        } else {
+            bytes += range.end - range.start;
+            groups.push(Group { entries: vec![range.start], range, code: code.bytes });
+        }
+        if let Some(last) = groups.last_mut() {
+            last.code = code.slice(&last.range).unwrap_or_default();
+        }
+    }
+    groups
+}
+
+/// What one group gave.
+#[derive(Debug, Default)]
+struct Solved {
+    rows: Vec<(u64, u64, Rule)>,
+    /// Addresses of other code that it goes on at, and whether rsp and rbp are there as after a call.
+    exits: Vec<(u64, bool)>,
+    stats: Stats,
+}
+
+impl Group<'_> {
+    fn solve(&self, lost: &[u64]) -> Solved {
+        let mut solved = Solved::default();
+        solved.stats.code_bytes = self.code.len() as u64;
+        match self.try_solve(lost, &mut solved) {
+            Ok(()) => {}
+            Err(Failure::TooLarge) => solved.stats.too_large = 1,
+            Err(Failure::Overlapping) => solved.stats.overlapping = 1,
+            Err(Failure::Contradiction) => solved.stats.contradictions = 1,
+        }
+        solved
+    }
+
+    fn try_solve(&self, lost: &[u64], solved: &mut Solved) -> Result<(), Failure> {
+        let begin = self.range.start;
+        let (graph, states) = self.states(lost)?;
+        solved.stats.instructions = graph.instructions as u64;
+        solved.stats.indirect_jumps = graph.indirect as u64;
+        solved.exits = graph.exits(begin, &states)?;
+        graph.stretches(&states, |from, to, state| {
+            let (from, to) = (begin + u64::from(from), begin + u64::from(to));
+            let Some(rule) = state.rule() else {
+                solved.stats.unknown_bytes += to - from;
+                return;
+            };
+            solved.stats.row_bytes += to - from;
+            match solved.rows.last_mut() {
+                Some((_, end, last)) if *end == from && *last == rule => *end = to,
+                _ => solved.rows.push((from, to, rule)),
+            }
+        });
+        Ok(())
+    }
+
+    fn states(&self, lost: &[u64]) -> Result<(Graph, Vec<Option<state::State>>), Failure> {
+        let begin = self.range.start;
+        // Groups larger than 2^32 bytes are refused by `decode`.
+        let offsets = |addresses: &[u64]| -> Vec<u32> {
+            addresses.iter().map(|&address| (address - begin) as u32).collect()
+        };
+        let (entries, lost) = (offsets(&self.entries), offsets(lost));
+        let mut all = entries.clone();
+        all.extend(&lost);
+        let graph = Graph::decode(self.code, begin, &all)?;
+        let states = graph.solve(&entries, &lost)?;
+        Ok((graph, states))
+    }
+}

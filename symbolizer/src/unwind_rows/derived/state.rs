@@ -1,0 +1,319 @@
+//! Owns: what is known at one instruction (where registers point to relative to the CFA, where the caller's rbp is),
+//! how an operation changes it, and the [`Rule`] that follows. Because: a rule is right exactly when this is.
+//! Does not: decode instructions, know about the order in which they run.
+//!
+//! One assumption is made: code writes over its own saved registers only through addresses that are followed here
+//! (rsp, rbp and copies of them), never through a pointer that came from elsewhere.
+
+use deepctx_common::unwind::{Rule, rbp_kind, rule_detail, rule_kind};
+
+use super::lower::{Op, RBP, RSP, Register};
+
+/// General registers.
+pub(super) const REGISTERS: usize = 16;
+/// Places in memory followed at a time: the caller's rbp, rsp before an alignment, and copies of them.
+const SLOTS_MAX: usize = 8;
+/// Bytes below rsp that a function may use without moving it, and that signal handlers spare (x86-64 psABI, 3.2.2).
+const RED_ZONE: i32 = 128;
+/// Largest distance from the CFA that is followed: no stack is larger.
+const DISTANCE_MAX: i32 = 1 << 30;
+/// Registers that a function may change, by number: rax, rcx, rdx, rsi, rdi, r8 to r11 (x86-64 psABI, 3.2.1).
+const CALL_CLOBBERED: u16 = 0b0000_1111_1100_0111;
+
+/// What a register or a place in memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Anything.
+    Unknown,
+    /// The rbp of the caller.
+    CallerRbp,
+    /// CFA + offset.
+    Cfa(i32),
+    /// Offset from an address that is not known itself: rsp after the instruction at that offset in the function
+    /// aligned it, or took a variable amount off it.
+    Fresh(u32, i32),
+}
+
+impl Value {
+    /// The address `more` bytes further.
+    fn plus(self, more: i32) -> Self {
+        let sum = |offset: i32| offset.checked_add(more).filter(|sum| sum.abs() <= DISTANCE_MAX);
+        match self {
+            Self::Cfa(offset) => sum(offset).map_or(Self::Unknown, Self::Cfa),
+            Self::Fresh(site, offset) => sum(offset).map_or(Self::Unknown, |sum| Self::Fresh(site, sum)),
+            Self::CallerRbp if more == 0 => self,
+            Self::CallerRbp | Self::Unknown => Self::Unknown,
+        }
+    }
+
+    /// Bytes from `base` up to this address, when both count from the same point.
+    fn distance(self, base: Self) -> Option<i32> {
+        match (self, base) {
+            (Self::Cfa(to), Self::Cfa(from)) => to.checked_sub(from),
+            (Self::Fresh(site, to), Self::Fresh(same, from)) if site == same => to.checked_sub(from),
+            _ => None,
+        }
+    }
+}
+
+/// Eight bytes in memory whose content is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    at: Value,
+    holds: Value,
+}
+
+/// What is known before an instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    registers: [Value; REGISTERS],
+    slots: [Option<Slot>; SLOTS_MAX],
+    /// The return address is no longer at CFA - 8, or nothing at all is known.
+    lost: bool,
+}
+
+impl State {
+    /// At the entry of a function: the return address was just pushed.
+    pub(super) fn entry() -> Self {
+        let mut state = Self::lost();
+        state.lost = false;
+        state.registers[RSP] = Value::Cfa(-8);
+        state.registers[RBP] = Value::CallerRbp;
+        state
+    }
+
+    /// Nothing is known.
+    pub(super) fn lost() -> Self {
+        Self { registers: [Value::Unknown; REGISTERS], slots: [None; SLOTS_MAX], lost: true }
+    }
+
+    /// Keeps what holds in both; true when that is less than before. At most once per register and slot, which
+    /// bounds the number of times that anything is looked at again.
+    pub(super) fn join(&mut self, other: &Self) -> bool {
+        let mut changed = other.lost && !self.lost;
+        self.lost |= other.lost;
+        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
+            if *mine != *theirs && *mine != Value::Unknown {
+                *mine = Value::Unknown;
+                changed = true;
+            }
+        }
+        for mine in &mut self.slots {
+            if mine.is_some() && !other.slots.contains(mine) {
+                *mine = None;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Whether rsp and rbp are as a function that was just called, or is about to return, has them.
+    pub(super) fn is_at_edge(&self) -> bool {
+        !self.lost && self.registers[RSP] == Value::Cfa(-8) && self.registers[RBP] == Value::CallerRbp
+    }
+
+    /// Whether a return here would contradict what is known: then something that is "known" is wrong.
+    pub(super) fn contradicts_return(&self) -> bool {
+        !self.lost
+            && (!matches!(self.registers[RSP], Value::Cfa(-8) | Value::Unknown)
+                || matches!(self.registers[RBP], Value::Cfa(_) | Value::Fresh(..)))
+    }
+
+    /// Applies `op`, the instruction that ends at offset `site`.
+    pub(super) fn apply(&mut self, op: &Op, site: u32) {
+        match *op {
+            Op::Copy { to, from, add } => self.set(to, self.registers[from].plus(add)),
+            Op::Clobber { mask } => self.clobber(mask),
+            Op::Rebase { register } => self.rebase(register, site),
+            Op::Push { from, bytes } => {
+                let value = from.map_or(Value::Unknown, |from| self.registers[from]);
+                self.set(RSP, self.registers[RSP].plus(-bytes));
+                self.store(self.registers[RSP], bytes, value);
+            }
+            Op::Pop { to, bytes } => {
+                let value = if bytes == 8 { self.load(self.registers[RSP]) } else { Value::Unknown };
+                self.set(RSP, self.registers[RSP].plus(bytes));
+                if let Some(to) = to {
+                    self.set(to, value);
+                }
+            }
+            Op::Load { to, base, add } => {
+                let value = self.load(self.registers[base].plus(add));
+                self.set(to, value);
+            }
+            Op::Store { base, add, bytes, from } => {
+                let value = from.map_or(Value::Unknown, |from| self.registers[from]);
+                let at = self.registers[base].plus(add);
+                self.store(at, bytes, value);
+            }
+            Op::Call { local } => {
+                let sp = self.registers[RSP];
+                self.retain(|slot| slot.at.distance(sp).is_none_or(|above| above >= 0));
+                // Parts of one function call each other by no convention.
+                self.clobber(if local { !(1 << RSP) } else { CALL_CLOBBERED });
+            }
+            Op::Branch { .. } | Op::Jump { .. } | Op::Exit { .. } | Op::Return | Op::Stop => {}
+        }
+    }
+
+    fn set(&mut self, register: Register, value: Value) {
+        self.registers[register] = value;
+        if register == RSP {
+            self.retain(|slot| slot.at.distance(value).is_none_or(|above| above >= -RED_ZONE));
+        }
+    }
+
+    fn clobber(&mut self, mask: u16) {
+        for (number, value) in self.registers.iter_mut().enumerate() {
+            if mask >> number & 1 != 0 {
+                *value = Value::Unknown;
+            }
+        }
+    }
+
+    /// `register` becomes an address of which only what is computed from it later is known. What the same
+    /// instruction gave when it ran before is another address.
+    fn rebase(&mut self, register: Register, site: u32) {
+        let is_stale = |value: Value| matches!(value, Value::Fresh(of, _) if of == site);
+        // Only rsp, and other addresses on the stack.
+        let is_address =
+            register == RSP || !matches!(self.registers[register], Value::Unknown | Value::CallerRbp);
+        for value in &mut self.registers {
+            if is_stale(*value) {
+                *value = Value::Unknown;
+            }
+        }
+        self.retain(|slot| !is_stale(slot.at) && !is_stale(slot.holds));
+        if register == RSP {
+            let before = self.registers[RSP];
+            self.retain(|slot| slot.at.distance(before).is_none_or(|above| above >= 0));
+        }
+        self.registers[register] = if is_address { Value::Fresh(site, 0) } else { Value::Unknown };
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Slot) -> bool) {
+        for slot in &mut self.slots {
+            if slot.as_ref().is_some_and(|slot| !keep(slot)) {
+                *slot = None;
+            }
+        }
+    }
+
+    fn load(&self, at: Value) -> Value {
+        let is_here = |slot: &&Slot| slot.at == at;
+        self.slots.iter().flatten().find(is_here).map_or(Value::Unknown, |slot| slot.holds)
+    }
+
+    fn store(&mut self, at: Value, bytes: i32, value: Value) {
+        if let Value::Cfa(offset) = at
+            && offset < 0
+            && offset + bytes > -8
+        {
+            self.lost = true;
+        }
+        self.retain(|slot| match slot.at.distance(at) {
+            Some(above) => above >= bytes || above <= -8,
+            None => match (at, slot.at) {
+                // A fresh address was taken at or below all that was on the stack before.
+                (Value::Fresh(_, offset), Value::Cfa(_)) => offset.saturating_add(bytes) <= 0,
+                (Value::Unknown | Value::CallerRbp, _) => true,
+                _ => false,
+            },
+        });
+        let is_address = matches!(at, Value::Cfa(_) | Value::Fresh(..));
+        if bytes == 8
+            && is_address
+            && value != Value::Unknown
+            && let Some(free) = self.slots.iter_mut().find(|slot| slot.is_none())
+        {
+            *free = Some(Slot { at, holds: value });
+        }
+    }
+
+    /// The rule that follows, or `None` when the CFA is not known.
+    pub(super) fn rule(&self) -> Option<Rule> {
+        if self.lost {
+            return None;
+        }
+        let (sp, bp) = (self.registers[RSP], self.registers[RBP]);
+        let mut rule = Rule { detail: rule_detail::DERIVED, ..Rule::default() };
+        // rsp first: it is known in every frame, rbp only while all callees said where they saved it.
+        if let Value::Cfa(offset) = sp {
+            (rule.cfa, rule.cfa_offset) = (rule_kind::RSP, -offset);
+        } else if let Value::Cfa(offset) = bp {
+            (rule.cfa, rule.cfa_offset) = (rule_kind::RBP, -offset);
+        } else if let Some((offset, addend)) = self.stored_cfa(sp) {
+            (rule.cfa, rule.cfa_offset, rule.cfa_addend) = (rule_kind::RSP_DEREF, offset, addend);
+        } else if let Some((offset, addend)) = self.stored_cfa(bp) {
+            (rule.cfa, rule.cfa_offset, rule.cfa_addend) = (rule_kind::RBP_DEREF, offset, addend);
+        } else {
+            let other = |(number, value): (usize, &Value)| match *value {
+                Value::Cfa(offset) => Some((number, -offset)),
+                _ => None,
+            };
+            let (number, offset) = self.registers.iter().enumerate().find_map(other)?;
+            (rule.cfa, rule.detail, rule.cfa_offset) = (rule_kind::REGISTER, DWARF[number], offset);
+        }
+        (rule.rbp, rule.rbp_offset) = self.caller_rbp(sp, bp);
+        Some(rule)
+    }
+
+    /// Offset from `base` of a place that holds an address, and what to add to that address for the CFA.
+    fn stored_cfa(&self, base: Value) -> Option<(i32, i32)> {
+        self.slots.iter().flatten().find_map(|slot| match slot.holds {
+            Value::Cfa(offset) => Some((slot.at.distance(base)?, -offset)),
+            _ => None,
+        })
+    }
+
+    /// [`Rule::rbp`] and [`Rule::rbp_offset`].
+    fn caller_rbp(&self, sp: Value, bp: Value) -> (u8, i32) {
+        if bp == Value::CallerRbp {
+            return (rbp_kind::SAME, 0);
+        }
+        let saved = || self.slots.iter().flatten().filter(|slot| slot.holds == Value::CallerRbp);
+        let at = |kind: u8, base: Value| saved().find_map(|slot| Some((kind, slot.at.distance(base)?)));
+        at(rbp_kind::AT_CFA, Value::Cfa(0))
+            .or_else(|| at(rbp_kind::AT_RSP, sp))
+            .or_else(|| at(rbp_kind::AT_RBP, bp))
+            .unwrap_or((rbp_kind::UNDEFINED, 0))
+    }
+
+    /// Where the CFA of `rule` would be, counted from the CFA that is known here; `None` when it cannot be said.
+    #[cfg(test)]
+    pub(super) fn cfa_of(&self, rule: &Rule) -> Option<Result<i32, Value>> {
+        let register = |number: usize| self.registers[number].plus(rule.cfa_offset);
+        let value = match rule.cfa {
+            rule_kind::RSP => register(RSP),
+            rule_kind::RBP => register(RBP),
+            rule_kind::R10 => register(10),
+            rule_kind::R13 => register(13),
+            rule_kind::RBX => register(3),
+            rule_kind::REGISTER => register(DWARF.iter().position(|&dwarf| dwarf == rule.detail)?),
+            rule_kind::RSP_DEREF => self.load(register(RSP)).plus(rule.cfa_addend),
+            rule_kind::RBP_DEREF => self.load(register(RBP)).plus(rule.cfa_addend),
+            _ => return None,
+        };
+        match value {
+            Value::Unknown => None,
+            Value::Cfa(offset) => Some(Ok(offset)),
+            other => Some(Err(other)),
+        }
+    }
+
+    /// What `rule` takes for the caller's rbp; `None` when it cannot be said.
+    #[cfg(test)]
+    pub(super) fn rbp_of(&self, rule: &Rule) -> Option<Value> {
+        let value = match rule.rbp {
+            rbp_kind::SAME => self.registers[RBP],
+            rbp_kind::AT_CFA => self.load(Value::Cfa(rule.rbp_offset)),
+            rbp_kind::AT_RBP => self.load(self.registers[RBP].plus(rule.rbp_offset)),
+            rbp_kind::AT_RSP => self.load(self.registers[RSP].plus(rule.rbp_offset)),
+            _ => return None,
+        };
+        (value != Value::Unknown).then_some(value)
+    }
+}
+
+/// DWARF numbers of registers by their numbers in instructions (x86-64 psABI, 3.6.2).
+const DWARF: [u8; REGISTERS] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
