@@ -20,6 +20,7 @@ use deepctx_profile::view::{Grain, Screen, Selection};
 use deepctx_symbolizer::native::DebugInfo;
 
 use crate::capture::Message;
+use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::OwnCost;
 use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate};
 use crate::pipeline::{Config, Pipeline};
@@ -68,6 +69,8 @@ pub struct Status {
     pub lost_share: Option<f64>,
     /// Share of walked stacks that reach the start of their thread; `None` before the first.
     pub complete_share: Option<f64>,
+    /// When the first stack was taken that reaches the start of its thread; `CLOCK_MONOTONIC`, nanoseconds.
+    pub first_complete_ns: Option<u64>,
     /// Targets that have ended.
     pub targets_gone: Vec<u32>,
     /// All named targets have ended.
@@ -120,12 +123,6 @@ struct Picture {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked leaves plain data behind.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Now, on the clock of the records: `CLOCK_MONOTONIC`, nanoseconds.
-pub fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec.unsigned_abs().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec.unsigned_abs())
 }
 
 impl Session {
@@ -345,6 +342,7 @@ impl Worker {
     fn measure(&mut self) {
         let samples = self.pipeline.accounts().samples();
         let (walked, complete) = self.pipeline.accounts().walked_and_complete();
+        let first_complete_ns = self.pipeline.accounts().first_complete_ns();
         let ledger = &self.pipeline.profile().ledger;
         let (lost, lost_share) = (ledger.lost(), ledger.lost_share());
         let cost = *lock(&self.shared.cost);
@@ -352,6 +350,7 @@ impl Worker {
         status.samples = samples;
         (status.lost, status.lost_share) = (lost, lost_share);
         status.complete_share = (walked > 0).then(|| complete as f64 / walked as f64);
+        status.first_complete_ns = first_complete_ns;
         status.own_memory_bytes = cost.resident_bytes + cost.map_bytes;
         let passed = self.rates.at.elapsed();
         if passed >= Duration::from_secs(1) {

@@ -4,7 +4,7 @@
 //! why, in the words of the person who can change it. Does not: print, or change anything.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{CaptureError, attach};
 
@@ -162,11 +162,14 @@ fn gpu_driver() -> Check {
     Check { name: "GPU driver", found: nvidia.or(amd).unwrap_or_else(|| "none".into()), ok: true, fix: None }
 }
 
-/// Where unwind tables are kept between runs: `$XDG_CACHE_HOME/deepctx-bpf`, else below the home folder.
-pub fn cache_folder() -> Option<std::path::PathBuf> {
-    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(std::path::PathBuf::from);
-    let base = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")))?;
-    base.is_absolute().then(|| base.join("deepctx-bpf").join("unwind"))
+/// Where unwind tables are kept between runs: root's own folder, else the user's (`$XDG_CACHE_HOME`, `~/.cache`).
+pub fn cache_folder() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some("/var/cache/deepctx-bpf".into());
+    }
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join("deepctx-bpf"))
 }
 
 /// An error when this process may not profile.

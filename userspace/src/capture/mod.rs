@@ -135,13 +135,22 @@ const FRAMES_MAX: u32 = 512;
 /// Inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INIT_PIDNS: u64 = 0xEFFF_FFFC;
 
+/// Ends the threads of a capture once they have told everything.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A running capture. Sampling ends when it goes.
 pub struct Capture {
     messages: Receiver<Message>,
     counters: KernelCounters,
     samplers: Samplers,
     process_events: Vec<Link>,
-    stop: Arc<AtomicBool>,
+    stop: StopOnDrop,
     shard_bytes: Arc<AtomicU64>,
     loaded: Loaded,
 }
@@ -211,6 +220,7 @@ impl Capture {
         let named = if options.all { Vec::new() } else { found };
         threads::spawn_drain(events, counters.clone(), sender, scan_requests, named, Arc::clone(&stop))
             .map_err(|e| failed(&e))?;
+        let stop = StopOnDrop(stop);
         Ok(Self { messages, counters, samplers, process_events, stop, shard_bytes, loaded })
     }
 
@@ -231,7 +241,7 @@ impl Capture {
         drop(samplers);
         drop(process_events);
         let totals = counters.totals();
-        stop.store(true, Ordering::Release);
+        drop(stop);
         totals
     }
 

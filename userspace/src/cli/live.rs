@@ -21,8 +21,9 @@ use super::record::{done, store_failure};
 use super::run::{Ended, Until, meta, start_capture, until_end};
 use super::{look, screen, target, view};
 use crate::capture::Capture;
+use crate::capture::clock::monotonic_ns;
 use crate::pipeline::Config;
-use crate::session::{Options, Session, header, monotonic_ns};
+use crate::session::{Options, Session, header};
 
 /// How long a still picture watches unless told.
 const ONCE: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use deepctx_profile::units::Bytes;
+use deepctx_profile::units::{Bytes, Nanos};
 
 use super::duration::clock;
 use crate::session::Status;
@@ -24,6 +24,8 @@ pub struct Progress {
     next: Instant,
     notices: usize,
     drawn: bool,
+    /// When the user asked for the capture, until the first complete stack was told; only when verbose.
+    asked_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,13 @@ enum Form {
 }
 
 impl Progress {
-    /// A line on a terminal; without one, lines only when `verbose`.
+    /// A line on a terminal; without one, lines only when `verbose`. `asked_ns`: when the user asked for the capture,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub fn of_capture(verbose: bool, asked_ns: u64) -> Self {
+        Self { asked_ns: Some(asked_ns).filter(|_| verbose), ..Self::new(verbose) }
+    }
+
+    /// The same for what has no first stack.
     pub fn new(verbose: bool) -> Self {
         let form = match (io::stderr().is_terminal(), verbose) {
             (true, _) => Form::Line,
@@ -45,7 +53,7 @@ impl Progress {
             (false, false) => Form::Quiet,
         };
         let now = Instant::now();
-        Self { form, started: now, next: now, notices: 0, drawn: false }
+        Self { form, started: now, next: now, notices: 0, drawn: false, asked_ns: None }
     }
 
     /// Time since the beginning.
@@ -59,6 +67,11 @@ impl Progress {
             self.say(notice);
         }
         self.notices = status.notices.len();
+        if let Some(first_ns) = status.first_complete_ns
+            && let Some(asked_ns) = self.asked_ns.take()
+        {
+            self.say(&format!("first complete stack after {}", Nanos(first_ns.saturating_sub(asked_ns))));
+        }
         let now = Instant::now();
         if now < self.next || self.form == Form::Quiet {
             return;

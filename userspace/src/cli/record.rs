@@ -15,6 +15,7 @@ use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{Until, meta, start_capture, until_end};
 use super::{output, target};
+use crate::capture::clock::monotonic_ns;
 use crate::pipeline::Config;
 use crate::raw::RawWriter;
 use crate::session::{Options, Session};
@@ -24,6 +25,7 @@ use crate::session::{Options, Session};
 /// # Errors
 /// What stopped it.
 pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
+    let asked_ns = monotonic_ns();
     let output = arguments.output.as_path();
     if output == Path::new("-") {
         return Err(Failure::new("-o -: expected a file name, a profile is a folder of files")
@@ -73,7 +75,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     };
     let until =
         Until { duration: arguments.duration, targets_end: child.is_none(), child, ..Until::default() };
-    let progress = Progress::new(arguments.common.verbose > 0);
+    let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
     let ended = until_end(capture, session, until, Some(progress))?;
 
     let status = &ended.finished.status;

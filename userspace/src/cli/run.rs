@@ -19,8 +19,9 @@ use super::command::exit_code;
 use super::failure::Failure;
 use super::progress::Progress;
 use super::target::Target;
+use crate::capture::clock::monotonic_ns;
 use crate::capture::{Capture, CaptureError};
-use crate::session::{Finished, Session, Status, monotonic_ns};
+use crate::session::{Finished, Session, Status};
 
 /// Between two looks at everything that has no event of its own.
 const TICK: Duration = Duration::from_millis(100);

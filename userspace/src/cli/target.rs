@@ -4,11 +4,10 @@
 //! once, in one line. Does not: find or follow processes; the capture does.
 
 use std::fs;
-use std::path::PathBuf;
 
 use super::failure::Failure;
 use super::options::{CaptureArgs, Context, TargetArgs};
-use crate::capture::{CaptureOptions, Clock};
+use crate::capture::{CaptureOptions, Clock, doctor};
 
 /// What to capture, and what to call it.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
             kernel: has(Context::Kernel),
             native: has(Context::Native),
             python: has(Context::Python),
-            cache: cache_folder(),
+            cache: doctor::cache_folder(),
             ring_bytes: None,
         },
         description: words.join(", "),
@@ -95,16 +94,6 @@ fn command_line(pid: u32) -> String {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
-}
-
-/// Where unwind tables are kept between runs: root's own folder, else the user's.
-fn cache_folder() -> Option<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Some("/var/cache/deepctx-bpf".into());
-    }
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(base.join("deepctx-bpf"))
 }
 
 #[cfg(test)]

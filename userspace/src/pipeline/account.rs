@@ -24,6 +24,7 @@ pub struct Accounts {
     late: u64,
     processes: u64,
     samples: u64,
+    first_complete_ns: Option<u64>,
     native_ends: [u64; REASONS],
     python_ends: [u64; REASONS],
     kernel_ends: [u64; REASONS],
@@ -42,6 +43,7 @@ impl Default for Accounts {
             late: 0,
             processes: 0,
             samples: 0,
+            first_complete_ns: None,
             native_ends: [0; REASONS],
             python_ends: [0; REASONS],
             kernel_ends: [0; REASONS],
@@ -93,6 +95,9 @@ impl Accounts {
     pub fn sample(&mut self, sample: &Sample<'_>, unnamed: u16) {
         self.samples += 1;
         self.native_ends[usize::from(sample.fixed.native_end)] += 1;
+        if self.first_complete_ns.is_none() && sample.fixed.native_end == WalkEnd::Complete as u8 {
+            self.first_complete_ns = Some(sample.fixed.header.time_ns);
+        }
         self.python_ends[usize::from(sample.fixed.python_end)] += 1;
         self.kernel_ends[usize::from(sample.fixed.kernel_end)] += 1;
         if unnamed != 0 {
@@ -121,6 +126,11 @@ impl Accounts {
     /// Samples in the tree.
     pub fn samples(&self) -> u64 {
         self.samples
+    }
+
+    /// When the first sample was taken whose stack reaches the start of its thread; `CLOCK_MONOTONIC`, nanoseconds.
+    pub fn first_complete_ns(&self) -> Option<u64> {
+        self.first_complete_ns
     }
 
     /// Of the samples whose user stack was walked: how many, and how many of them to the thread's start.
