@@ -49,6 +49,7 @@ pub fn header(kind: u16, size: u32) -> RecordHeader {
 pub unsafe fn record<T>(record: *const T, size: u32, urgency: Urgency) {
     let ring = (&raw const EVENTS).cast_mut().cast();
     // SAFETY: by contract of this function.
-    let failed = unsafe { bpf_ringbuf_output(ring, record.cast_mut().cast(), u64::from(size), urgency as u64) } != 0;
+    let failed =
+        unsafe { bpf_ringbuf_output(ring, record.cast_mut().cast(), u64::from(size), urgency as u64) } != 0;
     count(if failed { Counter::DropRingFull } else { Counter::RecordsEmitted });
 }

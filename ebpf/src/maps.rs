@@ -7,8 +7,8 @@ use deepctx_common::end::Counter;
 use deepctx_common::process::{Process, Target};
 use deepctx_common::python::{LAYOUTS_MAX, PythonLayout};
 use deepctx_common::unwind::{
-    BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPINGS_MAX, Mapping, PAGES_MAX, PROCESSES_MAX, Page, RULES_MAX,
-    RowBlock, Rule, SHARDS_MAX,
+    BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPINGS_MAX, Mapping, PAGES_MAX, PROCESSES_MAX, Page,
+    RULES_MAX, RowBlock, Rule, SHARDS_MAX,
 };
 
 use crate::walk::Scratch;
@@ -93,8 +93,10 @@ pub static RULES: Array<Rule, { RULES_MAX as usize }, MMAPABLE> = Array::new();
 /// Unwind rows. All shards have one size: a look-up in an inner map of known size is inlined by the kernel, one of
 /// varying size costs 2.2 to 2.5 times as much.
 #[btf_map]
-pub static SHARDS: ArrayOfMaps<Array<RowBlock, { BLOCKS_PER_SHARD as usize }, MMAPABLE>, { SHARDS_MAX as usize }> =
-    ArrayOfMaps::new();
+pub static SHARDS: ArrayOfMaps<
+    Array<RowBlock, { BLOCKS_PER_SHARD as usize }, MMAPABLE>,
+    { SHARDS_MAX as usize },
+> = ArrayOfMaps::new();
 
 /// Interpreter layouts by index.
 #[btf_map]

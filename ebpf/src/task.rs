@@ -21,7 +21,8 @@ pub fn read<T: Copy + Default>(address: u64) -> T {
     let mut value = T::default();
     // SAFETY: the destination is a local of the size given; the helper checks the source.
     let failed =
-        unsafe { bpf_probe_read_kernel((&raw mut value).cast(), size_of::<T>() as u32, address as *const _) } != 0;
+        unsafe { bpf_probe_read_kernel((&raw mut value).cast(), size_of::<T>() as u32, address as *const _) }
+            != 0;
     if failed { T::default() } else { value }
 }
 

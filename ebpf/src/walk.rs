@@ -219,7 +219,8 @@ impl Memory for Kernel {
         // SAFETY: destination and size agree; when the helper succeeds it has written all of it, and a failed one
         // clears it.
         unsafe {
-            let failed = bpf_probe_read_user(words.as_mut_ptr().cast(), (N * 8) as u32, address as *const _) != 0;
+            let failed =
+                bpf_probe_read_user(words.as_mut_ptr().cast(), (N * 8) as u32, address as *const _) != 0;
             if failed { None } else { Some(words.assume_init()) }
         }
     }
@@ -286,7 +287,9 @@ extern "C" fn find_mapping(walk: *mut Walk, pc: u64) -> u32 {
             break;
         }
         let middle = low + (high - low) / 2;
-        let Some(mapping) = MAPPINGS.get(base.wrapping_add(middle)) else { return WalkEnd::TableCorrupt as u32 };
+        let Some(mapping) = MAPPINGS.get(base.wrapping_add(middle)) else {
+            return WalkEnd::TableCorrupt as u32;
+        };
         if mapping.begin <= pc {
             low = middle + 1;
         } else {

@@ -40,7 +40,9 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 fn run_end(memory: &[u8], begin: usize) -> usize {
     let mut end = begin;
-    while let Some(length) = memory.get(end..end + LENGTH_BYTES).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes) {
+    while let Some(length) =
+        memory.get(end..end + LENGTH_BYTES).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
+    {
         let next = end + LENGTH_BYTES + length as usize;
         if length == 0 || length as usize > ENTRY_BYTES_MAX || next > memory.len() {
             break;
@@ -142,7 +144,8 @@ impl Image {
         };
         let header = &mut self.sections;
         header.extend([name, kind].map(u32::to_le_bytes).as_flattened());
-        header.extend([flags, address, at.start as u64, at.len() as u64].map(u64::to_le_bytes).as_flattened());
+        header
+            .extend([flags, address, at.start as u64, at.len() as u64].map(u64::to_le_bytes).as_flattened());
         // The number of local symbols, in a symbol table; else it means nothing.
         header.extend([u32::from(link), 1].map(u32::to_le_bytes).as_flattened());
         header.extend([8, entry].map(u64::to_le_bytes).as_flattened());
@@ -159,14 +162,8 @@ impl Image {
         head.extend(1u32.to_le_bytes());
         head.extend([0, u64::from(FILE_HEADER_BYTES), table].map(u64::to_le_bytes).as_flattened());
         head.extend(0u32.to_le_bytes());
-        let counts = [
-            FILE_HEADER_BYTES,
-            PROGRAM_HEADER_BYTES,
-            1,
-            SECTION_HEADER_BYTES,
-            self.section_count,
-            names,
-        ];
+        let counts =
+            [FILE_HEADER_BYTES, PROGRAM_HEADER_BYTES, 1, SECTION_HEADER_BYTES, self.section_count, names];
         head.extend(counts.map(u16::to_le_bytes).as_flattened());
 
         head.extend([PT_LOAD, PF_R_X].map(u32::to_le_bytes).as_flattened());
@@ -188,7 +185,8 @@ mod tests {
     /// A CIE (CFA = rsp + 8) and an FDE of 32 bytes at `pc`, which pushes after one byte; the FDE holds the distance
     /// from its own field to `pc`.
     fn frames(address: u64, pc: u64) -> Vec<u8> {
-        let mut bytes = vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
+        let mut bytes =
+            vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
         bytes.extend([20, 0, 0, 0, 28, 0, 0, 0]);
         let field = address + bytes.len() as u64;
         bytes.extend((pc.wrapping_sub(field) as u32).to_le_bytes());

@@ -8,8 +8,8 @@
 pub mod address;
 pub mod cache;
 pub mod elf;
-pub mod guard;
 pub mod generated;
+pub mod guard;
 pub mod jit;
 pub mod kernel;
 pub mod maps;

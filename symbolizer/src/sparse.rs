@@ -78,7 +78,8 @@ fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     let (names_at, names_bytes) = strings.file_range(LE)?;
     let names = data.read_bytes_at(names_at, names_bytes).ok()?;
     let table = header.e_shoff(LE);
-    let mut ranges = vec![table..table.checked_add(size_of_val(sections) as u64)?, names_at..names_at + names_bytes];
+    let mut ranges =
+        vec![table..table.checked_add(size_of_val(sections) as u64)?, names_at..names_at + names_bytes];
     let fixed = ranges.len();
     for section in sections.iter().take(SECTIONS_MAX) {
         let name = names.get(section.sh_name(LE) as usize..).unwrap_or_default();

@@ -10,8 +10,8 @@ use deepctx_common::end::Counter;
 use deepctx_common::process::{Target, target_flag};
 use deepctx_common::record::{ProcessEvent, kind};
 
-use crate::maps::{PROCESSES, TARGETS, config};
 use crate::emit::{self, Urgency};
+use crate::maps::{PROCESSES, TARGETS, config};
 use crate::{filter, task};
 
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`

@@ -11,10 +11,10 @@ use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, kind, sample_flag};
 use deepctx_walk::unwind_row::{Registers, dwarf};
 
+use crate::emit::{self, Urgency};
 use crate::maps::config;
 use crate::task::Ids;
 use crate::walk::{self, Scratch};
-use crate::emit::{self, Urgency};
 use crate::{filter, task};
 
 /// A timer tick.
@@ -58,7 +58,9 @@ fn take(ctx: &PerfEventContext, config: &Config, ids: Ids, slot: &mut Scratch) {
     slot.sample.tid = ids.tid;
     slot.sample.period = period;
     // SAFETY: destination and size agree.
-    unsafe { bpf_get_current_comm((&raw mut slot.sample.comm).cast(), size_of_val(&slot.sample.comm) as u32) };
+    unsafe {
+        bpf_get_current_comm((&raw mut slot.sample.comm).cast(), size_of_val(&slot.sample.comm) as u32)
+    };
 
     // SAFETY: as above; only the low two bits (the privilege level) are used.
     let in_kernel = unsafe { (*ctx.ctx).regs.cs } & 3 == 0;

@@ -18,7 +18,13 @@ fn stacks_of_code_without_frame_pointers_reach_the_start_of_the_thread() {
         let mut names = Names::of(target.pid());
         let mut deep = 0;
         for sample in captured.of(target.pid()) {
-            assert_eq!(sample.native_end(), WalkEnd::Complete, "{:#x} of {:?}", sample.fixed.stop_pc, names.functions(sample));
+            assert_eq!(
+                sample.native_end(),
+                WalkEnd::Complete,
+                "{:#x} of {:?}",
+                sample.fixed.stop_pc,
+                names.functions(sample)
+            );
             let functions = names.functions(sample);
             let descends = functions.iter().filter(|f| f.contains("descend")).count();
             assert!(descends <= depth, "{functions:?}");
@@ -55,7 +61,10 @@ fn a_stack_is_the_one_that_a_debugger_shows() {
             && let Some(stack) = theirs.last_mut()
         {
             // `#1  0x… in name (args) at file:line`, `#0  name (args)`
-            let rest = line.split_once(" in ").map_or_else(|| line.trim_start_matches(|c: char| c == '#' || c.is_ascii_digit()).trim(), |(_, rest)| rest);
+            let rest = line.split_once(" in ").map_or_else(
+                || line.trim_start_matches(|c: char| c == '#' || c.is_ascii_digit()).trim(),
+                |(_, rest)| rest,
+            );
             stack.push(rest.split([' ', '(']).next().unwrap_or_default().to_owned());
         }
     }
@@ -71,7 +80,14 @@ fn a_stack_is_the_one_that_a_debugger_shows() {
 fn simplify(stack: &mut Vec<String>) {
     for name in stack.iter_mut() {
         let plain = name.replace("(anonymous namespace)::", "");
-        *name = plain.split(['(', '<']).next().unwrap_or_default().rsplit("::").next().unwrap_or_default().to_owned();
+        *name = plain
+            .split(['(', '<'])
+            .next()
+            .unwrap_or_default()
+            .rsplit("::")
+            .next()
+            .unwrap_or_default()
+            .to_owned();
     }
     let from = stack.iter().position(|f| f == "descend").unwrap_or(0);
     let to = stack.iter().rposition(|f| f == "descend").map_or(stack.len(), |at| at + 1);
@@ -90,14 +106,15 @@ fn a_library_that_is_loaded_later_is_unwound_too() {
     target.line();
     let pid = target.pid();
     let mut stdin = target.child.stdin.take();
-    let captured = crate::support::capture_until(options(pid, 299), std::time::Duration::from_secs(20), |c| {
-        // Once sampling runs, let it load; then wait until stacks are complete again.
-        if let Some(mut pipe) = stdin.take() {
-            std::io::Write::write_all(&mut pipe, b"go\n").unwrap();
-        }
-        let complete = c.of(pid).rev_complete();
-        complete >= 100
-    });
+    let captured =
+        crate::support::capture_until(options(pid, 299), std::time::Duration::from_secs(20), |c| {
+            // Once sampling runs, let it load; then wait until stacks are complete again.
+            if let Some(mut pipe) = stdin.take() {
+                std::io::Write::write_all(&mut pipe, b"go\n").unwrap();
+            }
+            let complete = c.of(pid).rev_complete();
+            complete >= 100
+        });
     let last: Vec<_> = captured.of(pid).collect();
     let tail = &last[last.len().saturating_sub(50)..];
     assert!(tail.len() == 50, "{} samples", last.len());

@@ -52,5 +52,9 @@ fn every_record_that_is_lost_while_nobody_reads_is_counted() {
     let mut captured = Captured::default();
     captured.finish(capture, messages);
     check_ledger(&captured);
-    assert!(captured.counter(Counter::DropRingFull) > 0, "not enough load to lose anything: {:?}", captured.counters);
+    assert!(
+        captured.counter(Counter::DropRingFull) > 0,
+        "not enough load to lose anything: {:?}",
+        captured.counters
+    );
 }

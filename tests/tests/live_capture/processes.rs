@@ -24,7 +24,8 @@ fn children_are_followed_through_fork_and_exec() {
         }
         c.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid)
     });
-    let of_kind = |wanted| captured.events.iter().filter(move |e| e.header.kind == wanted).collect::<Vec<_>>();
+    let of_kind =
+        |wanted| captured.events.iter().filter(move |e| e.header.kind == wanted).collect::<Vec<_>>();
     let forked = of_kind(kind::FORK);
     let child = forked.iter().find(|e| e.parent == pid).expect("the shell's child was seen").pid;
     assert!(of_kind(kind::EXEC).iter().any(|e| e.pid == child), "{:?}", captured.events);
@@ -36,7 +37,10 @@ fn children_are_followed_through_fork_and_exec() {
     for sample in &samples {
         let end = sample.native_end();
         assert!(
-            matches!(end, WalkEnd::Complete | WalkEnd::UnknownProcess | WalkEnd::NoMapping | WalkEnd::NoTable),
+            matches!(
+                end,
+                WalkEnd::Complete | WalkEnd::UnknownProcess | WalkEnd::NoMapping | WalkEnd::NoTable
+            ),
             "{end:?}"
         );
     }
@@ -47,7 +51,10 @@ fn children_are_left_alone_when_they_are_not_wanted() {
     if !can_capture() {
         return;
     }
-    let mut target = Target::start(Command::new("sh").args(["-c", "read go; sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; exit 0"]));
+    let mut target = Target::start(
+        Command::new("sh")
+            .args(["-c", "read go; sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; exit 0"]),
+    );
     let pid = target.pid();
     let mut stdin = target.child.stdin.take();
     let options = deepctx_userspace::capture::CaptureOptions { follow_children: false, ..options(pid, 999) };

@@ -63,7 +63,12 @@ fn check(command: &mut Command, at_least: usize) {
     let (mut compared, mut seen) = (0, HashSet::new());
     for sample in captured.of(pid) {
         let Some((scenario, _, chain)) = threads.get(&sample.fixed.tid) else { continue };
-        assert_eq!(sample.native_end(), WalkEnd::Complete, "{scenario}: stopped at {:#x}", sample.fixed.stop_pc);
+        assert_eq!(
+            sample.native_end(),
+            WalkEnd::Complete,
+            "{scenario}: stopped at {:#x}",
+            sample.fixed.stop_pc
+        );
         assert_eq!(sample.python_end(), PythonEnd::Complete, "{scenario}");
         let walked: Expected = sample
             .python()
@@ -78,7 +83,8 @@ fn check(command: &mut Command, at_least: usize) {
         compared += 1;
         seen.insert(sample.fixed.tid);
     }
-    let missing: Vec<_> = running.difference(&seen).filter_map(|tid| threads.get(tid)).map(|t| &t.0).collect();
+    let missing: Vec<_> =
+        running.difference(&seen).filter_map(|tid| threads.get(tid)).map(|t| &t.0).collect();
     assert!(missing.is_empty(), "never sampled: {missing:?}");
     eprintln!("{compared} stacks of {} threads are the program's own", seen.len());
 }

@@ -16,7 +16,8 @@ use deepctx_userspace::capture::{Capture, CaptureOptions, Clock, Message};
 
 /// True when real captures can be made; says what is missing, and fails where tests must not be skipped.
 pub(crate) fn can_capture() -> bool {
-    let missing: Vec<_> = deepctx_userspace::capture::doctor::checks().into_iter().filter(|c| !c.ok).collect();
+    let missing: Vec<_> =
+        deepctx_userspace::capture::doctor::checks().into_iter().filter(|c| !c.ok).collect();
     if missing.is_empty() {
         return true;
     }
@@ -28,7 +29,8 @@ pub(crate) fn can_capture() -> bool {
 
 /// The same for a program that a test needs.
 pub(crate) fn has_program(name: &str) -> bool {
-    let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    let found =
+        Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     assert!(found || std::env::var_os("CI").is_none(), "this test needs {name}");
     if !found {
         eprintln!("skipped: this test needs {name}");
@@ -262,4 +264,3 @@ impl Names {
         names
     }
 }
-

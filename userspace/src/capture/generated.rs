@@ -11,6 +11,7 @@ use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
 use deepctx_symbolizer::maps::{Backing, Mapping};
 use deepctx_symbolizer::python::TargetMemory;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
+use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
 use rustc_hash::FxHasher;
 
 use super::executables::NoExecutable;
@@ -123,6 +124,8 @@ fn read(
         }
     }
     add_runs(&mut code.frames, mapping.begin.0, &code.code);
+    // Kernels of oneDNN and the like have no frame information, but each begins a page of its own.
+    code.functions = entries_of_generated_code(&code.code, mapping.begin.0);
     Ok(code)
 }
 
