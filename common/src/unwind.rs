@@ -195,9 +195,13 @@ pub struct Executable {
     pub rules_base: u32,
     /// Number of rules.
     pub rules: u32,
-    /// Bits of [`executable_flag`].
+    /// Bits of [`executable_flag`] below [`EXECUTABLE_SERIAL_SHIFT`]; above it a number that no other executable had,
+    /// so that what was cached of one is not taken for its successor in the same place.
     pub flags: u32,
 }
+
+/// Where the serial number begins in [`Executable::flags`].
+pub const EXECUTABLE_SERIAL_SHIFT: u32 = 8;
 
 /// Bits of [`Executable::flags`] and of [`Mapping::flags`].
 pub mod executable_flag {

@@ -11,7 +11,7 @@ use deepctx_common::unwind::{
     RULES_MAX, RowBlock, Rule, SHARDS_MAX,
 };
 
-use crate::walk::Scratch;
+use crate::walk::{RuleCache, Scratch};
 
 /// What the loader knows of this kernel and session; constant once the programs are loaded.
 ///
@@ -109,3 +109,8 @@ pub const SCRATCH_SLOTS: u32 = 4;
 /// Scratch memory for walks.
 #[btf_map]
 pub static SCRATCH: PerCpuArray<Scratch, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
+
+/// Rules found lately, beside each scratch slot: who interrupts another walk uses another slot, so no entry is ever
+/// written by two.
+#[btf_map]
+pub static RULE_CACHE: PerCpuArray<RuleCache, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();

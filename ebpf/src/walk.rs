@@ -15,13 +15,15 @@ use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::NO_PYTHON;
 use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, word};
 use deepctx_common::unwind::{
-    BLOCK_SEARCH_STEPS, MAPPING_SEARCH_STEPS, PAGE_SHIFT, ROWS_PER_BLOCK, row, rule_kind,
+    BLOCK_SEARCH_STEPS, EXECUTABLE_SERIAL_SHIFT, MAPPING_SEARCH_STEPS, PAGE_SHIFT, ROWS_PER_BLOCK, Rule, row,
+    rule_kind,
 };
 use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Tables, Walk, Words, phase};
 use deepctx_walk::memory::Memory;
 
 use crate::maps::{
-    EXECUTABLES, MAPPINGS, PAGES, PROCESSES, PYTHON_LAYOUTS, RULES, SCRATCH, SCRATCH_SLOTS, SHARDS,
+    EXECUTABLES, MAPPINGS, PAGES, PROCESSES, PYTHON_LAYOUTS, RULE_CACHE, RULES, SCRATCH, SCRATCH_SLOTS,
+    SHARDS,
 };
 
 /// Words of one record: kernel words first, then user words.
@@ -50,6 +52,32 @@ const _: () = {
     assert!(offset_of!(Walk, executable).is_multiple_of(8) && offset_of!(Walk, rule).is_multiple_of(8));
     assert!(offset_of!(Walk, layout).is_multiple_of(8));
 };
+
+/// Entries of a [`RuleCache`]: 16 KiB. A stack of a hundred frames and its next neighbours fit several times over.
+const CACHED_RULES: usize = 512;
+
+/// Rules found lately, by stated address.
+///
+/// A search touches a dozen cache lines of the tables, all cold when a sample comes after 10 ms of other work; most
+/// frames of a stack were in the last one too.
+#[repr(C)]
+pub struct RuleCache([CachedRule; CACHED_RULES]);
+
+/// One rule. An entry without a serial number is free.
+#[repr(C)]
+struct CachedRule {
+    svma: u64,
+    serial: u64,
+    rule: Rule,
+}
+
+const _: () = assert!(offset_of!(CachedRule, rule).is_multiple_of(8));
+
+/// Where `svma` is cached: mixes in the bits above, since functions are aligned.
+#[inline(always)]
+fn cached_at(svma: u64) -> usize {
+    (svma ^ svma >> 9 ^ svma >> 18) as usize & (CACHED_RULES - 1)
+}
 
 /// Copies a map value word by word. A plain assignment becomes a call of `memmove`, byte by byte: this target has no
 /// cheap one, and the verifier follows each byte.
@@ -84,6 +112,8 @@ pub fn claim() -> Option<*mut Scratch> {
         // instruction set has it from v3 on. Who finds a 1 leaves a 1: no compare is needed.
         let was_busy = unsafe { atomic_xchg::<u64, { AtomicOrdering::SeqCst }>(&raw mut (*slot).busy, 1) };
         if was_busy == 0 {
+            // SAFETY: claimed just now.
+            unsafe { (*slot).walk.slot = u64::from(i) };
             return Some(slot);
         }
     }
@@ -319,6 +349,14 @@ extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
     // SAFETY: as above.
     let walk = unsafe { &mut *walk };
     let executable = &walk.executable;
+    let serial = u64::from(executable.flags >> EXECUTABLE_SERIAL_SHIFT);
+    let Some(cache) = RULE_CACHE.get_ptr_mut(walk.slot as u32) else { return WalkEnd::TableCorrupt as u32 };
+    // SAFETY: the cache of the claimed slot; the index is masked to its length.
+    let cached = unsafe { &mut (*cache).0[cached_at(svma)] };
+    if cached.svma == svma && cached.serial == serial {
+        copy(&mut walk.rule, &cached.rule);
+        return FOUND;
+    }
     let page = (svma >> PAGE_SHIFT).wrapping_sub(u64::from(executable.first_page));
     if page >= u64::from(executable.pages) {
         return WalkEnd::NoRow as u32;
@@ -373,5 +411,10 @@ extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
         return WalkEnd::NoRow as u32;
     }
     copy(&mut walk.rule, rule);
+    if serial != 0 {
+        cached.svma = svma;
+        cached.serial = serial;
+        copy(&mut cached.rule, rule);
+    }
     FOUND
 }

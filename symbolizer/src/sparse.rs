@@ -4,6 +4,7 @@
 //! all of it costs a second and the memory, and mapping it lets whoever truncates the file kill this process.
 //! Does not: decode anything; what was not read is zero, and nothing that builds tables looks there.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -15,6 +16,7 @@ use object::read::{ReadCache, ReadRef as _};
 use object::{LittleEndian, elf};
 
 use crate::reason::NoSymbol;
+use crate::unwind_rows::{NoTable, ReadAt, UnwindTable};
 
 /// Largest file: address space, not memory, is taken for all of it.
 const FILE_BYTES_MAX: u64 = 64 << 30;
@@ -27,21 +29,23 @@ const SECTIONS_MAX: usize = 1 << 16;
 
 /// Bytes of a file; those that were not read are zero and take no memory.
 #[derive(Debug)]
-pub struct SparseFile {
+pub struct SparseFile<'f> {
     bytes: MmapMut,
+    file: &'f File,
 }
 
-impl SparseFile {
+impl<'f> SparseFile<'f> {
     /// Reads the headers and the call frame sections of an ELF file.
     ///
     /// # Errors
     /// [`NoSymbol::NotElf`], [`NoSymbol::TooLarge`], or a reason of the file system.
-    pub fn frames_of(file: &File) -> Result<Self, NoSymbol> {
+    pub fn frames_of(file: &'f File) -> Result<Self, NoSymbol> {
         let size = file.metadata().map_err(|e| NoSymbol::from_io(&e))?.len();
         if size > FILE_BYTES_MAX {
             return Err(NoSymbol::TooLarge);
         }
-        let mut ranges = vec![0..size.min(HEAD_BYTES)];
+        let head = 0..size.min(HEAD_BYTES);
+        let mut ranges = vec![head];
         // A file without usable sections still has segments; then all of it is needed, if that is bounded.
         match frame_sections(file) {
             Some(sections) => ranges.extend(sections),
@@ -58,12 +62,30 @@ impl SparseFile {
                 file.read_exact_at(into, begin).map_err(|e| NoSymbol::from_io(&e))?;
             }
         }
-        Ok(Self { bytes })
+        Ok(Self { bytes, file })
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The unwind table; what it needs beyond call frame sections is read from the file.
+    ///
+    /// # Errors
+    /// Why there is no table.
+    pub fn unwind_table(&self) -> Result<UnwindTable, NoTable> {
+        UnwindTable::from_parts(&self.bytes, self)
+    }
+}
+
+impl ReadAt for SparseFile<'_> {
+    fn read_at(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
+        let end = range.end.min(self.bytes.len() as u64);
+        let length = end.checked_sub(range.start).filter(|&length| length <= READ_BYTES_MAX)?;
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        self.file.read_exact_at(&mut bytes, range.start).ok()?;
+        Some(Cow::Owned(bytes))
     }
 }
 
@@ -105,8 +127,9 @@ mod tests {
     fn the_table_of_a_sparse_file_is_the_table_of_the_file() {
         let path = std::env::current_exe().unwrap();
         let whole = UnwindTable::from_elf(&std::fs::read(&path).unwrap()).unwrap();
-        let sparse = SparseFile::frames_of(&File::open(&path).unwrap()).unwrap();
-        assert_eq!(UnwindTable::from_elf(sparse.bytes()).unwrap(), whole);
+        let file = File::open(&path).unwrap();
+        let sparse = SparseFile::frames_of(&file).unwrap();
+        assert_eq!(sparse.unwind_table().unwrap(), whole);
     }
 
     #[test]
@@ -114,6 +137,6 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, b"#!/bin/sh\n").unwrap();
         let sparse = SparseFile::frames_of(&file).unwrap();
-        assert!(UnwindTable::from_elf(sparse.bytes()).is_err());
+        assert!(sparse.unwind_table().is_err());
     }
 }

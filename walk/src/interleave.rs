@@ -70,8 +70,8 @@ pub struct Walk {
     pub mapping: Mapping,
     /// Its executable.
     pub executable: Executable,
-    /// Padding.
-    pub reserved0: u64,
+    /// Which scratch slot this is, for whoever keeps more beside it.
+    pub slot: u64,
     /// The rule of the current PC.
     pub rule: Rule,
     /// Layout of the interpreter.

@@ -13,8 +13,9 @@ use crate::memory::Memory;
 pub const FRAME_WORDS: usize = 14;
 /// Words read of a frame that holds a pointer to its instruction (3.11+): up to the entry mark.
 const POINTER_FRAME_WORDS: usize = 10;
-/// Words read of a code object in one access: enough for `co_firstlineno` at 84 in free-threaded builds.
-pub const CODE_WORDS: usize = 11;
+/// Words read of a code object in one access: `co_argcount`, `co_kwonlyargcount`, `co_flags` and `co_firstlineno` lie
+/// within 32 bytes in every version.
+pub const CODE_WORDS: usize = 4;
 /// The instruction offset of a frame is not known.
 pub const NO_INSTRUCTION: u32 = u32::MAX;
 
@@ -107,8 +108,9 @@ pub struct Frame {
 /// The word at a byte offset that is a multiple of 8; 0 beyond the end.
 #[inline(always)]
 fn u64_at<const N: usize>(words: &[u64; N], offset: u16) -> u64 {
-    let index = (offset >> 3) as usize;
-    // Written as a comparison, not `get`, so that the kernel's verifier sees the bound on the register it uses.
+    // The kernel's verifier must see the bound on the very register that is used; the compiler would rather compare
+    // the offset and shift it another time.
+    let index = core::hint::black_box((offset >> 3) as usize);
     if index < N { words[index] } else { 0 }
 }
 
@@ -163,10 +165,11 @@ pub fn read_frame<M: Memory>(
         _ => {}
     }
     let code = u64_at(&buffers.frame, layout.frame_code) & !u64::from(layout.code_tag_mask);
-    if code == 0 || !memory.read_words(code, &mut buffers.code) {
+    let fields = layout.code_argcount.min(layout.code_flags) & !7;
+    if code == 0 || !memory.read_words(code.wrapping_add(u64::from(fields)), &mut buffers.code) {
         return None;
     }
-    let field = |offset: u16| u32_at(&buffers.code, offset);
+    let field = |offset: u16| u32_at(&buffers.code, offset.wrapping_sub(fields));
     frame.code = code;
     frame.checksum = code_checksum(
         field(layout.code_argcount),

@@ -255,7 +255,7 @@ fn table_of(file: &File, facts: &ElfFacts, cache: Option<&Cache>) -> Result<Unwi
         return Ok(table);
     }
     let image = SparseFile::frames_of(file).map_err(NoExecutable::File)?;
-    let table = UnwindTable::from_elf(image.bytes()).map_err(NoExecutable::Table)?;
+    let table = image.unwind_table().map_err(NoExecutable::Table)?;
     if let Some((cache, key)) = &cached
         && let Err(error) = cache.store(key, &table)
     {

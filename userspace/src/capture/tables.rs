@@ -16,8 +16,8 @@ use deepctx_common::config::map;
 use deepctx_common::process::{Process, Target};
 use deepctx_common::python::{PythonLayout, PythonProcess};
 use deepctx_common::unwind::{
-    BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPING_SEARCH_STEPS, MAPPINGS_MAX, Mapping, PAGES_MAX,
-    Page, RULES_MAX, RowBlock, Rule, SHARDS_MAX,
+    BLOCKS_PER_SHARD, EXECUTABLE_SERIAL_SHIFT, EXECUTABLES_MAX, Executable, MAPPING_SEARCH_STEPS,
+    MAPPINGS_MAX, Mapping, PAGES_MAX, Page, RULES_MAX, RowBlock, Rule, SHARDS_MAX,
 };
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
@@ -110,6 +110,7 @@ pub struct Tables {
     targets_map: MapHandle,
     layouts_map: MapHandle,
     generation: u32,
+    serial: u32,
 }
 
 impl Tables {
@@ -142,6 +143,7 @@ impl Tables {
             targets_map: loaded.map(map::TARGETS)?,
             layouts_map: loaded.map(map::PYTHON_LAYOUTS)?,
             generation: 0,
+            serial: 0,
         })
     }
 
@@ -180,7 +182,7 @@ impl Tables {
                     pages_base: placed.pages.start,
                     rules_base: placed.rules.start,
                     rules: table.rules().len() as u32,
-                    flags,
+                    flags: flags | self.next_serial() << EXECUTABLE_SERIAL_SHIFT,
                 };
                 self.executables_array.set(id.start, executable);
                 let key = ExecutableId(id.start);
@@ -193,6 +195,13 @@ impl Tables {
                 Err(error)
             }
         }
+    }
+
+    /// Never 0, which stands for an empty cache entry; comes round after 16 million executables.
+    fn next_serial(&mut self) -> u32 {
+        self.serial = (self.serial + 1) & (u32::MAX >> EXECUTABLE_SERIAL_SHIFT);
+        self.serial = self.serial.max(1);
+        self.serial
     }
 
     fn place(&mut self, table: &UnwindTable, placed: &mut LoadedExecutable) -> Result<(), TableError> {
