@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use deepctx_common::unwind::{PAGE_SHIFT, Rule, ra_kind, rbp_kind, rule_kind};
+use deepctx_common::unwind::{PAGE_SHIFT, Rule, ra_kind, rbp_kind, rule_detail, rule_kind};
 use deepctx_symbolizer::unwind_rows::{ENTRY_BYTES, NoTable, PADDING_MAX, UnwindTable};
 
 use readelf::{Details, Frame, Row};
@@ -186,7 +186,10 @@ impl Report {
         }
         self.gaps += 1;
         for address in [begin, end - 1] {
-            let found = table.lookup(address).map_or(rule_kind::NONE, |rule| rule.cfa);
+            let found = table.lookup(address).unwrap_or_default();
+            // What was derived from instructions has no other reader to be compared with.
+            let is_derived = found.detail == rule_detail::DERIVED || found.cfa == rule_kind::REGISTER;
+            let found = if is_derived { rule_kind::NONE } else { found.cfa };
             let is_entry = (entry..entry.saturating_add(ENTRY_BYTES)).contains(&address);
             if found != rule_kind::NONE && !(is_entry && found == rule_kind::END) {
                 self.mismatch(format!("{address:#x} between frames: found a rule of kind {found}"));

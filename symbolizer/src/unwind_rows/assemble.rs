@@ -16,6 +16,7 @@ use deepctx_common::unwind::{PAGE_SHIFT, Page, ROWS_PER_BLOCK, RowBlock, row};
 use super::frames::{Frame, Slice, pack, unpack};
 use super::rules::{END, Interner, NONE};
 use super::stats::{BuildStats, Count};
+use super::uncovered::Uncovered;
 use super::{Limits, NoTable, UnwindTable};
 
 /// Widest gap between frames that still belongs to the frame before it: functions are aligned to 16 bytes and no
@@ -45,7 +46,12 @@ pub(super) struct Slices {
 
 impl Slices {
     /// Forms the table.
-    pub(super) fn assemble(self, limits: &Limits, mut stats: BuildStats) -> Result<UnwindTable, NoTable> {
+    pub(super) fn assemble(
+        self,
+        limits: &Limits,
+        uncovered: &Uncovered<'_>,
+        mut stats: BuildStats,
+    ) -> Result<UnwindTable, NoTable> {
         for slice in self.eh_frame.iter().chain(&self.debug_frame) {
             stats.absorb(&slice.stats);
         }
@@ -68,6 +74,12 @@ impl Slices {
             let piece = Piece { from: entry, to: end, slice: (slices.len() - 1) as u32, frame: 0 };
             pieces = fill(&pieces, &[piece]);
             stats.add(Count::EntryMarked, 1);
+        }
+        let covered = pieces.iter().map(|piece| piece.from..piece.to);
+        if let Some(slice) = uncovered.frames(covered, &mut stats) {
+            let derived = cover(std::slice::from_ref(&slice), slices.len(), &mut stats);
+            pieces = fill(&pieces, &derived);
+            slices.push(slice);
         }
 
         let mut interner = Interner::new(limits.rules);

@@ -34,7 +34,7 @@ use super::{NoTable, UnwindTable};
 /// First bytes of a file.
 const MAGIC: [u8; 8] = *b"dctxrows";
 /// Format of the file and meaning of rows; raised when either changes, which makes old files useless.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Bytes before the counters.
 const HEADER_BYTES: usize = 32;
 /// Where the checksum stands, the last of the header (for tests that want to come past it).

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! ELF bytes ─elf─▶ sections ─frames─▶ slices of frames ─assemble─▶ UnwindTable ─cache─▶ disk
-//!                               └ program ─ rules
+//!                               └ program ─ rules      └ uncovered ─ derived
 //! ```
 //! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other.
 //! All input is foreign: every list has a limit ([`Limits`]), damage is counted ([`BuildStats`]), and a file
@@ -23,6 +23,7 @@ mod rules;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod uncovered;
 
 use std::sync::atomic::AtomicUsize;
 
@@ -35,9 +36,11 @@ use gimli::{BaseAddresses, EndianSlice, LittleEndian};
 pub use assemble::{ENTRY_BYTES, PADDING_MAX};
 pub use error::NoTable;
 pub use stats::{BuildStats, COUNT_NAMES, COUNTS, Count};
+pub use uncovered::ReadAt;
 
 use elf::{FrameSection, Image};
 use frames::Source;
+use uncovered::Uncovered;
 
 /// Bytes as gimli reads them; x86-64 is little-endian.
 type Bytes<'d> = EndianSlice<'d, LittleEndian>;
@@ -85,13 +88,24 @@ pub struct UnwindTable {
 impl UnwindTable {
     /// Builds the table of an ELF file or vdso image from all of its bytes, on the threads of rayon's current pool.
     ///
-    /// `.eh_frame` counts before `.debug_frame`, which fills what the former leaves.
+    /// `.eh_frame` counts before `.debug_frame`, which fills what the former leaves; rows of functions that neither
+    /// covers are derived from their instructions ([`derived`]).
     pub fn from_elf(bytes: &[u8]) -> Result<Self, NoTable> {
         Self::from_elf_within(bytes, &Limits::default())
     }
 
+    /// [`UnwindTable::from_elf`] of a file of which only headers and call frame sections are in `bytes`; the
+    /// symbols, and the code of functions that have no frames, are read from `file`.
+    pub fn from_parts(bytes: &[u8], file: &dyn ReadAt) -> Result<Self, NoTable> {
+        Self::build(bytes, file, &Limits::default())
+    }
+
     /// [`UnwindTable::from_elf`] with other limits.
     pub fn from_elf_within(bytes: &[u8], limits: &Limits) -> Result<Self, NoTable> {
+        Self::build(bytes, &bytes, limits)
+    }
+
+    fn build(bytes: &[u8], file: &dyn ReadAt, limits: &Limits) -> Result<Self, NoTable> {
         let image = Image::read(bytes, limits)?;
         let mut stats = BuildStats::default();
         stats.add(Count::UnreadableSections, image.unreadable_sections);
@@ -111,7 +125,8 @@ impl UnwindTable {
             slices.debug_frame.extend(of_section);
         }
         slices.entry = image.entry.and_then(|entry| Some((entry, image.text_end(entry)?)));
-        slices.assemble(limits, stats)
+        let uncovered = Uncovered { headers: bytes, file, image: &image };
+        slices.assemble(limits, &uncovered, stats)
     }
 
     /// Stated address of the first page, >> [`PAGE_SHIFT`].

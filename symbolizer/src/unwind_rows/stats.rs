@@ -31,10 +31,18 @@ pub enum Count {
     UnreadableSections,
     /// 1 when the entry point has no frame description and was marked as the outermost frame.
     EntryMarked,
+    /// Functions without a frame description that rows were derived for.
+    DerivedFunctions,
+    /// Functions without a frame description that no row could be derived for.
+    UnderivedFunctions,
+    /// Rows derived from instructions.
+    DerivedRows,
+    /// Derived rows left out because the file needs too many different rules.
+    DerivedRulesBeyond,
 }
 
 /// Number of counters.
-pub const COUNTS: usize = Count::EntryMarked as usize + 1;
+pub const COUNTS: usize = Count::DerivedRulesBeyond as usize + 1;
 
 /// Names of the counters, by [`Count`].
 pub const COUNT_NAMES: [&str; COUNTS] = [
@@ -51,6 +59,10 @@ pub const COUNT_NAMES: [&str; COUNTS] = [
     "truncated sections",
     "unreadable sections",
     "entry point marked",
+    "functions derived",
+    "functions not derived",
+    "rows derived",
+    "rows derived beyond the limit of rules",
 ];
 
 /// The counters of one build.

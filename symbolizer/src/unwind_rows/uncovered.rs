@@ -1,0 +1,207 @@
+//! Owns: which functions of a file no frame description covers, reading their code, and turning what is derived of
+//! it into a slice of frames. Because: assembler kernels have symbols, but no call frame information.
+//! Does not: derive rows ([`super::derived`]), decide what holds where frames overlap ([`super::assemble`]).
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
+use object::{LittleEndian, ReadRef as _};
+
+use super::assemble::PADDING_MAX;
+use super::derived::{self, Bounds, Code, Derived};
+use super::elf::Image;
+use super::frames::{ADDRESS_MAX, Frame, Slice, pack};
+use super::rules::Interner;
+use super::stats::{BuildStats, Count};
+
+const LE: LittleEndian = LittleEndian;
+
+/// Bytes of one symbol (`Elf64_Sym`): name u32, info u8, other u8, section u16, value u64, size u64.
+const SYMBOL_BYTES: usize = 24;
+/// Most symbols looked at. The largest table seen has 0.6 million.
+const SYMBOLS_MAX: usize = 8 << 20;
+/// Functions that lie nearer to each other are read together.
+const READ_GAP: u64 = 4096;
+/// Most different rules derived of one file: the table of all executables has room for 128 Ki.
+const RULES_MAX: usize = 8192;
+
+/// Bytes of a file that are read only when they are asked for.
+pub trait ReadAt {
+    /// The bytes at `range`; `None` when they cannot be read.
+    fn read_at(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>>;
+}
+
+impl ReadAt for &[u8] {
+    fn read_at(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
+        let begin = usize::try_from(range.start).ok()?;
+        let end = usize::try_from(range.end).ok()?;
+        self.get(begin..end).map(Cow::Borrowed)
+    }
+}
+
+/// Where the symbols and the code of a file are.
+pub(super) struct Uncovered<'i> {
+    /// What has the headers of the file.
+    pub(super) headers: &'i [u8],
+    /// What has the rest of it.
+    pub(super) file: &'i dyn ReadAt,
+    pub(super) image: &'i Image<'i>,
+}
+
+impl Uncovered<'_> {
+    /// Frames derived of the functions that lie outside of `covered` (sorted and disjoint), if there are any.
+    pub(super) fn frames(
+        &self,
+        covered: impl Iterator<Item = Range<u64>>,
+        stats: &mut BuildStats,
+    ) -> Option<Slice> {
+        let gaps = self.gaps(covered);
+        if gaps.is_empty() {
+            return None;
+        }
+        let functions = self.functions(&gaps)?;
+        let derived = self.derive(&functions)?;
+        stats.add(Count::DerivedFunctions, derived.stats.functions - derived.stats.without_rows);
+        stats.add(Count::UnderivedFunctions, derived.stats.without_rows + derived.stats.beyond_bounds);
+        Some(slice(&derived, stats))
+    }
+
+    /// Parts of the text that are not covered and more than padding.
+    fn gaps(&self, covered: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+        let mut texts = self.image.texts.iter().map(|text| text.begin..text.end.min(ADDRESS_MAX));
+        let mut gaps = Vec::new();
+        let mut add = |gap: Range<u64>| {
+            if gap.end.saturating_sub(gap.start) > PADDING_MAX {
+                gaps.push(gap);
+            }
+        };
+        let Some(mut rest) = texts.next() else { return gaps };
+        for piece in covered {
+            while piece.start >= rest.end {
+                add(rest);
+                match texts.next() {
+                    Some(next) => rest = next,
+                    None => return gaps,
+                }
+            }
+            add(rest.start..piece.start);
+            rest.start = rest.start.max(piece.end);
+        }
+        add(rest);
+        texts.for_each(add);
+        gaps
+    }
+
+    /// Functions that begin in one of `gaps`, as far as they lie in it, by address.
+    fn functions(&self, gaps: &[Range<u64>]) -> Option<Vec<Range<u64>>> {
+        let header = self.headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
+        let sections = header.section_headers(LE, self.headers).ok()?;
+        let of_type = |wanted| sections.iter().find(|section| section.sh_type(LE) == wanted);
+        let table = of_type(elf::SHT_SYMTAB).or_else(|| of_type(elf::SHT_DYNSYM))?;
+        let bytes = table.sh_size(LE).min((SYMBOLS_MAX * SYMBOL_BYTES) as u64);
+        let begin = table.sh_offset(LE);
+        let symbols = self.file.read_at(begin..begin.checked_add(bytes)?)?;
+        let gap_of = |address: u64| {
+            let after = gaps.partition_point(|gap| gap.start <= address);
+            after.checked_sub(1).and_then(|at| gaps.get(at)).filter(|gap| address < gap.end)
+        };
+        let mut functions = Vec::new();
+        for symbol in symbols.as_chunks::<SYMBOL_BYTES>().0 {
+            let [_, _, _, _, info, _, section @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *symbol;
+            let is_function = matches!(elf::SymbolType(info & 0xf), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+            if !is_function || section == [0, 0] {
+                continue;
+            }
+            let word = |at: usize| symbol[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            let (value, size) = (word(8), word(16));
+            if let Some(gap) = gap_of(value) {
+                functions.push((value, value.saturating_add(size), gap.end));
+            }
+        }
+        functions.sort_unstable();
+        let mut ranges: Vec<Range<u64>> = Vec::with_capacity(functions.len());
+        for (at, &(begin, end, gap_end)) in functions.iter().enumerate() {
+            // Assembler sources often state no size.
+            let next = || {
+                let more = functions.get(at..).unwrap_or_default();
+                more.iter().find(|&&(next, ..)| next > begin).map_or(gap_end, |&(next, ..)| next)
+            };
+            let end = if end == begin { next() } else { end }.min(gap_end);
+            ranges.push(begin..end);
+        }
+        ranges.dedup();
+        Some(ranges)
+    }
+
+    fn derive(&self, functions: &[Range<u64>]) -> Option<Derived> {
+        let bounds = Bounds::default();
+        let mut spans: Vec<Range<u64>> = Vec::new();
+        let mut bytes = 0;
+        for function in functions {
+            match spans.last_mut() {
+                Some(last) if function.start.saturating_sub(last.end) <= READ_GAP => {
+                    bytes += function.end.saturating_sub(last.end);
+                    last.end = last.end.max(function.end);
+                }
+                _ => {
+                    bytes += function.end - function.start;
+                    spans.push(function.clone());
+                }
+            }
+            if bytes >= bounds.code_bytes {
+                break;
+            }
+        }
+        let code: Vec<(u64, Cow<'_, [u8]>)> = spans
+            .iter()
+            .filter_map(|span| Some((span.start, self.file.read_at(self.file_range(span)?)?)))
+            .collect();
+        let pieces: Vec<Code<'_>> =
+            code.iter().map(|(address, bytes)| Code { address: *address, bytes }).collect();
+        (!pieces.is_empty()).then(|| derived::derive_all(&pieces, functions, &bounds))
+    }
+
+    /// Where the file has the bytes at stated addresses.
+    fn file_range(&self, span: &Range<u64>) -> Option<Range<u64>> {
+        let header = self.headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
+        let segments = header.program_headers(LE, self.headers).ok()?;
+        segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD).find_map(|segment| {
+            let skip = span.start.checked_sub(segment.p_vaddr(LE))?;
+            let left = segment.p_filesz(LE).checked_sub(skip).filter(|&left| left > 0)?;
+            let begin = segment.p_offset(LE).checked_add(skip)?;
+            Some(begin..begin.checked_add(left.min(span.end - span.start))?)
+        })
+    }
+}
+
+/// One frame for all rows that follow one another without a gap.
+fn slice(derived: &Derived, stats: &mut BuildStats) -> Slice {
+    let mut slice = Slice {
+        frames: Vec::new(),
+        rows: Vec::with_capacity(derived.rows.len()),
+        rules: Vec::new(),
+        stats: BuildStats::default(),
+    };
+    let mut interner = Interner::new(RULES_MAX);
+    for &(begin, end, rule) in &derived.rows {
+        let Ok(number) = interner.number(rule) else {
+            stats.add(Count::DerivedRulesBeyond, 1);
+            continue;
+        };
+        // Bounded by the code that is looked at.
+        let row = slice.rows.len() as u32;
+        slice.rows.push(pack(begin, number));
+        match slice.frames.last_mut() {
+            Some(frame) if frame.end == begin => {
+                frame.end = end;
+                frame.rows += 1;
+            }
+            _ => slice.frames.push(Frame { begin, end, first_row: row, rows: 1 }),
+        }
+    }
+    stats.add(Count::DerivedRows, slice.rows.len() as u64);
+    slice.rules = interner.into_rules();
+    slice
+}
