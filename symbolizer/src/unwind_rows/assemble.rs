@@ -65,9 +65,7 @@ impl Slices {
             pieces = fill(&pieces, &more);
             slices.extend(self.debug_frame);
         }
-        if pieces.is_empty() {
-            return Err(NoTable::NoFrames);
-        }
+        let mut has_frames = !pieces.is_empty();
         if let Some((entry, text_end)) = self.entry.filter(|&(entry, _)| !holds(&pieces, entry)) {
             let end = entry.saturating_add(ENTRY_BYTES).min(text_end);
             slices.push(entry_slice(entry, end));
@@ -78,8 +76,13 @@ impl Slices {
         let covered = pieces.iter().map(|piece| piece.from..piece.to);
         if let Some(slice) = uncovered.frames(covered, &mut stats) {
             let derived = cover(std::slice::from_ref(&slice), slices.len(), &mut stats);
+            has_frames |= !derived.is_empty();
             pieces = fill(&pieces, &derived);
             slices.push(slice);
+        }
+        // Where the program starts alone is no table.
+        if !has_frames || pieces.is_empty() {
+            return Err(NoTable::NoFrames);
         }
 
         let mut interner = Interner::new(limits.rules);

@@ -15,8 +15,9 @@ pub enum NoTable {
     /// No segment is both loaded and executable.
     #[error("no executable segment")]
     NoText,
-    /// Neither `.eh_frame` nor `.debug_frame` has a frame that lies in the text.
-    #[error("no call frame information for its text")]
+    /// Neither `.eh_frame` nor `.debug_frame` has a frame that lies in the text, and there are no symbols of functions
+    /// to derive one for.
+    #[error("neither call frame information nor symbols for its text")]
     NoFrames,
     /// A section is larger than [`Limits::section_bytes`], as stated or once decompressed.
     #[error("a call frame section is larger than {0} bytes")]

@@ -13,11 +13,11 @@ use super::state::State;
 
 /// Most instructions of one function. The largest kernels of numeric libraries, unrolled, have some 50 thousand.
 pub(super) const INSTRUCTIONS_MAX: usize = 1 << 17;
-/// Most bytes of one function: the longest instruction has 15 bytes, the mean is below 8.
-pub(super) const GROUP_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes of one function. Generated ones may be stated to reach up to the next, far beyond their last instruction.
+pub(super) const GROUP_BYTES_MAX: u64 = 16 << 20;
 /// Most blocks looked at, for each block of a function: what is known of a place can become less some twenty times,
 /// in practice it does so twice.
-const VISITS_PER_BLOCK: usize = 32;
+const VISITS_PER_BLOCK: usize = 16;
 
 /// Why a function has no rows at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,12 @@ fn is_sound(derived: &Derived, begin: u64, end: u64) {
     }
 }
 
+/// What is derived of `code` as one function.
+fn whole(code: &[u8]) -> Derived {
+    let function = 0x1000..0x1000 + code.len() as u64;
+    derive(code, 0x1000, std::slice::from_ref(&function))
+}
+
 proptest! {
     #[test]
     fn rows_of_random_bytes_are_ascending_and_disjoint(
@@ -63,7 +69,7 @@ proptest! {
 #[test]
 fn a_function_larger_than_any_is_counted_and_has_no_rows() {
     let code = vec![0x90; 3 << 20];
-    let derived = derive(&code, 0x1000, &[0x1000..0x1000 + (3 << 20)]);
+    let derived = whole(&code);
     assert_eq!((derived.rows.len(), derived.stats.too_large), (0, 1));
 }
 
@@ -81,14 +87,14 @@ fn code_and_functions_beyond_the_bounds_are_counted() {
 fn a_jump_into_an_instruction_leaves_the_function_without_rows() {
     // jmp into the immediate of the mov before it.
     let code = [0xb8, 0x01, 0x02, 0x03, 0x04, 0xeb, 0xfb];
-    let derived = derive(&code, 0x1000, &[0x1000..0x1007]);
+    let derived = whole(&code);
     assert_eq!((derived.rows.len(), derived.stats.overlapping), (0, 1));
 }
 
 #[test]
 fn a_loop_that_pushes_comes_to_rest_without_a_row() {
     // 1: push rax; jmp 1b
-    let derived = derive(&[0x50, 0xeb, 0xfd], 0x1000, &[0x1000..0x1003]);
+    let derived = whole(&[0x50, 0xeb, 0xfd]);
     assert_eq!(derived.rows, []);
     assert_eq!(derived.stats.unknown_bytes, 3);
 }

@@ -2,7 +2,7 @@
 
 use deepctx_common::unwind::{Rule, rbp_kind, rule_detail, rule_kind};
 
-use crate::unwind_rows::derived::{derive, entries_of_generated_code};
+use crate::unwind_rows::derived::{Derived, derive, entries_of_generated_code};
 
 /// Bytes of a snippet in AT&T syntax, without leaving anything that runs.
 macro_rules! assemble {
@@ -46,12 +46,18 @@ fn clobbered(rule: Rule) -> Rule {
     Rule { rbp: rbp_kind::UNDEFINED, ..rule }
 }
 
+/// What is derived of `code`, one function.
+fn derived(code: &[u8]) -> Derived {
+    let whole = ADDRESS..ADDRESS + code.len() as u64;
+    derive(code, ADDRESS, std::slice::from_ref(&whole))
+}
+
 /// Rows of `code`, one function, as (bytes since the row before, rule); no rule where there is no row.
 fn rows(code: &[u8]) -> Vec<(u64, Option<Rule>)> {
     let end = ADDRESS + code.len() as u64;
     let mut at = ADDRESS;
     let mut rows = Vec::new();
-    for (from, to, rule) in derive(code, ADDRESS, &[ADDRESS..end]).rows {
+    for (from, to, rule) in derived(code).rows {
         if from > at {
             rows.push((from - at, None));
         }
@@ -208,7 +214,7 @@ fn code_that_only_a_table_leads_to_has_no_row() {
 fn a_return_with_something_above_the_return_address_refutes_all_rows() {
     let code = assemble!("push %rax" "ret");
     check(code, &[(2, None)]);
-    assert_eq!(derive(code, ADDRESS, &[ADDRESS..ADDRESS + 2]).stats.contradictions, 1);
+    assert_eq!(derived(code).stats.contradictions, 1);
 }
 
 #[test]
@@ -276,7 +282,7 @@ fn a_register_saved_below_the_stack_pointer_survives_until_a_call() {
 fn an_address_taken_twice_at_one_place_is_two_addresses() {
     let code = assemble!("1:" "mov %rsp, %rax" "and $-64, %rsp" "push %rax" "dec %edi" "jne 1b" "ud2");
     // The second time round rax no longer is the stack pointer of the entry.
-    assert!(derive(code, ADDRESS, &[ADDRESS..ADDRESS + code.len() as u64]).rows.is_empty());
+    assert!(derived(code).rows.is_empty());
 }
 
 #[test]
