@@ -132,7 +132,7 @@ impl Graph {
     fn reach(&self, at: u32, with: &State, states: &mut [Option<State>], pending: &mut Vec<usize>) {
         let Ok(index) = self.blocks.binary_search_by_key(&at, |block| block.begin) else { return };
         let changed = match &mut states[index] {
-            Some(state) => state.join(with),
+            Some(state) => state.join(with, at),
             none => {
                 *none = Some(with.clone());
                 true

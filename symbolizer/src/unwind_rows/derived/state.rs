@@ -2,8 +2,8 @@
 //! how an operation changes it, and the [`Rule`] that follows. Because: a rule is right exactly when this is.
 //! Does not: decode instructions, know about the order in which they run.
 //!
-//! One assumption is made: code writes over its own saved registers only through addresses that are followed here
-//! (rsp, rbp and copies of them), never through a pointer that came from elsewhere.
+//! Two assumptions are made: a stack pointer that is not followed never rises above what is still in use, and code
+//! writes over its own saved registers only through addresses whose distance from them is known here.
 
 use deepctx_common::unwind::{Rule, rbp_kind, rule_detail, rule_kind};
 
@@ -20,6 +20,9 @@ const DISTANCE_MAX: i32 = 1 << 30;
 /// Registers that a function may change, by number: rax, rcx, rdx, rsi, rdi, r8 to r11 (x86-64 psABI, 3.2.1).
 const CALL_CLOBBERED: u16 = 0b0000_1111_1100_0111;
 
+/// Marks a [`Value::Fresh`] of a place where ways meet. Functions have fewer bytes than that, see `GROUP_BYTES_MAX`.
+const JOINED: u32 = 1 << 31;
+
 /// What a register or a place in memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
@@ -29,8 +32,8 @@ pub(super) enum Value {
     CallerRbp,
     /// CFA + offset.
     Cfa(i32),
-    /// Offset from an address that is not known itself: rsp after the instruction at that offset in the function
-    /// aligned it, or took a variable amount off it.
+    /// Offset from an address that is not known itself: rsp after the instruction that ends at that offset in the
+    /// function aligned it, took a variable amount off it, or moved it elsewhere.
     Fresh(u32, i32),
 }
 
@@ -89,11 +92,19 @@ impl State {
 
     /// Keeps what holds in both; true when that is less than before. At most once per register and slot, which
     /// bounds the number of times that anything is looked at again.
-    pub(super) fn join(&mut self, other: &Self) -> bool {
+    ///
+    /// Where the stack pointers differ, the one here, at offset `site`, is a fresh address: it is the only thing that
+    /// counts from there, however often this place is come to.
+    pub(super) fn join(&mut self, other: &Self, site: u32) -> bool {
         let mut changed = other.lost && !self.lost;
         self.lost |= other.lost;
+        let here = Value::Fresh(site | JOINED, 0);
+        if self.registers[RSP] != other.registers[RSP] && self.registers[RSP] != here {
+            self.registers[RSP] = here;
+            changed = true;
+        }
         for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
-            if *mine != *theirs && *mine != Value::Unknown {
+            if *mine != *theirs && *mine != Value::Unknown && *mine != here {
                 *mine = Value::Unknown;
                 changed = true;
             }
@@ -115,8 +126,8 @@ impl State {
     /// Whether a return here would contradict what is known: then something that is "known" is wrong.
     pub(super) fn contradicts_return(&self) -> bool {
         !self.lost
-            && (!matches!(self.registers[RSP], Value::Cfa(-8) | Value::Unknown)
-                || matches!(self.registers[RBP], Value::Cfa(_) | Value::Fresh(..)))
+            && (matches!(self.registers[RSP], Value::Cfa(offset) if offset != -8)
+                || matches!(self.registers[RBP], Value::Cfa(_)))
     }
 
     /// Applies `op`, the instruction that ends at offset `site`.
@@ -153,6 +164,10 @@ impl State {
                 self.clobber(if local { !(1 << RSP) } else { CALL_CLOBBERED });
             }
             Op::Branch { .. } | Op::Jump { .. } | Op::Exit { .. } | Op::Return | Op::Stop => {}
+        }
+        // Wherever the stack is now, what is stored there can be found from there.
+        if self.registers[RSP] == Value::Unknown && !self.lost {
+            self.rebase(RSP, site);
         }
     }
 
@@ -214,8 +229,8 @@ impl State {
         self.retain(|slot| match slot.at.distance(at) {
             Some(above) => above >= bytes || above <= -8,
             None => match (at, slot.at) {
-                // A fresh address was taken at or below all that was on the stack before.
-                (Value::Fresh(_, offset), Value::Cfa(_)) => offset.saturating_add(bytes) <= 0,
+                // Room that was made later lies below what was saved before.
+                (Value::Fresh(..), Value::Cfa(_)) => true,
                 (Value::Unknown | Value::CallerRbp, _) => true,
                 _ => false,
             },

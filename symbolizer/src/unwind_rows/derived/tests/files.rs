@@ -82,8 +82,9 @@ fn only_symbols_and_the_code_of_functions_without_frames_are_read() {
 
 #[test]
 fn a_file_that_cannot_be_read_any_more_has_no_derived_rows() {
-    let bytes = file(64, &[0..8], Vec::new());
-    assert_eq!(UnwindTable::from_parts(&bytes, &&[][..]), Err(NoTable::NoFrames));
+    let functions = [0..8, 8..16];
+    let bytes = file(64, &functions, Vec::new());
+    assert_eq!(UnwindTable::from_parts(&bytes, &[].as_slice()), Err(NoTable::NoFrames));
 }
 
 #[test]

@@ -193,6 +193,24 @@ fn room_of_a_variable_size_needs_a_frame_pointer() {
 }
 
 #[test]
+fn a_stack_that_is_one_of_two_is_left_by_what_was_stored_there() {
+    let code = assemble!("push %rbp" "mov %rsp, %rbp" "test %edi, %edi" "je 1f" "and $-4096, %rsp" "jmp 2f"
+        "1:" "mov 0x68(%rsp), %rsp" "2:" "mov %rbp, 0x78(%rsp)" "xor %ebp, %ebp" "mov 0x78(%rsp), %rsp" "pop %rbp" "ret");
+    let stored = Rule { cfa_addend: 16, ..saved(rule(rule_kind::RSP_DEREF, 0x78), -16) };
+    let rows = rows(code);
+    assert_eq!(
+        rows[rows.len() - 4..],
+        [
+            (7, Some(saved(rbp(16), -16))),
+            (5, Some(stored)),
+            (1, Some(saved(rsp(16), -16))),
+            (1, Some(rsp(8)))
+        ],
+        "{rows:#?}"
+    );
+}
+
+#[test]
 fn ways_that_disagree_leave_no_row() {
     let code = assemble!("test %edi, %edi" "je 1f" "push %rax" "1:" "nop" "ud2");
     check(code, &[(5, Some(rsp(8))), (3, None)]);
