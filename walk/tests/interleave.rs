@@ -1,5 +1,7 @@
 //! Whole walks over a made-up process: native frames by rules, Python frames spliced in, every end labelled.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::collections::BTreeMap;
 
 use deepctx_common::end::{PythonEnd, WalkEnd};

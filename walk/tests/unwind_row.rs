@@ -1,5 +1,7 @@
 //! One unwind step for each form of rule, on a stack written out word by word.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use deepctx_common::end::WalkEnd;
 use deepctx_common::unwind::{Rule, ra_kind, rbp_kind, rule_kind};
 use deepctx_walk::memory::{Memory, Slice};

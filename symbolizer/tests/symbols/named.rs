@@ -247,7 +247,8 @@ fn a_process_in_another_pid_namespace_is_found_by_the_pid_that_it_knows() {
         sys.stdin.read()";
     let mut command = Command::new("unshare");
     let script = "mount -t tmpfs none /tmp && exec python3 -c \"$0\"";
-    command.args([
+    // The checkout may lie below /tmp, which is covered up.
+    command.current_dir("/").args([
         "--mount",
         "--propagation=private",
         "--pid",

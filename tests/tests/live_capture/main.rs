@@ -3,6 +3,8 @@
 //! Owns: the tests that need root and BPF. Because: only here do the verifier, the kernel's registers, real unwind
 //! tables and real interpreters meet. Does not: look at profiles (the pipeline's tests do); it reads raw samples.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod native;
 mod overload;
 mod processes;
