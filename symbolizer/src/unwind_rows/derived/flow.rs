@@ -19,6 +19,10 @@ pub(super) const GROUP_BYTES_MAX: u64 = 16 << 20;
 /// in practice it does so twice.
 const VISITS_PER_BLOCK: usize = 16;
 
+/// Places of one function where stack pointers that differ meet and that it is looked at anew for. Kernels that work
+/// on one of two stacks have one.
+const MEETINGS_MAX: usize = 4;
+
 /// Why a function has no rows at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -102,6 +106,24 @@ impl Graph {
 
     /// What is known at the beginning of each block. `entries` are called, `lost` are come to in unknown ways.
     pub(super) fn solve(&self, entries: &[u32], lost: &[u32]) -> Result<Vec<Option<State>>, Failure> {
+        // Where stack pointers differ is found late: what was said of the code behind in terms of one of them would
+        // have to be taken back, so that it is said anew.
+        let mut meetings = Vec::new();
+        loop {
+            match self.solve_once(entries, lost, &mut meetings)? {
+                Some(states) => return Ok(states),
+                None => continue,
+            }
+        }
+    }
+
+    /// `None` when a place was found and added to `meetings` where stack pointers differ.
+    fn solve_once(
+        &self,
+        entries: &[u32],
+        lost: &[u32],
+        meetings: &mut Vec<u32>,
+    ) -> Result<Option<Vec<Option<State>>>, Failure> {
         let mut states: Vec<Option<State>> = vec![None; self.blocks.len()];
         let mut pending = Vec::new();
         for (&entry, state) in entries
@@ -109,7 +131,7 @@ impl Graph {
             .map(|entry| (entry, State::entry()))
             .chain(lost.iter().chain(&self.local).map(|lost| (lost, State::lost())))
         {
-            self.reach(entry, &state, &mut states, &mut pending);
+            self.reach(entry, &state, meetings, &mut states, &mut pending);
         }
         let mut budget = self.blocks.len().saturating_mul(VISITS_PER_BLOCK);
         while let Some(index) = pending.pop() {
@@ -118,19 +140,36 @@ impl Graph {
             let block = &self.blocks[index];
             for step in self.steps(block) {
                 if let Op::Branch { target } | Op::Jump { target } = step.op {
-                    self.reach(target, &state, &mut states, &mut pending);
+                    if self.reach(target, &state, meetings, &mut states, &mut pending) {
+                        return Ok(None);
+                    }
                 }
                 state.apply(&step.op, step.end);
             }
-            if block.falls {
-                self.reach(block.end, &state, &mut states, &mut pending);
+            if block.falls && self.reach(block.end, &state, meetings, &mut states, &mut pending) {
+                return Ok(None);
             }
         }
-        Ok(states)
+        Ok(Some(states))
     }
 
-    fn reach(&self, at: u32, with: &State, states: &mut [Option<State>], pending: &mut Vec<usize>) {
-        let Ok(index) = self.blocks.binary_search_by_key(&at, |block| block.begin) else { return };
+    /// Comes to `at` with what is known there; true when `at` was added to `meetings`.
+    fn reach(
+        &self,
+        at: u32,
+        with: &State,
+        meetings: &mut Vec<u32>,
+        states: &mut [Option<State>],
+        pending: &mut Vec<usize>,
+    ) -> bool {
+        let Ok(index) = self.blocks.binary_search_by_key(&at, |block| block.begin) else { return false };
+        let moved;
+        let with = if meetings.contains(&at) {
+            moved = with.meeting(at);
+            &moved
+        } else {
+            with
+        };
         let changed = match &mut states[index] {
             Some(state) => state.join(with, at),
             none => {
@@ -141,6 +180,14 @@ impl Graph {
         if changed {
             pending.push(index);
         }
+        let meets = changed
+            && meetings.len() < MEETINGS_MAX
+            && !meetings.contains(&at)
+            && states[index].as_ref().is_some_and(|state| state.is_meeting(at));
+        if meets {
+            meetings.push(at);
+        }
+        meets
     }
 
     fn steps(&self, block: &Block) -> &[Step] {

@@ -118,6 +118,20 @@ impl State {
         changed
     }
 
+    /// The same, with the stack pointer as a fresh address at offset `site`, where ways meet.
+    pub(super) fn meeting(&self, site: u32) -> Self {
+        let mut state = self.clone();
+        if !state.lost {
+            state.rebase(RSP, site | JOINED);
+        }
+        state
+    }
+
+    /// Whether the stack pointer is a fresh address because ways met at offset `site`.
+    pub(super) fn is_meeting(&self, site: u32) -> bool {
+        !self.lost && self.registers[RSP] == Value::Fresh(site | JOINED, 0)
+    }
+
     /// Whether rsp and rbp are as a function that was just called, or is about to return, has them.
     pub(super) fn is_at_edge(&self) -> bool {
         !self.lost && self.registers[RSP] == Value::Cfa(-8) && self.registers[RBP] == Value::CallerRbp
@@ -228,12 +242,7 @@ impl State {
         }
         self.retain(|slot| match slot.at.distance(at) {
             Some(above) => above >= bytes || above <= -8,
-            None => match (at, slot.at) {
-                // Room that was made later lies below what was saved before.
-                (Value::Fresh(..), Value::Cfa(_)) => true,
-                (Value::Unknown | Value::CallerRbp, _) => true,
-                _ => false,
-            },
+            None => true,
         });
         let is_address = matches!(at, Value::Cfa(_) | Value::Fresh(..));
         if bytes == 8
