@@ -139,10 +139,10 @@ impl Graph {
             let Some(mut state) = states[index].clone() else { continue };
             let block = &self.blocks[index];
             for step in self.steps(block) {
-                if let Op::Branch { target } | Op::Jump { target } = step.op {
-                    if self.reach(target, &state, meetings, &mut states, &mut pending) {
-                        return Ok(None);
-                    }
+                if let Op::Branch { target } | Op::Jump { target } = step.op
+                    && self.reach(target, &state, meetings, &mut states, &mut pending)
+                {
+                    return Ok(None);
                 }
                 state.apply(&step.op, step.end);
             }
