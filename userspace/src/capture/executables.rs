@@ -88,11 +88,6 @@ impl Executables {
         Self { known: HashMap::new(), vdso: None, generated: Generated::default(), cache }
     }
 
-    /// Hits and misses of the disk cache.
-    pub fn cache_counts(&self) -> Option<deepctx_symbolizer::unwind_rows::cache::CacheCounts> {
-        self.cache.as_ref().map(Cache::counts)
-    }
-
     /// Finds, builds and places the tables of all mappings of a process, in the order of the mappings.
     ///
     /// Ids may be freed by [`Tables::remove_process`] and the like; [`Executables::forget`] must be told.
@@ -194,21 +189,19 @@ impl Executables {
         Located { bias: bias(svma), table }
     }
 
-    /// Forgets executables whose tables were freed.
+    /// Forgets executables whose tables were freed, and which ones had no room: there is some again.
     pub fn forget(&mut self, gone: &[ExecutableId]) {
         if !gone.is_empty() {
-            self.known.retain(|_, known| !matches!(&known.table, Ok(id) if gone.contains(id)));
+            self.known.retain(|_, known| match &known.table {
+                Ok(id) => !gone.contains(id),
+                Err(reason) => !matches!(reason, NoExecutable::Room(_)),
+            });
         }
     }
 
     /// Forgets what was known of a process's generated code.
     pub fn forget_process(&mut self, pid: u32) {
         self.generated.forget_process(pid);
-    }
-
-    /// Forgets why executables had no room, so that they are tried again.
-    pub fn forgive(&mut self) {
-        self.known.retain(|_, known| !matches!(&known.table, Err(NoExecutable::Room(_))));
     }
 
     /// The file offset at which a mapping would show `offset`; for messages only.

@@ -10,8 +10,7 @@ use std::sync::Mutex;
 use deepctx_common::Plain as _;
 use deepctx_common::config::{CONFIG_SECTION, Config, map};
 use libbpf_rs::{
-    Link, MapCore as _, MapHandle, MapMut, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut,
-    set_print,
+    Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut, set_print,
 };
 
 /// The kernel programs, built by `cargo xtask ebpf` and committed, so that users need no BPF toolchain.
@@ -68,7 +67,6 @@ fn keep_log(level: PrintLevel, text: String) {
 /// The loaded programs and their maps.
 pub struct Loaded {
     object: Object,
-    config: Config,
 }
 
 impl Loaded {
@@ -91,12 +89,7 @@ impl Loaded {
             }
         }
         let object = open.load().map_err(|source| kernel_error("the programs".into(), source))?;
-        Ok(Self { object, config })
-    }
-
-    /// The configuration that the programs were loaded with.
-    pub fn config(&self) -> &Config {
-        &self.config
+        Ok(Self { object })
     }
 
     /// A handle of the map with this name; it stays valid when `self` goes.
@@ -131,11 +124,6 @@ impl Loaded {
     /// Bytes of kernel memory that the maps lock, as the kernel reports them.
     pub fn locked_bytes(&self) -> u64 {
         self.object.maps().map(|m| super::cost::map_memlock(&m)).sum()
-    }
-
-    /// All maps, for those who look at them from outside.
-    pub fn maps_mut(&mut self) -> impl Iterator<Item = MapMut<'_>> {
-        self.object.maps_mut()
     }
 }
 

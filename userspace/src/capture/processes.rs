@@ -92,16 +92,6 @@ impl Processes {
         &mut self.tables
     }
 
-    /// What was done so far.
-    pub fn counters(&self) -> ScanCounters {
-        self.counters
-    }
-
-    /// True when the process was prepared before.
-    pub fn is_known(&self, pid: u32) -> bool {
-        self.states.contains_key(&pid)
-    }
-
     /// Prepares a process, or prepares it anew.
     pub fn scan(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
         self.counters.scans += 1;
@@ -165,6 +155,7 @@ impl Processes {
         self.executables.forget(&published.gone);
         self.counters.without_table = without_table;
         self.counters.mappings_left_out += published.left_out as u64;
+        tracing::debug!(pid, counters = ?self.counters, "scanned");
         Ok(Scanned { pid, time_ns: now_ns, maps })
     }
 

@@ -152,11 +152,6 @@ impl Tables {
         self.shards.len() as u64 * u64::from(BLOCKS_PER_SHARD) * size_of::<RowBlock>() as u64
     }
 
-    /// Number of executables loaded.
-    pub fn executables(&self) -> usize {
-        self.executables.len()
-    }
-
     /// Makes slots that were given back long enough ago usable again.
     pub fn settle(&mut self, now_ns: u64) {
         for arena in [&mut self.blocks, &mut self.pages, &mut self.rules, &mut self.ids, &mut self.mappings] {
