@@ -1,50 +1,36 @@
 //! Unwind tables on disk.
 //!
-//! Owns: the key of an executable, the file format, what is evicted. Because: attaching to a process with torch
+//! Owns: the key of an executable, what is evicted. Because: attaching to a process with torch
 //! loaded needs millions of rows; reading them back is many times faster than building them.
 //! Does not: choose the directory, share it between users: it must belong to the user of this process alone.
 //!
-//! One file per table, `KEY.rows`, written under a temporary name and renamed, so that readers see all or nothing:
-//! ```text
-//! magic 8 │ format u32 │ first page u32 │ pages u32 │ blocks u32 │ rules u32 │ CRC-32 of the rest │
-//! counters COUNTS × u64 │ rules × 16 │ pages × 8 │ blocks × 64            (little-endian)
-//! ```
-//! A file that is damaged in any way is removed, counted, and built anew.
+//! One file per table ([`super::stored`]), `KEY.rows`, written under a temporary name and renamed, so that readers see
+//! all or nothing. A file that is damaged in any way is removed, counted, and built anew.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use deepctx_common::Plain;
-use deepctx_common::unwind::{
-    BLOCKS_PER_SHARD, PAGES_MAX, Page, ROWS_PER_BLOCK, RowBlock, Rule, SHARDS_MAX, row,
-};
 use rustc_hash::FxHasher;
 use rustix::fs::OFlags;
 
 use super::elf::{BUILD_ID_MAX, build_id};
-use super::stats::{BuildStats, COUNTS};
+pub use super::stored::{BLOCK_BYTES, Part, SUM_AT, StoredTable, checksum, decode, encode};
 use super::{NoTable, UnwindTable};
 
-/// First bytes of a file.
-const MAGIC: [u8; 8] = *b"dctxrows";
-/// Format of the file and meaning of rows; raised when either changes, which makes old files useless.
-const FORMAT: u32 = 2;
-/// Bytes before the counters.
-const HEADER_BYTES: usize = 32;
-/// Where the checksum stands, the last of the header (for tests that want to come past it).
-pub const SUM_AT: usize = HEADER_BYTES - 4;
 /// Suffix of a table.
 const SUFFIX: &str = "rows";
 /// Prefix of a file being written.
 const TEMPORARY: &str = ".writing-";
 /// Age after which a file being written is what a killed process left.
 const TEMPORARY_MAX_AGE: Duration = Duration::from_secs(600);
+/// How exactly it is noted when a table was last used: a write for each table and start is too much.
+const USED_EVERY: Duration = Duration::from_secs(600);
 /// Most files looked at while evicting: a table has at least 200 bytes, a machine some thousand libraries.
 const FILES_MAX: usize = 1 << 16;
 /// Default bound of the directory: some hundred big libraries; torch and jax need 30 MB together.
@@ -83,6 +69,12 @@ impl Key {
         Self(key)
     }
 
+    /// The key of a file without a build-id: a hash of its content, which of a big file is taken of parts of it only,
+    /// and therefore when it was modified.
+    pub fn of_content(hash: u64, file_bytes: u64, modified_ns: i128) -> Self {
+        Self(format!("h{hash:016x}-{file_bytes:x}-{modified_ns:x}"))
+    }
+
     fn file_name(&self) -> String {
         format!("{}.{SUFFIX}", self.0)
     }
@@ -119,8 +111,8 @@ pub struct Cache {
     directory: PathBuf,
     max_bytes: u64,
     counters: Counters,
-    /// Held while evicting, so that threads do not count the same files.
-    evicting: Mutex<()>,
+    /// Bytes of all tables, once they were counted; held while they are, so that threads do not count the same files.
+    total: Mutex<Option<u64>>,
 }
 
 impl Cache {
@@ -128,14 +120,8 @@ impl Cache {
     pub fn open(directory: &Path, max_bytes: u64) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let cache = Self {
-            directory: directory.to_owned(),
-            max_bytes,
-            counters: Counters::default(),
-            evicting: Mutex::new(()),
-        };
-        cache.evict()?;
-        Ok(cache)
+        let counters = Counters::default();
+        Ok(Self { directory: directory.to_owned(), max_bytes, counters, total: Mutex::new(None) })
     }
 
     /// The table of an ELF file, read or else built and stored. A cache that fails costs time, never a table.
@@ -153,27 +139,37 @@ impl Cache {
 
     /// The table stored under `key`.
     pub fn load(&self, key: &Key) -> Option<UnwindTable> {
-        let path = self.directory.join(key.file_name());
-        let bytes = match self.read(&path) {
-            Ok(bytes) => bytes,
+        let table = self.find(key)?.into_table();
+        if table.is_none() {
+            self.discard(key);
+        }
+        table
+    }
+
+    /// The table stored under `key`, its rows still to be read.
+    pub fn find(&self, key: &Key) -> Option<StoredTable> {
+        match self.open_file(key).and_then(StoredTable::open) {
+            Ok(Some(table)) => {
+                self.counters.hits.fetch_add(1, Ordering::Relaxed);
+                return Some(table);
+            }
+            Ok(None) => self.discard(key),
             Err(error) => {
                 let counter = match error.kind() {
                     ErrorKind::NotFound => &self.counters.misses,
                     _ => &self.counters.failed,
                 };
                 counter.fetch_add(1, Ordering::Relaxed);
-                return None;
             }
-        };
-        let table = decode(&bytes);
-        if table.is_some() {
-            self.counters.hits.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
-            // Another process may have removed it first.
-            let _ = fs::remove_file(&path);
         }
-        table
+        None
+    }
+
+    /// Removes a table that turned out to be damaged.
+    pub fn discard(&self, key: &Key) {
+        self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+        // Another process may have removed it first.
+        let _ = fs::remove_file(self.directory.join(key.file_name()));
     }
 
     /// Stores a table, atomically; removes the tables that were not used for longest when the bound is exceeded.
@@ -195,20 +191,20 @@ impl Cache {
         }
     }
 
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+    fn open_file(&self, key: &Key) -> io::Result<File> {
         // Neither follow a link out of the directory nor wait for the writer of a pipe.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let path = self.directory.join(key.file_name());
         let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() || metadata.len() > self.max_bytes {
             return Err(io::Error::other("not a cached table"));
         }
-        let mut bytes = Vec::with_capacity(metadata.len() as usize);
-        // It may grow while it is read.
-        (&file).take(self.max_bytes).read_to_end(&mut bytes)?;
         // Its age says when it was last used; a cache that may only be read still works.
-        let _ = file.set_modified(SystemTime::now());
-        Ok(bytes)
+        if metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > USED_EVERY)) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+        Ok(file)
     }
 
     fn write(&self, key: &Key, table: &UnwindTable) -> io::Result<()> {
@@ -228,12 +224,17 @@ impl Cache {
             let _ = fs::remove_file(&temporary);
             return Err(error);
         }
-        self.evict()
+        let mut total = self.total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Counted by the first that writes, and then only when it matters: what others write, they count themselves.
+        *total = match total.map(|total| total + bytes.len() as u64) {
+            Some(total) if total <= self.max_bytes => Some(total),
+            _ => Some(self.evict()?),
+        };
+        Ok(())
     }
 
-    /// Removes what was not used for longest until the bound holds, and what killed writers left.
-    fn evict(&self) -> io::Result<()> {
-        let _alone = self.evicting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    /// Removes what was not used for longest until the bound holds, and what killed writers left; the bytes that stay.
+    fn evict(&self) -> io::Result<u64> {
         let mut total = 0;
         let mut tables = Vec::new();
         for entry in fs::read_dir(&self.directory)?.take(FILES_MAX) {
@@ -254,7 +255,7 @@ impl Cache {
             }
         }
         if total <= self.max_bytes {
-            return Ok(());
+            return Ok(total);
         }
         tables.sort_unstable_by_key(|(modified, ..)| *modified);
         for (_, bytes, path) in tables {
@@ -266,105 +267,6 @@ impl Cache {
             }
             total -= bytes;
         }
-        Ok(())
+        Ok(total)
     }
 }
-
-/// The bytes of the file that holds `table`.
-pub fn encode(table: &UnwindTable) -> Vec<u8> {
-    let size = HEADER_BYTES
-        + COUNTS * 8
-        + size_of_val(&table.rules[..])
-        + size_of_val(&table.pages[..])
-        + size_of_val(&table.blocks[..]);
-    let mut bytes = Vec::with_capacity(size);
-    bytes.extend(MAGIC);
-    // All of them are limited far below 2^32 when a table is built.
-    let counts = [table.pages.len(), table.blocks.len(), table.rules.len()].map(|count| count as u32);
-    for word in [FORMAT, table.first_page].into_iter().chain(counts) {
-        bytes.extend(word.to_le_bytes());
-    }
-    bytes.extend([0; 4]);
-    bytes.extend(table.stats.words().iter().flat_map(|count| count.to_le_bytes()));
-    // These are laid out for the kernel of this machine, which is little-endian x86-64.
-    for rule in &table.rules {
-        bytes.extend_from_slice(rule.as_bytes());
-    }
-    for page in &table.pages {
-        bytes.extend_from_slice(page.as_bytes());
-    }
-    for block in &table.blocks {
-        let mut of_block = [[0; 4]; ROWS_PER_BLOCK];
-        for (bytes, row) in of_block.iter_mut().zip(block) {
-            *bytes = row.to_le_bytes();
-        }
-        bytes.extend_from_slice(of_block.as_flattened());
-    }
-    let sum = checksum(&bytes).unwrap_or_default();
-    bytes[SUM_AT..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
-    bytes
-}
-
-/// CRC-32 of the header before the checksum and all that follows it; `None` when there is no whole header.
-pub fn checksum(bytes: &[u8]) -> Option<u32> {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(bytes.get(..SUM_AT)?);
-    hasher.update(bytes.get(HEADER_BYTES..)?);
-    Some(hasher.finalize())
-}
-
-/// The table in the bytes of a file, if every part of it is sound: the kernel is given what is in here.
-pub fn decode(bytes: &[u8]) -> Option<UnwindTable> {
-    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-    if !bytes.starts_with(&MAGIC) || word(8)? != FORMAT || word(SUM_AT)? != checksum(bytes)? {
-        return None;
-    }
-    let first_page = word(12)?;
-    let [pages, blocks, rules] = [word(16)?, word(20)?, word(24)?];
-    if pages > PAGES_MAX || blocks > SHARDS_MAX * BLOCKS_PER_SHARD || rules > u32::from(u16::MAX) + 1 {
-        return None;
-    }
-    let mut rest = &bytes[HEADER_BYTES..];
-    let mut take = |count: usize, size: usize| rest.split_off(..count.checked_mul(size)?);
-    let mut counts = [0; COUNTS];
-    for (count, bytes) in counts.iter_mut().zip(take(COUNTS, 8)?.as_chunks().0) {
-        *count = u64::from_le_bytes(*bytes);
-    }
-    let rules = plain(take(rules as usize, size_of::<Rule>())?)?;
-    let pages: Vec<Page> = plain(take(pages as usize, size_of::<Page>())?)?;
-    let blocks: Vec<RowBlock> = take(blocks as usize, size_of::<RowBlock>())?
-        .as_chunks::<{ size_of::<RowBlock>() }>()
-        .0
-        .iter()
-        .map(|block| {
-            let (rows, _) = block.as_chunks::<4>();
-            std::array::from_fn(|at| u32::from_le_bytes(rows[at]))
-        })
-        .collect();
-    let table = UnwindTable { first_page, pages, blocks, rules, stats: BuildStats::from_words(counts) };
-    (rest.is_empty() && table.is_sound()).then_some(table)
-}
-
-fn plain<T: Plain>(bytes: &[u8]) -> Option<Vec<T>> {
-    bytes.chunks_exact(size_of::<T>()).map(T::read_from).collect()
-}
-
-impl UnwindTable {
-    /// Pages name blocks that exist, blocks follow one another, rows are sorted and name rules that exist.
-    fn is_sound(&self) -> bool {
-        let mut next = 0;
-        for page in &self.pages {
-            if page.first_block != next || page.shard != 0 || page.blocks > MAX_PAGE_BLOCKS {
-                return false;
-            }
-            next += u32::from(page.blocks);
-        }
-        next as usize == self.blocks.len()
-            && self.blocks.iter().all(|block| {
-                block.is_sorted() && block.iter().all(|&row| usize::from(row::rule(row)) < self.rules.len())
-            })
-    }
-}
-
-/// Blocks of a page with a row at every address.
-const MAX_PAGE_BLOCKS: u16 = ((1 << 16) / ROWS_PER_BLOCK) as u16;

@@ -21,6 +21,7 @@ mod frames;
 mod program;
 mod rules;
 mod stats;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod uncovered;
@@ -153,6 +154,14 @@ impl UnwindTable {
     /// What was counted while the table was built.
     pub fn stats(&self) -> &BuildStats {
         &self.stats
+    }
+
+    /// Copies as many blocks as fit into `into`, from the block `first` on, as the kernel wants them.
+    pub fn copy_blocks(&self, first: u32, into: &mut [u8]) {
+        let blocks = self.blocks.get(first as usize..).unwrap_or_default();
+        for (into, block) in into.as_chunks_mut::<{ size_of::<RowBlock>() }>().0.iter_mut().zip(blocks) {
+            into.copy_from_slice(stored::bytes_of(block).as_flattened());
+        }
     }
 
     /// The blocks of each page, in order. Each fits into a shard as a whole (at most 4096 blocks); pages without

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::cfi::*;
 use super::{Elf, Section, TEXT};
-use crate::unwind_rows::cache::{Cache, CacheCounts, DEFAULT_BYTES, Key};
+use crate::unwind_rows::cache::{BLOCK_BYTES, Cache, CacheCounts, DEFAULT_BYTES, Key, decode, encode};
 use crate::unwind_rows::{NoTable, UnwindTable};
 
 fn elf(frames: u64) -> Vec<u8> {
@@ -53,6 +53,36 @@ fn a_table_comes_back_as_it_was() {
 }
 
 #[test]
+fn rows_read_in_parts_are_the_rows_that_were_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::open(directory.path(), DEFAULT_BYTES).unwrap();
+    let (bytes, other) = (elf(5000), elf(4999));
+    let table = cache.load_or_build(&bytes).unwrap();
+    cache.load_or_build(&other).unwrap();
+    assert_eq!(decode(&encode(&table)).as_ref(), Some(&table));
+    let stored = cache.find(&Key::of_elf(&bytes)).unwrap();
+    assert_eq!((stored.pages(), stored.rules()), (table.pages(), table.rules()));
+    let blocks = table.blocks().len();
+    for step in [1, 7, blocks] {
+        let mut expected = vec![0; blocks * BLOCK_BYTES];
+        table.copy_blocks(0, &mut expected);
+        let mut read = vec![0; blocks * BLOCK_BYTES];
+        let parts: Vec<_> = read
+            .chunks_mut(step * BLOCK_BYTES)
+            .enumerate()
+            .map(|(n, into)| stored.read_blocks((n * step) as u32, into).unwrap())
+            .collect();
+        assert_eq!(read, expected);
+        assert!(stored.is_whole(&parts));
+        // Less than all, another order, or rows of another table are noticed.
+        assert!(!stored.is_whole(&parts[1..]));
+        assert!(parts.len() == 1 || !stored.is_whole(parts.iter().rev()));
+        assert!(!cache.find(&Key::of_elf(&other)).unwrap().is_whole(&parts));
+    }
+    assert!(stored.read_blocks(blocks as u32, &mut [0; BLOCK_BYTES]).is_none());
+}
+
+#[test]
 fn a_file_without_a_table_is_not_stored() {
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::open(directory.path(), DEFAULT_BYTES).unwrap();
@@ -77,6 +107,7 @@ fn a_file_damaged_anywhere_is_removed_counted_and_built_anew() {
     let longer = [&sound[..], &[0]].concat();
     let mut count = 0;
     for damaged in damaged.chain(cut).chain([longer]) {
+        assert_eq!(decode(&damaged), None);
         fs::write(path, &damaged).unwrap();
         assert_eq!(cache.load(&Key::of_elf(&bytes)), None);
         assert!(!path.exists());
@@ -131,7 +162,8 @@ fn what_killed_writers_left_is_swept_and_what_others_put_there_is_not() {
     });
     set_age(&old, 3600);
     set_age(&foreign, 3600);
-    Cache::open(directory.path(), DEFAULT_BYTES).unwrap();
+    let cache = Cache::open(directory.path(), DEFAULT_BYTES).unwrap();
+    cache.load_or_build(&elf(3)).unwrap();
     assert_eq!([old.exists(), new.exists(), foreign.exists()], [false, true, true]);
 }
 

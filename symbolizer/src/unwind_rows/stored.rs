@@ -1,0 +1,271 @@
+//! The file that holds an unwind table.
+//!
+//! Owns: the format, and reading it in two steps: first what says how much room the rows need, then the rows, straight
+//! into the memory where they are searched. Because: a process that trains a model has 16 MB of rows, and each copy of
+//! them costs more than the disk. Does not: choose names or folders ([`super::cache`]).
+//!
+//! ```text
+//! magic 8 │ format u32 │ first page u32 │ pages u32 │ blocks u32 │ rules u32 │ CRC-32 of the rest │
+//! counters COUNTS × u64 │ rules × 16 │ pages × 8 │ blocks × 64            (little-endian)
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use crc32fast::Hasher;
+use deepctx_common::Plain;
+use deepctx_common::unwind::{
+    BLOCKS_PER_SHARD, PAGES_MAX, Page, ROWS_PER_BLOCK, RowBlock, Rule, SHARDS_MAX, row,
+};
+
+use super::UnwindTable;
+use super::stats::{BuildStats, COUNTS};
+
+/// First bytes of a file.
+const MAGIC: [u8; 8] = *b"dctxrows";
+/// Format of the file and meaning of rows; raised when either changes, which makes old files useless.
+const FORMAT: u32 = 2;
+/// Bytes before the counters.
+const HEADER_BYTES: usize = 32;
+/// Where the checksum stands, the last of the header (for tests that want to come past it).
+pub const SUM_AT: usize = HEADER_BYTES - 4;
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = size_of::<RowBlock>();
+/// Blocks of a page with a row at every address.
+const MAX_PAGE_BLOCKS: u16 = ((1 << 16) / ROWS_PER_BLOCK) as u16;
+
+/// A table of which all but the rows was read.
+#[derive(Debug)]
+pub struct StoredTable {
+    file: File,
+    head: Head,
+}
+
+/// All but the rows.
+#[derive(Debug)]
+struct Head {
+    first_page: u32,
+    rules: Vec<Rule>,
+    pages: Vec<Page>,
+    stats: BuildStats,
+    blocks: u32,
+    /// Bytes before the blocks.
+    bytes: usize,
+    /// The checksum as stated, and that of the head.
+    stated: u32,
+    sum: Hasher,
+}
+
+/// Rows that were read and are sorted and name rules that exist; what [`StoredTable::is_whole`] needs of them.
+#[derive(Clone, Debug)]
+pub struct Part(Hasher);
+
+impl StoredTable {
+    /// Reads all but the rows. `None`: the file is damaged, or of another format.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn open(file: File) -> io::Result<Option<Self>> {
+        let mut fixed = [0; HEADER_BYTES];
+        let length = file.metadata()?.len();
+        if length < HEADER_BYTES as u64 {
+            return Ok(None);
+        }
+        file.read_exact_at(&mut fixed, 0)?;
+        let Some((bytes, blocks)) = lengths(&fixed) else { return Ok(None) };
+        if length != bytes as u64 + u64::from(blocks) * BLOCK_BYTES as u64 {
+            return Ok(None);
+        }
+        let mut head = vec![0; bytes];
+        file.read_exact_at(&mut head, 0)?;
+        Ok(Head::read(&head).map(|head| Self { file, head }))
+    }
+
+    /// Stated address of the first page, >> [`deepctx_common::unwind::PAGE_SHIFT`].
+    pub fn first_page(&self) -> u32 {
+        self.head.first_page
+    }
+
+    /// Pages, as [`UnwindTable::pages`].
+    pub fn pages(&self) -> &[Page] {
+        &self.head.pages
+    }
+
+    /// Rules, as [`UnwindTable::rules`].
+    pub fn rules(&self) -> &[Rule] {
+        &self.head.rules
+    }
+
+    /// Reads as many blocks as fit into `into`, from the block `first` on. `None`: they cannot be read or are damaged.
+    pub fn read_blocks(&self, first: u32, into: &mut [u8]) -> Option<Part> {
+        let at = self.head.bytes as u64 + u64::from(first) * BLOCK_BYTES as u64;
+        self.file.read_exact_at(into, at).ok()?;
+        self.head.check(into)
+    }
+
+    /// Whether these parts, in their order and all together, are the rows that were stored.
+    pub fn is_whole<'p>(&self, parts: impl IntoIterator<Item = &'p Part>) -> bool {
+        self.head.is_whole(parts)
+    }
+
+    /// The table in memory; `None` when the rows are damaged.
+    pub(super) fn into_table(self) -> Option<UnwindTable> {
+        let mut bytes = vec![0; self.head.blocks as usize * BLOCK_BYTES];
+        let part = self.read_blocks(0, &mut bytes)?;
+        self.head.is_whole([&part]).then(|| self.head.with_rows(&bytes))
+    }
+}
+
+/// Bytes before the blocks and number of blocks, from the header; `None` when it is of no use.
+fn lengths(header: &[u8; HEADER_BYTES]) -> Option<(usize, u32)> {
+    let word = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));
+    if !header.starts_with(&MAGIC) || word(8)? != FORMAT {
+        return None;
+    }
+    let [pages, blocks, rules] = [word(16)?, word(20)?, word(24)?];
+    if pages > PAGES_MAX || blocks > SHARDS_MAX * BLOCKS_PER_SHARD || rules > u32::from(u16::MAX) + 1 {
+        return None;
+    }
+    let bytes = HEADER_BYTES
+        + COUNTS * 8
+        + rules as usize * size_of::<Rule>()
+        + pages as usize * size_of::<Page>();
+    Some((bytes, blocks))
+}
+
+impl Head {
+    /// Reads the head from the beginning of a file.
+    fn read(file: &[u8]) -> Option<Self> {
+        let header = file.first_chunk::<HEADER_BYTES>()?;
+        let (bytes, blocks) = lengths(header)?;
+        let head = file.get(..bytes)?;
+        let word = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));
+        let mut rest = &head[HEADER_BYTES..];
+        let mut take = |count: usize, size: usize| rest.split_off(..count.checked_mul(size)?);
+        let mut counts = [0; COUNTS];
+        for (count, bytes) in counts.iter_mut().zip(take(COUNTS, 8)?.as_chunks().0) {
+            *count = u64::from_le_bytes(*bytes);
+        }
+        let rules = plain(take(word(24)? as usize, size_of::<Rule>())?)?;
+        let pages: Vec<Page> = plain(take(word(16)? as usize, size_of::<Page>())?)?;
+        // Pages name blocks that exist, and blocks follow one another.
+        let mut next = 0;
+        for page in &pages {
+            if page.first_block != next || page.shard != 0 || page.blocks > MAX_PAGE_BLOCKS {
+                return None;
+            }
+            next += u32::from(page.blocks);
+        }
+        let stats = BuildStats::from_words(counts);
+        let (first_page, stated, sum) = (word(12)?, word(SUM_AT)?, head_sum(head)?);
+        (next == blocks).then_some(Self { first_page, rules, pages, stats, blocks, bytes, stated, sum })
+    }
+
+    /// Looks at whole blocks: rows are sorted and name rules that exist.
+    fn check(&self, blocks: &[u8]) -> Option<Part> {
+        let (blocks, rest) = blocks.as_chunks::<BLOCK_BYTES>();
+        // Without branches, so that it is done for many rows at once.
+        let (mut sorted, mut last_rule) = (true, 0);
+        for block in blocks {
+            let rows = rows_of(block);
+            for at in 1..ROWS_PER_BLOCK {
+                sorted &= rows[at - 1] <= rows[at];
+            }
+            for row in rows {
+                last_rule = last_rule.max(row & u32::from(u16::MAX));
+            }
+        }
+        let known = blocks.is_empty() || (last_rule as usize) < self.rules.len();
+        if !rest.is_empty() || !sorted || !known {
+            return None;
+        }
+        let mut sum = Hasher::new();
+        sum.update(blocks.as_flattened());
+        Some(Part(sum))
+    }
+
+    fn is_whole<'p>(&self, parts: impl IntoIterator<Item = &'p Part>) -> bool {
+        let mut sum = self.sum.clone();
+        for Part(part) in parts {
+            sum.combine(part);
+        }
+        sum.finalize() == self.stated
+    }
+
+    fn with_rows(self, blocks: &[u8]) -> UnwindTable {
+        let blocks = blocks.as_chunks::<BLOCK_BYTES>().0.iter().map(rows_of).collect();
+        let Self { first_page, rules, pages, stats, .. } = self;
+        UnwindTable { first_page, pages, blocks, rules, stats }
+    }
+}
+
+fn rows_of(block: &[u8; BLOCK_BYTES]) -> RowBlock {
+    let (rows, _) = block.as_chunks::<4>();
+    std::array::from_fn(|at| u32::from_le_bytes(rows[at]))
+}
+
+const _: () = assert!(row::pack(0, u16::MAX) == u16::MAX as u32, "a row's rule is its low half");
+
+/// The bytes of the file that holds `table`.
+pub fn encode(table: &UnwindTable) -> Vec<u8> {
+    let size = HEADER_BYTES
+        + COUNTS * 8
+        + size_of_val(&table.rules[..])
+        + size_of_val(&table.pages[..])
+        + size_of_val(&table.blocks[..]);
+    let mut bytes = Vec::with_capacity(size);
+    bytes.extend(MAGIC);
+    // All of them are limited far below 2^32 when a table is built.
+    let counts = [table.pages.len(), table.blocks.len(), table.rules.len()].map(|count| count as u32);
+    for word in [FORMAT, table.first_page].into_iter().chain(counts) {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend([0; 4]);
+    bytes.extend(table.stats.words().iter().flat_map(|count| count.to_le_bytes()));
+    // These are laid out for the kernel of this machine, which is little-endian x86-64.
+    for rule in &table.rules {
+        bytes.extend_from_slice(rule.as_bytes());
+    }
+    for page in &table.pages {
+        bytes.extend_from_slice(page.as_bytes());
+    }
+    for block in &table.blocks {
+        bytes.extend_from_slice(bytes_of(block).as_flattened());
+    }
+    let sum = checksum(&bytes).unwrap_or_default();
+    bytes[SUM_AT..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// A block as it stands in the file and in the kernel.
+pub(super) fn bytes_of(block: &RowBlock) -> [[u8; 4]; ROWS_PER_BLOCK] {
+    block.map(u32::to_le_bytes)
+}
+
+/// CRC-32 of the header before the checksum and all that follows it; `None` when there is no whole header.
+pub fn checksum(bytes: &[u8]) -> Option<u32> {
+    Some(head_sum(bytes)?.finalize())
+}
+
+fn head_sum(bytes: &[u8]) -> Option<Hasher> {
+    let mut hasher = Hasher::new();
+    hasher.update(bytes.get(..SUM_AT)?);
+    hasher.update(bytes.get(HEADER_BYTES..)?);
+    Some(hasher)
+}
+
+/// The table in the bytes of a file, if every part of it is sound: the kernel is given what is in here.
+pub fn decode(bytes: &[u8]) -> Option<UnwindTable> {
+    let head = Head::read(bytes)?;
+    let rows = &bytes[head.bytes..];
+    if rows.len() != head.blocks as usize * BLOCK_BYTES {
+        return None;
+    }
+    let part = head.check(rows)?;
+    head.is_whole([&part]).then(|| head.with_rows(rows))
+}
+
+fn plain<T: Plain>(bytes: &[u8]) -> Option<Vec<T>> {
+    bytes.chunks_exact(size_of::<T>()).map(T::read_from).collect()
+}
