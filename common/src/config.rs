@@ -14,8 +14,6 @@ pub struct Config {
     pub task_thread_pointer: u32,
     /// `task_struct.mm`.
     pub task_mm: u32,
-    /// `task_struct.stack`.
-    pub task_stack: u32,
     /// `task_struct.tgid`.
     pub task_tgid: u32,
     /// `task_struct.pid`.
@@ -48,12 +46,10 @@ pub struct Config {
     pub cgroup_level: u32,
     /// Most native frames of one walk.
     pub frames_max: u32,
+    /// Padding.
+    pub reserved: u32,
     /// Id of the target cgroup (inode number of its folder in cgroup v2).
     pub cgroup_id: u64,
-    /// Distance from the end of a kernel stack to the end of its `pt_regs`.
-    pub stack_padding: u32,
-    /// `THREAD_SIZE`.
-    pub thread_size: u32,
 }
 
 /// Bits of [`Config::flags`].

@@ -12,6 +12,7 @@ mod maps;
 mod programs;
 mod task;
 mod walk;
+mod words;
 
 #[cfg(not(test))]
 #[panic_handler]

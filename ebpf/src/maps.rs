@@ -22,7 +22,6 @@ pub static CONFIG: Config = Config {
     flags: 0,
     task_thread_pointer: 0,
     task_mm: 0,
-    task_stack: 0,
     task_tgid: 0,
     task_pid: 0,
     task_comm: 0,
@@ -39,9 +38,8 @@ pub static CONFIG: Config = Config {
     profiler_pidns: 0,
     cgroup_level: 0,
     frames_max: 0,
+    reserved: 0,
     cgroup_id: 0,
-    stack_padding: 0,
-    thread_size: 0,
 };
 
 /// The configuration, read so that the compiler cannot assume the zeros above.

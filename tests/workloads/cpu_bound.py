@@ -22,6 +22,16 @@ def descend(depth, native_depth, rounds):
     return descend(depth - 1, native_depth, rounds) + 0
 
 
+def distinct(depth, native_depth, rounds):
+    """The same depth of functions that are `depth` different ones."""
+    below = work
+    for level in range(depth - 1):
+        names = {"below": below}
+        exec(f"def level_{level}(native_depth, rounds):\n    return below(native_depth, rounds) + 0\n", names)
+        below = names[f"level_{level}"]
+    below(native_depth, rounds)
+
+
 def work(native_depth, rounds):
     """The loop in which all the time is spent."""
     spin, clock = burn.spin, time.monotonic_ns
@@ -41,10 +51,12 @@ def main():
     parser.add_argument("--python-depth", type=int, default=28, help="Python frames of the recursion")
     parser.add_argument("--native-depth", type=int, default=28, help="native frames of the recursion")
     parser.add_argument("--rounds", type=int, default=20_000, help="steps of the leaf per call")
+    parser.add_argument("--distinct", action="store_true", help="a function of its own for each Python frame")
     options = parser.parse_args()
     sys.setrecursionlimit(max(1_000, options.python_depth + 200))
     print("ready", os.getpid(), flush=True)
-    descend(options.python_depth, options.native_depth, options.rounds)
+    shape = distinct if options.distinct else descend
+    shape(options.python_depth, options.native_depth, options.rounds)
 
 
 if __name__ == "__main__":

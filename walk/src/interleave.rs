@@ -29,6 +29,9 @@ pub const STEPS_MAX: u32 = 2048;
 /// Most Python frames of one walk: CPython's own recursion limit is 1000.
 pub const PYTHON_FRAMES_MAX: u32 = 1024;
 
+/// Most frames read in one walk: each evaluation frame since 3.12 has one that is not shown.
+pub const PYTHON_READS_MAX: u32 = 2 * PYTHON_FRAMES_MAX;
+
 /// Where unwind rules come from.
 pub trait Tables {
     /// Puts the mapping that holds `pc` into `walk.mapping` and its executable into `walk.executable`.
@@ -72,6 +75,8 @@ pub struct Walk {
     pub executable: Executable,
     /// Which scratch slot this is, for whoever keeps more beside it.
     pub slot: u64,
+    /// Where whoever keeps rules looks first for the next one; nobody else's.
+    pub cursor: u64,
     /// The rule of the current PC.
     pub rule: Rule,
     /// Layout of the interpreter.
@@ -96,6 +101,10 @@ pub struct Walk {
     pub native_frames: u32,
     /// Python frames so far.
     pub python_frames: u32,
+    /// Frames of the interpreter read so far, those that are not shown included.
+    pub python_reads: u32,
+    /// Padding.
+    pub reserved: u32,
     /// First word of this walk in `words` (kernel words stand before it).
     pub words_begin: u32,
     /// Words so far, those before `words_begin` included.
@@ -134,6 +143,7 @@ impl Walk {
     pub fn begin(&mut self, words_begin: u32, frames_max: u32) {
         self.mapping.begin = 0;
         self.mapping.end = 0;
+        self.buffers.begin();
         self.python_cursor = 0;
         self.stop_pc = 0;
         self.phase = phase::NATIVE;
@@ -142,6 +152,7 @@ impl Walk {
         self.frames_max = frames_max;
         self.native_frames = 0;
         self.python_frames = 0;
+        self.python_reads = 0;
         self.words_begin = words_begin;
         self.words = words_begin;
         self.native_end = WalkEnd::Complete as u32;
@@ -259,7 +270,8 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         let end = if walk.phase == phase::PYTHON_REST { None } else { Some(PythonEnd::ChainShort) };
         return end_run(walk, end);
     }
-    if walk.python_frames >= PYTHON_FRAMES_MAX {
+    walk.python_reads += 1;
+    if walk.python_frames >= PYTHON_FRAMES_MAX || walk.python_reads > PYTHON_READS_MAX {
         walk.python_cursor = 0;
         return end_run(walk, Some(PythonEnd::TooManyFrames));
     }

@@ -15,6 +15,18 @@ pub trait Memory {
         self.read_words(address, &mut words).then_some(words)
     }
 
+    /// Like [`Self::read_array`], of a stack that is walked towards higher addresses: an implementer may read ahead.
+    #[inline(always)]
+    fn read_stack<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        self.read_array(address)
+    }
+
+    /// Like [`Self::read_words`], of frames whose callers lie at lower addresses: an implementer may read more there.
+    #[inline(always)]
+    fn read_below(&self, address: u64, words: &mut [u64]) -> bool {
+        self.read_words(address, words)
+    }
+
     /// The word at `address`.
     #[inline(always)]
     fn read_u64(&self, address: u64) -> Option<u64> {

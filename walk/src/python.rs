@@ -134,6 +134,34 @@ pub struct Buffers {
     pub frame: [u64; FRAME_WORDS],
     /// Its code object.
     pub code: [u64; CODE_WORDS],
+    /// Code objects of this walk.
+    pub seen: [SeenCode; SEEN_CODES],
+    /// Number of the walk; grows with each.
+    pub walk: u64,
+}
+
+/// Code objects that one walk remembers: modules that call modules run the same few functions again and again.
+const SEEN_CODES: usize = 16;
+
+/// A code object that a frame of this walk runs. The frame keeps it alive, so that its address means it until the walk
+/// is over, and not longer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SeenCode {
+    /// Its address.
+    code: u64,
+    /// The walk that saw it.
+    walk: u64,
+    /// Its [`code_checksum`].
+    checksum: u64,
+}
+
+impl Buffers {
+    /// Forgets the code objects of the last walk.
+    #[inline(always)]
+    pub fn begin(&mut self) {
+        self.walk = self.walk.wrapping_add(1);
+    }
 }
 
 /// Reads the frame at `address`; `None` when it or its code object cannot be read.
@@ -146,7 +174,7 @@ pub fn read_frame<M: Memory>(
 ) -> Option<Frame> {
     // The smallest frame since 3.11 ends where the fields do, perhaps at the end of mapped memory.
     let read = if layout.instruction_kind == instruction_kind::POINTER {
-        memory.read_words(address, &mut buffers.frame[..POINTER_FRAME_WORDS])
+        memory.read_below(address, &mut buffers.frame[..POINTER_FRAME_WORDS])
     } else {
         memory.read_words(address, &mut buffers.frame)
     };
@@ -165,18 +193,11 @@ pub fn read_frame<M: Memory>(
         _ => {}
     }
     let code = u64_at(&buffers.frame, layout.frame_code) & !u64::from(layout.code_tag_mask);
-    let fields = layout.code_argcount.min(layout.code_flags) & !7;
-    if code == 0 || !memory.read_words(code.wrapping_add(u64::from(fields)), &mut buffers.code) {
+    if code == 0 {
         return None;
     }
-    let field = |offset: u16| u32_at(&buffers.code, offset.wrapping_sub(fields));
     frame.code = code;
-    frame.checksum = code_checksum(
-        field(layout.code_argcount),
-        field(layout.code_kwonlyargcount),
-        field(layout.code_flags),
-        field(layout.code_firstlineno),
-    );
+    frame.checksum = checksum(memory, code, layout, buffers)?;
     frame.instruction = match layout.instruction_kind {
         instruction_kind::BYTE_OFFSET => u32_at(&buffers.frame, layout.frame_instruction),
         instruction_kind::UNIT_OFFSET => u32_at(&buffers.frame, layout.frame_instruction).wrapping_mul(2),
@@ -188,4 +209,27 @@ pub fn read_frame<M: Memory>(
         }
     };
     Some(frame)
+}
+
+/// [`code_checksum`] of the code object at `code`.
+#[inline(always)]
+fn checksum<M: Memory>(memory: &M, code: u64, layout: &PythonLayout, buffers: &mut Buffers) -> Option<u32> {
+    let place = (code >> 5 ^ code >> 9) as usize & (SEEN_CODES - 1);
+    let seen = &buffers.seen[place];
+    if seen.code == code && seen.walk == buffers.walk {
+        return Some(seen.checksum as u32);
+    }
+    let fields = layout.code_argcount.min(layout.code_flags) & !7;
+    if !memory.read_words(code.wrapping_add(u64::from(fields)), &mut buffers.code) {
+        return None;
+    }
+    let field = |offset: u16| u32_at(&buffers.code, offset.wrapping_sub(fields));
+    let checksum = code_checksum(
+        field(layout.code_argcount),
+        field(layout.code_kwonlyargcount),
+        field(layout.code_flags),
+        field(layout.code_firstlineno),
+    );
+    buffers.seen[place] = SeenCode { code, walk: buffers.walk, checksum: u64::from(checksum) };
+    Some(checksum)
 }

@@ -143,7 +143,7 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
         || rule.rbp == rbp_kind::AT_CFA && rule.rbp_offset == -16 && rule.ra == ra_kind::AT_CFA_MINUS_8;
     let pc;
     if adjacent {
-        let [bp, ra] = memory.read_array(cfa.wrapping_sub(16)).ok_or(WalkEnd::StackUnreadable)?;
+        let [bp, ra] = memory.read_stack(cfa.wrapping_sub(16)).ok_or(WalkEnd::StackUnreadable)?;
         registers.bp = bp;
         registers.bp_known = 1;
         pc = ra;
@@ -155,16 +155,25 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
             rbp_kind::AT_RSP => Some(registers.sp.wrapping_add_signed(i64::from(rule.rbp_offset))),
             _ => None,
         };
+        // The saved frame pointer lies below the return address: read in this order, both come with one access.
+        let bp = match saved {
+            Some(address) => {
+                let [bp] = memory.read_stack(address).ok_or(WalkEnd::StackUnreadable)?;
+                Some(bp)
+            }
+            None => None,
+        };
         pc = match rule.ra {
             ra_kind::AT_CFA_MINUS_8 => {
-                memory.read_u64(cfa.wrapping_sub(8)).ok_or(WalkEnd::StackUnreadable)?
+                let [ra] = memory.read_stack(cfa.wrapping_sub(8)).ok_or(WalkEnd::StackUnreadable)?;
+                ra
             }
             ra_kind::IN_RDI if registers.exact != 0 => registers.general[dwarf::RDI],
             ra_kind::IN_RDI => return Err(WalkEnd::RegisterUnknown),
             _ => return Err(WalkEnd::UnsupportedRule),
         };
-        if let Some(address) = saved {
-            registers.bp = memory.read_u64(address).ok_or(WalkEnd::StackUnreadable)?;
+        if let Some(bp) = bp {
+            registers.bp = bp;
             registers.bp_known = 1;
         } else if rule.rbp == rbp_kind::UNDEFINED {
             registers.bp_known = 0;

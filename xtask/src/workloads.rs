@@ -84,13 +84,25 @@ pub(crate) fn spinner() -> Result<Workload> {
     Ok(Workload { name: "rust", command: Command::new(program) })
 }
 
+/// Which functions the Python frames of [`cpu_bound`] run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Functions {
+    /// One that calls itself.
+    Recursive,
+    /// Each its own.
+    Distinct,
+}
+
 /// Python above C++ with stacks of a known shape, which counts its iterations.
-pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32) -> Result<Workload> {
+pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32, functions: Functions) -> Result<Workload> {
     let python = venv("numpy", &["numpy"])?;
     extension("burn", &python)?;
     let mut command = Command::new(python);
     command.arg(source("cpu_bound.py")).env("PYTHONPATH", sh::target_dir().join("workloads"));
     command.args(["--python-depth", &python_depth.to_string(), "--native-depth", &native_depth.to_string()]);
+    if functions == Functions::Distinct {
+        command.arg("--distinct");
+    }
     Ok(Workload { name: "python+c++", command })
 }
 

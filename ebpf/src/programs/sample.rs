@@ -15,7 +15,7 @@ use crate::emit::{self, Urgency};
 use crate::maps::config;
 use crate::task::Ids;
 use crate::walk::{self, Scratch};
-use crate::{filter, task};
+use crate::{filter, task, words};
 
 /// A timer tick.
 #[perf_event]
@@ -53,7 +53,7 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
 fn take(ctx: &PerfEventContext, config: &Config, ids: Ids, slot: &mut Scratch) {
     // SAFETY: the context of a perf event program is readable; sample_period is one of its fields.
     let period = unsafe { (*ctx.ctx).sample_period };
-    walk::clear(&mut slot.sample);
+    words::clear(&mut slot.sample);
     slot.sample.pid = ids.pid;
     slot.sample.tid = ids.tid;
     slot.sample.period = period;

@@ -29,7 +29,6 @@ pub fn fill(config: &mut Config) -> Result<(), OffsetsError> {
     let offset = |path: &'static str| find(&btf, path).ok_or(OffsetsError::NoField(path));
     config.task_thread_pointer = offset(THREAD_POINTER)?;
     config.task_mm = offset("task_struct.mm")?;
-    config.task_stack = offset("task_struct.stack")?;
     config.task_tgid = offset("task_struct.tgid")?;
     config.task_pid = offset("task_struct.pid")?;
     config.task_comm = offset("task_struct.comm")?;

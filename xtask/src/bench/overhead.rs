@@ -45,7 +45,7 @@ fn pair(workload: &mut Running, profilers: &Profilers, kind: Kind, options: &Opt
 }
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    let mut workload = workloads::cpu_bound(20, 16)?.start()?;
+    let mut workload = workloads::cpu_bound(20, 16, workloads::Functions::Distinct)?.start()?;
     let kinds: Vec<Kind> =
         std::iter::once(Kind::Ours).chain(Kind::PEERS).filter(|kind| profilers.has(*kind)).collect();
     let mut ratios = vec![(Vec::new(), Vec::new()); kinds.len()];

@@ -6,7 +6,7 @@
 use super::Options;
 use super::figure::{Figure, Target, median};
 use super::profiler::{Kind, Profilers, StatisticsOn, programs, sampler};
-use crate::workloads;
+use crate::workloads::{self, Functions};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
@@ -27,9 +27,17 @@ fn turned_away(profilers: &Profilers, options: &Options) -> Result<f64> {
     Ok((after.run_time_ns - before.run_time_ns) as f64 / runs as f64)
 }
 
+/// A shape of stack.
+#[derive(Clone, Copy)]
+struct Stack {
+    python: u32,
+    native: u32,
+    functions: Functions,
+}
+
 /// Cost per walked sample, nanoseconds: one value per window.
-fn cost(profilers: &Profilers, options: &Options, other: f64, python: u32, native: u32) -> Result<Vec<f64>> {
-    let mut workload = workloads::cpu_bound(python, native)?.start()?;
+fn cost(profilers: &Profilers, options: &Options, other: f64, stack: Stack) -> Result<Vec<f64>> {
+    let mut workload = workloads::cpu_bound(stack.python, stack.native, stack.functions)?.start()?;
     let mut attached = profilers.attach(Kind::Ours, workload.pid(), options.freq)?;
     attached.sampling(1)?;
     // The first samples come while tables are still being loaded.
@@ -61,8 +69,9 @@ fn cpu_ns(pid: u32) -> Result<u64> {
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let _on = StatisticsOn::new()?;
     let other = turned_away(profilers, options)?;
-    let cost = |python, native| cost(profilers, options, other, python, native);
-    let mixed = cost(20, 16)?;
+    let cost =
+        |python, native, functions| cost(profilers, options, other, Stack { python, native, functions });
+    let mixed = cost(20, 16, Functions::Distinct)?;
     Figure::new("sample-cost", "60 frames: 37 native, 23 Python", "ns", mixed)
         .target(Target::AtMost(6000.0))
         .note("frequency_hz", options.freq)
@@ -71,23 +80,38 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let slope = |deep: &[f64], shallow: &[f64], frames: f64| -> Vec<f64> {
         deep.iter().zip(shallow).map(|(deep, shallow)| (deep - shallow) / frames).collect()
     };
-    let shallow = cost(10, 10)?;
-    let native = cost(10, 110)?;
-    let python = cost(110, 10)?;
+    let shallow = cost(10, 10, Functions::Distinct)?;
+    let native = cost(10, 110, Functions::Distinct)?;
+    let python = cost(110, 10, Functions::Distinct)?;
+    let same = cost(110, 10, Functions::Recursive)?;
     Figure::new("sample-cost", "each native frame more", "ns", slope(&native, &shallow, 100.0))
         .target(Target::AtMost(100.0))
         .note("shallow_ns", median(&shallow))
         .note("deep_ns", median(&native))
         .print();
-    Figure::new("sample-cost", "each Python frame more", "ns", slope(&python, &shallow, 100.0))
-        .note("deep_ns", median(&python))
-        .print();
+    Figure::new(
+        "sample-cost",
+        "each Python frame more, of another function",
+        "ns",
+        slope(&python, &shallow, 100.0),
+    )
+    .target(Target::AtMost(120.0))
+    .note("deep_ns", median(&python))
+    .print();
+    Figure::new(
+        "sample-cost",
+        "each Python frame more, of the same function",
+        "ns",
+        slope(&same, &shallow, 100.0),
+    )
+    .note("deep_ns", median(&same))
+    .print();
     verified(profilers, options)
 }
 
 /// How much work the kernel's verifier had with each program.
 fn verified(profilers: &Profilers, options: &Options) -> Result<()> {
-    let workload = workloads::cpu_bound(1, 1)?.start()?;
+    let workload = workloads::cpu_bound(1, 1, Functions::Recursive)?.start()?;
     let mut attached = profilers.attach(Kind::Ours, workload.pid(), options.freq)?;
     attached.sampling(1)?;
     let counts: Vec<u64> =

@@ -1,0 +1,224 @@
+//! The kernel's side of the walk: scratch memory and the loop over steps.
+//!
+//! Owns: how the walkers of `deepctx_walk` are cut into functions. Runs of steps are functions with external linkage:
+//! the verifier checks each once, whatever the number of frames, and no kernel from 5.15 on gives up (inlined, the
+//! same code exceeds a million instructions).
+//! Does not: read memory (`memory`), search tables (`tables`).
+
+mod memory;
+mod tables;
+
+use core::intrinsics::{AtomicOrdering, atomic_xchg};
+use core::mem::offset_of;
+
+use aya_ebpf::bindings::pt_regs;
+use deepctx_common::config::{Config, config_flag};
+use deepctx_common::end::{PythonEnd, WalkEnd};
+use deepctx_common::python::NO_PYTHON;
+use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, word};
+use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
+
+use self::memory::Window;
+pub use self::tables::RuleCache;
+use crate::maps::{PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
+use crate::words::copy;
+
+/// Words of one record: kernel words first, then user words.
+pub const WORDS_MAX: usize = KERNEL_WORDS_MAX + USER_WORDS_MAX;
+
+/// What one program run needs beyond its 512-byte stack. Below 32 KiB, the most that a per-CPU value may have.
+#[repr(C)]
+pub struct Scratch {
+    /// 1 while claimed.
+    busy: u64,
+    /// The walk.
+    pub walk: Walk,
+    /// User registers.
+    pub regs: pt_regs,
+    /// What was read of the stack.
+    stack: Window,
+    /// What was read of the interpreter's frames.
+    frames: Window,
+    /// The record: its fixed part …
+    pub sample: StackSample,
+    /// … and its words, right behind it.
+    pub words: [u64; WORDS_MAX],
+}
+
+const _: () = {
+    assert!(size_of::<Scratch>() < 32 << 10);
+    assert!(offset_of!(Scratch, words) == offset_of!(Scratch, sample) + size_of::<StackSample>());
+    assert!(offset_of!(Scratch, walk).is_multiple_of(8) && offset_of!(Scratch, sample).is_multiple_of(8));
+    assert!(offset_of!(Walk, process).is_multiple_of(8) && offset_of!(Walk, mapping).is_multiple_of(8));
+    assert!(offset_of!(Walk, executable).is_multiple_of(8) && offset_of!(Walk, rule).is_multiple_of(8));
+    assert!(offset_of!(Walk, layout).is_multiple_of(8));
+};
+
+/// Claims a scratch slot of this CPU.
+#[inline(always)]
+pub fn claim() -> Option<*mut Scratch> {
+    for i in 0..SCRATCH_SLOTS {
+        let slot = SCRATCH.get_ptr_mut(i)?;
+        // SAFETY: `busy` of a map value. The intrinsic, since the target's `AtomicU64` lacks exchange although the
+        // instruction set has it from v3 on. Who finds a 1 leaves a 1: no compare is needed.
+        let was_busy = unsafe { atomic_xchg::<u64, { AtomicOrdering::SeqCst }>(&raw mut (*slot).busy, 1) };
+        if was_busy == 0 {
+            // SAFETY: claimed just now.
+            unsafe { (*slot).walk.slot = u64::from(i) };
+            return Some(slot);
+        }
+    }
+    None
+}
+
+/// Gives a claimed slot back.
+#[inline(always)]
+pub fn release(slot: *mut Scratch) {
+    // SAFETY: as in `claim`; the slot is a map value that stays valid, and only its holder gives it back.
+    unsafe { (&raw mut (*slot).busy).write_volatile(0) };
+}
+
+/// Walks the user stack from `slot.walk.registers`; words go behind the first `kernel_words`.
+#[inline(always)]
+pub fn user_stack(config: &Config, pid: u32, kernel_words: u32, slot: &mut Scratch) {
+    // SAFETY: the value is copied at once; user space replaces entries as a whole.
+    let Some(process) = (unsafe { PROCESSES.get(&pid) }) else {
+        slot.walk.process.python.layout = NO_PYTHON;
+        slot.walk.begin(kernel_words, config.frames_max);
+        slot.walk.python_end = PythonEnd::NotWalked as u32;
+        slot.walk.native_end = WalkEnd::UnknownProcess as u32;
+        slot.walk.stop_pc = slot.walk.registers.pc;
+        slot.walk.native_frames = 1;
+        let pc = slot.walk.registers.pc;
+        let mut words = RecordWords(&raw mut slot.words);
+        if words.put(kernel_words, word::tagged(word::EXACT, pc))
+            && words.put(kernel_words + 1, word::tagged(word::GAP, WalkEnd::UnknownProcess as u64))
+        {
+            slot.walk.words = kernel_words + 2;
+        }
+        return;
+    };
+    copy(&mut slot.walk.process, process);
+    slot.sample.generation = process.generation;
+    if config.flags & config_flag::PYTHON == 0 {
+        slot.walk.process.python.layout = NO_PYTHON;
+    }
+    slot.walk.begin(kernel_words, config.frames_max);
+    if config.flags & config_flag::PYTHON == 0 {
+        slot.walk.python_end = PythonEnd::NotWalked as u32;
+    }
+    if config.flags & config_flag::NATIVE == 0 {
+        slot.walk.phase = phase::PYTHON_REST;
+        slot.walk.native_end = WalkEnd::NotWalked as u32;
+    }
+    slot.stack.clear();
+    slot.frames.clear();
+    let scratch = &raw mut *slot;
+    for _ in 0..STEPS_MAX / STEPS_PER_RUN {
+        if steps(scratch) != CONTINUE {
+            break;
+        }
+    }
+}
+
+/// Steps in one call of [`steps`]: two short loops are verified much faster than a long one, since the kernel follows
+/// every iteration.
+const STEPS_PER_RUN: u32 = 32;
+
+/// A run of steps on a claimed slot.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn steps(scratch: *mut Scratch) -> u32 {
+    if scratch.is_null() {
+        return STOP;
+    }
+    for _ in 0..STEPS_PER_RUN {
+        // SAFETY: the caller passes a claimed slot, valid for the whole run.
+        let next = unsafe { (*scratch).walk.phase };
+        let flow = if next == phase::NATIVE { native_steps(scratch) } else { python_steps(scratch) };
+        if flow != CONTINUE {
+            return STOP;
+        }
+    }
+    CONTINUE
+}
+
+/// Steps in one call of [`native_steps`] or [`python_steps`]: a call and its return cost as much as a step.
+const STEPS_PER_CALL: u32 = 16;
+
+const CONTINUE: u32 = 0;
+const STOP: u32 = 1;
+
+/// Native steps on a claimed slot, until one turns to Python or ends the walk, or the turns are used up.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn native_steps(scratch: *mut Scratch) -> u32 {
+    if scratch.is_null() {
+        return STOP;
+    }
+    // SAFETY: the caller passes a claimed slot, valid for the whole run.
+    let Some(rules) = RULE_CACHE.get_ptr_mut(unsafe { (*scratch).walk.slot } as u32) else { return STOP };
+    for _ in 0..STEPS_PER_CALL {
+        // SAFETY: as above.
+        let (walk, mut words, kernel) = unsafe { parts(scratch, rules) };
+        if interleave::native_step(walk, &mut words, &kernel) == Flow::Stop {
+            return STOP;
+        }
+        if walk.phase != phase::NATIVE {
+            return CONTINUE;
+        }
+    }
+    CONTINUE
+}
+
+/// Python steps on a claimed slot, until one turns to native frames or ends the walk, or the turns are used up.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn python_steps(scratch: *mut Scratch) -> u32 {
+    if scratch.is_null() {
+        return STOP;
+    }
+    for _ in 0..STEPS_PER_CALL {
+        // SAFETY: as above. These steps ask for no rule.
+        let (walk, mut words, kernel) = unsafe { parts(scratch, core::ptr::null()) };
+        if interleave::python_step(walk, &mut words, &kernel) == Flow::Stop {
+            return STOP;
+        }
+        if walk.phase == phase::NATIVE {
+            return CONTINUE;
+        }
+    }
+    CONTINUE
+}
+
+/// The parts of a claimed slot that a step needs.
+#[inline(always)]
+unsafe fn parts<'a>(scratch: *mut Scratch, rules: *const RuleCache) -> (&'a mut Walk, RecordWords, Kernel) {
+    // SAFETY: the caller's; the parts do not overlap.
+    unsafe {
+        let kernel = Kernel { stack: &raw mut (*scratch).stack, frames: &raw mut (*scratch).frames, rules };
+        (&mut (*scratch).walk, RecordWords(&raw mut (*scratch).words), kernel)
+    }
+}
+
+/// The words of the record being made.
+struct RecordWords(*mut [u64; WORDS_MAX]);
+
+impl Words for RecordWords {
+    #[inline(always)]
+    fn put(&mut self, index: u32, word: u64) -> bool {
+        if index as usize >= WORDS_MAX {
+            return false;
+        }
+        // SAFETY: the index was checked; the array is part of the claimed slot.
+        unsafe { (*self.0)[index as usize] = word };
+        true
+    }
+}
+
+/// User memory and unwind tables as the kernel programs see them: parts of the claimed slot.
+struct Kernel {
+    stack: *mut Window,
+    frames: *mut Window,
+    rules: *const RuleCache,
+}

@@ -1,0 +1,232 @@
+//! Unwind tables as the kernel programs see them: searches in maps, and the rules found lately.
+//!
+//! Owns: both searches. Each is a function with external linkage: the verifier checks it once, whatever the number of
+//! frames. Does not: know what a rule means.
+
+use core::mem::offset_of;
+
+use deepctx_common::end::WalkEnd;
+use deepctx_common::unwind::{
+    BLOCK_SEARCH_STEPS, EXECUTABLE_SERIAL_SHIFT, Executable, MAPPING_SEARCH_STEPS, PAGE_SHIFT,
+    ROWS_PER_BLOCK, Rule, row, rule_kind,
+};
+use deepctx_walk::interleave::{Tables, Walk};
+
+use super::Kernel;
+use crate::maps::{EXECUTABLES, MAPPINGS, PAGES, PYTHON_LAYOUTS, RULE_CACHE, RULES, SHARDS};
+use crate::words::copy;
+
+/// Entries of a [`RuleCache`]: 24 KiB. The stacks of a few threads fit.
+const CACHED_RULES: usize = 1024;
+/// Places of the index: a stack's functions rarely share one.
+const CACHE_INDEX: usize = 2048;
+
+/// Rules found lately, in the order in which walks first asked for them.
+///
+/// A search touches a dozen cache lines of the tables, all cold when a sample comes after 10 ms of other work; most
+/// frames of a stack were in the last one too. In this order the rule of a caller stands behind that of its callee:
+/// most look-ups are one comparison, on a line that was fetched already.
+#[repr(C)]
+pub struct RuleCache {
+    entries: [CachedRule; CACHED_RULES],
+    /// Place of an address → its entry, if that was not overwritten.
+    index: [u16; CACHE_INDEX],
+    /// Entries written so far: the next one goes behind the last, around.
+    written: u64,
+}
+
+const _: () = assert!(size_of::<RuleCache>() <= 32 << 10);
+
+/// One rule.
+#[repr(C)]
+struct CachedRule {
+    /// [`cache_key`]; 0 is free.
+    key: u64,
+    rule: Rule,
+}
+
+const _: () = assert!(offset_of!(CachedRule, rule).is_multiple_of(8));
+
+/// What is cached of `executable` at the stated address `svma`: 24 bits of serial number above 40 bits of address. 0
+/// when that cannot be told apart from others.
+#[inline(always)]
+fn cache_key(executable: &Executable, svma: u64) -> u64 {
+    let serial = u64::from(executable.flags >> EXECUTABLE_SERIAL_SHIFT);
+    if svma >> 40 != 0 || serial == 0 { 0 } else { serial << 40 | svma }
+}
+
+/// Where the index keeps `key`: mixes in the bits above, since functions are aligned.
+#[inline(always)]
+fn indexed_at(key: u64) -> usize {
+    (key ^ key >> 11 ^ key >> 22) as usize & (CACHE_INDEX - 1)
+}
+
+impl Tables for Kernel {
+    #[inline(always)]
+    fn find_mapping(&self, walk: &mut Walk, pc: u64) -> Result<(), WalkEnd> {
+        as_result(find_mapping(walk, pc))
+    }
+
+    #[inline(always)]
+    fn find_rule(&self, walk: &mut Walk, svma: u64) -> Result<(), WalkEnd> {
+        let key = cache_key(&walk.executable, svma);
+        // SAFETY: the cache belongs to the claimed slot; the index is masked to its length.
+        let cached = unsafe { &(*self.rules).entries[walk.cursor as usize & (CACHED_RULES - 1)] };
+        if key != 0 && cached.key == key {
+            copy(&mut walk.rule, &cached.rule);
+            walk.cursor += 1;
+            return Ok(());
+        }
+        as_result(find_rule(walk, svma))
+    }
+
+    #[inline(always)]
+    fn find_layout(&self, walk: &mut Walk) -> bool {
+        match PYTHON_LAYOUTS.get(walk.process.python.layout) {
+            Some(layout) => {
+                copy(&mut walk.layout, layout);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[inline(always)]
+fn as_result(end: u32) -> Result<(), WalkEnd> {
+    match end {
+        FOUND => Ok(()),
+        n if n == WalkEnd::NoMapping as u32 => Err(WalkEnd::NoMapping),
+        n if n == WalkEnd::NoTable as u32 => Err(WalkEnd::NoTable),
+        n if n == WalkEnd::NoRow as u32 => Err(WalkEnd::NoRow),
+        _ => Err(WalkEnd::TableCorrupt),
+    }
+}
+
+const FOUND: u32 = 0;
+
+/// Finds the mapping that holds `pc`: a binary search in the process's sorted run. 0, or the [`WalkEnd`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_mapping(walk: *mut Walk, pc: u64) -> u32 {
+    if walk.is_null() {
+        return WalkEnd::TableCorrupt as u32;
+    }
+    // SAFETY: the caller passes the walk of a claimed slot.
+    let walk = unsafe { &mut *walk };
+    let base = walk.process.mappings_base;
+    let (mut low, mut high) = (0u32, walk.process.mappings);
+    // Invariant: mappings before `low` begin at or below pc, those from `high` on begin above it.
+    for _ in 0..MAPPING_SEARCH_STEPS {
+        if low >= high {
+            break;
+        }
+        let middle = low + (high - low) / 2;
+        let Some(mapping) = MAPPINGS.get(base.wrapping_add(middle)) else {
+            return WalkEnd::TableCorrupt as u32;
+        };
+        if mapping.begin <= pc {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if low == 0 {
+        return WalkEnd::NoMapping as u32;
+    }
+    let Some(mapping) = MAPPINGS.get(base.wrapping_add(low - 1)) else { return WalkEnd::TableCorrupt as u32 };
+    if pc < mapping.begin || pc >= mapping.end {
+        return WalkEnd::NoMapping as u32;
+    }
+    copy(&mut walk.mapping, mapping);
+    let Some(executable) = EXECUTABLES.get(mapping.executable) else { return WalkEnd::TableCorrupt as u32 };
+    copy(&mut walk.executable, executable);
+    FOUND
+}
+
+/// Finds the rule for the stated address `svma` in the walk's executable. 0, or the [`WalkEnd`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
+    if walk.is_null() {
+        return WalkEnd::TableCorrupt as u32;
+    }
+    // SAFETY: as above.
+    let walk = unsafe { &mut *walk };
+    let executable = &walk.executable;
+    let key = cache_key(executable, svma);
+    let Some(cache) = RULE_CACHE.get_ptr_mut(walk.slot as u32) else { return WalkEnd::TableCorrupt as u32 };
+    // SAFETY: the cache of the claimed slot; every index is masked to the length of its array.
+    let cache = unsafe { &mut *cache };
+    let place = indexed_at(key);
+    let entry = usize::from(cache.index[place]) & (CACHED_RULES - 1);
+    if key != 0 && cache.entries[entry].key == key {
+        copy(&mut walk.rule, &cache.entries[entry].rule);
+        walk.cursor = entry as u64 + 1;
+        return FOUND;
+    }
+    let page = (svma >> PAGE_SHIFT).wrapping_sub(u64::from(executable.first_page));
+    if page >= u64::from(executable.pages) {
+        return WalkEnd::NoRow as u32;
+    }
+    let Some(page) = PAGES.get(executable.pages_base.wrapping_add(page as u32)) else {
+        return WalkEnd::TableCorrupt as u32;
+    };
+    if page.blocks == 0 {
+        return WalkEnd::NoRow as u32;
+    }
+    let Some(shard) = SHARDS.get(u32::from(page.shard)) else { return WalkEnd::NoTable as u32 };
+    // The last row whose `pc_low` is at or below ours: compare whole rows with the largest rule number.
+    let sought = row::pack(svma as u16, u16::MAX);
+    let (mut low, mut high) = (0u32, u32::from(page.blocks));
+    for _ in 0..BLOCK_SEARCH_STEPS {
+        if low >= high {
+            break;
+        }
+        let middle = low + (high - low) / 2;
+        let Some(block) = shard.get(page.first_block.wrapping_add(middle)) else {
+            return WalkEnd::TableCorrupt as u32;
+        };
+        if block[0] <= sought {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if low == 0 {
+        return WalkEnd::NoRow as u32;
+    }
+    let Some(block) = shard.get(page.first_block.wrapping_add(low - 1)) else {
+        return WalkEnd::TableCorrupt as u32;
+    };
+    // The last of the 16 rows that is not above it; the first is not.
+    let mut at = 0;
+    let mut step = ROWS_PER_BLOCK / 2;
+    while step > 0 {
+        if block[at + step] <= sought {
+            at += step;
+        }
+        step /= 2;
+    }
+    let rule = u32::from(row::rule(block[at]));
+    if rule >= executable.rules {
+        return WalkEnd::TableCorrupt as u32;
+    }
+    let Some(rule) = RULES.get(executable.rules_base.wrapping_add(rule)) else {
+        return WalkEnd::TableCorrupt as u32;
+    };
+    if rule.cfa == rule_kind::NONE {
+        return WalkEnd::NoRow as u32;
+    }
+    copy(&mut walk.rule, rule);
+    if key != 0 {
+        let entry = cache.written as usize & (CACHED_RULES - 1);
+        cache.written += 1;
+        cache.index[place] = entry as u16;
+        let cached = &mut cache.entries[entry];
+        cached.key = key;
+        copy(&mut cached.rule, rule);
+        walk.cursor = entry as u64 + 1;
+    }
+    FOUND
+}
