@@ -32,16 +32,14 @@ impl Speed {
     }
 }
 
-/// One pair of windows: how many times slower with the profiler, by CPU time and by wall time.
-fn pair(workload: &mut Running, profilers: &Profilers, kind: Kind, options: &Options) -> Result<(f64, f64)> {
-    let window = Duration::from_secs(options.seconds);
-    let without = Speed::between(workload.window(window)?);
+/// A window with the profiler.
+fn profiled(workload: &mut Running, profilers: &Profilers, kind: Kind, options: &Options) -> Result<Speed> {
     let mut attached = profilers.attach(kind, workload.pid(), options.freq)?;
     std::thread::sleep(SETTLE);
-    let with = Speed::between(workload.window(window)?);
+    let speed = Speed::between(workload.window(Duration::from_secs(options.seconds))?);
     attached.alive()?;
     attached.finish()?;
-    Ok((without.by_cpu / with.by_cpu, without.by_wall / with.by_wall))
+    Ok(speed)
 }
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
@@ -49,17 +47,25 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let kinds: Vec<Kind> =
         std::iter::once(Kind::Ours).chain(Kind::PEERS).filter(|kind| profilers.has(*kind)).collect();
     let mut ratios = vec![(Vec::new(), Vec::new()); kinds.len()];
+    let alone = |workload: &mut Running| {
+        Ok::<_, anyhow::Error>(Speed::between(workload.window(Duration::from_secs(options.seconds))?))
+    };
+    let mut before = alone(&mut workload)?;
     for round in 1..=options.runs {
         for (kind, (by_cpu, by_wall)) in kinds.iter().zip(&mut ratios) {
-            match pair(&mut workload, profilers, *kind, options) {
-                Ok((cpu, wall)) => {
-                    by_cpu.push(cpu);
-                    by_wall.push(wall);
+            let with = profiled(&mut workload, profilers, *kind, options);
+            // The machine's own speed drifts: what is compared is the mean of the windows before and after.
+            let after = alone(&mut workload)?;
+            match with {
+                Ok(with) => {
+                    by_cpu.push((before.by_cpu + after.by_cpu) / 2.0 / with.by_cpu);
+                    by_wall.push((before.by_wall + after.by_wall) / 2.0 / with.by_wall);
                 }
                 // A peer that cannot do the job is no reason to give up on our own figure.
                 Err(error) if *kind != Kind::Ours => eprintln!("    note: {}: {error:#}", kind.name()),
                 Err(error) => return Err(error),
             }
+            before = after;
         }
         eprintln!("    round {round} of {}", options.runs);
     }
