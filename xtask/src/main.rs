@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod ebpf;
+mod interpreters;
 mod setup;
 mod sh;
 mod strip;
@@ -31,6 +32,8 @@ enum Chore {
     Ebpf(ebpf::Options),
     /// Set up, build, start an example workload, attach to it and show where its time goes.
     Demo(demo::Options),
+    /// Fetch the CPython versions that `test python` runs with, and list them.
+    Interpreters,
     /// Set up and run every test, or the named groups.
     Test(test::Options),
     /// Check what compilers do not: dependency table, module headers, safety arguments, file sizes.
@@ -44,6 +47,7 @@ fn main() {
         Chore::Setup(options) => setup::run(&options),
         Chore::Ebpf(options) => ebpf::run(&options),
         Chore::Demo(options) => demo::run(&options),
+        Chore::Interpreters => interpreters::list(),
         Chore::Test(options) => test::run(&options),
         Chore::Tidy => tidy::run(),
         Chore::Bench(options) => bench::run(&options),

@@ -7,9 +7,9 @@
 //! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
 
-use crate::{ebpf, setup, sh, tidy};
+use crate::{ebpf, interpreters, setup, sh, tidy};
 use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -52,6 +52,8 @@ struct Outcome {
     detail: String,
     seconds: f64,
     skipped: Vec<String>,
+    /// Lines of a table that the program printed.
+    table: Vec<String>,
 }
 
 /// Runs the chore.
@@ -72,9 +74,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match compile() {
             Ok((built, outcome)) => {
                 outcomes.push(outcome);
+                let mut surroundings = Surroundings { product: built.product, interpreters: Vec::new() };
+                if wanted("python") {
+                    outcomes.push(check("interpreters", || {
+                        surroundings.interpreters = interpreters::fetch()?.variables()?;
+                        Ok(())
+                    }));
+                }
                 let chosen = built.tests.iter().filter(|test| wanted(test.group.name));
-                outcomes
-                    .extend(chosen.map(|test| test.run(built.product.as_deref(), options.filter.as_deref())));
+                outcomes.extend(chosen.map(|test| test.run(&surroundings, options.filter.as_deref())));
             }
             Err(error) => outcomes.push(Outcome::failed("compile", &error)),
         }
@@ -97,6 +105,7 @@ impl Outcome {
             detail: format!("{error:#}"),
             seconds: 0.0,
             skipped: Vec::new(),
+            table: Vec::new(),
         }
     }
 }
@@ -112,6 +121,7 @@ fn check(name: &str, body: impl FnOnce() -> Result<()>) -> Outcome {
             detail: String::new(),
             seconds: 0.0,
             skipped: Vec::new(),
+            table: Vec::new(),
         },
         Err(error) => Outcome::failed(name, error),
     };
@@ -187,6 +197,13 @@ const PRODUCT: &str = "deepctx-bpf";
 /// Tells tests that run the program where it is.
 const PRODUCT_VARIABLE: &str = "TEST_BINARY_DEEPCTX_BPF";
 
+/// What test programs are told of the world around them.
+struct Surroundings {
+    product: Option<PathBuf>,
+    /// For the tests of Python frames.
+    interpreters: Vec<sh::Variable>,
+}
+
 /// The test program that one line of cargo's report announces.
 fn program_in(message: &serde_json::Value) -> Option<Program> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -212,12 +229,15 @@ impl Program {
         self.group.as_root || self.title.ends_with("_live")
     }
 
-    fn run(&self, product: Option<&Path>, filter: Option<&str>) -> Outcome {
+    fn run(&self, surroundings: &Surroundings, filter: Option<&str>) -> Outcome {
         eprintln!("==> {}{}", self.title, if self.as_root() { " (as root)" } else { "" });
         let start = Instant::now();
         let mut variables = sh::kept(&["CI", "PATH", "HOME", "CARGO_TARGET_DIR"]);
         variables.push(("CARGO_MANIFEST_DIR", self.folder.clone().into()));
-        variables.extend(product.map(|path| (PRODUCT_VARIABLE, path.into())));
+        variables.extend(surroundings.product.as_ref().map(|path| (PRODUCT_VARIABLE, path.into())));
+        if self.group.name == "python" {
+            variables.extend(surroundings.interpreters.iter().cloned());
+        }
         let mut command = if self.as_root() {
             sh::as_root(&self.executable, &variables)
         } else {
@@ -237,6 +257,7 @@ impl Program {
             detail: String::new(),
             seconds: 0.0,
             skipped: Vec::new(),
+            table: Vec::new(),
         };
         match command.stdin(std::process::Stdio::null()).output() {
             Ok(said) => {
@@ -252,6 +273,8 @@ impl Program {
                 if !outcome.ok {
                     eprintln!("{text}");
                 }
+                outcome.table =
+                    text.lines().filter(|line| line.starts_with("| ")).map(str::to_owned).collect();
             }
             Err(error) => outcome.detail = format!("cannot start {}: {error}", self.executable.display()),
         }
@@ -275,6 +298,9 @@ fn summary(outcomes: &[Outcome]) -> Result<()> {
         println!("{word} {:<34} {:>6.1} s  {}", outcome.name, outcome.seconds, outcome.detail);
         for reason in &outcome.skipped {
             println!("       skipped: {reason}");
+        }
+        for line in &outcome.table {
+            println!("       {line}");
         }
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.ok).count();
