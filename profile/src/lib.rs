@@ -4,6 +4,7 @@
 //! Because: analyses and views must be testable without a kernel, a process or a terminal.
 //! Does not: call the OS outside `store/` and `export/` writers, know BPF, read clocks, draw.
 
+pub mod context;
 pub mod export;
 pub mod frame;
 pub mod id;
@@ -11,6 +12,7 @@ pub mod intern;
 pub mod ledger;
 pub mod metric;
 pub mod profile;
+mod proto;
 pub mod report;
 pub mod snapshot;
 pub mod store;
@@ -19,6 +21,7 @@ pub mod tree;
 pub mod units;
 pub mod view;
 
+pub use context::Contexts;
 pub use frame::{Frame, Origin, Role};
 pub use id::Id;
 pub use intern::{FrameId, Frames, StrId, Strings};

@@ -8,8 +8,8 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Filter, GroupBy, Selection, View};
-use crate::frame::{Frame, FrameKind, Origin};
+use super::{Filter, Selection};
+use crate::frame::{Frame, FrameKind};
 use crate::id::Id;
 use crate::profile::Profile;
 use crate::tree::{NodeId, Trie};
@@ -99,7 +99,7 @@ impl Merged {
 
     fn take_frames(&mut self, profile: &Profile) {
         for (_, frame) in profile.frames.iter().skip(self.of_frame.len()) {
-            let shown = shows(&self.selection, &frame).then(|| self.label_of(profile, &frame));
+            let shown = self.selection.shows(&frame).then(|| self.label_of(profile, &frame));
             self.of_frame.push(shown);
         }
         if self.ranks.len() < self.labels.len() {
@@ -263,30 +263,5 @@ fn close_number(text: &mut String) {
         && number.bytes().all(|b| b.is_ascii_digit() || b == b'.')
     {
         *text = format!("{name}_{number}");
-    }
-}
-
-/// Whether a frame has a box of its own; otherwise its values go to its caller's.
-fn shows(selection: &Selection, frame: &Frame) -> bool {
-    let native = selection.view != View::Python;
-    let python = selection.view != View::Native;
-    match frame {
-        Frame::Root => false,
-        Frame::Thread { .. } => selection.group_by == GroupBy::Thread,
-        Frame::Python { .. } | Frame::Operator { .. } | Frame::Unresolved { origin: Origin::Python, .. } => {
-            python
-        }
-        frame if frame.is_interpreter() => native && (selection.interpreter || !python),
-        Frame::Native { .. }
-        | Frame::NativeUnnamed { .. }
-        | Frame::Kernel { .. }
-        | Frame::KernelUnnamed { .. }
-        | Frame::Unresolved { origin: Origin::Native | Origin::Kernel, .. } => native,
-        Frame::Process { .. }
-        | Frame::GpuApi { .. }
-        | Frame::GpuKernel { .. }
-        | Frame::Unresolved { origin: Origin::Gpu, .. }
-        | Frame::TreeFull
-        | Frame::TableFull => true,
     }
 }

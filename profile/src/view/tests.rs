@@ -271,11 +271,11 @@ fn refused_frames_show_among_the_losses() {
     );
 }
 
-fn stacks() -> impl Strategy<Value = Vec<(Vec<u8>, u64)>> {
+pub(crate) fn stacks() -> impl Strategy<Value = Vec<(Vec<u8>, u64)>> {
     prop::collection::vec((prop::collection::vec(0u8..14, 0..10), 0u64..1000), 0..60)
 }
 
-fn grow(profile: &mut Profile, stacks: &[(Vec<u8>, u64)]) {
+pub(crate) fn grow(profile: &mut Profile, stacks: &[(Vec<u8>, u64)], metric: Metric) {
     const FRAMES: [&str; 14] = [
         "P a-1",
         "P b-2",
@@ -300,11 +300,11 @@ fn grow(profile: &mut Profile, stacks: &[(Vec<u8>, u64)]) {
                 profile.frame(frame)
             })
             .collect();
-        profile.add(&stack, Metric::CpuTime, *value);
+        profile.add(&stack, metric, *value);
     }
 }
 
-fn selections() -> impl Strategy<Value = Selection> {
+pub(crate) fn selections() -> impl Strategy<Value = Selection> {
     (0usize..3, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(view, lines, threads, interpreter)| {
             let group_by = if threads { GroupBy::Thread } else { GroupBy::Process };
@@ -317,7 +317,7 @@ proptest! {
     #[test]
     fn folded_totals_are_tree_totals_and_every_context_stands_once(stacks in stacks(), selection in selections()) {
         let mut profile = profile("");
-        grow(&mut profile, &stacks);
+        grow(&mut profile, &stacks, Metric::CpuTime);
         let mut out = Vec::new();
         folded::write(&profile, &selection, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -333,7 +333,7 @@ proptest! {
     #[test]
     fn the_flame_tree_and_the_table_hold_every_value_once(stacks in stacks(), selection in selections()) {
         let mut profile = profile("");
-        grow(&mut profile, &stacks);
+        grow(&mut profile, &stacks, Metric::CpuTime);
         let screen = screen(&profile, selection);
         let total = profile.tree.total(Metric::CpuTime).sum;
         let flame = screen.flame(Grain::default());
@@ -358,9 +358,9 @@ proptest! {
     ) {
         let mut profile = profile("");
         let mut kept = Screen::new(selection);
-        grow(&mut profile, &before);
+        grow(&mut profile, &before, Metric::CpuTime);
         kept.refresh(&profile, None);
-        grow(&mut profile, &after);
+        grow(&mut profile, &after, Metric::CpuTime);
         kept.refresh(&profile, None);
         let new = screen(&profile, selection);
         prop_assert_eq!(kept.flame(Grain::default()), new.flame(Grain::default()));

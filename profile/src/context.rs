@@ -1,0 +1,219 @@
+//! Context: a stack, or a whole tree, as one reader wants to see it: `--view`, `--group-by` and `--lines` put to work.
+//!
+//! Owns: which frames a [`Selection`] shows, and [`Contexts`], the tree that is left of a profile. Because: every export,
+//! report and screen must fold the same frames away, and folding must never lose a value. Does not: name frames.
+//!
+//! A stack is transformed frame by frame: each is shown as it is, shown without what the reader did not ask for (its
+//! line), or folded into its caller. So the order of what stays never changes, and what is left is a stack again:
+//!
+//! ```text
+//!   stored          full            python          native
+//!   process         process         process         process
+//!   _start          _start          ·               _start
+//!   eval            ·               ·               eval        the interpreter's own frame
+//!   main.py:main    main.py:main    main.py:main    ·
+//!   call_ufunc      call_ufunc      ·               call_ufunc
+//!   eval            ·               ·               eval
+//!   main.py:add     main.py:add     main.py:add     ·           a native function called it
+//!   memmove         memmove         ·               memmove
+//! ```
+//!
+//! | view | shows |
+//! |---|---|
+//! | `full` | every frame: native frames stand between the Python frames that called them and that they called. The interpreter's own frames show only when asked for, since a Python frame beside each tells what it means |
+//! | `python` | Python functions and operators, each below the one that called it, however much native code was between |
+//! | `native` | native and kernel code, the interpreter's own frames among it, and no Python |
+//!
+//! Processes, what runs on GPUs, and the stand-ins for what the tables refused show in every view. The value of a
+//! folded frame goes to the nearest caller that shows, so the totals of all metrics are the same in every view.
+
+use crate::frame::{Frame, Origin};
+use crate::intern::{FrameId, Frames, Strings};
+use crate::metric::Metric;
+use crate::profile::Profile;
+use crate::tree::{NodeId, Tree};
+use crate::view::{GroupBy, Selection, View};
+
+impl Selection {
+    /// The frame as this selection shows it; `None` when it is folded into its caller.
+    pub fn shown(&self, frame: &Frame) -> Option<Frame> {
+        self.shows(frame).then(|| if self.lines { *frame } else { without_line(*frame) })
+    }
+
+    /// Whether a frame shows; otherwise its values go to its caller's.
+    pub fn shows(&self, frame: &Frame) -> bool {
+        let native = self.view != View::Python;
+        let python = self.view != View::Native;
+        match frame {
+            Frame::Root => false,
+            Frame::Thread { .. } => self.group_by == GroupBy::Thread,
+            Frame::Python { .. }
+            | Frame::Operator { .. }
+            | Frame::Unresolved { origin: Origin::Python, .. } => python,
+            frame if frame.is_interpreter() => native && (self.interpreter || !python),
+            Frame::Native { .. }
+            | Frame::NativeUnnamed { .. }
+            | Frame::Kernel { .. }
+            | Frame::KernelUnnamed { .. }
+            | Frame::Unresolved { origin: Origin::Native | Origin::Kernel, .. } => native,
+            Frame::Process { .. }
+            | Frame::GpuApi { .. }
+            | Frame::GpuKernel { .. }
+            | Frame::Unresolved { origin: Origin::Gpu, .. }
+            | Frame::TreeFull
+            | Frame::TableFull => true,
+        }
+    }
+
+    /// A stack as this selection shows it, root first.
+    pub fn stack(&self, frames: impl IntoIterator<Item = Frame>) -> impl Iterator<Item = Frame> {
+        frames.into_iter().filter_map(|frame| self.shown(&frame))
+    }
+}
+
+fn without_line(mut frame: Frame) -> Frame {
+    if let Frame::Python { line, .. } | Frame::Native { line, .. } = &mut frame {
+        *line = None;
+    }
+    frame
+}
+
+/// A profile's calling contexts as a selection shows them, with the figures of every metric.
+#[derive(Clone, Debug)]
+pub struct Contexts<'p> {
+    /// The profile's texts.
+    pub strings: &'p Strings,
+    /// The frames that show. Their handles are not the profile's.
+    pub frames: Frames,
+    /// Contexts of those frames.
+    pub tree: Tree,
+}
+
+impl<'p> Contexts<'p> {
+    /// What `selection` shows of `profile`; its metric is not looked at.
+    pub fn of(profile: &'p Profile, selection: &Selection) -> Self {
+        // No frame or context comes out as two, so what fitted once fits again.
+        let mut frames = Frames::new(profile.frames.len());
+        let mut tree = Tree::new(profile.tree.len());
+        let shown: Vec<Option<FrameId>> = profile
+            .frames
+            .iter()
+            .map(|(_, frame)| selection.shown(&frame).map(|frame| frames.intern(frame)))
+            .collect();
+        let mut place: Vec<NodeId> = Vec::with_capacity(profile.tree.len());
+        place.push(NodeId::ROOT);
+        for node in profile.tree.nodes().skip(1) {
+            let parent = place[node.parent.index()];
+            // A frame of another table stands for one that the table refused.
+            let frame = shown.get(node.frame.index()).copied().unwrap_or(Some(FrameId::TABLE_FULL));
+            place.push(frame.map_or(parent, |frame| tree.child(parent, frame)));
+        }
+        for &metric in Metric::ALL {
+            for (node, cell) in profile.tree.cells(metric) {
+                tree.add_cell(place[node.index()], metric, cell);
+            }
+        }
+        Contexts { strings: &profile.strings, frames, tree }
+    }
+
+    /// Frames of a context, root first (the root of the tree itself left out).
+    pub fn stack(&self, node: NodeId) -> Vec<Frame> {
+        self.tree.stack(node).into_iter().map(|frame| self.frames.get(frame)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::metric::Cell;
+    use crate::profile::{Limits, Meta};
+    use crate::view::tests::{grow, profile, selections, stacks};
+
+    /// Python calls native code that calls Python that calls native code.
+    const CALLBACK: &str = "P python3-7 / T python3/7 / n _start / i eval / y main.py:main:9 / n call_ufunc \
+         / i eval / y main.py:add:4 / n memmove / k page_fault 5";
+
+    fn check(selection: Selection, expect: &str) {
+        let profile = profile(CALLBACK);
+        let contexts = Contexts::of(&profile, &selection);
+        let (node, _) = contexts.tree.cells(Metric::CpuTime).next().unwrap();
+        let label = |frame: Frame| frame.label(contexts.strings, true);
+        let labels: Vec<String> = contexts.stack(node).into_iter().map(label).collect();
+        assert_eq!(labels.join(" "), expect);
+    }
+
+    #[test]
+    fn each_view_folds_what_it_does_not_show_and_keeps_the_order_of_the_rest() {
+        let cpu = Selection::of(Metric::CpuTime);
+        check(cpu, "python3-7 _start main.py:main call_ufunc main.py:add memmove page_fault_[k]");
+        check(Selection { view: View::Python, ..cpu }, "python3-7 main.py:main main.py:add");
+        check(
+            Selection { view: View::Native, ..cpu },
+            "python3-7 _start eval call_ufunc eval memmove page_fault_[k]",
+        );
+        check(
+            Selection { interpreter: true, lines: true, group_by: GroupBy::Thread, ..cpu },
+            "python3-7 python3/7 _start eval main.py:main:9 call_ufunc eval main.py:add:4 memmove page_fault_[k]",
+        );
+    }
+
+    #[test]
+    fn what_the_tables_refused_shows_in_every_view() {
+        let mut full = Profile::new(Meta::default(), Limits { nodes: 1, ..Limits::default() });
+        full.add(&[FrameId::TABLE_FULL], Metric::Samples, 3);
+        for &view in View::ALL {
+            let contexts = Contexts::of(&full, &Selection { view, ..Selection::of(Metric::Samples) });
+            assert_eq!(contexts.tree.len(), 2);
+            assert_eq!(contexts.tree.total(Metric::Samples).sum, 3);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn totals_of_every_metric_are_the_same_in_every_view(
+            time in stacks(),
+            bytes in stacks(),
+            selection in selections(),
+        ) {
+            let mut profile = profile("");
+            grow(&mut profile, &time, Metric::CpuTime);
+            grow(&mut profile, &bytes, Metric::AllocBytes);
+            let contexts = Contexts::of(&profile, &selection);
+            for &metric in Metric::ALL {
+                prop_assert_eq!(contexts.tree.total(metric), profile.tree.total(metric));
+            }
+            prop_assert!(contexts.tree.len() <= profile.tree.len());
+            prop_assert_eq!((contexts.tree.refused(), contexts.frames.refused()), (0, 0));
+        }
+
+        #[test]
+        fn a_tree_of_transformed_stacks_is_the_transformed_tree(stacks in stacks(), selection in selections()) {
+            let mut all = profile("");
+            grow(&mut all, &stacks, Metric::CpuTime);
+            let contexts = Contexts::of(&all, &selection);
+
+            let mut one_by_one = Profile::new(Meta::default(), Limits::default());
+            one_by_one.strings = all.strings.clone();
+            for (node, cell) in all.tree.cells(Metric::CpuTime) {
+                let stack = all.tree.stack(node).into_iter().map(|frame| all.frames.get(frame));
+                let stack: Vec<FrameId> =
+                    selection.stack(stack).map(|frame| one_by_one.frames.intern(frame)).collect();
+                let node = one_by_one.tree.path(NodeId::ROOT, stack);
+                one_by_one.tree.add_cell(node, Metric::CpuTime, cell);
+            }
+            let contents = |frames: &Frames, tree: &Tree| {
+                let frames = |node| tree.stack(node).into_iter().map(|id| frames.get(id)).collect::<Vec<_>>();
+                let cells = tree.cells(Metric::CpuTime).map(|(node, cell)| (frames(node), *cell));
+                let mut all: Vec<(String, Cell)> = cells.map(|(f, cell)| (format!("{f:?}"), cell)).collect();
+                all.sort_by(|a, b| a.0.cmp(&b.0));
+                all
+            };
+            prop_assert_eq!(
+                contents(&contexts.frames, &contexts.tree),
+                contents(&one_by_one.frames, &one_by_one.tree)
+            );
+        }
+    }
+}

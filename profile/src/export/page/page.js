@@ -1,0 +1,321 @@
+"use strict";
+// Draws a profile: flame graphs from the root and from the leaves, a table, losses. All texts come from other processes,
+// so they are only ever set as text, never as markup.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+const ROW = 20;
+const TABS = [["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"], ["losses", "Losses"]];
+const state = { tab: "down", metric: 0, zoom: { down: null, up: null }, search: null, sort: "own" };
+const trees = new Map();
+
+function make(tag, text, className) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+// Numbers as people read them: three significant figures.
+function amount(value, unit) {
+  const scales = {
+    ns: [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]],
+    bytes: [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]],
+    count: [[1, ""]],
+  }[unit];
+  const [size, name] = scales.find(([size]) => value >= size) || scales[scales.length - 1];
+  const shown = size === 1 ? value.toLocaleString("en") : (value / size).toPrecision(3);
+  return (shown + " " + name).trim();
+}
+
+const share = (part, whole) => (whole > 0 ? (part * 100 / whole).toFixed(2) : "0.00") + "%";
+const metric = () => data.metrics[state.metric];
+const total = () => metric().total;
+
+// A tree node: frame number, own value, value with all below, children, parent.
+function node(frame, parent) {
+  return { frame, parent, own: 0, all: 0, children: [], depth: parent ? parent.depth + 1 : 0 };
+}
+
+function sumUp(nodes) {
+  for (let at = nodes.length - 1; at > 0; at--) nodes[at].parent.all += nodes[at].all;
+  for (const each of nodes) each.children.sort((a, b) => (data.frames[a.frame][0] < data.frames[b.frame][0] ? -1 : 1));
+  return nodes[0];
+}
+
+function topDown() {
+  const nodes = [];
+  for (let at = 0; at < data.parents.length; at++) {
+    const parent = at === 0 ? null : nodes[data.parents[at]];
+    const made = node(data.nodeFrames[at], parent);
+    made.own = made.all = metric().own[at];
+    if (parent) parent.children.push(made);
+    nodes.push(made);
+  }
+  return sumUp(nodes);
+}
+
+// Every stack from its leaf: who called the functions that cost most.
+function bottomUp() {
+  const root = node(data.nodeFrames[0], null);
+  const nodes = [root];
+  const places = new Map();
+  for (let at = 0; at < data.parents.length; at++) {
+    const value = metric().own[at];
+    if (value === 0) continue;
+    root.own += at === 0 ? value : 0;
+    let into = root;
+    let depth = 0;
+    for (let up = at; up !== 0; up = data.parents[up]) {
+      // Deeper callers differ little and would make millions of boxes.
+      if (depth++ === 64) break;
+      const frame = data.nodeFrames[up];
+      let below = places.get(into);
+      if (!below) places.set(into, below = new Map());
+      let next = below.get(frame);
+      if (!next) {
+        next = node(frame, into);
+        below.set(frame, next);
+        into.children.push(next);
+        nodes.push(next);
+      }
+      into = next;
+    }
+    into.all += into === root ? 0 : value;
+    into.own += into === root ? 0 : value;
+  }
+  root.all += root.own;
+  return sumUp(nodes);
+}
+
+function tree(tab) {
+  const key = tab + state.metric;
+  if (!trees.has(key)) trees.set(key, tab === "down" ? topDown() : bottomUp());
+  return trees.get(key);
+}
+
+function label(of) { return data.frames[of.frame][0]; }
+function matches(of) { return state.search !== null && state.search.test(label(of)); }
+
+// Value of all stacks that hold a match, each counted once.
+function matchedValue(root) {
+  let sum = 0;
+  const open = [root];
+  while (open.length) {
+    const at = open.pop();
+    if (at !== root && matches(at)) sum += at.all;
+    else open.push(...at.children);
+  }
+  return sum;
+}
+
+function describe(of) {
+  const [name, , where] = data.frames[of.frame];
+  const value = amount(of.all, metric().unit) + ", " + share(of.all, total());
+  return name + " (" + value + (where ? ", " + where : "") + ")";
+}
+
+function flame(tab) {
+  const view = byId("view");
+  const root = tree(tab);
+  let zoom = state.zoom[tab];
+  if (!zoom || !root.all) zoom = root;
+  const frame = make("div", undefined, "flame");
+  view.replaceChildren(frame);
+  if (root.all === 0) {
+    view.replaceChildren(make("p", "There are no values of this metric.", "empty"));
+    return;
+  }
+  const width = frame.clientWidth || view.clientWidth || 1000;
+  let deepest = 0;
+  const put = (of, left, wide, above) => {
+    const box = make("button", label(of), "box");
+    box.type = "button";
+    box.style.left = left + "px";
+    box.style.width = Math.max(wide, 1) + "px";
+    box.style.top = of.depth * ROW + "px";
+    box.style.background = "var(--" + data.frames[of.frame][1] + ")";
+    if (above) box.classList.add("above");
+    if (state.search !== null) box.classList.add(matches(of) ? "found" : "dim");
+    box.title = describe(of);
+    box.onmouseenter = box.onfocus = () => { byId("path").textContent = describe(of); };
+    box.onclick = () => { state.zoom[tab] = of === root ? null : of; draw(); };
+    if (wide < 12) box.textContent = "";
+    deepest = Math.max(deepest, of.depth);
+    frame.append(box);
+  };
+  for (let at = zoom.parent; at; at = at.parent) put(at, 0, width, true);
+  const open = [[zoom, 0, width]];
+  while (open.length) {
+    const [at, left, wide] = open.pop();
+    put(at, left, wide, false);
+    let x = left;
+    for (const child of at.children) {
+      const part = wide * child.all / at.all;
+      // Boxes that nobody could see are not made; they take their place all the same.
+      if (part >= 0.7) open.push([child, x, part]);
+      x += part;
+    }
+  }
+  frame.style.height = (deepest + 1) * ROW + "px";
+}
+
+// Own value by function, and value anywhere on a stack, counted once per stack.
+function functions() {
+  const rows = new Map();
+  const stack = new Map();
+  const open = [[tree("down"), false]];
+  while (open.length) {
+    const [at, leaving] = open.pop();
+    const seen = stack.get(at.frame) || 0;
+    if (leaving) { stack.set(at.frame, seen - 1); continue; }
+    let row = rows.get(at.frame);
+    if (!row) rows.set(at.frame, row = { frame: at.frame, own: 0, all: 0 });
+    row.own += at.own;
+    if (seen === 0) row.all += at.all;
+    stack.set(at.frame, seen + 1);
+    open.push([at, true]);
+    for (const child of at.children) open.push([child, false]);
+  }
+  const plain = (kind) => kind === "root" || kind === "process" || kind === "thread";
+  return [...rows.values()].filter((row) => row.all > 0 && !plain(data.frames[row.frame][1]));
+}
+
+function table() {
+  let rows = functions();
+  if (state.search !== null) rows = rows.filter((row) => state.search.test(data.frames[row.frame][0]));
+  const order = {
+    own: (a, b) => b.own - a.own || b.all - a.all,
+    all: (a, b) => b.all - a.all || b.own - a.own,
+    name: (a, b) => (data.frames[a.frame][0] < data.frames[b.frame][0] ? -1 : 1),
+  };
+  rows.sort(order[state.sort]);
+  const out = make("table");
+  const head = make("tr");
+  const heads = [["own", "Self", 1], ["own", "", 1], ["all", "Total", 1], ["all", "", 1], ["name", "Function", 0], [null, "Where", 0]];
+  for (const [key, text, number] of heads) {
+    const cell = make("th", undefined, number ? "number" : "");
+    if (key && text) {
+      const button = make("button", text + (state.sort === key ? (key === "name" ? " ▲" : " ▼") : ""));
+      button.type = "button";
+      button.onclick = () => { state.sort = key; draw(); };
+      cell.append(button);
+    } else cell.textContent = text;
+    head.append(cell);
+  }
+  out.append(head);
+  for (const row of rows.slice(0, 1000)) {
+    const [name, kind, where] = data.frames[row.frame];
+    const line = make("tr");
+    line.append(make("td", share(row.own, total()), "number"), make("td", amount(row.own, metric().unit), "number"));
+    line.append(make("td", share(row.all, total()), "number"), make("td", amount(row.all, metric().unit), "number"));
+    const cell = make("td", undefined, "name");
+    const dot = make("i");
+    dot.style.background = "var(--" + kind + ")";
+    cell.append(dot, name);
+    line.append(cell, make("td", where, "where"));
+    out.append(line);
+  }
+  const view = byId("view");
+  view.replaceChildren(out);
+  if (rows.length > 1000) view.append(make("p", (rows.length - 1000) + " more functions are not listed; search finds them.", "empty"));
+  if (rows.length === 0) view.replaceChildren(make("p", "No function matches.", "empty"));
+}
+
+function losses() {
+  const view = byId("view");
+  const lost = data.received ? data.lost + " of " + data.received + " records lost (" + share(data.lost, data.received) + ")" : "No records were counted.";
+  view.replaceChildren(make("p", lost));
+  if (data.losses.length === 0) return;
+  const out = make("table");
+  const head = make("tr");
+  head.append(make("th", "Stage"), make("th", "Reason"), make("th", "Count", "number"), make("th", ""), make("th", "Meaning"));
+  out.append(head);
+  for (const [stage, reason, sentence, count, isLost] of data.losses) {
+    const line = make("tr");
+    line.append(make("td", stage), make("td", reason, "name"), make("td", count.toLocaleString("en"), "number"));
+    line.append(make("td", isLost ? "lost" : "gap"), make("td", sentence));
+    out.append(line);
+  }
+  view.append(out);
+}
+
+function draw() {
+  for (const [tab] of TABS) byId("tab-" + tab).setAttribute("aria-selected", String(tab === state.tab));
+  byId("reset").hidden = !state.zoom[state.tab];
+  byId("path").textContent = "";
+  byId("matched").textContent = "";
+  if (state.search !== null) {
+    const value = matchedValue(tree("down"));
+    byId("matched").textContent = "matched: " + share(value, total()) + " (" + amount(value, metric().unit) + ")";
+  }
+  if (state.tab === "table") table();
+  else if (state.tab === "losses") losses();
+  else flame(state.tab);
+}
+
+function search() {
+  const text = byId("search").value;
+  state.search = null;
+  byId("search").setCustomValidity("");
+  if (text !== "") {
+    try {
+      state.search = new RegExp(text, "i");
+    } catch (error) {
+      byId("search").setCustomValidity(String(error.message));
+      byId("search").reportValidity();
+    }
+  }
+  draw();
+}
+
+function start() {
+  document.title = data.target + " – deepctx-bpf";
+  byId("target").textContent = data.target;
+  byId("facts").textContent = data.facts.join(" · ");
+  for (const [tab, text] of TABS) {
+    const button = make("button", text);
+    button.type = "button";
+    button.id = "tab-" + tab;
+    button.setAttribute("role", "tab");
+    button.onclick = () => { state.tab = tab; draw(); };
+    byId("tabs").append(button);
+  }
+  data.metrics.forEach((each, place) => {
+    const option = make("option", each.name + " (" + amount(each.total, each.unit) + ")");
+    option.value = String(place);
+    byId("metric").append(option);
+  });
+  byId("metric").onchange = () => {
+    state.metric = Number(byId("metric").value);
+    state.zoom = { down: null, up: null };
+    draw();
+  };
+  byId("search").oninput = search;
+  byId("reset").onclick = () => { state.zoom[state.tab] = null; draw(); };
+  const kinds = new Set(data.frames.map((frame) => frame[1]));
+  for (const kind of ["python", "operator", "native", "kernel", "gpu_api", "gpu_kernel", "unresolved"]) {
+    if (!kinds.has(kind)) continue;
+    const item = make("li");
+    const dot = make("i");
+    dot.style.background = "var(--" + kind + ")";
+    item.append(dot, kind.replace("_", " "));
+    byId("legend").append(item);
+  }
+  addEventListener("keydown", (event) => {
+    if (event.key === "/" && document.activeElement !== byId("search")) {
+      event.preventDefault();
+      byId("search").focus();
+    } else if (event.key === "Escape") {
+      byId("search").value = "";
+      state.zoom = { down: null, up: null };
+      search();
+    }
+  });
+  addEventListener("resize", draw);
+  const wanted = location.hash.slice(1);
+  if (TABS.some(([tab]) => tab === wanted)) state.tab = wanted;
+  draw();
+}
+
+start();

@@ -1,0 +1,199 @@
+//! Perfetto: the protobuf trace that its page and its trace processor read.
+//!
+//! Owns: [`write`]. Because: it is a fifth of the size of the JSON form, and can be queried with SQL. Does not: invent times:
+//! slices lie as in [`super::chrome`], side by side and as wide as their values of the selected metric, one nanosecond for
+//! each unit. The arguments of a slice hold the context's own values of every metric.
+
+use std::io::{self, Write};
+
+use prost::Message as _;
+
+use super::outline::{Layout, Outline};
+use super::{Source, kind_name};
+use crate::metric::Metric;
+use crate::proto::perfetto::{
+    DebugAnnotation, INCREMENTAL_STATE_CLEARED, InternedData, NEEDS_INCREMENTAL_STATE, Name,
+    ProcessDescriptor, SLICE_BEGIN, SLICE_END, ThreadDescriptor, Trace, TracePacket, TrackDescriptor,
+    TrackEvent,
+};
+use crate::snapshot::FrameKind;
+use crate::tree::NodeId;
+
+/// Whose packets these are; any number but 0.
+const SEQUENCE: u32 = 1;
+/// Packets that are encoded at once.
+const CHUNK: usize = 1024;
+/// Number of the name of the argument that says where a frame is. Those of metrics follow.
+const WHERE: u64 = 1;
+
+/// Writes the trace.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let outline = Outline::of(source.profile, &source.selection);
+    let mut writer = Writer {
+        source,
+        layout: outline.layout(source.selection.metric),
+        outline: &outline,
+        packets: Vec::new(),
+        out,
+    };
+    writer.names()?;
+    writer.tracks()?;
+    writer.slices()?;
+    writer.flush()?;
+    writer.out.flush()
+}
+
+struct Writer<'a, 'p> {
+    source: &'a Source<'p>,
+    outline: &'a Outline<'p>,
+    layout: Layout,
+    packets: Vec<TracePacket>,
+    out: &'a mut dyn Write,
+}
+
+impl Writer<'_, '_> {
+    fn put(&mut self, packet: TracePacket) -> io::Result<()> {
+        self.packets.push(TracePacket { trusted_packet_sequence_id: SEQUENCE, ..packet });
+        if self.packets.len() < CHUNK { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // Messages that follow each other are one message.
+        let part = Trace { packet: std::mem::take(&mut self.packets) };
+        self.out.write_all(&part.encode_to_vec())
+    }
+
+    fn names(&mut self) -> io::Result<()> {
+        let name = |iid, name: &str| Name { iid, name: name.to_owned() };
+        let frames = self.outline.contexts.frames.iter();
+        let metrics = self.outline.metrics.iter();
+        let mut arguments = vec![name(WHERE, "where")];
+        arguments.extend(metrics.map(|&metric| name(argument(metric), &format!("own {metric}"))));
+        let interned = InternedData {
+            event_categories: super::KINDS
+                .iter()
+                .map(|&kind| name(category(kind), kind_name(kind)))
+                .collect(),
+            event_names: frames
+                .map(|(id, _)| name(u64::from(id.number()) + 1, self.outline.frame_label(id)))
+                .collect(),
+            debug_annotation_names: arguments,
+        };
+        self.put(TracePacket {
+            timestamp: Some(0),
+            interned_data: Some(interned),
+            sequence_flags: Some(INCREMENTAL_STATE_CLEARED),
+            ..TracePacket::default()
+        })
+    }
+
+    fn tracks(&mut self) -> io::Result<()> {
+        for place in 0..self.outline.lanes.len() {
+            let lane = &self.outline.lanes[place];
+            let mut track = TrackDescriptor { uuid: uuid(place), ..TrackDescriptor::default() };
+            match (&lane.process, &lane.thread) {
+                (None, _) => track.name = Some("contexts of no process".to_owned()),
+                (Some((name, pid)), None) => {
+                    track.process = Some(ProcessDescriptor { pid: small(*pid), process_name: name.clone() });
+                }
+                (Some((_, pid)), Some((name, tid))) => {
+                    let (pid, tid) = (small(*pid), i64::from(*tid));
+                    track.thread = Some(ThreadDescriptor { pid, tid, thread_name: name.clone() });
+                }
+            }
+            if place == 0 {
+                let meta = &self.source.profile.meta;
+                let about = format!(
+                    "{} on {}: {} by calling context, side by side",
+                    meta.target, meta.host, self.source.selection.metric
+                );
+                track.description = Some(crate::frame::clean(&about));
+            }
+            self.put(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;
+        }
+        Ok(())
+    }
+
+    fn slices(&mut self) -> io::Result<()> {
+        let order: Vec<NodeId> = self.outline.order.iter().map(|(node, _)| *node).collect();
+        // Slices of each line that are still open, by their ends.
+        let mut open: Vec<Vec<u64>> = vec![Vec::new(); self.outline.lanes.len()];
+        for node in order {
+            let (start, length) = (self.layout.starts[node.index()], self.layout.lengths[node.index()]);
+            if length == 0 {
+                continue;
+            }
+            let lane = self.outline.lane(node);
+            while let Some(end) = open[lane].pop_if(|end| *end <= start) {
+                self.end(lane, end)?;
+            }
+            self.begin(lane, node, start)?;
+            open[lane].push(start.saturating_add(length));
+        }
+        for (lane, ends) in open.into_iter().enumerate() {
+            for end in ends.into_iter().rev() {
+                self.end(lane, end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, lane: usize, node: NodeId, at: u64) -> io::Result<()> {
+        let frame = self.outline.frame(node);
+        let mut debug_annotations = Vec::new();
+        let place = frame.detail(self.outline.contexts.strings, self.source.selection.lines);
+        if !place.is_empty() {
+            let string_value = Some(place);
+            debug_annotations.push(DebugAnnotation { name_iid: WHERE, string_value, ..Default::default() });
+        }
+        for &metric in &self.outline.metrics {
+            let cell = self.outline.contexts.tree.exclusive(node, metric);
+            if !cell.is_empty() {
+                let (name_iid, uint_value) = (argument(metric), Some(cell.sum));
+                debug_annotations.push(DebugAnnotation { name_iid, uint_value, ..Default::default() });
+            }
+        }
+        self.event(
+            at,
+            TrackEvent {
+                category_iids: vec![category(frame.kind())],
+                debug_annotations,
+                kind: SLICE_BEGIN,
+                name_iid: Some(u64::from(self.outline.frame_id(node).number()) + 1),
+                track_uuid: uuid(lane),
+            },
+        )
+    }
+
+    fn end(&mut self, lane: usize, at: u64) -> io::Result<()> {
+        self.event(at, TrackEvent { kind: SLICE_END, track_uuid: uuid(lane), ..TrackEvent::default() })
+    }
+
+    fn event(&mut self, at: u64, event: TrackEvent) -> io::Result<()> {
+        self.put(TracePacket {
+            timestamp: Some(at),
+            track_event: Some(event),
+            sequence_flags: Some(NEEDS_INCREMENTAL_STATE),
+            ..TracePacket::default()
+        })
+    }
+}
+
+fn uuid(lane: usize) -> u64 {
+    lane as u64 + 1
+}
+
+fn argument(metric: Metric) -> u64 {
+    WHERE + 1 + metric.index() as u64
+}
+
+fn category(kind: FrameKind) -> u64 {
+    kind as u64 + 1
+}
+
+fn small(pid: u32) -> i32 {
+    i32::try_from(pid).unwrap_or(i32::MAX)
+}
