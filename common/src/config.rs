@@ -46,8 +46,8 @@ pub struct Config {
     pub cgroup_level: u32,
     /// Most native frames of one walk.
     pub frames_max: u32,
-    /// Padding.
-    pub reserved: u32,
+    /// `task_struct.__state`.
+    pub task_state: u32,
     /// Id of the target cgroup (inode number of its folder in cgroup v2).
     pub cgroup_id: u64,
 }

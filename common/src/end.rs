@@ -90,5 +90,7 @@ reasons! {
         ProcessEventsSeen = 6, "process-events-seen", "fork, exec and exit events of targets";
         SamplesIdle = 7, "samples-idle", "samples of the idle task";
         DropTargetsFull = 8, "targets-full", "children that could not be followed because the target map is full";
+        WaitsSeen = 9, "waits-seen", "records of threads that left a CPU or came back to one";
+        WaitsUntracked = 10, "waits-untracked", "waits that could not be followed because too many threads wait";
     }
 }

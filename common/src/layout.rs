@@ -3,9 +3,9 @@
 use core::mem::{offset_of, size_of};
 
 use crate::config::Config;
-use crate::process::{Process, Target};
+use crate::process::{Blocked, Process, Target};
 use crate::python::{PythonLayout, PythonProcess};
-use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX};
+use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake};
 use crate::unwind::{
     BLOCK_SEARCH_STEPS, BLOCKS_PER_SHARD, Executable, MAPPING_SEARCH_STEPS, Mapping, PAGE_SHIFT, Page,
     ROWS_PER_BLOCK, RowBlock, Rule,
@@ -20,6 +20,8 @@ const _: () = {
     assert!(offset_of!(StackSample, kernel_words) == 64);
     assert!(offset_of!(StackSample, generation) == 76);
     assert!(size_of::<ProcessEvent>() == 48);
+    assert!(size_of::<Wake>() == 64);
+    assert!(size_of::<Blocked>() == 24);
     assert!(size_of::<Rule>() == 16);
     assert!(size_of::<RowBlock>() == 64);
     assert!(size_of::<Page>() == 8);

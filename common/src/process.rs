@@ -27,6 +27,25 @@ pub struct Target {
     pub flags: u32,
 }
 
+/// Value of `BLOCKED[tid]`: a thread that is off its CPU. The key is its id in the initial pid namespace.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blocked {
+    /// Since when, `CLOCK_MONOTONIC` nanoseconds.
+    pub began_ns: u64,
+    /// Process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// Thread, likewise.
+    pub tid: u32,
+    /// One of [`crate::record::wake_stack`].
+    pub stack: u32,
+    /// Padding.
+    pub reserved: u32,
+}
+
+/// Most threads that are off their CPUs at a time: 64 Ki entries of 24 bytes.
+pub const BLOCKED_MAX: u32 = 1 << 16;
+
 /// Bits of [`Target::flags`].
 pub mod target_flag {
     /// Children are targets too.
@@ -37,3 +56,5 @@ pub mod target_flag {
 unsafe impl Plain for Process {}
 // SAFETY: as above.
 unsafe impl Plain for Target {}
+// SAFETY: as above.
+unsafe impl Plain for Blocked {}

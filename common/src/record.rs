@@ -36,22 +36,27 @@ pub mod kind {
     pub const EXEC: u16 = 3;
     /// [`super::ProcessEvent`]: the last thread of a process went.
     pub const EXIT: u16 = 4;
+    /// [`super::StackSample`]: a thread left its CPU, blocked or preempted; its `period` is the time at which it did.
+    pub const BLOCK: u16 = 5;
+    /// [`super::Wake`]: it runs again.
+    pub const WAKE: u16 = 6;
 }
 
-/// One timer sample: who was running, and its stack.
+/// One timer sample, or the moment at which a thread left its CPU: who was running, and its stack.
 ///
 /// Followed by `kernel_words` + `user_words` words of 8 bytes. Kernel words are addresses, leaf first. User words
 /// are tagged (see [`word`]), leaf first, native and Python frames interleaved as the walk met them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackSample {
-    /// `kind` is [`kind::SAMPLE`].
+    /// `kind` is [`kind::SAMPLE`] or [`kind::BLOCK`].
     pub header: RecordHeader,
     /// Process id in the pid namespace of the profiler.
     pub pid: u32,
     /// Thread id in the pid namespace of the profiler.
     pub tid: u32,
-    /// What this sample stands for, in units of the event (nanoseconds for `cpu-clock`, cycles for cycles).
+    /// What this sample stands for, in units of the event (nanoseconds for `cpu-clock`, cycles for cycles); for
+    /// [`kind::BLOCK`] when the thread left its CPU, `CLOCK_MONOTONIC` nanoseconds.
     pub period: u64,
     /// User PC where the native walk stopped; 0 when it ended well.
     pub stop_pc: u64,
@@ -85,6 +90,40 @@ pub mod sample_flag {
     pub const KERNEL_THREAD: u8 = 2;
     /// The user registers came from a system call entry: the leaf PC is a return address.
     pub const IN_SYSCALL: u8 = 4;
+    /// The thread left its CPU ([`super::kind::BLOCK`]).
+    pub const OFF_CPU: u8 = 8;
+    /// It could have gone on: another thread took the CPU.
+    pub const PREEMPTED: u8 = 16;
+}
+
+/// A thread runs again. `header.time_ns` is when it does.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// `kind` is [`kind::WAKE`].
+    pub header: RecordHeader,
+    /// Process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// Thread, likewise.
+    pub tid: u32,
+    /// When it had left its CPU: the `period` of its [`kind::BLOCK`]; `CLOCK_MONOTONIC`, nanoseconds.
+    pub began_ns: u64,
+    /// Name of the thread, NUL-padded.
+    pub comm: [u8; 16],
+    /// One of [`wake_stack`].
+    pub stack: u32,
+    /// Padding.
+    pub reserved: u32,
+}
+
+/// Values of [`Wake::stack`].
+pub mod wake_stack {
+    /// A [`super::kind::BLOCK`] was sent.
+    pub const SENT: u32 = 0;
+    /// None was: the CPU had used up its share of walks.
+    pub const RATE_LIMITED: u32 = 1;
+    /// None was: every scratch slot of the CPU was in use.
+    pub const SCRATCH_BUSY: u32 = 2;
 }
 
 /// A change in the set of processes.
@@ -149,3 +188,5 @@ unsafe impl Plain for RecordHeader {}
 unsafe impl Plain for StackSample {}
 // SAFETY: as above.
 unsafe impl Plain for ProcessEvent {}
+// SAFETY: as above.
+unsafe impl Plain for Wake {}

@@ -1,6 +1,6 @@
 //! Kernel programs of deepctx-bpf: the list of programs, nothing else.
 //!
-//! `walk` is the stack walk behind the programs, `emit` the only way out, `filter` decides who is sampled.
+//! `stack` makes records with stacks, `walk` walks them, `emit` the only way out, `filter` decides who is sampled.
 #![no_std]
 #![no_main]
 #![feature(core_intrinsics)]
@@ -10,6 +10,7 @@ mod emit;
 mod filter;
 mod maps;
 mod programs;
+mod stack;
 mod task;
 mod walk;
 mod words;

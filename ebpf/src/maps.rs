@@ -4,13 +4,14 @@ use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray, RingBuf};
 use aya_ebpf::macros::btf_map;
 use deepctx_common::config::Config;
 use deepctx_common::end::Counter;
-use deepctx_common::process::{Process, Target};
+use deepctx_common::process::{BLOCKED_MAX, Blocked, Process, Target};
 use deepctx_common::python::{LAYOUTS_MAX, PythonLayout};
 use deepctx_common::unwind::{
     BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPINGS_MAX, Mapping, PAGES_MAX, PROCESSES_MAX, Page,
     RULES_MAX, RowBlock, Rule, SHARDS_MAX,
 };
 
+use crate::programs::Bucket;
 use crate::walk::{RuleCache, Scratch};
 
 /// What the loader knows of this kernel and session; constant once the programs are loaded.
@@ -38,7 +39,7 @@ pub static CONFIG: Config = Config {
     profiler_pidns: 0,
     cgroup_level: 0,
     frames_max: 0,
-    reserved: 0,
+    task_state: 0,
     cgroup_id: 0,
 };
 
@@ -103,6 +104,14 @@ pub static PYTHON_LAYOUTS: Array<PythonLayout, { LAYOUTS_MAX as usize }> = Array
 /// Slots of scratch memory per CPU: a timer sample may interrupt the walk of another program, and another task's
 /// probe may preempt that one; deeper nesting is counted as a drop.
 pub const SCRATCH_SLOTS: u32 = 4;
+
+/// Threads that are off their CPUs, by id in the initial pid namespace.
+#[btf_map]
+pub static BLOCKED: HashMap<u32, Blocked, { BLOCKED_MAX as usize }> = HashMap::new();
+
+/// How many stacks of blocked threads a CPU may still walk.
+#[btf_map]
+pub static WALKS: PerCpuArray<Bucket, 1> = PerCpuArray::new();
 
 /// Scratch memory for walks.
 #[btf_map]

@@ -59,6 +59,7 @@ impl Selection {
             Frame::Process { .. }
             | Frame::GpuApi { .. }
             | Frame::GpuKernel { .. }
+            | Frame::Wait { .. }
             | Frame::Unresolved { origin: Origin::Gpu, .. }
             | Frame::TreeFull
             | Frame::TableFull => true,

@@ -13,6 +13,7 @@
 //! | kernel | `symbol_[k]`, or `[unknown: reason]_[k]` |
 //! | operator, GPU API | its name |
 //! | GPU kernel | `[gpu] name` |
+//! | wait | `[off-cpu: reason]` |
 //! | unresolved | `[unknown: reason]` |
 //!
 //! `;` separates frames in folded output, so it becomes `:` in every text; control characters become `?`, since a
@@ -111,6 +112,11 @@ pub enum Frame {
         /// Demangled name.
         name: StrId,
     },
+    /// What a thread waited for, at the leaf of its stack.
+    Wait {
+        /// In a few words.
+        reason: StrId,
+    },
     /// A place in the stack that could not be resolved.
     Unresolved {
         /// Key of the reason.
@@ -154,7 +160,7 @@ impl Frame {
             Frame::Thread { .. } => FrameKind::Thread,
             Frame::Python { .. } => FrameKind::Python,
             Frame::Native { .. } | Frame::NativeUnnamed { .. } => FrameKind::Native,
-            Frame::Kernel { .. } | Frame::KernelUnnamed { .. } => FrameKind::Kernel,
+            Frame::Kernel { .. } | Frame::KernelUnnamed { .. } | Frame::Wait { .. } => FrameKind::Kernel,
             Frame::Operator { .. } => FrameKind::Operator,
             Frame::GpuApi { .. } => FrameKind::GpuApi,
             Frame::GpuKernel { .. } => FrameKind::GpuKernel,
@@ -183,6 +189,7 @@ impl Frame {
             | Frame::Operator { name: text }
             | Frame::GpuApi { name: text }
             | Frame::GpuKernel { name: text }
+            | Frame::Wait { reason: text }
             | Frame::Unresolved { reason: text, .. } => *text = map(*text),
             Frame::Python { function: a, file: b, .. }
             | Frame::NativeUnnamed { module: a, reason: b, .. } => {
@@ -255,6 +262,11 @@ impl Frame {
             Frame::KernelUnnamed { reason } | Frame::Unresolved { reason, origin: Origin::Kernel } => {
                 put_unknown(&mut put, strings.get(reason));
                 put("_[k]");
+            }
+            Frame::Wait { reason } => {
+                put("[off-cpu: ");
+                put(name(reason));
+                put("]");
             }
             Frame::Operator { name: id } | Frame::GpuApi { name: id } => put(name(id)),
             Frame::GpuKernel { name: id } => {

@@ -189,3 +189,32 @@ fn a_raw_copy_is_replayed_to_the_same_stacks() {
     expect_code(0, &["replay-raw", names[1], "-o", replayed.to_str().unwrap()]);
     assert_eq!(folded(&replayed), folded(&output));
 }
+
+#[test]
+fn time_off_the_cpu_is_recorded_with_its_stack_and_its_reason() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("run.dctx");
+    let mut sleeper = Command::new("sh").args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    expect_code(
+        0,
+        &["record", "--pid", &pid, "--off-cpu", "--duration", "2s", "-o", output.to_str().unwrap()],
+    );
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let arguments = ["export", output.to_str().unwrap(), "--format", "folded", "--metric", "off-cpu-time"];
+    let stacks = expect_code(0, &arguments);
+    // The shell waits for its child, and the child, which was followed, sleeps.
+    assert!(
+        stacks.lines().any(|line| line.starts_with("sh-") && line.contains("[off-cpu: child]")),
+        "{stacks}"
+    );
+    assert!(
+        stacks.lines().any(|line| line.contains("nanosleep") && line.contains("[off-cpu: sleep]")),
+        "{stacks}"
+    );
+    assert!(!stacks.contains("bpf_prog_"), "our own program is no part of a wait: {stacks}");
+}

@@ -228,3 +228,56 @@ fn waiting_bytes_are_bounded_too() {
     pipeline.finish();
     assert_eq!(folded(pipeline.profile()), "app-7;j;i;h;g;f 100\n");
 }
+
+/// Time off the CPU of a page, by context.
+fn off_cpu(page: &str) -> String {
+    let mut pipeline = run(page);
+    let mut text = String::new();
+    let kept = pipeline.profile();
+    for (node, cell) in kept.tree.cells(Metric::OffCpuTime) {
+        let stack: Vec<_> = kept
+            .tree
+            .stack(node)
+            .iter()
+            .map(|frame| kept.frames.get(*frame).label(&kept.strings, false))
+            .collect();
+        text.push_str(&format!("{} {} in {}\n", stack[2..].join(";"), cell.sum, cell.count));
+    }
+    text
+}
+
+#[test]
+fn a_wait_is_the_time_from_a_stack_to_the_return_of_its_thread() {
+    let check = |page: &str, expect: &str| assert_eq!(off_cpu(page), expect, "{page}");
+    // Either half first: the second wait's stack is known when it begins.
+    check(
+        "10 block 7/7 app k:futex_w f! main\n25 wake 7/7 app since 10\n
+         30 block 7/7 app k:futex_w f! main\n90 wake 7/7 app since 30",
+        "main;f;futex_w_[k];[off-cpu: futex] 75 in 2\n",
+    );
+    check(
+        "10 block 7/7 app f! main flags=16\n25 wake 7/7 app since 10",
+        "main;f;[off-cpu: waiting for a CPU] 15 in 1\n",
+    );
+    check("25 wake 7/7 app since 10", "[off-cpu: stack lost] 15 in 1\n");
+    check("25 wake 7/7 app since 10 1", "[off-cpu: stack not taken: rate limit] 15 in 1\n");
+    // Still waiting when the capture, or the process, ends.
+    check("10 block 7/7 app f! main\n60 sample 8/8 app g!", "main;f;[off-cpu: blocked] 50 in 1\n");
+    check("10 block 7/7 app f! main\n40 exit 7\n60 sample 8/8 app g!", "main;f;[off-cpu: blocked] 30 in 1\n");
+    // The thread runs, and nobody saw it come back.
+    check(
+        "10 block 7/7 app f! main\n40 block 7/7 app g! main\n50 wake 7/7 app since 40",
+        "main;g;[off-cpu: blocked] 10 in 1\n",
+    );
+}
+
+#[test]
+fn a_wait_is_no_sample_and_its_records_add_up() {
+    let mut pipeline = run("10 block 7/7 app f! main\n25 wake 7/7 app since 10\n30 sample 7/7 app f! main");
+    assert_eq!(pipeline.accounts().samples(), 1);
+    assert_eq!(pipeline.accounts().walked_and_complete(), (2, 2));
+    let profile = pipeline.profile();
+    assert_eq!(profile.tree.total(Metric::Samples).sum, 1);
+    let resolve = profile.ledger.stage(Stage::Resolve);
+    assert_eq!((resolve.received, resolve.kept, resolve.merged), (3, 2, 1));
+}

@@ -208,6 +208,7 @@ impl<'a> Parts<'a> {
             Frame::Kernel { symbol } => named("kernel", symbol),
             Frame::KernelUnnamed { reason } => Parts { reason: known(reason), ..kind("kernel-unnamed") },
             Frame::Operator { name } => named("operator", name),
+            Frame::Wait { reason } => named("wait", reason),
             Frame::GpuApi { name } => named("gpu-api", name),
             Frame::GpuKernel { name } => named("gpu-kernel", name),
             Frame::Unresolved { reason, origin } => {
@@ -263,6 +264,7 @@ pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)
         "kernel" => Frame::Kernel { symbol: text("name") },
         "kernel-unnamed" => Frame::KernelUnnamed { reason: text("reason") },
         "operator" => Frame::Operator { name: text("name") },
+        "wait" => Frame::Wait { reason: text("name") },
         "gpu-api" => Frame::GpuApi { name: text("name") },
         "gpu-kernel" => Frame::GpuKernel { name: text("name") },
         "unresolved" => {

@@ -127,10 +127,8 @@ fn lengths(header: &[u8; HEADER_BYTES]) -> Option<(usize, u32)> {
     if pages > PAGES_MAX || blocks > SHARDS_MAX * BLOCKS_PER_SHARD || rules > u32::from(u16::MAX) + 1 {
         return None;
     }
-    let bytes = HEADER_BYTES
-        + COUNTS * 8
-        + rules as usize * size_of::<Rule>()
-        + pages as usize * size_of::<Page>();
+    let bytes =
+        HEADER_BYTES + COUNTS * 8 + rules as usize * size_of::<Rule>() + pages as usize * size_of::<Page>();
     Some((bytes, blocks))
 }
 

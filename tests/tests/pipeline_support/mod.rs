@@ -7,6 +7,8 @@
 //! 10 sample 7/8 app k:sys k:entry f main  kernel frames first, leaf first
 //! 10 sample 7/7 app py:step@3 eval main   a Python frame with its line, before its native evaluation frame
 //! 10 sample 7/7 app f gap:no-row native=no-row period=5 cpu=1
+//! 10 block 7/7 app k:futex_w f! main      the thread leaves its CPU at 10
+//! 25 wake 7/7 app since 10                and comes back; a number behind it says why no stack was sent
 //! 10 fork 9 of 7 app      10 exec 9 tool      10 exit 9
 //! 10 space 9 tool v2      the mappings of 9 were read: from now on native names end in `~v2`
 //! lose 0 3                three numbers of CPU 0 go unused, as for dropped records
@@ -22,7 +24,9 @@
 use std::collections::BTreeMap;
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
-use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind, word};
+use deepctx_common::record::{
+    ProcessEvent, RecordHeader, StackSample, Wake, kind, sample_flag, wake_stack, word,
+};
 use deepctx_profile::export::folded;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
@@ -81,7 +85,23 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
                 steps.push(Step::Feed(Input::Space(update)));
             }
             [time, "sample", who, comm, ref rest @ ..] => {
-                sample(&mut batch, &mut numbers, number(time), who, comm, rest);
+                sample(&mut batch, &mut numbers, number(time), kind::SAMPLE, who, comm, rest);
+            }
+            [time, "block", who, comm, ref rest @ ..] => {
+                sample(&mut batch, &mut numbers, number(time), kind::BLOCK, who, comm, rest);
+            }
+            [time, "wake", who, comm, "since", since, ref rest @ ..] => {
+                let (pid, tid) = who.split_once('/').expect("pid/tid");
+                let wake = Wake {
+                    header: header(&mut numbers, number(time), 0),
+                    pid: number(pid) as u32,
+                    tid: number(tid) as u32,
+                    began_ns: number(since),
+                    comm: encode::comm(comm),
+                    stack: rest.first().map_or(wake_stack::SENT, |reason| number(reason) as u32),
+                    reserved: 0,
+                };
+                encode::wake(&mut batch, &wake);
             }
             [time, what @ ("fork" | "exec" | "exit"), pid, ref rest @ ..] => {
                 let (parent, comm) = match rest {
@@ -120,6 +140,7 @@ fn sample(
     batch: &mut Vec<u8>,
     numbers: &mut BTreeMap<u16, u64>,
     time_ns: u64,
+    kind: u16,
     who: &str,
     comm: &str,
     rest: &[&str],
@@ -168,7 +189,11 @@ fn sample(
             user.push(word::tagged(word::RETURN, address(word_text)));
         }
     }
-    fixed.header = header(numbers, time_ns, cpu);
+    fixed.header = RecordHeader { kind, ..header(numbers, time_ns, cpu) };
+    if kind == kind::BLOCK {
+        fixed.flags |= sample_flag::OFF_CPU;
+        fixed.period = time_ns;
+    }
     encode::sample(batch, &fixed, &kernel, &user);
 }
 

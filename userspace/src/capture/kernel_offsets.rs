@@ -28,6 +28,8 @@ pub fn fill(config: &mut Config) -> Result<(), OffsetsError> {
     let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
     let offset = |path: &'static str| find(&btf, path).ok_or(OffsetsError::NoField(path));
     config.task_thread_pointer = offset(THREAD_POINTER)?;
+    // Renamed in 5.14, when it also became an u32; on little-endian machines its low half stands where it did.
+    config.task_state = offset("task_struct.__state").or_else(|_| offset("task_struct.state"))?;
     config.task_mm = offset("task_struct.mm")?;
     config.task_tgid = offset("task_struct.tgid")?;
     config.task_pid = offset("task_struct.pid")?;

@@ -50,6 +50,9 @@ fn last_words(log: &[String]) -> String {
 /// Most lines of libbpf's output that are kept for an error.
 const LOG_LINES_MAX: usize = 40;
 
+/// The program on `sched_switch`.
+const OFF_CPU: &str = "off_cpu";
+
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn keep_log(level: PrintLevel, text: String) {
@@ -70,8 +73,9 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages).
-    pub fn new(config: Config, ring_bytes: u32) -> Result<Self, LoadError> {
+    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages); the one
+    /// that follows threads off their CPUs only with `off_cpu`.
+    pub fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
         if let Ok(mut log) = LOG.lock() {
             log.clear();
         }
@@ -83,6 +87,9 @@ impl Loaded {
             .open_memory(&OBJECT.0)
             .map_err(|source| kernel_error("the object".into(), source))?;
         configure(&mut open, &config)?;
+        if let Some(mut program) = open.progs_mut().find(|p| p.name() == OsStr::new(OFF_CPU)) {
+            program.set_autoload(off_cpu);
+        }
         for mut m in open.maps_mut() {
             if m.name() == OsStr::new(map::EVENTS) {
                 m.set_max_entries(ring_bytes).map_err(|source| kernel_error(map::EVENTS.into(), source))?;
@@ -115,6 +122,11 @@ impl Loaded {
             .into_iter()
             .map(|name| self.program(name)?.attach().map_err(|source| kernel_error(name.into(), source)))
             .collect()
+    }
+
+    /// Attaches the program that follows threads off their CPUs, if it was loaded.
+    pub fn attach_off_cpu(&mut self) -> Result<Link, LoadError> {
+        self.program(OFF_CPU)?.attach().map_err(|source| kernel_error(OFF_CPU.into(), source))
     }
 
     fn program(&mut self, name: &'static str) -> Result<ProgramMut<'_>, LoadError> {

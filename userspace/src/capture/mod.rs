@@ -102,6 +102,8 @@ pub struct CaptureOptions {
     pub native: bool,
     /// Record Python frames.
     pub python: bool,
+    /// Follow threads while they are off their CPUs.
+    pub off_cpu: bool,
     /// Folder in which unwind tables are kept between runs.
     pub cache: Option<PathBuf>,
     /// Size of the ring buffer, a power of two of pages; chosen from CPUs and frequency when `None`.
@@ -129,6 +131,9 @@ impl CaptureError {
 /// the kernel counts.
 const MESSAGES_MAX: usize = 16;
 
+/// Stacks of waits that a CPU may send in a second (`ebpf/programs/off_cpu`).
+const WAITS_PER_SECOND: u32 = 1000;
+
 /// Most native frames of one walk.
 const FRAMES_MAX: u32 = 512;
 
@@ -149,7 +154,7 @@ pub struct Capture {
     messages: Receiver<Message>,
     counters: KernelCounters,
     samplers: Samplers,
-    process_events: Vec<Link>,
+    tracepoints: Vec<Link>,
     stop: StopOnDrop,
     shard_bytes: Arc<AtomicU64>,
     loaded: Loaded,
@@ -175,9 +180,12 @@ impl Capture {
 
         raise_open_files();
         let config = config(&options)?;
-        let ring_bytes = options.ring_bytes.unwrap_or_else(|| ring_bytes(options.frequency_hz));
-        let mut loaded =
-            Loaded::new(config, ring_bytes).map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
+        let ring_bytes = options.ring_bytes.unwrap_or_else(|| {
+            let waits = if options.off_cpu { WAITS_PER_SECOND } else { 0 };
+            ring_bytes(options.frequency_hz.saturating_add(waits))
+        });
+        let mut loaded = Loaded::new(config, ring_bytes, options.off_cpu)
+            .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
         let failed = |e: &dyn std::error::Error| CaptureError::new(e, None);
         let mut tables = Tables::new(&loaded).map_err(|e| failed(&e))?;
         let layouts: Vec<_> = all_layouts().iter().map(|l| (l.index(), l.kernel)).collect();
@@ -191,7 +199,7 @@ impl Capture {
         });
 
         // Children that start from now on are followed by the programs; those that are there are found after that.
-        let process_events = loaded.attach_process_events().map_err(|e| failed(&e))?;
+        let mut tracepoints = loaded.attach_process_events().map_err(|e| failed(&e))?;
         let found = targets::find(&spec).map_err(|e| failed(&e))?;
         let flags = if options.follow_children { target_flag::FOLLOW } else { 0 };
         for &pid in &found {
@@ -211,6 +219,9 @@ impl Capture {
 
         let samplers = attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz)
             .map_err(|e| CaptureError::new(&e, doctor::perf_event_hint(options.frequency_hz)))?;
+        if options.off_cpu {
+            tracepoints.push(loaded.attach_off_cpu().map_err(|e| failed(&e))?);
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let counters = KernelCounters::new(loaded.map(map::COUNTERS).map_err(|e| failed(&e))?);
         let events = loaded.map(map::EVENTS).map_err(|e| failed(&e))?;
@@ -221,7 +232,7 @@ impl Capture {
         threads::spawn_drain(events, counters.clone(), sender, scan_requests, named, Arc::clone(&stop))
             .map_err(|e| failed(&e))?;
         let stop = StopOnDrop(stop);
-        Ok(Self { messages, counters, samplers, process_events, stop, shard_bytes, loaded })
+        Ok(Self { messages, counters, samplers, tracepoints, stop, shard_bytes, loaded })
     }
 
     /// What it tells. The channel is closed after the last message.
@@ -237,9 +248,9 @@ impl Capture {
     /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is
     /// closed.
     pub fn stop(self) -> [u64; Counter::ALL.len()] {
-        let Self { samplers, process_events, counters, stop, .. } = self;
+        let Self { samplers, tracepoints, counters, stop, .. } = self;
         drop(samplers);
-        drop(process_events);
+        drop(tracepoints);
         let totals = counters.totals();
         drop(stop);
         totals

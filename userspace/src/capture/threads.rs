@@ -196,7 +196,7 @@ impl Drain {
 /// The scan that a record asks for.
 fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
     match header.kind {
-        kind::SAMPLE => {
+        kind::SAMPLE | kind::BLOCK => {
             let sample = StackSample::read_from(record)?;
             let end = WalkEnd::from_number(sample.native_end)?;
             // A broken chain of frame pointers is often code that was generated since the last scan.

@@ -46,7 +46,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         capture.messages(),
         Options {
             meta: meta.clone(),
-            config: Config::default(),
+            config: Config { off_cpu: arguments.capture.off_cpu, ..Config::default() },
             debug_info: Default::default(),
             named: arguments.target.pid.clone(),
             store: None,

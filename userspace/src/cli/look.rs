@@ -17,6 +17,8 @@ pub fn selection(look: &LookArgs) -> Selection {
     let metric = match look.metric {
         Metric::CpuTime => metric::Metric::CpuTime,
         Metric::Samples => metric::Metric::Samples,
+        Metric::OffCpuTime => metric::Metric::OffCpuTime,
+        Metric::WallTime => metric::Metric::WallTime,
     };
     let view = match look.view {
         View::Full => view::View::Full,

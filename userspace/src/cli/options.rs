@@ -132,6 +132,9 @@ pub struct CaptureArgs {
     /// Which frames to record; leave one out to pay less.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', default_values_t = [Context::Python, Context::Native, Context::Kernel])]
     pub context: Vec<Context>,
+    /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
+    #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub off_cpu: bool,
     /// Copy the records as captured into this file as well, for replay and tests.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
     pub raw: Option<PathBuf>,
@@ -193,6 +196,10 @@ pub enum Metric {
     CpuTime,
     /// Number of samples.
     Samples,
+    /// Time off the CPU, nanoseconds (captured with `--off-cpu`).
+    OffCpuTime,
+    /// Time on and off the CPU, nanoseconds (captured with `--off-cpu`).
+    WallTime,
 }
 
 /// How to look at a profile.

@@ -55,7 +55,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         capture.messages(),
         Options {
             meta,
-            config: Config::default(),
+            config: Config { off_cpu: arguments.capture.off_cpu, ..Config::default() },
             debug_info: Default::default(),
             named: arguments.target.pid.clone(),
             store: Some((writer, arguments.flush)),
@@ -167,6 +167,7 @@ fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
     vec![
         ("freq".into(), arguments.capture.freq.to_string()),
         ("context".into(), context.join(",")),
+        ("off-cpu".into(), arguments.capture.off_cpu.to_string()),
         ("no-children".into(), arguments.target.no_children.to_string()),
     ]
 }

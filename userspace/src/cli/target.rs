@@ -51,6 +51,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
             kernel: has(Context::Kernel),
             native: has(Context::Native),
             python: has(Context::Python),
+            off_cpu: capture.off_cpu,
             cache: doctor::cache_folder(),
             ring_bytes: None,
         },

@@ -11,6 +11,7 @@ use deepctx_profile::ledger::{Account, Ledger, Reason, Stage};
 use super::decode::{DecodeError, Sample};
 use super::source::KernelCounters;
 use super::symbols::NoName;
+use super::waits::WaitGaps;
 
 const REASONS: usize = u8::MAX as usize + 1;
 
@@ -24,6 +25,9 @@ pub struct Accounts {
     late: u64,
     processes: u64,
     samples: u64,
+    blocks: u64,
+    wakes: u64,
+    wait_gaps: WaitGaps,
     first_complete_ns: Option<u64>,
     native_ends: [u64; REASONS],
     python_ends: [u64; REASONS],
@@ -43,6 +47,9 @@ impl Default for Accounts {
             late: 0,
             processes: 0,
             samples: 0,
+            blocks: 0,
+            wakes: 0,
+            wait_gaps: WaitGaps::default(),
             first_complete_ns: None,
             native_ends: [0; REASONS],
             python_ends: [0; REASONS],
@@ -94,6 +101,27 @@ impl Accounts {
     #[inline]
     pub fn sample(&mut self, sample: &Sample<'_>, unnamed: u16) {
         self.samples += 1;
+        self.stack(sample, unnamed);
+    }
+
+    /// It was the beginning of a wait, and its stack is in the tree.
+    #[inline]
+    pub fn block(&mut self, sample: &Sample<'_>, unnamed: u16) {
+        self.blocks += 1;
+        self.stack(sample, unnamed);
+    }
+
+    /// It was the end of a wait.
+    pub fn wake(&mut self) {
+        self.wakes += 1;
+    }
+
+    /// What could not be told of waits, totals so far.
+    pub fn waits(&mut self, gaps: WaitGaps) {
+        self.wait_gaps = gaps;
+    }
+
+    fn stack(&mut self, sample: &Sample<'_>, unnamed: u16) {
         self.native_ends[usize::from(sample.fixed.native_end)] += 1;
         if self.first_complete_ns.is_none() && sample.fixed.native_end == WalkEnd::Complete as u8 {
             self.first_complete_ns = Some(sample.fixed.header.time_ns);
@@ -137,7 +165,7 @@ impl Accounts {
     pub fn walked_and_complete(&self) -> (u64, u64) {
         let none =
             self.native_ends[WalkEnd::NotWalked as usize] + self.native_ends[WalkEnd::NoUserStack as usize];
-        (self.samples - none, self.native_ends[WalkEnd::Complete as usize])
+        (self.samples + self.blocks - none, self.native_ends[WalkEnd::Complete as usize])
     }
 
     /// Writes everything to the ledger, replacing what was there of these stages. `waiting`: records between `order`
@@ -145,7 +173,9 @@ impl Accounts {
     pub fn write_to(&self, ledger: &mut Ledger) {
         let undecoded: u64 = self.undecoded.values().sum();
         let decoded = self.received - undecoded;
-        let resolved = self.samples + self.processes;
+        let kept = self.samples + self.blocks;
+        let merged = self.processes + self.wakes;
+        let resolved = kept + merged;
 
         *ledger.stage_mut(Stage::Kernel) = self.kernel_account();
 
@@ -170,8 +200,8 @@ impl Accounts {
             self.early,
         );
 
-        let resolve = fresh(ledger, Stage::Resolve, resolved, self.samples);
-        resolve.merged = self.processes;
+        let resolve = fresh(ledger, Stage::Resolve, resolved, kept);
+        resolve.merged = merged;
         self.add_ends(resolve);
         for (reason, n) in &self.unnamed {
             resolve.gaps.add(Reason::new(reason.key, reason.sentence), *n);
@@ -182,7 +212,31 @@ impl Accounts {
         );
         resolve.gaps.add(reason, self.malformed_words);
 
-        fresh(ledger, Stage::Attribute, self.samples, self.samples);
+        let attribute = fresh(ledger, Stage::Attribute, kept, kept);
+        for (key, sentence, n) in [
+            (
+                "wait-rate-limited",
+                "waits have their time and no stack: the share of walks was used up",
+                self.wait_gaps.rate_limited,
+            ),
+            (
+                "wait-scratch-busy",
+                "waits have their time and no stack: no scratch memory was free",
+                self.wait_gaps.scratch_busy,
+            ),
+            (
+                "wait-stack-lost",
+                "waits have their time and no stack: it was lost on its way",
+                self.wait_gaps.stack_lost,
+            ),
+            (
+                "wait-end-lost",
+                "waits have a stack and no time: their end was not seen",
+                self.wait_gaps.end_lost,
+            ),
+        ] {
+            attribute.gaps.add(Reason::new(key, sentence), n);
+        }
     }
 
     fn kernel_account(&self) -> Account {
@@ -197,15 +251,18 @@ impl Accounts {
             return account;
         };
         let value = |counter: Counter| counters[counter as usize];
-        let seen = value(Counter::SamplesSeen).saturating_add(value(Counter::ProcessEventsSeen));
+        let seen = value(Counter::SamplesSeen)
+            .saturating_add(value(Counter::ProcessEventsSeen))
+            .saturating_add(value(Counter::WaitsSeen));
         let not_wanted = value(Counter::SamplesFiltered).saturating_add(value(Counter::SamplesIdle));
         account.received = seen.saturating_sub(not_wanted);
         account.kept = value(Counter::RecordsEmitted);
         for counter in KERNEL_DROPS {
             account.dropped.add(Reason::new(counter.key(), counter.sentence()), value(counter));
         }
-        let full = Counter::DropTargetsFull;
-        account.gaps.add(Reason::new(full.key(), full.sentence()), value(full));
+        for full in [Counter::DropTargetsFull, Counter::WaitsUntracked] {
+            account.gaps.add(Reason::new(full.key(), full.sentence()), value(full));
+        }
         account
     }
 

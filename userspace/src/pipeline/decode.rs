@@ -7,7 +7,7 @@
 use deepctx_common::Plain;
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{
-    KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, kind,
+    KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake, kind,
 };
 use thiserror::Error;
 
@@ -16,6 +16,10 @@ use thiserror::Error;
 pub enum Event<'a> {
     /// A timer sample.
     Sample(Sample<'a>),
+    /// A thread left its CPU.
+    Block(Sample<'a>),
+    /// It runs again.
+    Wake(Wake),
     /// A process was forked; `parent` is set.
     Fork(ProcessEvent),
     /// A process replaced its image.
@@ -28,13 +32,14 @@ impl Event<'_> {
     /// The header that every record has.
     pub fn header(&self) -> &RecordHeader {
         match self {
-            Event::Sample(sample) => &sample.fixed.header,
+            Event::Sample(sample) | Event::Block(sample) => &sample.fixed.header,
+            Event::Wake(wake) => &wake.header,
             Event::Fork(event) | Event::Exec(event) | Event::Exit(event) => &event.header,
         }
     }
 }
 
-/// A timer sample with its two stacks.
+/// A timer sample, or the beginning of a wait, with its two stacks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// The fixed part of the record.
@@ -141,7 +146,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         ProcessEvent::read_from(record).ok_or_else(|| short(size_of::<ProcessEvent>()))
     };
     match header.kind {
-        kind::SAMPLE => {
+        kind::SAMPLE | kind::BLOCK => {
             let bad = |parts| DecodeError::BadLength { stated, parts };
             let fixed = StackSample::read_from(record).ok_or(bad(size_of::<StackSample>()))?;
             let (kernel, user) = (usize::from(fixed.kernel_words), usize::from(fixed.user_words));
@@ -152,7 +157,12 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             }
             let words = &record[size_of::<StackSample>()..];
             let (kernel, user) = words.split_at(8 * kernel);
-            Ok(Event::Sample(Sample { fixed, words, kernel: Words(kernel), user: Words(user) }))
+            let sample = Sample { fixed, words, kernel: Words(kernel), user: Words(user) };
+            Ok(if header.kind == kind::BLOCK { Event::Block(sample) } else { Event::Sample(sample) })
+        }
+        kind::WAKE => {
+            sized(size_of::<Wake>())?;
+            Ok(Event::Wake(Wake::read_from(record).ok_or_else(|| short(size_of::<Wake>()))?))
         }
         kind::FORK => Ok(Event::Fork(process_event()?)),
         kind::EXEC => Ok(Event::Exec(process_event()?)),

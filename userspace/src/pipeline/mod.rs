@@ -21,10 +21,12 @@ pub mod source;
 pub mod stacks;
 pub mod symbols;
 pub mod threads;
+pub mod waits;
 
-use deepctx_common::record::ProcessEvent;
+use deepctx_common::record::{ProcessEvent, StackSample, Wake, kind, sample_flag};
+use deepctx_profile::frame::Frame;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::tree::{NodeId, Tree};
+use deepctx_profile::tree::NodeId;
 
 use account::Accounts;
 use decode::{Event, Sample, Sequences, decode, records};
@@ -34,6 +36,7 @@ use source::{Input, Place, Shelf, SpaceUpdate};
 use stacks::{Head, Known, Stacks};
 use symbols::Symbols;
 use threads::Threads;
+use waits::{WaitId, Waits};
 
 /// How much the pipeline may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub struct Config {
     pub foresight_ns: u64,
     /// Bytes of raw stacks that are remembered.
     pub stack_bytes: usize,
+    /// Waits are captured too: wall time is time on and off the CPU.
+    pub off_cpu: bool,
 }
 
 impl Default for Config {
@@ -60,10 +65,13 @@ impl Default for Config {
             waiting_bytes: 32 << 20,
             foresight_ns: 500_000_000,
             stack_bytes: 12 << 20,
+            off_cpu: false,
         }
     }
 }
 
+/// A wait that goes on is entered this often.
+const WAIT_PIECE_NS: u64 = 1_000_000_000;
 /// Samples that are resolved together: enough for one question per module, few enough to bound what is in hand.
 const TOGETHER: usize = 4096;
 /// Unknown addresses that are asked for together.
@@ -83,6 +91,7 @@ pub struct Pipeline<S: Symbols> {
     resolve: Resolve,
     python_seen: PythonSeen,
     unresolved: Vec<Unresolved>,
+    waits: Waits,
     accounts: Accounts,
     profile: Profile,
     newest_ns: u64,
@@ -120,6 +129,7 @@ impl<S: Symbols> Pipeline<S> {
             resolve: Resolve::default(),
             python_seen: PythonSeen::default(),
             unresolved: Vec::new(),
+            waits: Waits::default(),
             accounts: Accounts::default(),
             profile: Profile::new(meta, config.limits),
             newest_ns: 0,
@@ -144,18 +154,22 @@ impl<S: Symbols> Pipeline<S> {
     /// Uses everything up to a time, `CLOCK_MONOTONIC` nanoseconds: no older record is expected any more.
     pub fn advance(&mut self, watermark_ns: u64) {
         while self.change(watermark_ns) {}
-        self.attribute_until(watermark_ns.saturating_sub(self.config.foresight_ns));
+        let until_ns = watermark_ns.saturating_sub(self.config.foresight_ns);
+        self.attribute_until(until_ns);
+        self.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile.tree);
     }
 
     /// Uses everything that was fed: there will be no more.
     pub fn finish(&mut self) {
         while self.change(u64::MAX) {}
         self.attribute_until(u64::MAX);
+        self.waits.enter_until(self.newest_ns, 0, &mut self.profile.tree);
     }
 
     /// The profile so far, its ledger up to date.
     pub fn profile(&mut self) -> &mut Profile {
         self.accounts.missing(self.sequences.missing());
+        self.accounts.waits(self.waits.gaps());
         self.accounts.write_to(&mut self.profile.ledger);
         &mut self.profile
     }
@@ -214,10 +228,9 @@ impl<S: Symbols> Pipeline<S> {
             self.sequences.saw(header.cpu, header.sequence);
             self.newest_ns = self.newest_ns.max(header.time_ns);
             let change = match event {
-                Event::Sample(sample) => {
-                    let new = self.python_seen.new_in(&sample);
-                    if !new.is_empty() {
-                        self.symbols.python_seen(sample.fixed.pid, new);
+                Event::Sample(_) | Event::Block(_) | Event::Wake(_) => {
+                    if let Event::Sample(sample) | Event::Block(sample) = event {
+                        self.note_python(&sample);
                     }
                     let place = self.shelf.refer(batch, slot.offset, slot.size);
                     let key = Key { time_ns: header.time_ns, cpu: header.cpu, sequence: header.sequence };
@@ -244,6 +257,14 @@ impl<S: Symbols> Pipeline<S> {
         self.shelf.seal(batch);
     }
 
+    /// Tells of Python functions that were not met before, so that they are read while they are there.
+    fn note_python(&mut self, sample: &Sample<'_>) {
+        let new = self.python_seen.new_in(sample);
+        if !new.is_empty() {
+            self.symbols.python_seen(sample.fixed.pid, new);
+        }
+    }
+
     fn feed_change(&mut self, time_ns: u64, cpu: u16, sequence: u64, change: Change<S::Space>) {
         let key = Key { time_ns, cpu, sequence };
         match self.changes.push(key, change) {
@@ -263,7 +284,10 @@ impl<S: Symbols> Pipeline<S> {
         match change {
             Change::Fork(event) => self.symbols.forked(&event),
             Change::Exec(event) => self.symbols.replaced(&event),
-            Change::Exit(event) => self.symbols.ended(&event),
+            Change::Exit(event) => {
+                self.waits.will_end(event.pid, event.header.time_ns);
+                self.symbols.ended(&event);
+            }
             Change::Space(update) => self.symbols.space_changed(update),
         }
         true
@@ -282,6 +306,7 @@ impl<S: Symbols> Pipeline<S> {
 
     fn attribute_until(&mut self, watermark_ns: u64) {
         while let Some((key, place)) = self.samples.pop(watermark_ns) {
+            self.waits.processes_ended(key.time_ns, &mut self.profile.tree);
             self.meet(place);
             if self.unresolved.len() >= TOGETHER || self.resolve.missing() >= ASKED_TOGETHER {
                 self.attribute_unresolved();
@@ -289,36 +314,74 @@ impl<S: Symbols> Pipeline<S> {
             }
         }
         self.attribute_unresolved();
+        self.waits.processes_ended(watermark_ns, &mut self.profile.tree);
         self.symbols.retire(watermark_ns);
     }
 
     /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
     #[inline]
     fn meet(&mut self, place: Place) {
+        match decode(self.shelf.record(place)) {
+            Ok(Event::Sample(_) | Event::Block(_)) => self.meet_stack(place),
+            Ok(Event::Wake(wake)) => {
+                self.meet_wake(&wake);
+                self.shelf.release(place);
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn meet_stack(&mut self, place: Place) {
         let Some(sample) = sample_at(&self.shelf, place) else { return };
         let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, &mut self.profile);
         let head = Head::new(thread, space, &sample);
         let hash = stacks::hash(&head, &sample);
-        match self.stacks.get(hash, &head, sample.words) {
-            Some(known) => {
-                attribute::add(&mut self.profile.tree, known.node, sample.fixed.period);
-                self.accounts.sample(&sample, known.unnamed);
+        match wait_of(&sample) {
+            Some(wait) => self.waits.began(wait, sample.fixed.pid),
+            None if self.config.off_cpu => self.waits.runs(sample.fixed.tid, sample.fixed.header.time_ns),
+            None => {}
+        }
+        if let Some(known) = self.stacks.get(hash, &head, sample.words) {
+            let Self { profile, waits, accounts, config, .. } = self;
+            enter(profile, waits, accounts, config, &sample, known);
+            self.shelf.release(place);
+            return;
+        }
+        let Self { resolve, profile, accounts, .. } = self;
+        match resolve.path_or_note(space, &sample, profile, accounts) {
+            Some(path) => {
+                let known = context(profile, accounts, thread, &sample, &path);
+                self.stacks.put(hash, &head, sample.words, known);
+                let Self { profile, waits, accounts, config, .. } = self;
+                enter(profile, waits, accounts, config, &sample, known);
                 self.shelf.release(place);
             }
-            None => {
-                let Self { resolve, profile, accounts, .. } = self;
-                match resolve.path_or_note(space, &sample, profile, accounts) {
-                    Some(path) => {
-                        let (node, unnamed) =
-                            attribute_path(&mut profile.tree, accounts, thread, &sample, &path);
-                        self.stacks.put(hash, &head, sample.words, Known { node, unnamed });
-                        self.shelf.release(place);
-                    }
-                    None => self.unresolved.push(Unresolved { place, head, hash }),
-                }
-            }
+            None => self.unresolved.push(Unresolved { place, head, hash }),
         }
+    }
+
+    /// A thread runs again: its wait is over.
+    fn meet_wake(&mut self, wake: &Wake) {
+        self.accounts.wake();
+        let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
+        let end_ns = wake.header.time_ns;
+        if self.waits.ended(id, end_ns, &mut self.profile.tree) {
+            return;
+        }
+        let space = self.symbols.space(wake.pid, end_ns);
+        let who = StackSample {
+            header: wake.header,
+            pid: wake.pid,
+            tid: wake.tid,
+            comm: wake.comm,
+            ..Default::default()
+        };
+        let thread = self.threads.node(&who, space, &mut self.symbols, &mut self.profile);
+        let frame = self.waits.without_stack(wake.stack, &mut self.profile);
+        let node = self.profile.tree.child(thread, frame);
+        waits::enter(&mut self.profile.tree, node, end_ns.saturating_sub(wake.began_ns));
     }
 
     fn attribute_unresolved(&mut self) {
@@ -332,34 +395,71 @@ impl<S: Symbols> Pipeline<S> {
     /// Attributes a sample all of whose addresses have been asked for.
     fn attribute_asked(&mut self, Unresolved { place, head, hash }: Unresolved) {
         let Some(sample) = sample_at(&self.shelf, place) else { return };
-        let Self { resolve, profile, accounts, .. } = self;
+        let Self { resolve, profile, accounts, waits, config, .. } = self;
         let path = resolve.path(head.space(), &sample, profile, accounts);
-        let (node, unnamed) = attribute_path(&mut profile.tree, accounts, head.thread(), &sample, &path);
-        self.stacks.put(hash, &head, sample.words, Known { node, unnamed });
+        let known = context(profile, accounts, head.thread(), &sample, &path);
+        enter(profile, waits, accounts, config, &sample, known);
+        self.stacks.put(hash, &head, sample.words, known);
         self.shelf.release(place);
     }
 }
 
-/// Adds a sample to the context that its path leads to; gives the context and what the account must know of it.
+/// The context that a path leads to, and what the account must know of it.
 #[inline]
-fn attribute_path(
-    tree: &mut Tree,
+fn context(
+    profile: &mut Profile,
     accounts: &mut Accounts,
     thread: NodeId,
     sample: &Sample<'_>,
     path: &CallPath<'_>,
-) -> (NodeId, u16) {
-    let node = attribute::node(tree, thread, path);
-    attribute::add(tree, node, sample.fixed.period);
+) -> Known {
+    let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
+    let frames = if off_cpu { waits::without_observer(profile, path.frames) } else { path.frames };
+    let mut node = attribute::node(&mut profile.tree, thread, frames);
+    if off_cpu {
+        let preempted = sample.fixed.flags & sample_flag::PREEMPTED != 0;
+        let reason = waits::reason(profile, frames, preempted);
+        let reason = profile.text(reason);
+        let frame = profile.frame(Frame::Wait { reason });
+        node = profile.tree.child(node, frame);
+    }
     accounts.malformed_words(path.malformed);
-    accounts.sample(sample, path.unnamed);
-    (node, path.unnamed)
+    Known { node, unnamed: path.unnamed }
+}
+
+/// Enters what a sample stands for into its context.
+#[inline]
+fn enter(
+    profile: &mut Profile,
+    waits: &mut Waits,
+    accounts: &mut Accounts,
+    config: &Config,
+    sample: &Sample<'_>,
+    known: Known,
+) {
+    match wait_of(sample) {
+        Some(wait) => {
+            waits.resolved(wait, known.node, &mut profile.tree);
+            accounts.block(sample, known.unnamed);
+        }
+        None => {
+            attribute::add(&mut profile.tree, known.node, sample.fixed.period, config.off_cpu);
+            accounts.sample(sample, known.unnamed);
+        }
+    }
+}
+
+/// The wait that a record begins; `None` of a timer sample.
+#[inline]
+fn wait_of(sample: &Sample<'_>) -> Option<WaitId> {
+    let fixed = &sample.fixed;
+    (fixed.header.kind == kind::BLOCK).then_some(WaitId { tid: fixed.tid, began_ns: fixed.period })
 }
 
 /// The sample that was found at this place when its batch was decoded.
 fn sample_at(shelf: &Shelf, place: Place) -> Option<Sample<'_>> {
     match decode(shelf.record(place)) {
-        Ok(Event::Sample(sample)) => Some(sample),
+        Ok(Event::Sample(sample) | Event::Block(sample)) => Some(sample),
         _ => None,
     }
 }

@@ -24,7 +24,8 @@ fn with_u32(mut bytes: Vec<u8>, at: usize, value: u32) -> Vec<u8> {
 
 fn check(bytes: &[u8], expect: &str) {
     let got = match decode(bytes) {
-        Ok(Event::Sample(sample)) => format!(
+        Ok(Event::Wake(wake)) => format!("wake {} since {}", wake.tid, wake.began_ns),
+        Ok(Event::Sample(sample) | Event::Block(sample)) => format!(
             "sample pid {} kernel {:?} user {:?}",
             sample.fixed.pid,
             sample.kernel.iter().collect::<Vec<_>>(),

@@ -1,0 +1,136 @@
+//! Off-CPU: the moments at which a thread of a target leaves its CPU and comes back to one.
+//!
+//! Owns: which switches count, and the share of a CPU that their walks may take. Because: a wait's stack is only there
+//! when the wait begins, and how long it will be is only known when it ends: so the stack goes out first and the time
+//! follows. Does not: pair the two (user space does), or lose time: a wait without a walk still gets its time.
+
+use aya_ebpf::EbpfContext as _;
+use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use deepctx_common::config::Config;
+use deepctx_common::end::Counter;
+use deepctx_common::process::Blocked;
+use deepctx_common::record::{Wake, kind, sample_flag, wake_stack};
+
+use crate::emit::{self, Urgency};
+use crate::maps::{BLOCKED, WALKS, config};
+use crate::task::Ids;
+use crate::{filter, stack, task, walk};
+
+/// `TASK_DEAD` (include/linux/sched.h): the thread will not come back.
+const TASK_DEAD: u32 = 0x80;
+
+/// Walks per second and CPU: at 5 to 10 µs each, at most one percent of it.
+const WALKS_PER_SECOND: u64 = 1000;
+/// Walks that may come at once: a second's.
+const WALKS_AT_ONCE: u64 = WALKS_PER_SECOND;
+/// Time in which one more walk becomes due.
+const WALK_NS: u64 = 1_000_000_000 / WALKS_PER_SECOND;
+
+/// A token bucket in one number: the time up to which walks are paid for.
+#[repr(C)]
+pub struct Bucket {
+    paid_ns: u64,
+}
+
+impl Bucket {
+    /// Takes one walk; false when the share is used up.
+    #[inline(always)]
+    fn take(&mut self, now: u64) -> bool {
+        let earliest = now.saturating_sub(WALKS_AT_ONCE * WALK_NS);
+        let from = if self.paid_ns < earliest { earliest } else { self.paid_ns };
+        if from > now {
+            return false;
+        }
+        self.paid_ns = from + WALK_NS;
+        true
+    }
+}
+
+/// `TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, …)`: `prev` still is the running task.
+#[raw_tracepoint(tracepoint = "sched_switch")]
+pub fn off_cpu(ctx: RawTracePointContext) -> i32 {
+    let config = config();
+    // SAFETY: helper without arguments.
+    let now = unsafe { bpf_ktime_get_ns() };
+    comes(config, ctx.arg::<u64>(2));
+    leaves(&ctx, config, ctx.arg::<u64>(1), now);
+    0
+}
+
+/// `next` runs again.
+#[inline(always)]
+fn comes(config: &Config, next: u64) {
+    let key = task::read::<u32>(next + u64::from(config.task_pid));
+    if key == 0 {
+        return;
+    }
+    // SAFETY: the value is copied at once; only the thread's own switches, which follow one another, write it.
+    let Some(blocked) = (unsafe { BLOCKED.get(&key) }).copied() else { return };
+    let _ = BLOCKED.remove(&key);
+    emit::count(Counter::WaitsSeen);
+    let size = size_of::<Wake>() as u32;
+    let wake = Wake {
+        header: emit::header(kind::WAKE, size),
+        pid: blocked.pid,
+        tid: blocked.tid,
+        began_ns: blocked.began_ns,
+        comm: task::read::<u128>(next + u64::from(config.task_comm)).to_le_bytes(),
+        stack: blocked.stack,
+        reserved: 0,
+    };
+    // SAFETY: a whole record on the stack.
+    unsafe { emit::record(&raw const wake, size, Urgency::Later) };
+}
+
+/// `prev`, the running task, leaves its CPU.
+#[inline(always)]
+fn leaves(ctx: &RawTracePointContext, config: &Config, prev: u64, now: u64) {
+    // SAFETY: helper without arguments.
+    let key = unsafe { bpf_get_current_pid_tgid() } as u32;
+    if key == 0 {
+        return;
+    }
+    let Some(ids) = task::current_ids(config) else { return };
+    if !filter::is_target(config, ids.pid) || task::read::<u64>(prev + u64::from(config.task_mm)) == 0 {
+        return;
+    }
+    // A waker may have set it to running a moment ago: such a wait is then taken for a preemption, and is as short.
+    let state = task::read::<u32>(prev + u64::from(config.task_state));
+    if state & TASK_DEAD != 0 {
+        return;
+    }
+    let flags = sample_flag::OFF_CPU | if state == 0 { sample_flag::PREEMPTED } else { 0 };
+    // First the entry: a stack whose wait never ends would seem to wait for ever.
+    let blocked = Blocked { began_ns: now, pid: ids.pid, tid: ids.tid, stack: wake_stack::SENT, reserved: 0 };
+    if BLOCKED.insert(&key, blocked, 0).is_err() {
+        emit::count(Counter::WaitsUntracked);
+        return;
+    }
+    let stack = walked(ctx, config, ids, flags, now);
+    if stack != wake_stack::SENT {
+        let _ = BLOCKED.insert(&key, Blocked { stack, ..blocked }, 0);
+    }
+}
+
+/// Sends the stack of the running task, if the CPU's share of walks allows it. One of [`wake_stack`].
+#[inline(always)]
+fn walked(ctx: &RawTracePointContext, config: &Config, ids: Ids, flags: u8, now: u64) -> u32 {
+    let Some(bucket) = WALKS.get_ptr_mut(0) else { return wake_stack::RATE_LIMITED };
+    // SAFETY: the slot belongs to this CPU, whose switches follow one another.
+    if !unsafe { (*bucket).take(now) } {
+        return wake_stack::RATE_LIMITED;
+    }
+    let Some(scratch) = walk::claim() else { return wake_stack::SCRATCH_BUSY };
+    // SAFETY: the slot was claimed for this run; nothing else on this CPU touches it until it is released.
+    let slot = unsafe { &mut *scratch };
+    emit::count(Counter::WaitsSeen);
+    stack::begin(slot, ids, now, flags | sample_flag::IN_KERNEL);
+    let kernel_words = stack::kernel(ctx.as_ptr(), slot);
+    let registers = stack::registers_at_entry(config, slot);
+    stack::user(config, ids.pid, kernel_words, registers, slot);
+    stack::send(kind::BLOCK, slot, kernel_words);
+    walk::release(scratch);
+    wake_stack::SENT
+}

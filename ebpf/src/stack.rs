@@ -1,0 +1,159 @@
+//! Stack: from "this thread, here" to a record with its kernel, native and Python stack.
+//!
+//! Owns: the parts that every program that sends a stack goes through. Because: a timer tick and the beginning of a wait
+//! differ in where the registers come from, and in nothing else. Does not: decide who is worth a stack.
+
+use core::ffi::c_void;
+
+use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_comm, bpf_get_current_task_btf, bpf_get_stack, bpf_probe_read_kernel, bpf_task_pt_regs,
+};
+use deepctx_common::config::{Config, config_flag};
+use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
+use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, sample_flag};
+use deepctx_walk::unwind_row::{Registers, dwarf};
+
+use crate::emit::{self, Urgency};
+use crate::task::{self, Ids};
+use crate::walk::{self, Scratch};
+use crate::words;
+
+/// Begins the record of the running thread in `slot`.
+#[inline(always)]
+pub fn begin(slot: &mut Scratch, ids: Ids, period: u64, flags: u8) {
+    words::clear(&mut slot.sample);
+    slot.sample.pid = ids.pid;
+    slot.sample.tid = ids.tid;
+    slot.sample.period = period;
+    slot.sample.flags = flags;
+    // SAFETY: destination and size agree.
+    unsafe {
+        bpf_get_current_comm((&raw mut slot.sample.comm).cast(), size_of_val(&slot.sample.comm) as u32)
+    };
+}
+
+/// Records the kernel stack of the program with this context; gives the number of words.
+#[inline(always)]
+pub fn kernel(context: *mut c_void, slot: &mut Scratch) -> u32 {
+    const BYTES: u32 = (KERNEL_WORDS_MAX * 8) as u32;
+    // SAFETY: `words` has room for BYTES.
+    let bytes = unsafe { bpf_get_stack(context, (&raw mut slot.words).cast(), BYTES, 0) };
+    if bytes < 0 {
+        slot.sample.kernel_end = KernelEnd::Failed as u8;
+        return 0;
+    }
+    let words = bytes as u32 / 8;
+    if words >= KERNEL_WORDS_MAX as u32 {
+        slot.sample.kernel_end = KernelEnd::Truncated as u8;
+        return KERNEL_WORDS_MAX as u32;
+    }
+    words
+}
+
+/// Takes the registers with which the running thread, now in the kernel, left user mode.
+#[inline(always)]
+pub fn registers_at_entry(config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd> {
+    if task::read::<u64>(task::current() + u64::from(config.task_mm)) == 0 {
+        slot.sample.flags |= sample_flag::KERNEL_THREAD;
+        return Err(WalkEnd::NoUserStack);
+    }
+    // SAFETY: helpers of kernel 5.15; the task is the running one, so its registers stay where they are.
+    let failed = unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf());
+        bpf_probe_read_kernel((&raw mut slot.regs).cast(), size_of::<pt_regs>() as u32, regs as *const _)
+    } != 0;
+    if failed {
+        return Err(WalkEnd::NoRegisters);
+    }
+    // -1 unless the thread is in a system call: then the PC follows the `syscall` instruction.
+    if slot.regs.orig_rax as i64 != -1 {
+        slot.sample.flags |= sample_flag::IN_SYSCALL;
+    }
+    take_registers(config, slot)
+}
+
+/// Makes the registers in `slot.regs` those of the walk.
+#[inline(always)]
+pub fn take_registers(config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd> {
+    // __USER_CS is 0x33, __USER32_CS 0x23 (arch/x86/include/asm/segment.h).
+    if slot.regs.cs == 0x23 {
+        return Err(WalkEnd::CompatMode);
+    }
+    if slot.regs.cs & 3 != 3 {
+        return Err(WalkEnd::NoRegisters);
+    }
+    let r = &slot.regs;
+    let registers = &mut slot.walk.registers;
+    registers.pc = r.rip;
+    registers.sp = r.rsp;
+    registers.bp = r.rbp;
+    registers.exact = 1;
+    registers.bp_known = 1;
+    set_general(registers, r);
+    slot.walk.thread_pointer = task::read::<u64>(task::current() + u64::from(config.task_thread_pointer));
+    Ok(())
+}
+
+#[inline(always)]
+fn set_general(registers: &mut Registers, r: &pt_regs) {
+    let general = &mut registers.general;
+    general[dwarf::RAX] = r.rax;
+    general[dwarf::RDX] = r.rdx;
+    general[dwarf::RCX] = r.rcx;
+    general[dwarf::RBX] = r.rbx;
+    general[dwarf::RSI] = r.rsi;
+    general[dwarf::RDI] = r.rdi;
+    general[dwarf::RBP] = r.rbp;
+    general[dwarf::RSP] = r.rsp;
+    general[8] = r.r8;
+    general[9] = r.r9;
+    general[10] = r.r10;
+    general[11] = r.r11;
+    general[12] = r.r12;
+    general[13] = r.r13;
+    general[14] = r.r14;
+    general[15] = r.r15;
+}
+
+/// Walks the user stack, if it was asked for and there are registers to begin with.
+#[inline(always)]
+pub fn user(
+    config: &Config,
+    pid: u32,
+    kernel_words: u32,
+    registers: Result<(), WalkEnd>,
+    slot: &mut Scratch,
+) {
+    slot.walk.python_end = PythonEnd::NotWalked as u32;
+    slot.walk.native_frames = 0;
+    slot.walk.python_frames = 0;
+    slot.walk.stop_pc = 0;
+    slot.walk.words = kernel_words;
+    if config.flags & (config_flag::NATIVE | config_flag::PYTHON) == 0 {
+        slot.walk.native_end = WalkEnd::NotWalked as u32;
+        return;
+    }
+    match registers {
+        Ok(()) => walk::user_stack(config, pid, kernel_words, slot),
+        Err(end) => slot.walk.native_end = end as u32,
+    }
+}
+
+/// Completes the header and hands the record over.
+#[inline(always)]
+pub fn send(kind: u16, slot: &mut Scratch, kernel_words: u32) {
+    const WORDS_MAX: u32 = (KERNEL_WORDS_MAX + USER_WORDS_MAX) as u32;
+    let words = if slot.walk.words > WORDS_MAX { WORDS_MAX } else { slot.walk.words };
+    let size = size_of::<StackSample>() as u32 + words * 8;
+    slot.sample.header = emit::header(kind, size);
+    slot.sample.kernel_words = kernel_words as u16;
+    slot.sample.user_words = words.wrapping_sub(kernel_words) as u16;
+    slot.sample.native_end = slot.walk.native_end as u8;
+    slot.sample.python_end = slot.walk.python_end as u8;
+    slot.sample.native_frames = slot.walk.native_frames as u16;
+    slot.sample.python_frames = slot.walk.python_frames as u16;
+    slot.sample.stop_pc = slot.walk.stop_pc;
+    // SAFETY: `words` follow `sample` without a gap (asserted in `walk`), and `size` is within both.
+    unsafe { emit::record(&raw const slot.sample, size, Urgency::Later) };
+}

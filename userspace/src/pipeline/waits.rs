@@ -1,0 +1,278 @@
+//! Waits: a stack when a thread leaves its CPU, a time when it comes back → time off the CPU in a context.
+//!
+//! Owns: pairing the two records, and the name of what was waited for. Because: the stack is resolved in batches, so
+//! either half may be known first. Does not: lose time: a wait whose stack is missing is entered below its thread, with
+//! the reason.
+//!
+//! A long wait is entered piece by piece ([`Waits::enter_until`]), so that a thread that never comes back is seen too:
+//! the time is exact, the count of a metric's cell is the number of pieces.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+
+use deepctx_common::record::wake_stack;
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::{NodeId, Tree};
+use rustc_hash::FxHashMap;
+
+/// Open waits remembered: as many as the kernel programs follow.
+const WAITS_MAX: usize = deepctx_common::process::BLOCKED_MAX as usize;
+
+/// Which wait: thread id, and when it began (`CLOCK_MONOTONIC`, nanoseconds).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WaitId {
+    /// Thread, in the pid namespace of the profiler.
+    pub tid: u32,
+    /// When it left its CPU.
+    pub began_ns: u64,
+}
+
+/// What is known of a wait that is not entered to its end.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// Its stack has not been resolved.
+    Unresolved { pid: u32, ended_ns: Option<u64> },
+    /// The thread still waits; up to this time it is in the tree.
+    Open { pid: u32, node: NodeId, entered_ns: u64 },
+}
+
+/// What could not be told of waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitGaps {
+    /// Waits without a stack, because the CPU had used up its share of walks.
+    pub rate_limited: u64,
+    /// Waits without a stack, because no scratch memory was free.
+    pub scratch_busy: u64,
+    /// Waits whose stack was sent and did not arrive.
+    pub stack_lost: u64,
+    /// Stacks whose wait never ended, or that were more than can be remembered.
+    pub end_lost: u64,
+}
+
+/// Waits that are not over.
+#[derive(Debug, Default)]
+pub struct Waits {
+    waits: FxHashMap<WaitId, Wait>,
+    /// When the wait of each thread began that was not seen to end.
+    of_thread: FxHashMap<u32, u64>,
+    /// Ends of processes, in the order of their times, that are still ahead of the samples.
+    ends: VecDeque<(u64, u32)>,
+    gaps: WaitGaps,
+}
+
+impl Waits {
+    /// A wait began, and its stack is not resolved yet.
+    pub fn began(&mut self, id: WaitId, pid: u32) {
+        self.runs(id.tid, id.began_ns);
+        if self.waits.len() >= WAITS_MAX {
+            self.gaps.end_lost += self.waits.len() as u64;
+            self.waits.clear();
+            self.of_thread.clear();
+        }
+        self.of_thread.insert(id.tid, id.began_ns);
+        self.waits.insert(id, Wait::Unresolved { pid, ended_ns: None });
+    }
+
+    /// The thread is on a CPU at this time: a wait of it that began earlier is over, though nobody said so. (Some
+    /// kernels hide the switches of some tasks.) When it ended is not known, so what is not entered yet stays out.
+    pub fn runs(&mut self, tid: u32, at_ns: u64) {
+        if let Entry::Occupied(began) = self.of_thread.entry(tid)
+            && *began.get() < at_ns
+        {
+            let id = WaitId { tid, began_ns: began.remove() };
+            self.gaps.end_lost += u64::from(self.waits.remove(&id).is_some());
+        }
+    }
+
+    /// Its context is known.
+    pub fn resolved(&mut self, id: WaitId, node: NodeId, tree: &mut Tree) {
+        let Entry::Occupied(mut entry) = self.waits.entry(id) else { return };
+        if let Wait::Unresolved { pid, ended_ns } = *entry.get() {
+            match ended_ns {
+                Some(end) => {
+                    entry.remove();
+                    enter(tree, node, end.saturating_sub(id.began_ns));
+                }
+                None => *entry.get_mut() = Wait::Open { pid, node, entered_ns: id.began_ns },
+            }
+        }
+    }
+
+    /// It ended. False when its stack is not known and will not be: the time is the caller's to enter.
+    #[must_use]
+    pub fn ended(&mut self, id: WaitId, end_ns: u64, tree: &mut Tree) -> bool {
+        if self.of_thread.get(&id.tid) == Some(&id.began_ns) {
+            self.of_thread.remove(&id.tid);
+        }
+        let Entry::Occupied(mut entry) = self.waits.entry(id) else { return false };
+        match entry.get_mut() {
+            Wait::Unresolved { ended_ns, .. } => *ended_ns = Some(end_ns),
+            Wait::Open { node, entered_ns, .. } => {
+                enter(tree, *node, end_ns.saturating_sub(*entered_ns));
+                entry.remove();
+            }
+        }
+        true
+    }
+
+    /// A wait without a stack, for one of the reasons of [`wake_stack`]; gives the frame that stands for it.
+    pub fn without_stack(&mut self, stack: u32, profile: &mut Profile) -> FrameId {
+        let (count, reason) = match stack {
+            wake_stack::RATE_LIMITED => (&mut self.gaps.rate_limited, "stack not taken: rate limit"),
+            wake_stack::SCRATCH_BUSY => (&mut self.gaps.scratch_busy, "stack not taken: scratch busy"),
+            _ => (&mut self.gaps.stack_lost, "stack lost"),
+        };
+        *count += 1;
+        let reason = profile.text(reason);
+        profile.frame(Frame::Wait { reason })
+    }
+
+    /// Enters what open waits have lasted since they were last entered, if that is at least `least_ns`.
+    pub fn enter_until(&mut self, now_ns: u64, least_ns: u64, tree: &mut Tree) {
+        for wait in self.waits.values_mut() {
+            if let Wait::Open { node, entered_ns, .. } = wait {
+                let lasted = now_ns.saturating_sub(*entered_ns);
+                if lasted >= least_ns && lasted > 0 {
+                    enter(tree, *node, lasted);
+                    *entered_ns = now_ns;
+                }
+            }
+        }
+    }
+
+    /// The process will end at this time, which the samples have not reached.
+    pub fn will_end(&mut self, pid: u32, end_ns: u64) {
+        if self.ends.len() >= WAITS_MAX {
+            self.ends.pop_front();
+        }
+        self.ends.push_back((end_ns, pid));
+    }
+
+    /// The samples have reached this time: with the processes that ended until then end the waits of their threads.
+    pub fn processes_ended(&mut self, now_ns: u64, tree: &mut Tree) {
+        while let Some(&(end_ns, pid)) = self.ends.front()
+            && end_ns <= now_ns
+        {
+            self.ends.pop_front();
+            self.process_ended(pid, end_ns, tree);
+        }
+    }
+
+    fn process_ended(&mut self, of: u32, end_ns: u64, tree: &mut Tree) {
+        let Self { waits, of_thread, .. } = self;
+        waits.retain(|id, wait| match *wait {
+            Wait::Open { pid, node, entered_ns } if pid == of => {
+                enter(tree, node, end_ns.saturating_sub(entered_ns));
+                of_thread.remove(&id.tid);
+                false
+            }
+            Wait::Unresolved { pid, ref mut ended_ns } if pid == of => {
+                ended_ns.get_or_insert(end_ns);
+                of_thread.remove(&id.tid);
+                true
+            }
+            _ => true,
+        });
+    }
+
+    /// What could not be told so far.
+    pub fn gaps(&self) -> WaitGaps {
+        self.gaps
+    }
+}
+
+/// Adds time off the CPU to a context.
+pub fn enter(tree: &mut Tree, node: NodeId, ns: u64) {
+    tree.add(node, Metric::OffCpuTime, ns);
+    tree.add(node, Metric::WallTime, ns);
+}
+
+/// What the kernel runs on a switch to call our program: it stands on every stack of a wait and means nothing there.
+const OBSERVER: &[&str] = &["bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_"];
+
+/// The frames, root first, without those of our own program at the leaf.
+pub fn without_observer<'a>(profile: &Profile, frames: &'a [FrameId]) -> &'a [FrameId] {
+    let ours = |id: &&FrameId| match profile.frames.get(**id) {
+        Frame::Kernel { symbol } => {
+            let symbol = profile.strings.get(symbol);
+            OBSERVER.iter().any(|begin| symbol.starts_with(begin))
+        }
+        _ => false,
+    };
+    &frames[..frames.len() - frames.iter().rev().take_while(ours).count()]
+}
+
+/// Functions of the kernel by the beginning of their names, and what a thread waits for that stands in them. From the
+/// leaf outwards, the first frame with a row counts; what is specific stands before what is general.
+const REASONS: &[(&str, &str)] = &[
+    ("futex_", "futex"),
+    ("do_nanosleep", "sleep"),
+    ("hrtimer_nanosleep", "sleep"),
+    ("do_sigtimedwait", "signal"),
+    ("sigsuspend", "signal"),
+    ("do_signal_stop", "stopped"),
+    ("ptrace_stop", "stopped"),
+    ("do_wait", "child"),
+    ("kernel_wait4", "child"),
+    ("ep_poll", "poll"),
+    ("do_epoll_wait", "poll"),
+    ("do_sys_poll", "poll"),
+    ("do_select", "poll"),
+    ("io_cqring_wait", "io_uring"),
+    ("anon_pipe_", "pipe"),
+    ("pipe_", "pipe"),
+    ("unix_stream_", "socket"),
+    ("unix_", "socket"),
+    ("tcp_", "network"),
+    ("udp_", "network"),
+    ("inet_", "network"),
+    ("sk_wait_data", "network"),
+    ("sk_stream_wait", "network"),
+    ("n_tty_read", "terminal"),
+    ("tty_", "terminal"),
+    ("uvm_", "gpu driver"),
+    ("nvidia_", "gpu driver"),
+    ("os_acquire_", "gpu driver"),
+    ("amdgpu_", "gpu driver"),
+    ("kfd_", "gpu driver"),
+    ("amdkfd_", "gpu driver"),
+    ("drm_", "gpu driver"),
+    ("dma_fence_", "gpu driver"),
+    ("io_schedule", "disk"),
+    ("folio_wait_", "disk"),
+    ("wait_on_page_", "disk"),
+    ("blk_", "disk"),
+    ("rwsem_down_", "kernel lock"),
+    ("down_read", "kernel lock"),
+    ("down_write", "kernel lock"),
+    ("__mutex_lock", "kernel lock"),
+    ("rt_mutex_", "kernel lock"),
+    ("do_user_addr_fault", "page fault"),
+    ("handle_mm_fault", "page fault"),
+    ("do_exit", "exit"),
+];
+
+/// What a thread waits for, by the names of its kernel frames, root first.
+pub fn reason(profile: &Profile, frames: &[FrameId], preempted: bool) -> &'static str {
+    if preempted {
+        return "waiting for a CPU";
+    }
+    frames
+        .iter()
+        .rev()
+        .map_while(|id| match profile.frames.get(*id) {
+            Frame::Kernel { symbol } => Some(profile.strings.get(symbol)),
+            Frame::KernelUnnamed { .. } => Some(""),
+            _ => None,
+        })
+        .find_map(|symbol| {
+            REASONS.iter().find(|(begin, _)| symbol.starts_with(begin)).map(|(_, reason)| *reason)
+        })
+        .unwrap_or("blocked")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn id(tid: u32, began_ns: u64) -> WaitId {
+    WaitId { tid, began_ns }
+}
+
+fn off_cpu(tree: &Tree) -> u64 {
+    tree.total(Metric::OffCpuTime).sum
+}
+
+#[test]
+fn either_half_may_be_known_first() {
+    let mut tree = Tree::new(10);
+    let mut waits = Waits::default();
+    waits.began(id(1, 100), 7);
+    waits.resolved(id(1, 100), NodeId::ROOT, &mut tree);
+    assert!(waits.ended(id(1, 100), 150, &mut tree));
+    assert_eq!(off_cpu(&tree), 50);
+
+    waits.began(id(1, 200), 7);
+    assert!(waits.ended(id(1, 200), 230, &mut tree));
+    assert_eq!(off_cpu(&tree), 50, "no context yet");
+    waits.resolved(id(1, 200), NodeId::ROOT, &mut tree);
+    assert_eq!(off_cpu(&tree), 80);
+    assert!(!waits.ended(id(1, 200), 230, &mut tree), "a wait ends once");
+    assert_eq!(tree.total(Metric::WallTime).sum, 80);
+}
+
+#[test]
+fn a_wait_that_goes_on_is_entered_piece_by_piece_and_no_time_twice() {
+    let mut tree = Tree::new(10);
+    let mut waits = Waits::default();
+    waits.began(id(1, 100), 7);
+    waits.resolved(id(1, 100), NodeId::ROOT, &mut tree);
+    waits.enter_until(140, 50, &mut tree);
+    assert_eq!(off_cpu(&tree), 0, "too short a piece");
+    waits.enter_until(160, 50, &mut tree);
+    assert_eq!(off_cpu(&tree), 60);
+    assert!(waits.ended(id(1, 100), 175, &mut tree));
+    assert_eq!(off_cpu(&tree), 75);
+}
+
+#[test]
+fn a_thread_that_runs_does_not_wait_any_more() {
+    let mut tree = Tree::new(10);
+    let mut waits = Waits::default();
+    for began_ns in [100, 200] {
+        waits.began(id(1, began_ns), 7);
+        waits.resolved(id(1, began_ns), NodeId::ROOT, &mut tree);
+    }
+    assert_eq!(waits.gaps().end_lost, 1, "the first wait is over when the second begins");
+    waits.runs(1, 150);
+    waits.runs(2, 500);
+    assert!(waits.ended(id(1, 200), 230, &mut tree), "neither an earlier moment nor another thread ends it");
+    waits.began(id(1, 300), 7);
+    waits.resolved(id(1, 300), NodeId::ROOT, &mut tree);
+    waits.runs(1, 350);
+    waits.enter_until(1_000, 1, &mut tree);
+    assert_eq!(off_cpu(&tree), 30);
+    assert_eq!(waits.gaps().end_lost, 2);
+}
+
+#[test]
+fn our_own_program_is_no_part_of_the_wait() {
+    let mut profile = Profile::new(Default::default(), Default::default());
+    let mut frame = |symbol: &str| {
+        let symbol = profile.text(symbol);
+        profile.frame(Frame::Kernel { symbol })
+    };
+    let frames = ["bpf_prog_of_someone", "schedule", "__schedule", "bpf_trace_run4", "bpf_prog_1_off_cpu"];
+    let frames: Vec<_> = frames.iter().map(|symbol| frame(symbol)).collect();
+    assert_eq!(without_observer(&profile, &frames), &frames[..3]);
+    assert_eq!(without_observer(&profile, &frames[..1]), &[]);
+    assert_eq!(without_observer(&profile, &[]), &[]);
+}
+
+#[test]
+fn the_end_of_a_process_ends_its_waits_and_no_others() {
+    let mut tree = Tree::new(10);
+    let mut waits = Waits::default();
+    for (tid, pid) in [(1, 7), (2, 7), (3, 8)] {
+        waits.began(id(tid, 100), pid);
+    }
+    waits.resolved(id(1, 100), NodeId::ROOT, &mut tree);
+    waits.resolved(id(3, 100), NodeId::ROOT, &mut tree);
+    waits.will_end(7, 110);
+    waits.processes_ended(109, &mut tree);
+    assert_eq!(off_cpu(&tree), 0, "not yet");
+    waits.processes_ended(120, &mut tree);
+    assert_eq!(off_cpu(&tree), 10, "thread 1");
+    waits.resolved(id(2, 100), NodeId::ROOT, &mut tree);
+    assert_eq!(off_cpu(&tree), 20, "thread 2, whose stack came later");
+    assert!(waits.ended(id(3, 100), 105, &mut tree), "thread 3 waits on");
+}
+
+#[test]
+fn a_wait_without_a_stack_says_why() {
+    let check = |stack: u32, expect: &str, gaps: WaitGaps| {
+        let (mut profile, mut waits) =
+            (Profile::new(Default::default(), Default::default()), Waits::default());
+        let frame = waits.without_stack(stack, &mut profile);
+        assert_eq!(profile.frames.get(frame).label(&profile.strings, false), expect);
+        assert_eq!(waits.gaps(), gaps);
+    };
+    let none = WaitGaps::default();
+    let limited = WaitGaps { rate_limited: 1, ..none };
+    check(wake_stack::RATE_LIMITED, "[off-cpu: stack not taken: rate limit]", limited);
+    let busy = WaitGaps { scratch_busy: 1, ..none };
+    check(wake_stack::SCRATCH_BUSY, "[off-cpu: stack not taken: scratch busy]", busy);
+    check(wake_stack::SENT, "[off-cpu: stack lost]", WaitGaps { stack_lost: 1, ..none });
+}
+
+#[test]
+fn the_innermost_frame_that_says_anything_names_what_is_waited_for() {
+    let check = |kernel: &[&str], expect: &str| {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let main = profile.text("futex_is_a_user_function_here");
+        let main = profile.frame(Frame::Operator { name: main });
+        let mut frames = vec![main];
+        for symbol in kernel {
+            let symbol = profile.text(symbol);
+            frames.push(profile.frame(Frame::Kernel { symbol }));
+        }
+        assert_eq!(reason(&profile, &frames, false), expect, "{kernel:?}");
+        assert_eq!(reason(&profile, &frames, true), "waiting for a CPU");
+    };
+    check(&["do_syscall_64", "__x64_sys_futex", "do_futex", "futex_wait", "schedule"], "futex");
+    check(&["do_syscall_64", "hrtimer_nanosleep", "do_nanosleep", "schedule"], "sleep");
+    check(&["do_syscall_64", "do_epoll_wait", "ep_poll", "schedule"], "poll");
+    check(&["ksys_read", "vfs_read", "anon_pipe_read", "schedule"], "pipe");
+    check(&["asm_exc_page_fault", "handle_mm_fault", "folio_wait_bit_common", "io_schedule"], "disk");
+    check(&["do_syscall_64", "nvidia_ioctl", "down_read", "schedule"], "kernel lock");
+    check(&["do_syscall_64", "nvidia_unlocked_ioctl", "schedule"], "gpu driver");
+    check(&["do_syscall_64", "something_new", "schedule"], "blocked");
+    check(&[], "blocked");
+}
+
+proptest! {
+    /// Whatever the order of resolving, ending and entering, each wait is in the tree from its beginning to its end.
+    #[test]
+    fn the_time_of_waits_adds_up(
+        lengths in prop::collection::vec(0u64..1_000_000, 1..40),
+        resolve_last in prop::collection::vec(any::<bool>(), 40),
+        pieces in prop::collection::vec(0u64..1_000_000, 0..5),
+    ) {
+        let mut tree = Tree::new(10);
+        let mut waits = Waits::default();
+        for (n, &length) in lengths.iter().enumerate() {
+            let id = id(n as u32, 1_000);
+            waits.began(id, 7);
+            if !resolve_last[n] {
+                waits.resolved(id, NodeId::ROOT, &mut tree);
+                for piece in &pieces {
+                    waits.enter_until(1_000 + piece.min(&length), 1, &mut tree);
+                }
+            }
+            prop_assert!(waits.ended(id, 1_000 + length, &mut tree));
+            if resolve_last[n] {
+                waits.resolved(id, NodeId::ROOT, &mut tree);
+            }
+        }
+        prop_assert_eq!(off_cpu(&tree), lengths.iter().sum::<u64>());
+        prop_assert!(waits.waits.is_empty());
+    }
+}
