@@ -145,6 +145,12 @@ impl Symbolizer {
         self.jit.retain(|pid| spaces.is_known(pid));
     }
 
+    /// Gives back memory that is not in use; to be called every second or so. True when the allocator should be asked to
+    /// give back what is free.
+    pub fn rest(&mut self) -> bool {
+        self.native.rest()
+    }
+
     /// The place of a user-space address at the time of a sample. Reads at most a runtime's own map of its code, and
     /// that only when it has grown.
     pub fn place(&mut self, pid: u32, time_ns: u64, address: Avma, lookup: Lookup) -> Place {

@@ -14,6 +14,7 @@ use deepctx_symbolizer::space::AddressSpace;
 use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::capture::cost::give_back;
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{Answer, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols};
 use crate::pipeline::threads::text;
@@ -22,6 +23,10 @@ use crate::pipeline::threads::text;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Longest time until an address that had no name is asked for again.
 const RETRY_MAX_NS: u64 = 60 * SECOND_NS;
+/// Seconds after which the allocator gives back what is free: once the start is over, and now and then.
+const GIVE_BACK_FIRST: u64 = 3;
+/// See [`GIVE_BACK_FIRST`].
+const GIVE_BACK_EVERY: u64 = 60;
 /// Functions of one process that are compared with it each second: at about a microsecond each, far below a thousandth
 /// of a CPU.
 const DOUBTED_TOGETHER: usize = 256;
@@ -41,6 +46,8 @@ pub struct Resolver {
     stale: Vec<SpaceId>,
     next_space: u32,
     retired_ns: u64,
+    /// Seconds so far in which something was looked at again.
+    rests: u64,
 }
 
 /// Mappings whose files are open already.
@@ -108,6 +115,7 @@ impl Resolver {
             stale: Vec::new(),
             next_space: 0,
             retired_ns: 0,
+            rests: 0,
         }
     }
 
@@ -317,6 +325,11 @@ impl Symbols for Resolver {
         self.retired_ns = before_ns;
         self.symbolizer.retire(before_ns);
         self.compare_functions(before_ns);
+        self.rests += 1;
+        let now_and_then = self.rests == GIVE_BACK_FIRST || self.rests.is_multiple_of(GIVE_BACK_EVERY);
+        if self.symbolizer.rest() || now_and_then {
+            give_back();
+        }
         let (spaces, python, interpreters) = (&mut self.spaces, &mut self.python, &mut self.interpreters);
         self.processes.retain(|pid, process| {
             while process.versions.get(1).is_some_and(|next| next.since_ns <= before_ns) {

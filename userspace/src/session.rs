@@ -23,6 +23,7 @@ use crate::capture::Message;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::OwnCost;
 use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate};
+use crate::pipeline::symbols::NoName;
 use crate::pipeline::{Config, Pipeline};
 use crate::raw::RawWriter;
 use crate::resolver::Resolver;
@@ -287,6 +288,10 @@ impl Worker {
                 return;
             }
             Message::Notice(notice) => return self.notice(notice),
+            Message::Scans(counters) => {
+                let gaps = counters.gaps().map(|(key, sentence, n)| (NoName { key, sentence }, n));
+                return self.pipeline.tables_lack(gaps.into());
+            }
         };
         if let Some(raw) = &mut self.raw
             && let Err(error) = raw.write(&input)

@@ -8,6 +8,7 @@ mod debug_file;
 mod demangle;
 mod module;
 mod nesting;
+mod pages;
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -31,6 +32,10 @@ use crate::reason::NoSymbol;
 const NAMES_MAX: usize = 1 << 16;
 /// Most modules whose symbol tables are kept; each costs descriptors and memory in proportion to its symbols.
 const LOADED_MAX: usize = 96;
+
+/// Rests ([`Native::rest`]) after which the tables of a module that nobody asked for are dropped. Names are kept, so a busy
+/// program asks for new ones less and less often; reading the tables of a big library again takes a tenth of a second.
+const IDLE_RESTS: u64 = 60;
 
 /// One function at an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +61,7 @@ pub struct NativeCounters {
     pub names: CacheCounters,
     /// Modules whose tables were loaded.
     pub loaded: u64,
-    /// Modules whose tables were dropped to stay within the bound.
+    /// Modules whose tables were dropped, to stay within the bound or because nobody asked for them.
     pub unloaded: u64,
     /// Modules with debug information in use.
     pub with_debug_info: u64,
@@ -73,6 +78,8 @@ struct Loaded {
     debug: Option<Arc<File>>,
     /// For finding the one used longest ago.
     used: u64,
+    /// Rests until it was used last.
+    rests: u64,
 }
 
 /// Names native code.
@@ -84,6 +91,9 @@ pub struct Native {
     names: Bounded<(ModuleHandle, Svma), Named>,
     strings: Strings,
     clock: u64,
+    rests: u64,
+    /// The clock at the last rest.
+    rested: u64,
     counters: NativeCounters,
 }
 
@@ -107,6 +117,8 @@ impl Native {
             names: Bounded::new(NAMES_MAX),
             strings: Strings::default(),
             clock: 0,
+            rests: 0,
+            rested: 0,
             counters: NativeCounters::default(),
         }
     }
@@ -190,7 +202,7 @@ impl Native {
         }
         match self.loaded.get_mut(&module) {
             Some(Ok(files)) => {
-                files.used = self.clock;
+                (files.used, files.rests) = (self.clock, self.rests);
                 Ok((Arc::clone(&files.own), files.debug.clone()))
             }
             Some(Err(reason)) => Err(*reason),
@@ -206,7 +218,7 @@ impl Native {
             return Err(NoSymbol::CorruptElf);
         }
         let debug = self.debug_info.find(facts, &own);
-        Ok(Loaded { own, debug, used: self.clock })
+        Ok(Loaded { own, debug, used: self.clock, rests: self.rests })
     }
 
     fn make_room(&mut self) {
@@ -215,7 +227,13 @@ impl Native {
         }
         let used = |loaded: &Result<Loaded, NoSymbol>| loaded.as_ref().map_or(0, |files| files.used);
         let oldest = self.loaded.iter().min_by_key(|(_, loaded)| used(loaded)).map(|(module, _)| *module);
-        if let Some(Ok(files)) = oldest.and_then(|module| self.loaded.remove(&module)) {
+        if let Some(module) = oldest {
+            self.unload(module);
+        }
+    }
+
+    fn unload(&mut self, module: ModuleHandle) {
+        if let Some(Ok(files)) = self.loaded.remove(&module) {
             // The reader must forget the path before the descriptor can come to mean another file.
             for file in [Some(&files.own), files.debug.as_ref()].into_iter().flatten() {
                 if self.reader.evict(&evict::Elf::new(descriptor_path(file)).into()).is_err() {
@@ -224,6 +242,29 @@ impl Native {
             }
             self.counters.unloaded += 1;
         }
+    }
+
+    /// Gives back memory that is not in use; to be called every second or so. True when there may be enough of it for
+    /// the allocator to be asked to give it back, too.
+    pub fn rest(&mut self) -> bool {
+        self.rests += 1;
+        let idle = |files: &Loaded| self.rests.saturating_sub(files.rests) > IDLE_RESTS;
+        let idle: Vec<_> = self
+            .loaded
+            .iter()
+            .filter(|(_, loaded)| loaded.as_ref().is_ok_and(idle))
+            .map(|(module, _)| *module)
+            .collect();
+        for module in &idle {
+            self.unload(*module);
+        }
+        if self.clock != self.rested {
+            self.rested = self.clock;
+            if let Err(error) = pages::release() {
+                tracing::debug!(%error, "pages of files that were read for names stay in memory");
+            }
+        }
+        !idle.is_empty()
     }
 
     /// Asks the reader. Parsers of foreign bytes may have faults that panic: such a file is given up, not the profiler.

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::address::FileOffset;
-use deepctx_symbolizer::elf::ElfFacts;
+use deepctx_symbolizer::elf::{ElfFacts, ModuleId};
 use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
 use deepctx_symbolizer::python::ProcessMemory;
 use deepctx_symbolizer::sparse::SparseFile;
@@ -19,8 +19,9 @@ use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
 use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
 use rayon::prelude::*;
 
-use super::generated::{Found, Generated};
-use super::tables::{ExecutableId, TableError, Tables};
+use super::generated::{Found as FoundCode, Generated};
+use super::rows::{NotPlaced, Table};
+use super::tables::{ExecutableId, Tables};
 
 /// One version of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,11 +67,13 @@ pub struct Executables {
     cache: Option<Cache>,
 }
 
-/// A table that was built but not yet placed.
-struct Built {
+/// A file that was looked at, and its table, which is not placed yet.
+struct Found {
     key: FileKey,
     facts: ElfFacts,
-    table: Result<UnwindTable, NoExecutable>,
+    table: Result<Table, NoExecutable>,
+    /// Under which its table is on disk.
+    stored_as: Option<Key>,
 }
 
 /// Where a mapping's code has its rows.
@@ -102,7 +105,7 @@ impl Executables {
             self.known.clear();
         }
         // Opening is cheap and must be done while the process is there; building is not, and can be done in parallel.
-        let opened: Vec<_> = mappings.iter().map(|m| open(pid, m)).collect();
+        let opened: Vec<_> = mappings.par_iter().map(|m| open(pid, m)).collect();
         let mut wanted: HashMap<FileKey, &File> = HashMap::new();
         for (key, file) in opened.iter().flatten() {
             if !self.known.contains_key(key) {
@@ -110,12 +113,25 @@ impl Executables {
             }
         }
         let cache = self.cache.as_ref();
-        let mut built: Vec<Built> =
-            wanted.into_par_iter().filter_map(|(key, file)| build(key, file, cache)).collect();
+        let mut found: Vec<Found> =
+            wanted.par_iter().filter_map(|(key, file)| find(*key, file, cache)).collect();
         // The order of placement decides which tables share a shard: keep it the same from run to run.
-        built.sort_by_key(|b| (b.key.device, b.key.inode));
-        for Built { key, facts, table } in built {
-            let table = table.and_then(|t| place(tables, &t, 0, now_ns));
+        found.sort_by_key(|found| (found.key.device, found.key.inode));
+        let tables_found: Vec<_> =
+            found.iter().filter_map(|found| Some((found.table.as_ref().ok()?, 0))).collect();
+        let mut placed = tables.add_executables(&tables_found, now_ns).into_iter();
+        for Found { key, facts, table, stored_as } in found {
+            let table = table.and_then(|_| match placed.next() {
+                Some(Err(NotPlaced::Damaged)) => {
+                    if let (Some(cache), Some(stored_as)) = (cache, &stored_as) {
+                        cache.discard(stored_as);
+                    }
+                    let file = wanted.get(&key).ok_or(NoExecutable::File(NoSymbol::ModuleMissing))?;
+                    place(tables, &built(file, cache.zip(stored_as.as_ref()))?, 0, now_ns)
+                }
+                Some(placed) => placed.map_err(|error| NoExecutable::Room(error.to_string())),
+                None => Err(NoExecutable::File(NoSymbol::ModuleMissing)),
+            });
             self.known.insert(key, Known { facts, table });
         }
         let mut surroundings = None;
@@ -157,9 +173,9 @@ impl Executables {
             return Located { bias: 0, table: Err(NoExecutable::Generated) };
         };
         let table = match self.generated.find(pid, mapping, mappings, memory, |id| tables.has(id)) {
-            Found::Known(table) => table,
-            Found::New(hash, table) => {
-                let placed = place(tables, &table, 0, now_ns);
+            FoundCode::Known(table) => table,
+            FoundCode::New(hash, table) => {
+                let placed = place(tables, &Table::Built(table), 0, now_ns);
                 self.generated.placed(pid, mapping, hash, placed.clone());
                 placed
             }
@@ -180,7 +196,8 @@ impl Executables {
             Err(reason) => return Located { bias: 0, table: Err(NoExecutable::File(reason)) },
         };
         let table = UnwindTable::from_elf(&bytes).map_err(NoExecutable::Table);
-        let table = table.and_then(|t| place(tables, &t, executable_flag::VDSO, now_ns));
+        let table =
+            table.and_then(|t| place(tables, &Table::Built(Box::new(t)), executable_flag::VDSO, now_ns));
         // Linked at 0 since 2014 (`vdso.lds.S`); the image is mapped as a whole.
         let svma = 0;
         if let Ok(id) = table {
@@ -232,36 +249,37 @@ fn open(pid: u32, mapping: &Mapping) -> Result<(FileKey, File), NoSymbol> {
     Ok((key, file))
 }
 
-fn build(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Built> {
+fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Found> {
     // Mapped files that are no ELF (data mapped executable) are remembered as such by their absence.
     let facts = ElfFacts::read(file).ok()?;
-    let table = table_of(file, &facts, cache);
-    Some(Built { key, facts, table })
+    let stored_as = cache.and_then(|_| stored_as(&key, file, &facts));
+    let stored = cache.zip(stored_as.as_ref()).and_then(|(cache, stored_as)| cache.find(stored_as));
+    let table = match stored {
+        Some(table) => Ok(Table::Stored(Box::new(table))),
+        None => built(file, cache.zip(stored_as.as_ref())),
+    };
+    Some(Found { key, facts, table, stored_as })
 }
 
-fn table_of(file: &File, facts: &ElfFacts, cache: Option<&Cache>) -> Result<UnwindTable, NoExecutable> {
-    let cached =
-        cache.zip(facts.build_id).map(|(cache, id)| (cache, Key::of_build_id(id.as_bytes(), facts.size)));
-    if let Some((cache, key)) = &cached
-        && let Some(table) = cache.load(key)
-    {
-        return Ok(table);
+fn stored_as(key: &FileKey, file: &File, facts: &ElfFacts) -> Option<Key> {
+    match facts.identity(file).ok()? {
+        ModuleId::BuildId(id) => Some(Key::of_build_id(id.as_bytes(), facts.size)),
+        ModuleId::Content { size, hash } => Some(Key::of_content(hash, size, key.modified_ns)),
     }
+}
+
+fn built(file: &File, cache: Option<(&Cache, &Key)>) -> Result<Table, NoExecutable> {
     let image = SparseFile::frames_of(file).map_err(NoExecutable::File)?;
     let table = image.unwind_table().map_err(NoExecutable::Table)?;
-    if let Some((cache, key)) = &cached
-        && let Err(error) = cache.store(key, &table)
+    if let Some((cache, stored_as)) = cache
+        && let Err(error) = cache.store(stored_as, &table)
     {
         tracing::debug!(%error, "unwind table not cached");
     }
-    Ok(table)
+    Ok(Table::Built(Box::new(table)))
 }
 
-fn place(
-    tables: &mut Tables,
-    table: &UnwindTable,
-    flags: u32,
-    now_ns: u64,
-) -> Result<ExecutableId, NoExecutable> {
-    tables.add_executable(table, flags, now_ns).map_err(|e: TableError| NoExecutable::Room(e.to_string()))
+fn place(tables: &mut Tables, table: &Table, flags: u32, now_ns: u64) -> Result<ExecutableId, NoExecutable> {
+    let placed = tables.add_executables(&[(table, flags)], now_ns).pop();
+    placed.unwrap_or(Err(NotPlaced::Damaged)).map_err(|error| NoExecutable::Room(error.to_string()))
 }

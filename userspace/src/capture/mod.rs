@@ -13,6 +13,7 @@
 pub mod arena;
 pub mod attach;
 pub mod clock;
+pub mod column;
 pub mod cost;
 pub mod doctor;
 pub mod executables;
@@ -21,6 +22,7 @@ pub mod kernel_offsets;
 pub mod load;
 pub mod processes;
 pub mod rings;
+pub mod rows;
 pub mod shared_array;
 pub mod tables;
 pub mod targets;
@@ -30,6 +32,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 use deepctx_common::config::{Config, config_flag, map};
@@ -47,7 +50,7 @@ use clock::monotonic_ns;
 use cost::OwnCost;
 use executables::Executables;
 use load::Loaded;
-use processes::Processes;
+use processes::{Processes, ScanCounters, Scanned};
 use tables::Tables;
 use targets::TargetSpec;
 use threads::KernelCounters;
@@ -68,6 +71,8 @@ pub enum Message {
     },
     /// Totals of the kernel programs' counters, by [`Counter`] number.
     Counters([u64; Counter::ALL.len()]),
+    /// What the scans of processes found and missed so far.
+    Scans(ScanCounters),
     /// A process that was named as a target has ended.
     TargetGone {
         /// The process.
@@ -174,48 +179,55 @@ impl Capture {
             all: options.all,
             children: options.follow_children,
         };
-        // Whom first: a mistyped pid should not be answered by a missing privilege.
-        targets::find(&spec).map_err(|e| CaptureError::new(&e, None))?;
+        // Whom first: a mistyped pid should not be answered by a missing privilege. Children come later.
+        let named = targets::find(&TargetSpec { children: false, ..spec.clone() })
+            .map_err(|e| CaptureError::new(&e, None))?;
         doctor::privileges()?;
-
         raise_open_files();
-        let config = config(&options)?;
-        let ring_bytes = options.ring_bytes.unwrap_or_else(|| {
-            let waits = if options.off_cpu { WAITS_PER_SECOND } else { 0 };
-            ring_bytes(options.frequency_hz.saturating_add(waits))
-        });
-        let mut loaded = Loaded::new(config, ring_bytes, options.off_cpu)
-            .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
+
         let failed = |e: &dyn std::error::Error| CaptureError::new(e, None);
-        let mut tables = Tables::new(&loaded).map_err(|e| failed(&e))?;
-        let layouts: Vec<_> = all_layouts().iter().map(|l| (l.index(), l.kernel)).collect();
-        tables.set_layouts(&layouts).map_err(|e| failed(&e))?;
-        let cache = options.cache.as_ref().and_then(|folder| match Cache::open(folder, DEFAULT_BYTES) {
-            Ok(cache) => Some(cache),
-            Err(error) => {
-                tracing::warn!(%error, folder = %folder.display(), "unwind tables are not kept between runs");
-                None
-            }
+        let began_ns = monotonic_ns();
+        // The programs are loaded while their tables are prepared.
+        let (loaded, ahead) = thread::scope(|scope| {
+            let ahead = scope.spawn(|| Ahead::prepare(&options, &named));
+            (load(&options), ahead.join())
         });
+        let mut loaded = loaded?;
+        let Ahead { mut processes, mut scanned } =
+            ahead.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        note(began_ns, "programs loaded, processes prepared");
+        let layouts: Vec<_> = all_layouts().iter().map(|l| (l.index(), l.kernel)).collect();
+        tables::set_layouts(&loaded, &layouts).map_err(|e| failed(&e))?;
+        processes.tables().connect(&loaded).map_err(|e| failed(&e))?;
 
-        // Children that start from now on are followed by the programs; those that are there are found after that.
+        // Children that start from now on are followed by the programs; those that are there are found after that, and
+        // so are processes that began another program in the meantime.
         let mut tracepoints = loaded.attach_process_events().map_err(|e| failed(&e))?;
-        let found = targets::find(&spec).map_err(|e| failed(&e))?;
         let flags = if options.follow_children { target_flag::FOLLOW } else { 0 };
-        for &pid in &found {
-            tables.add_target(pid, Target { flags }).map_err(|e| failed(&e))?;
+        for &pid in &named {
+            processes.tables().add_target(pid, Target { flags }).map_err(|e| failed(&e))?;
         }
-
-        let mut processes = Processes::new(tables, Executables::new(cache), options.python);
-        let (sender, messages) = bounded(MESSAGES_MAX + found.len());
+        let (flushed, found) = rayon::join(|| processes.tables().flush(), || targets::find(&spec));
+        flushed.map_err(|e| failed(&e))?;
+        let found = found.map_err(|e| failed(&e))?;
         for &pid in &found {
-            match processes.scan(pid, monotonic_ns()) {
-                // There is room: one message for each process.
-                Ok(scanned) => drop(sender.try_send(scanned.into())),
-                Err(error) if options.pids.contains(&pid) => return Err(failed(&error)),
-                Err(error) => tracing::debug!(%error, "not prepared"),
+            processes.tables().add_target(pid, Target { flags }).map_err(|e| failed(&e))?;
+            if !processes.is_scanned(pid) {
+                processes.exec(pid);
+                match processes.scan(pid, monotonic_ns()) {
+                    Ok(scan) => scanned.push(scan),
+                    Err(error) if options.pids.contains(&pid) => return Err(failed(&error)),
+                    Err(error) => tracing::debug!(%error, "not prepared"),
+                }
             }
         }
+        let (sender, messages) = bounded(MESSAGES_MAX + scanned.len() + 1);
+        for scan in scanned {
+            // There is room: one message for each scan, and one for all.
+            drop(sender.try_send(scan.into()));
+        }
+        drop(sender.try_send(Message::Scans(processes.counters())));
+        note(began_ns, "targets prepared");
 
         let samplers = attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz)
             .map_err(|e| CaptureError::new(&e, doctor::perf_event_hint(options.frequency_hz)))?;
@@ -232,6 +244,7 @@ impl Capture {
         threads::spawn_drain(events, counters.clone(), sender, scan_requests, named, Arc::clone(&stop))
             .map_err(|e| failed(&e))?;
         let stop = StopOnDrop(stop);
+        note(began_ns, "sampling");
         Ok(Self { messages, counters, samplers, tracepoints, stop, shard_bytes, loaded })
     }
 
@@ -260,6 +273,58 @@ impl Capture {
     pub fn cost(&self) -> OwnCost {
         cost::measure(self.loaded.locked_bytes() + self.shard_bytes.load(Ordering::Relaxed))
     }
+}
+
+/// What can be done while the programs are loaded.
+struct Ahead {
+    processes: Processes,
+    scanned: Vec<Scanned>,
+}
+
+impl Ahead {
+    /// Prepares processes. The tables wait to be connected.
+    fn prepare(options: &CaptureOptions, pids: &[u32]) -> Result<Self, CaptureError> {
+        let began_ns = monotonic_ns();
+        let cache = options.cache.as_ref().and_then(|folder| match Cache::open(folder, DEFAULT_BYTES) {
+            Ok(cache) => Some(cache),
+            Err(error) => {
+                tracing::warn!(%error, folder = %folder.display(), "unwind tables are not kept between runs");
+                None
+            }
+        });
+        let mut processes = Processes::new(Tables::default(), Executables::new(cache), options.python);
+        let mut scanned = Vec::new();
+        for &pid in pids {
+            match processes.scan(pid, monotonic_ns()) {
+                Ok(scan) => scanned.push(scan),
+                Err(error) if options.pids.contains(&pid) => return Err(CaptureError::new(&error, None)),
+                Err(error) => tracing::debug!(%error, "not prepared"),
+            }
+        }
+        note(began_ns, "processes prepared");
+        Ok(Self { processes, scanned })
+    }
+}
+
+/// Configures and loads the programs.
+fn load(options: &CaptureOptions) -> Result<Loaded, CaptureError> {
+    let began_ns = monotonic_ns();
+    let config = config(options)?;
+    note(began_ns, "kernel types read");
+    let ring_bytes = options.ring_bytes.unwrap_or_else(|| {
+        let waits = if options.off_cpu { WAITS_PER_SECOND } else { 0 };
+        ring_bytes(options.frequency_hz.saturating_add(waits))
+    });
+    let loaded = Loaded::new(config, ring_bytes, options.off_cpu)
+        .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
+    note(began_ns, "programs loaded");
+    Ok(loaded)
+}
+
+/// Says how long the start took so far: a user waits for it.
+fn note(began_ns: u64, step: &str) {
+    let milliseconds = monotonic_ns().saturating_sub(began_ns) as f64 / 1e6;
+    tracing::debug!("start: {step} after {milliseconds:.1} ms");
 }
 
 /// The configuration of the programs for this kernel and these options.
@@ -297,10 +362,11 @@ fn raise_open_files() {
 }
 
 /// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
-/// that is kept away for that long loses nothing. Between 4 and 64 MiB; a power of two, as the kernel wants it.
+/// that is kept away for that long loses nothing. Between 1 and 64 MiB; a power of two, as the kernel wants it. It counts
+/// three times: its pages are locked, and mapped twice in a row so that no record is cut.
 fn ring_bytes(frequency_hz: u32) -> u32 {
     const SAMPLE_BYTES: u64 = 1 << 10;
     let cpus = attach::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
     let wanted = cpus * u64::from(frequency_hz) * SAMPLE_BYTES;
-    wanted.next_power_of_two().clamp(4 << 20, 64 << 20) as u32
+    wanted.next_power_of_two().clamp(1 << 20, 64 << 20) as u32
 }

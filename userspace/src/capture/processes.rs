@@ -5,6 +5,7 @@
 //! Does not: choose targets or read samples.
 
 use std::collections::HashMap;
+use std::io::Read as _;
 use std::path::Path;
 
 use deepctx_common::python::{NO_PYTHON, PythonProcess};
@@ -49,6 +50,8 @@ pub enum ScanError {
 
 #[derive(Default)]
 struct State {
+    /// What shows that it still runs the program that was looked at.
+    program: Vec<u8>,
     /// Begin and end of every mapping, to see whether a scan found something new.
     shape: Vec<(u64, u64)>,
     /// The interpreter, once found; looked for again when the mappings change or it was not ready.
@@ -57,6 +60,34 @@ struct State {
     no_python: Option<NoInterpreter>,
     last_scan_ns: u64,
     interval_ns: u64,
+    missing: Missing,
+}
+
+/// Mappings whose code cannot be walked by rows, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Missing {
+    file: u64,
+    rows: u64,
+    room: u64,
+    left_out: u64,
+}
+
+impl Missing {
+    fn count(&mut self, reason: &NoExecutable) {
+        match reason {
+            NoExecutable::File(_) => self.file += 1,
+            NoExecutable::Table(_) | NoExecutable::Generated => self.rows += 1,
+            NoExecutable::Room(_) => self.room += 1,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        let Self { file, rows, room, left_out } = other;
+        self.file += file;
+        self.rows += rows;
+        self.room += room;
+        self.left_out += left_out;
+    }
 }
 
 /// Counters of this stage.
@@ -66,10 +97,34 @@ pub struct ScanCounters {
     pub scans: u64,
     /// Scans asked for and put off by the rate limit.
     pub put_off: u64,
-    /// Mappings without an unwind table, at their last scan, by cause: no file, no rows, no room.
-    pub without_table: [u64; 3],
+    /// Executable mappings without unwind rows since their file could not be read, at the last scan of each process.
+    pub without_file: u64,
+    /// The same, since nothing says how to unwind their code.
+    pub without_rows: u64,
+    /// The same, since there was no room for their table.
+    pub without_room: u64,
     /// Mappings left out because the process has too many.
-    pub mappings_left_out: u64,
+    pub left_out: u64,
+}
+
+impl ScanCounters {
+    /// What is missing from the tables: a stable name, a sentence, and how often.
+    pub fn gaps(&self) -> [(&'static str, &'static str, u64); 4] {
+        [
+            ("mapping-without-file", "executable mappings whose file could not be read", self.without_file),
+            (
+                "mapping-without-rows",
+                "executable mappings without call frame information: walked by frame pointers, if at all",
+                self.without_rows,
+            ),
+            (
+                "mapping-without-room",
+                "executable mappings whose unwind table found no room",
+                self.without_room,
+            ),
+            ("mapping-left-out", "executable mappings beyond what is kept of a process", self.left_out),
+        ]
+    }
 }
 
 /// The processes that the kernel programs know.
@@ -78,13 +133,17 @@ pub struct Processes {
     executables: Executables,
     states: HashMap<u32, State>,
     python: bool,
-    counters: ScanCounters,
+    scans: u64,
+    put_off: u64,
+    /// Of processes that are gone.
+    missing_before: Missing,
 }
 
 impl Processes {
     /// Prepares processes in these tables; looks for interpreters when `python` is set.
     pub fn new(tables: Tables, executables: Executables, python: bool) -> Self {
-        Self { tables, executables, states: HashMap::new(), python, counters: ScanCounters::default() }
+        let missing_before = Missing::default();
+        Self { tables, executables, states: HashMap::new(), python, scans: 0, put_off: 0, missing_before }
     }
 
     /// The tables.
@@ -94,13 +153,21 @@ impl Processes {
 
     /// Prepares a process, or prepares it anew.
     pub fn scan(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
-        self.counters.scans += 1;
+        self.scans += 1;
         self.tables.settle(now_ns);
+        let program = program(pid);
         let maps = maps::read(pid, Keep::Executable).map_err(|reason| ScanError::Process { pid, reason })?;
-        let located = self.executables.locate(pid, &maps.mappings, &mut self.tables, now_ns);
         let shape: Vec<_> = maps.mappings.iter().map(|m| (m.begin.0, m.end.0)).collect();
         let state = self.states.entry(pid).or_default();
         let changed = state.shape != shape;
+        let ask_python = self.python
+            && state.python.is_none()
+            && (changed || state.no_python.as_ref().is_some_and(NoInterpreter::may_change));
+        let (located, interpreter) = rayon::join(
+            || self.executables.locate(pid, &maps.mappings, &mut self.tables, now_ns),
+            || ask_python.then(|| locate_process(pid, &maps.mappings)),
+        );
+        state.program = program;
         state.last_scan_ns = now_ns;
         state.interval_ns = if changed {
             SCAN_INTERVAL_NS
@@ -109,21 +176,17 @@ impl Processes {
         };
         state.shape = shape;
 
-        let ask_python = self.python
-            && state.python.is_none()
-            && (changed || state.no_python.as_ref().is_some_and(NoInterpreter::may_change));
-        if ask_python {
-            match locate_process(pid, &maps.mappings) {
-                Ok((interpreter, _)) => state.python = Some(interpreter.process),
-                Err(reason) => {
-                    tracing::debug!(pid, %reason, "no interpreter");
-                    state.no_python = Some(reason);
-                }
+        match interpreter {
+            Some(Ok((interpreter, _))) => state.python = Some(interpreter.process),
+            Some(Err(reason)) => {
+                tracing::debug!(pid, %reason, "no interpreter");
+                state.no_python = Some(reason);
             }
+            None => {}
         }
         let python = state.python.unwrap_or(PythonProcess { layout: NO_PYTHON, ..PythonProcess::default() });
 
-        let mut without_table = [0; 3];
+        let mut missing = Missing::default();
         let mappings: Vec<unwind::Mapping> = maps
             .mappings
             .iter()
@@ -132,12 +195,7 @@ impl Processes {
                 let executable = match &located.table {
                     Ok(id) => id.0,
                     Err(reason) => {
-                        let slot = match reason {
-                            NoExecutable::File(_) => 0,
-                            NoExecutable::Table(_) | NoExecutable::Generated => 1,
-                            NoExecutable::Room(_) => 2,
-                        };
-                        without_table[slot] += 1;
+                        missing.count(reason);
                         tracing::debug!(pid, mapping = %Executables::describe(m), %reason, "no unwind table");
                         0
                     }
@@ -153,10 +211,15 @@ impl Processes {
             .collect();
         let published = self.tables.set_process(pid, &mappings, python, now_ns)?;
         self.executables.forget(&published.gone);
-        self.counters.without_table = without_table;
-        self.counters.mappings_left_out += published.left_out as u64;
-        tracing::debug!(pid, counters = ?self.counters, "scanned");
+        missing.left_out = published.left_out as u64;
+        state.missing = missing;
+        tracing::debug!(pid, ?missing, "scanned");
         Ok(Scanned { pid, time_ns: now_ns, maps })
+    }
+
+    /// Whether the process runs the program that it ran when it was scanned.
+    pub fn is_scanned(&self, pid: u32) -> bool {
+        self.states.get(&pid).is_some_and(|state| state.program == program(pid))
     }
 
     /// Whether the rate limit lets `pid` be scanned now. A refusal is counted.
@@ -164,19 +227,32 @@ impl Processes {
         let Some(state) = self.states.get(&pid) else { return true };
         let may = now_ns.saturating_sub(state.last_scan_ns) >= state.interval_ns;
         if !may {
-            self.counters.put_off += 1;
+            self.put_off += 1;
         }
         may
     }
 
+    /// What happened so far.
+    pub fn counters(&self) -> ScanCounters {
+        let mut missing = self.missing_before;
+        for state in self.states.values() {
+            missing.add(state.missing);
+        }
+        let Missing { file, rows, room, left_out } = missing;
+        let Self { scans, put_off, .. } = *self;
+        ScanCounters { scans, put_off, without_file: file, without_rows: rows, without_room: room, left_out }
+    }
+
     /// The process runs another program: forget its interpreter, and let it be scanned at once.
     pub fn exec(&mut self, pid: u32) {
-        self.states.insert(pid, State::default());
+        let before = self.states.insert(pid, State::default());
+        self.missing_before.add(before.unwrap_or_default().missing);
     }
 
     /// The process ended.
     pub fn remove(&mut self, pid: u32, now_ns: u64) {
-        self.states.remove(&pid);
+        let before = self.states.remove(&pid);
+        self.missing_before.add(before.unwrap_or_default().missing);
         self.executables.forget_process(pid);
         let gone = self.tables.remove_process(pid, now_ns);
         self.executables.forget(&gone);
@@ -200,6 +276,19 @@ impl Processes {
             .map(|(pid, _)| *pid)
             .collect()
     }
+}
+
+/// The first mapping of a process: a new program has another one, since it lies at another address or is of another
+/// file. (One at a fixed address that starts itself anew is noticed by what its libraries' addresses lead to.)
+fn program(pid: u32) -> Vec<u8> {
+    /// Longer than any line.
+    const LINE_MAX: usize = 8192;
+    let mut line = vec![0; LINE_MAX];
+    let read = std::fs::File::open(format!("/proc/{pid}/maps")).and_then(|mut maps| maps.read(&mut line));
+    line.truncate(read.unwrap_or(0));
+    let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
+    line.truncate(end);
+    line
 }
 
 /// How the walker treats a mapping: without rows it follows frame pointers where generated or hand-made code may be.

@@ -221,6 +221,7 @@ pub(super) fn spawn_scan(
     let (sender, requests) = bounded(REQUESTS_MAX);
     let body = move || {
         let mut swept_ns = monotonic_ns();
+        let mut told = processes.counters();
         while let Some(pids) = next(&requests, &mut processes) {
             if monotonic_ns().saturating_sub(swept_ns) > SWEEP_EVERY_NS {
                 swept_ns = monotonic_ns();
@@ -232,6 +233,11 @@ pub(super) fn spawn_scan(
                 }
             }
             shard_bytes.store(processes.tables().shard_bytes(), Ordering::Relaxed);
+            let counters = processes.counters();
+            // Not worth waiting for: the next ones say it all.
+            if counters != told && messages.try_send(Message::Scans(counters)).is_ok() {
+                told = counters;
+            }
         }
     };
     if let Err(error) = thread::Builder::new().name("scan".into()).spawn(body) {

@@ -20,6 +20,7 @@ const REASONS: usize = u8::MAX as usize + 1;
 pub struct Accounts {
     kernel: Option<KernelCounters>,
     missing: u64,
+    tables: Vec<(NoName, u64)>,
     received: u64,
     undecoded: BTreeMap<&'static str, u64>,
     late: u64,
@@ -42,6 +43,7 @@ impl Default for Accounts {
         Self {
             kernel: None,
             missing: 0,
+            tables: Vec::new(),
             received: 0,
             undecoded: BTreeMap::new(),
             late: 0,
@@ -65,6 +67,11 @@ impl Accounts {
     /// The kernel programs' counters, totals so far.
     pub fn kernel(&mut self, counters: KernelCounters) {
         self.kernel = Some(counters);
+    }
+
+    /// What the kernel programs' tables lack, total so far.
+    pub fn tables(&mut self, gaps: Vec<(NoName, u64)>) {
+        self.tables = gaps;
     }
 
     /// Numbers that no record came with, total so far.
@@ -177,7 +184,11 @@ impl Accounts {
         let merged = self.processes + self.wakes;
         let resolved = kept + merged;
 
-        *ledger.stage_mut(Stage::Kernel) = self.kernel_account();
+        let kernel = ledger.stage_mut(Stage::Kernel);
+        *kernel = self.kernel_account();
+        for (reason, n) in &self.tables {
+            kernel.gaps.add(Reason::new(reason.key, reason.sentence), *n);
+        }
 
         let decode = fresh(ledger, Stage::Decode, self.received, decoded);
         for (key, n) in &self.undecoded {

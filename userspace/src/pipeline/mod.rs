@@ -34,7 +34,7 @@ use order::{Key, Late, Order};
 use resolve::{CallPath, PythonSeen, Resolve};
 use source::{Input, Place, Shelf, SpaceUpdate};
 use stacks::{Head, Known, Stacks};
-use symbols::Symbols;
+use symbols::{NoName, Symbols};
 use threads::Threads;
 use waits::{WaitId, Waits};
 
@@ -149,6 +149,11 @@ impl<S: Symbols> Pipeline<S> {
         if self.samples.is_over_capacity() || self.shelf.bytes() > self.config.waiting_bytes {
             self.use_early();
         }
+    }
+
+    /// Takes in what the kernel programs' tables lack, total so far: reasons why stacks may be incomplete.
+    pub fn tables_lack(&mut self, gaps: Vec<(NoName, u64)>) {
+        self.accounts.tables(gaps);
     }
 
     /// Uses everything up to a time, `CLOCK_MONOTONIC` nanoseconds: no older record is expected any more.
