@@ -38,6 +38,10 @@ pub trait Tables {
     fn find_mapping(&self, walk: &mut Walk, pc: u64) -> Result<(), WalkEnd>;
     /// Puts the rule for `svma` in `walk.executable` into `walk.rule`.
     fn find_rule(&self, walk: &mut Walk, svma: u64) -> Result<(), WalkEnd>;
+    /// Puts the rule for `svma` into `walk.rule`, if it is the one that stands at `walk.cursor`; moves nothing.
+    fn next_rule(&self, _walk: &mut Walk, _svma: u64) -> bool {
+        false
+    }
     /// Puts the layout of `walk.process.python` into `walk.layout`.
     fn find_layout(&self, walk: &mut Walk) -> bool;
 }
@@ -172,7 +176,7 @@ impl Walk {
     }
 
     #[inline(always)]
-    fn push_native<W: Words>(&mut self, words: &mut W) -> bool {
+    pub(crate) fn push_native<W: Words>(&mut self, words: &mut W) -> bool {
         let tag = if self.registers.exact != 0 { word::EXACT } else { word::RETURN };
         let stored = self.push(words, word::tagged(tag, self.registers.pc));
         self.native_frames += stored as u32;
@@ -201,7 +205,7 @@ impl Walk {
     }
 
     #[inline(always)]
-    fn in_eval_loop(&self, pc: u64) -> bool {
+    pub(crate) fn in_eval_loop(&self, pc: u64) -> bool {
         let mut i = 0;
         while i < EVAL_RANGES {
             let [begin, end] = self.process.python.eval[i];

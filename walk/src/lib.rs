@@ -9,4 +9,5 @@
 pub mod interleave;
 pub mod memory;
 pub mod python;
+pub mod quick;
 pub mod unwind_row;

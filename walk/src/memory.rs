@@ -21,6 +21,12 @@ pub trait Memory {
         self.read_array(address)
     }
 
+    /// The word at `address` of a stack, if it was read ahead.
+    #[inline(always)]
+    fn peek_stack(&self, _address: u64) -> Option<u64> {
+        None
+    }
+
     /// Like [`Self::read_words`], of frames whose callers lie at lower addresses: an implementer may read more there.
     #[inline(always)]
     fn read_below(&self, address: u64, words: &mut [u64]) -> bool {

@@ -106,6 +106,13 @@ impl Memory for Kernel {
     }
 
     #[inline(always)]
+    fn peek_stack(&self, address: u64) -> Option<u64> {
+        let mut word = [0; 1];
+        // SAFETY: as above.
+        unsafe { &*self.stack }.copy_to(address, &mut word).then_some(word[0])
+    }
+
+    #[inline(always)]
     fn read_below(&self, address: u64, words: &mut [u64]) -> bool {
         // SAFETY: as above.
         let window = unsafe { &mut *self.frames };

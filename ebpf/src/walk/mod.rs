@@ -17,6 +17,7 @@ use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::NO_PYTHON;
 use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, word};
 use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
+use deepctx_walk::quick;
 
 use self::memory::Window;
 pub use self::tables::RuleCache;
@@ -135,7 +136,7 @@ extern "C" fn steps(scratch: *mut Scratch) -> u32 {
     for _ in 0..STEPS_PER_RUN {
         // SAFETY: the caller passes a claimed slot, valid for the whole run.
         let next = unsafe { (*scratch).walk.phase };
-        let flow = if next == phase::NATIVE { native_steps(scratch) } else { python_steps(scratch) };
+        let flow = if next == phase::NATIVE { native_steps(scratch) } else { python_step(scratch) };
         if flow != CONTINUE {
             return STOP;
         }
@@ -143,13 +144,13 @@ extern "C" fn steps(scratch: *mut Scratch) -> u32 {
     CONTINUE
 }
 
-/// Steps in one call of [`native_steps`] or [`python_steps`]: a call and its return cost as much as a step.
-const STEPS_PER_CALL: u32 = 16;
+/// Quick steps in one call of [`native_steps`]: a call and its return cost as much as a frame.
+const QUICK_STEPS: u32 = 16;
 
 const CONTINUE: u32 = 0;
 const STOP: u32 = 1;
 
-/// Native steps on a claimed slot, until one turns to Python or ends the walk, or the turns are used up.
+/// Quick steps on a claimed slot as long as they go, then a whole one.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn native_steps(scratch: *mut Scratch) -> u32 {
@@ -158,37 +159,33 @@ extern "C" fn native_steps(scratch: *mut Scratch) -> u32 {
     }
     // SAFETY: the caller passes a claimed slot, valid for the whole run.
     let Some(rules) = RULE_CACHE.get_ptr_mut(unsafe { (*scratch).walk.slot } as u32) else { return STOP };
-    for _ in 0..STEPS_PER_CALL {
-        // SAFETY: as above.
-        let (walk, mut words, kernel) = unsafe { parts(scratch, rules) };
-        if interleave::native_step(walk, &mut words, &kernel) == Flow::Stop {
-            return STOP;
-        }
-        if walk.phase != phase::NATIVE {
-            return CONTINUE;
+    // SAFETY: as above.
+    let (walk, mut words, kernel) = unsafe { parts(scratch, rules) };
+    for _ in 0..QUICK_STEPS {
+        if !quick::native_step(walk, &mut words, &kernel) {
+            break;
         }
     }
-    CONTINUE
+    flow_number(interleave::native_step(walk, &mut words, &kernel))
 }
 
-/// Python steps on a claimed slot, until one turns to native frames or ends the walk, or the turns are used up.
+/// One Python step on a claimed slot.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn python_steps(scratch: *mut Scratch) -> u32 {
+extern "C" fn python_step(scratch: *mut Scratch) -> u32 {
     if scratch.is_null() {
         return STOP;
     }
-    for _ in 0..STEPS_PER_CALL {
-        // SAFETY: as above. These steps ask for no rule.
-        let (walk, mut words, kernel) = unsafe { parts(scratch, core::ptr::null()) };
-        if interleave::python_step(walk, &mut words, &kernel) == Flow::Stop {
-            return STOP;
-        }
-        if walk.phase == phase::NATIVE {
-            return CONTINUE;
-        }
+    // SAFETY: as above. These steps ask for no rule.
+    let (walk, mut words, kernel) = unsafe { parts(scratch, core::ptr::null()) };
+    flow_number(interleave::python_step(walk, &mut words, &kernel))
+}
+
+fn flow_number(flow: Flow) -> u32 {
+    match flow {
+        Flow::Continue => CONTINUE,
+        Flow::Stop => STOP,
     }
-    CONTINUE
 }
 
 /// The parts of a claimed slot that a step needs.

@@ -69,15 +69,19 @@ impl Tables for Kernel {
 
     #[inline(always)]
     fn find_rule(&self, walk: &mut Walk, svma: u64) -> Result<(), WalkEnd> {
+        as_result(find_rule(walk, svma))
+    }
+
+    #[inline(always)]
+    fn next_rule(&self, walk: &mut Walk, svma: u64) -> bool {
         let key = cache_key(&walk.executable, svma);
         // SAFETY: the cache belongs to the claimed slot; the index is masked to its length.
         let cached = unsafe { &(*self.rules).entries[walk.cursor as usize & (CACHED_RULES - 1)] };
-        if key != 0 && cached.key == key {
-            copy(&mut walk.rule, &cached.rule);
-            walk.cursor += 1;
-            return Ok(());
+        if key == 0 || cached.key != key {
+            return false;
         }
-        as_result(find_rule(walk, svma))
+        copy(&mut walk.rule, &cached.rule);
+        true
     }
 
     #[inline(always)]
