@@ -177,6 +177,28 @@ impl Frame {
         )
     }
 
+    /// Source file and line, when both are known. Without `lines`, a Python function is where it is defined.
+    pub fn source(&self, lines: bool) -> Option<(StrId, u32)> {
+        let (file, line) = match *self {
+            Frame::Python { file, line, first_line, .. } => {
+                (file, if lines { line.or(first_line) } else { first_line.or(line) })
+            }
+            Frame::Native { file, line, .. } => (file, line),
+            _ => return None,
+        };
+        line.filter(|_| file != StrId::EMPTY).map(|line| (file, line.get()))
+    }
+
+    /// Source file, and the line that runs if it is known; `None` for what has no source.
+    pub fn source_file(&self) -> Option<(StrId, Line)> {
+        match *self {
+            Frame::Python { file, line, .. } | Frame::Native { file, line, .. } if file != StrId::EMPTY => {
+                Some((file, line))
+            }
+            _ => None,
+        }
+    }
+
     /// The same frame with its texts in another table.
     #[must_use]
     pub fn map_texts(mut self, mut map: impl FnMut(StrId) -> StrId) -> Frame {

@@ -17,6 +17,7 @@ pub mod report;
 pub mod snapshot;
 pub mod store;
 pub mod text;
+pub mod timeline;
 pub mod tree;
 pub mod units;
 pub mod view;

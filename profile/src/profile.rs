@@ -9,6 +9,7 @@ use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason};
 use crate::metric::Metric;
+use crate::timeline::Timeline;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Time, clock};
 
@@ -25,6 +26,8 @@ pub struct Profile {
     pub frames: Frames,
     /// Calling contexts and their figures.
     pub tree: Tree,
+    /// What threads did when.
+    pub timeline: Timeline,
     /// What became of every record.
     pub ledger: Ledger,
 }
@@ -103,6 +106,7 @@ impl Profile {
             strings: Strings::new(limits.string_bytes),
             frames: Frames::new(limits.frames),
             tree: Tree::new(limits.nodes),
+            timeline: Timeline::default(),
             ledger: Ledger::default(),
         }
     }
@@ -124,7 +128,8 @@ impl Profile {
         node
     }
 
-    /// Adds all of another profile: contexts that are the same become one. The other's `meta` is not looked at.
+    /// Adds all of another profile: contexts that are the same become one, and both captures
+    /// begin at the same time. The other's `meta` is not looked at.
     pub fn merge(&mut self, other: &Profile) {
         let strings = &mut self.strings;
         let frames: Vec<FrameId> = other
@@ -132,7 +137,12 @@ impl Profile {
             .iter()
             .map(|(_, frame)| self.frames.intern(frame.map_texts(|id| strings.intern(other.strings.get(id)))))
             .collect();
-        self.tree.merge(&other.tree, |id| frames.get(id.index()).copied().unwrap_or(FrameId::TABLE_FULL));
+        let frame = |id: FrameId| frames.get(id.index()).copied().unwrap_or(FrameId::TABLE_FULL);
+        self.tree.merge(&other.tree, frame);
+        let tree = &mut self.tree;
+        self.timeline.merge(&other.timeline, |node| {
+            tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame))
+        });
         for executable in &other.executables {
             if !self.executables.contains(executable) {
                 self.executables.push(executable.clone());
@@ -143,6 +153,7 @@ impl Profile {
 
     /// Counts of what the tables had to refuse: gaps in what was kept, beside those of the ledger.
     pub fn refusals(&self) -> impl Iterator<Item = (Reason, u64)> {
+        let (no_lane, too_far) = self.timeline.refused();
         let full = [
             (
                 Reason::new("tree-full", "new contexts were joined below a [tree full] node"),
@@ -151,6 +162,8 @@ impl Profile {
             (Reason::new("frames-full", "new frames were joined as [frames full]"), self.frames.refused()),
             (Reason::new("names-full", "new names were joined as [names full]"), self.strings.refused()),
             (Reason::new("name-cut", "names were too long and were cut"), self.strings.cut()),
+            (Reason::new("lanes-full", "values of further threads are not in the timeline"), no_lane),
+            (Reason::new("time-too-far", "values with an impossible time are not in the timeline"), too_far),
         ];
         full.into_iter().filter(|(_, n)| *n > 0)
     }

@@ -1,7 +1,9 @@
 //! Snapshot: all that a screen or a still picture needs, as plain data cut from a profile at one moment.
 //!
-//! Owns: the merged flame tree, the table rows and the header figures. Because: views must never hold on to the
-//! profile that capture is growing. Does not: know terminals, clocks or the capture.
+//! Owns: the merged trees, the table rows, the timeline, the lines of a file and the header figures. Because: views must
+//! never hold on to the profile that capture is growing. Does not: know terminals, clocks or the capture.
+
+use std::sync::Arc;
 
 /// A profile at one moment, merged by label for one metric and one choice of context.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -10,10 +12,47 @@ pub struct Snapshot {
     pub header: Header,
     /// Top-down tree; node 0 is the root.
     pub flame: FlameTree,
-    /// Functions, hottest first by exclusive value.
-    pub table: Vec<TableRow>,
+    /// Value of everything, whatever the filter leaves out.
+    pub unfiltered: u64,
+    /// What else was asked for.
+    pub extra: Extra,
+    /// What the values are compared with, when they are those since a mark.
+    pub since: Option<Since>,
+    /// Metrics that the profile has values of, by name.
+    pub metrics: Vec<&'static str>,
+    /// Records by stage, in the order of the stages; unused ones left out.
+    pub stages: Vec<StageRow>,
     /// Losses and gaps: one line each, in stage order, zero lines left out.
     pub losses: Vec<LossRow>,
+}
+
+/// What one view needs beside the flame tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Extra {
+    /// Nothing.
+    #[default]
+    None,
+    /// Bottom-up tree: below the root the functions, below each of them its callers.
+    Callers(FlameTree),
+    /// The table of functions.
+    Table(Table),
+    /// What each process and thread did when.
+    Timeline(Timeline),
+    /// The lines of one source file.
+    Source(SourceLines),
+}
+
+/// The values are those since a mark; those before it are what they are compared with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Since {
+    /// When the mark was set: time since the capture began, nanoseconds.
+    pub at_ns: u64,
+    /// Value of everything before the mark.
+    pub before: u64,
+    /// How many single values that was the sum of.
+    pub count_before: u64,
+    /// How many single values the values since the mark are the sum of.
+    pub count_since: u64,
 }
 
 /// Figures for the header line.
@@ -103,10 +142,43 @@ pub struct FlameNode {
     pub exclusive: u64,
     /// Value of this node and all below it.
     pub inclusive: u64,
+    /// Inclusive value before the mark, when the snapshot has one.
+    pub before: u64,
+    /// Source file and line, where known.
+    pub source: Option<SourcePlace>,
     /// Index of the parent; 0 for the root itself.
     pub parent: u32,
     /// Indices of the children, sorted by label.
     pub children: Vec<u32>,
+}
+
+/// A place in a source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourcePlace {
+    /// Path as the program has it, not cleaned.
+    pub file: Arc<str>,
+    /// Line, counted from 1: the one that runs where lines are told apart, else the first of the function.
+    pub line: u32,
+    /// The process whose view of the files the path belongs to; 0 when unknown.
+    pub pid: u32,
+}
+
+/// Functions over all their contexts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// Metrics beside the one of the snapshot, in the order of [`TableRow::others`].
+    pub others: Vec<Column>,
+    /// Functions, hottest first by exclusive value.
+    pub rows: Vec<TableRow>,
+}
+
+/// A metric of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Name as in the command line.
+    pub metric: &'static str,
+    /// Unit of its values.
+    pub unit: Unit,
 }
 
 /// One function over all its contexts.
@@ -122,6 +194,77 @@ pub struct TableRow {
     pub exclusive: u64,
     /// Value anywhere on the stack, counted once per stack however often the function recurs.
     pub inclusive: u64,
+    /// Exclusive and inclusive value of each other metric.
+    pub others: Vec<(u64, u64)>,
+    /// Source file and line, where known.
+    pub source: Option<SourcePlace>,
+}
+
+/// What each process and thread did when.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timeline {
+    /// Length of a window, nanoseconds; the first begins with the capture.
+    pub window_ns: u64,
+    /// Windows until now.
+    pub windows: usize,
+    /// Lanes: each process, hottest first, and below it its threads if they were asked for.
+    pub lanes: Vec<Lane>,
+    /// Lanes left out, the coldest.
+    pub lanes_left_out: usize,
+}
+
+/// One line of the timeline.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lane {
+    /// Process or thread.
+    pub label: String,
+    /// Which of the two.
+    pub kind: FrameKind,
+    /// Name of the metric.
+    pub metric: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// Sum of all windows.
+    pub total: u64,
+    /// Value by window; zeros at the end may be missing.
+    pub values: Vec<u64>,
+}
+
+/// What the lines of one source file cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SourceLines {
+    /// Path as the program has it, not cleaned.
+    pub file: Arc<str>,
+    /// Lines with values, ascending.
+    pub lines: Vec<LineRow>,
+    /// Inclusive value of the functions of this file of which no line is known.
+    pub without_line: u64,
+}
+
+/// One line of a source file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineRow {
+    /// Number, counted from 1.
+    pub line: u32,
+    /// Value of the line alone.
+    pub exclusive: u64,
+    /// Value of the line and what it calls, counted once per stack.
+    pub inclusive: u64,
+}
+
+/// What became of the records at one stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageRow {
+    /// Name of the stage.
+    pub stage: &'static str,
+    /// Records that came in.
+    pub received: u64,
+    /// Records passed on.
+    pub kept: u64,
+    /// Records joined with others.
+    pub merged: u64,
+    /// Records lost, all reasons.
+    pub dropped: u64,
 }
 
 /// One reason for a loss or a gap.

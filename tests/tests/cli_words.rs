@@ -139,6 +139,29 @@ app-7;app/7 100\napp-7;app/8 10\napp-7;app/8;m.py:step:3 50\n"
 }
 
 #[test]
+fn every_tab_of_a_stored_profile_can_be_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let show = |more: &[&str]| expect_code(0, &[&["view", text(&profile), "--once"], more].concat());
+    let check = |more: &[&str], expected: &[&str]| {
+        let picture = show(more);
+        for part in expected {
+            assert!(picture.contains(part), "no {part} with {more:?} in\n{picture}");
+        }
+    };
+    check(&["--tab", "callers"], &["N f", "N g", "N main"]);
+    check(&["--tab", "table"], &["self", "total", "m.py:step"]);
+    check(&["--tab", "time", "--group-by", "thread"], &["CPUs", "# app-7", "~ app/8"]);
+    check(&["--tab", "source", "--source", "m.py"], &["no text: there is no such file", "31.2%  3"]);
+    check(&["--tab", "losses"], &["received", "no-row"]);
+    check(&["--filter", "^f$"], &["filter ^f$ 62.5%", "N main"]);
+    check(&["--filter", "!^f$", "--lines", "--fold-recursion"], &["37.5%", "m.py:step:3", "lines+folded"]);
+    assert_eq!(show(&["--size", "40x6"]).lines().map(|line| line.chars().count()).max(), Some(40));
+    let wrong = expect_code(2, &["view", text(&profile), "--once", "--filter", "("]);
+    assert!(wrong.contains("unclosed group"), "{wrong}");
+}
+
+#[test]
 fn two_profiles_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let before = stored(folder.path(), "a", &"10 sample 7/7 app f! main period=100\n".repeat(50));

@@ -1,29 +1,43 @@
 //! A profile that is not one: a synthetic tree that grows, to look at the terminal view without a capture.
 //!
-//! `cargo run -p deepctx-tui --example growing` shows it live; `-- --once [WIDTH HEIGHT]` prints it.
+//! `cargo run -p deepctx-tui --example growing` shows it live; `-- --once [WIDTH HEIGHT] [--color]` prints every tab.
 
 use std::io;
 use std::sync::Arc;
 
-use deepctx_profile::metric::Metric;
-use deepctx_profile::snapshot::Snapshot;
-use deepctx_profile::view::Selection;
-use deepctx_tui::{Options, Palette, Snapshots, Still, Tab, render_once, run, term};
+use deepctx_profile::snapshot::{Snapshot, SourcePlace};
+use deepctx_profile::view::{Part, Request};
+use deepctx_tui::{Options, Palette, Snapshots, SourceText, Still, Tab, render_once, run, term};
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
 
-use synthetic::snapshot;
+use synthetic::{Training, request, text};
 
 /// Makes the snapshots, one at each question.
 struct Growing {
-    turn: u64,
+    training: Training,
 }
 
 impl Snapshots for Growing {
-    fn latest(&mut self, request: &Selection) -> Option<Arc<Snapshot>> {
-        self.turn += 1;
-        Some(Arc::new(snapshot(self.turn, request)))
+    fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
+        self.training.go_on(1);
+        Some(Arc::new(self.training.snapshot(request)))
+    }
+
+    fn text(&mut self, _: &SourcePlace) -> Option<Arc<SourceText>> {
+        Some(text())
+    }
+}
+
+/// What each tab asks for.
+fn part(tab: Tab) -> Part {
+    match tab {
+        Tab::Flame | Tab::Losses => Part::Flame,
+        Tab::Callers => Part::Callers,
+        Tab::Table => Part::Table,
+        Tab::Timeline => Part::Timeline,
+        Tab::Source => Part::Source("/srv/train.py".into()),
     }
 }
 
@@ -33,15 +47,19 @@ fn main() -> io::Result<()> {
         let number = |at: usize, default| arguments.get(at).and_then(|it| it.parse().ok()).unwrap_or(default);
         let palette =
             if arguments.iter().any(|it| it == "--color") { Palette::Indexed } else { Palette::Plain };
+        let mut training = Training::at(50);
         for tab in Tab::ALL {
-            let still = Still { width: number(1, 100), height: number(2, 24), tab, palette };
-            println!("{}", render_once(&snapshot(50, &Selection::of(Metric::CpuTime)), &still));
+            let request = Request { part: part(tab), ..request() };
+            let snapshot = training.snapshot(&request);
+            let (width, height) = (number(1, 100), number(2, 24));
+            let still = Still { width, height, tab, request, text: Some(text()), palette };
+            println!("{}", render_once(&snapshot, &still));
         }
         return Ok(());
     }
-    let options = Options { can_save: true, ..Options::default() };
+    let options = Options { request: request(), can_save: true, ..Options::default() };
     let (guard, mut screen) = term::Guard::take()?;
-    let outcome = run(&mut screen, &mut Growing { turn: 0 }, &options);
+    let outcome = run(&mut screen, &mut Growing { training: Training::new() }, &options);
     drop(guard);
     println!("{:?}", outcome?);
     Ok(())

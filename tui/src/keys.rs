@@ -24,7 +24,7 @@ pub enum Action {
     First,
     /// Down the hottest path to its end, or to the last row.
     Last,
-    /// Zoom into the selected box; from the table, show the function in the flame graph.
+    /// Zoom into the selected box or moment; from the table, show the function in the flame graph.
     Enter,
     /// Zoom out by one frame.
     ZoomOut,
@@ -36,12 +36,22 @@ pub enum Action {
     PreviousTab,
     /// Flame graph.
     ShowFlame,
+    /// Bottom-up tree.
+    ShowCallers,
     /// Table of functions.
     ShowTable,
+    /// Timeline.
+    ShowTimeline,
+    /// Source file.
+    ShowSource,
     /// Losses and own cost.
     ShowLosses,
+    /// Source file of the selection.
+    OpenSource,
     /// Next column to sort by.
     Sort,
+    /// Sort the other way round.
+    Reverse,
     /// Stop or resume taking in new snapshots; the capture goes on.
     Pause,
     /// Next choice of languages.
@@ -52,8 +62,22 @@ pub enum Action {
     ToggleInterpreter,
     /// Whether source lines tell frames apart.
     ToggleLines,
+    /// Whether a sequence of calls that repeats itself is one.
+    ToggleRecursion,
     /// Next metric.
     NextMetric,
+    /// Set a mark: from now on show what comes since, compared with before.
+    SetMark,
+    /// Switch between what came since the mark and everything.
+    ToggleDifference,
+    /// Forget the mark.
+    DropMark,
+    /// Keep the selected function's figures in sight, or no longer.
+    Pin,
+    /// Begin to type a filter.
+    Filter,
+    /// Count all stacks again.
+    DropFilter,
     /// Begin to type a search.
     Search,
     /// Next match, hottest first.
@@ -83,11 +107,15 @@ pub enum Action {
 pub enum Scope {
     /// In every view, unless something is open on top of it.
     Views,
-    /// In the flame graph.
-    Flame,
+    /// In the flame graph and the tree of callers.
+    Graph,
     /// In the table.
     Table,
-    /// While a search is typed.
+    /// In the timeline.
+    Timeline,
+    /// In a source file.
+    Source,
+    /// While a search or a filter is typed.
     Typing,
     /// While the help is open.
     Help,
@@ -97,17 +125,27 @@ pub enum Scope {
 
 impl Scope {
     /// Scopes in the order of the help.
-    pub const ALL: [Self; 6] =
-        [Self::Views, Self::Flame, Self::Table, Self::Typing, Self::Help, Self::Leaving];
+    pub const ALL: [Self; 8] = [
+        Self::Views,
+        Self::Graph,
+        Self::Table,
+        Self::Timeline,
+        Self::Source,
+        Self::Typing,
+        Self::Help,
+        Self::Leaving,
+    ];
 
     /// Headline in the help.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::Views => "Everywhere",
-            Self::Flame => "Flame graph",
+            Self::Graph => "Flame graph and callers",
             Self::Table => "Table",
-            Self::Typing => "While typing a search",
+            Self::Timeline => "Time",
+            Self::Source => "Source",
+            Self::Typing => "While typing a search or a filter",
             Self::Help => "In this help",
             Self::Leaving => "When asked whether to save",
         }
@@ -196,22 +234,63 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::Views, &[key(KeyCode::Tab)], Action::NextTab, "next tab", "next"),
     bind(Scope::Views, &[key(KeyCode::BackTab)], Action::PreviousTab, "previous tab", ""),
     bind(Scope::Views, &[letter('1')], Action::ShowFlame, "flame graph", ""),
-    bind(Scope::Views, &[letter('2')], Action::ShowTable, "table of functions", ""),
-    bind(Scope::Views, &[letter('3')], Action::ShowLosses, "losses and own cost", ""),
-    bind(Scope::Views, &[letter('n')], Action::NextMatch, "next match, hottest first", ""),
+    bind(
+        Scope::Views,
+        &[letter('2')],
+        Action::ShowCallers,
+        "callers: functions, and below them who calls",
+        "",
+    ),
+    bind(Scope::Views, &[letter('3')], Action::ShowTable, "table of functions", ""),
+    bind(Scope::Views, &[letter('4')], Action::ShowTimeline, "processes and threads over time", ""),
+    bind(Scope::Views, &[letter('5')], Action::ShowSource, "source file with what its lines cost", ""),
+    bind(Scope::Views, &[letter('6')], Action::ShowLosses, "losses and own cost", ""),
+    bind(Scope::Views, &[letter('o')], Action::OpenSource, "open the source of the selection", ""),
+    bind(Scope::Views, &[letter('n')], Action::NextMatch, "next match or line, hottest first", ""),
     bind(Scope::Views, &[letter('N')], Action::PreviousMatch, "previous match", ""),
+    bind(
+        Scope::Views,
+        &[letter('f')],
+        Action::Filter,
+        "count only stacks that match a regex (!regex: that do not)",
+        "filter",
+    ),
+    bind(Scope::Views, &[letter('F')], Action::DropFilter, "count all stacks again", ""),
     bind(Scope::Views, &[letter('v')], Action::NextView, "languages shown: full, python, native", "view"),
     bind(Scope::Views, &[letter('t')], Action::ToggleThreads, "tell threads apart", ""),
     bind(Scope::Views, &[letter('i')], Action::ToggleInterpreter, "show the interpreter's own frames", ""),
     bind(Scope::Views, &[letter('L')], Action::ToggleLines, "tell frames apart by source line", ""),
+    bind(
+        Scope::Views,
+        &[letter('r')],
+        Action::ToggleRecursion,
+        "fold recursion: calls that repeat are one",
+        "",
+    ),
     bind(Scope::Views, &[letter('m')], Action::NextMetric, "next metric", ""),
+    bind(
+        Scope::Views,
+        &[letter('M')],
+        Action::SetMark,
+        "set a mark: show what comes since, compared with before",
+        "mark",
+    ),
+    bind(Scope::Views, &[letter('d')], Action::ToggleDifference, "since the mark, or everything", ""),
+    bind(Scope::Views, &[letter('D')], Action::DropMark, "forget the mark", ""),
+    bind(
+        Scope::Views,
+        &[letter('P')],
+        Action::Pin,
+        "pin the selected function: its figures stay in sight",
+        "",
+    ),
     bind(Scope::Views, &[ESCAPE], Action::Escape, "clear the search, then the zoom", ""),
-    bind(Scope::Views, &[key(KeyCode::Up), letter('k')], Action::Up, "caller; row or line above", ""),
+    bind(Scope::Views, &[key(KeyCode::Up), letter('k')], Action::Up, "box, row or line above", ""),
     bind(
         Scope::Views,
         &[key(KeyCode::Down), letter('j')],
         Action::Down,
-        "hottest callee; row or line below",
+        "widest box below; row or line below",
         "",
     ),
     bind(Scope::Views, &[key(KeyCode::PageUp), control('b')], Action::PageUp, "up by a screen", ""),
@@ -221,36 +300,44 @@ pub const BINDINGS: &[Binding] = &[
         Scope::Views,
         &[key(KeyCode::End), letter('G')],
         Action::Last,
-        "down the hottest path; last row",
+        "down the widest boxes; last row",
         "",
     ),
-    bind(Scope::Flame, &[key(KeyCode::Left), letter('h')], Action::Left, "box to the left", ""),
-    bind(Scope::Flame, &[key(KeyCode::Right), letter('l')], Action::Right, "box to the right", ""),
+    bind(Scope::Graph, &[key(KeyCode::Left), letter('h')], Action::Left, "box to the left", ""),
+    bind(Scope::Graph, &[key(KeyCode::Right), letter('l')], Action::Right, "box to the right", ""),
     bind(
-        Scope::Flame,
+        Scope::Graph,
         &[ENTER, letter('+')],
         Action::Enter,
         "zoom into the selected box (or click it twice)",
         "zoom",
     ),
     bind(
-        Scope::Flame,
+        Scope::Graph,
         &[key(KeyCode::Backspace), letter('-')],
         Action::ZoomOut,
         "zoom out by a frame (or right click)",
         "",
     ),
-    bind(Scope::Flame, &[letter('0')], Action::ZoomReset, "show everything", "all"),
-    bind(
-        Scope::Table,
-        &[letter('s')],
-        Action::Sort,
-        "sort by self, total, name (or click the column)",
-        "sort",
-    ),
+    bind(Scope::Graph, &[letter('0')], Action::ZoomReset, "show everything", "all"),
+    bind(Scope::Table, &[letter('s')], Action::Sort, "sort by the next column (or click it)", "sort"),
+    bind(Scope::Table, &[letter('S')], Action::Reverse, "sort the other way round", ""),
     bind(Scope::Table, &[ENTER], Action::Enter, "find the function in the flame graph", "find"),
-    bind(Scope::Typing, &[ENTER], Action::Accept, "go to the hottest match", "go"),
-    bind(Scope::Typing, &[ESCAPE, control('c')], Action::Escape, "keep the search from before", "cancel"),
+    bind(Scope::Timeline, &[key(KeyCode::Left), letter('h')], Action::Left, "earlier", ""),
+    bind(Scope::Timeline, &[key(KeyCode::Right), letter('l')], Action::Right, "later", ""),
+    bind(Scope::Timeline, &[ENTER, letter('+')], Action::Enter, "zoom into the selected moment", "zoom"),
+    bind(
+        Scope::Timeline,
+        &[key(KeyCode::Backspace), letter('-')],
+        Action::ZoomOut,
+        "zoom out (or right click)",
+        "",
+    ),
+    bind(Scope::Timeline, &[letter('0')], Action::ZoomReset, "show the whole time", "all"),
+    bind(Scope::Source, &[ENTER], Action::NextMatch, "next line with a value, hottest first", "next line"),
+    bind(Scope::Source, &[key(KeyCode::Backspace)], Action::ShowFlame, "back to the flame graph", "back"),
+    bind(Scope::Typing, &[ENTER], Action::Accept, "go to the hottest match; apply the filter", "go"),
+    bind(Scope::Typing, &[ESCAPE, control('c')], Action::Escape, "keep what was before", "cancel"),
     bind(Scope::Typing, &[key(KeyCode::Backspace)], Action::Erase, "delete a character", ""),
     bind(Scope::Typing, &[control('u')], Action::EraseAll, "delete all", ""),
     bind(
@@ -299,7 +386,10 @@ mod tests {
     fn a_view_does_not_hide_a_key_that_holds_everywhere() {
         let everywhere: HashSet<Key> =
             BINDINGS.iter().filter(|it| it.scope == Scope::Views).flat_map(|it| it.keys).copied().collect();
-        for binding in BINDINGS.iter().filter(|it| matches!(it.scope, Scope::Flame | Scope::Table)) {
+        for binding in BINDINGS
+            .iter()
+            .filter(|it| matches!(it.scope, Scope::Graph | Scope::Table | Scope::Timeline | Scope::Source))
+        {
             for key in binding.keys {
                 assert!(!everywhere.contains(key), "{} in {:?}", key.name(), binding.scope);
             }
@@ -308,7 +398,7 @@ mod tests {
 
     #[test]
     fn shift_is_part_of_the_letter_and_control_is_not() {
-        let press = |code, modifiers| action(&[Scope::Flame, Scope::Views], &KeyEvent::new(code, modifiers));
+        let press = |code, modifiers| action(&[Scope::Graph, Scope::Views], &KeyEvent::new(code, modifiers));
         assert_eq!(press(KeyCode::Char('N'), KeyModifiers::SHIFT), Some(Action::PreviousMatch));
         assert_eq!(press(KeyCode::Char('n'), KeyModifiers::NONE), Some(Action::NextMatch));
         assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Action::Quit));

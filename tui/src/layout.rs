@@ -11,6 +11,8 @@ use ratatui::layout::Rect;
 pub(crate) struct Areas {
     /// Target, figures and tabs: up to three lines.
     pub(crate) header: Rect,
+    /// Filter, mark and pin: a line when there is any of them.
+    pub(crate) strip: Rect,
     /// The view itself.
     pub(crate) body: Rect,
     /// Selection and key hints: up to two lines.
@@ -18,8 +20,8 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    /// Divides a screen; `footer` is false for still pictures.
-    pub(crate) fn of(screen: Rect, footer: bool) -> Self {
+    /// Divides a screen; `footer` is false for still pictures, `strip` when it would be empty.
+    pub(crate) fn of(screen: Rect, footer: bool, strip: bool) -> Self {
         let header = match screen.height {
             12.. => 3,
             8.. => 2,
@@ -32,11 +34,14 @@ impl Areas {
             3.. => 1,
             _ => 0,
         };
-        let body = screen.height - header - footer;
+        let strip = u16::from(strip && screen.height >= 6);
+        let body = screen.height - header - strip - footer;
+        let below = screen.y + header;
         Self {
             header: Rect { height: header, ..screen },
-            body: Rect { y: screen.y + header, height: body, ..screen },
-            footer: Rect { y: screen.y + header + body, height: footer, ..screen },
+            strip: Rect { y: below, height: strip, ..screen },
+            body: Rect { y: below + strip, height: body, ..screen },
+            footer: Rect { y: below + strip + body, height: footer, ..screen },
         }
     }
 
@@ -324,8 +329,12 @@ mod tests {
     #[test]
     fn header_and_footer_give_way_to_the_body_on_small_screens() {
         let check = |height: u16, expected: [u16; 3]| {
-            let areas = Areas::of(Rect::new(0, 0, 80, height), true);
-            assert_eq!([areas.header.height, areas.body.height, areas.footer.height], expected);
+            for strip in [false, true] {
+                let areas = Areas::of(Rect::new(0, 0, 80, height), true, strip);
+                let line = u16::from(strip && height >= 6);
+                assert_eq!(areas.strip.height, line);
+                assert_eq!([areas.header.height, areas.body.height + line, areas.footer.height], expected);
+            }
         };
         check(24, [3, 19, 2]);
         check(10, [2, 6, 2]);

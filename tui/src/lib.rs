@@ -5,6 +5,7 @@
 //! files or how a snapshot is made; see `source::Snapshots` for the door through which they come.
 
 mod app;
+mod difference;
 pub mod keys;
 mod layout;
 mod run;
@@ -17,7 +18,7 @@ mod view;
 
 pub use app::{Effects, Message, Model, Setup, Tab, update};
 pub use run::{Options, Outcome, message, run};
-pub use source::Snapshots;
+pub use source::{NoText, Snapshots, SourceText};
 pub use still::{Still, render_once};
 pub use theme::{Palette, Theme};
 pub use view::draw;

@@ -15,7 +15,7 @@ use crossterm::event::{
 use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::Snapshot;
-use deepctx_profile::view::Selection;
+use deepctx_profile::view::Request;
 
 use crate::app::{Effects, Message, Model, Setup, Tab, update};
 use crate::keys;
@@ -27,27 +27,34 @@ use crate::view;
 /// Events taken in before the next drawing: a held key or a pasted text must not starve the screen.
 const EVENTS_PER_DRAW: usize = 64;
 
+/// Time between two questions while an answer is due: a tenth of what people notice.
+const SOON: Duration = Duration::from_millis(10);
+
+/// Time between two looks at whether to stop when nothing else can happen.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// How the loop runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// First request.
-    pub request: Selection,
+    pub request: Request,
     /// First tab.
     pub tab: Tab,
     /// Colours.
     pub palette: Palette,
-    /// Time between two questions to the source.
+    /// Time between two questions to the source while it is live or has not answered yet.
     pub refresh: Duration,
     /// Whether leaving asks "save what was seen?".
     pub can_save: bool,
-    /// Set from outside (a signal, the end of the capture) to make the loop return at its next turn, within `refresh`.
+    /// Set from outside (a signal, the end of the capture) to make the loop return at its next turn, within `refresh`
+    /// or a second.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            request: Selection::of(Metric::CpuTime),
+            request: Request::of(Metric::CpuTime),
             tab: Tab::Flame,
             palette: Palette::detect(|name| std::env::var(name).ok()),
             refresh: Duration::from_millis(250),
@@ -77,12 +84,7 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
     let theme = Theme::new(options.palette);
     let keyboard = Keyboard::open()?;
     let size = screen.size()?;
-    let setup = Setup {
-        metrics: source.metrics(),
-        request: options.request,
-        tab: options.tab,
-        can_save: options.can_save,
-    };
+    let setup = Setup { request: options.request.clone(), tab: options.tab, can_save: options.can_save };
     let mut model = Model::new(setup, size.width, size.height);
     let mut last: Option<Arc<Snapshot>> = None;
     let mut redraw = true;
@@ -96,7 +98,13 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
         let mut messages = Vec::new();
         if ask || Instant::now() >= next_ask {
             ask = false;
-            next_ask = Instant::now() + options.refresh;
+            // Soon again while an answer is due, seldom when nothing more can come.
+            let pause = match (model.is_waiting(), source.live()) {
+                (true, _) => options.refresh.min(SOON),
+                (false, true) => options.refresh,
+                (false, false) => options.refresh.max(IDLE),
+            };
+            next_ask = Instant::now() + pause;
             messages.push(Message::Live(source.live()));
             if model.wants_snapshot()
                 && let Some(snapshot) = source.latest(model.request())
@@ -104,6 +112,9 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
             {
                 last = Some(Arc::clone(&snapshot));
                 messages.push(Message::Snapshot(snapshot));
+            }
+            if let Some(text) = model.wants_text().and_then(|place| source.text(place)) {
+                messages.push(Message::Text(text));
             }
         }
         for message in messages {

@@ -6,16 +6,19 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::Snapshot;
+use deepctx_profile::view::Request;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
 use crate::app::{Message, Model, Setup, Tab, update};
+use crate::source::SourceText;
 use crate::theme::{Palette, Theme};
 use crate::view;
 
 /// What a still picture shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Still {
     /// Columns.
     pub width: u16,
@@ -23,13 +26,18 @@ pub struct Still {
     pub height: u16,
     /// Tab.
     pub tab: Tab,
+    /// What the snapshot answers.
+    pub request: Request,
+    /// Text of the source file that the request asks for.
+    pub text: Option<Arc<SourceText>>,
     /// `Plain` gives text without any escape sequence.
     pub palette: Palette,
 }
 
 impl Default for Still {
     fn default() -> Self {
-        Self { width: 100, height: 30, tab: Tab::Flame, palette: Palette::Plain }
+        let request = Request::of(Metric::CpuTime);
+        Self { width: 100, height: 30, tab: Tab::Flame, request, text: None, palette: Palette::Plain }
     }
 }
 
@@ -38,8 +46,11 @@ impl Default for Still {
 pub fn render_once(snapshot: &Snapshot, still: &Still) -> String {
     // A picture is not looked at cell by cell: more than this is a mistake, and would only cost memory.
     let (width, height) = (still.width.min(2_000), still.height.min(2_000));
-    let setup = Setup { tab: still.tab, ..Setup::default() };
+    let setup = Setup { tab: still.tab, request: still.request.clone(), ..Setup::default() };
     let mut model = Model::still(setup, width, height);
+    if let Some(text) = &still.text {
+        update(&mut model, Message::Text(Arc::clone(text)));
+    }
     update(&mut model, Message::Snapshot(Arc::new(snapshot.clone())));
     let mut buffer = Buffer::empty(model.screen);
     view::draw(&model, &Theme::new(still.palette), &mut buffer);

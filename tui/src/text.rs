@@ -45,6 +45,44 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     out
 }
 
+/// As [`cut`], but what is left out is the beginning: of a path the end tells most.
+pub(crate) fn cut_left(text: &str, columns: usize) -> String {
+    let most = columns.saturating_mul(4).saturating_add(8);
+    let skipped = text.char_indices().rev().nth(most).map_or(0, |(at, _)| at);
+    let cleaned: String = text[skipped..].chars().map(clean).collect();
+    if skipped == 0 && width(&cleaned) <= columns {
+        return cleaned;
+    }
+    let mut from = 0;
+    while width(&cleaned[from..]) >= columns.max(1) && from < cleaned.len() {
+        from += cleaned[from..].chars().next().map_or(1, char::len_utf8);
+    }
+    if columns == 0 { String::new() } else { format!("…{}", &cleaned[from..]) }
+}
+
+/// A line of a text with its tabs as blanks up to the next multiple of four columns; no more of it than can show.
+pub(crate) fn expand_tabs(line: &str, columns: usize) -> String {
+    const TAB: usize = 4;
+    let mut out = String::new();
+    let mut at = 0;
+    for character in line.chars().take(columns.saturating_add(1)) {
+        if character == '\t' {
+            let blanks = TAB - at % TAB;
+            out.extend(std::iter::repeat_n(' ', blanks));
+            at += blanks;
+        } else {
+            out.push(character);
+            at += 1;
+        }
+    }
+    out
+}
+
+/// How many digits a number has.
+pub(crate) fn count_digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+}
+
 /// A value of a metric, about seven columns wide at most.
 pub(crate) fn value(unit: Unit, value: u64) -> String {
     match unit {
@@ -160,6 +198,27 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_cut_at_its_beginning() {
+        let check =
+            |text: &str, columns: usize, expected: &str| assert_eq!(cut_left(text, columns), expected);
+        check("/srv/app/model.py", 20, "/srv/app/model.py");
+        check("/srv/app/model.py", 9, "…model.py");
+        check("/srv/app/model.py", 1, "…");
+        check("/srv/app/model.py", 0, "");
+        check("/数据/预处理", 7, "…预处理");
+        check("/数据/预处理", 6, "…处理");
+        check("/a\x1b[2J", 20, "/a·[2J");
+    }
+
+    #[test]
+    fn tabs_go_to_the_next_fourth_column() {
+        let check = |text: &str, expected: &str| assert_eq!(expand_tabs(text, 20), expected);
+        check("\tx", "    x");
+        check("ab\tx\ty", "ab  x   y");
+        check("no tab", "no tab");
+    }
+
+    #[test]
     fn a_name_of_combining_marks_does_not_fill_a_cell_without_end() {
         let marks: String = std::iter::once('e').chain(std::iter::repeat_n('\u{301}', 100_000)).collect();
         assert!(cut(&marks, 10).len() < 200);
@@ -214,6 +273,9 @@ mod tests {
             let cut = cut(&text, columns);
             prop_assert!(width(&cut) <= columns);
             prop_assert!(!cut.chars().any(char::is_control));
+            let end = cut_left(&text, columns);
+            prop_assert!(width(&end) <= columns);
+            prop_assert!(!end.chars().any(char::is_control));
         }
 
         #[test]

@@ -54,6 +54,17 @@ pub(crate) enum Emphasis {
     Faded,
 }
 
+/// How a share changed; true when by much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trend {
+    /// It grew.
+    More(bool),
+    /// It shrank.
+    Less(bool),
+    /// Not more than chance would have it.
+    Same,
+}
+
 /// Shades that boxes of one kind alternate between, by name, so that neighbours differ.
 const SHADES: usize = 3;
 
@@ -125,6 +136,61 @@ impl Theme {
             Palette::True => (rgb(SELECTED), rgb([255, 255, 255])),
         };
         style.bg(ground).fg(ink).add_modifier(Modifier::BOLD)
+    }
+
+    /// Style of a box by how its share changed.
+    pub(crate) fn difference(&self, trend: Trend, emphasis: Emphasis, selected: bool) -> Style {
+        let plain = self.frame(FrameKind::Root, "", emphasis, selected);
+        if selected || emphasis != Emphasis::None {
+            return plain;
+        }
+        match self.palette {
+            // The text of the box says it.
+            Palette::Plain => plain,
+            Palette::Sixteen => match trend {
+                Trend::More(_) => plain.bg(Color::LightRed),
+                Trend::Less(_) => plain.bg(Color::LightCyan),
+                Trend::Same => plain,
+            },
+            Palette::Indexed => match trend {
+                Trend::More(true) => plain.bg(Color::Indexed(209)),
+                Trend::More(false) => plain.bg(Color::Indexed(223)),
+                Trend::Less(true) => plain.bg(Color::Indexed(111)),
+                Trend::Less(false) => plain.bg(Color::Indexed(153)),
+                Trend::Same => plain,
+            },
+            Palette::True => match trend {
+                Trend::More(true) => plain.bg(rgb([255, 140, 105])),
+                Trend::More(false) => plain.bg(rgb([255, 205, 185])),
+                Trend::Less(true) => plain.bg(rgb([120, 180, 255])),
+                Trend::Less(false) => plain.bg(rgb([190, 218, 255])),
+                Trend::Same => plain,
+            },
+        }
+    }
+
+    /// Figures of a line or a cell by its share of what there is, 0..=1: the hotter, the louder.
+    pub(crate) fn heat(&self, share: f64) -> Style {
+        match share {
+            share if share >= 0.1 => match self.palette {
+                Palette::Plain => self.strong(),
+                _ => self.frame(FrameKind::Kernel, "", Emphasis::None, false),
+            },
+            share if share >= 0.01 => match self.palette {
+                Palette::Plain => Style::new(),
+                _ => self.frame(FrameKind::Native, "", Emphasis::None, false),
+            },
+            _ => Style::new(),
+        }
+    }
+
+    /// Bars of the timeline.
+    pub(crate) fn bar(&self, kind: FrameKind) -> Style {
+        match (self.palette, kind) {
+            (Palette::Plain, _) => Style::new(),
+            (_, FrameKind::Process) => Style::new().fg(Color::Magenta),
+            _ => Style::new().fg(Color::Blue),
+        }
     }
 
     /// The line at the left of a box, on the box's style.
@@ -375,6 +441,10 @@ mod tests {
         let theme = Theme::new(Palette::True);
         for kind in KINDS {
             for label in ["a", "b", "c", "d", "e", "f"] {
+                for trend in [Trend::More(true), Trend::More(false), Trend::Less(true), Trend::Less(false)] {
+                    let style = theme.difference(trend, Emphasis::None, false);
+                    assert!(contrast(style.fg.unwrap(), style.bg.unwrap()) >= 7.0, "{trend:?}");
+                }
                 for emphasis in [Emphasis::None, Emphasis::Match, Emphasis::Faded] {
                     for selected in [false, true] {
                         let style = theme.frame(kind, label, emphasis, selected);

@@ -5,9 +5,16 @@
 
 use std::sync::Arc;
 
-use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, Header, LossRow, Snapshot, TableRow, Unit};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::snapshot::{
+    Column, Extra, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, Since, Snapshot,
+    SourceLines, SourcePlace, StageRow, Table, TableRow, Timeline, Unit,
+};
+use deepctx_profile::view::{Part, Request};
 use deepctx_tui::keys::{Action, BINDINGS};
-use deepctx_tui::{Effects, Message, Model, Palette, Setup, Still, Tab, Theme, draw, render_once, update};
+use deepctx_tui::{
+    Effects, Message, Model, NoText, Palette, Setup, SourceText, Still, Tab, Theme, draw, render_once, update,
+};
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -37,14 +44,33 @@ fn value() -> impl Strategy<Value = u64> {
 
 /// Half of the trees are sound; the others have any parent and any children.
 fn tree() -> impl Strategy<Value = FlameTree> {
-    let node = (label(), kind(), value(), value(), any::<u32>(), prop::collection::vec(0u32..40, 0..5));
+    let node = (
+        label(),
+        kind(),
+        [value(), value(), value()],
+        source(),
+        any::<u32>(),
+        prop::collection::vec(0u32..40, 0..5),
+    );
     (prop::collection::vec(node, 0..40), any::<bool>()).prop_map(|(nodes, sound)| {
         let mut tree = FlameTree::default();
-        for (index, (label, kind, exclusive, inclusive, parent, children)) in (0u32..).zip(nodes) {
+        for (index, (label, kind, [exclusive, inclusive, before], source, parent, children)) in
+            (0u32..).zip(nodes)
+        {
             let (parent, children) =
                 if sound { (parent % index.max(1), Vec::new()) } else { (parent % 64, children) };
             let detail = label.clone();
-            tree.nodes.push(FlameNode { label, detail, kind, exclusive, inclusive, parent, children });
+            tree.nodes.push(FlameNode {
+                label,
+                detail,
+                kind,
+                exclusive,
+                inclusive,
+                before,
+                source,
+                parent,
+                children,
+            });
         }
         if sound {
             for index in (1..tree.nodes.len()).rev() {
@@ -62,10 +88,81 @@ fn tree() -> impl Strategy<Value = FlameTree> {
     })
 }
 
-fn snapshot() -> impl Strategy<Value = Snapshot> {
-    let row = (label(), label(), kind(), value(), value()).prop_map(
-        |(label, detail, kind, exclusive, inclusive)| TableRow { label, detail, kind, exclusive, inclusive },
+fn source() -> impl Strategy<Value = Option<SourcePlace>> {
+    let file = prop::sample::select(vec!["/srv/train.py", "<string>", ""]);
+    prop::option::of((file, any::<u32>()).prop_map(|(file, line)| SourcePlace {
+        file: file.into(),
+        line,
+        pid: 1,
+    }))
+}
+
+fn text() -> impl Strategy<Value = Arc<SourceText>> {
+    let lines = prop::collection::vec(label(), 0..60);
+    prop_oneof![
+        3 => (lines, any::<bool>()).prop_map(|(lines, changed)| SourceText::Lines { lines, changed }),
+        1 => prop::sample::select(NoText::ALL.to_vec()).prop_map(SourceText::Missing),
+    ]
+    .prop_map(Arc::new)
+}
+
+fn unit() -> impl Strategy<Value = Unit> {
+    prop::sample::select(vec![Unit::Nanoseconds, Unit::Count, Unit::Bytes])
+}
+
+fn extra() -> impl Strategy<Value = Extra> {
+    let row = (
+        label(),
+        label(),
+        kind(),
+        value(),
+        value(),
+        source(),
+        prop::collection::vec((value(), value()), 0..3),
+    )
+        .prop_map(|(label, detail, kind, exclusive, inclusive, source, others)| TableRow {
+            label,
+            detail,
+            kind,
+            exclusive,
+            inclusive,
+            others,
+            source,
+        });
+    let others = prop::collection::vec(unit().prop_map(|unit| Column { metric: "metric", unit }), 0..3);
+    let table = (others, prop::collection::vec(row, 0..30)).prop_map(|(others, rows)| Table { others, rows });
+    let lane = (label(), kind(), unit(), value(), prop::collection::vec(value(), 0..40)).prop_map(
+        |(label, kind, unit, total, values)| Lane { label, kind, metric: "metric", unit, total, values },
     );
+    let timeline =
+        (value(), prop_oneof![0usize..600, any::<usize>()], prop::collection::vec(lane, 0..30), 0usize..9)
+            .prop_map(|(window_ns, windows, lanes, lanes_left_out)| Timeline {
+                window_ns,
+                windows,
+                lanes,
+                lanes_left_out,
+            });
+    let line = (any::<u32>(), value(), value()).prop_map(|(line, exclusive, inclusive)| LineRow {
+        line,
+        exclusive,
+        inclusive,
+    });
+    let lines =
+        (prop::sample::select(vec!["/srv/train.py", ""]), prop::collection::vec(line, 0..20), value())
+            .prop_map(|(file, mut lines, without_line)| {
+                lines.sort_by_key(|row| row.line);
+                SourceLines { file: file.into(), lines, without_line }
+            });
+    prop_oneof![
+        1 => Just(Extra::None),
+        2 => tree().prop_map(Extra::Callers),
+        2 => table.prop_map(Extra::Table),
+        2 => timeline.prop_map(Extra::Timeline),
+        2 => lines.prop_map(Extra::Source),
+    ]
+}
+
+fn snapshot() -> impl Strategy<Value = Snapshot> {
     let loss = (label(), label(), label(), any::<u64>(), any::<bool>())
         .prop_map(|(stage, reason, sentence, count, lost)| LossRow { stage, reason, sentence, count, lost });
     let header = (label(), any::<[u64; 4]>(), any::<[f64; 3]>(), any::<Option<()>>()).prop_map(
@@ -83,8 +180,29 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             ..Header::default()
         },
     );
-    (header, tree(), prop::collection::vec(row, 0..30), prop::collection::vec(loss, 0..5))
-        .prop_map(|(header, flame, table, losses)| Snapshot { header, flame, table, losses })
+    let since = prop::option::of((value(), value(), value(), value()).prop_map(
+        |(at_ns, before, count_before, count_since)| Since { at_ns, before, count_before, count_since },
+    ));
+    let stage = (value(), value(), value(), value()).prop_map(|(received, kept, merged, dropped)| StageRow {
+        stage: "stage",
+        received,
+        kept,
+        merged,
+        dropped,
+    });
+    let parts = (extra(), since, prop::collection::vec(stage, 0..4), value());
+    (header, tree(), parts, prop::collection::vec(loss, 0..5)).prop_map(
+        |(header, flame, (extra, since, stages, unfiltered), losses)| Snapshot {
+            header,
+            flame,
+            unfiltered,
+            extra,
+            since,
+            metrics: vec!["cpu-time", "samples"],
+            stages,
+            losses,
+        },
+    )
 }
 
 fn message() -> impl Strategy<Value = Message> {
@@ -99,7 +217,8 @@ fn message() -> impl Strategy<Value = Message> {
         2 => any::<bool>().prop_map(Message::Wheel),
         1 => any::<bool>().prop_map(Message::Live),
         2 => (0u16..90, 0u16..40).prop_map(|(width, height)| Message::Resize(width, height)),
-        3 => snapshot().prop_map(|snapshot| Message::Snapshot(Arc::new(snapshot))),
+        2 => text().prop_map(Message::Text),
+        4 => snapshot().prop_map(|snapshot| Message::Snapshot(Arc::new(snapshot))),
     ]
 }
 
@@ -112,6 +231,10 @@ proptest! {
         let mut model = Model::new(Setup { can_save: true, ..Setup::default() }, 80, 24);
         let mut size = (80, 24);
         let mut shown = Arc::new(first);
+        let mut callers = match &shown.extra {
+            Extra::Callers(tree) => tree.clone(),
+            _ => FlameTree::default(),
+        };
         update(&mut model, Message::Snapshot(Arc::clone(&shown)));
         for message in messages {
             let (wanted, arrived) = match &message {
@@ -123,13 +246,17 @@ proptest! {
             }
             let effects = update(&mut model, message);
             if let Some(snapshot) = arrived && wanted {
-                prop_assert_eq!(effects, Effects::Redraw);
+                prop_assert!(matches!(effects, Effects::Redraw | Effects::Fetch));
                 shown = snapshot;
+                if let Extra::Callers(tree) = &shown.extra {
+                    callers = tree.clone();
+                }
             }
             let (selected, zoomed) = (model.selected_path(), model.zoomed_path());
-            prop_assert_eq!(selected.is_empty(), shown.flame.nodes.is_empty());
+            let tree = if model.tab() == Tab::Callers { &callers } else { &shown.flame };
+            prop_assert_eq!(selected.is_empty(), tree.nodes.is_empty());
             for path in [&selected, &zoomed] {
-                let known = path.iter().all(|label| shown.flame.nodes.iter().any(|node| node.label == *label));
+                let known = path.iter().all(|label| tree.nodes.iter().any(|node| node.label == *label));
                 prop_assert!(known);
             }
             let common = selected.iter().zip(&zoomed).take_while(|(a, b)| a == b).count();
@@ -140,10 +267,20 @@ proptest! {
     }
 
     #[test]
-    fn any_snapshot_can_be_printed_at_any_size(snapshot in snapshot(), width in 0u16..120, height in 0u16..50) {
+    fn any_snapshot_can_be_printed_at_any_size(
+        snapshot in snapshot(),
+        text in text(),
+        width in 0u16..120,
+        height in 0u16..50,
+    ) {
+        let mut request = Request::of(Metric::CpuTime);
+        if let Extra::Source(lines) = &snapshot.extra {
+            request.part = Part::Source(Arc::clone(&lines.file));
+        }
         for tab in Tab::ALL {
             for palette in [Palette::Plain, Palette::True] {
-                let text = render_once(&snapshot, &Still { width, height, tab, palette });
+                let (request, text) = (request.clone(), Some(Arc::clone(&text)));
+                let text = render_once(&snapshot, &Still { width, height, tab, request, text, palette });
                 prop_assert!(text.lines().count() <= usize::from(height));
             }
         }

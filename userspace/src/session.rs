@@ -16,7 +16,7 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::snapshot::{Header, Snapshot};
 use deepctx_profile::store::Writer;
 use deepctx_profile::units::Time;
-use deepctx_profile::view::{Grain, Screen, Selection};
+use deepctx_profile::view::{Grain, Request, Viewer};
 use deepctx_symbolizer::native::DebugInfo;
 
 use crate::capture::Message;
@@ -37,6 +37,8 @@ pub const SKEW_NS: u64 = 100_000_000;
 const IDLE_NS: u64 = 1_000_000_000;
 /// Longest wait for a capture that was stopped to say its last and to close the channel. A full ring takes a second.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Pictures take at most this part of the pipeline's time; only the answer to a new request is made at once.
+const PICTURE_PART: u32 = 10;
 /// How fine pictures are: a ten-thousandth of the total is less than a character on any screen.
 const GRAIN: Grain = Grain { least_share: 1e-4, rows: 2_000 };
 
@@ -116,8 +118,8 @@ struct Shared {
 /// The door between the pipeline's thread and a screen: a wish, and the newest answer.
 #[derive(Debug, Default)]
 struct Picture {
-    wish: Option<Selection>,
-    answer: Option<(Selection, Arc<Snapshot>)>,
+    wish: Option<Request>,
+    answer: Option<(Request, Arc<Snapshot>)>,
     over: bool,
 }
 
@@ -185,15 +187,11 @@ pub struct Pictures {
 }
 
 impl deepctx_tui::Snapshots for Pictures {
-    fn metrics(&self) -> Vec<Metric> {
-        vec![Metric::CpuTime, Metric::Samples]
-    }
-
-    fn latest(&mut self, request: &Selection) -> Option<Arc<Snapshot>> {
+    fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
         let mut picture = lock(&self.shared.picture);
-        picture.wish = Some(*request);
+        picture.wish = Some(request.clone());
         match picture.answer.take() {
-            Some((selection, snapshot)) if selection == *request => Some(snapshot),
+            Some((answered, snapshot)) if answered == *request => Some(snapshot),
             _ => None,
         }
     }
@@ -211,7 +209,9 @@ struct Worker {
     named: Vec<u32>,
     store: Option<Store>,
     raw: Option<RawWriter<BufWriter<File>>>,
-    screen: Option<(Selection, Screen)>,
+    viewer: Viewer,
+    /// The request that was answered last, and when the next picture of it may be made.
+    drawn: Option<(Request, Instant)>,
     rates: Rates,
 }
 
@@ -239,7 +239,8 @@ impl Worker {
             named: options.named,
             store,
             raw: options.raw,
-            screen: None,
+            viewer: Viewer::new(),
+            drawn: None,
             rates: Rates { at: now, samples: 0, cpu: Duration::ZERO },
         }
     }
@@ -371,29 +372,29 @@ impl Worker {
         let wish = {
             let picture = lock(&self.shared.picture);
             match (&picture.wish, &picture.answer) {
-                (Some(wish), Some((selection, _))) if wish == selection => None,
-                (wish, _) => *wish,
+                (Some(wish), Some((answered, _))) if wish == answered => None,
+                (wish, _) => wish.clone(),
             }
         };
-        if let Some(selection) = wish {
-            let snapshot = Arc::new(self.snapshot(selection));
+        let too_early = |wish: &Request| {
+            self.drawn.as_ref().is_some_and(|(drawn, next)| drawn == wish && Instant::now() < *next)
+        };
+        if let Some(request) = wish.filter(|wish| !too_early(wish)) {
+            let start = Instant::now();
+            let snapshot = Arc::new(self.snapshot(&request));
+            self.drawn = Some((request.clone(), Instant::now() + start.elapsed() * (PICTURE_PART - 1)));
             let mut picture = lock(&self.shared.picture);
             // The next one is made when it is wished for again.
             picture.wish = None;
-            picture.answer = Some((selection, snapshot));
+            picture.answer = Some((request, snapshot));
         }
     }
 
-    fn snapshot(&mut self, selection: Selection) -> Snapshot {
+    fn snapshot(&mut self, request: &Request) -> Snapshot {
         let status = lock(&self.shared.status).clone();
         let profile = self.pipeline.profile();
-        let header = header(&profile.meta, &status, self.started.elapsed(), selection.metric);
-        let screen = match &mut self.screen {
-            Some((known, screen)) if *known == selection => screen,
-            slot => &mut slot.insert((selection, Screen::new(selection))).1,
-        };
-        screen.refresh(profile, None);
-        screen.snapshot(profile, header, GRAIN)
+        let header = header(&profile.meta, &status, self.started.elapsed(), request.selection.metric);
+        self.viewer.answer(profile, request, header, GRAIN)
     }
 
     fn end(mut self, counters: Option<KernelCounters>) -> Finished {
@@ -413,8 +414,9 @@ impl Worker {
             self.write_failed(error.to_string());
         }
         self.measure();
-        let wish = lock(&self.shared.picture).wish.or(self.screen.as_ref().map(|(selection, _)| *selection));
-        let last = wish.map(|selection| (selection, Arc::new(self.snapshot(selection))));
+        let wish = lock(&self.shared.picture).wish.take();
+        let wish = wish.or_else(|| self.drawn.take().map(|(request, _)| request));
+        let last = wish.map(|request| (request.clone(), Arc::new(self.snapshot(&request))));
         {
             let mut picture = lock(&self.shared.picture);
             picture.over = true;

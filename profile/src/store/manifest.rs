@@ -17,7 +17,7 @@ const FORMAT: &str = "deepctx-profile";
 /// Raised when old readers would misread a profile.
 pub(super) const VERSION: u64 = 1;
 /// Raised with additions that old readers may ignore.
-const MINOR: u64 = 0;
+const MINOR: u64 = 1;
 /// A manifest entry takes about 150 bytes and a flush adds at most five: this is a day of flushes each second.
 const BYTES_MAX: u64 = 64 << 20;
 

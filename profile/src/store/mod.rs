@@ -12,6 +12,7 @@
 //!     frames-000000.parquet        segments: never changed once they are listed
 //!     nodes-000000.parquet
 //!     values-000000.parquet
+//!     timeline-000000.parquet
 //!     ledger-000000.parquet
 //!     executables-000000.parquet
 //!     frames-000001.parquet        the next flush: what is new since the one before
@@ -46,6 +47,10 @@
 //! | | `count`, `sum` | u64 | values in the window |
 //! | | `min`, `max` | u64 | extremes from the start of the capture to the end of the window |
 //! | | `sum_squares` | decimal(38, 0) | in the window |
+//! | `timeline` | `node` | u32 | calling context, of a thread for instance, with all below it |
+//! | | `metric` | string | `cpu-time`, … |
+//! | | `from_ns`, `to_ns` | u64 | window of time since the capture began; finer than those of `values` |
+//! | | `sum` | u64 | of the values in the window |
 //! | `ledger` | `at_ns` | u64 | since the capture began; the newest rows hold the totals, older ones how they grew |
 //! | | `stage` | string | `kernel` `decode` `order` `resolve` `attribute` |
 //! | | `class` | string | `received` `kept` `merged` `dropped` `gap` |
@@ -72,6 +77,7 @@
 //! with `table`, `file`, `rows`, `bytes` and `crc32` (of the file).
 
 mod error;
+mod lanes;
 mod manifest;
 mod read;
 mod schema;

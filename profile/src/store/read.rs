@@ -9,6 +9,7 @@ use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::StoreError;
+use super::lanes;
 use super::manifest::{Manifest, Segment, read_bounded};
 use super::schema::{self, LedgerRow, Table};
 use super::table::{Row, decode};
@@ -133,6 +134,7 @@ impl Reader<'_> {
             match table {
                 Table::Frames => self.take_frame(&row),
                 Table::Values => self.take_value(&row),
+                Table::Timeline => self.take_lane(&row),
                 Table::Executables => schema::executable(&row).map(|e| self.profile.executables.push(e)),
                 // Read above, and as a whole by `Reader::ledger`.
                 Table::Nodes | Table::Ledger => Some(()),
@@ -167,6 +169,16 @@ impl Reader<'_> {
         // A metric of a later minor version: nothing here could show it.
         if let Ok(metric) = metric.parse::<Metric>() {
             self.profile.tree.add_cell(node, metric, &cell);
+        }
+        Some(())
+    }
+
+    fn take_lane(&mut self, row: &Row<'_>) -> Option<()> {
+        let (node, metric, (from, to), sum) = lanes::lane(row)?;
+        let node = self.node(node);
+        // A metric of a later minor version: nothing here could show it.
+        if let Ok(metric) = metric.parse::<Metric>() {
+            self.profile.timeline.add_span(node, metric, from, to, sum);
         }
         Some(())
     }

@@ -24,27 +24,29 @@ pub(super) enum Table {
     Frames,
     Nodes,
     Values,
+    Timeline,
     Ledger,
     Executables,
 }
 
 impl Table {
     /// In the order in which they can be read: each refers only to earlier ones.
-    pub(super) const ALL: [Table; 5] =
-        [Table::Frames, Table::Nodes, Table::Values, Table::Ledger, Table::Executables];
+    pub(super) const ALL: [Table; 6] =
+        [Table::Frames, Table::Nodes, Table::Values, Table::Timeline, Table::Ledger, Table::Executables];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Table::Frames => "frames",
             Table::Nodes => "nodes",
             Table::Values => "values",
+            Table::Timeline => "timeline",
             Table::Ledger => "ledger",
             Table::Executables => "executables",
         }
     }
 
     pub(super) fn schema(self) -> SchemaRef {
-        static SCHEMAS: LazyLock<[SchemaRef; 5]> =
+        static SCHEMAS: LazyLock<[SchemaRef; 6]> =
             LazyLock::new(|| Table::ALL.map(|table| Arc::new(table.make_schema())));
         Arc::clone(&SCHEMAS[self as usize])
     }
@@ -81,6 +83,13 @@ impl Table {
                 field("min", UInt64),
                 field("max", UInt64),
                 field("sum_squares", Decimal128(38, 0)),
+            ],
+            Table::Timeline => vec![
+                field("node", UInt32),
+                field("metric", Utf8),
+                field("from_ns", UInt64),
+                field("to_ns", UInt64),
+                field("sum", UInt64),
             ],
             Table::Ledger => vec![
                 field("at_ns", UInt64),

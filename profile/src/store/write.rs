@@ -12,6 +12,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
 use super::StoreError;
+use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, replace};
 use super::schema::{self, FrameColumns, LedgerRow, NodeColumns, Table, ValueColumns};
 use super::table::{BATCH_ROWS, encode};
@@ -44,6 +45,7 @@ struct Written {
     ledger: Vec<LedgerRow>,
     /// By metric, by place of the cell in the tree.
     values: Vec<Vec<Totals>>,
+    lanes: WrittenLanes,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +66,7 @@ pub struct Delta {
     executables: usize,
     ledger: Vec<LedgerRow>,
     values: Vec<(Metric, usize, Totals)>,
+    lanes: WrittenLanes,
     flushes: u64,
 }
 
@@ -115,6 +118,7 @@ impl Writer {
             executables: profile.executables.len(),
             ledger: ledger_rows(profile),
             values: Vec::new(),
+            lanes: WrittenLanes::default(),
             flushes: self.written.flushes,
         };
         delta.add(Table::Frames, delta.frames.saturating_sub(self.written.frames), self.frames(profile))?;
@@ -122,6 +126,9 @@ impl Writer {
         let (values, totals) = self.values(profile, end_ns);
         delta.values = totals;
         delta.add(Table::Values, delta.values.len(), values.into_iter().map(ValueColumns::finish))?;
+        let (lanes, written) = new_rows(&profile.timeline, &self.written.lanes, end_ns);
+        delta.lanes = written;
+        delta.add(Table::Timeline, lanes.rows, iter::once(lanes.finish()))?;
         if delta.ledger != self.written.ledger {
             let batch = schema::ledger_batch(end_ns, &delta.ledger);
             delta.add(Table::Ledger, delta.ledger.len(), iter::once(batch))?;
@@ -221,6 +228,7 @@ impl Writer {
         self.written.nodes = delta.nodes;
         self.written.executables = delta.executables;
         self.written.ledger = delta.ledger;
+        self.written.lanes = delta.lanes;
         for (metric, place, totals) in delta.values {
             let written = &mut self.written.values[metric.index()];
             if place >= written.len() {

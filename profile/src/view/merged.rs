@@ -6,11 +6,16 @@
 //! Profiles only grow, so a merged tree grows with its profile: each refresh looks at new frames and nodes only,
 //! and sums up the values anew.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
+use super::mark::Mark;
 use super::{Filter, Selection};
 use crate::frame::{Frame, FrameKind};
 use crate::id::Id;
+use crate::intern::StrId;
+use crate::metric::Metric;
 use crate::profile::Profile;
 use crate::tree::{NodeId, Trie};
 
@@ -31,7 +36,10 @@ pub(crate) struct Label {
     pub(crate) detail: String,
 }
 
-type LabelId = Id<Label>;
+pub(crate) type LabelId = Id<Label>;
+
+/// Frames of the longest repeated sequence that is folded: an interpreter calls itself through a handful of functions.
+const CYCLE_MAX: usize = 8;
 
 const ROOT: LabelId = LabelId::from_number(0);
 
@@ -39,7 +47,14 @@ const ROOT: LabelId = LabelId::from_number(0);
 pub(crate) struct Merged {
     selection: Selection,
     same_by: SameBy,
+    /// Whether a sequence of boxes that repeats itself becomes one.
+    fold_recursion: bool,
     labels: Vec<Label>,
+    /// By label: file and line of the first frame that had it.
+    sources: Vec<Option<(Arc<str>, u32)>>,
+    files: FxHashMap<StrId, Arc<str>>,
+    /// By label: the process that it names, or 0.
+    processes: Vec<u32>,
     label_ids: FxHashMap<Label, LabelId>,
     /// By label: its place among all labels when sorted.
     ranks: Vec<u32>,
@@ -48,12 +63,36 @@ pub(crate) struct Merged {
     shape: Trie<Label>,
     /// By node of the shape: whether a box of the same label stands above it.
     recursive: Vec<bool>,
+    /// By node of the shape: the process that it belongs to, or 0.
+    pids: Vec<u32>,
     /// By node of the calling context tree: where it went.
     of_node: Vec<u32>,
+    /// By node of the shape: whether the filter lets it through; none without a filter.
+    passes: Option<Vec<bool>>,
     /// By node of the shape.
     pub(crate) exclusive: Vec<u64>,
     /// By node of the shape.
     pub(crate) inclusive: Vec<u64>,
+    /// By node of the shape, with a mark: what there was before it.
+    pub(crate) before: Option<Sums>,
+    /// With a mark: how many values there were before it and since.
+    pub(crate) counts: (u64, u64),
+}
+
+/// Values by node of the shape.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sums {
+    pub(crate) exclusive: Vec<u64>,
+    pub(crate) inclusive: Vec<u64>,
+}
+
+/// What a refresh looks at.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Only<'a> {
+    /// Stacks with a box that passes; `true`: those without one.
+    pub(crate) filter: Option<(Filter<'a>, bool)>,
+    /// What came since.
+    pub(crate) since: Option<&'a Mark>,
 }
 
 impl Merged {
@@ -62,39 +101,107 @@ impl Merged {
         Merged {
             selection,
             same_by,
+            fold_recursion: false,
+            sources: vec![None],
+            files: FxHashMap::default(),
+            processes: vec![0],
             label_ids: FxHashMap::from_iter([(root.clone(), ROOT)]),
             labels: vec![root],
             ranks: vec![0],
             of_frame: Vec::new(),
             shape: Trie::new(ROOT),
             recursive: vec![false],
+            pids: vec![0],
             of_node: vec![0],
+            passes: None,
             exclusive: Vec::new(),
             inclusive: Vec::new(),
+            before: None,
+            counts: (0, 0),
         }
+    }
+
+    /// The same, with repeated sequences of boxes joined.
+    pub(crate) fn folding_recursion(self) -> Self {
+        Merged { fold_recursion: true, ..self }
     }
 
     /// Takes in what is new in the profile, which must be the same at each call, and sums up its values.
     ///
     /// With a filter, a stack counts only when one of its boxes passes.
     pub(crate) fn refresh(&mut self, profile: &Profile, filter: Option<Filter<'_>>) {
+        self.refresh_only(profile, Only { filter: filter.map(|filter| (filter, false)), since: None });
+    }
+
+    /// As [`Merged::refresh`], of a part of the profile.
+    pub(crate) fn refresh_only(&mut self, profile: &Profile, only: Only<'_>) {
         self.take_frames(profile);
         self.take_nodes(profile);
+        self.passes = only.filter.map(|(filter, inverted)| self.passing(filter, inverted));
 
-        let passes = filter.map(|filter| self.passing(filter));
-        self.exclusive.clear();
-        self.exclusive.resize(self.shape.len(), 0);
-        for (node, cell) in profile.tree.cells(self.selection.metric) {
-            let place = self.of_node[node.index()] as usize;
-            if passes.as_ref().is_none_or(|passes| passes[place]) {
-                self.exclusive[place] = self.exclusive[place].saturating_add(cell.sum);
+        let metric = self.selection.metric;
+        let mut sums = Sums {
+            exclusive: std::mem::take(&mut self.exclusive),
+            inclusive: std::mem::take(&mut self.inclusive),
+        };
+        self.sum_up(&mut sums, profile, metric, only.since);
+        Sums { exclusive: self.exclusive, inclusive: self.inclusive } = sums;
+        (self.before, self.counts) = (None, (0, 0));
+        if let Some(mark) = only.since {
+            let mut before = Sums { exclusive: vec![0; self.shape.len()], inclusive: Vec::new() };
+            for (node, place, cell) in profile.tree.placed_cells(metric) {
+                let (sum, count) = mark.value(metric, place);
+                let node = self.of_node[node.index()];
+                if self.passes(node) {
+                    let box_sum = &mut before.exclusive[node as usize];
+                    *box_sum = box_sum.saturating_add(sum);
+                    self.counts.0 = self.counts.0.saturating_add(count);
+                    self.counts.1 = self.counts.1.saturating_add(cell.count.saturating_sub(count));
+                }
+            }
+            self.sum_below(&mut before);
+            self.before = Some(before);
+        }
+    }
+
+    /// The values of any metric, as of the last refresh.
+    pub(crate) fn sums(&self, profile: &Profile, metric: Metric, since: Option<&Mark>) -> Sums {
+        let mut sums = Sums::default();
+        self.sum_up(&mut sums, profile, metric, since);
+        sums
+    }
+
+    fn sum_up(&self, sums: &mut Sums, profile: &Profile, metric: Metric, since: Option<&Mark>) {
+        sums.exclusive.clear();
+        sums.exclusive.resize(self.shape.len(), 0);
+        for (node, place, cell) in profile.tree.placed_cells(metric) {
+            let Some(&node) = self.of_node.get(node.index()) else { continue };
+            if self.passes(node) {
+                let before = since.map_or(0, |mark| mark.value(metric, place).0);
+                let sum = &mut sums.exclusive[node as usize];
+                *sum = sum.saturating_add(cell.sum.saturating_sub(before));
             }
         }
-        self.inclusive.clone_from(&self.exclusive);
+        self.sum_below(sums);
+    }
+
+    fn sum_below(&self, sums: &mut Sums) {
+        sums.inclusive.clone_from(&sums.exclusive);
         for node in (1..self.shape.len()).rev() {
             let parent = self.shape.parent(node as u32) as usize;
-            self.inclusive[parent] = self.inclusive[parent].saturating_add(self.inclusive[node]);
+            sums.inclusive[parent] = sums.inclusive[parent].saturating_add(sums.inclusive[node]);
         }
+    }
+
+    /// Whether the values of a box count.
+    #[inline]
+    pub(crate) fn passes(&self, node: u32) -> bool {
+        self.passes.as_ref().is_none_or(|passes| passes[node as usize])
+    }
+
+    /// The box that a node of the calling context tree went to.
+    pub(crate) fn box_of(&self, node: NodeId) -> u32 {
+        self.of_node.get(node.index()).copied().unwrap_or(0)
     }
 
     fn take_frames(&mut self, profile: &Profile) {
@@ -133,6 +240,12 @@ impl Merged {
         }
         let id = LabelId::from_number(self.labels.len() as u32);
         self.labels.push(Label { kind: frame.kind(), ..label.clone() });
+        let source = frame.source(lines).map(|(file, line)| {
+            let text = self.files.entry(file).or_insert_with(|| profile.strings.get(file).into());
+            (Arc::clone(text), line)
+        });
+        self.sources.push(source);
+        self.processes.push(if let Frame::Process { pid, .. } = frame { *pid } else { 0 });
         self.label_ids.insert(label, id);
         id
     }
@@ -151,6 +264,11 @@ impl Merged {
     }
 
     fn child(&mut self, parent: u32, label: LabelId) -> u32 {
+        if self.fold_recursion
+            && let Some(node) = self.begin_of_cycle(parent, label)
+        {
+            return node;
+        }
         if let Some(node) = self.shape.find(parent, label) {
             return node;
         }
@@ -159,15 +277,44 @@ impl Merged {
             above = self.shape.parent(above);
         }
         self.recursive.push(above != 0);
+        let pid = self.processes[label.index()];
+        self.pids.push(if pid != 0 { pid } else { self.pids[parent as usize] });
         self.shape.insert(parent, label)
     }
 
-    fn passing(&self, filter: Filter<'_>) -> Vec<bool> {
+    /// The node to go back to when a call of `label` makes the last boxes repeat those before them: in `a b c b` a call
+    /// of `c` leads back to the first `c`.
+    fn begin_of_cycle(&self, parent: u32, label: LabelId) -> Option<u32> {
+        if self.labels[label.index()].kind == FrameKind::Unresolved {
+            return None;
+        }
+        // The boxes upwards from the caller; the root ends them.
+        let mut up = [0u32; 2 * CYCLE_MAX];
+        let mut known = 0;
+        let mut at = parent;
+        while at != 0 && known < up.len() {
+            up[known] = at;
+            known += 1;
+            at = self.shape.parent(at);
+        }
+        let key = |place: usize| self.shape.key(up[place]);
+        (1..=CYCLE_MAX)
+            .take_while(|length| 2 * length - 1 <= known)
+            .find(|&length| {
+                key(length - 1) == label && (0..length - 1).all(|place| key(place) == key(place + length))
+            })
+            .map(|length| up[length - 1])
+    }
+
+    fn passing(&self, filter: Filter<'_>, inverted: bool) -> Vec<bool> {
         let labels: Vec<bool> = self.labels.iter().map(|label| filter(&label.text, label.kind)).collect();
         let mut passes = vec![false; self.shape.len()];
         for node in 1..self.shape.len() {
             let parent = self.shape.parent(node as u32) as usize;
             passes[node] = passes[parent] || labels[self.shape.key(node as u32).index()];
+        }
+        if inverted {
+            passes.iter_mut().for_each(|passes| *passes = !*passes);
         }
         passes
     }
@@ -179,6 +326,41 @@ impl Merged {
 
     pub(crate) fn label(&self, node: u32) -> &Label {
         &self.labels[self.shape.key(node).index()]
+    }
+
+    /// Number of a box's label.
+    pub(crate) fn label_id(&self, node: u32) -> LabelId {
+        self.shape.key(node)
+    }
+
+    /// A label by its number.
+    pub(crate) fn label_of_id(&self, label: LabelId) -> &Label {
+        &self.labels[label.index()]
+    }
+
+    /// Place of a label among all when sorted.
+    pub(crate) fn rank(&self, label: LabelId) -> u32 {
+        self.ranks[label.index()]
+    }
+
+    /// File and line of a label.
+    pub(crate) fn source(&self, label: LabelId) -> Option<&(Arc<str>, u32)> {
+        self.sources[label.index()].as_ref()
+    }
+
+    /// The caller of a box; 0, the root, for those without one.
+    pub(crate) fn parent(&self, node: u32) -> u32 {
+        self.shape.parent(node)
+    }
+
+    /// What is shown.
+    pub(crate) fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// The process that a box belongs to; 0 when it is in none.
+    pub(crate) fn pid(&self, node: u32) -> u32 {
+        self.pids[node as usize]
     }
 
     /// Nodes whose inclusive value is at least `least` (and not zero), depth first, siblings sorted by label. Each
@@ -244,16 +426,21 @@ impl Merged {
     }
 
     /// By label: exclusive value, and inclusive value counted once per stack.
-    pub(crate) fn totals(&self) -> impl Iterator<Item = (&Label, u64, u64)> {
+    pub(crate) fn totals(&self) -> Vec<(u64, u64)> {
+        self.totals_of(&self.exclusive, &self.inclusive)
+    }
+
+    /// As [`Merged::totals`], of other values.
+    pub(crate) fn totals_of(&self, exclusive: &[u64], inclusive: &[u64]) -> Vec<(u64, u64)> {
         let mut totals = vec![(0u64, 0u64); self.labels.len()];
-        for node in 0..self.shape.len() {
-            let (exclusive, inclusive) = &mut totals[self.shape.key(node as u32).index()];
-            *exclusive = exclusive.saturating_add(self.exclusive[node]);
+        for node in 0..exclusive.len() {
+            let (own, all) = &mut totals[self.shape.key(node as u32).index()];
+            *own = own.saturating_add(exclusive[node]);
             if !self.recursive[node] {
-                *inclusive = inclusive.saturating_add(self.inclusive[node]);
+                *all = all.saturating_add(inclusive[node]);
             }
         }
-        self.labels.iter().zip(totals).map(|(label, (exclusive, inclusive))| (label, exclusive, inclusive))
+        totals
     }
 }
 

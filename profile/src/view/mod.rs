@@ -3,11 +3,20 @@
 //! Owns: the choice of metric, languages and grain, and the making of snapshots. Because: the terminal, the exports
 //! and the report must agree on what a choice means. Does not: draw, write, or change the profile.
 
+mod callers;
+mod lanes;
+mod mark;
 mod merged;
+mod request;
 mod screen;
+mod source;
+mod viewer;
 
+pub use mark::Mark;
 pub(crate) use merged::{Merged, SameBy};
+pub use request::{BadPattern, Part, Pattern, Request};
 pub use screen::{Filter, Grain, Screen, losses};
+pub use viewer::Viewer;
 
 use std::str::FromStr;
 

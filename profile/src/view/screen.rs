@@ -3,10 +3,17 @@
 //! Owns: [`Screen`], [`losses`]. Because: a live view asks again every second, and only what is new may cost.
 //! Does not: know how big a screen is; the caller says how fine it wants the picture.
 
-use super::{Merged, SameBy, Selection};
+use std::sync::Arc;
+
+use super::mark::Mark;
+use super::merged::{LabelId, Only};
+use super::{Merged, Request, SameBy, Selection};
 use crate::ledger::Stage;
+use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::snapshot::{FlameNode, FlameTree, FrameKind, Header, LossRow, Snapshot, TableRow};
+use crate::snapshot::{
+    Column, FlameNode, FlameTree, FrameKind, LossRow, SourceLines, SourcePlace, StageRow, Table, TableRow,
+};
 
 /// Says which frames a reader is looking for, by text and kind. Only stacks with such a frame count.
 pub type Filter<'f> = &'f dyn Fn(&str, FrameKind) -> bool;
@@ -38,9 +45,29 @@ impl Screen {
         Screen { merged: Merged::new(selection, SameBy::Place) }
     }
 
+    /// The same, with sequences of boxes that repeat themselves joined.
+    #[must_use]
+    pub fn folding_recursion(self) -> Self {
+        Screen { merged: self.merged.folding_recursion() }
+    }
+
+    /// What it shows.
+    pub fn selection(&self) -> &Selection {
+        self.merged.selection()
+    }
+
     /// Takes in what the profile has now.
     pub fn refresh(&mut self, profile: &Profile, filter: Option<Filter<'_>>) {
         self.merged.refresh(profile, filter);
+    }
+
+    /// Takes in what the profile has now of what a request asks for.
+    pub(super) fn refresh_request(&mut self, profile: &Profile, request: &Request, since: Option<&Mark>) {
+        let matches = |text: &str, kind: FrameKind| {
+            kind != FrameKind::Root && request.filter.as_ref().is_some_and(|pattern| pattern.matches(text))
+        };
+        let filter = request.filter.as_ref().map(|pattern| (&matches as Filter<'_>, pattern.is_inverted()));
+        self.merged.refresh_only(profile, Only { filter, since });
     }
 
     /// Value of everything shown.
@@ -62,16 +89,7 @@ impl Screen {
             path.truncate(depth as usize);
             let parent = path.last().copied().unwrap_or(0);
             path.push(place);
-            let label = merged.label(node);
-            nodes.push(FlameNode {
-                label: label.text.clone(),
-                detail: label.detail.clone(),
-                kind: label.kind,
-                exclusive: merged.exclusive[node as usize],
-                inclusive: merged.inclusive[node as usize],
-                parent,
-                children: Vec::new(),
-            });
+            nodes.push(FlameNode { parent, ..flame_node(merged, node) });
             if place > 0 {
                 nodes[parent as usize].children.push(place);
             }
@@ -81,40 +99,121 @@ impl Screen {
 
     /// Functions, hottest first by exclusive value, then by inclusive value, then by label.
     pub fn table(&self, grain: Grain) -> Vec<TableRow> {
+        self.rows(grain, &[])
+    }
+
+    /// The table with the values of every metric that the profile has.
+    pub(super) fn full_table(&self, profile: &Profile, grain: Grain, since: Option<&Mark>) -> Table {
+        let others: Vec<Metric> =
+            profile.tree.metrics().filter(|metric| *metric != self.selection().metric).collect();
+        let values: Vec<Vec<(u64, u64)>> = others
+            .iter()
+            .map(|&metric| self.merged.sums(profile, metric, since))
+            .map(|sums| self.merged.totals_of(&sums.exclusive, &sums.inclusive))
+            .collect();
+        let column = |metric: Metric| Column { metric: metric.name(), unit: metric.unit() };
+        Table { others: others.into_iter().map(column).collect(), rows: self.rows(grain, &values) }
+    }
+
+    fn rows(&self, grain: Grain, others: &[Vec<(u64, u64)>]) -> Vec<TableRow> {
         if self.merged.inclusive.is_empty() {
             return Vec::new();
         }
+        let merged = &self.merged;
         let is_function = |kind| !matches!(kind, FrameKind::Root | FrameKind::Process | FrameKind::Thread);
-        let mut rows: Vec<_> = self
-            .merged
-            .totals()
-            .filter(|&(label, _, inclusive)| inclusive > 0 && is_function(label.kind))
+        let other =
+            |label: usize| others.iter().map(move |values| values.get(label).copied().unwrap_or_default());
+        let mut rows: Vec<(LabelId, u64, u64)> = (0..)
+            .zip(merged.totals())
+            .filter(|&(label, (_, inclusive))| inclusive > 0 || other(label as usize).any(|it| it.1 > 0))
+            .map(|(label, (exclusive, inclusive))| (LabelId::from_number(label), exclusive, inclusive))
+            .filter(|(label, ..)| is_function(merged.label_of_id(*label).kind))
             .collect();
-        rows.sort_unstable_by(|a, b| (b.1, b.2).cmp(&(a.1, a.2)).then_with(|| a.0.cmp(b.0)));
+        rows.sort_unstable_by_key(|&(label, exclusive, inclusive)| {
+            (std::cmp::Reverse((exclusive, inclusive)), merged.rank(label))
+        });
         rows.truncate(grain.rows);
-        let row = |(label, exclusive, inclusive): (&super::merged::Label, u64, u64)| TableRow {
-            label: label.text.clone(),
-            detail: label.detail.clone(),
-            kind: label.kind,
-            exclusive,
-            inclusive,
+        let row = |(id, exclusive, inclusive): (LabelId, u64, u64)| {
+            let label = merged.label_of_id(id);
+            TableRow {
+                label: label.text.clone(),
+                detail: label.detail.clone(),
+                kind: label.kind,
+                exclusive,
+                inclusive,
+                others: other(id.index()).collect(),
+                source: source_place(merged, id, 0),
+            }
         };
         rows.into_iter().map(row).collect()
+    }
+
+    /// The bottom-up tree, as of the last refresh.
+    pub fn callers(&self, grain: Grain) -> FlameTree {
+        if self.merged.inclusive.is_empty() {
+            return FlameTree { nodes: vec![flame_root()] };
+        }
+        super::callers::callers(&self.merged, (self.total() as f64 * grain.least_share).ceil() as u64)
+    }
+
+    /// The lines of a file. The mark is that of the last refresh.
+    pub(super) fn source_lines(
+        &self,
+        profile: &Profile,
+        file: &Arc<str>,
+        since: Option<&Mark>,
+    ) -> SourceLines {
+        super::source::source_lines(&self.merged, profile, file, since)
+    }
+
+    /// With a mark: value of everything before it.
+    pub(super) fn before(&self) -> u64 {
+        self.merged.before.as_ref().and_then(|before| before.inclusive.first()).copied().unwrap_or(0)
+    }
+
+    /// With a mark: how many values there were before it and since.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        self.merged.counts
     }
 
     /// The contexts with the highest values of their own, hottest first: value, and labels from the outermost in.
     pub fn hottest(&self, most: usize) -> Vec<(u64, Vec<&str>)> {
         self.merged.hottest(most)
     }
-
-    /// Everything for one picture, as of the last refresh.
-    pub fn snapshot(&self, profile: &Profile, header: Header, grain: Grain) -> Snapshot {
-        Snapshot { header, flame: self.flame(grain), table: self.table(grain), losses: losses(profile) }
-    }
 }
 
 fn flame_root() -> FlameNode {
     FlameNode { label: "all".to_owned(), kind: FrameKind::Root, ..FlameNode::default() }
+}
+
+/// A box of the merged tree, without its place among others.
+pub(super) fn flame_node(merged: &Merged, node: u32) -> FlameNode {
+    let at = node as usize;
+    let label = merged.label(node);
+    FlameNode {
+        label: label.text.clone(),
+        detail: label.detail.clone(),
+        kind: label.kind,
+        exclusive: merged.exclusive[at],
+        inclusive: merged.inclusive[at],
+        before: merged.before.as_ref().map_or(0, |before| before.inclusive[at]),
+        source: source_place(merged, merged.label_id(node), merged.pid(node)),
+        ..FlameNode::default()
+    }
+}
+
+fn source_place(merged: &Merged, label: LabelId, pid: u32) -> Option<SourcePlace> {
+    merged.source(label).map(|(file, line)| SourcePlace { file: Arc::clone(file), line: *line, pid })
+}
+
+/// What became of the records at each stage that is in use.
+pub(super) fn stages(profile: &Profile) -> Vec<StageRow> {
+    let row = |stage: &Stage| {
+        let account = profile.ledger.stage(*stage);
+        let &crate::ledger::Account { received, kept, merged, .. } = account;
+        StageRow { stage: stage.name(), received, kept, merged, dropped: account.dropped.total() }
+    };
+    Stage::ALL.iter().map(row).filter(|row| (row.received, row.kept, row.dropped) != (0, 0, 0)).collect()
 }
 
 /// Losses and gaps of a profile, in stage order: the ledger's, and what the profile's own tables had to refuse.

@@ -137,7 +137,7 @@ fn a_metric_without_values_folds_to_nothing() {
     check(Selection::of(Metric::GpuTime), expect![[""]]);
 }
 
-fn show(flame: &FlameTree) -> String {
+pub(crate) fn show(flame: &FlameTree) -> String {
     let mut text = String::new();
     let mut to_write = vec![(0usize, 0u32)];
     while let Some((depth, at)) = to_write.pop() {

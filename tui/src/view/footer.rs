@@ -3,13 +3,13 @@
 //! Owns: up to two lines at the bottom. Because: a box is too narrow for what there is to say about it. Does not: repeat
 //! what the header says.
 
-use deepctx_profile::snapshot::Unit;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::{Pen, flame, search};
-use crate::app::{Mode, Model, Tab};
+use super::{Pen, graph, lines, prompt, timeline};
+use crate::app::prompt::Purpose;
+use crate::app::{Mode, Model, Tab, table};
 use crate::keys::BINDINGS;
 use crate::text;
 use crate::theme::Theme;
@@ -24,16 +24,21 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     let last = area.height - 1;
     let mut pen = Pen::new(buffer, area, last);
     pen.skip(1);
-    let searched = model.search.as_ref().filter(|search| model.is_typing() || !search.is_empty());
+    let searched = model.search.as_ref().filter(|search| prompt::is_searching(model) || !search.is_empty());
     match (&model.mode, searched, model.status) {
         (Mode::Leaving, ..) => {
             pen.write("Save what was seen?", theme.strong());
             pen.skip(2);
             hints(model, theme, &mut pen);
         }
+        (Mode::Typing(typed), ..) if typed.purpose == Purpose::Filter => {
+            prompt::draw_filter(typed, theme, &mut pen);
+            pen.skip(3);
+            hints(model, theme, &mut pen);
+        }
         (_, _, Some(status)) => pen.write(status, theme.notice()),
         (_, Some(searched), None) => {
-            search::draw(model, searched, theme, &mut pen);
+            prompt::draw_search(model, searched, theme, &mut pen);
             pen.skip(3);
             hints(model, theme, &mut pen);
         }
@@ -60,21 +65,54 @@ fn hints(model: &Model, theme: &Theme, pen: &mut Pen<'_>) {
     }
 }
 
-/// The selected box or row: name, values, place, callers.
+/// What is selected, in words.
+struct Selected<'a> {
+    label: &'a str,
+    detail: &'a str,
+    exclusive: u64,
+    inclusive: u64,
+}
+
+/// The selected box, row, line or moment: name, values, place, boxes above.
 fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
-    let unit = model.snapshot.as_ref().map_or(Unit::Count, |snapshot| snapshot.header.unit);
-    let (label, detail, exclusive, inclusive) = match model.tab {
-        Tab::Flame => {
-            let Some(node) = model.tree().nodes.get(model.flame.selected as usize) else { return };
-            (&node.label, &node.detail, node.exclusive, node.inclusive)
+    match model.tab {
+        Tab::Flame | Tab::Callers => {
+            if let Some(node) = model.tree().nodes.get(model.graph().selected as usize) {
+                let (label, detail) = (node.label.as_str(), node.detail.as_str());
+                let (exclusive, inclusive) = (node.exclusive, node.inclusive);
+                figures(model, &Selected { label, detail, exclusive, inclusive }, theme, area, buffer);
+            }
         }
         Tab::Table => {
-            let row = model.table.selected.and_then(|at| model.table.order.get(at));
-            let Some(row) = row.and_then(|&row| model.rows().get(row as usize)) else { return };
-            (&row.label, &row.detail, row.exclusive, row.inclusive)
+            if let Some(row) = table::selected(model) {
+                let (label, detail) = (row.label.as_str(), row.detail.as_str());
+                let (exclusive, inclusive) = (row.exclusive, row.inclusive);
+                figures(model, &Selected { label, detail, exclusive, inclusive }, theme, area, buffer);
+            }
         }
-        Tab::Losses => return,
-    };
+        Tab::Source => {
+            if let Some((label, row)) = lines::selection(model) {
+                let (exclusive, inclusive) = row.map_or((0, 0), |row| (row.exclusive, row.inclusive));
+                let selected = Selected { label: &label, detail: "", exclusive, inclusive };
+                figures(model, &selected, theme, area, buffer);
+            }
+        }
+        Tab::Timeline => {
+            if let Some((label, what)) = timeline::selection(model) {
+                let mut pen = Pen::new(buffer, area, 0);
+                pen.skip(1);
+                pen.write(&label, theme.strong());
+                pen.skip(2);
+                pen.write(&what, Style::new());
+            }
+        }
+        Tab::Losses => {}
+    }
+}
+
+fn figures(model: &Model, selected: &Selected<'_>, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let unit = model.unit();
+    let &Selected { label, detail, exclusive, inclusive } = selected;
     let share = |value| text::percent(value, model.whole());
     let figures = format!(
         "total {} {} · self {} {}",
@@ -100,10 +138,12 @@ fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
         pen.write(detail, theme.quiet());
         pen.skip(2);
     }
-    if model.tab == Tab::Flame && pen.room() >= 16 {
-        let callers = flame::callers(model);
-        if !callers.is_empty() {
-            pen.write(&format!("← {callers}"), theme.quiet());
+    if matches!(model.tab, Tab::Flame | Tab::Callers) && pen.room() >= 16 {
+        let above = graph::above(model);
+        // Above a box of the flame graph is who called it, above one of the callers whom it calls.
+        let arrow = if model.tab == Tab::Flame { '←' } else { '→' };
+        if !above.is_empty() {
+            pen.write(&format!("{arrow} {above}"), theme.quiet());
         }
     }
 }

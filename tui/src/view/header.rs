@@ -4,7 +4,7 @@
 //! own. Does not: cut what was lost before it cuts anything else.
 
 use deepctx_profile::snapshot::{Header, Snapshot};
-use deepctx_profile::view::GroupBy;
+use deepctx_profile::view::{GroupBy, View};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -16,10 +16,10 @@ use crate::text;
 use crate::theme::Theme;
 
 /// A figure and how much it matters: those with the lowest rank get the room there is.
-struct Piece {
-    text: String,
-    style: Style,
-    rank: u8,
+pub(super) struct Piece {
+    pub(super) text: String,
+    pub(super) style: Style,
+    pub(super) rank: u8,
 }
 
 /// Between two figures.
@@ -53,12 +53,17 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
             right.push(Piece { text, style: theme.alarm(), rank: 0 });
         }
         right.push(Piece { text: header.metric.to_owned(), style: plain, rank: 3 });
+        let asked = asked(model);
+        if !asked.is_empty() {
+            right.push(Piece { text: asked, style: plain, rank: 2 });
+        }
         right.push(Piece { text: format!("{} Hz", header.frequency_hz), style: plain, rank: 4 });
         right.push(Piece { text: text::clock(header.elapsed_ns), style: plain, rank: 3 });
     }
     if model.interactive {
         let (state, style) = match (model.paused, model.live) {
             (true, _) => (" PAUSED ", theme.chosen()),
+            (false, true) if model.awaiting && model.snapshot.is_some() => ("…", theme.strong()),
             (false, true) => ("live", theme.strong()),
             (false, false) => ("ended", theme.strong()),
         };
@@ -78,17 +83,17 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     line(&mut pen, right);
 }
 
-/// What was asked for beside the metric.
+/// What was asked for beside the metric, as far as it is not the usual.
 fn asked(model: &Model) -> String {
-    let request = &model.request;
-    let mut text = format!("view {}", request.view.name());
+    let selection = &model.request.selection;
     let parts = [
-        (request.lines, "+lines"),
-        (request.group_by == GroupBy::Thread, "+threads"),
-        (request.interpreter, "+interpreter"),
+        (selection.view != View::Full, selection.view.name()),
+        (selection.lines, "lines"),
+        (selection.group_by == GroupBy::Thread, "threads"),
+        (selection.interpreter, "interpreter"),
+        (model.request.fold_recursion, "folded"),
     ];
-    text.extend(parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name));
-    text
+    parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join("+")
 }
 
 fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
@@ -131,7 +136,7 @@ fn taken(pieces: &[Piece]) -> usize {
 }
 
 /// Keeps what matters most, as much as fits, in its order.
-fn fitting(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
+pub(super) fn fitting(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
     let mut by_rank: Vec<usize> = (0..pieces.len()).collect();
     by_rank.sort_by_key(|&index| pieces[index].rank);
     let mut keep = vec![false; pieces.len()];
@@ -146,7 +151,7 @@ fn fitting(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
     pieces.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(piece, _)| piece).collect()
 }
 
-fn line(pen: &mut Pen<'_>, pieces: Vec<Piece>) {
+pub(super) fn line(pen: &mut Pen<'_>, pieces: Vec<Piece>) {
     for (index, piece) in pieces.iter().enumerate() {
         if index > 0 {
             pen.write(GAP, Style::new());
@@ -173,11 +178,6 @@ fn draw_tabs(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     pen.skip(2);
     let notice = model.snapshot.as_ref().and_then(|snapshot| snapshot.header.notice.as_deref());
     let notice = text::cut(notice.unwrap_or_default(), pen.room().saturating_sub(1));
-    let asked = asked(model);
-    if model.interactive && text::width(&asked) + 2 + text::width(&notice) < pen.room() {
-        pen.write(&asked, theme.quiet());
-        pen.skip(2);
-    }
     pen.align_right(text::width(&notice) + 1);
     pen.write(&notice, theme.notice());
 }

@@ -3,7 +3,7 @@
 //! Owns: the page of the ledger. Because: a profile that hides what it lost cannot be trusted with what it shows. Does
 //! not: judge how much is too much.
 
-use deepctx_profile::snapshot::{LossRow, Snapshot};
+use deepctx_profile::snapshot::{LossRow, Snapshot, StageRow};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -13,11 +13,16 @@ use crate::app::Model;
 use crate::text;
 use crate::theme::Theme;
 
+/// Columns of a number of records.
+const STAGE: usize = 14;
+
 /// A line of the page.
 enum Line<'a> {
     Blank,
     Title(&'static str),
     Text(String, Style),
+    Stages,
+    Stage(&'a StageRow),
     Row(&'a LossRow),
 }
 
@@ -41,6 +46,14 @@ fn lines<'a>(snapshot: &'a Snapshot, theme: &Theme) -> Vec<Line<'a>> {
         let complete =
             format!("{} of native stacks are complete to the start of the thread", text::share(share));
         out.push(Line::Text(complete, Style::new()));
+    }
+    if !snapshot.stages.is_empty() {
+        out.extend([
+            Line::Blank,
+            Line::Title("Records by stage: received = passed on + joined + lost"),
+            Line::Stages,
+        ]);
+        out.extend(snapshot.stages.iter().map(Line::Stage));
     }
     let parts = [("Lost", true, "nothing was lost"), ("Kept with a gap", false, "no gaps")];
     for (title, lost, none) in parts {
@@ -73,6 +86,21 @@ pub(crate) fn draw(model: &Model, snapshot: &Snapshot, theme: &Theme, area: Rect
             Line::Text(text, style) => {
                 pen.skip(1);
                 pen.write(text, *style);
+            }
+            Line::Stages => {
+                let titles =
+                    ["received", "passed on", "joined", "lost"].map(|title| format!("{title:>STAGE$}"));
+                pen.skip(1);
+                pen.write(&format!("{:10}{}", "", titles.concat()), theme.quiet());
+            }
+            Line::Stage(row) => {
+                let style = if row.dropped > 0 { theme.alarm() } else { Style::new() };
+                pen.skip(1);
+                pen.write(&format!("{:10}", row.stage), theme.quiet());
+                for number in [row.received, row.kept, row.merged] {
+                    pen.write(&format!("{:>STAGE$}", text::count(number)), Style::new());
+                }
+                pen.write(&format!("{:>STAGE$}", text::count(row.dropped)), style);
             }
             Line::Row(row) => {
                 let style = if row.lost { theme.alarm() } else { Style::new() };

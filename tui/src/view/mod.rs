@@ -3,13 +3,16 @@
 //! Owns: one drawing function per part of the screen, each from `&Model`. Because: a picture that depends on nothing
 //! else can be compared with a stored one. Does not: change the model or know the terminal.
 
-pub(crate) mod flame;
 pub(crate) mod footer;
+pub(crate) mod graph;
 pub(crate) mod header;
 pub(crate) mod help;
+pub(crate) mod lines;
 pub(crate) mod losses;
-pub(crate) mod search;
+pub(crate) mod prompt;
+pub(crate) mod strip;
 pub(crate) mod table;
+pub(crate) mod timeline;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -36,18 +39,30 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
 fn draw_all(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     let areas = model.areas();
     header::draw(model, theme, areas, buffer);
-    match (&model.snapshot, model.tab) {
-        (None, _) => {
-            let waiting = "waiting for the first samples …";
-            put(buffer, areas.body, 0, waiting, theme.quiet());
-        }
-        (Some(_), Tab::Flame) => flame::draw(model, theme, areas.body, buffer),
-        (Some(_), Tab::Table) => table::draw(model, theme, areas.body, buffer),
-        (Some(snapshot), Tab::Losses) => losses::draw(model, snapshot, theme, areas.body, buffer),
-    }
+    strip::draw(model, theme, areas.strip, buffer);
+    body(model, theme, areas.body, buffer);
     footer::draw(model, theme, areas.footer, buffer);
     if let Mode::Help(first) = model.mode {
         help::draw(theme, model.screen, first, buffer);
+    }
+}
+
+fn body(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let Some(snapshot) = &model.snapshot else {
+        return put(buffer, area, 0, "waiting for the first samples …", theme.quiet());
+    };
+    match model.tab {
+        Tab::Source => return lines::draw(model, theme, area, buffer),
+        Tab::Losses => return losses::draw(model, snapshot, theme, area, buffer),
+        _ => {}
+    }
+    if model.shown().is_none() {
+        return put(buffer, area, 0, "one moment …", theme.quiet());
+    }
+    match (model.tab, model.timeline_data()) {
+        (Tab::Table, _) => table::draw(model, theme, area, buffer),
+        (Tab::Timeline, Some(timeline)) => timeline::draw(model, timeline, theme, area, buffer),
+        _ => graph::draw(model, theme, area, buffer),
     }
 }
 

@@ -1,160 +1,212 @@
-//! A training run that never was: snapshots of a synthetic tree that grows with each turn.
+//! A training run that never was: a synthetic profile that grows with each turn of a quarter of a second.
 //!
-//! Owns: the tree that the example shows and the tests draw. Because: a picture in a test should look like what people
+//! Owns: the profile that the example shows and the tests draw. Because: a picture in a test should look like what people
 //! see. Does not: use randomness or a clock.
 
-use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, Header, LossRow, Snapshot, TableRow, Unit};
-use deepctx_profile::view::Selection;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
-/// Paths with the weight at their end; the letter before each frame is its kind.
+use deepctx_profile::frame::{Frame, Origin, Role};
+use deepctx_profile::ledger::{Reason, Stage};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::{Limits, Meta, Profile};
+use deepctx_profile::snapshot::{Header, Snapshot};
+use deepctx_profile::units::Nanos;
+use deepctx_profile::view::{Grain, GroupBy, Request, Selection, Viewer};
+use deepctx_profile::{NodeId, StrId};
+use deepctx_tui::SourceText;
+
+/// Paths with the weight at their end; the letter before each frame is its kind. Python functions have their line.
 const PATHS: &[(&str, u64)] = &[
     (
-        "#python-4711;~MainThread;N_start;NPy_RunMain;Ptrain.py:<module>;Ptrain.py:main;Ptrain.py:epoch;Ptrain.py:step;Omm::forward;Nat::native::addmm;Nmkl_blas_avx512_sgemm_kernel",
+        "#python;~MainThread/4711;N_start;NPy_RunMain;Ptrain.py:<module>:40;Ptrain.py:main:35;Ptrain.py:epoch:22;Ptrain.py:step:12;Omm::forward;Nat::native::addmm;Nmkl_blas_avx512_sgemm_kernel",
         410,
     ),
     (
-        "#python-4711;~MainThread;N_start;NPy_RunMain;Ptrain.py:<module>;Ptrain.py:main;Ptrain.py:epoch;Ptrain.py:step;Omm::forward;Nat::native::addmm;Nmkl_blas_avx512_sgemm_pack",
+        "#python;~MainThread/4711;N_start;NPy_RunMain;Ptrain.py:<module>:40;Ptrain.py:main:35;Ptrain.py:epoch:22;Ptrain.py:step:12;Omm::forward;Nat::native::addmm;Nmkl_blas_avx512_sgemm_pack",
         61,
     ),
     (
-        "#python-4711;~MainThread;N_start;NPy_RunMain;Ptrain.py:<module>;Ptrain.py:main;Ptrain.py:epoch;Ptrain.py:step;Pautograd.py:backward;Ntorch::autograd::Engine::execute(torch::autograd::Edge const&, std::vector<at::Tensor>&)",
+        "#python;~MainThread/4711;N_start;NPy_RunMain;Ptrain.py:<module>:40;Ptrain.py:main:35;Ptrain.py:epoch:22;Ptrain.py:step:14;Pautograd.py:backward:200;Ntorch::autograd::Engine::execute(torch::autograd::Edge const&, std::vector<at::Tensor>&)",
         120,
     ),
     (
-        "#python-4711;~MainThread;N_start;NPy_RunMain;Ptrain.py:<module>;Ptrain.py:main;Ptrain.py:epoch;Ptrain.py:step;AcuLaunchKernel;Gvoid cutlass::Kernel<cutlass_80_simt_sgemm_128x64>",
+        "#python;~MainThread/4711;N_start;NPy_RunMain;Ptrain.py:<module>:40;Ptrain.py:main:35;Ptrain.py:epoch:22;Ptrain.py:step:13;AcuLaunchKernel;Gvoid cutlass::Kernel<cutlass_80_simt_sgemm_128x64>",
         75,
     ),
     (
-        "#python-4711;~MainThread;N_start;NPy_RunMain;Ptrain.py:<module>;Ptrain.py:main;Ptrain.py:epoch;Pdata.py:load;Nread;Kentry_SYSCALL_64;Kksys_read;Kvfs_read;Kext4_file_read_iter",
+        "#python;~MainThread/4711;N_start;NPy_RunMain;Ptrain.py:<module>:40;Ptrain.py:main:35;Ptrain.py:epoch:21;Pdata.py:load:7;Nread;Kentry_SYSCALL_64;Kksys_read;Kvfs_read;Kext4_file_read_iter",
         90,
     ),
     (
-        "#python-4711;~MainThread;N_start;NPy_RunMain;Ptrain.py:<module>;Ptrain.py:main;Ptrain.py:epoch;Pdata.py:load;Pdata.py:数据预处理",
+        "#python;~MainThread/4711;N_start;NPy_RunMain;Ptrain.py:<module>:40;Ptrain.py:main:35;Ptrain.py:epoch:21;Pdata.py:load:8;Pdata.py:数据预处理:3",
         42,
     ),
     (
-        "#python-4711;~MainThread;N_start;NPy_RunMain;Ptrain.py:<module>;Ptrain.py:main;Ptrain.py:epoch;Pdata.py:load;?[unknown: no unwind row]",
+        "#python;~MainThread/4711;N_start;NPy_RunMain;Ptrain.py:<module>:40;Ptrain.py:main:35;Ptrain.py:epoch:21;Pdata.py:load:8;?no-row",
         18,
     ),
     (
-        "#python-4711;~MainThread;N_start;NPy_RunMain;Pimportlib:_find_and_load;Pimportlib:_find_and_load;Pimportlib:_find_and_load;Nmarshal_loads",
+        "#python;~MainThread/4711;N_start;NPy_RunMain;Pimportlib.py:_find_and_load:1;Pimportlib.py:_find_and_load:2;Pimportlib.py:_find_and_load:2;Nmarshal_loads",
         9,
     ),
     (
-        "#python-4711;~pt_autograd_0;Nclone3;Nstart_thread;Ntorch::autograd::Engine::thread_main;Nat::native::sum_kernel",
+        "#python;~pt_autograd_0/4720;Nclone3;Nstart_thread;Ntorch::autograd::Engine::thread_main;Nat::native::sum_kernel",
         150,
     ),
-    ("#python-4711;~pt_data_pin;Nclone3;Nstart_thread;Npthread_cond_wait;Kentry_SYSCALL_64;Kdo_futex", 25),
+    ("#python;~pt_data_pin/4731;Nclone3;Nstart_thread;Npthread_cond_wait;Kentry_SYSCALL_64;Kdo_futex", 25),
 ];
 
-fn kind(letter: char) -> FrameKind {
-    match letter {
-        '#' => FrameKind::Process,
-        '~' => FrameKind::Thread,
-        'P' => FrameKind::Python,
-        'O' => FrameKind::Operator,
-        'K' => FrameKind::Kernel,
-        'A' => FrameKind::GpuApi,
-        'G' => FrameKind::GpuKernel,
-        '?' => FrameKind::Unresolved,
-        _ => FrameKind::Native,
-    }
+/// Length of a turn.
+const TURN: Nanos = Nanos(250_000_000);
+
+/// Between two samples, nanoseconds.
+const PERIOD: u64 = 10_000_000;
+
+/// The usual request of the tests: threads apart.
+pub(crate) fn request() -> Request {
+    Request::select(Selection { group_by: GroupBy::Thread, ..Selection::of(Metric::CpuTime) })
 }
 
-/// The profile after some turns of a quarter of a second.
-pub(crate) fn snapshot(turn: u64, request: &Selection) -> Snapshot {
-    let mut tree = FlameTree { nodes: vec![FlameNode { label: "all".to_owned(), ..FlameNode::default() }] };
-    let mut table: Vec<TableRow> = Vec::new();
-    for (index, (path, weight)) in (0u64..).zip(PATHS) {
-        let value = weight * 20_000 * turn * (10 + (turn + index * 7) % 5);
-        let frames: Vec<&str> = path.split(';').collect();
-        add(&mut tree, &frames, value);
-        add_rows(&mut table, &frames, value);
-    }
-    // Many small functions, as a real profile has.
-    for index in 0..40 {
-        let frames = ["#python-4711", "~MainThread", "N_start", "NPy_RunMain", &format!("Nsmall_{index:02}")];
-        add(&mut tree, &frames, turn * 9_000);
-        add_rows(&mut table, &frames, turn * 9_000);
-    }
-    table.sort_by_key(|row| std::cmp::Reverse(row.exclusive));
-    let lost = turn.saturating_sub(40);
-    let loss = |stage: &str, reason: &str, sentence: &str, count, lost| LossRow {
-        stage: stage.to_owned(),
-        reason: reason.to_owned(),
-        sentence: sentence.to_owned(),
-        count,
-        lost,
-    };
-    let mut losses = vec![
-        loss("kernel", "ring-full", "the ring was full: the reader did not keep up", lost, true),
-        loss("resolve", "no-unwind-row", "no unwind row covers this address", turn * 3, false),
+/// The text of `train.py`.
+#[allow(dead_code, reason = "the example has files to look at")]
+pub(crate) fn text() -> Arc<SourceText> {
+    let mut lines: Vec<String> = (1..=44).map(|line| format!("# line {line}")).collect();
+    let code = [
+        (10, "def step(model, batch, target):"),
+        (11, "\t\"\"\"Forward, loss, backward.\"\"\""),
+        (12, "\tout = model(batch)"),
+        (13, "\tloss = criterion(out, target)"),
+        (14, "\tloss.backward()"),
+        (15, "\treturn loss  # \x1b[31mnot red\x1b[0m"),
+        (20, "def epoch(model, loader):"),
+        (21, "\tfor batch, target in loader:"),
+        (22, "\t\tstep(model, batch, target)"),
+        (35, "\tepoch(model, loader)"),
+        (40, "main()"),
     ];
-    losses.retain(|row| row.count > 0);
-    let header = Header {
-        target: "python train.py --epochs 3 (pid 4711)".to_owned(),
-        elapsed_ns: turn * 250_000_000,
-        frequency_hz: 99,
-        samples: turn * 99,
-        samples_per_second: 396.2,
-        lost,
-        complete_share: Some(0.9993),
-        own_cpu_share: 0.0082,
-        own_memory_bytes: 43 << 20,
-        metric: "cpu-time",
-        unit: Unit::Nanoseconds,
-        notice: (turn % 20 < 8).then(|| format!("symbolizing libtorch_cpu.so … ({})", request.view.name())),
-    };
-    Snapshot { header, flame: tree, table, losses }
-}
-
-fn add(tree: &mut FlameTree, frames: &[&str], value: u64) {
-    let mut at = 0u32;
-    tree.nodes[0].inclusive += value;
-    for frame in frames {
-        let label = &frame[1..];
-        let children = tree.nodes[at as usize].children.clone();
-        let place = children.binary_search_by(|&child| tree.nodes[child as usize].label.as_str().cmp(label));
-        let next = match place {
-            Ok(found) => children[found],
-            Err(place) => {
-                let new = tree.nodes.len() as u32;
-                tree.nodes.push(FlameNode {
-                    label: label.to_owned(),
-                    kind: kind(frame.chars().next().unwrap_or('N')),
-                    detail: label.split_once(':').map_or("libtorch_cpu.so", |(file, _)| file).to_owned(),
-                    parent: at,
-                    ..FlameNode::default()
-                });
-                tree.nodes[at as usize].children.insert(place, new);
-                new
-            }
-        };
-        tree.nodes[next as usize].inclusive += value;
-        at = next;
+    for (line, text) in code {
+        lines[line - 1] = text.to_owned();
     }
-    tree.nodes[at as usize].exclusive += value;
+    Arc::new(SourceText::Lines { lines, changed: false })
 }
 
-fn add_rows(table: &mut Vec<TableRow>, frames: &[&str], value: u64) {
-    for (index, frame) in frames.iter().enumerate() {
-        let label = &frame[1..];
-        if frames[..index].iter().any(|above| &above[1..] == label) {
-            continue;
+/// A run, and who looks at it.
+#[derive(Clone)]
+pub(crate) struct Training {
+    profile: Profile,
+    turn: u64,
+    viewer: Viewer,
+    /// Reading takes four times as long.
+    pub(crate) slow_disk: bool,
+}
+
+impl Training {
+    pub(crate) fn new() -> Self {
+        let profile = Profile::new(Meta::default(), Limits::default());
+        Self { profile, turn: 0, viewer: Viewer::new(), slow_disk: false }
+    }
+
+    /// The profile after some turns.
+    pub(crate) fn at(turn: u64) -> Self {
+        let mut training = Self::new();
+        training.go_on(turn);
+        training
+    }
+
+    /// Some more turns.
+    pub(crate) fn go_on(&mut self, turns: u64) {
+        for _ in 0..turns {
+            self.turn += 1;
+            for (index, (path, weight)) in (0u64..).zip(PATHS) {
+                let slow = if self.slow_disk && path.contains("ext4") { 4 } else { 1 };
+                let path: Vec<&str> = path.split(';').collect();
+                self.add(&path, slow * weight * 20_000 * (10 + (self.turn + index * 7) % 5));
+            }
+            // Many small functions, as a real profile has.
+            for index in 0..40 {
+                let small = format!("Nsmall_{index:02}");
+                self.add(&["#python", "~MainThread/4711", "N_start", "NPy_RunMain", &small], 9_000);
+            }
         }
-        let at = table.iter().position(|row| row.label == label).unwrap_or_else(|| {
-            let detail = label.split_once(':').map_or("libtorch_cpu.so", |(file, _)| file).to_owned();
-            table.push(TableRow {
-                label: label.to_owned(),
-                kind: kind(frame.chars().next().unwrap_or('N')),
-                detail,
-                ..TableRow::default()
-            });
-            table.len() - 1
-        });
-        table[at].inclusive += value;
-        if frames.last().is_some_and(|leaf| &leaf[1..] == label) {
-            table[at].exclusive += value;
+        let profile = &mut self.profile;
+        let lost = self.turn.saturating_sub(40);
+        let mut ledger = deepctx_profile::Ledger::default();
+        ledger.stage_mut(Stage::Kernel).pass(self.turn * 99 + lost);
+        ledger.stage_mut(Stage::Kernel).kept = self.turn * 99;
+        ledger.dropped(
+            Stage::Kernel,
+            Reason::new("ring-full", "the ring was full: the reader did not keep up"),
+            lost,
+        );
+        ledger.gap(Stage::Resolve, Reason::new("no-row", "no unwind row covers this address"), self.turn * 3);
+        ledger.stage_mut(Stage::Resolve).pass(self.turn * 99);
+        profile.ledger = ledger;
+    }
+
+    fn add(&mut self, path: &[&str], value: u64) {
+        let frames: Vec<Frame> = path.iter().map(|text| frame(&mut self.profile, text)).collect();
+        let frames: Vec<_> = frames.into_iter().map(|frame| self.profile.frame(frame)).collect();
+        let node = self.profile.add(&frames, Metric::CpuTime, value);
+        for _ in 0..(value / PERIOD).max(u64::from(value > PERIOD / 2)) {
+            self.profile.tree.add(node, Metric::Samples, 1);
+        }
+        if path.last().is_some_and(|leaf| *leaf == "Kdo_futex") {
+            self.profile.tree.add(node, Metric::OffCpuTime, TURN.0 - value);
+        }
+        let thread = self.profile.tree.path(NodeId::ROOT, frames[..2].iter().copied());
+        self.profile.timeline.add(thread, Metric::CpuTime, Nanos((self.turn - 1) * TURN.0), value);
+    }
+
+    /// What a screen is shown that asks for it.
+    pub(crate) fn snapshot(&mut self, request: &Request) -> Snapshot {
+        let turn = self.turn;
+        let header = Header {
+            target: "python train.py --epochs 3 (pid 4711)".to_owned(),
+            elapsed_ns: turn * TURN.0,
+            frequency_hz: 99,
+            samples: turn * 99,
+            samples_per_second: 396.2,
+            lost: self.profile.ledger.lost(),
+            complete_share: Some(0.9993),
+            own_cpu_share: 0.0082,
+            own_memory_bytes: 43 << 20,
+            metric: request.selection.metric.name(),
+            unit: request.selection.metric.unit(),
+            notice: (turn % 20 < 8).then(|| "symbolizing libtorch_cpu.so …".to_owned()),
+        };
+        self.viewer.answer(&self.profile, request, header, Grain::default())
+    }
+}
+
+fn frame(profile: &mut Profile, text: &str) -> Frame {
+    let (kind, text) = text.split_at(1);
+    let module = if text.starts_with("mkl") { "/opt/libmkl_rt.so" } else { "/opt/libtorch_cpu.so" };
+    let mut string = |text: &str| profile.text(text);
+    match kind {
+        "#" => Frame::Process { comm: string(text), pid: 4711 },
+        "~" => {
+            let (name, tid) = text.split_once('/').unwrap_or((text, "0"));
+            Frame::Thread { name: string(name), tid: tid.parse().unwrap_or(0) }
+        }
+        "P" => {
+            let mut parts = text.split(':');
+            let mut next = || parts.next().unwrap_or_default();
+            let (file, function, line) = (next(), next(), next());
+            let line = line.parse().ok().and_then(NonZeroU32::new);
+            // Functions begin at the ten below.
+            let first_line = line.and_then(|line| NonZeroU32::new((line.get() / 10 * 10).max(1)));
+            let (file, function) = (string(&format!("/srv/{file}")), string(function));
+            Frame::Python { function, file, line, first_line }
+        }
+        "O" => Frame::Operator { name: string(text) },
+        "K" => Frame::Kernel { symbol: string(text) },
+        "A" => Frame::GpuApi { name: string(text) },
+        "G" => Frame::GpuKernel { name: string(text) },
+        "?" => Frame::Unresolved { reason: string(text), origin: Origin::Native },
+        _ => {
+            let (symbol, module) = (string(text), string(module));
+            Frame::Native { symbol, module, file: StrId::EMPTY, line: None, inlined: false, role: Role::Code }
         }
     }
 }

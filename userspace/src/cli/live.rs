@@ -11,15 +11,16 @@ use std::time::Duration;
 use deepctx_profile::profile::Meta;
 use deepctx_profile::store::Writer;
 use deepctx_profile::units::Time;
-use deepctx_profile::view::Selection;
-use deepctx_tui::Outcome;
+use deepctx_profile::view::Request;
+use deepctx_tui::{Options as Screen, Outcome};
 
 use super::failure::{Done, Failure};
+use super::files::{Files, Places, WithFiles};
 use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::{done, store_failure};
 use super::run::{Ended, Until, meta, start_capture, until_end};
-use super::{look, screen, target, view};
+use super::{screen, target, view};
 use crate::capture::Capture;
 use crate::capture::clock::monotonic_ns;
 use crate::pipeline::Config;
@@ -39,7 +40,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         screen::require_terminal()?;
     }
     let target = target::resolve(&arguments.target, &arguments.capture, None)?;
-    let selection = look::selection(&arguments.look);
+    let request = arguments.sight.request(&arguments.look);
     let capture = start_capture(&target)?;
     let meta = meta(&target, Vec::new());
     let session = Session::start(
@@ -61,11 +62,12 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
             ..Until::default()
         };
         let ended = until_end(capture, session, until, None)?;
-        let header = header(&meta, &ended.finished.status, ended.elapsed, selection.metric);
-        screen::print(&view::picture(&ended.finished.profile, header, selection))?;
+        let header = header(&meta, &ended.finished.status, ended.elapsed, request.selection.metric);
+        let picture = view::picture(&ended.finished.profile, header, &request);
+        screen::print(&picture, request, &arguments.sight, places(&meta))?;
         ended
     } else {
-        watch(arguments, capture, session, selection, &meta)?
+        watch(arguments, capture, session, request, &meta)?
     };
     Ok(done(None, ended.finished.status.lost_share, arguments.max_loss))
 }
@@ -75,15 +77,18 @@ fn watch(
     arguments: &LiveArgs,
     capture: Capture,
     session: Session,
-    selection: Selection,
+    request: Request,
     meta: &Meta,
 ) -> Result<Ended, Failure> {
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut pictures = session.pictures();
+    let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
+    let mut pictures = WithFiles { pictures: session.pictures(), files };
+    let tab = arguments.sight.tab();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
     let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
-        let outcome = screen::show(&mut pictures, selection, true, stop);
+        let options = Screen { request, tab, can_save: true, stop, ..Screen::default() };
+        let outcome = screen::show(&mut pictures, &options);
         left.store(true, Ordering::Relaxed);
         outcome
     });
@@ -100,6 +105,11 @@ fn watch(
         save(&ended, meta)?;
     }
     Ok(ended)
+}
+
+/// Where source files are looked for: as the processes see them.
+fn places(meta: &Meta) -> Places {
+    Places { running: true, began_ns: meta.started.as_nanos() }
 }
 
 /// Keeps what was seen under the first free name.

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod duration;
 pub mod export;
 pub mod failure;
+pub mod files;
 pub mod live;
 pub mod look;
 pub mod options;
@@ -20,6 +21,7 @@ pub mod replay_raw;
 pub mod report;
 pub mod run;
 pub mod screen;
+pub mod sight;
 pub mod target;
 pub mod view;
 

@@ -10,6 +10,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use super::duration;
+use super::sight::SightArgs;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
 #[derive(Debug, Parser)]
@@ -42,7 +43,9 @@ pub enum Command {
     )]
     Record(RecordArgs),
     /// Look at a stored profile in the terminal.
-    #[command(before_help = "  deepctx-bpf view run.dctx\n  deepctx-bpf view run.dctx --once --view python")]
+    #[command(
+        before_help = "  deepctx-bpf view run.dctx\n  deepctx-bpf view run.dctx --once --tab callers --view python"
+    )]
     View(ViewArgs),
     /// Print hotspots and losses of a stored profile.
     #[command(
@@ -226,6 +229,9 @@ pub struct LiveArgs {
     /// How to look at it.
     #[command(flatten)]
     pub look: LookArgs,
+    /// What the terminal view opens with.
+    #[command(flatten)]
+    pub sight: SightArgs,
     /// Print one still picture after the duration (2s unless told) instead of a live view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
@@ -280,6 +286,9 @@ pub struct ViewArgs {
     /// How to look at it.
     #[command(flatten)]
     pub look: LookArgs,
+    /// What the terminal view opens with.
+    #[command(flatten)]
+    pub sight: SightArgs,
     /// Print one still picture instead of opening the terminal view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,

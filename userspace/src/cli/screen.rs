@@ -1,19 +1,24 @@
 //! Screen: the terminal, taken for a view or written to once.
 //!
-//! Owns: the checks before the terminal is taken, and the form of still pictures. Does not: draw; `tui` does.
+//! Owns: the checks before the terminal is taken, the signals that end a view of a stored profile, and the form of still
+//! pictures. Does not: draw; `tui` does.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use deepctx_profile::snapshot::Snapshot;
-use deepctx_profile::view::Selection;
+use deepctx_profile::snapshot::SourcePlace;
+use deepctx_profile::view::{Part, Request};
 use deepctx_tui::term::Guard;
 use deepctx_tui::{Options, Outcome, Palette, Snapshots, Still, render_once};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;
+use super::files::{self, Places};
 use super::output;
+use super::sight::SightArgs;
 
 /// Refuses to go on without a terminal.
 ///
@@ -27,20 +32,47 @@ pub fn require_terminal() -> Result<(), Failure> {
         .hint("add --once for a still picture as text, or use `record` and `report`"))
 }
 
+/// A flag that is set when a signal asks the program to end: a view that was killed would leave the terminal in a state
+/// that cannot be typed into.
+///
+/// # Errors
+/// The thread that waits for signals could not be made.
+pub fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let failed = |error: io::Error| Failure::io("signals", &error);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let entered = runtime.enter();
+    let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
+    let [mut terminate, mut hang_up, mut interrupt] = kinds.map(signal);
+    drop(entered);
+    let to_set = Arc::clone(&stop);
+    let wait = move || {
+        runtime.block_on(async {
+            // A signal that cannot be waited for does what it does by default.
+            let (Ok(terminate), Ok(hang_up), Ok(interrupt)) = (&mut terminate, &mut hang_up, &mut interrupt)
+            else {
+                return;
+            };
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            to_set.store(true, Ordering::Relaxed);
+        });
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map_err(failed)?;
+    Ok(stop)
+}
+
 /// Shows pictures until the user leaves, or `stop` is set.
 ///
 /// # Errors
 /// The terminal went away.
-pub fn show(
-    pictures: &mut dyn Snapshots,
-    request: Selection,
-    can_save: bool,
-    stop: Arc<AtomicBool>,
-) -> Result<Outcome, Failure> {
+pub fn show(pictures: &mut dyn Snapshots, options: &Options) -> Result<Outcome, Failure> {
     let failed = |error: io::Error| Failure::io("the terminal", &error);
     let (guard, mut screen) = Guard::take().map_err(failed)?;
-    let outcome =
-        deepctx_tui::run(&mut screen, pictures, &Options { request, can_save, stop, ..Options::default() });
+    let outcome = deepctx_tui::run(&mut screen, pictures, options);
     drop(guard);
     outcome.map_err(failed)
 }
@@ -49,13 +81,27 @@ pub fn show(
 ///
 /// # Errors
 /// It could not be written.
-pub fn print(snapshot: &Snapshot) -> Result<(), Failure> {
+pub fn print(
+    snapshot: &Snapshot,
+    request: Request,
+    sight: &SightArgs,
+    places: Places,
+) -> Result<(), Failure> {
     let palette = if io::stdout().is_terminal() {
         Palette::detect(|name| std::env::var(name).ok())
     } else {
         Palette::Plain
     };
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let still = Still { width: columns.unwrap_or(Still::default().width), palette, ..Still::default() };
+    let usual = Still::default();
+    let (width, height) = sight.size.unwrap_or((columns.unwrap_or(usual.width), usual.height));
+    let text = match &request.part {
+        Part::Source(file) => {
+            let place = SourcePlace { file: Arc::clone(file), line: 0, pid: 0 };
+            Some(Arc::new(files::read(&place, places)))
+        }
+        _ => None,
+    };
+    let still = Still { width, height, tab: sight.tab(), request, text, palette };
     output::write(Path::new("-"), false, |out| out.write_all(render_once(snapshot, &still).as_bytes()))
 }

@@ -12,10 +12,11 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::{Header, Snapshot};
 use deepctx_profile::store::Opened;
-use deepctx_profile::view::{Grain, Screen, Selection};
-use deepctx_tui::Snapshots;
+use deepctx_profile::view::{Grain, Request, Viewer};
+use deepctx_tui::{Options, Snapshots};
 
 use super::failure::{Done, Failure};
+use super::files::{Files, Places, WithFiles};
 use super::options::ViewArgs;
 use super::{look, screen};
 use crate::session::{Status, header};
@@ -29,27 +30,30 @@ const GRAIN: Grain = Grain { least_share: 1e-5, rows: 10_000 };
 /// It could not be opened or drawn.
 pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     let opened = look::open(&arguments.profile)?;
-    let selection = look::selection(&arguments.look);
+    let request = arguments.sight.request(&arguments.look);
+    let places = Places { running: false, began_ns: opened.profile.meta.started.as_nanos() };
     if arguments.once {
-        screen::print(&stored_picture(&opened, selection))?;
+        let picture = stored_picture(&opened, &mut Viewer::new(), &request);
+        screen::print(&picture, request, &arguments.sight, places)?;
         return Ok(Done::Fully);
     }
     screen::require_terminal()?;
-    let mut pictures = Stored::new(opened).map_err(|error| Failure::io("the picture's thread", &error))?;
-    screen::show(&mut pictures, selection, false, Arc::default())?;
+    let stop = screen::stop_at_signals()?;
+    let files = Files::start(places).map_err(|error| Failure::io("the files' thread", &error))?;
+    let pictures = Stored::new(opened).map_err(|error| Failure::io("the picture's thread", &error))?;
+    let options = Options { request, tab: arguments.sight.tab(), stop, ..Options::default() };
+    screen::show(&mut WithFiles { pictures, files }, &options)?;
     Ok(Done::Fully)
 }
 
 /// A picture of a whole profile.
-pub fn picture(profile: &Profile, header: Header, selection: Selection) -> Snapshot {
-    let mut screen = Screen::new(selection);
-    screen.refresh(profile, None);
-    screen.snapshot(profile, header, GRAIN)
+pub fn picture(profile: &Profile, header: Header, request: &Request) -> Snapshot {
+    Viewer::new().answer(profile, request, header, GRAIN)
 }
 
-fn stored_picture(opened: &Opened, selection: Selection) -> Snapshot {
-    let header = stored_header(&opened.profile, opened.elapsed.0, selection.metric);
-    picture(&opened.profile, header, selection)
+fn stored_picture(opened: &Opened, viewer: &mut Viewer, request: &Request) -> Snapshot {
+    let header = stored_header(&opened.profile, opened.elapsed.0, request.selection.metric);
+    viewer.answer(&opened.profile, request, header, GRAIN)
 }
 
 fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
@@ -75,45 +79,40 @@ fn complete_share(ledger: &Ledger, samples: u64) -> Option<f64> {
 
 /// Pictures of a stored profile.
 struct Stored {
-    metrics: Vec<Metric>,
-    wishes: Sender<Selection>,
-    answers: Receiver<(Selection, Arc<Snapshot>)>,
-    asked: Option<Selection>,
+    wishes: Sender<Request>,
+    answers: Receiver<(Request, Arc<Snapshot>)>,
+    asked: Option<Request>,
 }
 
 impl Stored {
     fn new(opened: Opened) -> std::io::Result<Self> {
-        let metrics = opened.profile.tree.metrics().collect();
         // A wish for each change of mind; only the newest is worth an answer.
-        let (wishes, wished) = unbounded::<Selection>();
+        let (wishes, wished) = unbounded::<Request>();
         let (answer, answers) = bounded(1);
         std::thread::Builder::new().name("pictures".into()).spawn(move || {
+            let mut viewer = Viewer::new();
             while let Ok(first) = wished.recv() {
-                let selection = wished.try_iter().last().unwrap_or(first);
-                let snapshot = Arc::new(stored_picture(&opened, selection));
-                if answer.send((selection, snapshot)).is_err() {
+                let request = wished.try_iter().last().unwrap_or(first);
+                let snapshot = Arc::new(stored_picture(&opened, &mut viewer, &request));
+                if answer.send((request, snapshot)).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { metrics, wishes, answers, asked: None })
+        Ok(Self { wishes, answers, asked: None })
     }
 }
 
 impl Snapshots for Stored {
-    fn metrics(&self) -> Vec<Metric> {
-        self.metrics.clone()
-    }
-
-    fn latest(&mut self, request: &Selection) -> Option<Arc<Snapshot>> {
-        if self.asked != Some(*request) {
-            self.asked = Some(*request);
+    fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
+        if self.asked.as_ref() != Some(request) {
+            self.asked = Some(request.clone());
             // The thread lives as long as this; a wish that is lost with it has nobody to see it.
-            let _ = self.wishes.send(*request);
+            let _ = self.wishes.send(request.clone());
         }
         self.answers
             .try_iter()
-            .filter(|(selection, _)| selection == request)
+            .filter(|(answered, _)| answered == request)
             .last()
             .map(|(_, snapshot)| snapshot)
     }

@@ -350,7 +350,7 @@ impl<S: Symbols> Pipeline<S> {
         }
         if let Some(known) = self.stacks.get(hash, &head, sample.words) {
             let Self { profile, waits, accounts, config, .. } = self;
-            enter(profile, waits, accounts, config, &sample, known);
+            enter(profile, waits, accounts, config, thread, &sample, known);
             self.shelf.release(place);
             return;
         }
@@ -360,7 +360,7 @@ impl<S: Symbols> Pipeline<S> {
                 let known = context(profile, accounts, thread, &sample, &path);
                 self.stacks.put(hash, &head, sample.words, known);
                 let Self { profile, waits, accounts, config, .. } = self;
-                enter(profile, waits, accounts, config, &sample, known);
+                enter(profile, waits, accounts, config, thread, &sample, known);
                 self.shelf.release(place);
             }
             None => self.unresolved.push(Unresolved { place, head, hash }),
@@ -403,7 +403,7 @@ impl<S: Symbols> Pipeline<S> {
         let Self { resolve, profile, accounts, waits, config, .. } = self;
         let path = resolve.path(head.space(), &sample, profile, accounts);
         let known = context(profile, accounts, head.thread(), &sample, &path);
-        enter(profile, waits, accounts, config, &sample, known);
+        enter(profile, waits, accounts, config, head.thread(), &sample, known);
         self.stacks.put(hash, &head, sample.words, known);
         self.shelf.release(place);
     }
@@ -439,6 +439,7 @@ fn enter(
     waits: &mut Waits,
     accounts: &mut Accounts,
     config: &Config,
+    thread: NodeId,
     sample: &Sample<'_>,
     known: Known,
 ) {
@@ -448,7 +449,8 @@ fn enter(
             accounts.block(sample, known.unnamed);
         }
         None => {
-            attribute::add(&mut profile.tree, known.node, sample.fixed.period, config.off_cpu);
+            let (time_ns, period_ns) = (sample.fixed.header.time_ns, sample.fixed.period);
+            attribute::add(profile, thread, known.node, time_ns, period_ns, config.off_cpu);
             accounts.sample(sample, known.unnamed);
         }
     }

@@ -1,4 +1,4 @@
-//! Flame state: selection, zoom and scroll of the flame graph.
+//! Graph state: selection, zoom and scroll of the flame graph and of the tree of callers.
 //!
 //! Owns: how they move, and how they find their place again in a newer tree. Because: indices change with every
 //! snapshot, the path of labels does not. Does not: draw.
@@ -20,7 +20,7 @@ const READABLE: u16 = 12;
 
 /// Where the user is in the tree: `selected` is `zoom`, below it, or one of its ancestors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FlameState {
+pub(crate) struct GraphState {
     /// Selected node.
     pub(crate) selected: u32,
     /// Node at full width.
@@ -29,11 +29,12 @@ pub(crate) struct FlameState {
     pub(crate) scroll: usize,
 }
 
-impl FlameState {
+impl GraphState {
     /// Finds selection and zoom in a newer tree: the same path of labels, or as much of it as there still is.
-    pub(crate) fn carry_over(&mut self, before: &FlameTree, after: &FlameTree) {
-        self.selected = same_place(before, after, self.selected);
-        self.zoom = same_place(before, after, self.zoom);
+    pub(crate) fn carried_over(self, before: &FlameTree, after: &FlameTree) -> Self {
+        let (selected, zoom) =
+            (same_place(before, after, self.selected), same_place(before, after, self.zoom));
+        Self { selected, zoom, ..self }
     }
 }
 
@@ -57,11 +58,11 @@ fn child_named(tree: &FlameTree, parent: u32, label: &str, kind: FrameKind) -> O
 /// The rows in sight.
 pub(crate) fn layout(model: &Model) -> FlameLayout {
     let body = model.areas().body;
-    lay_out(model, model.flame.scroll, usize::from(body.height))
+    lay_out(model, model.graph().scroll, usize::from(body.height))
 }
 
 fn lay_out(model: &Model, first_row: usize, rows: usize) -> FlameLayout {
-    let FlameState { selected, zoom, .. } = model.flame;
+    let GraphState { selected, zoom, .. } = *model.graph();
     FlameLayout::of(model.tree(), zoom, selected, model.areas().body.width, first_row, rows)
 }
 
@@ -76,7 +77,7 @@ fn height(model: &Model) -> usize {
 
 /// Row and place of the selection's box, or of the nearest ancestor that has one.
 fn visible_box(model: &Model) -> (usize, usize, FlameLayout, u32) {
-    let mut node = model.flame.selected;
+    let mut node = model.graph().selected;
     loop {
         let row = row_of(model.tree(), node);
         let layout = lay_out(model, row, 1);
@@ -96,20 +97,20 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
     }
     match action {
         Action::Up => {
-            if let Some(above) = parent(model.tree(), model.flame.selected) {
-                model.flame.selected = above;
+            if let Some(above) = parent(model.tree(), model.graph().selected) {
+                model.graph_mut().selected = above;
             }
         }
         Action::Down => {
-            let any = children(model.tree(), model.flame.selected).next().is_some();
+            let any = children(model.tree(), model.graph().selected).next().is_some();
             let narrow = "callees are narrower than a cell here: Enter zooms in";
             model.status = (!descend(model)).then_some(if any { narrow } else { "no callees" });
         }
         Action::Left | Action::Right => sideways(model, action == Action::Right),
         Action::PageUp => {
             for _ in 1..height(model) {
-                if let Some(above) = parent(model.tree(), model.flame.selected) {
-                    model.flame.selected = above;
+                if let Some(above) = parent(model.tree(), model.graph().selected) {
+                    model.graph_mut().selected = above;
                 }
             }
         }
@@ -118,18 +119,18 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
                 descend(model);
             }
         }
-        Action::First => model.flame.selected = 0,
+        Action::First => model.graph_mut().selected = 0,
         Action::Last => while descend(model) {},
         Action::Enter => {
-            model.flame.zoom = model.flame.selected;
+            model.graph_mut().zoom = model.graph().selected;
             show_zoom(model);
         }
         Action::ZoomOut => {
-            if let Some(above) = parent(model.tree(), model.flame.zoom) {
-                model.flame.zoom = above;
+            if let Some(above) = parent(model.tree(), model.graph().zoom) {
+                model.graph_mut().zoom = above;
             }
         }
-        Action::ZoomReset => model.flame.zoom = 0,
+        Action::ZoomReset => model.graph_mut().zoom = 0,
         _ => {}
     }
     keep_visible(model);
@@ -138,26 +139,26 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
 
 /// Selects the hottest callee if it is wide enough to be seen. On the way down to the zoomed box, the way leads there.
 fn descend(model: &mut Model) -> bool {
-    let FlameState { selected, zoom, .. } = model.flame;
+    let GraphState { selected, zoom, .. } = *model.graph();
     let tree = model.tree();
     if selected < zoom
         && let Some(&next) = path(tree, zoom).iter().find(|&&node| node > selected)
     {
-        model.flame.selected = next;
+        model.graph_mut().selected = next;
         return true;
     }
     let hottest = children(tree, selected).reduce(|a, b| if b.1.inclusive > a.1.inclusive { b } else { a });
     let Some((next, _)) = hottest else { return false };
     let wide = share_of_zoom(model, next) >= 1;
     if wide {
-        model.flame.selected = next;
+        model.graph_mut().selected = next;
     }
     wide
 }
 
 /// Columns that a node below the zoomed one has, without the rounding and without the boxes between the two.
 fn share_of_zoom(model: &Model, node: u32) -> u128 {
-    columns(model, model.flame.zoom, node)
+    columns(model, model.graph().zoom, node)
 }
 
 fn columns(model: &Model, zoom: u32, node: u32) -> u128 {
@@ -168,7 +169,7 @@ fn columns(model: &Model, zoom: u32, node: u32) -> u128 {
 
 fn sideways(model: &mut Model, right: bool) {
     let (row, place, _, node) = visible_box(model);
-    model.flame.selected = node;
+    model.graph_mut().selected = node;
     let layout = lay_out(model, row, 1);
     let is_node = |it: &&FlameBox| matches!(it.content, Content::Node(_));
     let boxes = layout.row(row);
@@ -178,27 +179,27 @@ fn sideways(model: &mut Model, right: bool) {
         boxes.iter().take(place).rev().find(is_node)
     };
     match next.map(|it| it.content) {
-        Some(Content::Node(next)) => model.flame.selected = next,
+        Some(Content::Node(next)) => model.graph_mut().selected = next,
         _ => model.status = Some(if right { "nothing further right" } else { "nothing further left" }),
     }
 }
 
 /// Scrolls so that the zoomed box is near the top, with a few ancestors above it.
 fn show_zoom(model: &mut Model) {
-    let row = row_of(model.tree(), model.flame.zoom);
-    model.flame.scroll = row.saturating_sub(ANCESTORS_IN_SIGHT.min(height(model) / 3));
+    let row = row_of(model.tree(), model.graph().zoom);
+    model.graph_mut().scroll = row.saturating_sub(ANCESTORS_IN_SIGHT.min(height(model) / 3));
 }
 
 /// Selects any node, zooming to the farthest ancestor at which its name can be read.
 pub(crate) fn reveal(model: &mut Model, node: u32) {
     let way = path(model.tree(), node);
     let width = model.areas().body.width;
-    let in_zoom = way.contains(&model.flame.zoom);
-    model.flame.selected = node;
-    if !in_zoom || columns(model, model.flame.zoom, node) < u128::from(RECOGNIZABLE.min(width)) {
+    let in_zoom = way.contains(&model.graph().zoom);
+    model.graph_mut().selected = node;
+    if !in_zoom || columns(model, model.graph().zoom, node) < u128::from(RECOGNIZABLE.min(width)) {
         let readable = u128::from(READABLE.min(width));
         let far = way.iter().copied().find(|&zoom| columns(model, zoom, node) >= readable);
-        model.flame.zoom = far.unwrap_or(node);
+        model.graph_mut().zoom = far.unwrap_or(node);
         show_zoom(model);
     }
     keep_visible(model);
@@ -206,13 +207,13 @@ pub(crate) fn reveal(model: &mut Model, node: u32) {
 }
 
 pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
-    let row = model.flame.scroll + y;
+    let row = model.graph().scroll + y;
     let hit = layout(model).at(row, x).map(|it| it.content);
     match hit {
-        Some(Content::Node(node)) if node == model.flame.selected => navigate(model, Action::Enter),
-        Some(Content::Node(node)) => model.flame.selected = node,
+        Some(Content::Node(node)) if node == model.graph().selected => navigate(model, Action::Enter),
+        Some(Content::Node(node)) => model.graph_mut().selected = node,
         Some(Content::Rest { parent, .. }) => {
-            model.flame.selected = parent;
+            model.graph_mut().selected = parent;
             model.status = Some("these are narrower than a cell: Enter zooms in");
         }
         None => {}
@@ -222,9 +223,9 @@ pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
 
 /// Scrolls so that the selected box is in sight.
 pub(crate) fn keep_visible(model: &mut Model) {
-    let row = row_of(model.tree(), model.flame.selected);
+    let row = row_of(model.tree(), model.graph().selected);
     let height = height(model);
-    let scroll = &mut model.flame.scroll;
+    let scroll = &mut model.graph_mut().scroll;
     *scroll = (*scroll).clamp((row + 1).saturating_sub(height), row);
 }
 
@@ -232,17 +233,17 @@ pub(crate) fn keep_visible(model: &mut Model) {
 pub(crate) fn keep_in_range(model: &mut Model) {
     let count = model.tree().nodes.len();
     let last = u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX);
-    model.flame.selected = model.flame.selected.min(last);
-    model.flame.zoom = model.flame.zoom.min(last);
-    let (above, below) = (path(model.tree(), model.flame.zoom), path(model.tree(), model.flame.selected));
-    if !above.contains(&model.flame.selected) && !below.contains(&model.flame.zoom) {
+    model.graph_mut().selected = model.graph().selected.min(last);
+    model.graph_mut().zoom = model.graph().zoom.min(last);
+    let (above, below) = (path(model.tree(), model.graph().zoom), path(model.tree(), model.graph().selected));
+    if !above.contains(&model.graph().selected) && !below.contains(&model.graph().zoom) {
         let common = above.iter().zip(&below).take_while(|(a, b)| a == b).map(|(a, _)| *a).last();
-        model.flame.zoom = common.unwrap_or(below[0]);
+        model.graph_mut().zoom = common.unwrap_or(below[0]);
     }
-    if model.flame.scroll == 0 {
+    if model.graph().scroll == 0 {
         return;
     }
     let height = height(model);
-    let deepest = lay_out(model, 0, model.flame.scroll.saturating_add(height)).rows.len();
-    model.flame.scroll = model.flame.scroll.min(deepest.saturating_sub(height));
+    let deepest = lay_out(model, 0, model.graph().scroll.saturating_add(height)).rows.len();
+    model.graph_mut().scroll = model.graph().scroll.min(deepest.saturating_sub(height));
 }

@@ -1,4 +1,4 @@
-//! Flame: the calling context tree as boxes, root at the top.
+//! Graph: a tree as boxes, root at the top: the flame graph, and the tree of callers.
 //!
 //! Owns: what is written in a box. Because: where it lies is decided in `layout`, for keys and mouse too. Does not: look
 //! at nodes that have no box.
@@ -9,7 +9,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::Pen;
-use crate::app::{Model, flame};
+use crate::app::{Model, graph};
+use crate::difference::change;
 use crate::layout::{Content, FlameBox, path};
 use crate::text;
 use crate::theme::{Emphasis, Theme, letter};
@@ -19,6 +20,9 @@ const EDGE: &str = "▏";
 
 /// Fills a box behind its name where there is no colour.
 const LINE: &str = "─";
+
+/// Before the name of a pinned function.
+const PIN: &str = "◆";
 
 /// Columns of a screen on which a note in a corner has room for words.
 const CORNER_WORDS: usize = 60;
@@ -30,7 +34,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     if area.height == 0 {
         return;
     }
-    let layout = flame::layout(model);
+    let layout = graph::layout(model);
     if model.whole() == 0 {
         super::put(buffer, area, 0, "no samples yet", theme.quiet());
         return;
@@ -70,10 +74,19 @@ fn draw_box(model: &Model, theme: &Theme, it: &FlameBox, above: bool, place: Rec
                 None if above => Emphasis::Faded,
                 None => Emphasis::None,
             };
-            let selected = model.interactive && index == model.flame.selected;
-            let style = theme.frame(node.kind, &node.label, emphasis, selected);
-            let share = text::percent(node.inclusive, model.whole());
-            fill(&label(node, theme, emphasis), &share, style, theme, place, buffer);
+            let selected = model.interactive && index == model.graph().selected;
+            let mut share = text::percent(node.inclusive, model.whole());
+            let since = model.shown().and_then(|snapshot| snapshot.since);
+            let style = match since {
+                Some(since) => {
+                    let change = change(node.inclusive, node.before, model.whole(), &since);
+                    share = format!("{share} {}", change.text());
+                    theme.difference(change.trend, emphasis, selected)
+                }
+                None => theme.frame(node.kind, &node.label, emphasis, selected),
+            };
+            let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
+            fill(&label(node, theme, emphasis, pinned), &share, style, theme, place, buffer);
         }
         Content::Rest { count, value, selected, .. } => {
             let emphasis = if searching.is_some() { Emphasis::Faded } else { Emphasis::None };
@@ -84,9 +97,11 @@ fn draw_box(model: &Model, theme: &Theme, it: &FlameBox, above: bool, place: Rec
     }
 }
 
-/// Name with its letter where there is no colour, and a star where it matches and there is no colour either.
-fn label(node: &FlameNode, theme: &Theme, emphasis: Emphasis) -> String {
-    let name: String = node.label.chars().take(usize::from(u16::MAX)).collect();
+/// Name with its letter where there is no colour, and a star where it matches and there is no colour either. A pinned
+/// function has a sign in every palette.
+fn label(node: &FlameNode, theme: &Theme, emphasis: Emphasis, pinned: bool) -> String {
+    let mut name = String::from(if pinned { PIN } else { "" });
+    name.extend(node.label.chars().take(usize::from(u16::MAX)));
     if !theme.uses_letters() || node.kind == FrameKind::Root {
         return name;
     }
@@ -121,10 +136,10 @@ fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: Rect, buffe
     }
 }
 
-/// Functions from the root to the selected node, for the footer: the nearest first.
-pub(crate) fn callers(model: &Model) -> String {
+/// Boxes from the root to the selected node, for the footer: the nearest first.
+pub(crate) fn above(model: &Model) -> String {
     let tree = model.tree();
-    let mut way = path(tree, model.flame.selected);
+    let mut way = path(tree, model.graph().selected);
     way.pop();
     let names = way.iter().rev().take(8).filter_map(|&node| tree.nodes.get(node as usize));
     names.map(|node| node.label.as_str()).collect::<Vec<_>>().join(" ← ")

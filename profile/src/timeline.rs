@@ -1,0 +1,241 @@
+//! The timeline: what a thread did when, in windows that widen as the capture goes on.
+//!
+//! Owns: [`Timeline`]. Because: a tree says where time went but not when, and keeping each sample's time would cost more
+//! than the tree. Does not: know stacks; a lane is one context (a thread today, a GPU stream when there are any) and one
+//! metric.
+//!
+//! Every lane has the same windows. When the last window is full all windows become twice as wide, neighbours are added
+//! up, and the upper half is free again: memory is bounded however long a capture takes, and it shows its whole length.
+
+use rustc_hash::FxHashMap;
+
+use crate::metric::Metric;
+use crate::tree::NodeId;
+use crate::units::Nanos;
+
+/// Windows of a lane: more than a wide screen has columns, and still 4 KiB.
+pub const WINDOWS_MAX: usize = 512;
+/// Lanes: with all their windows 8 MiB. A training process has some hundred threads.
+pub const LANES_MAX: usize = 2048;
+/// Width of the first windows: at 99 Hz ten samples of a busy thread.
+const FIRST_WINDOW: Nanos = Nanos(100_000_000);
+/// Times further from the start than this are mistakes (a clock that jumped, a damaged file): windows so wide that they
+/// hold it would hold everything else in one.
+const FARTHEST: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
+
+/// Values by time, lane by lane.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    window: Nanos,
+    lanes: Vec<Lane>,
+    by_key: FxHashMap<(NodeId, Metric), u32>,
+    no_lane: u64,
+    too_far: u64,
+}
+
+/// The values of one metric in one context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// The context: its values and those of all below it.
+    pub node: NodeId,
+    /// The metric.
+    pub metric: Metric,
+    /// Value by window.
+    pub values: Vec<u64>,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        let (lanes, by_key) = (Vec::new(), FxHashMap::default());
+        Timeline { window: FIRST_WINDOW, lanes, by_key, no_lane: 0, too_far: 0 }
+    }
+}
+
+impl Timeline {
+    /// Adds a value at a time since the capture began.
+    #[inline]
+    pub fn add(&mut self, node: NodeId, metric: Metric, at: Nanos, value: u64) {
+        let Some(place) = self.window_of(at) else {
+            self.too_far = self.too_far.saturating_add(1);
+            return;
+        };
+        let Some(lane) = self.lane(node, metric) else {
+            self.no_lane = self.no_lane.saturating_add(1);
+            return;
+        };
+        if place >= lane.values.len() {
+            lane.values.resize(place + 1, 0);
+        }
+        lane.values[place] = lane.values[place].saturating_add(value);
+    }
+
+    /// Adds a value that is spread evenly over a span of time.
+    pub fn add_span(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
+        // The end first: windows that become wider must not do so in the middle.
+        if to <= from || self.window_of(to).is_none() {
+            return self.add(node, metric, from, value);
+        }
+        let length = u128::from(to.0 - from.0);
+        let mut given = 0;
+        let mut at = from.0;
+        while at < to.0 {
+            let next = (at / self.window.0 + 1).saturating_mul(self.window.0).min(to.0);
+            let until_next = u128::from(value) * u128::from(next - from.0) / length;
+            let until_next = u64::try_from(until_next).unwrap_or(value);
+            if until_next > given {
+                self.add(node, metric, Nanos(at), until_next - given);
+            }
+            (given, at) = (until_next, next);
+        }
+    }
+
+    /// Length of a window.
+    pub fn window(&self) -> Nanos {
+        self.window
+    }
+
+    /// All lanes, in the order in which they were met.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Windows in use, by the longest lane.
+    pub fn windows(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.values.len()).max().unwrap_or(0)
+    }
+
+    /// Values that found no lane, and values whose time is too far from the start.
+    pub fn refused(&self) -> (u64, u64) {
+        (self.no_lane, self.too_far)
+    }
+
+    /// Adds another timeline, start on start; `node` tells the context here for a context there.
+    pub fn merge(&mut self, other: &Timeline, mut node: impl FnMut(NodeId) -> NodeId) {
+        for lane in &other.lanes {
+            let here = node(lane.node);
+            for (place, &value) in (0u64..).zip(&lane.values) {
+                if value > 0 {
+                    let from = Nanos(place * other.window.0);
+                    self.add_span(here, lane.metric, from, Nanos(from.0 + other.window.0), value);
+                }
+            }
+        }
+        self.no_lane = self.no_lane.saturating_add(other.no_lane);
+        self.too_far = self.too_far.saturating_add(other.too_far);
+    }
+
+    /// The window of a time; makes windows wider until there is one.
+    #[inline]
+    fn window_of(&mut self, at: Nanos) -> Option<usize> {
+        let place = at.0 / self.window.0;
+        if place < WINDOWS_MAX as u64 { Some(place as usize) } else { self.widen(at) }
+    }
+
+    #[cold]
+    fn widen(&mut self, at: Nanos) -> Option<usize> {
+        if at > FARTHEST {
+            return None;
+        }
+        while at.0 / self.window.0 >= WINDOWS_MAX as u64 {
+            self.window = Nanos(self.window.0 * 2);
+            for lane in &mut self.lanes {
+                let pairs = lane.values.chunks(2);
+                lane.values =
+                    pairs.map(|pair| pair.iter().fold(0, |a: u64, b| a.saturating_add(*b))).collect();
+            }
+        }
+        Some((at.0 / self.window.0) as usize)
+    }
+
+    #[inline]
+    fn lane(&mut self, node: NodeId, metric: Metric) -> Option<&mut Lane> {
+        let next = self.lanes.len();
+        let place = match self.by_key.get(&(node, metric)) {
+            Some(&place) => place as usize,
+            None if next < LANES_MAX => {
+                self.by_key.insert((node, metric), next as u32);
+                self.lanes.push(Lane { node, metric, values: Vec::new() });
+                next
+            }
+            None => return None,
+        };
+        self.lanes.get_mut(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CPU: Metric = Metric::CpuTime;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::from_number(number)
+    }
+
+    fn ms(ms: u64) -> Nanos {
+        Nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn values_stand_in_the_window_of_their_time() {
+        let mut timeline = Timeline::default();
+        timeline.add(node(1), CPU, ms(0), 1);
+        timeline.add(node(1), CPU, ms(99), 2);
+        timeline.add(node(1), CPU, ms(250), 4);
+        timeline.add(node(2), CPU, ms(100), 8);
+        let lanes: Vec<_> = timeline.lanes().iter().map(|lane| lane.values.as_slice()).collect();
+        assert_eq!(lanes, [&[3, 0, 4][..], &[0, 8]]);
+    }
+
+    #[test]
+    fn windows_widen_when_the_last_one_is_full_and_keep_their_sums() {
+        let mut timeline = Timeline::default();
+        for second in 0..100 {
+            timeline.add(node(1), CPU, Nanos(second * 1_000_000_000), 1);
+        }
+        assert_eq!(timeline.window(), ms(200));
+        assert_eq!(timeline.lanes()[0].values.iter().sum::<u64>(), 100);
+        timeline.add(node(1), CPU, Nanos(u64::MAX), 1);
+        assert_eq!((timeline.window(), timeline.refused()), (ms(200), (0, 1)));
+    }
+
+    #[test]
+    fn a_span_is_spread_over_its_windows() {
+        let mut timeline = Timeline::default();
+        timeline.add_span(node(1), CPU, ms(50), ms(250), 100);
+        assert_eq!(timeline.lanes()[0].values, [25, 50, 25]);
+        timeline.add_span(node(1), CPU, ms(250), ms(250), 7);
+        assert_eq!(timeline.lanes()[0].values, [25, 50, 32]);
+    }
+
+    #[test]
+    fn lanes_beyond_the_bound_are_counted() {
+        let mut timeline = Timeline::default();
+        for number in 0..LANES_MAX as u32 + 5 {
+            timeline.add(node(number), CPU, ms(1), 1);
+        }
+        assert_eq!((timeline.lanes().len(), timeline.refused()), (LANES_MAX, (5, 0)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_is_lost_or_made(
+            values in prop::collection::vec((0u32..4, 0u64..400_000_000_000, 0u64..5_000_000_000, 0u64..1000), 0..80),
+        ) {
+            let (mut all, mut half) = (Timeline::default(), Timeline::default());
+            let mut sum = 0;
+            for (place, &(lane, from, length, value)) in values.iter().enumerate() {
+                let timeline = if place % 2 == 0 { &mut all } else { &mut half };
+                timeline.add_span(node(lane), CPU, Nanos(from), Nanos(from + length), value);
+                sum += value;
+            }
+            all.merge(&half, |node| node);
+            let total: u64 = all.lanes().iter().flat_map(|lane| &lane.values).sum();
+            prop_assert_eq!(total, sum);
+            prop_assert!(all.windows() <= WINDOWS_MAX);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Callers: the bottom-up tree. Below the root the functions that had values of their own, below each its callers.
+//!
+//! Owns: turning a merged tree round. Because: a hot function is often called from everywhere, and no single box of the
+//! top-down graph shows it. Does not: decide how fine the picture is.
+//!
+//! A box stands for a set of contexts whose last calls are the same; each context is carried upwards as the node it has
+//! come to and the value that came from there. Contexts that come to the same node are joined, so a level costs no
+//! more than the merged tree has nodes, and sets that are too small are not followed.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use super::merged::{LabelId, Merged};
+use super::screen::flame_node;
+use crate::snapshot::{FlameNode, FlameTree, FrameKind};
+
+/// Boxes at most: deep recursion below many functions would be as many as it is deep.
+const BOXES_MAX: usize = 100_000;
+
+/// What is called where the bound was reached.
+const CUT: &str = "[callers not shown: too many boxes]";
+
+/// A context on its way up: the node it has come to, and the values that came from below.
+#[derive(Clone, Copy)]
+struct Climber {
+    node: u32,
+    value: u64,
+    before: u64,
+}
+
+/// Contexts whose last calls are the same, and the box that stands for them.
+struct Group {
+    place: u32,
+    climbers: Vec<Climber>,
+}
+
+/// The bottom-up tree; sets whose value is below `least` are left out, their value stays in the box above.
+pub(super) fn callers(merged: &Merged, least: u64) -> FlameTree {
+    let least = least.max(1);
+    let before = |node: usize| merged.before.as_ref().map_or(0, |before| before.exclusive[node]);
+    let mut nodes = vec![flame_node(merged, 0)];
+    nodes[0].exclusive = 0;
+    let start = (0..merged.exclusive.len())
+        .map(|node| Climber { node: node as u32, value: merged.exclusive[node], before: before(node) })
+        .filter(|climber| climber.value > 0 || climber.before > 0);
+    let mut groups = VecDeque::new();
+    spread(merged, start, 0, least, &mut nodes, &mut groups);
+    while let Some(group) = groups.pop_front() {
+        if nodes.len() >= BOXES_MAX {
+            leave(&mut nodes, group.place);
+            continue;
+        }
+        let up = group.climbers.into_iter().map(|it| Climber { node: merged.parent(it.node), ..it });
+        spread(merged, up, group.place, least, &mut nodes, &mut groups);
+    }
+    FlameTree { nodes }
+}
+
+/// Makes a box below `below` for each label that the climbers have come to, in the order of the labels.
+fn spread(
+    merged: &Merged,
+    climbers: impl Iterator<Item = Climber>,
+    below: u32,
+    least: u64,
+    nodes: &mut Vec<FlameNode>,
+    groups: &mut VecDeque<Group>,
+) {
+    let mut by_label: FxHashMap<LabelId, (u64, u64, Vec<Climber>)> = FxHashMap::default();
+    let mut ended = 0u64;
+    for climber in climbers {
+        // Whose way ends at the root was not called; at the start, it is what belongs to no function.
+        if climber.node == 0 {
+            ended = ended.saturating_add(climber.value);
+            continue;
+        }
+        let (value, before, list) = by_label.entry(merged.label_id(climber.node)).or_default();
+        *value = value.saturating_add(climber.value);
+        *before = before.saturating_add(climber.before);
+        list.push(climber);
+    }
+    nodes[below as usize].exclusive = ended;
+    let mut kept: Vec<_> = by_label.into_iter().filter(|(_, (value, ..))| *value >= least).collect();
+    kept.sort_unstable_by_key(|(label, _)| merged.rank(*label));
+    for (_, (value, before, mut climbers)) in kept {
+        let place = nodes.len() as u32;
+        climbers.sort_unstable_by_key(|climber| climber.node);
+        climbers.dedup_by(|next, kept| {
+            let same = next.node == kept.node;
+            if same {
+                kept.value = kept.value.saturating_add(next.value);
+                kept.before = kept.before.saturating_add(next.before);
+            }
+            same
+        });
+        let mut node = flame_node(merged, climbers[0].node);
+        (node.inclusive, node.exclusive, node.before, node.parent) = (value, 0, before, below);
+        nodes.push(node);
+        nodes[below as usize].children.push(place);
+        groups.push_back(Group { place, climbers });
+    }
+}
+
+/// Says at a box that its callers are not shown.
+fn leave(nodes: &mut Vec<FlameNode>, place: u32) {
+    let FlameNode { inclusive, before, .. } = nodes[place as usize];
+    let child = nodes.len() as u32;
+    nodes.push(FlameNode {
+        label: CUT.to_owned(),
+        kind: FrameKind::Unresolved,
+        exclusive: inclusive,
+        inclusive,
+        before,
+        parent: place,
+        ..FlameNode::default()
+    });
+    nodes[place as usize].children.push(child);
+}

@@ -1,0 +1,44 @@
+//! Marks: what a profile held at one moment, to be compared with what came since.
+//!
+//! Owns: [`Mark`]. Because: profiles only grow, so the values of each cell then are all that must be kept to tell the
+//! values since from those before. Does not: keep contexts or names.
+
+use crate::metric::Metric;
+use crate::profile::Profile;
+
+/// The values of a profile at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// By metric, by place of the cell: sum and count.
+    values: Vec<Vec<(u64, u64)>>,
+    /// Time since the capture began, nanoseconds.
+    at_ns: u64,
+}
+
+impl Mark {
+    /// The values that a profile has now, `at_ns` nanoseconds after its capture began. 16 bytes per value.
+    pub fn set(profile: &Profile, at_ns: u64) -> Self {
+        let of = |metric: &Metric| {
+            let mut values = Vec::new();
+            for (_, place, cell) in profile.tree.placed_cells(*metric) {
+                if place >= values.len() {
+                    values.resize(place + 1, (0, 0));
+                }
+                values[place] = (cell.sum, cell.count);
+            }
+            values
+        };
+        Mark { values: Metric::ALL.iter().map(of).collect(), at_ns }
+    }
+
+    /// When it was set: time since the capture began, nanoseconds.
+    pub fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
+    /// Sum and count of a cell then.
+    #[inline]
+    pub(crate) fn value(&self, metric: Metric, place: usize) -> (u64, u64) {
+        self.values.get(metric.index()).and_then(|values| values.get(place)).copied().unwrap_or_default()
+    }
+}

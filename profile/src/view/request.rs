@@ -1,0 +1,159 @@
+//! Requests: what a screen wants to be shown.
+//!
+//! Owns: [`Request`], [`Part`], [`Pattern`]. Because: a screen asks in one value, which is also the key of the answer.
+//! Does not: answer; see [`super::Viewer`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+use super::Selection;
+use crate::metric::Metric;
+
+/// Bytes of the longest pattern: longer than anyone types.
+const PATTERN_MAX: usize = 1000;
+/// Bytes that a compiled pattern may take: one that wants more would be slow as well.
+const COMPILED_MAX: usize = 1 << 20;
+
+/// What a screen wants to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Metric, languages and grouping.
+    pub selection: Selection,
+    /// Whether a sequence of boxes that repeats itself becomes one.
+    pub fold_recursion: bool,
+    /// Which stacks count.
+    pub filter: Option<Pattern>,
+    /// Number of the mark that was set last, counted from 1; 0 for none. The profile as it is when a number is first
+    /// asked for is what later answers are compared with.
+    pub mark: u32,
+    /// Whether to show only what came since the mark, and how it differs from what was before.
+    pub since_mark: bool,
+    /// What to show beside the flame graph.
+    pub part: Part,
+}
+
+/// What to show beside the flame graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// Nothing.
+    #[default]
+    Flame,
+    /// Functions with their callers below them.
+    Callers,
+    /// The table of functions.
+    Table,
+    /// What each process and thread did when.
+    Timeline,
+    /// The lines of the source file with this path, or of the first one whose path ends with it.
+    Source(Arc<str>),
+}
+
+impl Request {
+    /// The flame graph of one metric.
+    pub const fn of(metric: Metric) -> Self {
+        Self::select(Selection::of(metric))
+    }
+
+    /// The flame graph of a selection.
+    pub const fn select(selection: Selection) -> Self {
+        Request {
+            selection,
+            fold_recursion: false,
+            filter: None,
+            mark: 0,
+            since_mark: false,
+            part: Part::Flame,
+        }
+    }
+}
+
+/// A regular expression over the texts of frames. A leading `!` turns it round: stacks without a match.
+///
+/// Capital letters count only when there is one in the pattern.
+#[derive(Clone)]
+pub struct Pattern {
+    text: Arc<str>,
+    regex: Regex,
+    inverted: bool,
+}
+
+/// What is wrong with a pattern, in one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadPattern(String);
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// It is no regular expression, or a huge one.
+    pub fn new(text: &str) -> Result<Self, BadPattern> {
+        if text.len() > PATTERN_MAX {
+            return Err(BadPattern(format!("the pattern is longer than {PATTERN_MAX} bytes")));
+        }
+        let (body, inverted) = text.strip_prefix('!').map_or((text, false), |body| (body, true));
+        let case_matters = body.chars().any(char::is_uppercase);
+        let regex = RegexBuilder::new(body)
+            .case_insensitive(!case_matters)
+            .size_limit(COMPILED_MAX)
+            .dfa_size_limit(COMPILED_MAX)
+            .build()
+            .map_err(|error| BadPattern(last_line(&error.to_string())))?;
+        Ok(Pattern { text: text.into(), regex, inverted })
+    }
+
+    /// As it was typed.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it names what is left out.
+    pub fn is_inverted(&self) -> bool {
+        self.inverted
+    }
+
+    /// Whether a text has a match in it, inverted or not.
+    pub fn matches(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
+/// The message without the drawing of the pattern above it.
+fn last_line(message: &str) -> String {
+    let last = message.lines().last().unwrap_or_default().trim();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pattern").field(&self.text).finish()
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+impl Eq for Pattern {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_or_say_in_one_line_what_is_wrong() {
+        let check = |pattern: &str, text: &str, expect: Result<(bool, bool), &str>| {
+            let result = Pattern::new(pattern).map(|it| (it.matches(text), it.is_inverted()));
+            assert_eq!(result.as_ref().map_err(|error| error.0.as_str()), expect.as_ref().map_err(|it| *it));
+        };
+        check("gemm$", "sgemm", Ok((true, false)));
+        check("Gemm", "sgemm", Ok((false, false)));
+        check("!^read", "READ", Ok((true, true)));
+        check("a(b", "ab", Err("unclosed group"));
+        check("(a{1000}){1000}", "", Err("Compiled regex exceeds size limit of 1048576 bytes."));
+        check(&"x".repeat(1001), "", Err("the pattern is longer than 1000 bytes"));
+    }
+}

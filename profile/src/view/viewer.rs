@@ -1,0 +1,375 @@
+//! The viewer: requests of a screen in, snapshots out.
+//!
+//! Owns: the merged tree of the last request, and the mark. Because: a live view asks several times a second, and what
+//! it asked before should cost what is new. Does not: know the time; the header that it is given does.
+
+use super::mark::Mark;
+use super::screen::{losses, stages};
+use super::{Grain, Part, Request, Screen};
+use crate::metric::Metric;
+use crate::profile::Profile;
+use crate::snapshot::{Extra, Header, Since, Snapshot};
+
+/// Answers the requests of one screen about one profile.
+#[derive(Clone, Debug, Default)]
+pub struct Viewer {
+    /// The merged tree, and whether recursion is folded in it.
+    screen: Option<(bool, Screen)>,
+    mark: Option<(u32, Mark)>,
+}
+
+impl Viewer {
+    /// A viewer that was not asked anything yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Answers with the profile as it is, which must be the same growing profile at each call.
+    pub fn answer(&mut self, profile: &Profile, request: &Request, header: Header, grain: Grain) -> Snapshot {
+        if request.mark == 0 {
+            self.mark = None;
+        } else if self.mark.as_ref().is_none_or(|(number, _)| *number != request.mark) {
+            self.mark = Some((request.mark, Mark::set(profile, header.elapsed_ns)));
+        }
+        let since = self.mark.as_ref().map(|(_, mark)| mark).filter(|_| request.since_mark);
+        let screen = match &mut self.screen {
+            Some((fold, screen))
+                if *fold == request.fold_recursion && *screen.selection() == request.selection =>
+            {
+                screen
+            }
+            slot => {
+                let screen = Screen::new(request.selection);
+                let screen = if request.fold_recursion { screen.folding_recursion() } else { screen };
+                &mut slot.insert((request.fold_recursion, screen)).1
+            }
+        };
+        screen.refresh_request(profile, request, since);
+        let extra = match &request.part {
+            Part::Flame => Extra::None,
+            Part::Callers => Extra::Callers(screen.callers(grain)),
+            Part::Table => Extra::Table(screen.full_table(profile, grain, since)),
+            Part::Timeline => {
+                Extra::Timeline(super::lanes::lanes(profile, &request.selection, header.elapsed_ns))
+            }
+            Part::Source(file) => Extra::Source(screen.source_lines(profile, file, since)),
+        };
+        let counts = screen.counts();
+        Snapshot {
+            flame: screen.flame(grain),
+            unfiltered: match request.filter {
+                Some(_) => profile.tree.total(request.selection.metric).sum,
+                None => screen.total(),
+            },
+            extra,
+            since: since.map(|mark| Since {
+                at_ns: mark.at_ns(),
+                before: screen.before(),
+                count_before: counts.0,
+                count_since: counts.1,
+            }),
+            metrics: profile.tree.metrics().map(Metric::name).collect(),
+            stages: stages(profile),
+            losses: losses(profile),
+            header,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::snapshot::FlameTree;
+    use crate::tree::NodeId;
+    use crate::units::Nanos;
+    use crate::view::tests::{grow, profile, selections, show, stacks};
+    use crate::view::{GroupBy, Pattern, Selection, View};
+
+    const CPU: Request = Request::of(Metric::CpuTime);
+
+    fn answer(profile: &Profile, request: &Request) -> Snapshot {
+        Viewer::new().answer(profile, request, Header::default(), Grain::default())
+    }
+
+    fn callers(snapshot: &Snapshot) -> &FlameTree {
+        match &snapshot.extra {
+            Extra::Callers(tree) => tree,
+            other => panic!("no callers but {other:?}"),
+        }
+    }
+
+    const SERVER: &str = "
+        P web-1 / y app.py:main:3 / y app.py:get:10 / n encode@/l/j.so 30
+        P web-1 / y app.py:main:4 / y app.py:put:20 / n encode@/l/j.so 50
+        P web-1 / y app.py:main:4 / y app.py:put:21 / y app.py:put:21 / n write@/l/c.so 5
+        P web-1 / y app.py:main:4 7
+    ";
+
+    #[test]
+    fn below_a_function_are_its_callers() {
+        let snapshot = answer(&profile(SERVER), &Request { part: Part::Callers, ..CPU });
+        expect![[r#"
+            all 0/92 Root 
+              app.py:main 0/7 Python app.py:1
+                web-1 7/7 Process 
+              encode 0/80 Native /l/j.so
+                app.py:get 0/30 Python app.py:1
+                  app.py:main 0/30 Python app.py:1
+                    web-1 30/30 Process 
+                app.py:put 0/50 Python app.py:1
+                  app.py:main 0/50 Python app.py:1
+                    web-1 50/50 Process 
+              write 0/5 Native /l/c.so
+                app.py:put 0/5 Python app.py:1
+                  app.py:put 0/5 Python app.py:1
+                    app.py:main 0/5 Python app.py:1
+                      web-1 5/5 Process 
+        "#]]
+        .assert_eq(&show(callers(&snapshot)));
+    }
+
+    fn check_lines(request: Request, file: &str, expect: Expect) {
+        let snapshot = answer(&profile(SERVER), &Request { part: Part::Source(file.into()), ..request });
+        let Extra::Source(lines) = snapshot.extra else { panic!("no source") };
+        assert_eq!(&*lines.file, file);
+        let text: String = lines
+            .lines
+            .iter()
+            .map(|row| format!("{} {}/{}\n", row.line, row.exclusive, row.inclusive))
+            .collect();
+        expect.assert_eq(&text);
+    }
+
+    #[test]
+    fn a_line_counts_once_per_stack_and_takes_the_values_of_what_is_hidden() {
+        check_lines(
+            CPU,
+            "app.py",
+            expect![[r#"
+            3 0/30
+            4 7/62
+            10 0/30
+            20 0/50
+            21 0/5
+        "#]],
+        );
+        let python = Selection { view: View::Python, ..CPU.selection };
+        check_lines(
+            Request { selection: python, ..CPU },
+            "app.py",
+            expect![[r#"
+            3 0/30
+            4 7/62
+            10 30/30
+            20 50/50
+            21 5/5
+        "#]],
+        );
+        let filter = Some(Pattern::new("!encode").unwrap());
+        check_lines(
+            Request { filter, ..CPU },
+            "app.py",
+            expect![[r#"
+            4 7/12
+            21 0/5
+        "#]],
+        );
+        check_lines(CPU, "other.py", expect![[""]]);
+    }
+
+    fn flame(stacks: &str) -> String {
+        show(&answer(&profile(stacks), &Request { fold_recursion: true, ..CPU }).flame)
+    }
+
+    #[test]
+    fn calls_that_repeat_themselves_are_folded_whatever_stands_between() {
+        expect![[r#"
+            all 0/21 Root 
+              a 0/21 Native 
+                b 4/20 Native 
+                  a 3/3 Native 
+                  c 13/13 Native 
+                d 1/1 Native 
+        "#]]
+        .assert_eq(&flame(
+            "n a / n b 4
+             n a / n b / n a 3
+             n a / n b / n a / n b / n c 5
+             n a / n b / n a / n b / n a / n b / n c 8
+             n a / n a / n a / n d 1",
+        ));
+        // What repeats is gone; what only looks alike stays.
+        expect![[r#"
+            all 0/1 Root 
+              a 0/1 Native 
+                b 0/1 Native 
+                  a 0/1 Native 
+                    c 1/1 Native 
+        "#]]
+        .assert_eq(&flame("n a / n b / n a / n c 1"));
+        expect![[r#"
+            all 0/1 Root 
+              [unknown: x] 0/1 Unresolved 
+                [unknown: x] 1/1 Unresolved 
+        "#]]
+        .assert_eq(&flame("? x / ? x 1"));
+    }
+
+    #[test]
+    fn ten_thousand_calls_deep_is_no_trouble() {
+        let deep = vec!["n f"; 10_000].join(" / ");
+        let mut profile = profile(&format!("n main / {deep} 7"));
+        for part in [Part::Flame, Part::Callers, Part::Table, Part::Source("f.c".into())] {
+            let snapshot = answer(&profile, &Request { part, ..CPU });
+            assert_eq!(snapshot.flame.nodes.len(), 10_002);
+        }
+        assert_eq!(answer(&profile, &Request { fold_recursion: true, ..CPU }).flame.nodes.len(), 3);
+        // Many functions that recur as deep are shown as far as the bound goes, and say so.
+        for n in 0..20 {
+            let leaf = profile.text(&format!("leaf_{n}"));
+            let leaf = profile.frame(crate::Frame::Operator { name: leaf });
+            let bottom = NodeId::from_number(10_001);
+            let node = profile.tree.child(bottom, leaf);
+            profile.tree.add(node, Metric::CpuTime, 1);
+        }
+        let snapshot = answer(&profile, &Request { part: Part::Callers, ..CPU });
+        let tree = callers(&snapshot);
+        assert!(tree.nodes.len() < 110_000);
+        assert!(tree.nodes.iter().any(|node| node.label.starts_with("[callers not shown")));
+        assert_eq!(tree.nodes.iter().map(|node| node.exclusive).sum::<u64>(), 27);
+    }
+
+    #[test]
+    fn since_a_mark_only_what_came_later_counts_beside_what_was_before() {
+        let mut profile = profile("P a-1 / n f 10\nP a-1 / n g 30");
+        let mut viewer = Viewer::new();
+        let request = Request { mark: 1, since_mark: true, part: Part::Table, ..CPU };
+        let header = || Header { elapsed_ns: 5, ..Header::default() };
+        let first = viewer.answer(&profile, &request, header(), Grain::default());
+        assert_eq!((first.flame.nodes[0].inclusive, first.flame.nodes[0].before), (0, 40));
+
+        profile.merge(&crate::view::tests::profile("P a-1 / n f 25\nP a-1 / n h 1"));
+        let second = viewer.answer(&profile, &request, Header::default(), Grain::default());
+        let boxes: Vec<_> = second
+            .flame
+            .nodes
+            .iter()
+            .map(|node| (node.label.as_str(), node.inclusive, node.before))
+            .collect();
+        assert_eq!(boxes, [("all", 26, 40), ("a-1", 26, 40), ("f", 25, 10), ("h", 1, 0)]);
+        assert_eq!(second.since, Some(Since { at_ns: 5, before: 40, count_before: 2, count_since: 2 }));
+        let Extra::Table(table) = &second.extra else { panic!("no table") };
+        assert_eq!(table.rows.iter().map(|row| row.exclusive).collect::<Vec<_>>(), [25, 1]);
+
+        let all = viewer.answer(
+            &profile,
+            &Request { since_mark: false, ..request.clone() },
+            header(),
+            Grain::default(),
+        );
+        assert_eq!((all.flame.nodes[0].inclusive, all.since), (66, None));
+        let again = viewer.answer(&profile, &Request { mark: 2, ..request }, header(), Grain::default());
+        assert_eq!((again.flame.nodes[0].inclusive, again.flame.nodes[0].before), (0, 66));
+    }
+
+    #[test]
+    fn the_table_has_every_metric() {
+        let mut profile = profile("P a-1 / n f 10");
+        grow(&mut profile, &[(vec![0, 8], 3)], Metric::OffCpuTime);
+        let snapshot = answer(&profile, &Request { part: Part::Table, ..CPU });
+        let Extra::Table(table) = snapshot.extra else { panic!("no table") };
+        assert_eq!(table.others.iter().map(|it| it.metric).collect::<Vec<_>>(), ["off-cpu-time"]);
+        assert_eq!((table.rows[0].exclusive, &table.rows[0].others[..]), (10, &[(3, 3)][..]));
+        assert_eq!(snapshot.metrics, ["cpu-time", "off-cpu-time"]);
+    }
+
+    #[test]
+    fn lanes_are_processes_with_their_threads_hottest_first() {
+        let mut profile = profile("P a-1 / T a/1 1\nP a-1 / T b/2 1\nP b-2 / T b/2 1");
+        let add = |profile: &mut Profile, node: u32, at: u64, value| {
+            profile.timeline.add(NodeId::from_number(node), Metric::CpuTime, Nanos(at), value);
+        };
+        // Nodes in the order of their making: a-1, a/1, b/2 below it, b-2, b/2 below that.
+        add(&mut profile, 2, 0, 5);
+        add(&mut profile, 3, 100_000_000, 9);
+        add(&mut profile, 5, 0, 1);
+        let check = |group_by, expected: &[(&str, u64, &[u64])]| {
+            let selection = Selection { group_by, ..CPU.selection };
+            let request = Request { selection, part: Part::Timeline, ..CPU };
+            let Extra::Timeline(timeline) = answer(&profile, &request).extra else { panic!("no timeline") };
+            let lanes: Vec<_> = timeline
+                .lanes
+                .iter()
+                .map(|lane| (lane.label.as_str(), lane.total, &lane.values[..]))
+                .collect();
+            assert_eq!(lanes, expected);
+        };
+        check(GroupBy::Process, &[("a-1", 14, &[5, 9]), ("b-2", 1, &[1])]);
+        check(
+            GroupBy::Thread,
+            &[
+                ("a-1", 14, &[5, 9]),
+                ("b/2", 9, &[0, 9]),
+                ("a/1", 5, &[5]),
+                ("b-2", 1, &[1]),
+                ("b/2", 1, &[1]),
+            ],
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_tree_holds_every_value_once(
+            stacks in stacks(), later in stacks(), selection in selections(), fold_recursion: bool,
+        ) {
+            let mut profile = profile("");
+            grow(&mut profile, &stacks, Metric::CpuTime);
+            let mut viewer = Viewer::new();
+            let part = Part::Callers;
+            let request = Request { fold_recursion, part, mark: 1, since_mark: true, ..Request::select(selection) };
+            viewer.answer(&profile, &request, Header::default(), Grain::default());
+            let before = profile.tree.total(Metric::CpuTime).sum;
+            grow(&mut profile, &later, Metric::CpuTime);
+            let snapshot = viewer.answer(&profile, &request, Header::default(), Grain::default());
+            let since = profile.tree.total(Metric::CpuTime).sum - before;
+            for tree in [&snapshot.flame, callers(&snapshot)] {
+                prop_assert_eq!(tree.nodes.iter().map(|node| node.exclusive).sum::<u64>(), since);
+                prop_assert_eq!((tree.nodes[0].inclusive, tree.nodes[0].before), (since, before));
+                for (place, node) in tree.nodes.iter().enumerate() {
+                    prop_assert!(place == 0 || (node.parent as usize) < place);
+                    let below: u64 = node.children.iter().map(|&child| tree.nodes[child as usize].inclusive).sum();
+                    prop_assert_eq!(node.inclusive, node.exclusive + below);
+                    let labels: Vec<_> =
+                        node.children.iter().map(|&child| &tree.nodes[child as usize].label).collect();
+                    prop_assert!(labels.is_sorted());
+                }
+            }
+            // Stacks that match and stacks that do not are all stacks.
+            let filtered = |pattern: &str| {
+                let filter = Some(Pattern::new(pattern).unwrap());
+                answer(&profile, &Request { filter, ..Request::select(selection) }).flame.nodes[0].inclusive
+            };
+            prop_assert_eq!(filtered("f") + filtered("!f"), since + before);
+        }
+
+        #[test]
+        fn lines_sum_up_to_what_their_file_costs(stacks in stacks(), selection in selections()) {
+            let mut profile = profile("");
+            grow(&mut profile, &stacks, Metric::CpuTime);
+            let part = Part::Source(Arc::from("m.py"));
+            let snapshot = answer(&profile, &Request { part, ..Request::select(selection) });
+            let Extra::Source(lines) = snapshot.extra else { panic!("no source") };
+            let total = profile.tree.total(Metric::CpuTime).sum;
+            prop_assert!(lines.lines.iter().map(|row| row.exclusive).sum::<u64>() <= total);
+            for row in &lines.lines {
+                prop_assert!(row.exclusive <= row.inclusive && row.inclusive <= total);
+            }
+            prop_assert!(selection.view != View::Native || lines.lines.is_empty());
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Act: what each action of the key table does.
+//!
+//! Owns: the choice; the states of the views move themselves. Because: one list shows what the program can do. Does not:
+//! know keys.
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::snapshot::SourcePlace;
+use deepctx_profile::view::{GroupBy, View};
+
+use super::update::keep_in_range;
+use super::{Effects, Mode, Model, Tab, graph, lines, pin, prompt, table, timeline};
+use crate::keys::Action;
+
+pub(super) fn act(model: &mut Model, action: Action) -> Effects {
+    match action {
+        Action::Quit if model.setup.can_save => model.mode = Mode::Leaving,
+        Action::Quit | Action::QuitDropping => return Effects::Quit { save: false },
+        Action::QuitSaving => return Effects::Quit { save: true },
+        Action::Help => {
+            model.mode = if matches!(model.mode, Mode::Help(_)) { Mode::Browse } else { Mode::Help(0) };
+        }
+        Action::Pause => model.paused = !model.paused,
+        Action::NextTab => model.tab = model.tab.step(1),
+        Action::PreviousTab => model.tab = model.tab.step(Tab::ALL.len() - 1),
+        Action::ShowFlame => model.tab = Tab::Flame,
+        Action::ShowCallers => model.tab = Tab::Callers,
+        Action::ShowTable => model.tab = Tab::Table,
+        Action::ShowTimeline => model.tab = Tab::Timeline,
+        Action::ShowSource => model.tab = Tab::Source,
+        Action::ShowLosses => model.tab = Tab::Losses,
+        Action::OpenSource => open_source(model),
+        Action::NextView => {
+            let selection = &mut model.request.selection;
+            let at = View::ALL.iter().position(|view| *view == selection.view).map_or(0, |at| at + 1);
+            selection.view = View::ALL[at % View::ALL.len()];
+        }
+        Action::ToggleThreads => {
+            let group_by = &mut model.request.selection.group_by;
+            *group_by = match group_by {
+                GroupBy::Process => GroupBy::Thread,
+                GroupBy::Thread => GroupBy::Process,
+            };
+        }
+        Action::ToggleInterpreter => {
+            model.request.selection.interpreter = !model.request.selection.interpreter;
+        }
+        Action::ToggleLines => model.request.selection.lines = !model.request.selection.lines,
+        Action::ToggleRecursion => model.request.fold_recursion = !model.request.fold_recursion,
+        Action::NextMetric => next_metric(model),
+        Action::SetMark if !model.live => {
+            model.status = Some("nothing more will come that could be compared with now");
+        }
+        Action::SetMark => {
+            model.request.mark = model.request.mark.checked_add(1).unwrap_or(1);
+            model.request.since_mark = true;
+        }
+        Action::ToggleDifference if model.request.mark == 0 => {
+            model.status = Some("no mark to compare with: M sets one");
+        }
+        Action::ToggleDifference => model.request.since_mark = !model.request.since_mark,
+        Action::DropMark => (model.request.mark, model.request.since_mark) = (0, false),
+        Action::Pin => pin::toggle(model),
+        Action::Search => prompt::begin_search(model),
+        Action::Filter => prompt::begin_filter(model),
+        Action::DropFilter => model.request.filter = None,
+        Action::Erase => prompt::erase(model),
+        Action::EraseAll => prompt::erase_all(model),
+        Action::Accept => prompt::accept(model),
+        Action::NextMatch => prompt::next_match(model, true),
+        Action::PreviousMatch => prompt::next_match(model, false),
+        Action::Sort => table::sort_by_next(model),
+        Action::Reverse => table::reverse(model),
+        Action::Escape => escape(model),
+        Action::Up
+        | Action::Down
+        | Action::Left
+        | Action::Right
+        | Action::PageUp
+        | Action::PageDown
+        | Action::First
+        | Action::Last
+        | Action::Enter
+        | Action::ZoomOut
+        | Action::ZoomReset => navigate(model, action),
+    }
+    keep_in_range(model);
+    Effects::Redraw
+}
+
+fn next_metric(model: &mut Model) {
+    let known = model.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.metrics);
+    let metrics: Vec<Metric> = known.iter().filter_map(|name| name.parse().ok()).collect();
+    let at = metrics.iter().position(|metric| *metric == model.request.selection.metric);
+    let next = at.map_or(0, |at| at + 1) % metrics.len().max(1);
+    match metrics.get(next) {
+        Some(&metric) if metric != model.request.selection.metric => model.request.selection.metric = metric,
+        _ => model.status = Some("this profile has one metric"),
+    }
+}
+
+fn escape(model: &mut Model) {
+    match std::mem::take(&mut model.mode) {
+        Mode::Typing(prompt) => prompt::cancel(model, prompt),
+        Mode::Help(_) | Mode::Leaving => {}
+        Mode::Browse => {
+            if model.search.take().is_none() {
+                graph::navigate(model, Action::ZoomReset);
+            }
+        }
+    }
+}
+
+/// Shows the source of what is selected.
+fn open_source(model: &mut Model) {
+    let place: Option<SourcePlace> = match model.tab {
+        Tab::Flame | Tab::Callers => {
+            model.tree().nodes.get(model.graph().selected as usize).and_then(|node| node.source.clone())
+        }
+        Tab::Table => table::selected(model).and_then(|row| row.source.clone()),
+        Tab::Source => return,
+        Tab::Timeline | Tab::Losses => {
+            model.status = Some("select a function in the flame graph or the table first");
+            return;
+        }
+    };
+    match place {
+        Some(place) => {
+            lines::open(model, place);
+            model.tab = Tab::Source;
+        }
+        None => model.status = Some("no source line is known for this"),
+    }
+}
+
+fn navigate(model: &mut Model, action: Action) {
+    if let Mode::Help(line) = &mut model.mode {
+        scroll(line, action, usize::from(model.screen.height));
+        return;
+    }
+    if model.mode != Mode::Browse {
+        return;
+    }
+    match model.tab {
+        Tab::Flame | Tab::Callers => graph::navigate(model, action),
+        Tab::Table => table::navigate(model, action),
+        Tab::Timeline => timeline::navigate(model, action),
+        Tab::Source => lines::navigate(model, action),
+        Tab::Losses => {
+            let page = usize::from(model.areas().body.height);
+            scroll(&mut model.losses_scroll, action, page);
+        }
+    }
+}
+
+/// Moves the first visible line of a text; the end is found by `keep_in_range`.
+fn scroll(line: &mut usize, action: Action, page: usize) {
+    let page = page.saturating_sub(1).max(1);
+    *line = match action {
+        Action::Up => line.saturating_sub(1),
+        Action::Down => line.saturating_add(1),
+        Action::PageUp => line.saturating_sub(page),
+        Action::PageDown => line.saturating_add(page),
+        Action::First => 0,
+        Action::Last => usize::MAX,
+        _ => *line,
+    };
+}

@@ -1,0 +1,64 @@
+//! Mouse: what clicks and the wheel do.
+//!
+//! Owns: which part of the screen was hit. Because: everything that keys do can be pointed at. Does not: know where
+//! boxes and columns are; the views do.
+
+use super::update::keep_in_range;
+use super::{Effects, Mode, Model, Tab, act, graph, lines, table, timeline};
+use crate::keys::Action;
+use crate::view;
+
+/// Lines that one turn of the mouse wheel moves.
+const WHEEL_LINES: usize = 3;
+
+pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
+    model.status = None;
+    match model.mode {
+        Mode::Browse => {}
+        Mode::Help(_) => return act::act(model, Action::Help),
+        Mode::Typing(_) | Mode::Leaving => return Effects::None,
+    }
+    let areas = model.areas();
+    if areas.tabs().is_some_and(|tabs| tabs.y == row) {
+        let Some(tab) = view::header::tab_at(model, column) else { return Effects::None };
+        model.tab = tab;
+        keep_in_range(model);
+        return Effects::Redraw;
+    }
+    if !areas.body.contains((column, row).into()) {
+        return Effects::None;
+    }
+    let (x, y) = (column - areas.body.x, usize::from(row - areas.body.y));
+    match model.tab {
+        Tab::Flame | Tab::Callers => graph::click(model, x, y),
+        Tab::Table => table::click(model, x, y),
+        Tab::Timeline => timeline::click(model, x, y),
+        Tab::Source => lines::click(model, y),
+        Tab::Losses => return Effects::None,
+    }
+    Effects::Redraw
+}
+
+pub(super) fn right_click(model: &mut Model) -> Effects {
+    if model.mode == Mode::Browse && matches!(model.tab, Tab::Flame | Tab::Callers | Tab::Timeline) {
+        return act::act(model, Action::ZoomOut);
+    }
+    Effects::None
+}
+
+pub(super) fn wheel(model: &mut Model, up: bool) -> Effects {
+    let step =
+        |line: usize| if up { line.saturating_sub(WHEEL_LINES) } else { line.saturating_add(WHEEL_LINES) };
+    let line = match (&mut model.mode, model.tab) {
+        (Mode::Help(line), _) => line,
+        (_, Tab::Flame) => &mut model.flame.scroll,
+        (_, Tab::Callers) => &mut model.callers.scroll,
+        (_, Tab::Table) => &mut model.table.scroll,
+        (_, Tab::Timeline) => &mut model.timeline.scroll,
+        (_, Tab::Source) => &mut model.lines.scroll,
+        (_, Tab::Losses) => &mut model.losses_scroll,
+    };
+    *line = step(*line);
+    keep_in_range(model);
+    Effects::Redraw
+}

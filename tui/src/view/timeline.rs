@@ -1,0 +1,281 @@
+//! Timeline: a row per process and thread, a column per moment, a bar for how busy it was.
+//!
+//! Owns: the scale of the bars and of the time. Because: a thread that waits, or two that take turns, are seen in time
+//! and in no tree. Does not: choose the lanes or their order.
+//!
+//! A full bar of a thread is one CPU, of a process as many CPUs as it ever used at once; of anything that is no time, the
+//! highest value in sight.
+
+use deepctx_profile::snapshot::{FrameKind, Lane, Timeline, Unit};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::Pen;
+use crate::app::Model;
+use crate::app::timeline::Span;
+use crate::text;
+use crate::theme::{Theme, letter};
+
+/// Bars from nothing to full, by eighths.
+const BARS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+
+/// Columns of the figure at the right of the name.
+const FIGURE: u16 = 9;
+
+/// Where the lanes are: below the axis, if there is room for one.
+pub(crate) fn lanes_area(body: Rect) -> Rect {
+    let axis = u16::from(body.height >= 3);
+    Rect { y: body.y + axis, height: body.height - axis, ..body }
+}
+
+/// Columns of names and figures.
+fn names(width: u16) -> u16 {
+    (width / 3).min(32)
+}
+
+/// Columns of the time.
+pub(crate) fn columns(width: u16) -> u16 {
+    width - names(width)
+}
+
+/// What is drawn of a lane: a value per column.
+struct Bars {
+    values: Vec<f64>,
+    full: f64,
+}
+
+/// A value by time is a number of CPUs, when it is time.
+fn rate(value: f64, unit: Unit, length_ns: f64) -> f64 {
+    match unit {
+        Unit::Nanoseconds if length_ns > 0.0 => value / length_ns,
+        _ => value,
+    }
+}
+
+/// Values of a lane by column; what a column sees of a window counts in proportion.
+fn bars(lane: &Lane, timeline: &Timeline, span: Span, columns: u16) -> Bars {
+    let (from, length) = (span.from_ns as f64, span.length_ns as f64);
+    let (window, width) = (timeline.window_ns.max(1) as f64, length / f64::from(columns.max(1)));
+    let values: Vec<f64> = (0..columns)
+        .map(|column| {
+            let (start, end) = (from + f64::from(column) * width, from + f64::from(column + 1) * width);
+            let first = (start / window) as usize;
+            let last = (end / window).ceil() as usize;
+            let sum: f64 = (first..last.min(lane.values.len()))
+                .map(|place| {
+                    let begin = place as f64 * window;
+                    let seen = (end.min(begin + window) - start.max(begin)).max(0.0);
+                    lane.values[place] as f64 * seen / window
+                })
+                .sum();
+            rate(sum, lane.unit, width)
+        })
+        .collect();
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let full = match (lane.unit, lane.kind) {
+        (Unit::Nanoseconds, FrameKind::Process) => (most - 0.05).ceil().max(1.0),
+        (Unit::Nanoseconds, _) => 1.0,
+        _ => most,
+    };
+    Bars { values, full }
+}
+
+/// The mean over what is in sight.
+fn mean(bars: &Bars) -> f64 {
+    if bars.values.is_empty() { 0.0 } else { bars.values.iter().sum::<f64>() / bars.values.len() as f64 }
+}
+
+pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let lanes = lanes_area(area);
+    if timeline.lanes.is_empty() {
+        let text = "no times are known: this profile has no timeline, or no samples yet";
+        super::put(buffer, lanes, 0, text, theme.quiet());
+        return;
+    }
+    let span = model.timeline.span(timeline);
+    let columns = columns(area.width);
+    let cursor = model.timeline.at_ns.filter(|_| model.interactive).and_then(|at| {
+        let offset = at.checked_sub(span.from_ns).filter(|offset| *offset < span.length_ns)?;
+        let column = u128::from(offset) * u128::from(columns) / u128::from(span.length_ns);
+        u16::try_from(column).ok()
+    });
+    if lanes.y > area.y {
+        axis(span, theme, area, buffer);
+    }
+    for line in 0..lanes.height {
+        let place = model.timeline.scroll + usize::from(line);
+        let row = Rect { y: lanes.y + line, height: 1, ..lanes };
+        let Some(lane) = timeline.lanes.get(place) else {
+            if place == timeline.lanes.len() && timeline.lanes_left_out > 0 {
+                let text =
+                    format!("  … {} more, all of them colder", text::count(timeline.lanes_left_out as u64));
+                super::put(buffer, row, 0, &text, theme.quiet());
+            }
+            break;
+        };
+        draw_lane(lane, &bars(lane, timeline, span, columns), theme, row, buffer);
+        let name = Rect { width: names(area.width), ..row };
+        if model.interactive && place == model.timeline.lane {
+            buffer.set_style(name, theme.chosen());
+        }
+        if let Some(cursor) = cursor {
+            buffer.set_style(Rect { x: name.right() + cursor, width: 1, ..row }, theme.chosen());
+        }
+    }
+}
+
+fn draw_lane(lane: &Lane, bars: &Bars, theme: &Theme, row: Rect, buffer: &mut Buffer) {
+    let names = names(row.width);
+    let mut pen = Pen::new(buffer, Rect { width: names, ..row }, 0);
+    pen.skip(if lane.kind == FrameKind::Process { 0 } else { 2 });
+    pen.write(&letter(lane.kind).to_string(), theme.mark(lane.kind));
+    pen.skip(1);
+    let figure = match lane.unit {
+        Unit::Nanoseconds => format!("{:.2}", mean(bars)),
+        unit => text::value(unit, lane.total),
+    };
+    let for_name = pen.room().saturating_sub(usize::from(FIGURE));
+    let name = text::cut(&name(lane), for_name);
+    pen.write(&name, if lane.kind == FrameKind::Process { theme.strong() } else { Style::new() });
+    pen.align_right(text::width(&figure) + 1);
+    pen.write(&figure, Style::new());
+    let style = theme.bar(lane.kind);
+    for (x, value) in (row.x + names..row.right()).zip(&bars.values) {
+        let eighths = if bars.full > 0.0 { (value / bars.full * 8.0).round() } else { 0.0 };
+        // What is not nothing shows.
+        let least = if *value > 0.0 { 1 } else { 0 };
+        let step = (eighths.clamp(0.0, 8.0) as usize).max(least);
+        buffer.set_string(x, row.y, BARS[step], style);
+    }
+}
+
+/// Who, and what if it is not time on a CPU.
+fn name(lane: &Lane) -> String {
+    match lane.metric {
+        "cpu-time" => lane.label.clone(),
+        metric => format!("{} {}", metric.trim_end_matches("-time"), lane.label),
+    }
+}
+
+/// The axis: times at their columns, as many as fit, at round distances.
+fn axis(span: Span, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let names = names(area.width);
+    let mut pen = Pen::new(buffer, Rect { width: names, ..area }, 0);
+    pen.skip(1);
+    pen.align_right(text::width("CPUs") + 1);
+    pen.write("CPUs", theme.quiet());
+    let columns = columns(area.width);
+    if columns == 0 {
+        return;
+    }
+    let distance = round_distance(span.length_ns, u64::from(columns));
+    let mut at = span.from_ns.div_ceil(distance).saturating_mul(distance);
+    let mut free = 0;
+    while at < span.from_ns.saturating_add(span.length_ns) {
+        let offset = u128::from(at - span.from_ns) * u128::from(columns) / u128::from(span.length_ns);
+        let column = u16::try_from(offset).unwrap_or(u16::MAX).min(columns - 1);
+        let text = format!("│{}", tick(at, distance));
+        let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
+        if column >= free && width <= columns - column {
+            let place = Rect { x: area.x + names + column, width: columns - column, height: 1, y: area.y };
+            super::put(buffer, place, 0, &text, theme.quiet());
+            free = column + width + 1;
+        }
+        at = at.saturating_add(distance);
+    }
+}
+
+/// The least of 1, 2 or 5 times a power of ten (of a minute beyond one) that leaves a tick twelve columns.
+fn round_distance(length_ns: u64, columns: u64) -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    let least = u128::from(length_ns) * 12 / u128::from(columns.max(1));
+    let small = (0..11)
+        .flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)))
+        .filter(|it| *it < 60 * SECOND);
+    let minutes =
+        [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1440, 10_080, 100_800].map(|minutes| minutes * 60 * SECOND);
+    small.chain(minutes).find(|distance| u128::from(*distance) >= least).unwrap_or(u64::MAX / 4)
+}
+
+/// A time on the axis, as exact as its distance to the next.
+fn tick(at_ns: u64, distance_ns: u64) -> String {
+    let seconds = at_ns / 1_000_000_000;
+    match distance_ns {
+        0..1_000_000_000 => {
+            let digits = if distance_ns < 10_000_000 {
+                3
+            } else if distance_ns < 100_000_000 {
+                2
+            } else {
+                1
+            };
+            format!("{:.digits$} s", at_ns as f64 / 1e9)
+        }
+        _ if seconds < 60 => format!("{seconds} s"),
+        _ if seconds < 3600 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60),
+    }
+}
+
+/// The selected lane and moment in words, for the footer: name, time, what it did then.
+pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
+    let timeline = model.timeline_data()?;
+    let lane = timeline.lanes.get(model.timeline.lane)?;
+    let Some(at) = model.timeline.at_ns else {
+        return Some((
+            lane.label.clone(),
+            format!("{} of {}", text::value(lane.unit, lane.total), lane.metric),
+        ));
+    };
+    let window = timeline.window_ns.max(1);
+    let place = usize::try_from(at / window).unwrap_or(usize::MAX);
+    let value = lane.values.get(place).copied().unwrap_or(0);
+    let begin = (at / window).saturating_mul(window);
+    let amount = match lane.unit {
+        Unit::Nanoseconds => format!("{:.2} CPUs", value as f64 / window as f64),
+        unit => text::value(unit, value),
+    };
+    let from = tick(begin, window);
+    let to = tick(begin.saturating_add(window), window);
+    Some((lane.label.clone(), format!("{from} – {to}: {amount} of {}", lane.metric)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_at_round_distances() {
+        let check = |length_ns, expected| assert_eq!(round_distance(length_ns, 60), expected);
+        check(1_000_000_000, 200_000_000);
+        check(10_000_000_000, 2_000_000_000);
+        check(60_000_000_000, 20_000_000_000);
+        check(600_000_000_000, 120_000_000_000);
+        check(0, 1);
+        check(u64::MAX, u64::MAX / 4);
+    }
+
+    #[test]
+    fn times_are_as_exact_as_their_distance() {
+        let check = |at, distance, expected: &str| assert_eq!(tick(at, distance), expected);
+        check(1_500_000_000, 500_000_000, "1.5 s");
+        check(1_250_000_000, 50_000_000, "1.25 s");
+        check(42_000_000_000, 2_000_000_000, "42 s");
+        check(125_000_000_000, 5_000_000_000, "2:05");
+        check(3_725_000_000_000, 60_000_000_000, "1:02:05");
+    }
+
+    #[test]
+    fn a_column_sees_its_part_of_a_window() {
+        let lane = Lane { unit: Unit::Nanoseconds, values: vec![100, 0, 50], ..Lane::default() };
+        let timeline = Timeline { window_ns: 100, windows: 3, ..Timeline::default() };
+        let check = |from_ns, length_ns, columns, expected: &[f64]| {
+            assert_eq!(bars(&lane, &timeline, Span { from_ns, length_ns }, columns).values, expected);
+        };
+        check(0, 300, 3, &[1.0, 0.0, 0.5]);
+        check(0, 300, 6, &[1.0, 1.0, 0.0, 0.0, 0.5, 0.5]);
+        check(0, 400, 2, &[0.5, 0.25]);
+        check(50, 100, 1, &[0.5]);
+    }
+}

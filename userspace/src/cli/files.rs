@@ -1,0 +1,218 @@
+//! Files: the text of source files, for the source view.
+//!
+//! Owns: finding a file as the process that runs it sees it, reading it off the screen's thread, and saying why not.
+//! Because: the paths come from a foreign process, which may live in a container, name a device, or lie. Does not: show
+//! anything.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use deepctx_profile::snapshot::{Snapshot, SourcePlace};
+use deepctx_profile::view::Request;
+use deepctx_tui::{NoText, Snapshots, SourceText};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+
+/// Largest file that is read: source code that people write is far smaller, and generated code of this size is not read
+/// line by line.
+const BYTES_MAX: u64 = 8 << 20;
+/// Where a file that is no text shows it.
+const LOOKED_AT: usize = 8 << 10;
+
+/// How to look for files.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    /// Whether process ids are those of processes that run now, so that their view of the files can be used.
+    pub running: bool,
+    /// When the capture began: a file changed later is not the one that ran. Nanoseconds since 1970 UTC.
+    pub began_ns: u64,
+}
+
+/// Reads files on a thread of its own.
+#[derive(Debug)]
+pub struct Files {
+    wishes: Sender<SourcePlace>,
+    answers: Receiver<(SourcePlace, Arc<SourceText>)>,
+    asked: Option<SourcePlace>,
+}
+
+impl Files {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// It could not be made.
+    pub fn start(places: Places) -> std::io::Result<Self> {
+        // A wish for each file that is opened; only the newest is worth an answer.
+        let (wishes, wished) = unbounded::<SourcePlace>();
+        let (answer, answers) = bounded(1);
+        std::thread::Builder::new().name("files".into()).spawn(move || {
+            while let Ok(first) = wished.recv() {
+                let place = wished.try_iter().last().unwrap_or(first);
+                let text = Arc::new(read(&place, places));
+                if answer.send((place, text)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { wishes, answers, asked: None })
+    }
+
+    fn text(&mut self, place: &SourcePlace) -> Option<Arc<SourceText>> {
+        let same = |other: &SourcePlace| other.file == place.file && other.pid == place.pid;
+        if !self.asked.as_ref().is_some_and(same) {
+            self.asked = Some(place.clone());
+            // The thread lives as long as this; a wish that is lost with it has nobody to see it.
+            let _ = self.wishes.send(place.clone());
+        }
+        let answer = self.answers.try_iter().filter(|(of, _)| same(of)).last();
+        if answer.is_some() {
+            // Opened again, it is read again: it may have been changed.
+            self.asked = None;
+        }
+        answer.map(|(_, text)| text)
+    }
+}
+
+/// Pictures from somewhere, with the texts of files.
+#[derive(Debug)]
+pub struct WithFiles<S> {
+    /// Where pictures come from.
+    pub pictures: S,
+    /// Where texts come from.
+    pub files: Files,
+}
+
+impl<S: Snapshots> Snapshots for WithFiles<S> {
+    fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
+        self.pictures.latest(request)
+    }
+
+    fn text(&mut self, place: &SourcePlace) -> Option<Arc<SourceText>> {
+        self.files.text(place)
+    }
+
+    fn live(&self) -> bool {
+        self.pictures.live()
+    }
+}
+
+/// Reads a source file, or says why not.
+pub fn read(place: &SourcePlace, places: Places) -> SourceText {
+    match try_read(place, places) {
+        Ok(text) => text,
+        Err(reason) => SourceText::Missing(reason),
+    }
+}
+
+fn try_read(place: &SourcePlace, places: Places) -> Result<SourceText, NoText> {
+    let path = &*place.file;
+    // `<string>`, `<frozen importlib._bootstrap>`, `[vdso]`.
+    if path.is_empty() || path.starts_with(['<', '[']) || path.contains('\0') {
+        return Err(NoText::NotAFile);
+    }
+    let seen_by_it = if places.running && place.pid != 0 { open_in(place.pid, path) } else { None };
+    // The process is gone, or was another machine's: what this machine has under that name is the best there is.
+    let opened = seen_by_it.unwrap_or_else(|| openat(CWD, path, FLAGS, Mode::empty()));
+    let file = File::from(opened.map_err(reason)?);
+    let facts = file.metadata().map_err(|_| NoText::Unreadable)?;
+    if !facts.is_file() {
+        return Err(NoText::NotRegular);
+    }
+    if facts.len() > BYTES_MAX {
+        return Err(NoText::TooLarge);
+    }
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut bytes).map_err(|_| NoText::Unreadable)?;
+    if bytes.iter().take(LOOKED_AT).any(|byte| *byte == 0) {
+        return Err(NoText::Binary);
+    }
+    let seconds = u64::try_from(facts.mtime()).unwrap_or(0);
+    let modified_ns = seconds.saturating_mul(1_000_000_000);
+    let lines = String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect();
+    Ok(SourceText::Lines { lines, changed: places.began_ns > 0 && modified_ns > places.began_ns })
+}
+
+/// A pipe or a device that a process names must neither hold up the thread nor become our terminal.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Opens a path as a process sees it: absolute ones below its root, which links do not lead out of; others below its
+/// working folder. `None` when the process is gone.
+fn open_in(pid: u32, path: &str) -> Option<rustix::io::Result<OwnedFd>> {
+    let folder = if path.starts_with('/') { "root" } else { "cwd" };
+    let folder = File::open(Path::new("/proc").join(pid.to_string()).join(folder)).ok()?;
+    Some(match path.strip_prefix('/') {
+        Some(below) => openat2(&folder, below, FLAGS, Mode::empty(), ResolveFlags::IN_ROOT),
+        None => openat(&folder, path, FLAGS, Mode::empty()),
+    })
+}
+
+fn reason(error: rustix::io::Errno) -> NoText {
+    match error {
+        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => NoText::NotFound,
+        // A socket, or a device without a driver.
+        rustix::io::Errno::NXIO | rustix::io::Errno::NODEV => NoText::NotRegular,
+        _ => NoText::Unreadable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn at(path: &Path, pid: u32) -> SourcePlace {
+        SourcePlace { file: path.to_string_lossy().into(), line: 1, pid }
+    }
+
+    const NOW: Places = Places { running: true, began_ns: 0 };
+
+    #[test]
+    fn a_text_is_read_by_lines_also_when_it_is_not_utf_8() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.py");
+        fs::write(&path, b"one\n\ttwo \xff\nthree").unwrap();
+        let SourceText::Lines { lines, changed } = read(&at(&path, 0), NOW) else { panic!("no text") };
+        assert_eq!((lines, changed), (vec!["one".into(), "\ttwo \u{fffd}".into(), "three".into()], false));
+        let long_ago = Places { running: false, began_ns: 1 };
+        assert!(matches!(read(&at(&path, 0), long_ago), SourceText::Lines { changed: true, .. }));
+    }
+
+    #[test]
+    fn a_path_is_looked_up_as_its_process_sees_it() {
+        let pid = std::process::id();
+        let absolute = std::env::current_dir().unwrap().join("Cargo.toml");
+        for path in [absolute.as_path(), Path::new("Cargo.toml")] {
+            assert!(matches!(read(&at(path, pid), NOW), SourceText::Lines { .. }), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn what_is_no_source_file_is_said_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |path: &Path, expected| {
+            for pid in [0, std::process::id()] {
+                assert_eq!(read(&at(path, pid), NOW), SourceText::Missing(expected), "{}", path.display());
+            }
+        };
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let binary = folder.path().join("binary");
+        fs::write(&binary, b"\x7fELF\0\0").unwrap();
+        let large = folder.path().join("large");
+        File::create(&large).unwrap().set_len(BYTES_MAX + 1).unwrap();
+        check(&pipe, NoText::NotRegular);
+        check(&binary, NoText::Binary);
+        check(&large, NoText::TooLarge);
+        check(folder.path(), NoText::NotRegular);
+        check(&folder.path().join("none"), NoText::NotFound);
+        check(Path::new("<frozen importlib._bootstrap>"), NoText::NotAFile);
+        check(Path::new("/dev/zero"), NoText::NotRegular);
+        check(Path::new("a\0b"), NoText::NotAFile);
+        check(Path::new(""), NoText::NotAFile);
+    }
+}

@@ -1,0 +1,120 @@
+//! Sight: what the terminal view opens with.
+//!
+//! Owns: the options that `live` and `view` have in common, and the request they stand for. Because: what keys change in
+//! the view must be there for scripts and habits too. Does not: draw.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args, ValueEnum};
+use deepctx_profile::view::{Part, Pattern, Request, Selection};
+use deepctx_tui::Tab;
+
+use super::look;
+use super::options::{GroupBy, LookArgs};
+
+/// What the terminal view opens with; every one of them can be changed by a key.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Terminal view")]
+pub struct SightArgs {
+    /// What to open.
+    #[arg(long, value_name = "TAB", env = "DEEPCTX_TAB", default_value = "flame")]
+    pub tab: TabName,
+    /// What stands at the root of each stack.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
+    pub group_by: Vec<GroupBy>,
+    /// Tell the lines of a function apart.
+    #[arg(long, env = "DEEPCTX_LINES", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub lines: bool,
+    /// Join calls that repeat themselves into one.
+    #[arg(long, env = "DEEPCTX_FOLD_RECURSION", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub fold_recursion: bool,
+    /// Count only stacks with a frame that matches this regular expression; with a ! in front, those without one.
+    #[arg(long, value_name = "REGEX", env = "DEEPCTX_FILTER", value_parser = Pattern::new)]
+    pub filter: Option<Pattern>,
+    /// Source file for the tab `source`, as its process names it.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_SOURCE")]
+    pub source: Option<PathBuf>,
+    /// Size of the still picture (--once) in columns and lines.
+    #[arg(long, value_name = "WxH", env = "DEEPCTX_SIZE", value_parser = size)]
+    pub size: Option<(u16, u16)>,
+}
+
+/// A tab of the terminal view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TabName {
+    /// Flame graph, callers above callees.
+    #[default]
+    Flame,
+    /// Bottom-up: functions, and below each its callers.
+    Callers,
+    /// Table of functions.
+    Table,
+    /// Processes and threads over time.
+    Time,
+    /// A source file with what its lines cost.
+    Source,
+    /// Losses and own cost.
+    Losses,
+}
+
+impl SightArgs {
+    /// The tab that opens.
+    pub fn tab(&self) -> Tab {
+        match self.tab {
+            TabName::Flame => Tab::Flame,
+            TabName::Callers => Tab::Callers,
+            TabName::Table => Tab::Table,
+            TabName::Time => Tab::Timeline,
+            TabName::Source => Tab::Source,
+            TabName::Losses => Tab::Losses,
+        }
+    }
+
+    /// What is asked for, together with the options that say how to look.
+    pub fn request(&self, look: &LookArgs) -> Request {
+        let selection = look::selection(look);
+        let group_by = look::group_by(&self.group_by);
+        let part = match (self.tab, &self.source) {
+            (TabName::Callers, _) => Part::Callers,
+            (TabName::Table, _) => Part::Table,
+            (TabName::Time, _) => Part::Timeline,
+            (TabName::Source, Some(file)) => Part::Source(Arc::from(file.to_string_lossy())),
+            _ => Part::Flame,
+        };
+        Request {
+            fold_recursion: self.fold_recursion,
+            filter: self.filter.clone(),
+            part,
+            ..Request::select(Selection { group_by, lines: self.lines, ..selection })
+        }
+    }
+}
+
+fn size(text: &str) -> Result<(u16, u16), String> {
+    let parsed = text
+        .split_once(['x', 'X'])
+        .and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)))
+        .filter(|&(width, height): &(u16, u16)| width > 0 && height > 0);
+    parsed.ok_or_else(|| format!("expected columns and lines like 100x30, found '{text}'"))
+}
+
+impl std::fmt::Display for TabName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_columns_and_lines() {
+        assert_eq!(size("100x30"), Ok((100, 30)));
+        for wrong in ["", "100", "x30", "0x30", "100x-1", "99999x1"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}
