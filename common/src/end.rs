@@ -87,7 +87,7 @@ reasons! {
         DropRingFull = 3, "ring-full", "records dropped because the ring buffer had no room";
         DropScratchBusy = 4, "scratch-busy", "samples dropped because every scratch slot of the CPU was in use";
         DropRateLimited = 5, "rate-limited", "records dropped by a rate limit";
-        ProcessEventsSeen = 6, "process-events-seen", "fork, exec and exit events of targets";
+        ProcessEventsSeen = 6, "process-events-seen", "fork, exec, exit and mmap events of targets";
         SamplesIdle = 7, "samples-idle", "samples of the idle task";
         DropTargetsFull = 8, "targets-full", "children that could not be followed because the target map is full";
         WaitsSeen = 9, "waits-seen", "records of threads that left a CPU or came back to one";

@@ -40,6 +40,8 @@ pub mod kind {
     pub const BLOCK: u16 = 5;
     /// [`super::Wake`]: it runs again.
     pub const WAKE: u16 = 6;
+    /// [`super::ProcessEvent`]: a process mapped code from a file.
+    pub const MAP: u16 = 7;
 }
 
 /// One timer sample, or the moment at which a thread left its CPU: who was running, and its stack.
@@ -130,7 +132,7 @@ pub mod wake_stack {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessEvent {
-    /// `kind` is one of [`kind::FORK`], [`kind::EXEC`], [`kind::EXIT`].
+    /// `kind` is one of [`kind::FORK`], [`kind::EXEC`], [`kind::EXIT`], [`kind::MAP`].
     pub header: RecordHeader,
     /// The process, in the pid namespace of the profiler.
     pub pid: u32,

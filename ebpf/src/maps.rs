@@ -113,6 +113,10 @@ pub static BLOCKED: HashMap<u32, Blocked, { BLOCKED_MAX as usize }> = HashMap::n
 #[btf_map]
 pub static WALKS: PerCpuArray<Bucket, 1> = PerCpuArray::new();
 
+/// When user space was last woken for code that it does not know, `CLOCK_MONOTONIC` nanoseconds.
+#[btf_map]
+pub static NEWS: PerCpuArray<u64, 1> = PerCpuArray::new();
+
 /// Scratch memory for walks.
 #[btf_map]
 pub static SCRATCH: PerCpuArray<Scratch, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();

@@ -15,6 +15,7 @@ use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, samp
 use deepctx_walk::unwind_row::{Registers, dwarf};
 
 use crate::emit::{self, Urgency};
+use crate::maps::NEWS;
 use crate::task::{self, Ids};
 use crate::walk::{self, Scratch};
 use crate::words;
@@ -154,6 +155,29 @@ pub fn send(kind: u16, slot: &mut Scratch, kernel_words: u32) {
     slot.sample.native_frames = slot.walk.native_frames as u16;
     slot.sample.python_frames = slot.walk.python_frames as u16;
     slot.sample.stop_pc = slot.walk.stop_pc;
+    let urgency =
+        if is_news(slot.walk.native_end, slot.sample.header.time_ns) { Urgency::Now } else { Urgency::Later };
     // SAFETY: `words` follow `sample` without a gap (asserted in `walk`), and `size` is within both.
-    unsafe { emit::record(&raw const slot.sample, size, Urgency::Later) };
+    unsafe { emit::record(&raw const slot.sample, size, urgency) };
+}
+
+/// Time between two wake-ups for news on one CPU: user space needs a few milliseconds to load a table anyway.
+const NEWS_NS: u64 = 10_000_000;
+
+/// True when a walk met code that user space cannot know of yet, such as a library that was loaded just now: each
+/// sample until it does is one that cannot be walked.
+#[inline(always)]
+fn is_news(native_end: u32, now: u64) -> bool {
+    if native_end != WalkEnd::NoMapping as u32 && native_end != WalkEnd::UnknownProcess as u32 {
+        return false;
+    }
+    let Some(last) = NEWS.get_ptr_mut(0) else { return false };
+    // SAFETY: the slot belongs to this CPU; who interrupts this at worst wakes once more.
+    unsafe {
+        let due = now.wrapping_sub(*last) >= NEWS_NS;
+        if due {
+            *last = now;
+        }
+        due
+    }
 }

@@ -1,10 +1,10 @@
-//! Process events: targets follow their children, and user space learns of exec and exit.
+//! Process events: targets follow their children, and user space learns of exec, exit and new libraries.
 //!
 //! Raw tracepoints give the task itself, whose layout the loader knows, where the classic ones give ids of the
 //! initial namespace and a record whose layout changed (`sched_process_free`, 6.16).
 
-use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::programs::RawTracePointContext;
+use aya_ebpf::macros::{raw_tracepoint, tracepoint};
+use aya_ebpf::programs::{RawTracePointContext, TracePointContext};
 use deepctx_common::config::Config;
 use deepctx_common::end::Counter;
 use deepctx_common::process::{Target, target_flag};
@@ -69,6 +69,24 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
         let _ = TARGETS.remove(&ids.pid);
         let _ = PROCESSES.remove(&ids.pid);
         send(kind::EXIT, ids.pid, 0, child_comm(config, p));
+    }
+    0
+}
+
+/// After each `mmap`: a library may have been loaded, and every sample in it is cut short until its table is there.
+#[tracepoint(category = "syscalls", name = "sys_exit_mmap")]
+pub fn mapped(_ctx: TracePointContext) -> u32 {
+    /// `PROT_EXEC` (include/uapi/asm-generic/mman-common.h).
+    const PROT_EXEC: u64 = 4;
+    let config = config();
+    let Some(ids) = task::current_ids(config) else { return 0 };
+    if !filter::is_target(config, ids.pid) {
+        return 0;
+    }
+    let [protection, _, file] = task::last_arguments();
+    // Anonymous code is generated: it is found when a sample meets it.
+    if protection & PROT_EXEC != 0 && file as i32 >= 0 {
+        send(kind::MAP, ids.pid, 0, child_comm(config, task::current()));
     }
     0
 }

@@ -124,6 +124,11 @@ impl Loaded {
             .collect()
     }
 
+    /// Attaches the program that tells of new libraries.
+    pub fn attach_mapped(&mut self) -> Result<Link, LoadError> {
+        self.program("mapped")?.attach().map_err(|source| kernel_error("mapped".into(), source))
+    }
+
     /// Attaches the program that follows threads off their CPUs, if it was loaded.
     pub fn attach_off_cpu(&mut self) -> Result<Link, LoadError> {
         self.program(OFF_CPU)?.attach().map_err(|source| kernel_error(OFF_CPU.into(), source))

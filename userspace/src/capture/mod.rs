@@ -231,6 +231,11 @@ impl Capture {
 
         let samplers = attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz)
             .map_err(|e| CaptureError::new(&e, doctor::perf_event_hint(options.frequency_hz)))?;
+        match loaded.attach_mapped() {
+            Ok(link) => tracepoints.push(link),
+            // Needs tracefs and system call tracepoints. Without: new libraries are found when samples meet them.
+            Err(error) => tracing::debug!(%error, "new libraries are found late"),
+        }
         if options.off_cpu {
             tracepoints.push(loaded.attach_off_cpu().map_err(|e| failed(&e))?);
         }

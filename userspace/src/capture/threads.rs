@@ -53,6 +53,8 @@ pub(super) enum ScanRequest {
     Forked(u32),
     /// A process runs another program.
     Executed(u32),
+    /// A process mapped code.
+    Mapped(u32),
     /// A process is gone.
     Exited(u32),
 }
@@ -206,6 +208,7 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
         }
         kind::FORK => Some(ScanRequest::Forked(ProcessEvent::read_from(record)?.pid)),
         kind::EXEC => Some(ScanRequest::Executed(ProcessEvent::read_from(record)?.pid)),
+        kind::MAP => Some(ScanRequest::Mapped(ProcessEvent::read_from(record)?.pid)),
         kind::EXIT => Some(ScanRequest::Exited(ProcessEvent::read_from(record)?.pid)),
         _ => None,
     }
@@ -261,7 +264,9 @@ fn next(requests: &Receiver<ScanRequest>, processes: &mut Processes) -> Option<V
     for request in std::iter::once(first).chain(requests.try_iter()) {
         match request {
             ScanRequest::Unknown(pid) if !processes.may_scan(pid, now_ns) => continue,
-            ScanRequest::Unknown(pid) | ScanRequest::Forked(pid) => wanted.push(pid),
+            ScanRequest::Unknown(pid) | ScanRequest::Forked(pid) | ScanRequest::Mapped(pid) => {
+                wanted.push(pid);
+            }
             ScanRequest::Executed(pid) => {
                 processes.exec(pid);
                 wanted.push(pid);

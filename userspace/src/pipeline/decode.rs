@@ -26,6 +26,8 @@ pub enum Event<'a> {
     Exec(ProcessEvent),
     /// A process ended.
     Exit(ProcessEvent),
+    /// A process mapped code from a file; its mappings follow.
+    Map(ProcessEvent),
 }
 
 impl Event<'_> {
@@ -34,7 +36,7 @@ impl Event<'_> {
         match self {
             Event::Sample(sample) | Event::Block(sample) => &sample.fixed.header,
             Event::Wake(wake) => &wake.header,
-            Event::Fork(event) | Event::Exec(event) | Event::Exit(event) => &event.header,
+            Event::Fork(event) | Event::Exec(event) | Event::Exit(event) | Event::Map(event) => &event.header,
         }
     }
 }
@@ -167,6 +169,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         kind::FORK => Ok(Event::Fork(process_event()?)),
         kind::EXEC => Ok(Event::Exec(process_event()?)),
         kind::EXIT => Ok(Event::Exit(process_event()?)),
+        kind::MAP => Ok(Event::Map(process_event()?)),
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
 }

@@ -103,6 +103,8 @@ enum Change<M> {
     Fork(ProcessEvent),
     Exec(ProcessEvent),
     Exit(ProcessEvent),
+    /// A library was mapped: what it is comes as a space.
+    Map,
     Space(SpaceUpdate<M>),
 }
 
@@ -246,6 +248,7 @@ impl<S: Symbols> Pipeline<S> {
                     continue;
                 }
                 Event::Fork(event) => Change::Fork(event),
+                Event::Map(_) => Change::Map,
                 Event::Exec(event) => {
                     self.python_seen.forget(event.pid);
                     self.symbols.replacement_seen(event.pid);
@@ -293,6 +296,7 @@ impl<S: Symbols> Pipeline<S> {
                 self.waits.will_end(event.pid, event.header.time_ns);
                 self.symbols.ended(&event);
             }
+            Change::Map => {}
             Change::Space(update) => self.symbols.space_changed(update),
         }
         true

@@ -33,6 +33,7 @@ fn check(bytes: &[u8], expect: &str) {
         ),
         Ok(Event::Fork(event)) => format!("fork {} of {}", event.pid, event.parent),
         Ok(Event::Exec(event)) => format!("exec {}", event.pid),
+        Ok(Event::Map(event)) => format!("map {}", event.pid),
         Ok(Event::Exit(event)) => format!("exit {}", event.pid),
         Err(error) => error.to_string(),
     };
