@@ -13,7 +13,9 @@ fn stacks_of_code_without_frame_pointers_reach_the_start_of_the_thread() {
     }
     let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
     for depth in [1usize, 60, 400] {
-        let target = Target::start(Command::new(&program).args([depth.to_string().as_str(), "2", "0"]));
+        let mut target = Target::start(Command::new(&program).args([depth.to_string().as_str(), "2", "0"]));
+        // Until then it loads libraries: samples in one that was mapped a moment ago are incomplete, and say so.
+        target.line();
         let captured = capture_samples(options(target.pid(), 499), 200);
         let mut names = Names::of(target.pid());
         let mut deep = 0;

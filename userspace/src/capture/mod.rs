@@ -246,6 +246,8 @@ impl Capture {
         let scan_requests =
             threads::spawn_scan(processes, sender.clone(), Arc::clone(&shard_bytes), Arc::clone(&stop));
         let named = if options.all { Vec::new() } else { found };
+        // What was mapped between the first look at them and the attachment, nobody told.
+        threads::look_again(&scan_requests, &named);
         threads::spawn_drain(events, counters.clone(), sender, scan_requests, named, Arc::clone(&stop))
             .map_err(|e| failed(&e))?;
         let stop = StopOnDrop(stop);

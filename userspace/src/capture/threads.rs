@@ -250,6 +250,15 @@ pub(super) fn spawn_scan(
     sender
 }
 
+/// Asks for a scan of each of these; one that finds no room is asked for by its next incomplete sample.
+pub(super) fn look_again(scans: &Sender<ScanRequest>, pids: &[u32]) {
+    for &pid in pids {
+        if scans.try_send(ScanRequest::Mapped(pid)).is_err() {
+            return;
+        }
+    }
+}
+
 /// Processes to scan now; `None` when nobody can ask any more.
 fn next(requests: &Receiver<ScanRequest>, processes: &mut Processes) -> Option<Vec<u32>> {
     /// How often interpreters that were not ready are asked again.
