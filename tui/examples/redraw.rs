@@ -104,7 +104,9 @@ fn main() {
                 println!("{tab:?}: first picture {first:.1} ms");
                 continue;
             }
-            (made.push(first), taken.push(second), drawn.push(third));
+            made.push(first);
+            taken.push(second);
+            drawn.push(third);
         }
         println!(
             "{tab:?}: {} nodes, {boxes} boxes: snapshot {:.1} ms, take in {:.2} ms, draw {:.2} ms",

@@ -189,7 +189,11 @@ fn flow_number(flow: Flow) -> u32 {
 }
 
 /// The parts of a claimed slot that a step needs.
+///
+/// # Safety
+/// `scratch` is claimed by the caller, who lets go of one set of parts before the next is made.
 #[inline(always)]
+// SAFETY: the contract above.
 unsafe fn parts<'a>(scratch: *mut Scratch, rules: *const RuleCache) -> (&'a mut Walk, RecordWords, Kernel) {
     // SAFETY: the caller's; the parts do not overlap.
     unsafe {
