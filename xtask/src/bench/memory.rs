@@ -22,7 +22,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
         attached.alive()?;
         readings.push((
             begin.elapsed().as_secs_f64(),
-            resident(&attached)?,
+            in_status(&attached, "VmRSS:")?,
             locked_bytes(attached.pid()) as f64,
         ));
     }
@@ -33,6 +33,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     Figure::new("memory", "torch attached, resident and locked", "MiB", totals)
         .target(Target::AtMost(150.0))
         .note("resident_mib", to.1 / MIB)
+        .note("resident_of_files_mib", in_status(&attached, "RssFile:")? / MIB)
         .note("locked_mib", to.2 / MIB)
         .note("growth_mib_per_hour", growth)
         .note("seconds", to.0)
@@ -40,11 +41,14 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Resident memory of the profiler, bytes.
-fn resident(attached: &Attached) -> Result<f64> {
+/// A line of the profiler's status, bytes. `VmRSS` is all that is resident; `RssFile` the part of it that are pages of
+/// files, its own program among them: the kernel has them once, whoever maps them.
+fn in_status(attached: &Attached, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", attached.pid()))?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS in the status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .with_context(|| format!("no {name} in the status"))?;
     let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes * 1024.0)
 }
