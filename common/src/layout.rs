@@ -28,8 +28,8 @@ const _: () = {
     assert!(size_of::<Executable>() == 24);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<PythonLayout>() == 32);
-    assert!(size_of::<PythonProcess>() == 88);
-    assert!(size_of::<Process>() == 104);
+    assert!(size_of::<PythonProcess>() == 96);
+    assert!(size_of::<Process>() == 112);
     assert!(size_of::<Target>() == 4);
     assert!(size_of::<Config>() == 88);
     // The largest record fits into the length field and into a map value (KMALLOC_MAX_SIZE on the oldest kernel).

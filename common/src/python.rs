@@ -10,6 +10,7 @@ pub struct PythonLayout {
     /// `PyThreadState` → the pointer from which the current frame is found.
     pub tstate_frame: u16,
     /// `_PyCFrame.current_frame` (3.11, 3.12), or [`NO_CFRAME`] when `tstate_frame` points at the frame itself.
+    /// `_PyCFrame.previous` is the pointer behind it in both.
     pub cframe_current_frame: u16,
     /// `PyThreadState.thread_id` (`pthread_self`), to check that the state belongs to this thread.
     pub tstate_thread_id: u16,
@@ -21,14 +22,10 @@ pub struct PythonLayout {
     pub frame_instruction: u16,
     /// Frame → the byte that marks an entry frame (`is_entry`, `owner`).
     pub frame_entry_mark: u16,
-    /// `PyCodeObject.co_argcount` (i32).
-    pub code_argcount: u16,
-    /// `PyCodeObject.co_kwonlyargcount` (i32).
-    pub code_kwonlyargcount: u16,
-    /// `PyCodeObject.co_flags` (i32).
-    pub code_flags: u16,
-    /// `PyCodeObject.co_firstlineno` (i32).
-    pub code_firstlineno: u16,
+    /// The first of the words of a code object that tell it from others ([`CODE_WORDS`]): they never change.
+    pub code_identity: u16,
+    /// How many they are.
+    pub code_identity_words: u16,
     /// `PyCodeObject.co_code_adaptive`: start of the bytecode (3.11+).
     pub code_bytecode: u16,
     /// `_PyInterpreterFrame.tlbc_index` (free-threaded 3.14+), or [`NO_FIELD`].
@@ -43,7 +40,13 @@ pub struct PythonLayout {
     pub entry_value: u8,
     /// Low bits of `frame_code` that are tags and must be cleared.
     pub code_tag_mask: u8,
+    /// Padding.
+    pub reserved: u32,
 }
+
+/// Words of a code object that are read in one access, most of which tell it from others. Enough for those from
+/// `co_argcount` to `co_lnotab` up to 3.10.
+pub const CODE_WORDS: usize = 14;
 
 /// `cframe_current_frame` when there is no `_PyCFrame`.
 pub const NO_CFRAME: u16 = u16::MAX;
@@ -83,7 +86,7 @@ pub struct PythonProcess {
     pub layout: u32,
     /// One of [`thread_state`] for the slot of the bound ("gilstate") thread state.
     pub bound_kind: u8,
-    /// One of [`thread_state`] for the slot of the attached thread state (3.12+), preferred when it is set.
+    /// One of [`thread_state`] for the slot of the attached thread state, preferred when it is set and this thread's.
     pub attached_kind: u8,
     /// Padding.
     pub reserved: u16,
@@ -91,6 +94,11 @@ pub struct PythonProcess {
     pub bound: i64,
     /// Parameter of `attached_kind`.
     pub attached: i64,
+    /// Instructions, from `eval[0][0] + unset` on, at which a `_PyCFrame` is named by the thread state and not yet
+    /// filled (3.11, 3.12).
+    pub unset: u32,
+    /// How many bytes they take; 0 when there are none.
+    pub unset_length: u32,
 }
 
 /// [`PythonProcess::layout`] of a process without a known interpreter.
@@ -109,6 +117,8 @@ pub mod thread_state {
     /// General-dynamic TLS: module id in `parameter >> 32`, offset in the block in the low half;
     /// `*(*(*(thread pointer + 8) + 16 × module) + offset)`.
     pub const DTV: u8 = 3;
+    /// A variable of the process: `*(parameter)`. It holds the state of whichever thread runs Python.
+    pub const GLOBAL: u8 = 4;
 }
 
 // SAFETY: repr(C), integers only, no padding (asserted in `layout`).

@@ -151,8 +151,12 @@ pub mod word {
     /// A Python frame: payload is the address of the code object; the next word is [`python_detail`].
     pub const PYTHON: u64 = 2;
     /// Frames are missing here: payload is the number of a [`crate::end::WalkEnd`]. What follows, if anything,
-    /// are Python frames further out.
+    /// are Python frames further out. With [`PYTHON_GAP`] set, only Python frames are missing, those of the native
+    /// frame after it, and the rest is the number of a [`crate::end::PythonEnd`]: `Complete` when it has none by
+    /// right, `ChainShort` when the innermost evaluations lack theirs and each run belongs that much further out.
     pub const GAP: u64 = 3;
+    /// Bit of a [`GAP`]'s payload.
+    pub const PYTHON_GAP: u64 = 1 << 8;
     /// Position of the tag.
     pub const TAG_SHIFT: u32 = 60;
     /// The payload.

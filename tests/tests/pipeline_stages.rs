@@ -39,6 +39,32 @@ fn python_frames_stand_where_the_walk_put_them() {
 }
 
 #[test]
+fn evaluations_without_python_frames_say_why() {
+    check(
+        "10 sample 7/7 app gap:python-torn eval! call py:main eval start",
+        "app-7;start;eval;m.py:main;call;eval;[unknown: python-torn] 1",
+    );
+    // The innermost is just beginning or ending: nothing is missing.
+    check(
+        "10 sample 7/7 app gap:python-complete eval! call py:main eval start",
+        "app-7;start;eval;m.py:main;call;eval 1",
+    );
+}
+
+#[test]
+fn runs_that_were_given_to_evaluations_too_far_in_are_moved_out() {
+    check(
+        "10 sample 7/7 app py:b eval! call py:a eval call2 py:main eval call3 gap:python-chain-short eval start",
+        "app-7;start;eval;m.py:main;call3;eval;m.py:a;call2;eval;m.py:b;call;eval 1",
+    );
+    // More than the innermost: those of a sub-interpreter.
+    check(
+        "10 sample 7/7 app py:main eval! call gap:python-chain-short eval call2 gap:python-chain-short eval start",
+        "app-7;start;eval;m.py:main;call2;eval;[unknown: python-other-state];call;eval;[unknown: python-other-state] 1",
+    );
+}
+
+#[test]
 fn evaluation_loops_are_marked_so_that_views_can_hide_them() {
     let mut pipeline = run("10 sample 7/7 app cfun! py:main eval start");
     let profile = pipeline.profile();

@@ -4,6 +4,7 @@
 For every scenario one JSON line is printed:
     {"scenario", "state": "spinning" | "sleeping", "tid", "ident" (pthread_self), "tstate" (PyThreadState),
      "frames": [{"code", "name", "qualname", "file", "line", "first_line"}, ...]}     leaf first
+A sub-interpreter has "outer" besides, the frames of the interpreter that called it, and no "tstate".
 The frames are what sys._getframe gave at `announce`; the line of the leaf is the next one, on which the thread then
 stays. After the last comes {"ready": true, "pid"}. The program ends when its standard input does, or after
 --duration seconds.
@@ -15,6 +16,7 @@ import argparse
 import asyncio
 import ctypes
 import functools
+import importlib.util
 import json
 import os
 import sys
@@ -28,10 +30,9 @@ pythonapi_state = ctypes.pythonapi.PyGILState_GetThisThreadState
 pythonapi_state.restype = ctypes.c_void_p
 
 
-def announce(state):
-    """Prints the stack of the caller, which stays on the line after this call."""
-    global announced
-    frame, frames = sys._getframe(1), []
+def chain(frame):
+    """The frames of a stack, as they are printed."""
+    frames = []
     while frame is not None:
         code = frame.f_code
         frames.append({
@@ -43,6 +44,13 @@ def announce(state):
             "first_line": code.co_firstlineno,
         })
         frame = frame.f_back
+    return frames
+
+
+def announce(state):
+    """Prints the stack of the caller, which stays on the line after this call."""
+    global announced
+    frames = chain(sys._getframe(1))
     frames[0]["line"] += 1
     thread = threading.current_thread()
     line = json.dumps({
@@ -256,6 +264,63 @@ def foreign_sleep():
     nap(1000000)
 
 
+def extension():
+    # Built by the tests; see python_known.c.
+    import python_known
+    announce("spinning")
+    python_known.released()
+
+
+def numpy_sort():
+    import numpy
+    numbers = numpy.random.default_rng(1).random(1 << 20)
+    announce("spinning")
+    while go: numpy.sort(numbers)
+
+
+# --- Sub-interpreters ----------------------------------------------------------------------------------------------
+
+# Up to 3.12 a thread that spins in one interpreter never gives those of another a turn, so it says itself when all is
+# ready, and the program must be killed.
+INSIDE = """
+import json, os, sys, _thread
+
+def announce(outer):
+    frame, frames = sys._getframe(1), []
+    while frame is not None:
+        code = frame.f_code
+        frames.append({"code": id(code), "name": code.co_name, "qualname": getattr(code, "co_qualname", code.co_name),
+                       "file": code.co_filename, "line": frame.f_lineno, "first_line": code.co_firstlineno})
+        frame = frame.f_back
+    frames[0]["line"] += 1
+    line = json.dumps({"scenario": "sub-interpreter", "state": "spinning", "tid": getattr(_thread, "get_native_id", int)(),
+                       "ident": _thread.get_ident(), "frames": frames, "outer": outer})
+    ready = json.dumps({"ready": True, "pid": os.getpid()})
+    os.write(1, line.encode() + b"\\n" + ready.encode() + b"\\n")
+
+def within(depth):
+    if depth: return within(depth - 1)
+    announce(OUTER)
+    while True: pass
+
+max([3], key=within)
+"""
+
+
+def sub_interpreter():
+    try:
+        import _interpreters as interpreters
+    except ImportError:
+        import _xxsubinterpreters as interpreters
+    # With a memory allocator of their own, those of 3.12 and 3.13 crash when a thread makes them.
+    own = {12: {"isolated": False}, 13: {"config": "legacy"}}.get(sys.version_info[1], {})
+    inner = interpreters.create(**own)
+    outer = chain(sys._getframe())
+    outer[0]["line"] += 3
+    script = INSIDE.replace("OUTER", repr(outer))
+    interpreters.run_string(inner, script)
+
+
 SCENARIOS = {
     "recursion-5": lambda: recursion(5),
     "recursion-900": lambda: recursion(900),
@@ -277,11 +342,24 @@ SCENARIOS = {
     "executed": executed,
     "executed-string": executed_string,
     "long-line-table": long_line_table,
+    "sub-interpreter": sub_interpreter,
+    "extension-released": extension,
+    "numpy-released": numpy_sort,
     "sleeping": sleeping,
     "locked": locked,
     "reading": reading,
     "foreign-sleep": foreign_sleep,
 }
+
+
+NEEDS = {"extension-released": "python_known", "numpy-released": "numpy"}
+
+
+def possible(name):
+    """A sub-interpreter waits too long for its turn beside the others: it runs when it is named."""
+    if name == "sub-interpreter":
+        return False
+    return name not in NEEDS or importlib.util.find_spec(NEEDS[name]) is not None
 
 
 def arrived():
@@ -297,7 +375,7 @@ def main():
     parser.add_argument("--only", help="comma-separated names of scenarios")
     parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
     arguments = parser.parse_args()
-    names = arguments.only.split(",") if arguments.only else list(SCENARIOS)
+    names = arguments.only.split(",") if arguments.only else list(filter(possible, SCENARIOS))
     if arguments.list:
         print("\n".join(SCENARIOS))
         return

@@ -417,6 +417,10 @@ impl Symbols for Resolver {
                 Err(reason) => Err(reason),
             };
             match named {
+                Ok(named) if named.incomplete => {
+                    self.note_named(pid, frame);
+                    answer(n, &[Name::PythonIncomplete]);
+                }
                 Ok(named) => {
                     self.note_named(pid, frame);
                     answer(

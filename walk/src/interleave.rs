@@ -4,19 +4,24 @@
 //! kernel verifiers accept at a stable cost, and it lets a Python run and a native frame share one budget.
 //! Does not: loop. The caller steps until [`Flow::Stop`], at most [`STEPS_MAX`] times.
 //!
+//! Python frames come in runs, one for each native frame of the evaluation loop. Which run belongs to which native frame
+//! is told by an address: since 3.11 each evaluation keeps a structure on the C stack that its run is hung on, and it
+//! lies within that native frame and no other. So a sample that falls between the call of an evaluation and the
+//! moment at which it hangs its frames on the chain, or between their removal and its return, pairs as it should.
+//!
 //! ```text
-//!            ┌────────── pc in the evaluation loop, run not yet emitted ─────────┐
-//!            ▼                                                                   │
-//!     ┌────────────┐  entry frame reached      ┌────────────┐  row found, ra read ┘
-//!  ──▶│   python   │──────────────────────────▶│   native   │◀──┐
-//!     └────────────┘                           └────────────┘───┘
-//!            ▲                                       │ no row, unreadable, …
-//!            └── rest of the chain, after a GAP ─────┘
+//!             ┌─────── pc in the evaluation loop: its word waits ───────┐
+//!             ▼                                                         │
+//!      ┌────────────┐   run emitted, then that word             ┌────────────┐ row found, ra read
+//!      │   python   │──────────────────────────────────────────▶│   native   │◀──┐
+//!      └────────────┘                                           └────────────┘───┘
+//!             ▲                                                         │ no row, unreadable, …
+//!             └───────────── rest of the chain, after a GAP ────────────┘
 //! ```
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::process::Process;
-use deepctx_common::python::{EVAL_RANGES, NO_PYTHON, PythonLayout};
+use deepctx_common::python::{EVAL_RANGES, NO_PYTHON, PythonLayout, entry_rule};
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag, rule_kind};
 
@@ -63,6 +68,8 @@ pub mod phase {
     pub const PYTHON: u32 = 1;
     /// Next: [`super::python_step`], and there is no native walk to return to.
     pub const PYTHON_REST: u32 = 2;
+    /// Next: [`super::python_step`] on what is left of the chain when the native walk has reached its end.
+    pub const PYTHON_TAIL: u32 = 3;
 }
 
 /// State of one walk. Plain data: it lives in a scratch map in the kernel.
@@ -91,14 +98,31 @@ pub struct Walk {
     pub thread_pointer: u64,
     /// The next Python frame; 0 when there is none.
     pub python_cursor: u64,
+    /// Where the run began that is being emitted.
+    pub run_cursor: u64,
+    /// Stack pointer of the native frame whose run is being emitted.
+    pub run_sp: u64,
+    /// Where that frame ends: the stack pointer of its caller.
+    pub run_cfa: u64,
+    /// The word of that frame, which comes behind the run.
+    pub run_word: u64,
+    /// [`python::Chain::cframe`] until the first run of the chain is paired, then 0.
+    pub cframe: u64,
+    /// [`python::Chain::outer`] of the same.
+    pub outer: u64,
+    /// How far below its caller's stack pointer an evaluation keeps its `_PyCFrame`, when the next is to be found by
+    /// that; else 0.
+    pub cframe_depth: u64,
+    /// The thread state whose chain is walked.
+    pub state: u64,
     /// PC where the native walk stopped, 0 when it ended well.
     pub stop_pc: u64,
     /// One of [`phase`].
     pub phase: u32,
     /// 1 once the thread state was looked up.
     pub python_started: u32,
-    /// 1 while the Python run of the current evaluation frame has been emitted.
-    pub run_emitted: u32,
+    /// 1 + how the native walk ends behind the run, as a number; 0 when it goes on.
+    pub run_end: u32,
     /// Most native frames.
     pub frames_max: u32,
     /// Native frames so far.
@@ -107,8 +131,16 @@ pub struct Walk {
     pub python_frames: u32,
     /// Frames of the interpreter read so far, those that are not shown included.
     pub python_reads: u32,
-    /// Padding.
-    pub reserved: u32,
+    /// Words when the run began.
+    pub run_words: u32,
+    /// Python frames when the run began.
+    pub run_frames: u32,
+    /// 1 from the first frame of a run to its entry frame.
+    pub run_open: u32,
+    /// Native evaluation frames met.
+    pub evaluations: u32,
+    /// 1 once the thread's other state was looked at.
+    pub other_tried: u32,
     /// First word of this walk in `words` (kernel words stand before it).
     pub words_begin: u32,
     /// Words so far, those before `words_begin` included.
@@ -149,16 +181,26 @@ impl Walk {
         self.mapping.end = 0;
         self.buffers.begin();
         self.python_cursor = 0;
+        self.run_cursor = 0;
+        self.cframe = 0;
+        self.outer = 0;
+        self.cframe_depth = 0;
+        self.state = 0;
+        self.run_open = 0;
+        self.evaluations = 0;
+        self.other_tried = 0;
         self.stop_pc = 0;
         self.phase = phase::NATIVE;
         self.python_started = 0;
-        self.run_emitted = 0;
+        self.run_end = 0;
         self.frames_max = frames_max;
         self.native_frames = 0;
         self.python_frames = 0;
         self.python_reads = 0;
         self.words_begin = words_begin;
         self.words = words_begin;
+        self.run_words = words_begin;
+        self.run_frames = 0;
         self.native_end = WalkEnd::Complete as u32;
         self.python_end =
             if self.process.python.layout == NO_PYTHON { PythonEnd::NotPython } else { PythonEnd::Complete }
@@ -176,9 +218,14 @@ impl Walk {
     }
 
     #[inline(always)]
-    pub(crate) fn push_native<W: Words>(&mut self, words: &mut W) -> bool {
+    pub(crate) fn native_word(&self) -> u64 {
         let tag = if self.registers.exact != 0 { word::EXACT } else { word::RETURN };
-        let stored = self.push(words, word::tagged(tag, self.registers.pc));
+        word::tagged(tag, self.registers.pc)
+    }
+
+    #[inline(always)]
+    pub(crate) fn push_native<W: Words>(&mut self, words: &mut W, word: u64) -> bool {
+        let stored = self.push(words, word);
         self.native_frames += stored as u32;
         stored
     }
@@ -190,18 +237,71 @@ impl Walk {
         let rest =
             self.process.python.layout != NO_PYTHON && (self.python_started == 0 || self.python_cursor != 0);
         if end as u32 == WalkEnd::Complete as u32 {
-            if self.python_cursor != 0 && self.python_end == PythonEnd::Complete as u32 {
-                self.python_end = PythonEnd::ChainLong as u32;
+            if self.python_cursor == 0 {
+                return Flow::Stop;
             }
-            return Flow::Stop;
+            self.phase = phase::PYTHON_TAIL;
+            return Flow::Continue;
         }
         self.stop_pc = self.registers.pc;
         self.push(words, word::tagged(word::GAP, end as u64));
+        if self.cframe_depth != 0 {
+            self.note_python(PythonEnd::Torn);
+        }
         if !rest {
             return Flow::Stop;
         }
+        self.begin_run();
         self.phase = phase::PYTHON_REST;
         Flow::Continue
+    }
+
+    /// What follows is taken back if it turns out not to belong here.
+    #[inline(always)]
+    fn begin_run(&mut self) {
+        self.run_words = self.words;
+        self.run_frames = self.python_frames;
+        self.run_open = 0;
+    }
+
+    /// Takes back what was emitted since [`Self::begin_run`].
+    #[inline(always)]
+    fn take_back_run(&mut self) {
+        self.words = self.run_words;
+        self.python_frames = self.run_frames;
+        self.run_open = 0;
+    }
+
+    /// Notes how the Python walk ended; the first reason counts.
+    #[inline(always)]
+    fn note_python(&mut self, end: PythonEnd) {
+        if self.python_end == PythonEnd::Complete as u32 {
+            self.python_end = end as u32;
+        }
+    }
+
+    /// Labels the place where Python frames are missing.
+    #[inline(always)]
+    fn push_python_gap<W: Words>(&mut self, words: &mut W, end: PythonEnd) {
+        self.push(words, word::tagged(word::GAP, word::PYTHON_GAP | end as u64));
+    }
+
+    /// The native evaluation frame at hand has no Python frames. The innermost may be just beginning or ending.
+    #[inline(always)]
+    fn without_run<W: Words>(&mut self, words: &mut W) {
+        let end = if self.layout.entry_rule == entry_rule::ONE_PER_EVAL {
+            // Nothing tells which run is whose: it is the innermost evaluations that lack theirs, not these.
+            if self.run_frames + 1 < self.evaluations {
+                self.note_python(PythonEnd::ChainShort);
+            }
+            PythonEnd::ChainShort
+        } else if self.evaluations > 1 {
+            self.note_python(PythonEnd::OtherState);
+            PythonEnd::OtherState
+        } else {
+            PythonEnd::Complete
+        };
+        self.push_python_gap(words, end);
     }
 
     #[inline(always)]
@@ -218,27 +318,48 @@ impl Walk {
     }
 }
 
-/// Emits the current native frame and steps to its caller, or turns to Python when the frame is an evaluation frame.
+/// Emits the current native frame and steps to its caller; turns to Python when the frame is an evaluation frame.
 #[inline(always)]
 pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     let pc = walk.registers.lookup_pc();
+    let word = walk.native_word();
     if (pc < walk.mapping.begin || pc >= walk.mapping.end)
         && let Err(end) = env.find_mapping(walk, pc)
     {
-        walk.push_native(words);
+        walk.push_native(words, word);
         return walk.end_native(words, end);
     }
-    if walk.process.python.layout != NO_PYTHON && walk.run_emitted == 0 && walk.in_eval_loop(pc) {
-        walk.phase = phase::PYTHON;
-        return Flow::Continue;
-    }
-    walk.run_emitted = 0;
     if walk.native_frames >= walk.frames_max {
         return walk.end_native(words, WalkEnd::TooManyFrames);
     }
-    if !walk.push_native(words) {
+    let evaluation = walk.process.python.layout != NO_PYTHON && walk.in_eval_loop(pc);
+    if evaluation {
+        walk.evaluations += 1;
+        walk.run_sp = walk.registers.sp;
+        walk.run_word = word;
+        walk.begin_run();
+        walk.phase = phase::PYTHON;
+    } else if !walk.push_native(words, word) {
         return walk.end_native(words, WalkEnd::TooManyFrames);
     }
+    let stepped = step(walk, env, pc);
+    if evaluation {
+        walk.run_cfa = if stepped.is_ok() { walk.registers.sp } else { u64::MAX };
+        walk.run_end = match stepped {
+            Ok(()) => 0,
+            Err(end) => 1 + end as u32,
+        };
+        return Flow::Continue;
+    }
+    match stepped {
+        Ok(()) => Flow::Continue,
+        Err(end) => walk.end_native(words, end),
+    }
+}
+
+/// Steps to the caller.
+#[inline(always)]
+fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), WalkEnd> {
     let found = if walk.executable.pages != 0 {
         env.find_rule(walk, pc.wrapping_sub(walk.mapping.bias))
     } else if walk.mapping.flags & executable_flag::FRAME_POINTERS != 0 {
@@ -249,52 +370,109 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     if let Err(end) = found {
         // Code without rows (JIT, Go, hand-written) usually keeps frame pointers.
         if end as u32 != WalkEnd::NoRow as u32 || walk.mapping.flags & executable_flag::FRAME_POINTERS == 0 {
-            return walk.end_native(words, end);
+            return Err(end);
         }
         // The only field that this kind uses.
         walk.rule.cfa = rule_kind::FRAME_POINTER;
     }
     let Walk { registers, rule, .. } = walk;
-    match unwind_row::step(registers, rule, env) {
-        Ok(()) => Flow::Continue,
-        Err(end) => walk.end_native(words, end),
-    }
+    unwind_row::step(registers, rule, env)
 }
 
 /// Emits the next Python frame; back to native after the entry frame of a run.
 #[inline(always)]
 pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
-    if walk.python_started == 0 {
-        walk.python_started = 1;
-        if let Err(end) = start_python(walk, env) {
-            return end_run(walk, Some(end));
-        }
+    if walk.run_open == 0
+        && let Err(flow) = begin_frames(walk, words, env)
+    {
+        return flow;
     }
     if walk.python_cursor == 0 {
-        let end = if walk.phase == phase::PYTHON_REST { None } else { Some(PythonEnd::ChainShort) };
-        return end_run(walk, end);
+        return end_of_chain(walk, words);
     }
     walk.python_reads += 1;
     if walk.python_frames >= PYTHON_FRAMES_MAX || walk.python_reads > PYTHON_READS_MAX {
-        walk.python_cursor = 0;
-        return end_run(walk, Some(PythonEnd::TooManyFrames));
+        return fail(walk, words, PythonEnd::TooManyFrames);
     }
-    let Walk { layout, buffers, python_cursor, .. } = walk;
-    let Some(frame) = python::read_frame(env, *python_cursor, layout, buffers) else {
-        walk.python_cursor = 0;
-        return end_run(walk, Some(PythonEnd::Unreadable));
+    if walk.run_open == 0 {
+        walk.run_open = 1;
+        walk.run_cursor = walk.python_cursor;
+    }
+    let at = walk.python_cursor;
+    let Walk { layout, buffers, .. } = walk;
+    let Some(frame) = python::read_frame(env, at, layout, buffers) else {
+        return fail(walk, words, PythonEnd::Unreadable);
     };
+    if walk.phase == phase::PYTHON_TAIL {
+        // Since 3.15 a sentinel without a caller is the root of every chain.
+        if frame.code == 0 && frame.previous == 0 {
+            return Flow::Stop;
+        }
+        walk.note_python(PythonEnd::ChainLong);
+        walk.push_python_gap(words, PythonEnd::ChainLong);
+        walk.begin_run();
+        walk.run_open = 1;
+        walk.phase = phase::PYTHON_REST;
+    }
     walk.python_cursor = frame.previous;
     if frame.code != 0 {
         walk.python_frames += 1;
         let stored = walk.push(words, word::tagged(word::PYTHON, frame.code))
             && walk.push(words, word::python_detail(frame.checksum, frame.instruction));
         if !stored {
-            walk.python_cursor = 0;
-            return end_run(walk, Some(PythonEnd::TooManyFrames));
+            return fail(walk, words, PythonEnd::TooManyFrames);
         }
     }
-    if frame.entry && walk.phase == phase::PYTHON { end_run(walk, None) } else { Flow::Continue }
+    if frame.entry { end_run(walk, words, at) } else { Flow::Continue }
+}
+
+/// Before the first frame of a run: finds the chain, and whether the run at its head belongs to this evaluation.
+#[inline(always)]
+fn begin_frames<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Result<(), Flow> {
+    if walk.python_started == 0 {
+        walk.python_started = 1;
+        if let Err(end) = start_python(walk, env) {
+            return Err(fail(walk, words, end));
+        }
+    }
+    if walk.phase != phase::PYTHON {
+        return Ok(());
+    }
+    if walk.cframe_depth != 0 {
+        let cframe = walk.run_cfa.wrapping_sub(walk.cframe_depth);
+        walk.cframe_depth = 0;
+        let chain = python::chain_of_cframe(env, cframe, &walk.layout);
+        hang(walk, chain.unwrap_or_default());
+    } else if walk.python_cursor == 0 {
+        other_state(walk, env);
+    }
+    if walk.cframe == 0 {
+        return Ok(());
+    }
+    if walk.cframe >= walk.run_cfa {
+        // The chain begins further out.
+        walk.without_run(words);
+        return Err(leave(walk, words));
+    }
+    let python = &walk.process.python;
+    let into = (walk.run_word & word::PAYLOAD).wrapping_sub(python.eval[0][0]);
+    if word::tag(walk.run_word) == word::EXACT
+        && into.wrapping_sub(u64::from(python.unset)) < u64::from(python.unset_length)
+    {
+        // It names nothing yet; the next one out lies as deep in its own native frame.
+        walk.cframe_depth = walk.run_cfa.wrapping_sub(walk.cframe);
+        hang(walk, python::Chain::default());
+        walk.without_run(words);
+        return Err(leave(walk, words));
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn hang(walk: &mut Walk, chain: python::Chain) {
+    walk.python_cursor = chain.frame;
+    walk.cframe = chain.cframe;
+    walk.outer = chain.outer;
 }
 
 /// Finds the innermost Python frame of the thread.
@@ -303,28 +481,139 @@ fn start_python<E: Memory + Tables>(walk: &mut Walk, env: &E) -> Result<(), Pyth
     if !env.find_layout(walk) {
         return Err(PythonEnd::NotPython);
     }
-    let state = python::thread_state(env, walk.thread_pointer, &walk.process.python);
+    let state = python::thread_state(env, walk.thread_pointer, &walk.process.python, &walk.layout);
     if state == 0 {
         return Err(PythonEnd::NoThreadState);
     }
     if !python::belongs_to_thread(env, state, walk.thread_pointer, &walk.layout) {
         return Err(PythonEnd::ThreadStateMismatch);
     }
-    walk.python_cursor = python::current_frame(env, state, &walk.layout).ok_or(PythonEnd::Unreadable)?;
-    Ok(())
+    start_chain(walk, env, state).ok_or(PythonEnd::Unreadable)
 }
 
 #[inline(always)]
-fn end_run(walk: &mut Walk, end: Option<PythonEnd>) -> Flow {
-    if let Some(end) = end
-        && walk.python_end == PythonEnd::Complete as u32
-    {
-        walk.python_end = end as u32;
+fn start_chain<E: Memory>(walk: &mut Walk, env: &E, state: u64) -> Option<()> {
+    let chain = python::chain(env, state, &walk.layout)?;
+    walk.state = state;
+    hang(walk, chain);
+    Some(())
+}
+
+/// Behind the frames of a sub-interpreter come those of the state that the thread had before, where that is known.
+#[inline(always)]
+fn other_state<E: Memory>(walk: &mut Walk, env: &E) {
+    if walk.other_tried != 0 || walk.state == 0 {
+        return;
     }
+    walk.other_tried = 1;
+    let state = python::bound_state(env, walk.thread_pointer, &walk.process.python);
+    if state != 0
+        && state != walk.state
+        && python::belongs_to_thread(env, state, walk.thread_pointer, &walk.layout)
+    {
+        // Unreadable, it is as if there were none.
+        let _ = start_chain(walk, env, state);
+    }
+}
+
+/// The frame that was just read at `at` is the last of an evaluation.
+#[inline(always)]
+fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Flow {
+    let sentinel = walk.layout.entry_rule == entry_rule::SENTINEL;
+    if walk.phase == phase::PYTHON && sentinel {
+        if at >= walk.run_cfa {
+            // Of an evaluation further out, where it is emitted once more.
+            walk.take_back_run();
+            walk.python_cursor = walk.run_cursor;
+            walk.without_run(words);
+            return leave(walk, words);
+        }
+        if at < walk.run_sp {
+            // Of an evaluation whose native frame was not recognised, further in: its frames go with these. Or the
+            // root of the chain.
+            if walk.python_cursor == 0 {
+                walk.run_open = 0;
+                return end_of_chain(walk, words);
+            }
+            return Flow::Continue;
+        }
+    }
+    if walk.cframe != 0 && walk.python_cursor != walk.outer {
+        return fall_back(walk, words);
+    }
+    walk.run_open = 0;
+    walk.cframe = 0;
+    if walk.phase == phase::PYTHON_REST { Flow::Continue } else { leave(walk, words) }
+}
+
+/// The innermost evaluation has not hung its frames on the chain yet, and what is there in their place is left over from
+/// another call: the chain begins behind it.
+#[inline(always)]
+fn fall_back<W: Words>(walk: &mut Walk, words: &mut W) -> Flow {
+    walk.take_back_run();
+    walk.python_cursor = walk.outer;
+    walk.cframe = 0;
     if walk.phase == phase::PYTHON_REST {
+        return Flow::Continue;
+    }
+    walk.without_run(words);
+    leave(walk, words)
+}
+
+/// There is no further Python frame.
+#[inline(always)]
+fn end_of_chain<W: Words>(walk: &mut Walk, words: &mut W) -> Flow {
+    if walk.run_open != 0 && walk.layout.entry_rule != entry_rule::ONE_PER_EVAL {
+        if walk.phase == phase::PYTHON || walk.cframe != 0 {
+            return fail(walk, words, PythonEnd::Torn);
+        }
+    } else if walk.phase == phase::PYTHON && walk.state != 0 && walk.python_frames == walk.run_frames {
+        walk.without_run(words);
+    }
+    leave(walk, words)
+}
+
+/// The Python walk cannot go on. What was read of the run is kept, unless it makes no sense.
+#[inline(always)]
+fn fail<W: Words>(walk: &mut Walk, words: &mut W, end: PythonEnd) -> Flow {
+    let is = |other: PythonEnd| end as u32 == other as u32;
+    if walk.cframe != 0 && walk.run_open != 0 && !is(PythonEnd::TooManyFrames) {
+        if walk.python_frames != walk.run_frames {
+            // Not what is left over from a call; but behind it the chain may be whole.
+            walk.note_python(PythonEnd::Torn);
+            walk.take_back_run();
+            walk.push_python_gap(words, PythonEnd::Torn);
+            walk.begin_run();
+        }
+        return fall_back(walk, words);
+    }
+    if is(PythonEnd::Torn) {
+        walk.take_back_run();
+    }
+    walk.note_python(end);
+    if walk.phase == phase::PYTHON || !is(PythonEnd::NoThreadState) {
+        walk.push_python_gap(words, end);
+    }
+    walk.python_cursor = 0;
+    walk.state = 0;
+    walk.run_open = 0;
+    leave(walk, words)
+}
+
+/// Back to native frames, if there are any.
+#[inline(always)]
+fn leave<W: Words>(walk: &mut Walk, words: &mut W) -> Flow {
+    if walk.phase != phase::PYTHON {
         return Flow::Stop;
     }
     walk.phase = phase::NATIVE;
-    walk.run_emitted = 1;
-    Flow::Continue
+    walk.run_open = 0;
+    let word = walk.run_word;
+    if !walk.push_native(words, word) {
+        return walk.end_native(words, WalkEnd::TooManyFrames);
+    }
+    match walk.run_end.checked_sub(1) {
+        None => Flow::Continue,
+        Some(end) => walk.end_native(words, WalkEnd::from_number(end as u8).unwrap_or(WalkEnd::TableCorrupt)),
+    }
 }

@@ -4,7 +4,8 @@
 //! Does not: know versions (they are data), names or lines (user space reads those from code objects).
 
 use deepctx_common::python::{
-    NO_CFRAME, PythonLayout, PythonProcess, entry_rule, instruction_kind, thread_state as slot,
+    CODE_WORDS, NO_CFRAME, NO_FIELD, PythonLayout, PythonProcess, entry_rule, instruction_kind,
+    thread_state as slot,
 };
 
 use crate::memory::Memory;
@@ -13,22 +14,26 @@ use crate::memory::Memory;
 pub const FRAME_WORDS: usize = 14;
 /// Words read of a frame that holds a pointer to its instruction (3.11+): up to the entry mark.
 const POINTER_FRAME_WORDS: usize = 10;
-/// Words read of a code object in one access: `co_argcount`, `co_kwonlyargcount`, `co_flags` and `co_firstlineno` lie
-/// within 32 bytes in every version.
-pub const CODE_WORDS: usize = 4;
 /// The instruction offset of a frame is not known.
 pub const NO_INSTRUCTION: u32 = u32::MAX;
 
 /// Tells code objects at the same address apart; changes when the address is reused by another function.
 ///
-/// Same recipe on both sides: the kernel computes it from the frame, user space from the object it names.
+/// Over the first `count` of the words at [`PythonLayout::code_identity`]: numbers of arguments and lines, and a version
+/// that no two code objects share (3.12+), or the addresses of its names and tables. Same recipe on both sides: the
+/// kernel computes it from the frame, user space from the object it names.
 #[inline(always)]
-pub const fn code_checksum(argcount: u32, kwonlyargcount: u32, flags: u32, firstlineno: u32) -> u32 {
-    argcount
-        .wrapping_shl(25)
-        .wrapping_add(kwonlyargcount.wrapping_shl(18))
-        .wrapping_add(flags.wrapping_shl(10))
-        .wrapping_add(firstlineno)
+pub const fn code_checksum(words: &[u64; CODE_WORDS], count: u16) -> u32 {
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+    let mut i = 0;
+    while i < CODE_WORDS {
+        if i < count as usize {
+            sum = (sum ^ words[i]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            sum ^= sum >> 29;
+        }
+        i += 1;
+    }
+    (sum ^ sum >> 32) as u32
 }
 
 /// The pointer in one slot, or 0 when it is unset or unreadable.
@@ -49,24 +54,39 @@ fn slot_value<M: Memory>(memory: &M, thread_pointer: u64, kind: u8, parameter: i
                 _ => return 0,
             }
         }
+        slot::GLOBAL => parameter as u64,
         _ => return 0,
     };
     memory.read_u64(address).unwrap_or(0)
 }
 
-/// The `PyThreadState` of the thread: the attached one when there is one (it names the sub-interpreter that runs),
-/// else the bound one, which stays when the GIL is released. 0 when the thread has none.
+/// The thread state that the thread uses now: it names the sub-interpreter that runs. 0 when there is none, as while
+/// the GIL is released.
 #[inline(always)]
-pub fn thread_state<M: Memory>(memory: &M, thread_pointer: u64, process: &PythonProcess) -> u64 {
-    let attached = if process.attached_kind == slot::NONE {
-        0
-    } else {
-        slot_value(memory, thread_pointer, process.attached_kind, process.attached)
-    };
-    if attached != 0 {
+pub fn attached_state<M: Memory>(memory: &M, thread_pointer: u64, process: &PythonProcess) -> u64 {
+    slot_value(memory, thread_pointer, process.attached_kind, process.attached)
+}
+
+/// The thread state that the thread got first, which stays when the GIL is released. 0 when it has none.
+#[inline(always)]
+pub fn bound_state<M: Memory>(memory: &M, thread_pointer: u64, process: &PythonProcess) -> u64 {
+    slot_value(memory, thread_pointer, process.bound_kind, process.bound)
+}
+
+/// The `PyThreadState` of the thread: the attached one when there is one that is its own, else the bound one. 0 when the
+/// thread has none.
+#[inline(always)]
+pub fn thread_state<M: Memory>(
+    memory: &M,
+    thread_pointer: u64,
+    process: &PythonProcess,
+    layout: &PythonLayout,
+) -> u64 {
+    let attached = attached_state(memory, thread_pointer, process);
+    if attached != 0 && belongs_to_thread(memory, attached, thread_pointer, layout) {
         return attached;
     }
-    slot_value(memory, thread_pointer, process.bound_kind, process.bound)
+    bound_state(memory, thread_pointer, process)
 }
 
 /// True when the state's `thread_id` is this thread's `pthread_self`, which is the thread pointer in glibc and musl.
@@ -80,14 +100,36 @@ pub fn belongs_to_thread<M: Memory>(
     memory.read_u64(state.wrapping_add(u64::from(layout.tstate_thread_id))) == Some(thread_pointer)
 }
 
-/// The innermost frame of a thread state; 0 when it runs nothing. `None` when it cannot be read.
+/// Where the chain of frames of a thread state begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// The innermost frame; 0 when the state runs nothing.
+    pub frame: u64,
+    /// Address of the `_PyCFrame` that names it (3.11, 3.12): it lies in the native frame of the evaluation that the
+    /// innermost frames belong to. Else 0.
+    pub cframe: u64,
+    /// The frame that the `_PyCFrame` before it names: where the chain goes on behind this evaluation. Else 0.
+    pub outer: u64,
+}
+
+/// The chain of a thread state. `None` when it cannot be read.
 #[inline(always)]
-pub fn current_frame<M: Memory>(memory: &M, state: u64, layout: &PythonLayout) -> Option<u64> {
+pub fn chain<M: Memory>(memory: &M, state: u64, layout: &PythonLayout) -> Option<Chain> {
     let first = memory.read_u64(state.wrapping_add(u64::from(layout.tstate_frame)))?;
     if layout.cframe_current_frame == NO_CFRAME || first == 0 {
-        return Some(first);
+        return Some(Chain { frame: first, ..Chain::default() });
     }
-    memory.read_u64(first.wrapping_add(u64::from(layout.cframe_current_frame)))
+    chain_of_cframe(memory, first, layout)
+}
+
+/// The chain that the `_PyCFrame` at this address names. `None` when it cannot be read.
+#[inline(always)]
+pub fn chain_of_cframe<M: Memory>(memory: &M, cframe: u64, layout: &PythonLayout) -> Option<Chain> {
+    let field = u64::from(layout.cframe_current_frame);
+    let [frame, previous] = memory.read_array(cframe.wrapping_add(field))?;
+    // One that is not filled yet may name anything.
+    let outer = if previous == 0 { 0 } else { memory.read_u64(previous.wrapping_add(field)).unwrap_or(0) };
+    Some(Chain { frame, cframe, outer })
 }
 
 /// What one frame said.
@@ -202,13 +244,40 @@ pub fn read_frame<M: Memory>(
         instruction_kind::BYTE_OFFSET => u32_at(&buffers.frame, layout.frame_instruction),
         instruction_kind::UNIT_OFFSET => u32_at(&buffers.frame, layout.frame_instruction).wrapping_mul(2),
         _ => {
-            let start = code.wrapping_add(u64::from(layout.code_bytecode));
-            // -2 in a frame that has not begun to run.
-            let offset = u64_at(&buffers.frame, layout.frame_instruction).wrapping_sub(start) as i64;
-            if offset == i64::from(offset as i32) { offset as u32 } else { NO_INSTRUCTION }
+            let at = u64_at(&buffers.frame, layout.frame_instruction);
+            match bytecode(memory, code, layout, &buffers.frame).map(|start| at.wrapping_sub(start) as i64) {
+                // -2 in a frame that has not begun to run.
+                Some(offset) if offset == i64::from(offset as i32) => offset as u32,
+                _ => NO_INSTRUCTION,
+            }
         }
     };
     Some(frame)
+}
+
+/// Where the bytecode begins that the frame runs. Without a GIL each thread may have a copy of its own (3.14+).
+#[inline(always)]
+fn bytecode<M: Memory>(
+    memory: &M,
+    code: u64,
+    layout: &PythonLayout,
+    frame: &[u64; FRAME_WORDS],
+) -> Option<u64> {
+    let own = code.wrapping_add(u64::from(layout.code_bytecode));
+    if layout.frame_tlbc_index == NO_FIELD {
+        return Some(own);
+    }
+    let index = u32_at(frame, layout.frame_tlbc_index);
+    // The first entry of the array is the code object's own.
+    if index == 0 {
+        return Some(own);
+    }
+    let copies = memory.read_u64(code.wrapping_add(u64::from(layout.code_tlbc)))?;
+    let size = memory.read_u64(copies)?;
+    if u64::from(index) >= size {
+        return None;
+    }
+    memory.read_u64(copies.wrapping_add(8).wrapping_add(8 * u64::from(index)))
 }
 
 /// [`code_checksum`] of the code object at `code`.
@@ -219,17 +288,11 @@ fn checksum<M: Memory>(memory: &M, code: u64, layout: &PythonLayout, buffers: &m
     if seen.code == code && seen.walk == buffers.walk {
         return Some(seen.checksum as u32);
     }
-    let fields = layout.code_argcount.min(layout.code_flags) & !7;
-    if !memory.read_words(code.wrapping_add(u64::from(fields)), &mut buffers.code) {
+    let words = code.wrapping_add(u64::from(layout.code_identity));
+    if !memory.read_words(words, &mut buffers.code) {
         return None;
     }
-    let field = |offset: u16| u32_at(&buffers.code, offset.wrapping_sub(fields));
-    let checksum = code_checksum(
-        field(layout.code_argcount),
-        field(layout.code_kwonlyargcount),
-        field(layout.code_flags),
-        field(layout.code_firstlineno),
-    );
+    let checksum = code_checksum(&buffers.code, layout.code_identity_words);
     buffers.seen[place] = SeenCode { code, walk: buffers.walk, checksum: u64::from(checksum) };
     Some(checksum)
 }

@@ -43,7 +43,7 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         _ => return false,
     };
     let Some(pc) = env.peek_stack(cfa.wrapping_sub(8)) else { return false };
-    if pc == 0 || !walk.push_native(words) {
+    if pc == 0 || !walk.push_native(words, walk.native_word()) {
         return false;
     }
     let registers = &mut walk.registers;

@@ -25,6 +25,8 @@ struct World {
     text: (u64, u64),
     flags: u32,
     layout: PythonLayout,
+    /// Stack pointers of the native frames of the evaluation loop, innermost first.
+    evaluations: Vec<u64>,
 }
 
 impl Memory for World {
@@ -66,20 +68,55 @@ const THREAD: u64 = 0x7f00_0000_0000;
 const STATE: u64 = 0x5000_0000;
 const EVAL: [u64; 2] = [TEXT + 0x100, TEXT + 0x200];
 
-/// Functions are 0x100 bytes; each pushes nothing, so every frame is one word. The last one is the thread's start.
+/// Bytes of a native frame of the evaluation loop: there is room for an interpreter frame below the return address.
+const EVAL_FRAME: u64 = 0x100;
+
+/// Functions are 0x100 bytes; each pushes nothing, so every frame is one word, but for the evaluation loop's. The last
+/// one is the thread's start.
 fn world(returns: &[u64]) -> World {
+    world_from(TEXT + 0x10, returns)
+}
+
+/// As [`world`], interrupted at `leaf`.
+fn world_from(leaf: u64, returns: &[u64]) -> World {
     let mut world = World { text: (TEXT, TEXT + 0x1000), ..World::default() };
-    world.rules.insert(TEXT, Rule { cfa: rule_kind::RSP, cfa_offset: 8, ..Rule::default() });
+    let one_word = Rule { cfa: rule_kind::RSP, cfa_offset: 8, ..Rule::default() };
+    world.rules.insert(TEXT, one_word);
+    world.rules.insert(EVAL[0], Rule { cfa_offset: EVAL_FRAME as i32, ..one_word });
+    world.rules.insert(EVAL[1], one_word);
     world.rules.insert(TEXT + 0xf00, Rule { cfa: rule_kind::END, ..Rule::default() });
-    for (i, pc) in returns.iter().enumerate() {
-        world.memory.insert(STACK + 8 * i as u64, *pc);
+    let (mut sp, mut pc) = (STACK, leaf);
+    for next in returns {
+        let is_eval = (EVAL[0]..EVAL[1]).contains(&pc);
+        if is_eval {
+            world.evaluations.push(sp);
+        }
+        sp += if is_eval { EVAL_FRAME } else { 8 };
+        world.memory.insert(sp - 8, *next);
+        pc = *next;
     }
     world
 }
 
-/// An interpreter whose frames are 112 bytes apart: `frames` as (code object, entry mark).
-fn with_python(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)]) -> World {
+/// An interpreter whose frames are 112 bytes apart: `frames` as (code object, entry mark). Sentinels lie in the native
+/// frames of the evaluation loop, the innermost in the innermost.
+fn with_python(world: World, rule: u8, value: u8, frames: &[(u64, u8)]) -> World {
+    let stack = world.evaluations.clone();
+    hung_at(world, rule, value, frames, &stack)
+}
+
+/// As [`with_python`], with the sentinels in the native frames at `stack`.
+fn hung_at(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)], stack: &[u64]) -> World {
     const FRAMES: u64 = 0x6000_0000;
+    let mut stack = stack.iter();
+    let places: Vec<u64> = (0..)
+        .zip(frames)
+        .map(|(i, (_, mark))| {
+            let sentinel = rule == entry_rule::SENTINEL && *mark == value;
+            let hung = if sentinel { stack.next().map(|sp| sp + 0x10) } else { None };
+            hung.unwrap_or(FRAMES + 112 * i)
+        })
+        .collect();
     world.layout = PythonLayout {
         tstate_frame: 8,
         cframe_current_frame: NO_CFRAME,
@@ -88,10 +125,8 @@ fn with_python(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)]) -> W
         frame_previous: 48,
         frame_instruction: 56,
         frame_entry_mark: 68,
-        code_argcount: 56,
-        code_kwonlyargcount: 64,
-        code_flags: 48,
-        code_firstlineno: 72,
+        code_identity: 48,
+        code_identity_words: 6,
         code_bytecode: 184,
         frame_tlbc_index: NO_FIELD,
         code_tlbc: NO_FIELD,
@@ -99,20 +134,21 @@ fn with_python(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)]) -> W
         entry_rule: rule,
         entry_value: value,
         code_tag_mask: 0,
+        reserved: 0,
     };
     world.memory.insert(THREAD + 0x10, STATE);
     world.memory.insert(STATE, THREAD);
-    world.memory.insert(STATE + 8, if frames.is_empty() { 0 } else { FRAMES });
+    world.memory.insert(STATE + 8, places.first().copied().unwrap_or(0));
     for (i, (code, mark)) in frames.iter().enumerate() {
-        let at = FRAMES + 112 * i as u64;
+        let at = places[i];
         for offset in (0..112).step_by(8) {
             world.memory.insert(at + offset, 0);
         }
         world.memory.insert(at + 32, *code);
-        world.memory.insert(at + 48, if i + 1 < frames.len() { at + 112 } else { 0 });
+        world.memory.insert(at + 48, places.get(i + 1).copied().unwrap_or(0));
         world.memory.insert(at + 56, code + 184 + 6);
         world.memory.insert(at + 64, u64::from(*mark) << 32);
-        for offset in (0..88).step_by(8) {
+        for offset in (0..168).step_by(8) {
             world.memory.insert(code + offset, 0);
         }
     }
@@ -127,6 +163,8 @@ fn walk(world: &World, pc: u64, python: bool) -> (Vec<u64>, WalkEnd, PythonEnd) 
     if python {
         process.layout = 0;
         process.eval[0] = EVAL;
+        // As if the first 16 bytes were those in which a structure is named and not filled.
+        process.unset_length = 16;
         process.bound_kind = thread_state::THREAD_POINTER;
         process.bound = 0x10;
     }
@@ -167,6 +205,10 @@ fn text(words: &[u64]) -> String {
             word::EXACT => format!("!{:x}", payload - TEXT),
             word::RETURN => format!("{:x}", payload.wrapping_sub(TEXT)),
             word::PYTHON => format!("py:{payload:x}@{}", *words.next().unwrap() as u32),
+            _ if payload == word::PYTHON_GAP => continue,
+            _ if payload & word::PYTHON_GAP != 0 => {
+                format!("gap:python-{}", PythonEnd::from_number(payload as u8).unwrap().key())
+            }
             _ => format!("gap:{}", WalkEnd::from_number(payload as u8).unwrap().key()),
         });
     }
@@ -174,7 +216,15 @@ fn text(words: &[u64]) -> String {
 }
 
 fn check(what: &str, world: &World, python: bool, expect: &str) {
-    let (words, native, python_end) = walk(world, TEXT + 0x10, python);
+    check_from(TEXT + 0x10, what, world, python, expect);
+}
+
+fn check_at(pc: u64, what: &str, world: &World, expect: &str) {
+    check_from(pc, what, world, true, expect);
+}
+
+fn check_from(pc: u64, what: &str, world: &World, python: bool, expect: &str) {
+    let (words, native, python_end) = walk(world, pc, python);
     let got = format!("{} | {} {}", text(&words), native.key(), python_end.key());
     assert_eq!(got, expect, "{what}");
 }
@@ -229,20 +279,122 @@ fn a_native_walk_that_breaks_keeps_the_python_frames_behind_a_gap() {
 fn chains_and_evaluation_frames_that_do_not_pair_up_are_told() {
     let stack = [TEXT + 0x110, TEXT + 0x120, TEXT + 0xf10];
     let short = with_python(world(&stack), entry_rule::LAST_REAL, 1, &[(0x7000, 1)]);
-    check("fewer Python frames", &short, true, "!10 py:7000@6 110 120 f10 | complete chain-short");
+    check(
+        "fewer Python frames",
+        &short,
+        true,
+        "!10 py:7000@6 110 gap:python-other-state 120 f10 | complete other-state",
+    );
     let long = with_python(
         world(&[TEXT + 0x110, TEXT + 0xf10]),
         entry_rule::LAST_REAL,
         1,
         &[(0x7000, 1), (0x7100, 1)],
     );
-    check("more Python frames", &long, true, "!10 py:7000@6 110 f10 | complete chain-long");
+    check(
+        "more Python frames",
+        &long,
+        true,
+        "!10 py:7000@6 110 f10 gap:python-chain-long py:7100@6 | complete chain-long",
+    );
     let mut other =
         with_python(world(&[TEXT + 0x110, TEXT + 0xf10]), entry_rule::LAST_REAL, 1, &[(0x7000, 1)]);
     other.memory.insert(STATE, 0x1234);
-    check("a state of another thread", &other, true, "!10 110 f10 | complete thread-state-mismatch");
+    check(
+        "a state of another thread",
+        &other,
+        true,
+        "!10 gap:python-thread-state-mismatch 110 f10 | complete thread-state-mismatch",
+    );
     other.memory.insert(THREAD + 0x10, 0);
-    check("a thread that never ran Python", &other, true, "!10 110 f10 | complete no-thread-state");
+    check(
+        "a thread that never ran Python",
+        &other,
+        true,
+        "!10 gap:python-no-thread-state 110 f10 | complete no-thread-state",
+    );
+}
+
+#[test]
+fn an_evaluation_that_has_not_hung_its_frames_on_the_chain_leaves_the_others_theirs() {
+    let returns = [TEXT + 0x330, TEXT + 0x120, TEXT + 0x340, TEXT + 0x130, TEXT + 0xf10];
+    let frames = [(0x7000, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
+    let made = world_from(EVAL[0] + 2, &returns);
+    let outer = made.evaluations[1..].to_vec();
+    let three = hung_at(made, entry_rule::SENTINEL, 3, &frames, &outer);
+    let expect = "!102 330 py:7000@6 120 340 py:7200@6 130 f10 | complete complete";
+    check_at(EVAL[0] + 2, "3.12 and later: the sentinel is further out", &three, expect);
+
+    // Up to 3.10 nothing says so here: a mark is left where the frames run out.
+    let one = with_python(
+        world_from(EVAL[0] + 2, &returns),
+        entry_rule::ONE_PER_EVAL,
+        0,
+        &[(0x7000, 0), (0x7200, 0)],
+    );
+    let expect = "py:7000@6 !102 330 py:7200@6 120 340 gap:python-chain-short 130 f10 | complete complete";
+    check_at(EVAL[0] + 2, "up to 3.10", &one, expect);
+}
+
+#[test]
+fn an_evaluation_that_was_not_recognised_gives_its_frames_to_the_next() {
+    let made = world(&[TEXT + 0x330, TEXT + 0x120, TEXT + 0xf10]);
+    // The inner sentinel lies where no known evaluation is.
+    let stack = [STACK - 0x50, made.evaluations[0]];
+    let frames = [(0x7000, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
+    let missed = hung_at(made, entry_rule::SENTINEL, 3, &frames, &stack);
+    check("one unknown", &missed, true, "!10 330 py:7000@6 py:7200@6 120 f10 | complete complete");
+}
+
+#[test]
+fn a_sentinel_at_the_root_of_the_chain_is_its_end() {
+    let made = world(&[TEXT + 0x110, TEXT + 0xf10]);
+    let rooted = with_python(made, entry_rule::SENTINEL, 3, &[(0x7000, 0), (0x7001, 3), (0x7002, 3)]);
+    check("3.15", &rooted, true, "!10 py:7000@6 110 f10 | complete complete");
+}
+
+#[test]
+fn a_run_without_an_end_is_torn_and_not_shown() {
+    let made = world(&[TEXT + 0x110, TEXT + 0xf10]);
+    let torn = with_python(made, entry_rule::SENTINEL, 3, &[(0x7000, 0), (0x7100, 0)]);
+    check("no sentinel", &torn, true, "!10 gap:python-torn 110 f10 | complete torn");
+}
+
+/// A `_PyCFrame` on the stack of each evaluation, as in 3.11; the first `left_over` of them hold what an earlier call
+/// left there.
+fn with_cframes(mut world: World, frames: &[(u64, u8)], left_over: Option<[u64; 2]>) -> World {
+    world = with_python(world, entry_rule::LAST_REAL, 1, frames);
+    world.layout.cframe_current_frame = 8;
+    let cframes: Vec<u64> = world.evaluations.iter().map(|sp| sp + 0x20).collect();
+    world.memory.insert(STATE + 8, cframes[0]);
+    let unset = usize::from(left_over.is_some());
+    for (i, at) in cframes.iter().enumerate() {
+        let frame = 0x6000_0000 + 112 * i.saturating_sub(unset) as u64;
+        world.memory.insert(at + 8, if i < unset + frames.len() { frame } else { 0 });
+        world.memory.insert(at + 16, cframes.get(i + 1).copied().unwrap_or(0));
+    }
+    if let Some([current, previous]) = left_over {
+        world.memory.insert(cframes[0] + 8, current);
+        world.memory.insert(cframes[0] + 16, previous);
+    }
+    world
+}
+
+#[test]
+fn a_structure_that_is_not_filled_yet_is_not_believed() {
+    let returns = [TEXT + 0x330, TEXT + 0x120, TEXT + 0x340, TEXT + 0x130, TEXT + 0xf10];
+    let expect = "!102 330 py:7000@6 120 340 py:7100@6 130 f10 | complete complete";
+    let frames = [(0x7000, 1), (0x7100, 1)];
+    // Rubbish; frames of another call; frames that look right and are the wrong ones.
+    let outermost = world_from(EVAL[0] + 2, &returns).evaluations[2] + 0x20;
+    for left_over in [[0x1234, 0x5678], [0x6000_0000 + 112, 0], [0x6000_0000 + 112, outermost], [0, 0]] {
+        let made = with_cframes(world_from(EVAL[0] + 2, &returns), &frames, Some(left_over));
+        check_at(EVAL[0] + 2, &format!("{left_over:x?}"), &made, expect);
+    }
+    let filled =
+        with_cframes(world_from(EVAL[0] + 0x50, &returns), &[(0x7000, 1), (0x7100, 1), (0x7200, 1)], None);
+    let expect = "py:7000@6 !150 330 py:7100@6 120 340 py:7200@6 130 f10 | complete complete";
+    check_at(EVAL[0] + 0x50, "behind those instructions", &filled, expect);
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //!             /bin/NAME      a script for each: what tests start
 //! ```
 
-use crate::sh;
+use crate::{sh, workloads};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,6 +30,8 @@ pub(crate) struct Interpreters {
     pub(crate) headers: Vec<PathBuf>,
     /// Those that cannot be had, `NAME: REASON`.
     pub(crate) missing: Vec<String>,
+    /// Another reader of Python stacks, to compare with.
+    pub(crate) peer: Option<PathBuf>,
 }
 
 impl Interpreters {
@@ -39,6 +41,7 @@ impl Interpreters {
             ("DEEPCTX_PYTHONS", std::env::join_paths(&self.programs)?),
             ("DEEPCTX_PYTHON_HEADERS", std::env::join_paths(&self.headers)?),
             ("DEEPCTX_PYTHONS_MISSING", self.missing.join("\n").into()),
+            ("DEEPCTX_PY_SPY", self.peer.clone().unwrap_or_default().into()),
         ])
     }
 }
@@ -51,6 +54,8 @@ struct Suite {
     /// Libraries that the standard library's extensions need, and the libc.
     libraries: &'static [&'static str],
     loader: &'static str,
+    /// Its libc runs a program that was compiled here.
+    embeds: bool,
 }
 
 const MERGED_LOADER: &str = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
@@ -62,18 +67,21 @@ const SUITES: &[Suite] = &[
         minors: &[9],
         libraries: &["libc6", "libexpat1", "zlib1g", "libffi7", "libbz2-1.0", "liblzma5", "libmpdec3"],
         loader: "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+        embeds: false,
     },
     Suite {
         name: "bookworm",
         minors: &[11],
         libraries: &["libc6", "libexpat1", "zlib1g", "libffi8", "libbz2-1.0", "liblzma5"],
         loader: "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+        embeds: true,
     },
     Suite {
         name: "trixie",
         minors: &[13],
         libraries: &["libc6", "libexpat1", "zlib1g", "libffi8", "libbz2-1.0", "liblzma5"],
         loader: MERGED_LOADER,
+        embeds: true,
     },
     Suite {
         name: "sid",
@@ -89,6 +97,7 @@ const SUITES: &[Suite] = &[
             "libzstd1",
         ],
         loader: MERGED_LOADER,
+        embeds: true,
     },
 ];
 
@@ -128,6 +137,18 @@ pub(crate) fn fetch() -> Result<Interpreters> {
         Ok(program) => found.programs.push(program),
         Err(error) => found.missing.push(format!("built-3.14t: {error:#}")),
     }
+    match workloads::venv("numpy", &["numpy"]) {
+        Ok(program) => found.programs.push(program),
+        Err(error) => found.missing.push(format!("venv-numpy: {error:#}")),
+    }
+    match workloads::venv("py-spy", &["py-spy"]) {
+        Ok(program) => found.peer = Some(program.with_file_name("py-spy")),
+        Err(error) => found.missing.push(format!("py-spy: {error:#}")),
+    }
+    let (start, fail): (Vec<_>, Vec<_>) =
+        found.programs.drain(..).partition(|program| sh::succeeds(Command::new(program).args(["-c", ""])));
+    found.programs = start;
+    found.missing.extend(fail.iter().map(|program| format!("{}: it does not start", program.display())));
     Ok(found)
 }
 
@@ -224,13 +245,10 @@ impl Suite {
                 let line = format!("PYTHON_JIT=1 {start} {} \"$@\"", program.display());
                 found.programs.push(script(format!("{name}-jit"), line)?);
             }
-            let library = libraries[0].join(format!("libpython3.{minor}.so.1.0"));
-            match launcher(folder) {
-                Ok(launcher) => {
-                    let line = format!("{start} {} {} \"$@\"", launcher.display(), library.display());
-                    found.programs.push(script(format!("{name}-embedded"), line)?);
-                }
-                Err(error) => found.missing.push(format!("{name}-embedded: {error:#}")),
+            if self.embeds {
+                let library = libraries[0].join(format!("libpython3.{minor}.so.1.0"));
+                let line = format!("{start} {} {} \"$@\"", launcher(folder)?.display(), library.display());
+                found.programs.push(script(format!("{name}-embedded"), line)?);
             }
             found.headers.push(root.join(format!("usr/include/python3.{minor}")));
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use deepctx_common::python::{NO_FIELD, PythonLayout};
+use deepctx_common::python::{CODE_WORDS, NO_FIELD};
 use deepctx_walk::python::code_checksum;
 
 use super::layout::Layout;
@@ -47,6 +47,7 @@ pub struct CodeIdentity {
     pub checksum: u32,
     /// `co_firstlineno`.
     pub first_line: u32,
+    address: u64,
     filename: u64,
     name: u64,
     qualname: u64,
@@ -66,6 +67,8 @@ pub struct Code {
     pub file: Arc<str>,
     /// Lines of its bytecode.
     pub lines: LineRuns,
+    /// Offset in bytes of the first instruction at which the function has begun; `None` before 3.11.
+    pub begun: Option<i32>,
 }
 
 /// Reads the identity of the code object at `address`. `code_type` is the address of `PyCode_Type` in the process.
@@ -78,9 +81,10 @@ pub fn read_identity(
     code_type: u64,
     address: u64,
 ) -> Result<CodeIdentity, CodeError> {
-    let PythonLayout { code_argcount, code_kwonlyargcount, code_flags, code_firstlineno, .. } = layout.kernel;
-    let user = &layout.user;
-    let object = memory.read_vec(address, usize::from(user.code_lines) + 8)?;
+    let (kernel, user) = (&layout.kernel, &layout.user);
+    let identity = usize::from(kernel.code_identity);
+    let object =
+        memory.read_vec(address, (usize::from(user.code_lines) + 8).max(identity + 8 * CODE_WORDS))?;
     let u32_at = |offset: u16| {
         let offset = usize::from(offset);
         object.get(offset..offset + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
@@ -92,15 +96,12 @@ pub fn read_identity(
     if u64_at(user.object_type) != code_type {
         return Err(CodeError::NotACodeObject);
     }
-    let first_line = u32_at(code_firstlineno);
+    let first_line = u32_at(user.code_firstlineno);
+    let words = std::array::from_fn(|n| u64_at(kernel.code_identity + 8 * n as u16));
     Ok(CodeIdentity {
-        checksum: code_checksum(
-            u32_at(code_argcount),
-            u32_at(code_kwonlyargcount),
-            u32_at(code_flags),
-            first_line,
-        ),
+        checksum: code_checksum(&words, kernel.code_identity_words),
         first_line,
+        address,
         filename: u64_at(user.code_filename),
         name: u64_at(user.code_name),
         qualname: if user.code_qualname == NO_FIELD { 0 } else { u64_at(user.code_qualname) },
@@ -148,7 +149,16 @@ fn read_parts(
         identity.lines.wrapping_add(u64::from(user.bytes_data)),
         size.min(LINE_TABLE_MAX) as usize,
     )?;
+    let begun = match user.code_first_traceable {
+        NO_FIELD => None,
+        field => {
+            let mut bytes = [0; 4];
+            memory.read(identity.address.wrapping_add(u64::from(field)), &mut bytes)?;
+            Some(i32::from_le_bytes(bytes).saturating_mul(2))
+        }
+    };
     Ok(Code {
+        begun,
         identity: *identity,
         qualname,
         name,

@@ -29,6 +29,10 @@ pub struct Layout {
 pub struct UserLayout {
     /// `PyObject.ob_type`.
     pub object_type: u16,
+    /// `PyCodeObject.co_argcount` (i32).
+    pub code_argcount: u16,
+    /// `PyCodeObject.co_firstlineno` (i32).
+    pub code_firstlineno: u16,
     /// `PyCodeObject.co_filename`.
     pub code_filename: u16,
     /// `PyCodeObject.co_name`.
@@ -37,6 +41,8 @@ pub struct UserLayout {
     pub code_qualname: u16,
     /// `PyCodeObject.co_lnotab` or `co_linetable`.
     pub code_lines: u16,
+    /// `PyCodeObject._co_firsttraceable` (3.11+), or [`NO_FIELD`]: the unit of bytecode at which the function has begun.
+    pub code_first_traceable: u16,
     /// The language in which it is written.
     pub line_format: LineFormat,
     /// `PyBytesObject.ob_size`.
@@ -55,6 +61,9 @@ pub struct UserLayout {
     pub str_compact_data: u16,
     /// `_PyRuntime` → the `Py_tss_t` whose slot holds each thread's state, or [`NO_FIELD`] where that is a TLS variable.
     pub runtime_tss: u16,
+    /// `_PyRuntime` → the state of the thread that holds the GIL (up to 3.11), or [`NO_FIELD`]: a sub-interpreter's
+    /// states are found by it alone.
+    pub runtime_running: u16,
 }
 
 impl Layout {
@@ -82,14 +91,11 @@ pub fn all_layouts() -> &'static [Layout] {
 /// `n` of the oldest supported `3.n`.
 pub const OLDEST_MINOR: u8 = 8;
 
-/// Where the fields of a code object are that both sides read. They move together between versions.
-const fn code(kernel: PythonLayout, first: [u16; 4], bytecode: u16) -> PythonLayout {
-    let [code_argcount, code_kwonlyargcount, code_flags, code_firstlineno] = first;
+/// Where in a code object are the words that tell it from others, and its bytecode.
+const fn code(kernel: PythonLayout, identity: (u16, u16), bytecode: u16) -> PythonLayout {
     PythonLayout {
-        code_argcount,
-        code_kwonlyargcount,
-        code_flags,
-        code_firstlineno,
+        code_identity: identity.0,
+        code_identity_words: identity.1,
         code_bytecode: bytecode,
         ..kernel
     }
@@ -104,10 +110,8 @@ const FRAMES_3_8: PythonLayout = PythonLayout {
     frame_previous: 24,
     frame_instruction: 104,
     frame_entry_mark: NO_FIELD,
-    code_argcount: NO_FIELD,
-    code_kwonlyargcount: NO_FIELD,
-    code_flags: NO_FIELD,
-    code_firstlineno: NO_FIELD,
+    code_identity: NO_FIELD,
+    code_identity_words: 0,
     code_bytecode: NO_FIELD,
     frame_tlbc_index: NO_FIELD,
     code_tlbc: NO_FIELD,
@@ -115,6 +119,7 @@ const FRAMES_3_8: PythonLayout = PythonLayout {
     entry_rule: ONE_PER_EVAL,
     entry_value: 0,
     code_tag_mask: 0,
+    reserved: 0,
 };
 const FRAMES_3_10: PythonLayout =
     PythonLayout { frame_instruction: 96, instruction_kind: UNIT_OFFSET, ..FRAMES_3_8 };
@@ -160,18 +165,23 @@ const FRAMES_3_14T: PythonLayout = PythonLayout {
 const FRAMES_3_15: PythonLayout = PythonLayout { tstate_thread_id: 176, ..FRAMES_3_14 };
 const FRAMES_3_15T: PythonLayout = PythonLayout { tstate_thread_id: 176, ..FRAMES_3_14T };
 
-/// Order: argcount, kwonlyargcount, flags, firstlineno.
-const CODE_3_8: [u16; 4] = [16, 24, 36, 40];
-const CODE_3_11: [u16; 4] = [56, 64, 48, 72];
-const CODE_3_12: [u16; 4] = [52, 60, 48, 68];
-const CODE_3_13T: [u16; 4] = [68, 76, 64, 84];
+/// From `co_argcount` to `co_lnotab`.
+const CODE_3_8: (u16, u16) = (16, 14);
+/// From `co_argcount` to `co_linetable`.
+const CODE_3_11: (u16, u16) = (56, 11);
+/// From `co_flags` to `co_version`.
+const CODE_3_12: (u16, u16) = (48, 6);
+const CODE_3_13T: (u16, u16) = (64, 6);
 
 const USER_3_8: UserLayout = UserLayout {
     object_type: 8,
+    code_argcount: 16,
+    code_firstlineno: 40,
     code_filename: 104,
     code_name: 112,
     code_qualname: NO_FIELD,
     code_lines: 120,
+    code_first_traceable: NO_FIELD,
     line_format: LineFormat::Lnotab,
     bytes_size: 16,
     bytes_data: 32,
@@ -181,28 +191,44 @@ const USER_3_8: UserLayout = UserLayout {
     str_ascii_data: 48,
     str_compact_data: 72,
     runtime_tss: 1392,
+    runtime_running: 1368,
 };
-const USER_3_9: UserLayout = UserLayout { runtime_tss: 584, ..USER_3_8 };
+const USER_3_9: UserLayout = UserLayout { runtime_tss: 584, runtime_running: 568, ..USER_3_8 };
 const USER_3_10: UserLayout = UserLayout { line_format: LineFormat::Ranges, ..USER_3_9 };
 const USER_3_11: UserLayout = UserLayout {
+    code_argcount: 56,
+    code_firstlineno: 72,
     code_filename: 112,
     code_name: 120,
     code_qualname: 128,
     code_lines: 136,
+    code_first_traceable: 168,
     line_format: LineFormat::Locations,
     runtime_tss: 592,
+    runtime_running: 576,
     ..USER_3_8
 };
-const USER_3_12: UserLayout =
-    UserLayout { str_ascii_data: 40, str_compact_data: 56, runtime_tss: 1544, ..USER_3_11 };
-const USER_3_13: UserLayout = UserLayout { runtime_tss: 2160, ..USER_3_12 };
+const USER_3_12: UserLayout = UserLayout {
+    code_argcount: 52,
+    code_firstlineno: 68,
+    code_first_traceable: 176,
+    str_ascii_data: 40,
+    str_compact_data: 56,
+    runtime_tss: 1544,
+    runtime_running: NO_FIELD,
+    ..USER_3_11
+};
+const USER_3_13: UserLayout = UserLayout { runtime_tss: 2160, code_first_traceable: 184, ..USER_3_12 };
 /// Without a GIL every object begins with 16 bytes more.
 const USER_3_13T: UserLayout = UserLayout {
     object_type: 24,
+    code_argcount: 68,
+    code_firstlineno: 84,
     code_filename: 128,
     code_name: 136,
     code_qualname: 144,
     code_lines: 152,
+    code_first_traceable: 200,
     bytes_size: 32,
     bytes_data: 48,
     str_length: 32,
@@ -211,11 +237,12 @@ const USER_3_13T: UserLayout = UserLayout {
     str_compact_data: 72,
     ..USER_3_13
 };
-const USER_3_14: UserLayout = UserLayout { runtime_tss: 2336, ..USER_3_13 };
+const USER_3_14: UserLayout = UserLayout { runtime_tss: 2336, code_first_traceable: 192, ..USER_3_13 };
 /// `interned` is a byte of its own there, to be written without the bits beside it.
-const USER_3_14T: UserLayout = UserLayout { str_kind_shift: 8, runtime_tss: 2336, ..USER_3_13T };
+const USER_3_14T: UserLayout =
+    UserLayout { str_kind_shift: 8, runtime_tss: 2336, code_first_traceable: 208, ..USER_3_13T };
 /// 3.15 keeps the thread state in TLS variables only.
-const USER_3_15: UserLayout = UserLayout { runtime_tss: NO_FIELD, ..USER_3_13 };
+const USER_3_15: UserLayout = UserLayout { runtime_tss: NO_FIELD, ..USER_3_14 };
 const USER_3_15T: UserLayout = UserLayout { runtime_tss: NO_FIELD, ..USER_3_14T };
 
 const fn row(minor: u8, free_threaded: bool, kernel: PythonLayout, user: UserLayout) -> Layout {

@@ -4,7 +4,7 @@
 //! Because: an interpreter may be the executable, a library, embedded, stripped; its symbols tell, file names do not.
 //! Does not: list mappings or open files; the caller hands in the ones that it has, the likeliest first.
 
-use deepctx_common::python::{EVAL_RANGES, PythonProcess};
+use deepctx_common::python::{EVAL_RANGES, NO_FIELD, PythonProcess, thread_state};
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
 use object::ReadRef;
 
@@ -13,6 +13,7 @@ use super::elf::{Elf, Symbol};
 use super::eval_ranges::eval_ranges;
 use super::layout::{Layout, OLDEST_MINOR};
 use super::memory::{ReadError, TargetMemory};
+use super::prologue::unset_cframe;
 use super::thread_slot::{self, Bound, Slot};
 
 /// One executable mapping of a file, with the file's bytes.
@@ -237,10 +238,15 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
             Some(getter) if layout.minor >= 12 => {
                 thread_slot::tls_variable(&self.elf, getter, self.bias, memory).unwrap_or(Slot::NONE)
             }
+            _ if layout.user.runtime_running != NO_FIELD => Slot {
+                kind: thread_state::GLOBAL,
+                parameter: runtime.wrapping_add(u64::from(layout.user.runtime_running)).cast_signed(),
+            },
             _ => Slot::NONE,
         };
 
         let parts = eval_ranges(&self.elf, eval).ok_or(NoInterpreter::NoSymbol(NAMES[1]))?;
+        let (unset, unset_length) = unset_cframe(&self.elf, eval, &layout.kernel);
         let mut ranges = [[0; 2]; EVAL_RANGES];
         for (range, [begin, end]) in ranges.iter_mut().zip(parts.ranges).filter(|(_, [begin, _])| *begin != 0)
         {
@@ -255,6 +261,8 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
                 reserved: 0,
                 bound: bound.parameter,
                 attached: attached.parameter,
+                unset,
+                unset_length,
             },
             layout,
             version,
@@ -299,7 +307,7 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
             Some(Bound::Tss(tss)) => read_key(memory, tss)?,
             None => {
                 let offset = layout.user.runtime_tss;
-                if offset == deepctx_common::python::NO_FIELD {
+                if offset == NO_FIELD {
                     return Err(NoInterpreter::NoThreadState);
                 }
                 source = SlotSource::TableKey;

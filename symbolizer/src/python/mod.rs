@@ -20,6 +20,7 @@ pub mod locate;
 pub mod memory;
 pub mod names;
 pub mod process;
+mod prologue;
 pub mod text;
 mod thread_slot;
 mod trace;

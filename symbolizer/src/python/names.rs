@@ -33,6 +33,9 @@ pub struct PythonFrame {
     pub line: Option<u32>,
     /// Line on which the function begins.
     pub first_line: u32,
+    /// The frame exists and the function has not begun: it is still getting its arguments, or makes a generator. CPython
+    /// shows no such frame.
+    pub incomplete: bool,
 }
 
 /// Why a frame has no name.
@@ -262,6 +265,8 @@ fn frame_of(code: &Code, instruction: u32) -> PythonFrame {
         file: code.file.clone(),
         line,
         first_line: code.identity.first_line,
+        incomplete: instruction != u32::MAX
+            && code.begun.is_some_and(|begun| instruction.cast_signed() < begun),
     }
 }
 

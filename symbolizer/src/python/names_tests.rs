@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use deepctx_common::python::CODE_WORDS;
+use deepctx_walk::python::code_checksum;
 use proptest::prelude::*;
 
 use super::super::code::read_code;
@@ -50,19 +52,22 @@ impl Shared {
             bytes[at..at + value.len()].copy_from_slice(value);
         };
         put(user.object_type, &CODE_TYPE.to_le_bytes());
-        put(kernel.code_firstlineno, &first_line.to_le_bytes());
+        put(user.code_firstlineno, &first_line.to_le_bytes());
         put(user.code_name, &base.to_le_bytes());
         put(user.code_filename, &(base + 0x1000).to_le_bytes());
         put(user.code_lines, &(base + 0x2000).to_le_bytes());
         if user.code_qualname != deepctx_common::python::NO_FIELD {
             put(user.code_qualname, &(base + 0x3000).to_le_bytes());
         }
+        let words = bytes[usize::from(kernel.code_identity)..].chunks_exact(8).map(|b| b.try_into().unwrap());
+        let words: Vec<u64> = words.map(u64::from_le_bytes).take(CODE_WORDS).collect();
+        let checksum = code_checksum(&words.try_into().unwrap(), kernel.code_identity_words);
         self.0.lock().unwrap().0.insert(address, bytes);
         self.string(layout, base, name);
         self.string(layout, base + 0x1000, "/file.py");
         self.string(layout, base + 0x3000, &format!("Class.{name}"));
         self.0.lock().unwrap().0.insert(base + 0x2000, vec![0; usize::from(user.bytes_data)]);
-        deepctx_walk::python::code_checksum(0, 0, 0, first_line)
+        checksum
     }
 }
 

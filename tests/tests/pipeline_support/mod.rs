@@ -179,6 +179,9 @@ fn sample(
             fixed.python_frames += 1;
             user.push(word::tagged(word::PYTHON, address(function)));
             user.push(word::python_detail(0, line.parse().unwrap()));
+        } else if let Some(key) = word_text.strip_prefix("gap:python-") {
+            let end = PythonEnd::ALL.iter().find(|end| end.key() == key).copied().expect("an end");
+            user.push(word::tagged(word::GAP, word::PYTHON_GAP | end as u64));
         } else if let Some(end) = word_text.strip_prefix("gap:") {
             user.push(word::tagged(word::GAP, walk_end(end) as u64));
         } else if let Some(raw) = word_text.strip_prefix("raw:") {

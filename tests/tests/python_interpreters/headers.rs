@@ -50,7 +50,7 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
     let (k, u) = (&layout.kernel, &layout.user);
     let sentinel = k.entry_rule == deepctx_common::python::entry_rule::SENTINEL;
     let bit = |n: u32| 1_u64 << (u32::from(u.str_kind_shift) + n);
-    let fields: [(&str, u16); 25] = [
+    let fields: [(&str, u16); 27] = [
         ("tstate_frame", k.tstate_frame),
         ("cframe_current_frame", k.cframe_current_frame),
         ("tstate_thread_id", k.tstate_thread_id),
@@ -60,22 +60,24 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
         ("frame_entry_mark", k.frame_entry_mark),
         ("frame_tlbc_index", k.frame_tlbc_index),
         ("entry_value", if sentinel { k.entry_value.into() } else { NO_FIELD }),
-        ("code_argcount", k.code_argcount),
-        ("code_kwonlyargcount", k.code_kwonlyargcount),
-        ("code_flags", k.code_flags),
-        ("code_firstlineno", k.code_firstlineno),
+        ("code_identity", k.code_identity),
+        ("code_identity_words", k.code_identity_words),
+        ("code_argcount", u.code_argcount),
+        ("code_firstlineno", u.code_firstlineno),
         ("code_bytecode", k.code_bytecode),
         ("code_tlbc", k.code_tlbc),
         ("code_filename", u.code_filename),
         ("code_name", u.code_name),
         ("code_qualname", u.code_qualname),
         ("code_lines", u.code_lines),
+        ("code_first_traceable", u.code_first_traceable),
         ("object_type", u.object_type),
         ("bytes_size", u.bytes_size),
         ("bytes_data", u.bytes_data),
         ("str_length", u.str_length),
         ("str_state", u.str_state),
         ("runtime_tss", u.runtime_tss),
+        ("runtime_running", u.runtime_running),
     ];
     let more = [
         ("str_ascii_data", u.str_ascii_data.into()),

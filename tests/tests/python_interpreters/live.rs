@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use crate::support::{Target, chains, pythons};
+use deepctx_symbolizer::python::code::read_identity;
 use deepctx_symbolizer::python::locate::{SlotSource, VersionSource};
 use deepctx_symbolizer::python::names::NoPythonName;
 use deepctx_symbolizer::python::{Interpreter, PythonFrame, PythonSymbols, TargetMemory};
 use deepctx_walk::memory::Memory;
-use deepctx_walk::python::{
-    Buffers, NO_INSTRUCTION, belongs_to_thread, code_checksum, current_frame, read_frame, thread_state,
-};
+use deepctx_walk::python::{Buffers, NO_INSTRUCTION, belongs_to_thread, chain, read_frame, thread_state};
 use serde_json::Value;
 
 /// Most frames that are followed: more than any scenario has.
@@ -40,11 +39,11 @@ fn walk(
 ) -> Vec<(u64, Result<PythonFrame, NoPythonName>)> {
     let memory = Words(memory);
     let layout = &interpreter.layout.kernel;
-    assert_eq!(thread_state(&memory, thread, &interpreter.process), state, "thread state");
+    assert_eq!(thread_state(&memory, thread, &interpreter.process, layout), state, "thread state");
     assert!(belongs_to_thread(&memory, state, thread, layout), "the state is the thread's");
     let mut frames = Vec::new();
     let mut buffers = Buffers::default();
-    let mut at = current_frame(&memory, state, layout).unwrap();
+    let mut at = chain(&memory, state, layout).unwrap().frame;
     for _ in 0..FRAMES_MAX {
         if at == 0 {
             return frames;
@@ -112,13 +111,15 @@ fn every_code_object_of_the_standard_library_is_named_as_the_interpreter_names_i
     for python in pythons() {
         let mut target = Target::start(&python, &[program.to_str().unwrap()]);
         let lines = target.lines_until_ready();
-        let (_, _, mut symbols) = target.attach();
+        let (interpreter, memory, mut symbols) = target.attach();
         let mut instructions = 0;
         for line in &lines {
             let code: Value = serde_json::from_str(line).unwrap();
             let number = |n: usize| code[n].as_u64().unwrap() as u32;
             let address = code[0].as_u64().unwrap();
-            let checksum = code_checksum(number(1), number(2), number(3), number(4));
+            let identity =
+                read_identity(&*memory, interpreter.layout, interpreter.code_type, address).unwrap();
+            let checksum = identity.checksum;
             let frame = |symbols: &mut PythonSymbols, at| symbols.frame(target.pid(), address, checksum, at);
             let named =
                 frame(&mut symbols, NO_INSTRUCTION).unwrap_or_else(|reason| panic!("{line}: {reason}"));

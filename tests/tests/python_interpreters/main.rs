@@ -7,4 +7,6 @@ mod capture;
 mod headers;
 mod hostile;
 mod live;
+mod moving;
+mod peer;
 mod support;

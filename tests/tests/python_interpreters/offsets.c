@@ -15,6 +15,11 @@
 
 #define FIELD(name, type, field) printf("%s %zu\n", name, offsetof(type, field))
 
+/* The words of a code object from one field to another. */
+#define WORDS(first, last) \
+    printf("code_identity %zu\ncode_identity_words %zu\n", offsetof(PyCodeObject, first), \
+           offsetof(PyCodeObject, last) / 8 - offsetof(PyCodeObject, first) / 8 + 1)
+
 static unsigned state_bits(int kind, int compact, int ascii) {
     PyASCIIObject object;
     unsigned bits;
@@ -56,14 +61,22 @@ int main(void) {
 #endif
     FIELD("tstate_thread_id", PyThreadState, thread_id);
     FIELD("code_argcount", PyCodeObject, co_argcount);
-    FIELD("code_kwonlyargcount", PyCodeObject, co_kwonlyargcount);
-    FIELD("code_flags", PyCodeObject, co_flags);
+#if PY_VERSION_HEX >= 0x030c0000
+    WORDS(co_flags, co_version);
+#elif PY_VERSION_HEX >= 0x030b0000
+    WORDS(co_argcount, co_linetable);
+#elif PY_VERSION_HEX >= 0x030a0000
+    WORDS(co_argcount, co_linetable);
+#else
+    WORDS(co_argcount, co_lnotab);
+#endif
     FIELD("code_firstlineno", PyCodeObject, co_firstlineno);
     FIELD("code_filename", PyCodeObject, co_filename);
     FIELD("code_name", PyCodeObject, co_name);
 #if PY_VERSION_HEX >= 0x030b0000
     FIELD("code_qualname", PyCodeObject, co_qualname);
     FIELD("code_bytecode", PyCodeObject, co_code_adaptive);
+    FIELD("code_first_traceable", PyCodeObject, _co_firsttraceable);
 #endif
 #if PY_VERSION_HEX >= 0x030a0000
     FIELD("code_lines", PyCodeObject, co_linetable);
@@ -82,6 +95,7 @@ int main(void) {
     printf("str_ascii_bit %u\n", state_bits(0, 0, 1));
 #if PY_VERSION_HEX < 0x030c0000
     FIELD("runtime_tss", _PyRuntimeState, gilstate.autoTSSkey);
+    FIELD("runtime_running", _PyRuntimeState, gilstate.tstate_current);
 #elif PY_VERSION_HEX < 0x030f0000
     FIELD("runtime_tss", _PyRuntimeState, autoTSSkey);
 #endif

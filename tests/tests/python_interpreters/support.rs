@@ -13,11 +13,49 @@ use serde_json::Value;
 pub(crate) struct Python {
     pub(crate) path: PathBuf,
     pub(crate) minor: u8,
+    /// Where it comes from, for people.
+    pub(crate) name: String,
+    /// A folder with the tests' extension, built for it; `None` when it has no headers.
+    pub(crate) extension: Option<PathBuf>,
+}
+
+/// `debian-sid-3.14` for one that was fetched, `pyenv-3.12.1`, else the path.
+fn name_of(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let parts: Vec<_> = text.split('/').collect();
+    match parts[..] {
+        [.., "interpreters", "bin", name] => name.to_owned(),
+        [.., "versions", version, "bin", _] => format!("pyenv-{version}"),
+        [.., "venvs", name, "bin", _] => format!("venv-{name}"),
+        _ => text.into_owned(),
+    }
+}
+
+/// Builds the extension through which the workloads call Python from C.
+fn extension(path: &Path, name: &str) -> Option<PathBuf> {
+    let program = "import os, sysconfig as s; print(s.get_paths()['include'], os.path.dirname(s.get_config_h_filename()), \
+                   os.path.join(s.get_config_var('srcdir') or '/', 'Include'), sep='\\n')";
+    let said = Command::new(path).args(["-c", program]).output().ok()?;
+    let folder = std::env::temp_dir().join(format!("deepctx-tests-{}/{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).ok()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/python_known.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-w"]);
+    for include in String::from_utf8(said.stdout).ok()?.lines() {
+        compiler.arg("-I").arg(include);
+    }
+    let built = compiler.arg("-o").arg(folder.join("python_known.so")).arg(source).output().ok()?;
+    built.status.success().then_some(folder)
 }
 
 /// Every CPython 3.8+ of this machine: those of pyenv, those in `/usr/bin`, and those in `DEEPCTX_PYTHONS`
 /// (separated by colons). There is always at least one: without, the test fails.
 pub(crate) fn pythons() -> Vec<Python> {
+    static FOUND: std::sync::OnceLock<Vec<Python>> = std::sync::OnceLock::new();
+    FOUND.get_or_init(find).clone()
+}
+
+fn find() -> Vec<Python> {
     let mut paths = Vec::new();
     let home = std::env::var_os("HOME").unwrap_or_default();
     let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| Path::new(&home).join(".pyenv"), PathBuf::from);
@@ -33,10 +71,13 @@ pub(crate) fn pythons() -> Vec<Python> {
             let version =
                 Command::new(&path).args(["-c", "import sys; print(sys.version_info[1])"]).output().ok()?;
             let minor = String::from_utf8(version.stdout).ok()?.trim().parse().ok()?;
-            (minor >= 8).then_some(Python { path, minor })
+            let name = name_of(&path);
+            (minor >= 8).then(|| Python { extension: extension(&path, &name), path, minor, name })
         })
         .collect();
-    pythons.sort_by_key(|python| python.minor);
+    pythons.sort_by_key(|python| (python.minor, python.name.clone()));
+    // An interpreter may be there under two names.
+    pythons.dedup_by_key(|python| python.path.clone());
     assert!(!pythons.is_empty(), "no CPython 3.8 or later: install python3, or name one in DEEPCTX_PYTHONS");
     pythons
 }
@@ -48,6 +89,71 @@ pub(crate) fn chains(python: &Python) -> (Target, Vec<Value>) {
     let lines = target.lines_until_ready();
     assert!(lines.len() >= 20);
     (target, lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+/// A program of the workloads.
+pub(crate) fn workload(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name).display().to_string()
+}
+
+/// The profiler that was built beside this test, if it can capture here; else says what is missing.
+pub(crate) fn profiler() -> Option<PathBuf> {
+    match find_profiler() {
+        Ok(path) => Some(path),
+        Err(missing) => {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{missing}");
+            println!("skipped: {missing}");
+            None
+        }
+    }
+}
+
+fn find_profiler() -> Result<PathBuf, String> {
+    let test = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = test.parent().and_then(Path::parent).ok_or("the test lies in no folder")?;
+    let path =
+        std::env::var_os("TEST_BINARY_DEEPCTX_BPF").map_or_else(|| folder.join("deepctx-bpf"), PathBuf::from);
+    if !path.exists() {
+        return Err(format!("{} is not built: cargo build -p deepctx-userspace", path.display()));
+    }
+    let user = Command::new("id").arg("-u").output().map_err(|error| error.to_string())?.stdout;
+    if user.trim_ascii() != b"0" {
+        return Err("needs root, to load programs into the kernel".to_owned());
+    }
+    Ok(path)
+}
+
+fn run(profiler: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(profiler).args(arguments).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Captures a process for a while: its stacks root first, without the process, and how often each was seen.
+pub(crate) fn captured(profiler: &Path, pid: u32, frequency: &str, view: &str) -> Vec<(Vec<String>, u64)> {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("run.dctx");
+    let profile = profile.to_str().unwrap();
+    let pid = pid.to_string();
+    run(profiler, &["record", "--pid", &pid, "--duration", "3s", "--freq", frequency, "-o", profile]);
+    let format = ["--format", "folded", "--view", view, "--lines", "--metric", "samples", "-o", "-"];
+    let stacks = run(profiler, &[&["export", profile][..], &format].concat());
+    let parse = |line: &str| {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        (stack.split(';').skip(1).map(str::to_owned).collect(), count.parse().unwrap())
+    };
+    stacks.lines().map(parse).collect()
+}
+
+/// Whether the stack says that Python frames are missing, and why.
+pub(crate) fn labelled(frames: &[String]) -> bool {
+    frames.iter().any(|frame| frame.starts_with("[unknown: python-"))
+}
+
+/// A line of the table that `cargo xtask test python` shows.
+pub(crate) fn row(python: &str, what: &str, scenarios: usize, compared: u64, equal: u64, labelled: u64) {
+    println!("| {python:<32} | {what:<24} | {scenarios:>3} | {compared:>6} | {equal:>6} | {labelled:>4} |");
 }
 
 /// A running program, killed when dropped.
@@ -62,6 +168,7 @@ impl Target {
             .args(arguments)
             .env("PYTHONUTF8", "1")
             .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONPATH", python.extension.as_deref().unwrap_or(Path::new("")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

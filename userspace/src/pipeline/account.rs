@@ -324,7 +324,7 @@ fn undecoded_sentence(key: &str) -> &'static str {
 }
 
 /// Keys of the three kinds of end overlap (`complete`, `too-many-frames`); in one ledger they must not.
-fn python_key(end: PythonEnd) -> &'static str {
+pub(super) fn python_key(end: PythonEnd) -> &'static str {
     match end {
         PythonEnd::Complete => "python-complete",
         PythonEnd::NotPython => "not-python",
@@ -336,6 +336,8 @@ fn python_key(end: PythonEnd) -> &'static str {
         PythonEnd::ChainShort => "python-chain-short",
         PythonEnd::ChainLong => "python-chain-long",
         PythonEnd::NoEvalFrame => "python-no-eval-frame",
+        PythonEnd::Torn => "python-torn",
+        PythonEnd::OtherState => "python-other-state",
     }
 }
 

@@ -9,8 +9,10 @@
 //!  words, leaf first:  kernel… | native  PYTHON PYTHON  native(eval loop)  native …  GAP
 //!                                           ▲ one run of Python frames belongs to the native frame after it
 //! ```
+//!
+//! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why ([`user_steps`]).
 
-use deepctx_common::end::{KernelEnd, WalkEnd};
+use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{sample_flag, word};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
@@ -18,7 +20,7 @@ use deepctx_profile::profile::Profile;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::num::NonZeroU32;
 
-use super::account::Accounts;
+use super::account::{Accounts, python_key};
 use super::decode::{Sample, Words};
 use super::symbols::{CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols};
 
@@ -43,12 +45,16 @@ pub struct CallPath<'a> {
 }
 
 /// What a word stands for: some frames in [`Resolve::frames`], outermost first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     begin: u32,
+    /// 0 for what is not shown.
     len: u16,
     unnamed: u16,
 }
+
+/// Stands for the answer until there is one.
+const ASKED: Known = Known { begin: u32::MAX, len: 0, unnamed: 0 };
 
 /// A word with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +72,7 @@ pub struct Resolve {
     missing: Vec<Code>,
     gaps: [Option<Known>; WalkEnd::ALL.len()],
     kernel_gaps: [Option<Known>; KernelEnd::ALL.len()],
+    python_gaps: [Option<Known>; PythonEnd::ALL.len()],
     malformed: Option<Known>,
     /// What the words of the sample at hand stand for, leaf first.
     steps: Vec<Known>,
@@ -123,12 +130,13 @@ fn python_reference(code: u64, detail: u64) -> PythonReference {
 enum Step {
     Code(Code),
     Gap(WalkEnd),
+    PythonGap(PythonEnd),
     Malformed,
 }
 
 /// The steps of user words, leaf first.
-fn user_steps(space: SpaceId, words: Words<'_>) -> impl Iterator<Item = Step> + '_ {
-    let mut words = words.iter();
+fn user_steps(space: SpaceId, words: impl Iterator<Item = u64>) -> impl Iterator<Item = Step> {
+    let mut words = words;
     let mut after_python = false;
     std::iter::from_fn(move || {
         let current = words.next()?;
@@ -148,12 +156,58 @@ fn user_steps(space: SpaceId, words: Words<'_>) -> impl Iterator<Item = Step> + 
                 None => Step::Malformed,
             },
             word::GAP => {
-                after_python = false;
-                u8::try_from(payload).ok().and_then(WalkEnd::from_number).map_or(Step::Malformed, Step::Gap)
+                after_python = payload & word::PYTHON_GAP != 0;
+                gap_step(payload)
             }
             _ => Step::Malformed,
         })
     })
+}
+
+fn gap_step(payload: u64) -> Step {
+    let number = |payload| u8::try_from(payload).ok();
+    let step = if payload & word::PYTHON_GAP == 0 {
+        number(payload).and_then(WalkEnd::from_number).map(Step::Gap)
+    } else {
+        number(payload & !word::PYTHON_GAP).and_then(PythonEnd::from_number).map(Step::PythonGap)
+    };
+    step.unwrap_or(Step::Malformed)
+}
+
+const LACKING: u64 = word::tagged(word::GAP, word::PYTHON_GAP | PythonEnd::ChainShort as u64);
+
+/// The words with each run of Python frames at the evaluation it belongs to. Up to 3.10 nothing in the stack says which
+/// one that is, so the walk gives the first run to the innermost evaluation, and the outermost ones come out short. But
+/// it is the innermost that have none: one that has not hung its frame on the chain yet, or those of a sub-interpreter.
+/// `None` when nothing has to be moved.
+fn repaired(words: Words<'_>) -> Option<Vec<u64>> {
+    let lacking = words.iter().filter(|word| *word == LACKING).count();
+    if lacking == 0 {
+        return None;
+    }
+    let mut runs = std::collections::VecDeque::with_capacity(lacking);
+    // The first runs are nobody's: silently that of one evaluation, which is just beginning or ending.
+    let end = if lacking == 1 { PythonEnd::Complete } else { PythonEnd::OtherState };
+    runs.extend(std::iter::repeat_n(vec![word::tagged(word::GAP, word::PYTHON_GAP | end as u64)], lacking));
+    let (mut out, mut run) = (Vec::with_capacity(words.len()), Vec::new());
+    let mut words = words.iter();
+    while let Some(current) = words.next() {
+        match word::tag(current) {
+            word::PYTHON => run.extend(std::iter::once(current).chain(words.next())),
+            _ if current == LACKING => {
+                out.extend(runs.pop_front().unwrap_or_default());
+            }
+            _ => {
+                if !run.is_empty() {
+                    runs.push_back(std::mem::take(&mut run));
+                    out.extend(runs.pop_front().unwrap_or_default());
+                }
+                out.push(current);
+            }
+        }
+    }
+    out.extend(run);
+    Some(out)
 }
 
 /// The steps of kernel words, leaf first. All but the interrupted instruction are return addresses.
@@ -205,7 +259,7 @@ impl Resolve {
                 }
             }
             for code in codes {
-                if self.known.get(code).is_none_or(|known| known.len == 0) {
+                if self.known.get(code).is_none_or(|known| *known == ASKED) {
                     self.learn(*code, &[], profile, accounts);
                 }
             }
@@ -264,20 +318,27 @@ impl Resolve {
             self.steps.push(gap);
         }
         let mut gap_seen = false;
-        for step in user_steps(space, sample.user) {
-            match step {
-                Step::Code(code) => all_known &= self.add(code, asked, profile, accounts),
-                Step::Gap(end) => {
-                    gap_seen = true;
-                    let gap = self.gap(end, profile);
-                    self.steps.push(gap);
-                }
-                Step::Malformed => {
-                    self.malformed_words += 1;
-                    let malformed = self.malformed(profile, accounts);
-                    self.steps.push(malformed);
-                }
+        let mut each = |step| match step {
+            Step::Code(code) => all_known &= self.add(code, asked, profile, accounts),
+            Step::Gap(end) => {
+                gap_seen = true;
+                let gap = self.gap(end, profile);
+                self.steps.push(gap);
             }
+            Step::PythonGap(PythonEnd::Complete) => {}
+            Step::PythonGap(end) => {
+                let gap = self.python_gap(end, profile);
+                self.steps.push(gap);
+            }
+            Step::Malformed => {
+                self.malformed_words += 1;
+                let malformed = self.malformed(profile, accounts);
+                self.steps.push(malformed);
+            }
+        };
+        match repaired(sample.user) {
+            None => user_steps(space, sample.user.iter()).for_each(&mut each),
+            Some(words) => user_steps(space, words.into_iter()).for_each(&mut each),
         }
         if !gap_seen && let Some(end) = incomplete(sample) {
             let gap = self.gap(end, profile);
@@ -290,7 +351,7 @@ impl Resolve {
     #[inline]
     fn add(&mut self, code: Code, asked: bool, profile: &mut Profile, accounts: &mut Accounts) -> bool {
         match self.known.get(&code) {
-            Some(known) if known.len > 0 => {
+            Some(known) if *known != ASKED => {
                 self.steps.push(*known);
                 true
             }
@@ -301,8 +362,8 @@ impl Resolve {
             }
             Some(_) => false,
             None => {
-                // Stands for the answer until there is one, so that nobody asks twice.
-                self.known.insert(code, Known { begin: 0, len: 0, unnamed: 0 });
+                // Nobody asks twice.
+                self.known.insert(code, ASKED);
                 self.missing.push(code);
                 false
             }
@@ -332,7 +393,11 @@ impl Resolve {
         accounts: &mut Accounts,
     ) -> Known {
         let none = [code.unnamed(NOT_ANSWERED)];
-        let names = if names.is_empty() { &none } else { &names[..names.len().min(INLINED_MAX)] };
+        let names: &[Name<'_>] = match names {
+            [] => &none,
+            [Name::PythonIncomplete] => &[],
+            names => &names[..names.len().min(INLINED_MAX)],
+        };
         let begin = self.frames.len() as u32;
         let mut unnamed = 0;
         for name in names {
@@ -353,6 +418,15 @@ impl Resolve {
         }
         let known = self.single(end.key(), Origin::Native, profile);
         self.gaps[end as usize] = Some(known);
+        known
+    }
+
+    fn python_gap(&mut self, end: PythonEnd, profile: &mut Profile) -> Known {
+        if let Some(known) = self.python_gaps[end as usize] {
+            return known;
+        }
+        let known = self.single(python_key(end), Origin::Python, profile);
+        self.python_gaps[end as usize] = Some(known);
         known
     }
 
@@ -441,7 +515,7 @@ fn reason(name: &Name<'_>) -> Option<NoName> {
         Name::NativeUnnamed { reason, .. }
         | Name::KernelUnnamed { reason }
         | Name::PythonUnnamed { reason } => Some(*reason),
-        Name::Native { .. } | Name::Kernel { .. } | Name::Python { .. } => None,
+        Name::Native { .. } | Name::Kernel { .. } | Name::Python { .. } | Name::PythonIncomplete => None,
     }
 }
 
@@ -469,6 +543,9 @@ fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
             line: NonZeroU32::new(line),
             first_line: NonZeroU32::new(first_line),
         },
+        Name::PythonIncomplete => {
+            Frame::Unresolved { reason: profile.text("incomplete"), origin: Origin::Python }
+        }
         Name::PythonUnnamed { reason } => {
             Frame::Unresolved { reason: profile.text(reason.key), origin: Origin::Python }
         }

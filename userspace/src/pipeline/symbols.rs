@@ -86,6 +86,8 @@ pub enum Name<'a> {
         /// First line of the function; 0 when unknown.
         first_line: u32,
     },
+    /// A Python function that was just being entered: its interpreter would not show it.
+    PythonIncomplete,
     /// A Python function without a name.
     PythonUnnamed {
         /// Why there is no name.

@@ -1,0 +1,130 @@
+//! Where an evaluation has named its `_PyCFrame` to the thread and not filled it yet (3.11, 3.12).
+//!
+//! Owns: finding those few instructions at the beginning of `_PyEval_EvalFrameDefault`.
+//! Because: a sample between the two stores would follow pointers that an earlier call left on the stack; they look as
+//! good as any. Compilers put a dozen instructions there.
+//! Does not: matter from 3.13 on, where one store hangs a whole chain that was built before.
+
+use deepctx_common::python::{NO_CFRAME, PythonLayout};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use object::ReadRef;
+
+use super::elf::{Elf, Symbol};
+
+/// Most bytes of the beginning that are decoded.
+const LENGTH_MAX: u64 = 1024;
+
+/// A place on the stack, relative to a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    base: Register,
+    offset: u64,
+}
+
+/// First byte, from the symbol's address on, and length of those instructions; 0, 0 when there are none to be found.
+pub(super) fn unset_cframe<'a, R: ReadRef<'a>>(
+    elf: &Elf<'a, R>,
+    eval: Symbol,
+    layout: &PythonLayout,
+) -> (u32, u32) {
+    let length = LENGTH_MAX.min(if eval.size == 0 { LENGTH_MAX } else { eval.size });
+    match elf.bytes_at(eval.address, length) {
+        Some(text) if layout.cframe_current_frame != NO_CFRAME => find(text, layout).unwrap_or((0, 0)),
+        _ => (0, 0),
+    }
+}
+
+fn find(text: &[u8], layout: &PythonLayout) -> Option<(u32, u32)> {
+    let mut begin: Option<(u64, Place)> = None;
+    let (mut current, mut previous) = (None, None);
+    let mut taken: Vec<(Register, Place)> = Vec::new();
+    for i in &mut Decoder::with_ip(64, text, 0, DecoderOptions::NONE) {
+        if !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch) {
+            break;
+        }
+        if i.mnemonic() == Mnemonic::Lea && matches!(i.memory_base(), Register::RSP | Register::RBP) {
+            let place = Place { base: i.memory_base(), offset: i.memory_displacement64() };
+            taken.retain(|(register, _)| *register != i.op0_register());
+            taken.push((i.op0_register(), place));
+            continue;
+        }
+        let stored =
+            i.op0_kind() == OpKind::Memory && i.mnemonic() != Mnemonic::Cmp && i.mnemonic() != Mnemonic::Test;
+        if !stored {
+            if i.op0_kind() == OpKind::Register {
+                taken.retain(|(register, _)| *register != i.op0_register().full_register());
+            }
+            continue;
+        }
+        match begin {
+            None => {
+                let names = i.mnemonic() == Mnemonic::Mov
+                    && i.memory_displacement64() == u64::from(layout.tstate_frame)
+                    && i.memory_base() != Register::RSP;
+                let place = taken
+                    .iter()
+                    .find(|(register, _)| i.op1_kind() == OpKind::Register && *register == i.op1_register());
+                if let (true, Some((_, place))) = (names, place) {
+                    begin = Some((i.next_ip(), *place));
+                }
+            }
+            Some((_, place)) => {
+                let field = place.offset.wrapping_add(u64::from(layout.cframe_current_frame));
+                current = current.or(covers(&i, place.base, field));
+                previous = previous.or(covers(&i, place.base, field.wrapping_add(8)));
+            }
+        }
+        if current.is_some() && previous.is_some() {
+            break;
+        }
+    }
+    let ((begin, _), end) = (begin?, current?.max(previous?));
+    Some((u32::try_from(begin).ok()?, u32::try_from(end.checked_sub(begin)?).ok()?))
+}
+
+/// Where the next instruction begins, when this one stores all 8 bytes at `base + offset`.
+fn covers(i: &Instruction, base: Register, offset: u64) -> Option<u64> {
+    let into = offset.wrapping_sub(i.memory_displacement64());
+    let size = i.memory_size().size() as u64;
+    (i.memory_base() == base && into < size && size - into >= 8).then(|| i.next_ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Layout;
+    use super::*;
+
+    fn check(what: &str, text: &[u8], minor: u8, expect: Option<(u32, u32)>) {
+        let layout = &Layout::of(minor, false).unwrap().kernel;
+        assert_eq!(find(text, layout), expect, "{what}");
+    }
+
+    #[test]
+    fn the_instructions_between_the_two_stores_are_found() {
+        // lea rsi, [rsp + 0xa0]; mov [rdi + 0x38], rsi; mov rsi, [rax + 8]; movups [rsp + 0xa8], xmm0; ret
+        let text = [
+            0x48, 0x8d, 0xb4, 0x24, 0xa0, 0, 0, 0, 0x48, 0x89, 0x77, 0x38, 0x48, 0x8b, 0x70, 8, 0x0f, 0x11,
+            0x84, 0x24, 0xa8, 0, 0, 0, 0xc3,
+        ];
+        check("both fields at once", &text, 11, Some((12, 12)));
+        // lea rax, [rsp + 0x80]; mov [rdi + 0x38], rax; mov [rsp + 0x88], rdx; mov [rsp + 0x80], rsi; ret
+        let text = [
+            0x48, 0x8d, 0x84, 0x24, 0x80, 0, 0, 0, 0x48, 0x89, 0x47, 0x38, 0x48, 0x89, 0x94, 0x24, 0x88, 0,
+            0, 0, 0x48, 0x89, 0xb4, 0x24, 0x80, 0, 0, 0, 0xc3,
+        ];
+        check("one after the other", &text, 12, Some((12, 16)));
+        check("a version without such a structure", &text[..12], 12, None);
+        check("nothing", &[], 11, None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_have_an_answer_within_them(text in proptest::collection::vec(proptest::num::u8::ANY, 0..512)) {
+            for minor in [11, 12] {
+                if let Some((begin, length)) = find(&text, &Layout::of(minor, false).unwrap().kernel) {
+                    assert!(begin as usize + length as usize <= text.len());
+                }
+            }
+        }
+    }
+}

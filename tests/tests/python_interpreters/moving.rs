@@ -1,0 +1,119 @@
+//! Stacks of a program whose frames come and go all the time, against what its source says may stand above what.
+//!
+//! The program marks each of its lines with the functions that it calls and with the C function between, see
+//! `workloads/python_moving.py`. A sample right at the beginning or end of an evaluation that were paired one evaluation
+//! off would show a Python frame behind the wrong C function.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::support::{Python, Target, captured, labelled, profiler, pythons, row, workload};
+
+/// Line → callees, and the C function between.
+type Calls = BTreeMap<u32, (BTreeSet<String>, Option<String>)>;
+
+/// The marks of the program.
+fn calls(source: &str) -> Calls {
+    let marked = (1..).zip(source.lines()).filter_map(|(number, line)| {
+        let mut words = line.split_once("# -> ")?.1.split_whitespace();
+        let callees = words.next()?.split(',').map(str::to_owned).collect();
+        Some((number, (callees, words.nth(1).map(str::to_owned))))
+    });
+    marked.collect()
+}
+
+/// Function and line of a Python frame of the program.
+fn python_frame(frame: &str) -> Option<(&str, u32)> {
+    let (function, line) = frame.strip_prefix("python_moving.py:")?.rsplit_once(':')?;
+    Some((function, line.parse().ok()?))
+}
+
+/// Whether what stands between Python frames can be known: code that the JIT of 3.14 makes has neither unwind
+/// information nor frame pointers, and a native walk that begins in it may miss the frame that it ran for.
+fn native_frames_are_known(python: &Python) -> bool {
+    python.minor != 14 || !python.name.ends_with("-jit")
+}
+
+/// What is wrong with a stack, root first. The C functions between are looked at only when `between`.
+fn wrong(frames: &[String], calls: &Calls, between: bool) -> Option<String> {
+    let known: Vec<_> =
+        frames.iter().enumerate().filter_map(|(at, frame)| Some((at, python_frame(frame)?))).collect();
+    if known.first().is_none_or(|(_, (function, _))| *function != "<module>") {
+        return Some("the module is not at the root".to_owned());
+    }
+    for pair in known.windows(2) {
+        let [(at, (caller, line)), (next, (callee, _))] = pair else { continue };
+        let vias: BTreeSet<_> = frames[at + 1..*next]
+            .iter()
+            .filter_map(|frame| frame.split(' ').next())
+            .filter(|frame| frame.starts_with("via_"))
+            .collect();
+        let Some((callees, via)) = calls.get(line) else {
+            return Some(format!("{caller} calls nothing on line {line}, yet {callee} is above it"));
+        };
+        if !callees.contains(*callee) || between && vias.into_iter().ne(via.as_deref()) {
+            return Some(format!("{caller} on line {line} below {callee}"));
+        }
+    }
+    None
+}
+
+fn check(profiler: &Path, python: &Python, calls: &Calls) {
+    let program = workload("python_moving.py");
+    let mut target = Target::start(python, &[&program]);
+    target.lines_until_ready();
+    let (mut compared, mut equal, mut gaps) = (0, 0, 0);
+    let between = native_frames_are_known(python);
+    let mut complaints = Vec::new();
+    for (frames, count) in captured(profiler, target.pid(), "1999", "full") {
+        // The thread that waits for the end of the input, and the start of the capture.
+        if !frames.iter().any(|frame| frame.starts_with("python_moving.py:") || frame.starts_with("via_")) {
+            continue;
+        }
+        compared += count;
+        // Where the native walk broke, Python frames stand behind the gap.
+        if labelled(&frames) || !between && frames.iter().any(|frame| frame.starts_with("[unknown: ")) {
+            gaps += count;
+            continue;
+        }
+        match wrong(&frames, calls, between) {
+            None => equal += count,
+            Some(complaint) => complaints.push(format!("{complaint}, {count} times: {}", frames.join(";"))),
+        }
+    }
+    row(&python.name, "moving", 1, compared, equal, gaps);
+    assert!(complaints.is_empty(), "{}: {complaints:#?}", python.name);
+    assert!(
+        equal > 100 && (gaps * 200 <= compared || !between),
+        "{}: {equal} equal, {gaps} gaps",
+        python.name
+    );
+}
+
+#[test]
+fn frames_that_come_and_go_stand_behind_the_c_function_that_calls_them() {
+    let Some(profiler) = profiler() else { return };
+    let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
+    assert!(calls.len() >= 10);
+    for python in pythons() {
+        match &python.extension {
+            Some(_) => check(&profiler, &python, &calls),
+            None => println!("skipped: {} has no headers to build the extension with", python.name),
+        }
+    }
+}
+
+#[test]
+fn marks_and_stacks_are_read_as_they_are_meant() {
+    let calls = calls("f()  # -> f\ng(h)  # -> h,k via via_g\n");
+    let check = |stack: &str, expect: bool| {
+        let frames: Vec<_> = stack.split(';').map(str::to_owned).collect();
+        assert_eq!(wrong(&frames, &calls, true).is_none(), expect, "{stack}");
+    };
+    check("python_moving.py:<module>:1;eval;python_moving.py:f:2;via_g;eval;python_moving.py:h:9", true);
+    check("python_moving.py:<module>:1;eval;python_moving.py:f:2;via_g;eval", true);
+    check("python_moving.py:<module>:1;eval;python_moving.py:f:2;eval;python_moving.py:h:9", false);
+    check("python_moving.py:<module>:1;via_g;python_moving.py:f:2", false);
+    check("python_moving.py:<module>:2;via_g;python_moving.py:f:2", false);
+    check("via_g;python_moving.py:f:2", false);
+}
