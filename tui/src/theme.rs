@@ -188,8 +188,11 @@ impl Theme {
     pub(crate) fn bar(&self, kind: FrameKind) -> Style {
         match (self.palette, kind) {
             (Palette::Plain, _) => Style::new(),
-            (_, FrameKind::Process) => Style::new().fg(Color::Magenta),
-            _ => Style::new().fg(Color::Blue),
+            (Palette::Sixteen, FrameKind::Process) => Style::new().fg(Color::Magenta),
+            (Palette::Sixteen, _) => Style::new().fg(Color::Blue),
+            // In the middle between black and white, to be seen on both.
+            (_, FrameKind::Process) => Style::new().fg(Color::Indexed(134)),
+            _ => Style::new().fg(Color::Indexed(33)),
         }
     }
 

@@ -51,9 +51,24 @@ pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed_ns: u64) -
     }
     let lanes_left_out = lanes.len().saturating_sub(LANES_SHOWN);
     lanes.truncate(LANES_SHOWN);
-    let until_now = usize::try_from(elapsed_ns.div_ceil(window_ns)).unwrap_or(usize::MAX);
-    let windows = until_now.clamp(timeline.windows(), timeline::WINDOWS_MAX);
+    let (window_ns, factor) = windows_until(elapsed_ns, window_ns);
+    for lane in &mut lanes {
+        let wider = lane.values.chunks(factor);
+        lane.values = wider.map(|values| values.iter().fold(0, |a: u64, b| a.saturating_add(*b))).collect();
+    }
+    let windows = usize::try_from(elapsed_ns.div_ceil(window_ns)).unwrap_or(usize::MAX);
+    let windows = windows.clamp(timeline.windows().div_ceil(factor), timeline::WINDOWS_MAX);
     Timeline { window_ns, windows, lanes, lanes_left_out }
+}
+
+/// Windows wide enough that a bounded number of them reaches until now, and how many of those of the profile each takes:
+/// those become wider only when a value comes, and a capture may be idle for hours.
+fn windows_until(elapsed_ns: u64, window_ns: u64) -> (u64, usize) {
+    let (mut window_ns, mut factor) = (window_ns.max(1), 1);
+    while elapsed_ns.div_ceil(window_ns) > timeline::WINDOWS_MAX as u64 {
+        (window_ns, factor) = (window_ns.saturating_mul(2), factor * 2);
+    }
+    (window_ns, factor)
 }
 
 /// The outermost context that a lane belongs to: its process.

@@ -322,6 +322,19 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_capture_that_is_idle_for_an_hour_is_shown_to_its_end() {
+        let mut profile = profile("P a-1 / T a/1 1");
+        profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(0), 5);
+        profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(300_000_000), 7);
+        let header = Header { elapsed_ns: 3_600_000_000_000, ..Header::default() };
+        let request = Request { part: Part::Timeline, ..CPU };
+        let snapshot = Viewer::new().answer(&profile, &request, header, Grain::default());
+        let Extra::Timeline(timeline) = snapshot.extra else { panic!("no timeline") };
+        assert_eq!((timeline.window_ns, timeline.windows), (12_800_000_000, 282));
+        assert_eq!(timeline.lanes[0].values, [12]);
+    }
+
     proptest! {
         #[test]
         fn every_tree_holds_every_value_once(

@@ -47,14 +47,10 @@ fn lines<'a>(snapshot: &'a Snapshot, theme: &Theme) -> Vec<Line<'a>> {
             format!("{} of native stacks are complete to the start of the thread", text::share(share));
         out.push(Line::Text(complete, Style::new()));
     }
-    if !snapshot.stages.is_empty() {
-        out.extend([
-            Line::Blank,
-            Line::Title("Records by stage: received = passed on + joined + lost"),
-            Line::Stages,
-        ]);
-        out.extend(snapshot.stages.iter().map(Line::Stage));
-    }
+    let share = if header.own_cpu_share.is_finite() { header.own_cpu_share.max(0.0) } else { 0.0 };
+    let cost =
+        format!("{:.1}% of one CPU, {} of memory", share * 100.0, text::bytes(header.own_memory_bytes));
+    out.extend([Line::Blank, Line::Title("Own cost"), Line::Text(cost, Style::new())]);
     let parts = [("Lost", true, "nothing was lost"), ("Kept with a gap", false, "no gaps")];
     for (title, lost, none) in parts {
         out.extend([Line::Blank, Line::Title(title)]);
@@ -64,10 +60,14 @@ fn lines<'a>(snapshot: &'a Snapshot, theme: &Theme) -> Vec<Line<'a>> {
             out.push(Line::Text(none.to_owned(), theme.quiet()));
         }
     }
-    let share = if header.own_cpu_share.is_finite() { header.own_cpu_share.max(0.0) } else { 0.0 };
-    let cost =
-        format!("{:.1}% of one CPU, {} of memory", share * 100.0, text::bytes(header.own_memory_bytes));
-    out.extend([Line::Blank, Line::Title("Own cost"), Line::Text(cost, Style::new())]);
+    if !snapshot.stages.is_empty() {
+        out.extend([
+            Line::Blank,
+            Line::Title("Records by stage: received = passed on + joined + lost"),
+            Line::Stages,
+        ]);
+        out.extend(snapshot.stages.iter().map(Line::Stage));
+    }
     out
 }
 
