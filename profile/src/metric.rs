@@ -101,6 +101,8 @@ metrics! {
     StallGmma = 31, "stall:gmma", Count;
     /// PC samples: waiting for the warp group to gather.
     StallWarpgroupArrive = 32, "stall:warpgroup_arrive", Count;
+    /// Hardware cycles on a CPU.
+    Cycles = 33, "cycles", Count;
 }
 
 impl Metric {

@@ -218,3 +218,34 @@ fn time_off_the_cpu_is_recorded_with_its_stack_and_its_reason() {
     );
     assert!(!stacks.contains("bpf_prog_"), "our own program is no part of a wait: {stacks}");
 }
+
+#[test]
+fn cycles_are_counted_where_there_are_any_and_missed_clearly_where_there_are_none() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let output = folder.path().join("run.dctx");
+    let arguments = [
+        "record",
+        "--pid",
+        &busy.pid(),
+        "--event",
+        "cycles",
+        "--duration",
+        "1s",
+        "-o",
+        output.to_str().unwrap(),
+    ];
+    let outcome = cli_support::run(&arguments);
+    if outcome.status.success() {
+        let report = expect_code(0, &["report", output.to_str().unwrap()]);
+        assert!(report.starts_with("cycles of "), "{report}");
+    } else {
+        assert_eq!(outcome.status.code(), Some(2));
+        let message = stderr(&outcome);
+        assert!(message.contains("cannot open a sampling event"), "{message}");
+        assert!(message.contains("hint: this machine counts no cycles"), "{message}");
+        assert!(!output.exists(), "nothing is left behind");
+    }
+}

@@ -307,3 +307,13 @@ fn a_wait_is_no_sample_and_its_records_add_up() {
     let resolve = profile.ledger.stage(Stage::Resolve);
     assert_eq!((resolve.received, resolve.kept, resolve.merged), (3, 2, 1));
 }
+
+#[test]
+fn a_timer_that_counts_cycles_measures_cycles_and_no_time() {
+    let config = Config { timer: Metric::Cycles, off_cpu: true, ..config() };
+    let mut pipeline = run_with("10 sample 7/7 app f! main period=1000", config);
+    let tree = &pipeline.profile().tree;
+    let sum = |metric| tree.total(metric).sum;
+    assert_eq!((sum(Metric::Cycles), sum(Metric::Samples)), (1000, 1));
+    assert_eq!((sum(Metric::CpuTime), sum(Metric::WallTime)), (0, 0));
+}

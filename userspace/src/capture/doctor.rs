@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{CaptureError, attach};
+use super::{CaptureError, Clock, attach};
 
 /// One need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,11 @@ fn sampling_rate() -> Check {
 }
 
 fn hardware_cycles() -> Check {
-    let found = if attach::has_cycles() { "can be sampled" } else { "none; the CPU clock is used" };
+    let found = if attach::has_cycles() {
+        "can be sampled"
+    } else {
+        "none that can be sampled; the CPU clock is used"
+    };
     Check { name: "hardware cycles", found: found.into(), ok: true, fix: None }
 }
 
@@ -195,7 +199,10 @@ pub(super) fn kernel_hint() -> Option<String> {
 }
 
 /// Why an event may have been refused.
-pub(super) fn perf_event_hint(frequency_hz: u32) -> Option<String> {
+pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> Option<String> {
+    if clock == Clock::Cycles && !attach::has_cycles() {
+        return Some("this machine counts no cycles that can be sampled, as many virtual machines do not: leave out --event".into());
+    }
     let rate = read("/proc/sys/kernel/perf_event_max_sample_rate").and_then(|text| text.parse::<u32>().ok());
     match rate {
         Some(rate) if rate < frequency_hz => Some(format!(

@@ -229,8 +229,10 @@ impl Capture {
         drop(sender.try_send(Message::Scans(processes.counters())));
         note(began_ns, "targets prepared");
 
-        let samplers = attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz)
-            .map_err(|e| CaptureError::new(&e, doctor::perf_event_hint(options.frequency_hz)))?;
+        let samplers =
+            attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz).map_err(|e| {
+                CaptureError::new(&e, doctor::perf_event_hint(options.clock, options.frequency_hz))
+            })?;
         match loaded.attach_mapped() {
             Ok(link) => tracepoints.push(link),
             // Needs tracefs and system call tracepoints. Without: new libraries are found when samples meet them.

@@ -23,7 +23,7 @@ use super::{look, output};
 pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
     let before = look::open(&arguments.before)?.profile;
     let after = look::open(&arguments.after)?.profile;
-    let selection = look::selection(&arguments.look);
+    let selection = look::selection(&arguments.look, look::timer_of(&before));
     let rows = compare(&contexts(&before, &selection)?, &contexts(&after, &selection)?);
     output::write(Path::new("-"), false, |out| print(&rows, selection.metric, arguments.limit, out))?;
     Ok(Done::Fully)

@@ -19,7 +19,7 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
     let selection = Selection {
         lines: arguments.lines,
         group_by: look::group_by(&arguments.group_by),
-        ..look::selection(&arguments.look)
+        ..look::selection(&arguments.look, look::timer_of(&profile))
     };
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         ExportFormat::Folded => folded::write(&profile, &selection, out),

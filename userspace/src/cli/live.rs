@@ -20,7 +20,7 @@ use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::{done, store_failure};
 use super::run::{Ended, Until, meta, start_capture, until_end};
-use super::{screen, target, view};
+use super::{look, screen, target, view};
 use crate::capture::Capture;
 use crate::capture::clock::monotonic_ns;
 use crate::pipeline::Config;
@@ -40,14 +40,18 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         screen::require_terminal()?;
     }
     let target = target::resolve(&arguments.target, &arguments.capture, None)?;
-    let request = arguments.sight.request(&arguments.look);
+    let request = arguments.sight.request(&arguments.look, look::measured(arguments.capture.event));
     let capture = start_capture(&target)?;
     let meta = meta(&target, Vec::new());
     let session = Session::start(
         capture.messages(),
         Options {
             meta: meta.clone(),
-            config: Config { off_cpu: arguments.capture.off_cpu, ..Config::default() },
+            config: Config {
+                off_cpu: arguments.capture.off_cpu,
+                timer: look::measured(arguments.capture.event),
+                ..Config::default()
+            },
             debug_info: Default::default(),
             named: arguments.target.pid.clone(),
             store: None,

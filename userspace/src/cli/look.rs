@@ -5,20 +5,23 @@
 use std::path::Path;
 
 use deepctx_profile::metric;
+use deepctx_profile::profile::Profile;
 use deepctx_profile::store::{self, Opened};
 use deepctx_profile::view::{self, Selection};
 
 use super::failure::Failure;
-use super::options::{GroupBy, LookArgs, Metric, View};
+use super::options::{Event, GroupBy, LookArgs, Metric, View};
 use super::record::store_failure;
 
-/// The selection that the options ask for.
-pub fn selection(look: &LookArgs) -> Selection {
+/// The selection that the options ask for, of a capture whose timer measured `timer`.
+pub fn selection(look: &LookArgs, timer: metric::Metric) -> Selection {
     let metric = match look.metric {
-        Metric::CpuTime => metric::Metric::CpuTime,
-        Metric::Samples => metric::Metric::Samples,
-        Metric::OffCpuTime => metric::Metric::OffCpuTime,
-        Metric::WallTime => metric::Metric::WallTime,
+        None => timer,
+        Some(Metric::CpuTime) => metric::Metric::CpuTime,
+        Some(Metric::Cycles) => metric::Metric::Cycles,
+        Some(Metric::Samples) => metric::Metric::Samples,
+        Some(Metric::OffCpuTime) => metric::Metric::OffCpuTime,
+        Some(Metric::WallTime) => metric::Metric::WallTime,
     };
     let view = match look.view {
         View::Full => view::View::Full,
@@ -26,6 +29,24 @@ pub fn selection(look: &LookArgs) -> Selection {
         View::Native => view::View::Native,
     };
     Selection { view, ..Selection::of(metric) }
+}
+
+/// What the timer of a capture measures.
+pub fn measured(event: Event) -> metric::Metric {
+    match event {
+        Event::CpuClock => metric::Metric::CpuTime,
+        Event::Cycles => metric::Metric::Cycles,
+    }
+}
+
+/// What the timer of a profile measured.
+pub fn timer_of(profile: &Profile) -> metric::Metric {
+    let has = |metric| !profile.tree.total(metric).is_empty();
+    if !has(metric::Metric::CpuTime) && has(metric::Metric::Cycles) {
+        metric::Metric::Cycles
+    } else {
+        metric::Metric::CpuTime
+    }
 }
 
 /// What stands at the root of each stack.

@@ -132,6 +132,10 @@ pub struct CaptureArgs {
     #[arg(short = 'F', long, value_name = "HZ", env = "DEEPCTX_FREQ", default_value_t = 99,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub freq: u32,
+    /// What makes a CPU take a sample: the kernel's timer, which is everywhere, or the hardware's cycles, which also see code
+    /// that runs with interrupts disabled.
+    #[arg(long, value_name = "EVENT", env = "DEEPCTX_EVENT", default_value = "cpu-clock")]
+    pub event: Event,
     /// Which frames to record; leave one out to pay less.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', default_values_t = [Context::Python, Context::Native, Context::Kernel])]
     pub context: Vec<Context>,
@@ -141,6 +145,16 @@ pub struct CaptureArgs {
     /// Copy the records as captured into this file as well, for replay and tests.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
     pub raw: Option<PathBuf>,
+}
+
+/// What makes a CPU take a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Event {
+    /// The kernel's timer; a sample stands for time.
+    #[default]
+    CpuClock,
+    /// Hardware cycles; a sample stands for cycles.
+    Cycles,
 }
 
 /// A source of frames.
@@ -192,11 +206,12 @@ pub enum View {
 }
 
 /// What to measure by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Metric {
     /// Time on a CPU, nanoseconds.
-    #[default]
     CpuTime,
+    /// Hardware cycles on a CPU (captured with `--event cycles`).
+    Cycles,
     /// Number of samples.
     Samples,
     /// Time off the CPU, nanoseconds (captured with `--off-cpu`).
@@ -212,9 +227,9 @@ pub struct LookArgs {
     /// Which frames to show.
     #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
     pub view: View,
-    /// What to measure by.
-    #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", default_value = "cpu-time")]
-    pub metric: Metric,
+    /// What to measure by; without it: what the timer measured (`cpu-time`, or `cycles` with `--event cycles`).
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC")]
+    pub metric: Option<Metric>,
 }
 
 /// Options of `live`.

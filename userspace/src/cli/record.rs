@@ -6,6 +6,8 @@ use std::fs;
 use std::io::BufWriter;
 use std::path::Path;
 
+use clap::ValueEnum as _;
+
 use deepctx_profile::store::{StoreError, Writer};
 use deepctx_profile::units::{Count, Nanos};
 
@@ -14,7 +16,7 @@ use super::failure::{Done, Failure};
 use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{Until, meta, start_capture, until_end};
-use super::{output, target};
+use super::{look, output, target};
 use crate::capture::clock::monotonic_ns;
 use crate::pipeline::Config;
 use crate::raw::RawWriter;
@@ -55,7 +57,11 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         capture.messages(),
         Options {
             meta,
-            config: Config { off_cpu: arguments.capture.off_cpu, ..Config::default() },
+            config: Config {
+                off_cpu: arguments.capture.off_cpu,
+                timer: look::measured(arguments.capture.event),
+                ..Config::default()
+            },
             debug_info: Default::default(),
             named: arguments.target.pid.clone(),
             store: Some((writer, arguments.flush)),
@@ -167,6 +173,14 @@ fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
     vec![
         ("freq".into(), arguments.capture.freq.to_string()),
         ("context".into(), context.join(",")),
+        (
+            "event".into(),
+            arguments
+                .capture
+                .event
+                .to_possible_value()
+                .map_or_else(String::new, |value| value.get_name().to_owned()),
+        ),
         ("off-cpu".into(), arguments.capture.off_cpu.to_string()),
         ("no-children".into(), arguments.target.no_children.to_string()),
     ]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
+use deepctx_profile::metric::Metric;
 use deepctx_profile::view::{Part, Pattern, Request, Selection};
 use deepctx_tui::Tab;
 
@@ -72,9 +73,9 @@ impl SightArgs {
         }
     }
 
-    /// What is asked for, together with the options that say how to look.
-    pub fn request(&self, look: &LookArgs) -> Request {
-        let selection = look::selection(look);
+    /// What is asked for, together with the options that say how to look, of a capture whose timer measured `timer`.
+    pub fn request(&self, look: &LookArgs, timer: Metric) -> Request {
+        let selection = look::selection(look, timer);
         let group_by = look::group_by(&self.group_by);
         let part = match (self.tab, &self.source) {
             (TabName::Callers, _) => Part::Callers,

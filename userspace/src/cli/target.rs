@@ -6,7 +6,7 @@
 use std::fs;
 
 use super::failure::Failure;
-use super::options::{CaptureArgs, Context, TargetArgs};
+use super::options::{CaptureArgs, Context, Event, TargetArgs};
 use crate::capture::{CaptureOptions, Clock, doctor};
 
 /// What to capture, and what to call it.
@@ -47,7 +47,10 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
             all,
             follow_children: !target.no_children,
             frequency_hz: capture.freq,
-            clock: Clock::CpuClock,
+            clock: match capture.event {
+                Event::CpuClock => Clock::CpuClock,
+                Event::Cycles => Clock::Cycles,
+            },
             kernel: has(Context::Kernel),
             native: has(Context::Native),
             python: has(Context::Python),

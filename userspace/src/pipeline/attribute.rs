@@ -15,15 +15,24 @@ pub fn node(tree: &mut Tree, thread: NodeId, frames: &[FrameId]) -> NodeId {
     tree.path(thread, frames.iter().copied())
 }
 
-/// Adds a timer sample that was taken at `time_ns` (`CLOCK_MONOTONIC`) in a thread and stands for `period_ns` of CPU time;
-/// with `wall`, which is time on and off the CPU.
+/// A timer sample without its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// When it was taken, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// What it stands for, in the unit of the timer's metric.
+    pub period: u64,
+}
+
+/// Adds a sample of a thread, whose timer measures `timer`; with `wall`, time on the CPU is wall time too.
 #[inline]
-pub fn add(profile: &mut Profile, thread: NodeId, node: NodeId, time_ns: u64, period_ns: u64, wall: bool) {
+pub fn add(profile: &mut Profile, thread: NodeId, node: NodeId, tick: Tick, timer: Metric, wall: bool) {
     profile.tree.add(node, Metric::Samples, 1);
-    profile.tree.add(node, Metric::CpuTime, period_ns);
-    if wall {
-        profile.tree.add(node, Metric::WallTime, period_ns);
+    profile.tree.add(node, timer, tick.period);
+    // Cycles are no time.
+    if wall && timer == Metric::CpuTime {
+        profile.tree.add(node, Metric::WallTime, tick.period);
     }
-    let since_start = Time::from_nanos(time_ns) - profile.meta.started_monotonic;
-    profile.timeline.add(thread, Metric::CpuTime, since_start, period_ns);
+    let since_start = Time::from_nanos(tick.time_ns) - profile.meta.started_monotonic;
+    profile.timeline.add(thread, timer, since_start, tick.period);
 }

@@ -25,10 +25,12 @@ pub mod waits;
 
 use deepctx_common::record::{ProcessEvent, StackSample, Wake, kind, sample_flag};
 use deepctx_profile::frame::Frame;
+use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::tree::NodeId;
 
 use account::Accounts;
+use attribute::Tick;
 use decode::{Event, Sample, Sequences, decode, records};
 use order::{Key, Late, Order};
 use resolve::{CallPath, PythonSeen, Resolve};
@@ -51,6 +53,8 @@ pub struct Config {
     pub foresight_ns: u64,
     /// Bytes of raw stacks that are remembered.
     pub stack_bytes: usize,
+    /// What the period of a sample measures.
+    pub timer: Metric,
     /// Waits are captured too: wall time is time on and off the CPU.
     pub off_cpu: bool,
 }
@@ -65,6 +69,7 @@ impl Default for Config {
             waiting_bytes: 32 << 20,
             foresight_ns: 500_000_000,
             stack_bytes: 12 << 20,
+            timer: Metric::CpuTime,
             off_cpu: false,
         }
     }
@@ -453,8 +458,8 @@ fn enter(
             accounts.block(sample, known.unnamed);
         }
         None => {
-            let (time_ns, period_ns) = (sample.fixed.header.time_ns, sample.fixed.period);
-            attribute::add(profile, thread, known.node, time_ns, period_ns, config.off_cpu);
+            let tick = Tick { time_ns: sample.fixed.header.time_ns, period: sample.fixed.period };
+            attribute::add(profile, thread, known.node, tick, config.timer, config.off_cpu);
             accounts.sample(sample, known.unnamed);
         }
     }
