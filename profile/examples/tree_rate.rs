@@ -1,17 +1,17 @@
-//! How fast a big tree is read: `tree_rate RUNS NODES FOLDER`, one line of eight numbers per run.
+//! How fast a big tree is read: `tree_rate RUNS NODES FOLDER`, one line of ten numbers per run.
 //!
-//! Owns: a synthetic profile, and the timing of a redraw, of folding to text, of writing to disk, and of inferno folding
+//! Owns: a synthetic profile, and the timing of a redraw, of folding to text, of writing to disk and reading it back, and of inferno folding
 //! the same stacks. Because: `cargo xtask bench tree` needs them optimized and alone. Does not: draw; a screen adds what
 //! its size costs.
 //!
 //! Numbers: nodes, seconds of a redraw, stacks, bytes of folded text, seconds of folding, bytes on disk, seconds of
-//! writing, seconds of inferno.
+//! writing, seconds of inferno, bytes of the stored rows before they are encoded, seconds of reading back.
 
 use deepctx_profile::export::folded;
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::store::Writer;
+use deepctx_profile::store::{Writer, open};
 use deepctx_profile::units::Time;
 use deepctx_profile::view::{Grain, Screen, Selection};
 use inferno::collapse::Collapse as _;
@@ -97,6 +97,15 @@ fn size(folder: &Path) -> std::io::Result<u64> {
     std::fs::read_dir(folder)?.map(|entry| entry?.metadata().map(|data| data.len())).sum()
 }
 
+/// Bytes of the rows that a store of this profile has, as numbers and texts without any encoding.
+fn row_bytes(profile: &Profile) -> usize {
+    let texts: usize =
+        profile.frames.iter().map(|(_, frame)| frame.label(&profile.strings, false).len() * 2 + 64).sum();
+    let values = profile.tree.cells(Metric::CpuTime).count();
+    // A node is three numbers of four bytes; a value is one of four, six of eight, one of sixteen and a name.
+    profile.tree.len() * 12 + values * (4 + 6 * 8 + 16 + Metric::CpuTime.name().len()) + texts
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [runs, nodes, folder] = arguments.as_slice() else {
@@ -108,6 +117,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let selection = Selection::of(Metric::CpuTime);
     let mut screen = Screen::new(selection);
     screen.refresh(&profile, None);
+    let rows = row_bytes(&profile);
     for run in 0..runs {
         let start = Instant::now();
         screen.refresh(&profile, None);
@@ -128,10 +138,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         Writer::create(&path, &profile.meta)?.finish(&profile, Time::from_nanos(1))?;
         let store = start.elapsed().as_secs_f64();
         let bytes = size(&path)?;
+        let start = Instant::now();
+        std::hint::black_box(open(&path)?);
+        let read = start.elapsed().as_secs_f64();
         std::fs::remove_dir_all(&path)?;
 
         let (nodes, stacks, text) = (profile.tree.len(), stacks.len(), text.len());
-        println!("{nodes} {redraw} {stacks} {text} {fold} {bytes} {store} {inferno}");
+        println!("{nodes} {redraw} {stacks} {text} {fold} {bytes} {store} {inferno} {rows} {read}");
     }
     Ok(())
 }

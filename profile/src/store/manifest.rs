@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use super::pack::Place;
 use crate::profile::Meta;
 
 pub(super) const FILE: &str = "manifest.json";
 const FORMAT: &str = "deepctx-profile";
-/// Raised when old readers would misread a profile.
-pub(super) const VERSION: u64 = 1;
+/// Version of the format: raised when old readers would misread a profile.
+pub const VERSION: u64 = 1;
 /// Raised with additions that old readers may ignore.
 const MINOR: u64 = 1;
 /// A manifest entry takes about 150 bytes and a flush adds at most five: this is a day of flushes each second.
@@ -57,23 +58,25 @@ impl Manifest {
         Manifest { format, version: VERSION, minor: MINOR, complete: false, end_ns: 0, meta, segments }
     }
 
-    pub(super) fn read(folder: &Path) -> Result<Manifest, StoreError> {
-        let not_a_profile = |because: String| StoreError::NotAProfile { path: folder.to_owned(), because };
-        match fs::metadata(folder) {
+    pub(super) fn read(place: &Place<'_>) -> Result<Manifest, StoreError> {
+        let path = place.path();
+        let not_a_profile = |because: String| StoreError::NotAProfile { path: path.to_owned(), because };
+        match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::NotFound(folder.to_owned()));
+                return Err(StoreError::NotFound(path.to_owned()));
             }
-            Err(source) => return Err(StoreError::Read { path: folder.to_owned(), source }),
-            Ok(found) if !found.is_dir() => return Err(not_a_profile("it is not a folder".to_owned())),
+            Err(source) => return Err(StoreError::Read { path: path.to_owned(), source }),
+            Ok(found) if !found.is_dir() && matches!(place, Place::Folder(_)) => {
+                return Err(not_a_profile("it is neither a folder nor a packed one".to_owned()));
+            }
             Ok(_) => {}
         }
-        let path = folder.join(FILE);
-        let bytes = match read_bounded(&path, BYTES_MAX) {
+        let bytes = match place.read(FILE, BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(not_a_profile(format!("it has no `{FILE}`")));
             }
-            Err(source) => return Err(StoreError::Read { path, source }),
+            Err(source) => return Err(StoreError::Read { path: path.join(FILE), source }),
         };
         let odd = |error: serde_json::Error| not_a_profile(format!("`{FILE}` is damaged: {error}"));
         let preamble: Preamble = serde_json::from_slice(&bytes).map_err(odd)?;
@@ -81,16 +84,19 @@ impl Manifest {
             return Err(not_a_profile(format!("`{FILE}` has the format `{}`", preamble.format)));
         }
         if preamble.version != VERSION {
-            let (path, found) = (folder.to_owned(), preamble.version);
+            let (path, found) = (path.to_owned(), preamble.version);
             return Err(StoreError::UnknownVersion { path, found, supported: VERSION });
         }
         serde_json::from_slice(&bytes).map_err(odd)
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<(), StoreError> {
-        let text = serde_json::to_vec_pretty(self)
-            .map_err(|error| StoreError::Encode { table: "manifest", message: error.to_string() })?;
-        replace(folder, FILE, &text)
+        replace(folder, FILE, &self.to_bytes()?)
+    }
+
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
+        serde_json::to_vec_pretty(self)
+            .map_err(|error| StoreError::Encode { table: "manifest", message: error.to_string() })
     }
 }
 
@@ -108,17 +114,26 @@ pub(super) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Puts a file in place so that it is there with all its bytes, or not at all, whenever the machine stops.
-pub(super) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    put(folder, name, bytes)?;
+    sync(folder)
+}
+
+/// As [`replace`], but the file's name lasts only after a [`sync`].
+pub(super) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let path = folder.join(name);
     let temporary = folder.join(format!(".{name}.new"));
-    let written = write_synced(&temporary, bytes)
-        .and_then(|()| fs::rename(&temporary, &path))
-        .and_then(|()| File::open(folder)?.sync_all());
+    let written = write_synced(&temporary, bytes).and_then(|()| fs::rename(&temporary, &path));
     written.map_err(|error| {
         // Best effort: a left-over temporary file harms nobody but takes space, which may be what is missing.
         _ = fs::remove_file(&temporary);
         StoreError::write(&path)(error)
     })
+}
+
+/// Makes the names in a folder last.
+pub(super) fn sync(folder: &Path) -> Result<(), StoreError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(StoreError::write(folder))
 }
 
 fn write_synced(path: &PathBuf, bytes: &[u8]) -> io::Result<()> {

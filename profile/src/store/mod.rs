@@ -75,16 +75,24 @@
 //! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
 //! (time of the last flush since the capture began), `meta` (see [`Meta`](crate::profile::Meta)) and `segments`, each
 //! with `table`, `file`, `rows`, `bytes` and `crc32` (of the file).
+//!
+//! # One file
+//!
+//! A packed profile (`record --pack`, `export --format dctx`) is a plain `tar` archive of the same files, the manifest
+//! first: `tar xf` makes it a folder again.
 
 mod error;
 mod lanes;
 mod manifest;
+mod pack;
 mod read;
 mod schema;
 mod table;
 mod write;
 
 pub use error::StoreError;
+pub use manifest::VERSION;
+pub use pack::{is_packed, pack, write as write_packed};
 pub use read::{LostSegment, Opened, open};
 pub use write::{Delta, Writer};
 

@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 
 use super::StoreError;
 use super::lanes;
-use super::manifest::{Manifest, Segment, read_bounded};
+use super::manifest::{Manifest, Segment};
+use super::pack::Place;
 use super::schema::{self, LedgerRow, Table};
 use super::table::{Row, decode};
 use crate::frame::{Frame, Origin};
@@ -59,11 +60,12 @@ pub struct LostSegment {
     pub because: String,
 }
 
-/// Opens a profile. Damaged or missing segments are left out and told in [`Opened::lost`].
+/// Opens a profile, a folder or one file. Damaged or missing segments are left out and told in [`Opened::lost`].
 pub fn open(path: &Path) -> Result<Opened, StoreError> {
-    let manifest = Manifest::read(path)?;
+    let place = Place::at(path)?;
+    let manifest = Manifest::read(&place)?;
     let mut reader = Reader {
-        folder: path,
+        place: &place,
         profile: Profile::new(manifest.meta, LIMITS),
         frames: FxHashMap::default(),
         nodes: FxHashMap::from_iter([(0, NodeId::ROOT)]),
@@ -95,7 +97,7 @@ pub fn open(path: &Path) -> Result<Opened, StoreError> {
 }
 
 struct Reader<'a> {
-    folder: &'a Path,
+    place: &'a Place<'a>,
     profile: Profile,
     /// By number on disk.
     frames: FxHashMap<u32, FrameId>,
@@ -107,7 +109,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads a segment into the profile. One that breaks off counts as lost, though its first rows may be there.
     fn take(&mut self, table: Table, segment: &Segment) -> bool {
-        let outcome = load(self.folder, segment)
+        let outcome = load(self.place, segment)
             .and_then(|bytes| decode(bytes, segment.rows, |batch| self.take_batch(table, batch)));
         outcome.map_err(|because| self.lose(segment, because)).is_ok()
     }
@@ -203,7 +205,7 @@ impl Reader<'_> {
     fn ledger(&mut self, segments: &[&Segment]) {
         for segment in segments.iter().rev() {
             let mut rows = Vec::new();
-            let outcome = load(self.folder, segment).and_then(|bytes| {
+            let outcome = load(self.place, segment).and_then(|bytes| {
                 decode(bytes, segment.rows, |batch| {
                     let read = schema::rows(Table::Ledger, batch)?;
                     rows.extend(read.iter().filter_map(|row| schema::ledger_row(&row)));
@@ -222,7 +224,7 @@ impl Reader<'_> {
 }
 
 /// Bytes of a segment, after its checksum was found right.
-fn load(folder: &Path, segment: &Segment) -> Result<Vec<u8>, String> {
+fn load(place: &Place<'_>, segment: &Segment) -> Result<Vec<u8>, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if segment.file.is_empty() || segment.file.starts_with('.') || !segment.file.chars().all(plain) {
         return Err("it has a name that no segment has".to_owned());
@@ -230,8 +232,7 @@ fn load(folder: &Path, segment: &Segment) -> Result<Vec<u8>, String> {
     if segment.rows > SEGMENT_ROWS_MAX {
         return Err(format!("it claims {} rows", segment.rows));
     }
-    let bytes =
-        read_bounded(&folder.join(&segment.file), SEGMENT_BYTES_MAX).map_err(|error| error.to_string())?;
+    let bytes = place.read(&segment.file, SEGMENT_BYTES_MAX).map_err(|error| error.to_string())?;
     if bytes.len() as u64 != segment.bytes {
         return Err(format!("it has {} bytes instead of {}", bytes.len(), segment.bytes));
     }

@@ -10,7 +10,7 @@ use arrow_array::builder::{BooleanBuilder, Decimal128Builder, StringBuilder, UIn
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use super::table::{Row, Rows};
+use super::table::{Encode, Row, Rows};
 use crate::frame::{Frame, Origin, Role};
 use crate::id::Id;
 use crate::intern::{FrameId, StrId, Strings};
@@ -49,6 +49,23 @@ impl Table {
         static SCHEMAS: LazyLock<[SchemaRef; 6]> =
             LazyLock::new(|| Table::ALL.map(|table| Arc::new(table.make_schema())));
         Arc::clone(&SCHEMAS[self as usize])
+    }
+
+    /// Columns whose values a dictionary would not suit.
+    pub(super) fn encodings(self) -> &'static [(&'static str, Encode)] {
+        match self {
+            Table::Frames => &[
+                ("id", Encode::Near),
+                ("label", Encode::Unique),
+                ("name", Encode::Unique),
+                ("offset", Encode::Near),
+            ],
+            Table::Nodes => &[("id", Encode::Near), ("parent", Encode::Near)],
+            Table::Values => &[("node", Encode::Near)],
+            Table::Executables => &[("path", Encode::Unique), ("build_id", Encode::Unique)],
+            Table::Timeline => &[("node", Encode::Near), ("from_ns", Encode::Near), ("to_ns", Encode::Near)],
+            Table::Ledger => &[],
+        }
     }
 
     fn make_schema(self) -> Schema {

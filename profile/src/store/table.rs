@@ -13,22 +13,43 @@ use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
 
 /// Rows that are in memory at once, beside the encoded bytes.
 pub(super) const BATCH_ROWS: usize = 64 * 1024;
 
+/// How the values of a column lie beside each other, which decides how they are encoded. Columns that are not named have few
+/// values that repeat, for which a dictionary is best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encode {
+    /// Numbers that grow, or are near the one before.
+    Near,
+    /// Texts that are all different: a dictionary of them would be one more copy.
+    Unique,
+}
+
 /// Encodes batches as one Parquet file.
 pub(super) fn encode(
     schema: SchemaRef,
+    columns: &[(&'static str, Encode)],
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
 ) -> Result<Vec<u8>, ParquetError> {
-    let properties = WriterProperties::builder()
+    let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .build();
+        .set_statistics_enabled(EnabledStatistics::Chunk);
+    for &(column, how) in columns {
+        let path = ColumnPath::from(column);
+        properties = properties.set_column_dictionary_enabled(path.clone(), false);
+        let encoding = match how {
+            Encode::Near => Encoding::DELTA_BINARY_PACKED,
+            Encode::Unique => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+        };
+        properties = properties.set_column_encoding(path, encoding);
+    }
+    let properties = properties.build();
     // The Parquet types say it all; without Arrow's own copy of the schema there is one description, not two.
     let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
     let mut writer = ArrowWriter::try_new_with_options(Vec::new(), schema, options)?;

@@ -357,7 +357,44 @@ fn what_is_no_profile_is_named_and_explained() {
     assert!(matches!(missing, StoreError::NotFound(_)));
     let file = folder.path().join("file.dctx");
     fs::write(&file, "x").unwrap();
-    assert!(open(&file).unwrap_err().to_string().ends_with("is not a profile: it is not a folder"));
+    assert!(
+        open(&file)
+            .unwrap_err()
+            .to_string()
+            .ends_with("is not a profile: it is neither a folder nor a packed one")
+    );
+}
+
+#[test]
+fn a_packed_profile_is_the_folder_in_one_file() {
+    let (folder, path, profile) = stored();
+    let packed = folder.path().join("packed.dctx");
+    pack(&path, &mut fs::File::create(&packed).unwrap()).unwrap();
+    assert!(is_packed(&packed) && !is_packed(&path));
+    let (from_folder, from_file) = (open(&path).unwrap(), open(&packed).unwrap());
+    assert!(from_file.is_complete());
+    assert_eq!(from_file.elapsed, from_folder.elapsed);
+    assert_eq!(contents(&from_file.profile), contents(&profile));
+}
+
+#[test]
+fn a_packed_profile_cut_anywhere_opens_with_its_losses_or_says_what_is_wrong() {
+    let (folder, path, _) = stored();
+    let mut whole = Vec::new();
+    pack(&path, &mut whole).unwrap();
+    let cut = folder.path().join("cut.dctx");
+    // What is behind the last byte of the last file is padding.
+    let end = whole.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    for length in (0..end).step_by(97).chain([511, 512, 513, end - 1]) {
+        fs::write(&cut, &whole[..length]).unwrap();
+        match open(&cut) {
+            Ok(opened) => assert!(!opened.is_complete(), "cut at {length} of {end}"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(said.contains("not a profile") || said.contains("cannot read"), "{said}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use arrow_schema::ArrowError;
 
 use super::StoreError;
 use super::lanes::{WrittenLanes, new_rows};
-use super::manifest::{Manifest, Segment, replace};
+use super::manifest::{Manifest, Segment, put, sync};
 use super::schema::{self, FrameColumns, LedgerRow, NodeColumns, Table, ValueColumns};
 use super::table::{BATCH_ROWS, encode};
 use crate::ledger::Stage;
@@ -46,6 +46,13 @@ struct Written {
     /// By metric, by place of the cell in the tree.
     values: Vec<Vec<Totals>>,
     lanes: WrittenLanes,
+}
+
+impl Written {
+    /// Nothing yet; the root is never listed.
+    fn new() -> Self {
+        Written { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..Written::default() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,9 +90,26 @@ impl Writer {
             _ = fs::remove_dir(&folder);
             return Err(error);
         }
-        // The root is never listed.
-        let written = Written { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..Written::default() };
-        Ok(Writer { folder, manifest, written, attempt: 0 })
+        Ok(Writer { folder, manifest, written: Written::new(), attempt: 0 })
+    }
+
+    /// The manifest and the files of a complete profile that is written at once, without a folder.
+    pub(super) fn in_memory(
+        profile: &Profile,
+        now: Time<clock::Monotonic>,
+    ) -> Result<(Vec<u8>, Vec<(String, Vec<u8>)>), StoreError> {
+        let manifest = Manifest::new(profile.meta.clone());
+        let mut writer = Writer { folder: PathBuf::new(), manifest, written: Written::new(), attempt: 0 };
+        let delta = writer.delta(profile, now)?;
+        writer.manifest.complete = true;
+        writer.manifest.end_ns = delta.end_ns;
+        let mut files = Vec::new();
+        for (table, rows, bytes) in delta.segments {
+            let segment = segment(table, 0, rows, &bytes);
+            files.push((segment.file.clone(), bytes));
+            writer.manifest.segments.push(segment);
+        }
+        Ok((writer.manifest.to_bytes()?, files))
     }
 
     /// The folder.
@@ -206,13 +230,13 @@ impl Writer {
         let mut files = Vec::new();
         let mut put_all = || {
             for (table, rows, bytes) in &delta.segments {
-                let file = format!("{}-{attempt:06}.parquet", table.name());
-                files.push(file.clone());
-                replace(&self.folder, &file, bytes)?;
-                let table = table.name().to_owned();
-                let (bytes, crc32) = (bytes.len() as u64, crc32fast::hash(bytes));
-                manifest.segments.push(Segment { table, file, rows: *rows, bytes, crc32 });
+                let segment = segment(*table, attempt, *rows, bytes);
+                files.push(segment.file.clone());
+                put(&self.folder, &segment.file, bytes)?;
+                manifest.segments.push(segment);
             }
+            // The names of the segments must last before the manifest lists them; once for all of them.
+            sync(&self.folder)?;
             manifest.write(&self.folder)
         };
         if let Err(error) = put_all() {
@@ -240,6 +264,13 @@ impl Writer {
     }
 }
 
+/// How the manifest lists a file of rows.
+fn segment(table: Table, attempt: u32, rows: u64, bytes: &[u8]) -> Segment {
+    let file = format!("{}-{attempt:06}.parquet", table.name());
+    let (table, crc32) = (table.name().to_owned(), crc32fast::hash(bytes));
+    Segment { table, file, rows, bytes: bytes.len() as u64, crc32 }
+}
+
 impl Delta {
     fn add(
         &mut self,
@@ -250,7 +281,7 @@ impl Delta {
         if rows == 0 {
             return Ok(());
         }
-        let bytes = encode(table.schema(), batches)
+        let bytes = encode(table.schema(), table.encodings(), batches)
             .map_err(|error| StoreError::Encode { table: table.name(), message: error.to_string() })?;
         self.segments.push((table, rows as u64, bytes));
         Ok(())
