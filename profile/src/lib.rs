@@ -5,9 +5,11 @@
 //! Does not: call the OS outside `store/` and `export/` writers, know BPF, read clocks, draw.
 
 pub mod context;
+pub mod diff;
 pub mod export;
 pub mod frame;
 pub mod id;
+pub mod import;
 pub mod intern;
 pub mod ledger;
 pub mod metric;

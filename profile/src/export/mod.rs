@@ -24,9 +24,11 @@ pub mod svg;
 
 use std::fmt;
 use std::io::{self, Write};
+use std::str::FromStr;
 
 use crate::profile::Profile;
 use crate::snapshot::FrameKind;
+use crate::store;
 use crate::units::Nanos;
 use crate::view::Selection;
 
@@ -115,6 +117,9 @@ formats! {
     Otlp = "otlp", "otlp", All, "OpenTelemetry ProfilesData message", otlp::write;
     /// Hatchet and Proton.
     Hatchet = "hatchet", "hatchet", All, "nested JSON for hatchet and proton-viewer", hatchet::write;
+    /// Our own format.
+    Dctx = "dctx", "dctx", All, "our own format as one file (a tar of Parquet files)",
+        |source: &Source<'_>, out| store::write_packed(source.profile, source.elapsed, out);
     /// All figures as JSON.
     Json = "json", "json", All, "every figure of every context, as one document", json::write;
     /// Contexts as a table.
@@ -148,6 +153,20 @@ const fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::GpuApi => "gpu_api",
         FrameKind::GpuKernel => "gpu_kernel",
         FrameKind::Unresolved => "unresolved",
+    }
+}
+
+/// No format has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown format `{0}`: expected one of {names}", names = Format::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownFormat(pub String);
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let found = Format::ALL.iter().copied().find(|format| format.name() == name);
+        found.ok_or_else(|| UnknownFormat(name.to_owned()))
     }
 }
 

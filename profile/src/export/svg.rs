@@ -9,6 +9,7 @@ use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{self, Options};
 
 use super::folded::each_line;
+use crate::diff::Comparison;
 use crate::metric::Unit;
 use crate::profile::Profile;
 use crate::snapshot::FrameKind;
@@ -57,6 +58,53 @@ pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> i
             format!("the profile has no values of {metric}"),
         ));
     }
+    flamegraph::from_lines(&mut options, folded.lines(), &mut *out)?;
+    out.flush()
+}
+
+/// Writes the flame graph of the second profile of a comparison, red where it has more than the first and blue where it has
+/// less, as shares of the totals. What only the first one has is as wide as nothing, so it does not show; the text form
+/// lists it.
+///
+/// # Errors
+/// Those of `out`, and `InvalidData` when the second profile has no values.
+pub fn write_diff(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    let [before, after] = comparison.totals.map(|total| total.sum);
+    if after == 0 {
+        let metric = comparison.metric;
+        let message = format!("the profile to compare has no values of {metric}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    let (unit, factor) = scale(comparison.metric.unit(), after);
+    // Scaled here, since `inferno` would scale changes twice.
+    let shown = |value: f64| (value * factor).round() as u64;
+    // As if both had the same total: a longer run is no difference.
+    let ratio = if before == 0 { 0.0 } else { after as f64 / before as f64 };
+    let mut folded = String::new();
+    for (stack, [before, after]) in comparison.stacks() {
+        let start = folded.len();
+        for (depth, text) in stack.iter().enumerate() {
+            folded.push_str(if depth > 0 { ";" } else { "" });
+            folded.push_str(&text.replace(';', ":"));
+        }
+        if matches!(folded[start..].rsplit_once(' '), Some((_, word)) if word.bytes().all(|b| b.is_ascii_digit()))
+        {
+            // Three numbers at the end would be read as two values of another name.
+            folded.push('.');
+        }
+        folded.push_str(&format!(" {} {}\n", shown(before as f64 * ratio), shown(after as f64)));
+        if folded.len() > FOLDED_BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the profiles are too large for one picture",
+            ));
+        }
+    }
+    let mut options = Options::default();
+    options.title = format!("{}: what grew (red) and what shrank (blue)", comparison.metric);
+    options.count_name = unit.to_owned();
+    options.name_type = "Frame:".to_owned();
+    options.deterministic = true;
     flamegraph::from_lines(&mut options, folded.lines(), &mut *out)?;
     out.flush()
 }
@@ -134,6 +182,21 @@ mod tests {
         let Color { r, g, b } = colour(FrameKind::Native, "g");
         assert_eq!(fill("<title>g "), format!("rgb({r},{g},{b})"));
         assert_ne!(fill("<title>g "), fill("<title>t.py:f "));
+    }
+
+    #[test]
+    fn a_picture_of_a_comparison_shows_the_change_of_each_box() {
+        let before = profile("P a-1 / n f 1000000\n P a-1 / n g 1000000");
+        let after = profile("P a-2 / n f 6000000\n P a-2 / n g 2000000");
+        let selection = Selection::of(Metric::CpuTime);
+        let mut out = Vec::new();
+        write_diff(&crate::diff::compare(&before, &after, &selection), &mut out).unwrap();
+        let svg = String::from_utf8(out).unwrap();
+        for title in ["f (6,000 µs, 75.00%; +25.00%)", "g (2,000 µs, 25.00%; -25.00%)"] {
+            assert!(svg.contains(title), "no box `{title}` in\n{svg}");
+        }
+        let nothing = crate::diff::compare(&before, &profile(""), &selection);
+        assert!(write_diff(&nothing, &mut Vec::new()).unwrap_err().to_string().contains("no values"));
     }
 
     #[test]

@@ -1,0 +1,170 @@
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use super::*;
+use crate::profile::Executable;
+use crate::units::Bytes;
+use crate::view::tests::{profile, selections};
+
+/// A profile with so many samples of ten milliseconds in each context.
+fn samples(rows: &[(&str, u64)]) -> Profile {
+    let lines: Vec<String> =
+        rows.iter().map(|(path, n)| format!("{path} 10000000\n").repeat(*n as usize)).collect();
+    profile(&lines.concat())
+}
+
+const CPU: Selection = Selection::of(Metric::CpuTime);
+
+fn check(before: &[(&str, u64)], after: &[(&str, u64)], expect: Expect) {
+    let mut out = Vec::new();
+    text::write(&compare(&samples(before), &samples(after), &CPU), 3, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let (_, rows) = text.split_once("\nfunctions\n").unwrap();
+    expect.assert_eq(rows);
+}
+
+#[test]
+fn shares_are_compared_and_the_largest_change_comes_first() {
+    check(
+        &[("P app-1 / n a", 500), ("P app-1 / n b", 500)],
+        &[("P app-2 / n a", 1500), ("P app-2 / n c", 500)],
+        expect![[r#"
+                change        ±   before    after
+               -50.00%    2.89%   50.00%    0.00%  b
+               +25.00%    3.65%   50.00%   75.00%  a
+               +25.00%    2.89%    0.00%   25.00%  c
+
+            contexts
+                change        ±   before    after
+               -50.00%    2.89%   50.00%    0.00%  app;b
+               +25.00%    3.65%   50.00%   75.00%  app;a
+               +25.00%    2.89%    0.00%   25.00%  app;c
+        "#]],
+    );
+}
+
+#[test]
+fn a_longer_run_of_the_same_is_no_difference() {
+    check(
+        &[("P app-1 / n a", 10)],
+        &[("P app-9 / n a", 500)],
+        expect![[r#"
+          nothing differs
+
+        contexts
+          nothing differs
+    "#]],
+    );
+}
+
+#[test]
+fn a_change_that_chance_may_explain_is_marked() {
+    check(
+        &[("P app-1 / n a", 10), ("P app-1 / n b", 10)],
+        &[("P app-1 / n a", 11), ("P app-1 / n b", 9)],
+        expect![[r#"
+                change        ±   before    after
+                +5.00%?  31.58%   50.00%   55.00%  a
+                -5.00%?  31.58%   50.00%   45.00%  b
+
+            contexts
+                change        ±   before    after
+                +5.00%?  31.58%   50.00%   55.00%  app;a
+                -5.00%?  31.58%   50.00%   45.00%  app;b
+        "#]],
+    );
+}
+
+#[test]
+fn another_build_of_the_same_program_is_no_difference() {
+    let before = "P app-1 / T w-1/8 / y /v1/m.py:f:3 / n g.constprop.0@/l/libc.so.6 5";
+    let after = "P app-2 / T w-2/9 / y /v2/m.py:f:7 / n g.part.3.cold@/l/libc.so.7 9";
+    let selection = Selection { group_by: crate::view::GroupBy::Thread, ..CPU };
+    let comparison = compare(&profile(before), &profile(after), &selection);
+    assert_eq!(comparison.contexts(), []);
+    assert_eq!(comparison.stacks(), [(vec!["app", "w-*", "m.py:f", "g"], [5, 9])]);
+}
+
+#[test]
+fn offsets_without_a_name_tell_contexts_apart_only_within_one_build() {
+    let unnamed = |offset: u64, build_id: &str| {
+        let mut profile = profile("");
+        let (module, reason) = (profile.text("/l/libx.so.1"), profile.text("no-symbol"));
+        let role = crate::frame::Role::Code;
+        let frame = profile.frame(crate::frame::Frame::NativeUnnamed { module, offset, reason, role });
+        profile.add(&[frame], Metric::CpuTime, 5);
+        let build_id = build_id.to_owned();
+        profile.executables.push(Executable { path: "/l/libx.so.1".to_owned(), build_id, size: Bytes(1) });
+        profile
+    };
+    let names = |before: &Profile, after: &Profile| -> Vec<String> {
+        let stacks = compare(before, after, &CPU);
+        stacks.stacks().into_iter().map(|(path, values)| format!("{} {values:?}", path.join(";"))).collect()
+    };
+    let same = names(&unnamed(16, "aa"), &unnamed(32, "aa"));
+    assert_eq!(same, ["libx.so+0x10 [5, 0]", "libx.so+0x20 [0, 5]"]);
+    assert_eq!(names(&unnamed(16, "aa"), &unnamed(32, "bb")), ["libx.so+? [5, 5]"]);
+    assert_eq!(names(&unnamed(16, ""), &unnamed(32, "")), ["libx.so+? [5, 5]"]);
+}
+
+#[test]
+fn chances_are_those_of_the_normal_distribution() {
+    for (z, expect) in [(0.0, 1.0), (1.0, 0.317_310_5), (1.959_964, 0.05), (3.0, 0.002_699_8)] {
+        assert!((chance_beyond(z) - expect).abs() < 1e-6, "{z}: {}", chance_beyond(z));
+    }
+}
+
+/// A draw of so many samples over contexts that are all equally likely, by a small generator.
+fn draw(seed: &mut u64, contexts: u64, n: u64) -> Vec<u64> {
+    let mut counts = vec![0; contexts as usize];
+    for _ in 0..n {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        counts[(*seed % contexts) as usize] += 1;
+    }
+    counts
+}
+
+#[test]
+fn two_draws_from_the_same_program_differ_by_less_than_the_bounds() {
+    let names: Vec<String> = (0..40).map(|n| format!("P app-1 / n f{n:02}")).collect();
+    let mut seed = 0x9e37_79b9_7f4a_7c15;
+    let (mut rows, mut beyond, mut significant) = (0, 0, 0);
+    for _ in 0..20 {
+        let [before, after] = [300, 900].map(|n| {
+            let counts = draw(&mut seed, 40, n);
+            let rows: Vec<(&str, u64)> = names.iter().map(String::as_str).zip(counts).collect();
+            samples(&rows)
+        });
+        for row in compare(&before, &after, &CPU).contexts() {
+            rows += 1;
+            beyond += u64::from(row.change().abs() > row.bound);
+            significant += u64::from(row.significant);
+        }
+    }
+    // Of 800 changes by chance, 40 may be beyond the bounds; nearly none may be called more than noise.
+    assert!(rows > 700 && (10..70).contains(&beyond) && significant <= 3, "{rows} {beyond} {significant}");
+}
+
+proptest! {
+    #[test]
+    fn every_value_stands_in_exactly_one_context(
+        before in prop::collection::vec((prop::collection::vec(0u8..14, 0..10), 0u64..1000), 0..40),
+        after in prop::collection::vec((prop::collection::vec(0u8..14, 0..10), 0u64..1000), 0..40),
+        selection in selections(),
+    ) {
+        let grown = |stacks: &[(Vec<u8>, u64)]| {
+            let mut all = profile("");
+            crate::view::tests::grow(&mut all, stacks, Metric::CpuTime);
+            all
+        };
+        let (before, after) = (grown(&before), grown(&after));
+        let comparison = compare(&before, &after, &selection);
+        let sums = comparison.stacks().iter().fold([0, 0], |sum, (_, v)| [sum[0] + v[0], sum[1] + v[1]]);
+        prop_assert_eq!(sums, [&before, &after].map(|p| p.tree.total(Metric::CpuTime).sum));
+        for row in comparison.contexts().iter().chain(&comparison.functions()) {
+            prop_assert!(row.bound >= 0.0 && row.change().abs() <= 1.0 && row.change() != 0.0);
+        }
+    }
+}
