@@ -104,7 +104,7 @@ fn a_profile_that_is_none_is_refused() {
         let missing = expect_code(2, &[command, &["/no/such.dctx"]].concat());
         assert!(missing.contains("no such profile: `/no/such.dctx`"), "{missing}");
         let other = expect_code(2, &[command, &[text(&folder.path().join("text"))]].concat());
-        assert!(other.contains("not a profile"), "{other}");
+        assert!(other.contains("neither a profile nor anything") && other.contains("`hello`"), "{other}");
     }
 }
 
@@ -122,6 +122,10 @@ fn a_stored_profile_is_exported_reported_and_shown() {
 app-7;app/7 100\napp-7;app/8 10\napp-7;app/8;m.py:step:3 50\n"
     );
     assert!(expect_code(0, &["export", profile, "--format", "svg"]).contains("<svg"));
+    assert!(expect_code(0, &["export", profile, "--format", "html"]).contains("</html>"));
+    let none =
+        program().args(["export", profile, "--format", "csv", "--metric", "gpu-time"]).output().unwrap();
+    assert!(none.status.success() && stderr(&none).contains("no values of gpu-time; this is cpu-time"));
 
     let report = expect_code(0, &["report", profile]);
     assert!(report.contains("app (pid 7)") && report.contains("no-row"), "{report}");
@@ -162,13 +166,53 @@ fn every_tab_of_a_stored_profile_can_be_printed() {
 }
 
 #[test]
+fn files_of_other_tools_are_reported_shown_and_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let foreign = folder.path().join("stacks.txt");
+    fs::write(&foreign, "app-7;main;train.py:step 9\napp-7;main;read_[k] 1\nodd\n").unwrap();
+    let foreign = text(&foreign);
+    let report = expect_code(0, &["report", foreign]);
+    assert!(report.contains("90.0%") && report.contains("train.py:step"), "{report}");
+    let exported = program().args(["export", foreign, "--format", "folded"]).output().unwrap();
+    assert_eq!(stdout(&exported), "app-7;main;read_[k] 1\napp-7;main;train.py:step 9\n");
+    assert!(stderr(&exported).contains("1 not-understood"), "{}", stderr(&exported));
+    assert!(expect_code(0, &["view", foreign, "--once"]).contains("train.py:step"));
+    // An import is kept in our own format, as one file.
+    let kept = folder.path().join("kept.dctx");
+    expect_code(0, &["export", foreign, "--format", "dctx", "-o", text(&kept)]);
+    let again = expect_code(0, &["export", text(&kept), "--format", "folded"]);
+    assert_eq!(again, stdout(&exported));
+}
+
+#[test]
+fn a_foreign_file_that_claims_to_be_a_profile_is_named_for_what_is_wrong_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |name: &str, bytes: &[u8], expect: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let said = expect_code(2, &["report", text(&path)]);
+        assert!(said.contains(name) && said.contains(expect) && said.contains("hint: "), "{said}");
+    };
+    check("a.pb.gz", b"\x7fELF\x02\x01\x01\0\0\0", "no valid pprof profile: at byte 0");
+    check("b.pb.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03 broken", "cannot be decompressed");
+    check("c.json", b"{\"profiles\": []}", "without `traceEvents`");
+    check("d.json", b"{\"traceEvents\": [{\"ph\":", "no valid Chrome or Kineto trace");
+    check("e.dctx", b"", "it is empty");
+}
+
+#[test]
 fn two_profiles_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let before = stored(folder.path(), "a", &"10 sample 7/7 app f! main period=100\n".repeat(50));
     let after = stored(folder.path(), "b", &"10 sample 9/9 app g! main period=100\n".repeat(50));
     let said = expect_code(0, &["diff", text(&before), text(&after)]);
     assert!(said.contains("-100.00%") && said.contains("app;main;f") && said.contains("+100.00%"), "{said}");
-    assert!(expect_code(0, &["diff", text(&before), text(&before)]).contains("no context differs"));
+    let json: serde_json::Value =
+        serde_json::from_str(&expect_code(0, &["diff", text(&before), text(&after), "--format", "json"]))
+            .unwrap();
+    assert_eq!(json["functions"][0]["significant"], true);
+    assert!(expect_code(0, &["diff", text(&before), text(&after), "--format", "svg"]).contains("<svg"));
+    assert!(expect_code(0, &["diff", text(&before), text(&before)]).contains("nothing differs"));
 }
 
 #[test]

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use deepctx_profile::metric::Metric;
-use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::profile::{Executable, Meta, Profile};
 use deepctx_profile::snapshot::{Header, Snapshot};
 use deepctx_profile::store::Writer;
-use deepctx_profile::units::Time;
+use deepctx_profile::units::{Bytes, Time};
 use deepctx_profile::view::{Grain, Request, Viewer};
 use deepctx_symbolizer::native::DebugInfo;
 
@@ -330,7 +330,24 @@ impl Worker {
         }
     }
 
+    /// Adds the files that were met since the last time to the profile: later readers need their build-ids.
+    fn note_executables(&mut self) {
+        let known = self.pipeline.profile().executables.len();
+        let modules = self.pipeline.symbols().symbolizer().modules();
+        let new: Vec<Executable> = modules
+            .iter()
+            .skip(known)
+            .map(|(_, module)| Executable {
+                path: module.path().to_string(),
+                build_id: module.facts().build_id.map(|id| id.to_string()).unwrap_or_default(),
+                size: Bytes(module.facts().size),
+            })
+            .collect();
+        self.pipeline.profile().executables.extend(new);
+    }
+
     fn flush(&mut self) {
+        self.note_executables();
         let Some(store) = &mut self.store else { return };
         let now = Time::from_nanos(self.pipeline.newest_ns());
         let flushed = store.writer.flush(self.pipeline.profile(), now);
@@ -402,6 +419,7 @@ impl Worker {
             self.take(Message::Counters(counters));
         }
         self.pipeline.finish();
+        self.note_executables();
         if let Some(raw) = self.raw.take()
             && let Err(error) = raw.finish()
         {

@@ -1,12 +1,15 @@
-//! `export`: a stored profile in another format.
+//! `export`: a stored or imported profile in another format.
 //!
-//! Owns: the list of formats. Does not: know any of them.
+//! Owns: what an export needs beside its format. Does not: know any format; `profile` has the list.
 
-use deepctx_profile::export::{folded, svg};
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use deepctx_profile::export::{Format, Source};
 use deepctx_profile::view::Selection;
 
 use super::failure::{Done, Failure};
-use super::options::{ExportArgs, ExportFormat};
+use super::options::ExportArgs;
 use super::{look, output};
 
 /// Runs it.
@@ -14,16 +17,27 @@ use super::{look, output};
 /// # Errors
 /// What stopped it.
 pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
-    output::refuse_existing_output(&arguments.output)?;
-    let profile = look::open(&arguments.profile)?.profile;
+    let to = &arguments.output;
+    output::refuse_existing_output(to)?;
+    if is_binary(arguments.format) && to.output == Path::new("-") && std::io::stdout().is_terminal() {
+        let format = arguments.format;
+        return Err(Failure::new(format_args!(
+            "standard output: {format} is binary, and this is a terminal"
+        ))
+        .hint(format_args!("write it to a file with -o run.{}", format.extension())));
+    }
+    let opened = look::open(&arguments.profile)?;
     let selection = Selection {
         lines: arguments.lines,
         group_by: look::group_by(&arguments.group_by),
-        ..look::selection(&arguments.look, look::timer_of(&profile))
+        ..look::selection(&arguments.look, look::timer_of(&opened.profile))
     };
-    output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
-        ExportFormat::Folded => folded::write(&profile, &selection, out),
-        ExportFormat::Svg => svg::write(&profile, &selection, out),
-    })?;
+    let selection = look::with_values(selection, &opened.profile);
+    let source = Source { profile: &opened.profile, selection, elapsed: opened.elapsed };
+    output::write(&to.output, to.force, |out| arguments.format.write(&source, out))?;
     Ok(Done::Fully)
+}
+
+fn is_binary(format: Format) -> bool {
+    matches!(format, Format::Pprof | Format::Perfetto | Format::Otlp | Format::Dctx)
 }

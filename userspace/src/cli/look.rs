@@ -1,52 +1,57 @@
 //! Look: what `--view`, `--metric` and the like mean to the profile, and opening one from disk.
 //!
-//! Owns: the translation of options into selections. Does not: draw or write.
+//! Owns: the translation of options into selections, and telling our profiles from other tools' files. Does not: draw or
+//! write.
 
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::Path;
 
-use deepctx_profile::metric;
+use deepctx_profile::import;
+use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::store::{self, Opened};
 use deepctx_profile::view::{self, Selection};
 
 use super::failure::Failure;
-use super::options::{Event, GroupBy, LookArgs, Metric, View};
+use super::options::{Event, GroupBy, LookArgs, View};
 use super::record::store_failure;
 
 /// The selection that the options ask for, of a capture whose timer measured `timer`.
-pub fn selection(look: &LookArgs, timer: metric::Metric) -> Selection {
-    let metric = match look.metric {
-        None => timer,
-        Some(Metric::CpuTime) => metric::Metric::CpuTime,
-        Some(Metric::Cycles) => metric::Metric::Cycles,
-        Some(Metric::Samples) => metric::Metric::Samples,
-        Some(Metric::OffCpuTime) => metric::Metric::OffCpuTime,
-        Some(Metric::WallTime) => metric::Metric::WallTime,
-    };
+pub fn selection(look: &LookArgs, timer: Metric) -> Selection {
     let view = match look.view {
         View::Full => view::View::Full,
         View::Python => view::View::Python,
         View::Native => view::View::Native,
     };
-    Selection { view, ..Selection::of(metric) }
+    Selection { view, ..Selection::of(look.metric.unwrap_or(timer)) }
 }
 
 /// What the timer of a capture measures.
-pub fn measured(event: Event) -> metric::Metric {
+pub fn measured(event: Event) -> Metric {
     match event {
-        Event::CpuClock => metric::Metric::CpuTime,
-        Event::Cycles => metric::Metric::Cycles,
+        Event::CpuClock => Metric::CpuTime,
+        Event::Cycles => Metric::Cycles,
     }
 }
 
 /// What the timer of a profile measured.
-pub fn timer_of(profile: &Profile) -> metric::Metric {
+pub fn timer_of(profile: &Profile) -> Metric {
     let has = |metric| !profile.tree.total(metric).is_empty();
-    if !has(metric::Metric::CpuTime) && has(metric::Metric::Cycles) {
-        metric::Metric::Cycles
-    } else {
-        metric::Metric::CpuTime
+    if !has(Metric::CpuTime) && has(Metric::Cycles) { Metric::Cycles } else { Metric::CpuTime }
+}
+
+/// The selection, with another metric when the profile has no values of the one that was asked for; that is said on
+/// standard error.
+pub fn with_values(selection: Selection, profile: &Profile) -> Selection {
+    let asked = selection.metric;
+    let has_values = |&metric: &_| profile.tree.total(metric).sum > 0;
+    if has_values(&asked) {
+        return selection;
     }
+    let Some(metric) = profile.tree.metrics().find(has_values) else { return selection };
+    super::note(format_args!("the profile has no values of {asked}; this is {metric} (--metric chooses)"));
+    Selection { metric, ..selection }
 }
 
 /// What stands at the root of each stack.
@@ -54,12 +59,14 @@ pub fn group_by(groups: &[GroupBy]) -> view::GroupBy {
     if groups.contains(&GroupBy::Thread) { view::GroupBy::Thread } else { view::GroupBy::Process }
 }
 
-/// Opens a profile and says on standard error what is missing from it.
+/// Opens a profile, or imports another tool's file, and says on standard error what is missing from it.
 ///
 /// # Errors
-/// It is none, or of another version.
+/// It is neither, is damaged, or is of another version.
 pub fn open(path: &Path) -> Result<Opened, Failure> {
-    let opened = store::open(path).map_err(|error| store_failure(&error))?;
+    // Pipes are read as well: `deepctx-bpf report <(perf script)`.
+    let foreign = fs::metadata(path).is_ok_and(|found| !found.is_dir()) && !store::is_packed(path);
+    let opened = if foreign { import(path)? } else { store::open(path).map_err(|e| store_failure(&e))? };
     if !opened.finished {
         super::note(format_args!(
             "{}: the capture did not end well; this is what was written until its last flush",
@@ -70,4 +77,26 @@ pub fn open(path: &Path) -> Result<Opened, Failure> {
         super::note(format_args!("{}/{}: left out: {}", path.display(), lost.file, lost.because));
     }
     Ok(opened)
+}
+
+fn import(path: &Path) -> Result<Opened, Failure> {
+    let name = path.display();
+    let bytes = read(path).map_err(|error| Failure::io(&name, &error))?;
+    let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let imported = import::read(&bytes, &file).map_err(|error| {
+        Failure::new(format_args!("{name}: {error}")).hint(
+            "a profile is what `record -o` makes; pprof, Kineto and Chrome traces, perf script output and folded stacks are imported",
+        )
+    })?;
+    for row in view::losses(&imported.profile) {
+        super::note(format_args!("{name}: {} {}: {}", row.count, row.reason, row.sentence));
+    }
+    Ok(Opened { profile: imported.profile, finished: true, elapsed: imported.elapsed, lost: Vec::new() })
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One more than is accepted, so that the importer sees that there is more.
+    File::open(path)?.take(import::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

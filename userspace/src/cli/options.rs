@@ -6,8 +6,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use deepctx_profile::export::Format;
+use deepctx_profile::metric::Metric;
 
 use super::duration;
 use super::sight::SightArgs;
@@ -54,12 +56,12 @@ pub enum Command {
     Report(ReportArgs),
     /// Write a stored profile in another format.
     #[command(
-        before_help = "  deepctx-bpf export run.dctx --format folded -o -\n  deepctx-bpf export run.dctx --format svg -o run.svg"
+        before_help = "  deepctx-bpf export run.dctx --format html -o run.html\n  deepctx-bpf export run.dctx --format pprof -o run.pb.gz"
     )]
     Export(ExportArgs),
     /// Compare two stored profiles by calling context.
     #[command(
-        before_help = "  deepctx-bpf diff before.dctx after.dctx\n  deepctx-bpf diff before.dctx after.dctx --view python --limit 50"
+        before_help = "  deepctx-bpf diff before.dctx after.dctx\n  deepctx-bpf diff before.dctx after.dctx --format svg -o diff.svg"
     )]
     Diff(DiffArgs),
     /// Make a profile of a raw capture (`record --raw`).
@@ -205,21 +207,6 @@ pub enum View {
     Native,
 }
 
-/// What to measure by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Metric {
-    /// Time on a CPU, nanoseconds.
-    CpuTime,
-    /// Hardware cycles on a CPU (captured with `--event cycles`).
-    Cycles,
-    /// Number of samples.
-    Samples,
-    /// Time off the CPU, nanoseconds (captured with `--off-cpu`).
-    OffCpuTime,
-    /// Time on and off the CPU, nanoseconds (captured with `--off-cpu`).
-    WallTime,
-}
-
 /// How to look at a profile.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "View")]
@@ -228,7 +215,7 @@ pub struct LookArgs {
     #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
     pub view: View,
     /// What to measure by; without it: what the timer measured (`cpu-time`, or `cycles` with `--event cycles`).
-    #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC")]
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", value_parser = metrics())]
     pub metric: Option<Metric>,
 }
 
@@ -276,6 +263,9 @@ pub struct RecordArgs {
     /// Replace the output if it exists.
     #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub force: bool,
+    /// Make one file of the profile (a tar archive of its folder) when the capture has ended.
+    #[arg(long, env = "DEEPCTX_PACK", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub pack: bool,
     /// Stop after this time; without it: at Ctrl-C, or when the command or the last named process has ended.
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
@@ -296,7 +286,7 @@ pub struct RecordArgs {
 /// Options of `view`.
 #[derive(Debug, Args)]
 pub struct ViewArgs {
-    /// The profile.
+    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// How to look at it.
     #[command(flatten)]
@@ -327,7 +317,7 @@ pub struct OutputArgs {
 /// Options of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The profile.
+    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// Form of the report.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
@@ -358,11 +348,11 @@ pub enum TextOrJson {
 /// Options of `export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The profile.
+    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// Format to write.
-    #[arg(short, long, value_name = "FORMAT", env = "DEEPCTX_FORMAT")]
-    pub format: ExportFormat,
+    #[arg(short, long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", value_parser = formats())]
+    pub format: Format,
     /// How to look at it.
     #[command(flatten)]
     pub look: LookArgs,
@@ -378,15 +368,6 @@ pub struct ExportArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
-}
-
-/// Formats of `export`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
-    /// One stack per line, for flame graph tools.
-    Folded,
-    /// A flame graph for the browser.
-    Svg,
 }
 
 /// What stands at the root of each stack.
@@ -405,15 +386,32 @@ pub struct DiffArgs {
     pub before: PathBuf,
     /// The profile to compare.
     pub after: PathBuf,
-    /// Contexts to list.
+    /// Form of the comparison.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    pub format: DiffFormat,
+    /// Functions and contexts to list.
     #[arg(long, value_name = "N", env = "DEEPCTX_LIMIT", default_value_t = 20)]
     pub limit: usize,
     /// How to look at it.
     #[command(flatten)]
     pub look: LookArgs,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
+}
+
+/// Forms of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DiffFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// A flame graph of the second profile, coloured by what changed.
+    Svg,
 }
 
 /// Options of `replay-raw`.
@@ -443,6 +441,18 @@ pub struct DoctorArgs {
     pub common: CommonArgs,
 }
 
+/// The metrics by name. Those of single warp states are too many for the help.
+fn metrics() -> impl TypedValueParser<Value = Metric> {
+    let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().starts_with("stall:"));
+    PossibleValuesParser::new(Metric::ALL.iter().map(shown)).try_map(|name| name.parse::<Metric>())
+}
+
+/// The formats by name.
+fn formats() -> impl TypedValueParser<Value = Format> {
+    let shown = |format: &Format| PossibleValue::new(format.name()).help(format.about());
+    PossibleValuesParser::new(Format::ALL.iter().map(shown)).try_map(|name| name.parse::<Format>())
+}
+
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').parse::<f64>();
     number
@@ -460,4 +470,4 @@ macro_rules! displayed_by_value_name {
         }
     )* };
 }
-displayed_by_value_name!(Context, View, Metric, GroupBy);
+displayed_by_value_name!(Context, View, GroupBy);

@@ -2,13 +2,14 @@
 //!
 //! Owns: the order of its steps, so that nothing is left behind when one fails. Does not: capture or write.
 
+use std::ffi::OsString;
 use std::fs;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::path::Path;
 
 use clap::ValueEnum as _;
 
-use deepctx_profile::store::{StoreError, Writer};
+use deepctx_profile::store::{self, StoreError, Writer};
 use deepctx_profile::units::{Count, Nanos};
 
 use super::command::Waiting;
@@ -104,7 +105,35 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         return Err(Failure::new(error)
             .hint("what was written before can be opened; free some space and record again"));
     }
+    if arguments.pack {
+        pack(output)?;
+    }
     Ok(done(ended.command, status.lost_share, arguments.max_loss))
+}
+
+/// Makes one file of a profile's folder. At every moment one of them is whole.
+fn pack(output: &Path) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::io(output.display(), &error);
+    let beside = |what: &str| {
+        let mut name = OsString::from(".");
+        name.push(output.file_name().unwrap_or_default());
+        name.push(format!(".{}.{what}", std::process::id()));
+        output.with_file_name(name)
+    };
+    let (file, folder) = (beside("file"), beside("folder"));
+    let written = fs::File::create_new(&file).map_err(failed).and_then(|created| {
+        let mut out = BufWriter::new(created);
+        store::pack(output, &mut out).map_err(|error| store_failure(&error))?;
+        out.into_inner().map_err(|error| failed(error.into_error()))?.sync_all().map_err(failed)
+    });
+    let placed = written
+        .and_then(|()| fs::rename(output, &folder).and_then(|()| fs::rename(&file, output)).map_err(failed));
+    if let Err(failure) = placed {
+        // The folder stays as it is; half a file is of no use.
+        let _ = fs::remove_file(&file);
+        return Err(failure.hint("the profile is complete as a folder"));
+    }
+    fs::remove_dir_all(&folder).map_err(failed)
 }
 
 /// The code of the command comes first, then losses.
@@ -136,7 +165,7 @@ pub fn refuse_or_check_old(output: &Path, force: bool) -> Result<(), Failure> {
     output::refuse_existing(output, force)?;
     // Replacing means deleting a folder: it had better be a profile.
     let exists = fs::symlink_metadata(output).is_ok();
-    if exists && !output.join("manifest.json").is_file() {
+    if exists && !output.join("manifest.json").is_file() && !store::is_packed(output) {
         return Err(Failure::new(format_args!(
             "{}: expected a profile to replace, found something else",
             output.display()
@@ -159,7 +188,8 @@ pub fn refuse_or_check_old(output: &Path, force: bool) -> Result<(), Failure> {
 /// # Errors
 /// It cannot be removed.
 pub fn remove_old(output: &Path) -> Result<(), Failure> {
-    match fs::remove_dir_all(output) {
+    let removed = if store::is_packed(output) { fs::remove_file(output) } else { fs::remove_dir_all(output) };
+    match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(Failure::io(output.display(), &error))
         }
@@ -201,6 +231,20 @@ mod tests {
     }
 
     #[test]
+    fn a_packed_profile_takes_the_place_of_its_folder_and_can_be_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("run.dctx");
+        let profile = deepctx_profile::Profile::new(Default::default(), Default::default());
+        Writer::create(&output, &profile.meta).unwrap().finish(&profile, Default::default()).unwrap();
+        pack(&output).unwrap();
+        assert!(output.is_file() && store::open(&output).unwrap().is_complete());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(refuse_or_check_old(&output, true).is_ok());
+        remove_old(&output).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn only_a_profile_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("run.dctx");
@@ -210,6 +254,8 @@ mod tests {
         assert!(refuse_or_check_old(&output, true).unwrap_err().to_string().contains("found something else"));
         fs::write(output.join("manifest.json"), "{}").unwrap();
         assert!(refuse_or_check_old(&output, true).is_ok());
+        remove_old(&output).unwrap();
+        assert!(!output.exists());
         assert!(refuse_or_check_old(&folder.path().join("no/run.dctx"), false).is_err());
     }
 }

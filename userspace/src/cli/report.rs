@@ -22,7 +22,8 @@ use super::{look, output};
 pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let opened = look::open(&arguments.profile)?;
-    let selection = look::selection(&arguments.look, look::timer_of(&opened.profile));
+    let selection =
+        look::with_values(look::selection(&arguments.look, look::timer_of(&opened.profile)), &opened.profile);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         TextOrJson::Text => {
             let extent = Extent { rows: arguments.limit, ..Extent::default() };
