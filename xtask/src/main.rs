@@ -12,6 +12,7 @@ mod sh;
 mod strip;
 mod test;
 mod tidy;
+mod validators;
 mod workloads;
 
 use clap::{Parser, Subcommand};

@@ -74,6 +74,8 @@ const NEEDS: &[Need] = &[
         Probe::Program("perf"),
         "perf is the peer in benchmarks and an oracle for live stacks",
     ),
+    test_need("golang-go", Probe::Program("go"), "Go's pprof reads the exports in its format"),
+    test_need("npm", Probe::Program("npm"), "other viewers' schemas and command lines are npm packages"),
     test_need(
         "tmux",
         Probe::Program("tmux"),

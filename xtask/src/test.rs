@@ -7,7 +7,7 @@
 //! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
 
-use crate::{ebpf, interpreters, setup, sh, tidy};
+use crate::{ebpf, interpreters, setup, sh, tidy, validators};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
@@ -74,10 +74,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match compile() {
             Ok((built, outcome)) => {
                 outcomes.push(outcome);
-                let mut surroundings = Surroundings { product: built.product, interpreters: Vec::new() };
+                let mut surroundings =
+                    Surroundings { product: built.product, interpreters: Vec::new(), validators: Vec::new() };
                 if wanted("python") {
                     outcomes.push(check("interpreters", || {
                         surroundings.interpreters = interpreters::fetch()?.variables()?;
+                        Ok(())
+                    }));
+                }
+                if wanted("exports") {
+                    outcomes.push(check("readers of exports", || {
+                        surroundings.validators = validators::fetch()?;
                         Ok(())
                     }));
                 }
@@ -202,6 +209,8 @@ struct Surroundings {
     product: Option<PathBuf>,
     /// For the tests of Python frames.
     interpreters: Vec<sh::Variable>,
+    /// For the tests of exports.
+    validators: Vec<sh::Variable>,
 }
 
 /// The test program that one line of cargo's report announces.
@@ -237,6 +246,9 @@ impl Program {
         variables.extend(surroundings.product.as_ref().map(|path| (PRODUCT_VARIABLE, path.into())));
         if self.group.name == "python" {
             variables.extend(surroundings.interpreters.iter().cloned());
+        }
+        if self.group.name == "exports" {
+            variables.extend(surroundings.validators.iter().cloned());
         }
         let mut command = if self.as_root() {
             sh::as_root(&self.executable, &variables)

