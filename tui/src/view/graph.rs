@@ -36,7 +36,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     }
     let layout = graph::layout(model);
     if model.whole() == 0 {
-        super::put(buffer, area, 0, "no samples yet", theme.quiet());
+        super::put(buffer, area, 0, super::nothing(model), theme.quiet());
         return;
     }
     for (y, boxes) in (area.y..area.bottom()).zip(&layout.rows) {

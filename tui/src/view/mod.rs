@@ -66,6 +66,14 @@ fn body(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     }
 }
 
+/// Why a view is empty.
+fn nothing(model: &Model) -> &'static str {
+    match &model.request.filter {
+        Some(_) => "no stack matches the filter: F counts all stacks again",
+        None => "no samples yet",
+    }
+}
+
 /// Writes a text on a line of an area, cut to its width.
 fn put(buffer: &mut Buffer, area: Rect, line: u16, text: &str, style: Style) {
     if line < area.height {

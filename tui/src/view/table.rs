@@ -122,7 +122,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
         }
     }
     if model.table.order.is_empty() {
-        super::put(buffer, rows, 0, "no samples yet", theme.quiet());
+        super::put(buffer, rows, 0, super::nothing(model), theme.quiet());
     }
 }
 
