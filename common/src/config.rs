@@ -10,7 +10,7 @@ use crate::Plain;
 pub struct Config {
     /// Bits of [`config_flag`].
     pub flags: u32,
-    /// `task_struct.thread` + `thread_struct.fsbase` (x86-64) or `uw.tp_value` (aarch64).
+    /// `task_struct.thread` + `thread_struct.fsbase` (x86-64) or `thread_struct.uw.tp_value` (aarch64).
     pub task_thread_pointer: u32,
     /// `task_struct.mm`.
     pub task_mm: u32,
@@ -48,6 +48,10 @@ pub struct Config {
     pub frames_max: u32,
     /// `task_struct.__state`.
     pub task_state: u32,
+    /// Bits of an address in user space. On aarch64 a return address may carry a signature above them.
+    pub address_bits: u32,
+    /// Padding.
+    pub reserved: u32,
     /// Id of the target cgroup (inode number of its folder in cgroup v2).
     pub cgroup_id: u64,
 }

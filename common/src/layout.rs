@@ -23,6 +23,9 @@ const _: () = {
     assert!(size_of::<Wake>() == 64);
     assert!(size_of::<Blocked>() == 24);
     assert!(size_of::<Rule>() == 16);
+    assert!(offset_of!(Rule, fp) == 1 && offset_of!(Rule, ra) == 2 && offset_of!(Rule, detail) == 3);
+    assert!(offset_of!(Rule, cfa_offset) == 4 && offset_of!(Rule, fp_offset) == 8);
+    assert!(offset_of!(Rule, addend) == 12);
     assert!(size_of::<RowBlock>() == 64);
     assert!(size_of::<Page>() == 8);
     assert!(size_of::<Executable>() == 24);
@@ -31,7 +34,8 @@ const _: () = {
     assert!(size_of::<PythonProcess>() == 96);
     assert!(size_of::<Process>() == 112);
     assert!(size_of::<Target>() == 4);
-    assert!(size_of::<Config>() == 88);
+    assert!(size_of::<Config>() == 96);
+    assert!(offset_of!(Config, cgroup_id) == 88);
     // The largest record fits into the length field and into a map value (KMALLOC_MAX_SIZE on the oldest kernel).
     assert!(size_of::<StackSample>() + 8 * (KERNEL_WORDS_MAX + USER_WORDS_MAX) < 32 * 1024);
     // A page of 64 KiB has at most 65536 rows: the block search must cover them, and one page must fit a shard.

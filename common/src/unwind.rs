@@ -60,54 +60,56 @@ pub mod row {
 
 /// How to find the canonical frame address (CFA) and what the caller's registers are.
 ///
-/// The return address is at `CFA - 8` unless [`Rule::ra`] says otherwise; the caller's stack pointer is the CFA.
+/// The caller's stack pointer is the CFA. `sp` and `fp` stand for rsp and rbp on x86-64, for sp and x29 on aarch64.
+/// Kinds that one architecture alone has say so in their names.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// One of [`rule_kind`].
     pub cfa: u8,
-    /// One of [`rbp_kind`].
-    pub rbp: u8,
+    /// One of [`fp_kind`].
+    pub fp: u8,
     /// One of [`ra_kind`].
     pub ra: u8,
-    /// Reason number of [`unsupported`] when `cfa` is [`rule_kind::UNSUPPORTED`], threshold when it is `PLT`, register
-    /// when it is `REGISTER`; else one of [`rule_detail`].
+    /// Reason number of [`unsupported`] when `cfa` is [`rule_kind::UNSUPPORTED`], threshold when it is `X86_PLT`,
+    /// register when it is `REGISTER`; else one of [`rule_detail`].
     pub detail: u8,
     /// Offset added to the base register (before the load for the `DEREF` kinds).
     pub cfa_offset: i32,
-    /// Offset of the saved frame pointer: from the CFA (`AT_CFA`), or from the base (`AT_RBP_DEREF`).
-    pub rbp_offset: i32,
-    /// Added after the load (`DEREF` kinds).
-    pub cfa_addend: i32,
+    /// Offset of the saved frame pointer, from what [`Rule::fp`] says.
+    pub fp_offset: i32,
+    /// Added after the load (`DEREF` kinds), or else the offset of the return address from the CFA
+    /// ([`ra_kind::AT_CFA`]): the `DEREF` kinds are of x86-64, where that offset is always −8.
+    pub addend: i32,
 }
 
 /// Values of [`Rule::cfa`].
 pub mod rule_kind {
     /// No row: the PC lies between functions.
     pub const NONE: u8 = 0;
-    /// CFA = rsp + offset.
-    pub const RSP: u8 = 1;
-    /// CFA = rbp + offset.
-    pub const RBP: u8 = 2;
+    /// CFA = sp + offset.
+    pub const SP: u8 = 1;
+    /// CFA = fp + offset.
+    pub const FP: u8 = 2;
     /// CFA = *(rbp + offset) + addend (stack realignment by GCC).
-    pub const RBP_DEREF: u8 = 3;
+    pub const X86_FP_DEREF: u8 = 3;
     /// CFA = *(rsp + offset) + addend.
-    pub const RSP_DEREF: u8 = 4;
+    pub const X86_SP_DEREF: u8 = 4;
     /// CFA = r10 + offset; r10 is known at the leaf only.
-    pub const R10: u8 = 5;
+    pub const X86_R10: u8 = 5;
     /// CFA = r13 + offset; known at the leaf only.
-    pub const R13: u8 = 6;
+    pub const X86_R13: u8 = 6;
     /// CFA = rbx + offset; known at the leaf only.
-    pub const RBX: u8 = 7;
+    pub const X86_RBX: u8 = 7;
     /// CFA = rsp + 8 + 8 × ((rip & 15) >= detail): a PLT stub.
-    pub const PLT: u8 = 8;
-    /// A signal frame: registers are in the `ucontext` at rsp (`struct rt_sigframe`, x86-64: `gregs` at rsp + 40).
+    pub const X86_PLT: u8 = 8;
+    /// A signal frame: registers are in the `ucontext` above sp (`struct rt_sigframe` of the architecture).
     pub const SIGNAL: u8 = 9;
     /// The outermost frame: the return address is undefined.
     pub const END: u8 = 10;
     /// A form that is not supported; `detail` says which.
     pub const UNSUPPORTED: u8 = 11;
-    /// No rows here, walk by frame pointer: CFA = rbp + 16, rbp at CFA - 16.
+    /// No rows here, walk by frame pointer: fp points at the caller's fp, beside which stands the return address.
     pub const FRAME_POINTER: u8 = 12;
     /// CFA = register + offset: any other register, `detail` is its DWARF number; known at the leaf only.
     pub const REGISTER: u8 = 13;
@@ -119,28 +121,32 @@ pub mod rule_detail {
     pub const DERIVED: u8 = 1;
 }
 
-/// Values of [`Rule::rbp`].
-pub mod rbp_kind {
-    /// The caller's rbp is in rbp.
+/// Values of [`Rule::fp`].
+pub mod fp_kind {
+    /// The caller's fp is in fp.
     pub const SAME: u8 = 0;
-    /// The caller's rbp was saved at CFA + offset.
+    /// The caller's fp was saved at CFA + offset.
     pub const AT_CFA: u8 = 1;
     /// The caller's rbp was saved at rbp + offset (`DW_CFA_expression`: `DW_OP_breg6 offset`).
-    pub const AT_RBP: u8 = 2;
-    /// The caller's rbp is not recoverable; it is treated as unknown from here on.
+    pub const X86_AT_FP: u8 = 2;
+    /// The caller's fp is not recoverable; it is treated as unknown from here on.
     pub const UNDEFINED: u8 = 3;
     /// The caller's rbp was saved at rsp + offset (`DW_OP_breg7 offset`).
-    pub const AT_RSP: u8 = 4;
+    pub const X86_AT_SP: u8 = 4;
 }
 
 /// Values of [`Rule::ra`].
 pub mod ra_kind {
-    /// At CFA - 8.
-    pub const AT_CFA_MINUS_8: u8 = 0;
+    /// At CFA − 8, where the call pushed it.
+    pub const X86_AT_CFA_MINUS_8: u8 = 0;
     /// In rdi (`vfork` in glibc: the child must not clobber the parent's return address). Leaf only.
-    pub const IN_RDI: u8 = 1;
-    /// At another offset: not supported on x86-64.
+    pub const X86_IN_RDI: u8 = 1;
+    /// At another offset. Written by no builder; a walk refuses it.
     pub const OTHER: u8 = 2;
+    /// In the link register x30, which a function that calls others has saved. Leaf only.
+    pub const AARCH64_IN_LR: u8 = 3;
+    /// Saved at CFA + [`super::Rule::addend`].
+    pub const AT_CFA: u8 = 4;
 }
 
 /// Why a row is unsupported: [`Rule::detail`] of [`rule_kind::UNSUPPORTED`].
@@ -151,8 +157,8 @@ pub mod unsupported {
     pub const CFA_EXPRESSION: u8 = 2;
     /// An offset that does not fit into 32 bits.
     pub const OFFSET_RANGE: u8 = 3;
-    /// rbp is in another register or is given by another expression.
-    pub const RBP_RULE: u8 = 4;
+    /// The frame pointer is in another register or is given by another expression.
+    pub const FP_RULE: u8 = 4;
     /// The return address is given by a rule of another form.
     pub const RA_RULE: u8 = 5;
     /// The call frame program is damaged from here on.

@@ -1,11 +1,13 @@
 //! Kernel programs of deepctx-bpf: the list of programs, nothing else.
 //!
-//! `stack` makes records with stacks, `walk` walks them, `emit` the only way out, `filter` decides who is sampled.
+//! `stack` makes records with stacks, `walk` walks them, `arch` is what they must know of the machine, `emit` the only
+//! way out, `filter` decides who is sampled.
 #![no_std]
 #![no_main]
 #![feature(core_intrinsics)]
 #![allow(internal_features, reason = "atomic exchange: see `walk::claim`")]
 
+mod arch;
 mod emit;
 mod filter;
 mod maps;

@@ -40,6 +40,8 @@ pub static CONFIG: Config = Config {
     cgroup_level: 0,
     frames_max: 0,
     task_state: 0,
+    address_bits: 0,
+    reserved: 0,
     cgroup_id: 0,
 };
 

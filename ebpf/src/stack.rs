@@ -5,15 +5,14 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::{
     bpf_get_current_comm, bpf_get_current_task_btf, bpf_get_stack, bpf_probe_read_kernel, bpf_task_pt_regs,
 };
 use deepctx_common::config::{Config, config_flag};
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, sample_flag};
-use deepctx_walk::unwind_row::{Registers, dwarf};
 
+use crate::arch::{self, UserRegs};
 use crate::emit::{self, Urgency};
 use crate::maps::NEWS;
 use crate::task::{self, Ids};
@@ -62,13 +61,13 @@ pub fn registers_at_entry(config: &Config, slot: &mut Scratch) -> Result<(), Wal
     // SAFETY: helpers of kernel 5.15; the task is the running one, so its registers stay where they are.
     let failed = unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel((&raw mut slot.regs).cast(), size_of::<pt_regs>() as u32, regs as *const _)
+        bpf_probe_read_kernel((&raw mut slot.regs).cast(), size_of::<UserRegs>() as u32, regs as *const _)
     } != 0;
     if failed {
         return Err(WalkEnd::NoRegisters);
     }
-    // -1 unless the thread is in a system call: then the PC follows the `syscall` instruction.
-    if slot.regs.orig_rax as i64 != -1 {
+    // Then the PC follows the instruction that called.
+    if arch::in_system_call(&slot.regs) {
         slot.sample.flags |= sample_flag::IN_SYSCALL;
     }
     take_registers(config, slot)
@@ -77,44 +76,10 @@ pub fn registers_at_entry(config: &Config, slot: &mut Scratch) -> Result<(), Wal
 /// Makes the registers in `slot.regs` those of the walk.
 #[inline(always)]
 pub fn take_registers(config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd> {
-    // __USER_CS is 0x33, __USER32_CS 0x23 (arch/x86/include/asm/segment.h).
-    if slot.regs.cs == 0x23 {
-        return Err(WalkEnd::CompatMode);
-    }
-    if slot.regs.cs & 3 != 3 {
-        return Err(WalkEnd::NoRegisters);
-    }
-    let r = &slot.regs;
-    let registers = &mut slot.walk.registers;
-    registers.pc = r.rip;
-    registers.sp = r.rsp;
-    registers.bp = r.rbp;
-    registers.exact = 1;
-    registers.bp_known = 1;
-    set_general(registers, r);
+    arch::mode(&slot.regs).walkable()?;
+    arch::begin(&mut slot.walk.registers, &slot.regs, config);
     slot.walk.thread_pointer = task::read::<u64>(task::current() + u64::from(config.task_thread_pointer));
     Ok(())
-}
-
-#[inline(always)]
-fn set_general(registers: &mut Registers, r: &pt_regs) {
-    let general = &mut registers.general;
-    general[dwarf::RAX] = r.rax;
-    general[dwarf::RDX] = r.rdx;
-    general[dwarf::RCX] = r.rcx;
-    general[dwarf::RBX] = r.rbx;
-    general[dwarf::RSI] = r.rsi;
-    general[dwarf::RDI] = r.rdi;
-    general[dwarf::RBP] = r.rbp;
-    general[dwarf::RSP] = r.rsp;
-    general[8] = r.r8;
-    general[9] = r.r9;
-    general[10] = r.r10;
-    general[11] = r.r11;
-    general[12] = r.r12;
-    general[13] = r.r13;
-    general[14] = r.r14;
-    general[15] = r.r15;
 }
 
 /// Walks the user stack, if it was asked for and there are registers to begin with.

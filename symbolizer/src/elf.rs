@@ -15,6 +15,7 @@ use rustc_hash::FxHasher;
 use rustix::fs::OFlags;
 
 use crate::address::{FileOffset, Svma};
+use crate::arch::Arch;
 use crate::reason::NoSymbol;
 
 /// Most program headers that are looked at; linkers emit about a dozen.
@@ -44,13 +45,6 @@ const SHT_NOBITS: u32 = 8;
 const SHT_DYNSYM: u32 = 11;
 const SHF_COMPRESSED: u64 = 0x800;
 const NT_GNU_BUILD_ID: u32 = 3;
-
-/// `e_machine` of the machine that this was compiled for.
-#[cfg(target_arch = "x86_64")]
-const NATIVE_MACHINE: u16 = 62;
-/// `e_machine` of the machine that this was compiled for.
-#[cfg(target_arch = "aarch64")]
-const NATIVE_MACHINE: u16 = 183;
 
 /// What a build-id note says, up to 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -192,7 +186,7 @@ impl ElfFacts {
         if header[..4] != *b"\x7fELF"
             || header[4] != 2
             || header[5] != 1
-            || u16_at(&header, 18) != NATIVE_MACHINE
+            || u16_at(&header, 18) != Arch::NATIVE.elf_machine()
         {
             return Err(NoSymbol::NotElf);
         }
@@ -508,7 +502,7 @@ mod tests {
             let mut file = tempfile::tempfile().unwrap();
             let mut header = [0; 64];
             header[..6].copy_from_slice(b"\x7fELF\x02\x01");
-            header[18..20].copy_from_slice(&NATIVE_MACHINE.to_le_bytes());
+            header[18..20].copy_from_slice(&Arch::NATIVE.elf_machine().to_le_bytes());
             // Tables in the file, so that their entries are looked at.
             header[32] = 64;
             header[40] = 64;

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::arch::Arch;
+
 /// How every CIE of `.eh_frame` that LLVM and GCC write for generated code begins, after its length: id 0, version 1,
 /// augmentation `zR`.
 const CIE_START: [u8; 8] = [0, 0, 0, 0, 1, b'z', b'R', 0];
@@ -109,7 +111,6 @@ const STT_FUNC: u8 = 2;
 const PT_LOAD: u32 = 1;
 const PF_R_X: u32 = 5;
 const ET_DYN: u16 = 3;
-const EM_X86_64: u16 = 62;
 
 /// A local function symbol; a range without bytes gives the null symbol with which every table begins.
 fn symbol(range: &Range<u64>) -> Vec<u8> {
@@ -158,7 +159,7 @@ impl Image {
 
         let mut head = b"\x7fELF\x02\x01\x01".to_vec();
         head.resize(16, 0);
-        head.extend([ET_DYN, EM_X86_64].map(u16::to_le_bytes).as_flattened());
+        head.extend([ET_DYN, Arch::NATIVE.elf_machine()].map(u16::to_le_bytes).as_flattened());
         head.extend(1u32.to_le_bytes());
         head.extend([0, u64::from(FILE_HEADER_BYTES), table].map(u64::to_le_bytes).as_flattened());
         head.extend(0u32.to_le_bytes());
@@ -224,8 +225,8 @@ mod tests {
         };
         let table = UnwindTable::from_elf(&code.to_elf()).unwrap();
         let rule = |at: u64| table.lookup(at).unwrap();
-        assert_eq!((rule(text + 0x40).cfa, rule(text + 0x40).cfa_offset), (rule_kind::RSP, 8));
-        assert_eq!((rule(text + 0x41).cfa, rule(text + 0x41).cfa_offset), (rule_kind::RSP, 16));
+        assert_eq!((rule(text + 0x40).cfa, rule(text + 0x40).cfa_offset), (rule_kind::SP, 8));
+        assert_eq!((rule(text + 0x41).cfa, rule(text + 0x41).cfa_offset), (rule_kind::SP, 16));
         assert_eq!(rule(text + 0x60).cfa, rule_kind::NONE, "behind the function");
     }
 }

@@ -6,6 +6,7 @@
 //! processes) may be hostile: reads are bounded, and faults are reasons ([`NoSymbol`]), never panics.
 
 pub mod address;
+pub mod arch;
 pub mod cache;
 pub mod elf;
 pub mod generated;

@@ -7,14 +7,17 @@
 //! boundary within; between frames it must give none. Forms that the table does not support must be unsupported in
 //! the table too, and are counted under a name.
 
+mod aarch64;
 pub mod readelf;
+mod x86_64;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use deepctx_common::unwind::{PAGE_SHIFT, Rule, ra_kind, rbp_kind, rule_detail, rule_kind};
+use deepctx_common::unwind::{PAGE_SHIFT, Rule, rule_detail, rule_kind};
+use deepctx_symbolizer::arch::Arch;
 use deepctx_symbolizer::unwind_rows::{ENTRY_BYTES, NoTable, PADDING_MAX, UnwindTable};
 
 use readelf::{Details, Frame, Row};
@@ -82,12 +85,20 @@ enum Expected {
     Unsupported(String),
 }
 
-/// Compares the table of `path` with `readelf`.
+/// Compares the table of `path`, a file of any machine of [`Arch`], with `readelf`.
 pub fn compare(path: &Path) -> Result<Report, NotCompared> {
     let io = |error| NotCompared::Io(path.into(), error);
     let bytes = std::fs::read(path).map_err(io)?;
-    let table = UnwindTable::from_elf(&bytes).map_err(|reason| NotCompared::NoTable(path.into(), reason))?;
-    compare_table(path, &table, entry(&bytes)).map_err(io)
+    let arch = arch(&bytes);
+    let table = UnwindTable::from_elf_for(&bytes, arch)
+        .map_err(|reason| NotCompared::NoTable(path.into(), reason))?;
+    compare_table(path, &table, arch, entry(&bytes)).map_err(io)
+}
+
+/// The machine of an ELF file; the one that runs here for whatever is no ELF file.
+fn arch(bytes: &[u8]) -> Arch {
+    let number = bytes.get(18..20).and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
+    number.and_then(Arch::of_elf_machine).unwrap_or(Arch::NATIVE)
 }
 
 /// `e_entry` of an ELF file.
@@ -95,11 +106,15 @@ fn entry(bytes: &[u8]) -> u64 {
     bytes.get(24..32).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-fn compare_table(path: &Path, table: &UnwindTable, entry: u64) -> std::io::Result<Report> {
+fn compare_table(path: &Path, table: &UnwindTable, arch: Arch, entry: u64) -> std::io::Result<Report> {
     let mut report = Report { file: path.into(), ..Report::default() };
     let texts = readelf::texts(path)?;
-    let mut frames = readelf::frames(path)?;
-    let details = readelf::details(path)?;
+    let words = match arch {
+        Arch::X86_64 => &x86_64::WORDS,
+        Arch::Aarch64 => &aarch64::WORDS,
+    };
+    let mut frames = readelf::frames(path, words)?;
+    let details = readelf::details(path, words)?;
     report.frames = frames.len() as u64;
     let mut skip = |frame: &Frame| {
         let reason = if frame.begin == frame.end {
@@ -128,7 +143,7 @@ fn compare_table(path: &Path, table: &UnwindTable, entry: u64) -> std::io::Resul
             *report.skipped.entry("overlapping").or_default() += 1;
             continue;
         }
-        report.frame(table, frame, |row| details.get(&(frame.is_debug, frame.begin, row)));
+        report.frame(table, arch, frame, |row| details.get(&(frame.is_debug, frame.begin, row)));
     }
     Ok(report)
 }
@@ -137,6 +152,7 @@ impl Report {
     fn frame<'d>(
         &mut self,
         table: &UnwindTable,
+        arch: Arch,
         frame: &Frame,
         details: impl Fn(u64) -> Option<&'d Details>,
     ) {
@@ -153,7 +169,7 @@ impl Report {
             let expected = if frame.is_signal {
                 Expected::Rule(Rule { cfa: rule_kind::SIGNAL, ..Rule::default() })
             } else {
-                expected(row, latest)
+                expected(arch, row, latest)
             };
             match &expected {
                 Expected::Rule(_) => self.supported += 1,
@@ -212,122 +228,29 @@ impl Report {
     }
 }
 
-/// DWARF numbers by the names that readelf prints.
-const REGISTERS: [&str; 16] = [
-    "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
-    "r15",
-];
-
-/// `rsp+8` → (7, 8).
-fn register_and_offset(text: &str) -> Option<(usize, i32)> {
-    let sign = text.find(['+', '-'])?;
-    let register = REGISTERS.iter().position(|name| *name == &text[..sign])?;
-    Some((register, text[sign..].parse().ok()?))
-}
-
-/// `DW_OP_breg7 (rsp): 40` → (7, 40).
-fn breg(operation: &str) -> Option<(usize, i32)> {
-    let (register, rest) = operation.strip_prefix("DW_OP_breg")?.split_once(' ')?;
-    Some((register.parse().ok()?, rest.split_once(": ")?.1.parse().ok()?))
-}
-
-fn operations(expression: &str) -> Vec<&str> {
-    expression.trim_start_matches('(').trim_end_matches(')').split("; ").collect()
-}
-
-fn with_base(register: usize, offset: i32) -> Option<Rule> {
-    let (cfa, detail) = match register {
-        7 => (rule_kind::RSP, 0),
-        6 => (rule_kind::RBP, 0),
-        10 => (rule_kind::R10, 0),
-        13 => (rule_kind::R13, 0),
-        3 => (rule_kind::RBX, 0),
-        0..16 => (rule_kind::REGISTER, register as u8),
-        _ => return None,
-    };
-    Some(Rule { cfa, detail, cfa_offset: offset, ..Rule::default() })
-}
-
-/// The CFA part of a rule from the words of an expression.
-fn cfa_of_expression(expression: &str) -> Option<Rule> {
-    match operations(expression)[..] {
-        [base] => breg(base).and_then(|(register, offset)| with_base(register, offset)),
-        [base, "DW_OP_deref", ref rest @ ..] => {
-            let (register, cfa_offset) = breg(base)?;
-            let cfa = match register {
-                7 => rule_kind::RSP_DEREF,
-                6 => rule_kind::RBP_DEREF,
-                _ => return None,
-            };
-            let cfa_addend = match *rest {
-                [] => 0,
-                [add] => add.strip_prefix("DW_OP_plus_uconst: ")?.parse().ok()?,
-                [constant, "DW_OP_plus"] => constant.strip_prefix("DW_OP_lit")?.parse().ok()?,
-                _ => return None,
-            };
-            Some(Rule { cfa, cfa_offset, cfa_addend, ..Rule::default() })
-        }
-        [
-            "DW_OP_breg7 (rsp): 8",
-            "DW_OP_breg16 (rip): 0",
-            "DW_OP_lit15",
-            "DW_OP_and",
-            threshold,
-            "DW_OP_ge",
-            "DW_OP_lit3",
-            "DW_OP_shl",
-            "DW_OP_plus",
-        ] => {
-            let detail = threshold.strip_prefix("DW_OP_lit")?.parse().ok()?;
-            Some(Rule { cfa: rule_kind::PLT, detail, ..Rule::default() })
-        }
-        _ => None,
-    }
-}
-
 /// The rule that a printed row should have become.
-fn expected(row: &Row, details: &Details) -> Expected {
-    let unsupported = |column: &str, form: &str| Expected::Unsupported(format!("{column} {form}"));
-    if matches!(&*row.ra, "u" | "") {
-        return Expected::Rule(Rule { cfa: rule_kind::END, ..Rule::default() });
-    }
-    let cfa = if &*row.cfa == "exp" {
-        let words = details.cfa.as_deref().unwrap_or("exp without words");
-        cfa_of_expression(words).ok_or(words)
-    } else {
-        register_and_offset(&row.cfa)
-            .and_then(|(register, offset)| with_base(register, offset))
-            .ok_or(&*row.cfa)
+fn expected(arch: Arch, row: &Row, details: &Details) -> Expected {
+    let rule = match arch {
+        Arch::X86_64 => x86_64::expected(row, details),
+        Arch::Aarch64 => aarch64::expected(row, details),
     };
-    let mut rule = match cfa {
-        Ok(rule) => rule,
-        Err(form) => return unsupported("CFA", form),
-    };
-    rule.ra = match &*row.ra {
-        "c-8" => ra_kind::AT_CFA_MINUS_8,
-        "r5" => ra_kind::IN_RDI,
-        form => return unsupported("return address", form),
-    };
-    (rule.rbp, rule.rbp_offset) = match &*row.rbp {
-        "u" if details.rbp_undefined => (rbp_kind::UNDEFINED, 0),
-        "" | "u" | "s" | "r6" => (rbp_kind::SAME, 0),
-        "exp" => {
-            let words = details.rbp.as_deref().unwrap_or("exp without words");
-            match operations(words)[..] {
-                [base] => match breg(base) {
-                    Some((6, offset)) => (rbp_kind::AT_RBP, offset),
-                    Some((7, offset)) => (rbp_kind::AT_RSP, offset),
-                    _ => return unsupported("rbp", words),
-                },
-                _ => return unsupported("rbp", words),
-            }
-        }
-        form => match form.strip_prefix('c').and_then(|offset| offset.parse().ok()) {
-            Some(offset) => (rbp_kind::AT_CFA, offset),
-            None => return unsupported("rbp", form),
-        },
-    };
-    Expected::Rule(rule)
+    rule.map_or_else(Expected::Unsupported, Expected::Rule)
+}
+
+/// `rsp+8` → (`rsp`, 8).
+fn register_and_offset(text: &str) -> Option<(&str, i32)> {
+    let (register, offset) = text.split_at(text.find(['+', '-'])?);
+    Some((register, offset.parse().ok()?))
+}
+
+/// `c-16` → −16.
+fn at_cfa(text: &str) -> Option<i32> {
+    text.strip_prefix('c')?.parse().ok()
+}
+
+/// How a form that is not supported is counted.
+fn unsupported(column: &str, form: &str) -> String {
+    format!("{column} {form}")
 }
 
 /// Libraries that are there wherever the tests are: those that this very process has mapped, the C++ library of
@@ -359,3 +282,21 @@ pub fn default_files() -> Vec<PathBuf> {
 
 /// Environment variable with further files to compare, separated by colons.
 pub const FILES_VARIABLE: &str = "DEEPCTX_ORACLE_FILES";
+
+/// Where Debian's cross compilers keep the libraries of aarch64.
+const AARCH64_FOLDER: &str = "/usr/aarch64-linux-gnu/lib";
+
+/// Libraries of aarch64, if they are installed.
+pub fn aarch64_files() -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(AARCH64_FOLDER) else { return Vec::new() };
+    let mut files: Vec<PathBuf> =
+        entries.flatten().filter_map(|entry| entry.path().canonicalize().ok()).collect();
+    // Others there are texts for linkers.
+    files.retain(|file| {
+        std::fs::read(file)
+            .is_ok_and(|bytes| bytes.starts_with(b"\x7fELF\x02\x01\x01") && bytes.get(16) == Some(&3))
+    });
+    files.sort();
+    files.dedup();
+    files
+}

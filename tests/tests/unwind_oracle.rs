@@ -3,7 +3,8 @@
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-use deepctx_tests::unwind_oracle::{NotCompared, Report, compare, default_files};
+use deepctx_symbolizer::unwind_rows::NoTable;
+use deepctx_tests::unwind_oracle::{NotCompared, Report, aarch64_files, compare, default_files};
 
 /// Says what is missing; on CI, where everything is installed, that is a failure.
 fn skipped(reason: &str) {
@@ -44,6 +45,30 @@ fn every_row_of_the_installed_libraries_is_what_readelf_prints() {
     }
     for file in &files {
         check(file);
+    }
+}
+
+#[test]
+fn every_row_of_the_libraries_of_aarch64_is_what_readelf_prints() {
+    if !has_readelf() {
+        return;
+    }
+    let files = aarch64_files();
+    if !files.iter().any(|file| file.ends_with("libc.so.6")) {
+        return skipped("needs the C library of aarch64 (libc6-arm64-cross)");
+    }
+    for file in &files {
+        match compare(file) {
+            Ok(report) => {
+                println!("{report}");
+                assert_eq!(report.mismatches, 0, "{report}");
+                let unsupported: u64 = report.unsupported.values().sum();
+                assert!(unsupported * 1000 <= report.rows, "{report}");
+            }
+            // Some are there for their name alone.
+            Err(NotCompared::NoTable(_, NoTable::NoFrames)) => {}
+            Err(reason) => panic!("{reason}"),
+        }
     }
 }
 

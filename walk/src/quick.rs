@@ -5,10 +5,10 @@
 //! it was, to [`crate::interleave::native_step`], which does the same for these frames (a property test says so).
 
 use deepctx_common::python::NO_PYTHON;
-use deepctx_common::unwind::{ra_kind, rbp_kind, rule_kind};
 
 use crate::interleave::{Tables, Walk, Words};
 use crate::memory::Memory;
+use crate::unwind_row;
 
 /// Emits the current native frame and steps to its caller, if that takes no search and no read; else changes nothing and
 /// gives false.
@@ -24,34 +24,11 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     {
         return false;
     }
-    let (registers, rule) = (&walk.registers, &walk.rule);
-    let base = match rule.cfa {
-        rule_kind::RSP => registers.sp,
-        rule_kind::RBP if registers.bp_known != 0 => registers.bp,
-        _ => return false,
-    };
-    let cfa = base.wrapping_add_signed(i64::from(rule.cfa_offset));
-    if cfa <= registers.sp || rule.ra != ra_kind::AT_CFA_MINUS_8 {
+    let Some(caller) = unwind_row::peek(&walk.registers, &walk.rule, env) else { return false };
+    if !walk.push_native(words, walk.native_word()) {
         return false;
     }
-    let (bp, bp_known) = match rule.rbp {
-        rbp_kind::SAME => (registers.bp, registers.bp_known),
-        rbp_kind::AT_CFA => match env.peek_stack(cfa.wrapping_add_signed(i64::from(rule.rbp_offset))) {
-            Some(bp) => (bp, 1),
-            None => return false,
-        },
-        _ => return false,
-    };
-    let Some(pc) = env.peek_stack(cfa.wrapping_sub(8)) else { return false };
-    if pc == 0 || !walk.push_native(words, walk.native_word()) {
-        return false;
-    }
-    let registers = &mut walk.registers;
-    registers.pc = pc;
-    registers.sp = cfa;
-    registers.bp = bp;
-    registers.bp_known = bp_known;
-    registers.exact = 0;
+    caller.enter(&mut walk.registers);
     walk.cursor += 1;
     true
 }

@@ -10,7 +10,7 @@ use deepctx_common::python::{
     NO_CFRAME, NO_FIELD, NO_PYTHON, PythonLayout, PythonProcess, entry_rule, instruction_kind, thread_state,
 };
 use deepctx_common::record::{USER_WORDS_MAX, word};
-use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag, rule_kind};
+use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag, ra_kind, rule_kind};
 use deepctx_walk::interleave::{Flow, STEPS_MAX, Tables, Walk, WordBuffer, native_step, phase, python_step};
 use deepctx_walk::memory::Memory;
 use deepctx_walk::unwind_row::Registers;
@@ -71,6 +71,38 @@ const EVAL: [u64; 2] = [TEXT + 0x100, TEXT + 0x200];
 /// Bytes of a native frame of the evaluation loop: there is room for an interpreter frame below the return address.
 const EVAL_FRAME: u64 = 0x100;
 
+/// How a frame of one word, its return address, is unwound on this machine.
+#[cfg(target_arch = "aarch64")]
+const ONE_WORD: Rule = Rule {
+    cfa: rule_kind::SP,
+    fp: 0,
+    ra: ra_kind::AT_CFA,
+    detail: 0,
+    cfa_offset: 8,
+    fp_offset: 0,
+    addend: -8,
+};
+/// How a frame of one word, its return address, is unwound on this machine.
+#[cfg(target_arch = "x86_64")]
+const ONE_WORD: Rule = Rule {
+    cfa: rule_kind::SP,
+    fp: 0,
+    ra: ra_kind::X86_AT_CFA_MINUS_8,
+    detail: 0,
+    cfa_offset: 8,
+    fp_offset: 0,
+    addend: 0,
+};
+
+/// A thread that was interrupted at `pc`, with a frame pointer of 1.
+fn interrupted(pc: u64) -> Registers {
+    let registers = Registers { pc, sp: STACK, exact: 1, ..Registers::default() };
+    #[cfg(target_arch = "aarch64")]
+    return Registers { fp: 1, fp_known: 1, sp_known: 1, address_mask: u64::MAX, ..registers };
+    #[cfg(target_arch = "x86_64")]
+    return Registers { bp: 1, bp_known: 1, ..registers };
+}
+
 /// Functions are 0x100 bytes; each pushes nothing, so every frame is one word, but for the evaluation loop's. The last
 /// one is the thread's start.
 fn world(returns: &[u64]) -> World {
@@ -80,10 +112,9 @@ fn world(returns: &[u64]) -> World {
 /// As [`world`], interrupted at `leaf`.
 fn world_from(leaf: u64, returns: &[u64]) -> World {
     let mut world = World { text: (TEXT, TEXT + 0x1000), ..World::default() };
-    let one_word = Rule { cfa: rule_kind::RSP, cfa_offset: 8, ..Rule::default() };
-    world.rules.insert(TEXT, one_word);
-    world.rules.insert(EVAL[0], Rule { cfa_offset: EVAL_FRAME as i32, ..one_word });
-    world.rules.insert(EVAL[1], one_word);
+    world.rules.insert(TEXT, ONE_WORD);
+    world.rules.insert(EVAL[0], Rule { cfa_offset: EVAL_FRAME as i32, ..ONE_WORD });
+    world.rules.insert(EVAL[1], ONE_WORD);
     world.rules.insert(TEXT + 0xf00, Rule { cfa: rule_kind::END, ..Rule::default() });
     let (mut sp, mut pc) = (STACK, leaf);
     for next in returns {
@@ -157,7 +188,7 @@ fn hung_at(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)], stack: &
 
 fn walk(world: &World, pc: u64, python: bool) -> (Vec<u64>, WalkEnd, PythonEnd) {
     let mut walk = zeroed();
-    walk.registers = Registers { pc, sp: STACK, bp: 1, exact: 1, bp_known: 1, ..Registers::default() };
+    walk.registers = interrupted(pc);
     walk.thread_pointer = THREAD;
     let mut process = PythonProcess { layout: NO_PYTHON, ..PythonProcess::default() };
     if python {
@@ -444,15 +475,15 @@ proptest! {
 }
 
 fn arbitrary_rule() -> impl Strategy<Value = Rule> {
-    (0u8..16, 0u8..6, 0u8..4, any::<u8>(), -64i32..256, -64i32..64, -64i32..64).prop_map(
-        |(cfa, rbp, ra, detail, cfa_offset, rbp_offset, cfa_addend)| Rule {
+    (0u8..16, 0u8..6, 0u8..6, any::<u8>(), -64i32..256, -64i32..64, -64i32..64).prop_map(
+        |(cfa, fp, ra, detail, cfa_offset, fp_offset, addend)| Rule {
             cfa,
-            rbp,
+            fp,
             ra,
             detail,
             cfa_offset,
-            rbp_offset,
-            cfa_addend,
+            fp_offset,
+            addend,
         },
     )
 }

@@ -4,7 +4,7 @@
 
 use deepctx_common::end::WalkEnd;
 use deepctx_common::python::{NO_PYTHON, PythonProcess};
-use deepctx_common::unwind::{Executable, Mapping, Rule};
+use deepctx_common::unwind::{Executable, Mapping, Rule, ra_kind, rule_kind};
 use deepctx_walk::interleave::{Flow, Tables, Walk, WordBuffer, native_step};
 use deepctx_walk::memory::{Memory, Slice};
 use deepctx_walk::quick;
@@ -88,25 +88,27 @@ fn registers() -> impl Strategy<Value = Registers> {
     let pc = prop_oneof![4 => near(TEXT, 0x40), 1 => Just(TEXT + 0x1000), 1 => any::<u64>()];
     let sp = (0u64..40).prop_map(|n| STACK + 8 * n);
     let bp = prop_oneof![3 => (0u64..48).prop_map(|n| STACK + 8 * n), 1 => any::<u64>()];
-    (pc, sp, bp, 0u32..2, 0u32..2).prop_map(|(pc, sp, bp, exact, bp_known)| Registers {
-        pc,
-        sp,
-        bp,
-        exact,
-        bp_known,
-        ..Registers::default()
+    (pc, sp, bp, 0u32..2, 0u32..2).prop_map(|(pc, sp, fp, exact, fp_known)| {
+        let registers = Registers { pc, sp, exact, ..Registers::default() };
+        #[cfg(target_arch = "aarch64")]
+        return Registers { fp, fp_known, sp_known: 1, address_mask: u64::MAX >> 8, ..registers };
+        #[cfg(target_arch = "x86_64")]
+        return Registers { bp: fp, bp_known: fp_known, ..registers };
     })
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
     let offset = prop_oneof![4 => (-4i32..20).prop_map(|n| 8 * n), 1 => any::<i32>()];
-    (0u8..14, 0u8..5, 0u8..3, offset.clone(), prop_oneof![Just(-16), offset]).prop_map(
-        |(cfa, rbp, ra, cfa_offset, rbp_offset)| Rule {
+    let saved = prop_oneof![Just(-16), offset.clone()];
+    let addend = prop_oneof![Just(-8), offset.clone()];
+    (0u8..14, 0u8..5, 0u8..6, offset, saved, addend).prop_map(
+        |(cfa, fp, ra, cfa_offset, fp_offset, addend)| Rule {
             cfa,
-            rbp,
+            fp,
             ra,
             cfa_offset,
-            rbp_offset,
+            fp_offset,
+            addend,
             ..Rule::default()
         },
     )
@@ -144,9 +146,14 @@ proptest! {
 
 #[test]
 fn an_ordinary_frame_is_quick() {
-    let rule = Rule { cfa: 1, cfa_offset: 8, ..Rule::default() };
+    #[cfg(target_arch = "aarch64")]
+    let (ra, known) =
+        (ra_kind::AT_CFA, Registers { sp_known: 1, address_mask: u64::MAX, ..Registers::default() });
+    #[cfg(target_arch = "x86_64")]
+    let (ra, known) = (ra_kind::X86_AT_CFA_MINUS_8, Registers::default());
+    let rule = Rule { cfa: rule_kind::SP, cfa_offset: 8, ra, addend: -8, ..Rule::default() };
     let world = World { stack: (TEXT + 9).to_le_bytes().to_vec(), rule, at_hand: true };
-    let mut walk = walk(Registers { pc: TEXT + 0x20, sp: STACK, ..Registers::default() }, true);
+    let mut walk = walk(Registers { pc: TEXT + 0x20, sp: STACK, ..known }, true);
     let mut words = [0; 8];
     assert!(quick::native_step(&mut walk, &mut WordBuffer(&mut words), &world));
     assert_eq!((walk.registers.pc, walk.registers.sp, walk.native_frames), (TEXT + 9, STACK + 8, 1));

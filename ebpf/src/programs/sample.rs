@@ -1,7 +1,6 @@
 //! Sample: one timer tick on one CPU becomes one record with the kernel, native and Python stack.
 
 use aya_ebpf::EbpfContext as _;
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
 use deepctx_common::config::{Config, config_flag};
@@ -12,7 +11,7 @@ use crate::emit;
 use crate::maps::config;
 use crate::task::Ids;
 use crate::walk::{self, Scratch};
-use crate::{filter, stack, task};
+use crate::{arch, filter, stack, task};
 
 /// A timer tick.
 #[perf_event]
@@ -48,9 +47,9 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
 /// Fills the record in `slot` and sends it.
 #[inline(always)]
 fn take(ctx: &PerfEventContext, config: &Config, ids: Ids, slot: &mut Scratch) {
-    // SAFETY: the context of a perf event program is readable; of `cs` only the low two bits (the privilege level) are
-    // used.
-    let (period, in_kernel) = unsafe { ((*ctx.ctx).sample_period, (*ctx.ctx).regs.cs & 3 == 0) };
+    // SAFETY: the context of a perf event program is readable, and the registers are part of it.
+    let (period, regs) = unsafe { ((*ctx.ctx).sample_period, &(*ctx.ctx).regs) };
+    let in_kernel = arch::in_kernel(regs);
     stack::begin(slot, ids, period, if in_kernel { sample_flag::IN_KERNEL } else { 0 });
     let mut kernel_words = 0;
     let registers = if in_kernel {
@@ -61,39 +60,9 @@ fn take(ctx: &PerfEventContext, config: &Config, ids: Ids, slot: &mut Scratch) {
         }
         stack::registers_at_entry(config, slot)
     } else {
-        interrupted(ctx, slot);
+        arch::copy(&mut slot.regs, regs);
         stack::take_registers(config, slot)
     };
     stack::user(config, ids.pid, kernel_words, registers, slot);
     stack::send(kind::SAMPLE, slot, kernel_words);
-}
-
-/// Copies the registers that the tick interrupted.
-#[inline(always)]
-fn interrupted(ctx: &PerfEventContext, slot: &mut Scratch) {
-    // SAFETY: the registers are part of the context.
-    let r = unsafe { &(*ctx.ctx).regs };
-    slot.regs = pt_regs {
-        r15: r.r15,
-        r14: r.r14,
-        r13: r.r13,
-        r12: r.r12,
-        rbp: r.rbp,
-        rbx: r.rbx,
-        r11: r.r11,
-        r10: r.r10,
-        r9: r.r9,
-        r8: r.r8,
-        rax: r.rax,
-        rcx: r.rcx,
-        rdx: r.rdx,
-        rsi: r.rsi,
-        rdi: r.rdi,
-        orig_rax: r.orig_rax,
-        rip: r.rip,
-        cs: r.cs,
-        eflags: r.eflags,
-        rsp: r.rsp,
-        ss: r.ss,
-    };
 }

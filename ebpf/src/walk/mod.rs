@@ -11,7 +11,6 @@ mod tables;
 use core::intrinsics::{AtomicOrdering, atomic_xchg};
 use core::mem::offset_of;
 
-use aya_ebpf::bindings::pt_regs;
 use deepctx_common::config::{Config, config_flag};
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::NO_PYTHON;
@@ -21,6 +20,7 @@ use deepctx_walk::quick;
 
 use self::memory::Window;
 pub use self::tables::RuleCache;
+use crate::arch::UserRegs;
 use crate::maps::{PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
 use crate::words::copy;
 
@@ -35,7 +35,7 @@ pub struct Scratch {
     /// The walk.
     pub walk: Walk,
     /// User registers.
-    pub regs: pt_regs,
+    pub regs: UserRegs,
     /// What was read of the stack.
     stack: Window,
     /// What was read of the interpreter's frames.

@@ -49,7 +49,7 @@ impl Slices {
     pub(super) fn assemble(
         self,
         limits: &Limits,
-        uncovered: &Uncovered<'_>,
+        uncovered: Option<Uncovered<'_>>,
         mut stats: BuildStats,
     ) -> Result<UnwindTable, NoTable> {
         for slice in self.eh_frame.iter().chain(&self.debug_frame) {
@@ -74,7 +74,7 @@ impl Slices {
             stats.add(Count::EntryMarked, 1);
         }
         let covered = pieces.iter().map(|piece| piece.from..piece.to);
-        if let Some(slice) = uncovered.frames(covered, &mut stats) {
+        if let Some(slice) = uncovered.and_then(|uncovered| uncovered.frames(covered, &mut stats)) {
             let derived = cover(std::slice::from_ref(&slice), slices.len(), &mut stats);
             has_frames |= !derived.is_empty();
             pieces = fill(&pieces, &derived);

@@ -9,6 +9,7 @@ use object::read::{CompressedData, CompressionFormat};
 use object::{LittleEndian, ReadRef as _};
 
 use super::{Limits, NoTable};
+use crate::arch::Arch;
 
 const LE: LittleEndian = LittleEndian;
 
@@ -40,6 +41,7 @@ pub(super) struct FrameSection<'d> {
 /// What the builder needs of a file.
 #[derive(Debug)]
 pub(super) struct Image<'d> {
+    pub(super) arch: Arch,
     /// Executable segments, sorted, disjoint.
     pub(super) texts: Vec<Range>,
     pub(super) eh_frames: Vec<FrameSection<'d>>,
@@ -54,18 +56,19 @@ pub(super) struct Image<'d> {
 }
 
 impl<'d> Image<'d> {
-    /// Reads the headers of `bytes`.
-    pub(super) fn read(bytes: &'d [u8], limits: &Limits) -> Result<Self, NoTable> {
+    /// Reads the headers of `bytes`, which are to hold code of `arch`.
+    pub(super) fn read(bytes: &'d [u8], arch: Arch, limits: &Limits) -> Result<Self, NoTable> {
         let header = bytes.read_at::<FileHeader64<LittleEndian>>(0).map_err(|()| NoTable::NotElf)?;
         if header.e_ident.magic != elf::ELFMAG {
             return Err(NoTable::NotElf);
         }
         let ident = &header.e_ident;
-        if ident.class != elf::ELFCLASS64
-            || ident.data != elf::ELFDATA2LSB
-            || header.e_machine(LE) != elf::EM_X86_64
-        {
-            return Err(NoTable::WrongMachine);
+        if ident.class != elf::ELFCLASS64 || ident.data != elf::ELFDATA2LSB {
+            return Err(NoTable::UnknownMachine);
+        }
+        let found = Arch::of_elf_machine(header.e_machine(LE).0).ok_or(NoTable::UnknownMachine)?;
+        if found != arch {
+            return Err(NoTable::OtherMachine { found, wanted: arch });
         }
         let segments = header.program_headers(LE, bytes).map_err(|_| NoTable::NotElf)?;
         let segments = &segments[..segments.len().min(HEADERS_MAX)];
@@ -74,6 +77,7 @@ impl<'d> Image<'d> {
             return Err(NoTable::NoText);
         }
         let mut image = Image {
+            arch,
             text_base: texts[0].begin,
             texts,
             eh_frames: Vec::new(),

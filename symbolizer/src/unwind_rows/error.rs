@@ -2,6 +2,7 @@
 //! caller shows and counts. Does not: cover single frames or rows; those are counted in [`super::BuildStats`].
 
 use super::Limits;
+use crate::arch::Arch;
 
 /// Why no table could be made of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,9 +10,17 @@ pub enum NoTable {
     /// The bytes are not an ELF file, or its headers are damaged.
     #[error("not a readable ELF file")]
     NotElf,
-    /// The file is not a 64-bit little-endian x86-64 ELF file.
-    #[error("not a 64-bit x86-64 ELF file")]
-    WrongMachine,
+    /// The file is not a 64-bit little-endian ELF file of a machine in [`Arch`].
+    #[error("not an ELF file of a 64-bit machine whose stacks can be walked")]
+    UnknownMachine,
+    /// The file is for another machine than its code was to run on.
+    #[error("an ELF file for {found}, not for {wanted}")]
+    OtherMachine {
+        /// What the file is for.
+        found: Arch,
+        /// What it was to be for.
+        wanted: Arch,
+    },
     /// No segment is both loaded and executable.
     #[error("no executable segment")]
     NoText,

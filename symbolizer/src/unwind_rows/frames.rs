@@ -59,7 +59,7 @@ pub(super) fn unpack(row: u64) -> (u64, u16) {
     (row >> 16, row as u16)
 }
 
-/// Highest address that can be packed, and more than an x86-64 user space has (2^47).
+/// Highest address that can be packed. No file states a higher one: an x86-64 user space has 2^47, an aarch64 one 2^48.
 pub(super) const ADDRESS_MAX: u64 = 1 << 47;
 
 /// Where the frame descriptions of a section are.
@@ -207,7 +207,7 @@ where
                         !cie.fde_address_encoding().is_some_and(|encoding| encoding.is_indirect())
                     };
                     entry.insert(section.cie_from_offset(bases, at).ok().filter(direct).map(|cie| {
-                        let parts = machine.initial(&cie, section, bases).ok();
+                        let parts = machine.initial(&cie, section, bases, image.arch).ok();
                         (cie, parts)
                     }))
                 }

@@ -29,7 +29,7 @@ mod uncovered;
 use std::sync::atomic::AtomicUsize;
 
 use deepctx_common::unwind::{
-    BLOCKS_PER_SHARD, PAGE_SHIFT, PAGES_MAX, Page, ROWS_PER_BLOCK, RowBlock, Rule, SHARDS_MAX, row,
+    BLOCKS_PER_SHARD, PAGE_SHIFT, PAGES_MAX, Page, ROWS_PER_BLOCK, RowBlock, Rule, SHARDS_MAX, fp_kind, row,
     rule_kind, unsupported,
 };
 use gimli::{BaseAddresses, EndianSlice, LittleEndian};
@@ -39,11 +39,12 @@ pub use error::NoTable;
 pub use stats::{BuildStats, COUNT_NAMES, COUNTS, Count};
 pub use uncovered::ReadAt;
 
+use crate::arch::Arch;
 use elf::{FrameSection, Image};
 use frames::Source;
 use uncovered::Uncovered;
 
-/// Bytes as gimli reads them; x86-64 is little-endian.
+/// Bytes as gimli reads them: all machines of [`Arch`] are little-endian.
 type Bytes<'d> = EndianSlice<'d, LittleEndian>;
 
 /// Bounds of what one file may cost.
@@ -88,9 +89,10 @@ pub struct UnwindTable {
 
 impl UnwindTable {
     /// Builds the table of an ELF file or vdso image from all of its bytes, on the threads of rayon's current pool.
+    /// The file is to be one of this machine ([`Arch::NATIVE`]).
     ///
     /// `.eh_frame` counts before `.debug_frame`, which fills what the former leaves; rows of functions that neither
-    /// covers are derived from their instructions ([`derived`]).
+    /// covers are derived from their instructions ([`derived`]), on machines whose instructions can be read.
     pub fn from_elf(bytes: &[u8]) -> Result<Self, NoTable> {
         Self::from_elf_within(bytes, &Limits::default())
     }
@@ -98,22 +100,32 @@ impl UnwindTable {
     /// [`UnwindTable::from_elf`] of a file of which only headers and call frame sections are in `bytes`; the
     /// symbols, and the code of functions that have no frames, are read from `file`.
     pub fn from_parts(bytes: &[u8], file: &dyn ReadAt) -> Result<Self, NoTable> {
-        Self::build(bytes, file, &Limits::default())
+        Self::build(bytes, file, Arch::NATIVE, &Limits::default())
     }
 
     /// [`UnwindTable::from_elf`] with other limits.
     pub fn from_elf_within(bytes: &[u8], limits: &Limits) -> Result<Self, NoTable> {
-        Self::build(bytes, &bytes, limits)
+        Self::build(bytes, &bytes, Arch::NATIVE, limits)
     }
 
-    fn build(bytes: &[u8], file: &dyn ReadAt, limits: &Limits) -> Result<Self, NoTable> {
-        let image = Image::read(bytes, limits)?;
+    /// [`UnwindTable::from_elf`] of a file for `arch`, whatever runs here.
+    pub fn from_elf_for(bytes: &[u8], arch: Arch) -> Result<Self, NoTable> {
+        Self::build(bytes, &bytes, arch, &Limits::default())
+    }
+
+    fn build(bytes: &[u8], file: &dyn ReadAt, arch: Arch, limits: &Limits) -> Result<Self, NoTable> {
+        let image = Image::read(bytes, arch, limits)?;
+        let vendor = match arch {
+            Arch::X86_64 => gimli::Vendor::Default,
+            Arch::Aarch64 => gimli::Vendor::AArch64,
+        };
         let mut stats = BuildStats::default();
         stats.add(Count::UnreadableSections, image.unreadable_sections);
         let row_count = AtomicUsize::new(0);
         let mut slices = assemble::Slices::default();
         for FrameSection { data, address, ends_at_terminator } in &image.eh_frames {
-            let section = gimli::EhFrame::new(data, LittleEndian);
+            let mut section = gimli::EhFrame::new(data, LittleEndian);
+            section.set_vendor(vendor);
             let source = Source { section, bases: bases(&image, *address), image: &image, limits };
             let of_section = source.slices(data, true, *ends_at_terminator, &row_count, &mut stats)?;
             slices.eh_frame.extend(of_section);
@@ -121,13 +133,13 @@ impl UnwindTable {
         for FrameSection { data, address, ends_at_terminator } in &image.debug_frames {
             let mut section = gimli::DebugFrame::new(data, LittleEndian);
             section.set_address_size(8);
+            section.set_vendor(vendor);
             let source = Source { section, bases: bases(&image, *address), image: &image, limits };
             let of_section = source.slices(data, false, *ends_at_terminator, &row_count, &mut stats)?;
             slices.debug_frame.extend(of_section);
         }
         slices.entry = image.entry.and_then(|entry| Some((entry, image.text_end(entry)?)));
-        let uncovered = Uncovered { headers: bytes, file, image: &image };
-        slices.assemble(limits, &uncovered, stats)
+        slices.assemble(limits, Uncovered::new(bytes, file, &image), stats)
     }
 
     /// Stated address of the first page, >> [`PAGE_SHIFT`].
@@ -205,7 +217,7 @@ impl UnwindTable {
         let mut forms = Forms::default();
         for (_, rule) in self.rows() {
             forms.cfa[usize::from(rule.cfa).min(CFA_KINDS - 1)] += 1;
-            forms.rbp[usize::from(rule.rbp).min(RBP_KINDS - 1)] += 1;
+            forms.fp[usize::from(rule.fp).min(FP_KINDS - 1)] += 1;
             if rule.cfa == rule_kind::UNSUPPORTED {
                 forms.unsupported[usize::from(rule.detail).min(REASONS - 1)] += 1;
             }
@@ -221,8 +233,8 @@ impl UnwindTable {
 
 /// Kinds of [`Rule::cfa`].
 const CFA_KINDS: usize = rule_kind::REGISTER as usize + 1;
-/// Kinds of [`Rule::rbp`].
-const RBP_KINDS: usize = deepctx_common::unwind::rbp_kind::AT_RSP as usize + 1;
+/// Kinds of [`Rule::fp`].
+const FP_KINDS: usize = fp_kind::X86_AT_SP as usize + 1;
 /// Reasons of [`unsupported`].
 const REASONS: usize = unsupported::SENTENCES.len();
 
@@ -231,8 +243,8 @@ const REASONS: usize = unsupported::SENTENCES.len();
 pub struct Forms {
     /// By [`rule_kind`].
     pub cfa: [u64; CFA_KINDS],
-    /// By [`deepctx_common::unwind::rbp_kind`].
-    pub rbp: [u64; RBP_KINDS],
+    /// By [`fp_kind`].
+    pub fp: [u64; FP_KINDS],
     /// Rows of [`rule_kind::UNSUPPORTED`] by reason number of [`unsupported`].
     pub unsupported: [u64; REASONS],
 }

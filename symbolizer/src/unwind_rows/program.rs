@@ -1,12 +1,13 @@
-//! Owns: running a call frame program (the instructions of a CIE or an FDE) for three columns: CFA, rbp, return
-//! address. Because: general interpreters track every register, which costs most of the time and is never used.
+//! Owns: running a call frame program (the instructions of a CIE or an FDE) for three columns: CFA, frame
+//! pointer, return address. Because: general interpreters track every register, which costs most of the time and is never used.
 //! Does not: decode bytes (gimli does), decide which forms are supported ([`super::rules`]).
 
 use deepctx_common::unwind::Rule;
-use gimli::{CallFrameInstruction as Cfi, CallFrameInstructionIter, Register, UnwindSection, X86_64};
+use gimli::{CallFrameInstruction as Cfi, CallFrameInstructionIter, Register, UnwindSection};
 
 use super::Bytes;
-use super::rules::{BAD_PROGRAM, Cfa, Saved, State, cfa_expression, saved_expression};
+use super::rules::{BAD_PROGRAM, Cfa, Saved, State, aarch64, cfa_expression, saved_expression, x86_64};
+use crate::arch::Arch;
 
 /// Deepest `DW_CFA_remember_state`: compilers nest once or twice; a program that goes deeper is refused.
 const REMEMBERED_MAX: usize = 64;
@@ -23,6 +24,8 @@ pub(super) struct Cie {
     pub(super) initial: State,
     code_factor: u64,
     data_factor: i64,
+    arch: Arch,
+    fp: Register,
     ra: Register,
 }
 
@@ -47,11 +50,17 @@ impl Machine {
         cie: &gimli::CommonInformationEntry<Bytes<'d>>,
         section: &S,
         bases: &gimli::BaseAddresses,
+        arch: Arch,
     ) -> Result<Cie, Bad> {
         let mut parts = Cie {
             initial: State::EMPTY,
             code_factor: cie.code_alignment_factor(),
             data_factor: cie.data_alignment_factor(),
+            arch,
+            fp: match arch {
+                Arch::X86_64 => x86_64::FP,
+                Arch::Aarch64 => aarch64::FP,
+            },
             ra: cie.return_address_register(),
         };
         self.start(State::EMPTY);
@@ -101,7 +110,7 @@ impl Machine {
             };
             let Some(next) = next else { return emit(at, BAD_PROGRAM) };
             if changed && next > at {
-                emit(at, self.state.rule())?;
+                emit(at, self.state.rule(cie.arch))?;
                 changed = false;
             }
             if next >= end {
@@ -109,7 +118,7 @@ impl Machine {
             }
             at = next;
         }
-        if changed { emit(at, self.state.rule()) } else { Ok(()) }
+        if changed { emit(at, self.state.rule(cie.arch)) } else { Ok(()) }
     }
 
     fn start(&mut self, state: State) {
@@ -135,8 +144,8 @@ impl Machine {
     }
 
     fn set(&mut self, register: Register, cie: &Cie, saved: Saved) -> bool {
-        if register == X86_64::RBP {
-            self.state.rbp = saved;
+        if register == cie.fp {
+            self.state.fp = saved;
         } else if register == cie.ra {
             self.state.ra = saved;
         } else {
@@ -188,7 +197,7 @@ impl Machine {
                 true
             }
             Cfi::Restore { register } => {
-                let saved = if register == X86_64::RBP { cie.initial.rbp } else { cie.initial.ra };
+                let saved = if register == cie.fp { cie.initial.fp } else { cie.initial.ra };
                 self.set(register, cie, saved)
             }
             Cfi::Undefined { register } => self.set(register, cie, Saved::Undefined),
@@ -200,7 +209,7 @@ impl Machine {
                 self.set(dest_register, cie, Saved::In(src_register))
             }
             Cfi::Expression { register, expression } => {
-                if register != X86_64::RBP && register != cie.ra {
+                if register != cie.fp && register != cie.ra {
                     return Ok(false);
                 }
                 let saved = saved_expression(expression.get(section).map_err(|_| Bad)?);

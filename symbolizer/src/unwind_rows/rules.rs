@@ -1,12 +1,16 @@
-//! Owns: turning what a call frame program says of the CFA, rbp and the return address into a [`Rule`], and
-//! numbering rules. Because: which forms are supported is decided here and nowhere else.
+//! Owns: turning what a call frame program says of the CFA, the frame pointer and the return address into a [`Rule`],
+//! and numbering rules. Because: which forms are supported is decided here, in a file per machine, and nowhere else.
 //! Does not: decode call frame instructions, know addresses.
 
-use deepctx_common::unwind::{Rule, ra_kind, rbp_kind, rule_kind, unsupported};
+pub(super) mod aarch64;
+pub(super) mod x86_64;
+
+use deepctx_common::unwind::{Rule, rule_kind, unsupported};
 use gimli::{Encoding, Expression, Format, Operation, Register, X86_64};
 use rustc_hash::FxHashMap;
 
 use super::{Bytes, NoTable};
+use crate::arch::Arch;
 
 /// Where the canonical frame address comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +19,7 @@ pub(super) enum Cfa {
     Register(Register, i64),
     /// *(register + offset) + addend.
     Deref(Register, i64, i64),
-    /// rsp + 8 + 8 × ((rip & 15) >= threshold).
+    /// rsp + 8 + 8 × ((rip & 15) >= threshold), on x86-64.
     Plt(u8),
     /// Anything else.
     Other,
@@ -44,7 +48,7 @@ pub(super) enum Saved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) cfa: Cfa,
-    pub(super) rbp: Saved,
+    pub(super) fp: Saved,
     pub(super) ra: Saved,
 }
 
@@ -56,80 +60,27 @@ pub(super) const END: Rule = plain(rule_kind::END, 0);
 pub(super) const BAD_PROGRAM: Rule = plain(rule_kind::UNSUPPORTED, unsupported::BAD_PROGRAM);
 
 const fn plain(cfa: u8, detail: u8) -> Rule {
-    Rule { cfa, rbp: 0, ra: 0, detail, cfa_offset: 0, rbp_offset: 0, cfa_addend: 0 }
+    Rule { cfa, fp: 0, ra: 0, detail, cfa_offset: 0, fp_offset: 0, addend: 0 }
 }
 
 impl State {
     /// Before the first instruction: nothing is known.
-    pub(super) const EMPTY: State =
-        State { cfa: Cfa::Other, rbp: Saved::Unspecified, ra: Saved::Unspecified };
+    pub(super) const EMPTY: State = State { cfa: Cfa::Other, fp: Saved::Unspecified, ra: Saved::Unspecified };
 
     /// The rule, or [`rule_kind::UNSUPPORTED`] with its reason.
-    pub(super) fn rule(&self) -> Rule {
-        self.supported().unwrap_or_else(|reason| plain(rule_kind::UNSUPPORTED, reason))
-    }
-
     #[inline]
-    fn supported(&self) -> Result<Rule, u8> {
-        let offset = |offset: i64| i32::try_from(offset).map_err(|_| unsupported::OFFSET_RANGE);
-        let ra = match self.ra {
-            Saved::AtCfa(-8) => ra_kind::AT_CFA_MINUS_8,
-            Saved::Undefined => return Ok(END),
-            Saved::In(X86_64::RDI) => ra_kind::IN_RDI,
-            _ => return Err(unsupported::RA_RULE),
+    pub(super) fn rule(&self, arch: Arch) -> Rule {
+        let rule = match arch {
+            Arch::X86_64 => x86_64::rule(self),
+            Arch::Aarch64 => aarch64::rule(self),
         };
-        let mut rule = Rule { ra, ..Rule::default() };
-        match self.cfa {
-            Cfa::Register(register, value) => {
-                rule.cfa_offset = offset(value)?;
-                rule.cfa = match register {
-                    X86_64::RSP => rule_kind::RSP,
-                    X86_64::RBP => rule_kind::RBP,
-                    X86_64::R10 => rule_kind::R10,
-                    X86_64::R13 => rule_kind::R13,
-                    X86_64::RBX => rule_kind::RBX,
-                    Register(number @ 0..16) => {
-                        rule.detail = number as u8;
-                        rule_kind::REGISTER
-                    }
-                    _ => return Err(unsupported::CFA_REGISTER),
-                };
-            }
-            Cfa::Deref(register, value, addend) => {
-                rule.cfa_offset = offset(value)?;
-                rule.cfa_addend = offset(addend)?;
-                rule.cfa = match register {
-                    X86_64::RSP => rule_kind::RSP_DEREF,
-                    X86_64::RBP => rule_kind::RBP_DEREF,
-                    _ => return Err(unsupported::CFA_EXPRESSION),
-                };
-            }
-            Cfa::Plt(threshold) => {
-                rule.cfa = rule_kind::PLT;
-                rule.detail = threshold;
-            }
-            Cfa::Other => return Err(unsupported::CFA_EXPRESSION),
-        }
-        rule.rbp = match self.rbp {
-            Saved::Unspecified | Saved::Same => rbp_kind::SAME,
-            Saved::Undefined => rbp_kind::UNDEFINED,
-            Saved::AtCfa(value) => {
-                rule.rbp_offset = offset(value)?;
-                rbp_kind::AT_CFA
-            }
-            Saved::At(X86_64::RBP, value) => {
-                rule.rbp_offset = offset(value)?;
-                rbp_kind::AT_RBP
-            }
-            Saved::At(X86_64::RSP, value) => {
-                rule.rbp_offset = offset(value)?;
-                rbp_kind::AT_RSP
-            }
-            Saved::In(X86_64::RBP) => rbp_kind::SAME,
-            Saved::At(..) | Saved::In(_) | Saved::Other => return Err(unsupported::RBP_RULE),
-        };
-        Ok(rule)
+        rule.unwrap_or_else(|reason| plain(rule_kind::UNSUPPORTED, reason))
     }
+}
+
+/// An offset as rules have it.
+fn offset(offset: i64) -> Result<i32, u8> {
+    i32::try_from(offset).map_err(|_| unsupported::OFFSET_RANGE)
 }
 
 /// Most operations of an expression that is looked at: a PLT entry has nine.
@@ -168,7 +119,7 @@ pub(super) fn cfa_expression(expression: Expression<Bytes<'_>>) -> Cfa {
                 None => Cfa::Other,
             }
         }
-        // What linkers write for a 16-byte PLT entry: its second part runs with one more word on the stack.
+        // What linkers write for a 16-byte PLT entry of x86-64: its second part runs with one more word on the stack.
         [
             At { register: X86_64::RSP, offset: 8, .. },
             At { register: X86_64::RA, offset: 0, .. },
@@ -246,9 +197,9 @@ impl Interner {
     /// The number of `rule`.
     #[inline]
     pub(super) fn number(&mut self, rule: Rule) -> Result<u16, NoTable> {
-        let kinds = u32::from_le_bytes([rule.cfa, rule.rbp, rule.ra, rule.detail]);
+        let kinds = u32::from_le_bytes([rule.cfa, rule.fp, rule.ra, rule.detail]);
         let mixed =
-            (rule.cfa_offset as u32 ^ (rule.rbp_offset as u32).rotate_left(12) ^ kinds.rotate_left(22))
+            (rule.cfa_offset as u32 ^ (rule.fp_offset as u32).rotate_left(12) ^ kinds.rotate_left(22))
                 .wrapping_mul(0x9e37_79b1);
         let slot = (mixed >> 23) as usize % RECENT;
         let number = self.recent[slot];

@@ -10,7 +10,7 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _}
 use object::{LittleEndian, ReadRef as _};
 
 use super::assemble::PADDING_MAX;
-use super::derived::{self, Bounds, Code, Derived};
+use super::derived::{Bounds, Code, Derive, Derived, of_arch};
 use super::elf::Image;
 use super::frames::{ADDRESS_MAX, Frame, Slice, pack};
 use super::rules::Interner;
@@ -44,10 +44,18 @@ impl ReadAt for &[u8] {
 /// Where the symbols and the code of a file are.
 pub(super) struct Uncovered<'i> {
     /// What has the headers of the file.
-    pub(super) headers: &'i [u8],
+    headers: &'i [u8],
     /// What has the rest of it.
-    pub(super) file: &'i dyn ReadAt,
-    pub(super) image: &'i Image<'i>,
+    file: &'i dyn ReadAt,
+    image: &'i Image<'i>,
+    derive: Derive,
+}
+
+impl<'i> Uncovered<'i> {
+    /// `None` on machines whose instructions cannot be read.
+    pub(super) fn new(headers: &'i [u8], file: &'i dyn ReadAt, image: &'i Image<'i>) -> Option<Self> {
+        Some(Self { headers, file, image, derive: of_arch(image.arch)? })
+    }
 }
 
 impl Uncovered<'_> {
@@ -160,7 +168,7 @@ impl Uncovered<'_> {
             .collect();
         let pieces: Vec<Code<'_>> =
             code.iter().map(|(address, bytes)| Code { address: *address, bytes }).collect();
-        (!pieces.is_empty()).then(|| derived::derive_all(&pieces, functions, &bounds))
+        (!pieces.is_empty()).then(|| (self.derive)(&pieces, functions, &bounds))
     }
 
     /// Where the file has the bytes at stated addresses.

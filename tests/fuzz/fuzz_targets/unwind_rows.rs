@@ -4,7 +4,7 @@
 //! its own rows, survive its cache file, and say what gimli's interpreter says of each frame that stands alone.
 #![no_main]
 
-use deepctx_common::unwind::{PAGE_SHIFT, Rule, rbp_kind, row, rule_kind};
+use deepctx_common::unwind::{PAGE_SHIFT, Rule, fp_kind, row, rule_kind};
 use deepctx_symbolizer::unwind_rows::{Limits, UnwindTable, cache};
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, RegisterRule, UnwindSection, X86_64};
 use libfuzzer_sys::fuzz_target;
@@ -140,27 +140,27 @@ fn same(
     }
     if let CfaRule::RegisterAndOffset { register, offset } = cfa {
         let base = match rule.cfa {
-            rule_kind::RSP => X86_64::RSP,
-            rule_kind::RBP => X86_64::RBP,
-            rule_kind::R10 => X86_64::R10,
-            rule_kind::R13 => X86_64::R13,
-            rule_kind::RBX => X86_64::RBX,
+            rule_kind::SP => X86_64::RSP,
+            rule_kind::FP => X86_64::RBP,
+            rule_kind::X86_R10 => X86_64::R10,
+            rule_kind::X86_R13 => X86_64::R13,
+            rule_kind::X86_RBX => X86_64::RBX,
             rule_kind::REGISTER => gimli::Register(u16::from(rule.detail)),
             _ => panic!("at {address:#x}: {rule:?}, {cfa:?}"),
         };
         assert_eq!((base, i64::from(rule.cfa_offset)), (*register, *offset), "at {address:#x}");
     }
     match rbp {
-        None | Some(RegisterRule::SameValue) => assert_eq!(rule.rbp, rbp_kind::SAME, "at {address:#x}"),
-        Some(RegisterRule::Undefined) => assert_eq!(rule.rbp, rbp_kind::UNDEFINED, "at {address:#x}"),
+        None | Some(RegisterRule::SameValue) => assert_eq!(rule.fp, fp_kind::SAME, "at {address:#x}"),
+        Some(RegisterRule::Undefined) => assert_eq!(rule.fp, fp_kind::UNDEFINED, "at {address:#x}"),
         Some(RegisterRule::Offset(offset)) => {
-            assert_eq!((rule.rbp, i64::from(rule.rbp_offset)), (rbp_kind::AT_CFA, offset), "at {address:#x}");
+            assert_eq!((rule.fp, i64::from(rule.fp_offset)), (fp_kind::AT_CFA, offset), "at {address:#x}");
         }
         // The two expressions that are supported; an empty or constant one counts from the CFA.
         Some(RegisterRule::Expression(_)) => {
-            assert!(matches!(rule.rbp, rbp_kind::AT_CFA | rbp_kind::AT_RBP | rbp_kind::AT_RSP));
+            assert!(matches!(rule.fp, fp_kind::AT_CFA | fp_kind::X86_AT_FP | fp_kind::X86_AT_SP));
         }
-        Some(RegisterRule::Register(X86_64::RBP)) => assert_eq!(rule.rbp, rbp_kind::SAME),
+        Some(RegisterRule::Register(X86_64::RBP)) => assert_eq!(rule.fp, fp_kind::SAME),
         other => panic!("at {address:#x}: {rule:?}, {other:?}"),
     }
 }

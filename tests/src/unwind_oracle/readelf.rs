@@ -28,8 +28,8 @@ pub struct Row {
     pub begin: u64,
     /// Canonical frame address: `rsp+8`, `exp`.
     pub cfa: Box<str>,
-    /// Caller's rbp: `c-16`, `u`, `exp`, `r5` for a register; empty without such a column.
-    pub rbp: Box<str>,
+    /// Caller's frame pointer: `c-16`, `u`, `exp`, `r5` for a register; empty without such a column.
+    pub fp: Box<str>,
     /// Return address: the same.
     pub ra: Box<str>,
 }
@@ -39,10 +39,23 @@ pub struct Row {
 pub struct Details {
     /// Last CFA expression.
     pub cfa: Option<String>,
-    /// Last expression for rbp.
-    pub rbp: Option<String>,
-    /// rbp was said to be undefined.
-    pub rbp_undefined: bool,
+    /// Last expression for the frame pointer.
+    pub fp: Option<String>,
+    /// The frame pointer was said to be undefined.
+    pub fp_undefined: bool,
+    /// The return address was said to be undefined.
+    pub ra_undefined: bool,
+}
+
+/// How the registers of a machine are printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// Column of the frame pointer.
+    pub fp: &'static str,
+    /// Operand of instructions about it.
+    pub fp_operand: &'static str,
+    /// Operand of instructions about the return address.
+    pub ra_operand: &'static str,
 }
 
 /// A header line: `OFFSET LENGTH ID CIE "zR" …` or `OFFSET LENGTH ID FDE cie=OFFSET pc=BEGIN..END`.
@@ -118,7 +131,7 @@ pub fn texts(path: &Path) -> std::io::Result<Vec<(u64, u64)>> {
 }
 
 /// All frame descriptions of `path`.
-pub fn frames(path: &Path) -> std::io::Result<Vec<Frame>> {
+pub fn frames(path: &Path, words: &Words) -> std::io::Result<Vec<Frame>> {
     let mut frames: Vec<Frame> = Vec::new();
     // By section and offset: augmentation has an S, and the row of the initial instructions.
     let mut cies: HashMap<(bool, u64), (bool, Option<Row>)> = HashMap::new();
@@ -133,7 +146,7 @@ pub fn frames(path: &Path) -> std::io::Result<Vec<Frame>> {
         } else if line.contains(" LOC ") {
             // Columns stand after the address and the CFA.
             let column = |name| line.split_whitespace().skip(2).position(|word| word == name);
-            columns = [column("rbp"), column("ra")];
+            columns = [column(words.fp), column("ra")];
         } else if let Some(header) = header(line) {
             match header {
                 Header::Cie { offset, augmentation } => {
@@ -151,14 +164,14 @@ pub fn frames(path: &Path) -> std::io::Result<Vec<Frame>> {
         } else if line.ends_with("ZERO terminator") {
             in_cie = None;
         } else {
-            let mut words = line.split_whitespace();
-            let begin = words.next().and_then(hex).ok_or_else(|| unexpected(line))?;
-            let cfa = words.next().ok_or_else(|| unexpected(line))?.into();
+            let mut cells = line.split_whitespace();
+            let begin = cells.next().and_then(hex).ok_or_else(|| unexpected(line))?;
+            let cfa = cells.next().ok_or_else(|| unexpected(line))?.into();
             // A register is printed as `r5 (rdi)`.
-            let rest: Vec<&str> = words.filter(|word| !word.starts_with('(')).collect();
+            let rest: Vec<&str> = cells.filter(|cell| !cell.starts_with('(')).collect();
             let column =
                 |at: Option<usize>| at.and_then(|at| rest.get(at)).copied().unwrap_or_default().into();
-            let row = Row { begin, cfa, rbp: column(columns[0]), ra: column(columns[1]) };
+            let row = Row { begin, cfa, fp: column(columns[0]), ra: column(columns[1]) };
             if let Some(offset) = in_cie {
                 if let Some(cie) = cies.get_mut(&(is_debug, offset)) {
                     cie.1 = Some(row);
@@ -178,7 +191,7 @@ pub fn frames(path: &Path) -> std::io::Result<Vec<Frame>> {
 }
 
 /// Details by section (is it `.debug_frame`), frame, and the address of the row from which on they hold.
-pub fn details(path: &Path) -> std::io::Result<HashMap<(bool, u64, u64), Details>> {
+pub fn details(path: &Path, words: &Words) -> std::io::Result<HashMap<(bool, u64, u64), Details>> {
     let mut found = HashMap::new();
     let mut is_debug = false;
     let mut frame = None;
@@ -214,9 +227,11 @@ pub fn details(path: &Path) -> std::io::Result<HashMap<(bool, u64, u64), Details
             now = remembered.pop().unwrap_or_default();
         } else if name == "def_cfa_expression" {
             now.cfa = Some(operands.into());
-        } else if let Some(operation) = operands.strip_prefix("r6 (rbp)") {
-            now.rbp = (name == "expression").then(|| operation.trim().into());
-            now.rbp_undefined = name == "undefined";
+        } else if let Some(operation) = operands.strip_prefix(words.fp_operand) {
+            now.fp = (name == "expression").then(|| operation.trim().into());
+            now.fp_undefined = name == "undefined";
+        } else if operands.starts_with(words.ra_operand) {
+            now.ra_undefined = name == "undefined";
         } else {
             return Ok(());
         }

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::arch::HERE;
 use super::{CaptureError, Clock, attach};
 
 /// One need.
@@ -32,6 +33,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// All checks.
 pub fn checks() -> Vec<Check> {
     vec![
+        machine(),
         kernel(),
         btf(),
         privilege(),
@@ -47,6 +49,12 @@ pub fn checks() -> Vec<Check> {
 
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn machine() -> Check {
+    let tested = if HERE.is_tested { "" } else { ": built for it, but not tested on it" };
+    // An untested profiler is no reason not to try.
+    Check { name: "machine", found: format!("{}{tested}", HERE.arch), ok: true, fix: None }
 }
 
 fn kernel() -> Check {

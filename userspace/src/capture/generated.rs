@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::hash::Hasher as _;
 
+use deepctx_symbolizer::arch::Arch;
 use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
 use deepctx_symbolizer::maps::{Backing, Mapping};
 use deepctx_symbolizer::python::TargetMemory;
@@ -125,7 +126,7 @@ fn read(
     }
     add_runs(&mut code.frames, mapping.begin.0, &code.code);
     // Kernels of oneDNN and the like have no frame information, but each begins a page of its own.
-    code.functions = entries_of_generated_code(&code.code, mapping.begin.0);
+    code.functions = entries_of_generated_code(Arch::NATIVE, &code.code, mapping.begin.0);
     Ok(code)
 }
 

@@ -9,6 +9,8 @@ use deepctx_common::config::Config;
 use libbpf_rs::btf::types::{Composite, MemberAttr};
 use libbpf_rs::btf::{Btf, BtfType, HasSize as _, TypeId};
 
+use super::arch::HERE;
+
 /// Why the offsets cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum OffsetsError {
@@ -27,7 +29,7 @@ const DEPTH_MAX: usize = 8;
 pub fn fill(config: &mut Config) -> Result<(), OffsetsError> {
     let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
     let offset = |path: &'static str| find(&btf, path).ok_or(OffsetsError::NoField(path));
-    config.task_thread_pointer = offset(THREAD_POINTER)?;
+    config.task_thread_pointer = offset(HERE.thread_pointer)?;
     // Renamed in 5.14, when it also became an u32; on little-endian machines its low half stands where it did.
     config.task_state = offset("task_struct.__state").or_else(|_| offset("task_struct.state"))?;
     config.task_mm = offset("task_struct.mm")?;
@@ -50,11 +52,6 @@ pub fn fill(config: &mut Config) -> Result<(), OffsetsError> {
         .ok_or(OffsetsError::NoField("upid"))?;
     Ok(())
 }
-
-#[cfg(target_arch = "x86_64")]
-const THREAD_POINTER: &str = "task_struct.thread.fsbase";
-#[cfg(target_arch = "aarch64")]
-const THREAD_POINTER: &str = "task_struct.thread.uw.tp_value";
 
 /// Offset in bytes of `structure.field.field…`.
 fn find(btf: &Btf<'_>, path: &str) -> Option<u32> {

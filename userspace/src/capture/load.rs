@@ -13,17 +13,7 @@ use libbpf_rs::{
     Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut, set_print,
 };
 
-/// The kernel programs, built by `cargo xtask ebpf` and committed, so that users need no BPF toolchain.
-///
-/// The walkers read x86-64 registers and unwind rules; another architecture needs its own object.
-#[cfg(target_arch = "x86_64")]
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../ebpf/prebuilt/deepctx-x86_64.bpf.o"));
-#[cfg(not(target_arch = "x86_64"))]
-static OBJECT: &Aligned<[u8]> = &Aligned([]);
-
-/// ELF structures are read in place, so the bytes must stand where a structure may.
-#[repr(align(16))]
-struct Aligned<T: ?Sized>(T);
+use super::arch::HERE;
 
 /// Why the programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -79,12 +69,9 @@ impl Loaded {
         if let Ok(mut log) = LOG.lock() {
             log.clear();
         }
-        if OBJECT.0.is_empty() {
-            return Err(LoadError::Object("there are none for this architecture yet"));
-        }
         set_print(Some((PrintLevel::Info, keep_log)));
         let mut open = ObjectBuilder::default()
-            .open_memory(&OBJECT.0)
+            .open_memory(HERE.object)
             .map_err(|source| kernel_error("the object".into(), source))?;
         configure(&mut open, &config)?;
         if let Some(mut program) = open.progs_mut().find(|p| p.name() == OsStr::new(OFF_CPU)) {

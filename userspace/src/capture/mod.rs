@@ -10,6 +10,7 @@
 //!                      scan thread ─▶ tables in the kernel ───────┘
 //! ```
 
+mod arch;
 pub mod arena;
 pub mod attach;
 pub mod clock;
@@ -338,7 +339,8 @@ fn note(began_ns: u64, step: &str) {
 
 /// The configuration of the programs for this kernel and these options.
 fn config(options: &CaptureOptions) -> Result<Config, CaptureError> {
-    let mut config = Config { frames_max: FRAMES_MAX, ..Config::default() };
+    let mut config =
+        Config { frames_max: FRAMES_MAX, address_bits: arch::address_bits(), ..Config::default() };
     let flags = [
         (options.all, config_flag::ALL),
         (options.kernel, config_flag::KERNEL),

@@ -6,6 +6,9 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
 
+use super::of_arch;
+use crate::arch::Arch;
+
 /// Generators map, fill and protect code by pages, each of which begins with a function.
 const PAGE_BYTES: usize = 4096;
 /// Most pages looked at: 256 MiB, more than the code caches of all generators seen.
@@ -14,8 +17,12 @@ const PAGES_MAX: usize = 1 << 16;
 /// The functions that begin at a page boundary of `code` at `address`, each up to the beginning of the next.
 ///
 /// A function begins where the instruction is one that functions begin with and hardly anything else does: `endbr64`,
-/// a push of a register that functions must preserve, or room being made on the stack.
-pub fn entries_of_generated_code(code: &[u8], address: u64) -> Vec<Range<u64>> {
+/// a push of a register that functions must preserve, or room being made on the stack. No function begins in code of
+/// a machine whose instructions cannot be read.
+pub fn entries_of_generated_code(arch: Arch, code: &[u8], address: u64) -> Vec<Range<u64>> {
+    if of_arch(arch).is_none() {
+        return Vec::new();
+    }
     let first = address.wrapping_neg() as usize % PAGE_BYTES;
     let mut begins: Vec<u64> = (first..code.len())
         .step_by(PAGE_BYTES)

@@ -8,7 +8,7 @@
 //! ```text
 //!   code ─lower─▶ operations on the stack ─flow─▶ graph ─state─▶ what holds everywhere ─▶ rows
 //! ```
-//! A pure function of its input, which may be anything: what is looked at is bounded by [`Bounds`], per function and
+//! All of this reads instructions of x86-64. A pure function of its input, which may be anything: what is looked at is bounded by [`Bounds`], per function and
 //! in total.
 
 mod flow;
@@ -23,6 +23,7 @@ use std::ops::Range;
 use deepctx_common::unwind::Rule;
 use rayon::prelude::*;
 
+use crate::arch::Arch;
 use flow::{Failure, Graph};
 
 pub use generated::entries_of_generated_code;
@@ -94,6 +95,18 @@ impl Stats {
         self.instructions += other.instructions;
         self.row_bytes += other.row_bytes;
         self.unknown_bytes += other.unknown_bytes;
+    }
+}
+
+/// A deriver of rows: [`derive_all`].
+pub type Derive = fn(&[Code<'_>], &[Range<u64>], &Bounds) -> Derived;
+
+/// The deriver for the instructions of `arch`. `None`: there is none, so code without frame information stays without
+/// rows there.
+pub fn of_arch(arch: Arch) -> Option<Derive> {
+    match arch {
+        Arch::X86_64 => Some(derive_all),
+        Arch::Aarch64 => None,
     }
 }
 

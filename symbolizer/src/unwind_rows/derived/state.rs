@@ -5,7 +5,7 @@
 //! Two assumptions are made: a stack pointer that is not followed never rises above what is still in use, and code
 //! writes over its own saved registers only through addresses whose distance from them is known here.
 
-use deepctx_common::unwind::{Rule, rbp_kind, rule_detail, rule_kind};
+use deepctx_common::unwind::{Rule, fp_kind, rule_detail, rule_kind};
 
 use super::lower::{Op, RBP, RSP, Register};
 
@@ -263,13 +263,13 @@ impl State {
         let mut rule = Rule { detail: rule_detail::DERIVED, ..Rule::default() };
         // rsp first: it is known in every frame, rbp only while all callees said where they saved it.
         if let Value::Cfa(offset) = sp {
-            (rule.cfa, rule.cfa_offset) = (rule_kind::RSP, -offset);
+            (rule.cfa, rule.cfa_offset) = (rule_kind::SP, -offset);
         } else if let Value::Cfa(offset) = bp {
-            (rule.cfa, rule.cfa_offset) = (rule_kind::RBP, -offset);
+            (rule.cfa, rule.cfa_offset) = (rule_kind::FP, -offset);
         } else if let Some((offset, addend)) = self.stored_cfa(sp) {
-            (rule.cfa, rule.cfa_offset, rule.cfa_addend) = (rule_kind::RSP_DEREF, offset, addend);
+            (rule.cfa, rule.cfa_offset, rule.addend) = (rule_kind::X86_SP_DEREF, offset, addend);
         } else if let Some((offset, addend)) = self.stored_cfa(bp) {
-            (rule.cfa, rule.cfa_offset, rule.cfa_addend) = (rule_kind::RBP_DEREF, offset, addend);
+            (rule.cfa, rule.cfa_offset, rule.addend) = (rule_kind::X86_FP_DEREF, offset, addend);
         } else {
             let other = |(number, value): (usize, &Value)| match *value {
                 Value::Cfa(offset) => Some((number, -offset)),
@@ -278,7 +278,7 @@ impl State {
             let (number, offset) = self.registers.iter().enumerate().find_map(other)?;
             (rule.cfa, rule.detail, rule.cfa_offset) = (rule_kind::REGISTER, DWARF[number], offset);
         }
-        (rule.rbp, rule.rbp_offset) = self.caller_rbp(sp, bp);
+        (rule.fp, rule.fp_offset) = self.caller_rbp(sp, bp);
         Some(rule)
     }
 
@@ -290,17 +290,17 @@ impl State {
         })
     }
 
-    /// [`Rule::rbp`] and [`Rule::rbp_offset`].
+    /// [`Rule::rbp`] and [`Rule::fp_offset`].
     fn caller_rbp(&self, sp: Value, bp: Value) -> (u8, i32) {
         if bp == Value::CallerRbp {
-            return (rbp_kind::SAME, 0);
+            return (fp_kind::SAME, 0);
         }
         let saved = || self.slots.iter().flatten().filter(|slot| slot.holds == Value::CallerRbp);
         let at = |kind: u8, base: Value| saved().find_map(|slot| Some((kind, slot.at.distance(base)?)));
-        at(rbp_kind::AT_CFA, Value::Cfa(0))
-            .or_else(|| at(rbp_kind::AT_RSP, sp))
-            .or_else(|| at(rbp_kind::AT_RBP, bp))
-            .unwrap_or((rbp_kind::UNDEFINED, 0))
+        at(fp_kind::AT_CFA, Value::Cfa(0))
+            .or_else(|| at(fp_kind::X86_AT_SP, sp))
+            .or_else(|| at(fp_kind::X86_AT_FP, bp))
+            .unwrap_or((fp_kind::UNDEFINED, 0))
     }
 
     /// Where the CFA of `rule` would be, counted from the CFA that is known here; `None` when it cannot be said.
@@ -308,14 +308,14 @@ impl State {
     pub(super) fn cfa_of(&self, rule: &Rule) -> Option<Result<i32, Value>> {
         let register = |number: usize| self.registers[number].plus(rule.cfa_offset);
         let value = match rule.cfa {
-            rule_kind::RSP => register(RSP),
-            rule_kind::RBP => register(RBP),
-            rule_kind::R10 => register(10),
-            rule_kind::R13 => register(13),
-            rule_kind::RBX => register(3),
+            rule_kind::SP => register(RSP),
+            rule_kind::FP => register(RBP),
+            rule_kind::X86_R10 => register(10),
+            rule_kind::X86_R13 => register(13),
+            rule_kind::X86_RBX => register(3),
             rule_kind::REGISTER => register(DWARF.iter().position(|&dwarf| dwarf == rule.detail)?),
-            rule_kind::RSP_DEREF => self.load(register(RSP)).plus(rule.cfa_addend),
-            rule_kind::RBP_DEREF => self.load(register(RBP)).plus(rule.cfa_addend),
+            rule_kind::X86_SP_DEREF => self.load(register(RSP)).plus(rule.addend),
+            rule_kind::X86_FP_DEREF => self.load(register(RBP)).plus(rule.addend),
             _ => return None,
         };
         match value {
@@ -328,11 +328,11 @@ impl State {
     /// What `rule` takes for the caller's rbp; `None` when it cannot be said.
     #[cfg(test)]
     pub(super) fn rbp_of(&self, rule: &Rule) -> Option<Value> {
-        let value = match rule.rbp {
-            rbp_kind::SAME => self.registers[RBP],
-            rbp_kind::AT_CFA => self.load(Value::Cfa(rule.rbp_offset)),
-            rbp_kind::AT_RBP => self.load(self.registers[RBP].plus(rule.rbp_offset)),
-            rbp_kind::AT_RSP => self.load(self.registers[RSP].plus(rule.rbp_offset)),
+        let value = match rule.fp {
+            fp_kind::SAME => self.registers[RBP],
+            fp_kind::AT_CFA => self.load(Value::Cfa(rule.fp_offset)),
+            fp_kind::X86_AT_FP => self.load(self.registers[RBP].plus(rule.fp_offset)),
+            fp_kind::X86_AT_SP => self.load(self.registers[RSP].plus(rule.fp_offset)),
             _ => return None,
         };
         (value != Value::Unknown).then_some(value)

@@ -1,6 +1,6 @@
 //! Each form of a call frame program and the rule that it becomes.
 
-use deepctx_common::unwind::{Rule, ra_kind, rbp_kind, rule_kind, unsupported};
+use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
 
 use super::cfi::{self, *};
 use super::{Count, Elf, Section, TEXT, counted, kind_at, rbp_frame, rsp};
@@ -41,7 +41,7 @@ fn a_prologue_with_a_frame_pointer_gives_a_row_per_change() {
         &def_cfa(RSP, 8),
         &restore(RBP),
     ]);
-    let pushed = Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -16, ..rsp(16) };
+    let pushed = Rule { fp: fp_kind::AT_CFA, fp_offset: -16, ..rsp(16) };
     let rows: Vec<_> = table.rows().map(|(address, rule)| (address, *rule)).collect();
     let none = Rule::default();
     let expect = [(0, rsp(8)), (1, pushed), (4, rbp_frame()), (206, rsp(8)), (256, none)];
@@ -52,11 +52,11 @@ fn a_prologue_with_a_frame_pointer_gives_a_row_per_change() {
 fn the_base_of_the_cfa_may_be_any_general_register() {
     let based = |cfa, detail| Rule { cfa, detail, cfa_offset: 24, ..Rule::default() };
     for (register, kind, detail) in [
-        (RSP, rule_kind::RSP, 0),
-        (RBP, rule_kind::RBP, 0),
-        (R10, rule_kind::R10, 0),
-        (13, rule_kind::R13, 0),
-        (RBX, rule_kind::RBX, 0),
+        (RSP, rule_kind::SP, 0),
+        (RBP, rule_kind::FP, 0),
+        (R10, rule_kind::X86_R10, 0),
+        (13, rule_kind::X86_R13, 0),
+        (RBX, rule_kind::X86_RBX, 0),
         (0, rule_kind::REGISTER, 0),
         (12, rule_kind::REGISTER, 12),
         (15, rule_kind::REGISTER, 15),
@@ -85,7 +85,7 @@ fn offsets_have_32_bits() {
     check_unsupported(&[&def_cfa_offset(0x8000_0000)], unsupported::OFFSET_RANGE);
     check_unsupported(&[&def_cfa_offset(u64::MAX)], unsupported::CFA_EXPRESSION);
     check_unsupported(&[&offset(RBP, 1 << 40)], unsupported::OFFSET_RANGE);
-    check_unsupported(&[&offset(RBP, u64::MAX)], unsupported::RBP_RULE);
+    check_unsupported(&[&offset(RBP, u64::MAX)], unsupported::FP_RULE);
 }
 
 #[test]
@@ -93,20 +93,20 @@ fn a_realigned_stack_has_its_cfa_and_rbp_in_memory() {
     let at = |cfa, offset, addend| Rule {
         cfa,
         cfa_offset: offset,
-        cfa_addend: addend,
-        rbp: rbp_kind::AT_RBP,
+        addend: addend,
+        fp: fp_kind::X86_AT_FP,
         ..Rule::default()
     };
     let rbp_saved = expression(RBP, &breg(RBP, 0));
     let deref = |register, offset, rest: &[u8]| {
         def_cfa_expression(&[&breg(register, offset), &DEREF[..], rest].concat())
     };
-    check(&[&rbp_saved, &deref(RBP, -40, &[])], at(rule_kind::RBP_DEREF, -40, 0));
-    check(&[&rbp_saved, &deref(RSP, 152, &plus_uconst(8))], at(rule_kind::RSP_DEREF, 152, 8));
+    check(&[&rbp_saved, &deref(RBP, -40, &[])], at(rule_kind::X86_FP_DEREF, -40, 0));
+    check(&[&rbp_saved, &deref(RSP, 152, &plus_uconst(8))], at(rule_kind::X86_SP_DEREF, 152, 8));
     // lit8 plus; lit8 minus; consts -16 plus.
-    check(&[&rbp_saved, &deref(RSP, 0, &[0x38, 0x22])], at(rule_kind::RSP_DEREF, 0, 8));
-    check(&[&rbp_saved, &deref(RSP, 0, &[0x38, 0x1c])], at(rule_kind::RSP_DEREF, 0, -8));
-    check(&[&rbp_saved, &deref(RBP, 8, &[0x11, 0x70, 0x22])], at(rule_kind::RBP_DEREF, 8, -16));
+    check(&[&rbp_saved, &deref(RSP, 0, &[0x38, 0x22])], at(rule_kind::X86_SP_DEREF, 0, 8));
+    check(&[&rbp_saved, &deref(RSP, 0, &[0x38, 0x1c])], at(rule_kind::X86_SP_DEREF, 0, -8));
+    check(&[&rbp_saved, &deref(RBP, 8, &[0x11, 0x70, 0x22])], at(rule_kind::X86_FP_DEREF, 8, -16));
     check_unsupported(&[&deref(RBX, 0, &[])], unsupported::CFA_EXPRESSION);
     // Twice loaded.
     check_unsupported(&[&deref(RSP, 0, &DEREF)], unsupported::CFA_EXPRESSION);
@@ -131,15 +131,15 @@ fn a_realigning_function_of_the_compiler_has_only_supported_rows() {
     let table = UnwindTable::from_elf(&std::fs::read(&object).unwrap()).unwrap();
     let forms = table.forms();
     assert_eq!(forms.cfa[usize::from(rule_kind::UNSUPPORTED)], 0, "{forms:?}");
-    assert!(forms.cfa[usize::from(rule_kind::RBP_DEREF)] > 0, "{forms:?}");
-    assert!(forms.cfa[usize::from(rule_kind::R10)] > 0, "{forms:?}");
-    assert!(forms.rbp[usize::from(rbp_kind::AT_RBP)] > 0, "{forms:?}");
+    assert!(forms.cfa[usize::from(rule_kind::X86_FP_DEREF)] > 0, "{forms:?}");
+    assert!(forms.cfa[usize::from(rule_kind::X86_R10)] > 0, "{forms:?}");
+    assert!(forms.fp[usize::from(fp_kind::X86_AT_FP)] > 0, "{forms:?}");
 }
 
 #[test]
 fn a_plt_entry_keeps_its_threshold() {
     for threshold in [10, 11] {
-        let rule = Rule { cfa: rule_kind::PLT, detail: threshold, ..Rule::default() };
+        let rule = Rule { cfa: rule_kind::X86_PLT, detail: threshold, ..Rule::default() };
         check(&[&def_cfa_expression(&plt(threshold))], rule);
     }
     // `gt` in place of `ge`.
@@ -175,7 +175,7 @@ fn a_signal_frame_may_begin_one_byte_before_the_text() {
 #[test]
 fn vfork_keeps_the_return_address_in_a_register() {
     let pop = [advance(1), def_cfa_offset(0), in_register(RA, RDI)].concat();
-    check(&[&pop], Rule { ra: ra_kind::IN_RDI, ..rsp(0) });
+    check(&[&pop], Rule { ra: ra_kind::X86_IN_RDI, ..rsp(0) });
     check(&[&pop, &advance(8), &def_cfa_offset(8), &offset(RA, 1)], rsp(8));
     check_unsupported(&[&in_register(RA, 1)], unsupported::RA_RULE);
 }
@@ -189,18 +189,18 @@ fn an_undefined_return_address_ends_the_stack_whatever_the_cfa() {
 
 #[test]
 fn rules_of_the_frame_pointer() {
-    check(&[&offset(RBP, 2)], Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -16, ..rsp(8) });
+    check(&[&offset(RBP, 2)], Rule { fp: fp_kind::AT_CFA, fp_offset: -16, ..rsp(8) });
     check(&[&offset(RBP, 2), &same_value(RBP)], rsp(8));
     check(&[&offset(RBP, 2), &restore(RBP)], rsp(8));
-    check(&[&undefined(RBP)], Rule { rbp: rbp_kind::UNDEFINED, ..rsp(8) });
-    check(&[&expression(RBP, &breg(RBP, -8))], Rule { rbp: rbp_kind::AT_RBP, rbp_offset: -8, ..rsp(8) });
-    check(&[&expression(RBP, &breg(RSP, 120))], Rule { rbp: rbp_kind::AT_RSP, rbp_offset: 120, ..rsp(8) });
+    check(&[&undefined(RBP)], Rule { fp: fp_kind::UNDEFINED, ..rsp(8) });
+    check(&[&expression(RBP, &breg(RBP, -8))], Rule { fp: fp_kind::X86_AT_FP, fp_offset: -8, ..rsp(8) });
+    check(&[&expression(RBP, &breg(RSP, 120))], Rule { fp: fp_kind::X86_AT_SP, fp_offset: 120, ..rsp(8) });
     // The expression starts with the CFA on its stack: lit16 minus.
-    check(&[&expression(RBP, &[0x40, 0x1c])], Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -16, ..rsp(8) });
-    check_unsupported(&[&in_register(RBP, 9)], unsupported::RBP_RULE);
-    check_unsupported(&[&expression(RBP, &breg(RBX, 0))], unsupported::RBP_RULE);
+    check(&[&expression(RBP, &[0x40, 0x1c])], Rule { fp: fp_kind::AT_CFA, fp_offset: -16, ..rsp(8) });
+    check_unsupported(&[&in_register(RBP, 9)], unsupported::FP_RULE);
+    check_unsupported(&[&expression(RBP, &breg(RBX, 0))], unsupported::FP_RULE);
     // Value, not place: `DW_CFA_val_offset`.
-    check_unsupported(&[&[0x14, RBP, 2]], unsupported::RBP_RULE);
+    check_unsupported(&[&[0x14, RBP, 2]], unsupported::FP_RULE);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn the_initial_instructions_are_what_restore_restores() {
     let cie = section.cie("zR", &[initial(), offset(RBP, 2)].concat());
     section.fde(cie, TEXT, 64, &[same_value(RBP), advance(8), restore(RBP)].concat());
     let table = Elf::of(section).table().unwrap();
-    let saved = Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -16, ..rsp(8) };
+    let saved = Rule { fp: fp_kind::AT_CFA, fp_offset: -16, ..rsp(8) };
     assert_eq!([table.lookup(TEXT), table.lookup(TEXT + 8)], [Some(rsp(8)), Some(saved)]);
 }
 
@@ -237,11 +237,11 @@ fn signed_factored_offsets_are_understood() {
     // DW_CFA_def_cfa_sf, DW_CFA_def_cfa_offset_sf, DW_CFA_offset_extended_sf; the factor is -8.
     check(&[&[0x12, RSP], &sleb(-3)], rsp(24));
     check(&[&[0x13], &sleb(-4)], rsp(32));
-    check(&[&[0x11, RBP], &sleb(2)], Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -16, ..rsp(8) });
+    check(&[&[0x11, RBP], &sleb(2)], Rule { fp: fp_kind::AT_CFA, fp_offset: -16, ..rsp(8) });
     // An expression, then a new offset: the base of before the expression holds.
     check(
         &[&def_cfa(RBP, 16), &def_cfa_expression(&breg(RSP, 8)), &def_cfa_offset(48)],
-        Rule { cfa: rule_kind::RBP, ..rsp(48) },
+        Rule { cfa: rule_kind::FP, ..rsp(48) },
     );
 }
 
@@ -274,7 +274,7 @@ fn a_program_is_damaged_from_its_first_bad_instruction() {
         (rule.cfa, rule.detail)
     });
     let damaged = (rule_kind::UNSUPPORTED, unsupported::BAD_PROGRAM);
-    assert_eq!(rules, [(rule_kind::RSP, 0), (rule_kind::RSP, 0), damaged, damaged]);
+    assert_eq!(rules, [(rule_kind::SP, 0), (rule_kind::SP, 0), damaged, damaged]);
     assert_eq!(table.forms().unsupported[usize::from(unsupported::BAD_PROGRAM)], 1);
     let bad_program = |instructions: &[&[u8]]| check_unsupported(instructions, unsupported::BAD_PROGRAM);
     bad_program(&[&RESTORE_STATE]);

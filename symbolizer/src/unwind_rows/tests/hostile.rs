@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::cfi::*;
 use super::{Count, Elf, Section, TEXT, counted, kind_at, rsp};
+use crate::arch::Arch;
 use crate::unwind_rows::{Limits, NoTable, UnwindTable};
 
 fn two_frames() -> Section {
@@ -16,14 +17,21 @@ fn two_frames() -> Section {
 }
 
 #[test]
-fn what_is_not_an_x86_64_elf_file_says_so() {
+fn what_is_not_an_elf_file_of_this_machine_says_so() {
     let elf = Elf::of(two_frames());
     let check = |bytes: &[u8], reason| assert_eq!(UnwindTable::from_elf(bytes), Err(reason));
     check(b"", NoTable::NotElf);
     check(b"#!/bin/sh\n", NoTable::NotElf);
     check(&[0; 4096], NoTable::NotElf);
     check(&elf.bytes()[..63], NoTable::NotElf);
-    check(&Elf { machine: 183, ..elf.clone() }.bytes(), NoTable::WrongMachine);
+    check(&Elf { machine: 40, ..elf.clone() }.bytes(), NoTable::UnknownMachine);
+    let (here, there) = match Arch::NATIVE {
+        Arch::X86_64 => (Arch::X86_64, Arch::Aarch64),
+        Arch::Aarch64 => (Arch::Aarch64, Arch::X86_64),
+    };
+    let other = Elf { machine: there.elf_machine(), ..elf.clone() }.bytes();
+    check(&other, NoTable::OtherMachine { found: there, wanted: here });
+    assert!(UnwindTable::from_elf_for(&other, there).is_ok());
     check(&Elf { texts: Vec::new(), ..elf }.bytes(), NoTable::NoText);
     check(&Elf::without_frames().bytes(), NoTable::NoFrames);
 }
@@ -142,7 +150,7 @@ fn frames_outside_the_text_are_counted_and_left_out() {
     assert_eq!(counted(&table, Count::OutsideText), 6);
     assert_eq!(counted(&table, Count::EmptyFrames), 1);
     assert_eq!(counted(&table, Count::Frames), 2);
-    assert_eq!(kind_at(&table, TEXT + (64 << 20) - 1), rule_kind::RSP);
+    assert_eq!(kind_at(&table, TEXT + (64 << 20) - 1), rule_kind::SP);
     assert_eq!(kind_at(&table, TEXT + (64 << 20)), rule_kind::NONE);
 }
 

@@ -168,7 +168,7 @@ fn the_entry_of_a_program_without_a_frame_is_outermost() {
         assert_eq!([64, 128, 127 + ENTRY_BYTES, 256].map(|at| kind_at(&table, TEXT + at)), expect);
         assert_eq!(counted(&table, Count::EntryMarked), marked);
     };
-    let [none, rsp, end] = [rule_kind::NONE, rule_kind::RSP, rule_kind::END];
+    let [none, rsp, end] = [rule_kind::NONE, rule_kind::SP, rule_kind::END];
     check(2, 128, [none, end, end, rsp], 1);
     // A library states the beginning of its text there.
     check(3, 128, [none, none, none, rsp], 0);

@@ -1,13 +1,15 @@
 //! Tests of unwind tables, and the makers of their input: call frame sections and ELF files, byte by byte.
 
+mod aarch64;
 mod cache;
 mod forms;
 mod hostile;
 mod layout;
 
-use deepctx_common::unwind::{Rule, rbp_kind, rule_kind};
+use deepctx_common::unwind::{Rule, fp_kind, rule_kind};
 
 use super::{Count, NoTable, UnwindTable};
+use crate::arch::Arch;
 
 /// Call frame instructions, as bytes.
 pub(super) mod cfi {
@@ -19,6 +21,10 @@ pub(super) mod cfi {
     pub(crate) const RSP: u8 = 7;
     pub(crate) const R10: u8 = 10;
     pub(crate) const RA: u8 = 16;
+    pub(crate) const X9: u8 = 9;
+    pub(crate) const X29: u8 = 29;
+    pub(crate) const X30: u8 = 30;
+    pub(crate) const SP: u8 = 31;
 
     pub(crate) fn uleb(mut value: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -105,11 +111,16 @@ pub(super) mod cfi {
 pub(super) struct Section {
     pub(super) bytes: Vec<u8>,
     is_debug: bool,
+    is_aarch64: bool,
 }
 
 impl Section {
     pub(super) fn debug() -> Self {
-        Self { bytes: Vec::new(), is_debug: true }
+        Self { is_debug: true, ..Self::default() }
+    }
+
+    pub(super) fn aarch64() -> Self {
+        Self { is_aarch64: true, ..Self::default() }
     }
 
     fn entry(&mut self, body: &[u8]) -> usize {
@@ -132,8 +143,8 @@ impl Section {
         let mut body = id.to_le_bytes().to_vec();
         body.push(1);
         body.extend(augmentation.as_bytes());
-        // Terminator; code factor 1, data factor −8, return address column.
-        body.extend([0, 1, 0x78, cfi::RA]);
+        // Terminator; code factor, data factor −8, return address column.
+        body.extend(if self.is_aarch64 { [0, 4, 0x78, cfi::X30] } else { [0, 1, 0x78, cfi::RA] });
         if augmentation.starts_with('z') {
             body.extend([1, encoding]);
         }
@@ -191,7 +202,14 @@ impl Elf {
 
     pub(super) fn without_frames() -> Self {
         let texts = vec![(TEXT, 64 << 20)];
-        Self { kind: 3, machine: 62, entry: 0, texts, sections: Vec::new(), segments: Vec::new() }
+        Self {
+            kind: 3,
+            machine: Arch::X86_64.elf_machine(),
+            entry: 0,
+            texts,
+            sections: Vec::new(),
+            segments: Vec::new(),
+        }
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
@@ -248,18 +266,19 @@ impl Elf {
     }
 
     pub(super) fn table(&self) -> Result<UnwindTable, NoTable> {
-        UnwindTable::from_elf(&self.bytes())
+        let arch = Arch::of_elf_machine(self.machine).unwrap_or(Arch::NATIVE);
+        UnwindTable::from_elf_for(&self.bytes(), arch)
     }
 }
 
 /// CFA = rsp + offset, rbp untouched.
 pub(super) fn rsp(offset: i32) -> Rule {
-    Rule { cfa: rule_kind::RSP, cfa_offset: offset, ..Rule::default() }
+    Rule { cfa: rule_kind::SP, cfa_offset: offset, ..Rule::default() }
 }
 
 /// CFA = rbp + 16, rbp at CFA − 16.
 pub(super) fn rbp_frame() -> Rule {
-    Rule { cfa: rule_kind::RBP, cfa_offset: 16, rbp: rbp_kind::AT_CFA, rbp_offset: -16, ..Rule::default() }
+    Rule { cfa: rule_kind::FP, cfa_offset: 16, fp: fp_kind::AT_CFA, fp_offset: -16, ..Rule::default() }
 }
 
 pub(super) fn kind_at(table: &UnwindTable, address: u64) -> u8 {

@@ -24,7 +24,7 @@ fn file(count: usize, functions: &[Range<u64>], frames: Vec<(u64, Vec<u8>)>) -> 
 
 fn offset_at(table: &UnwindTable, at: u64) -> Option<i32> {
     let rule = table.lookup(TEXT + at).filter(|rule| rule.cfa != rule_kind::NONE)?;
-    assert_eq!((rule.cfa, rule.detail), (rule_kind::RSP, rule_detail::DERIVED));
+    assert_eq!((rule.cfa, rule.detail), (rule_kind::SP, rule_detail::DERIVED));
     Some(rule.cfa_offset)
 }
 

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use crate::arch::Arch;
 use crate::unwind_rows::derived::{Bounds, Code, Derived, derive, derive_all, entries_of_generated_code};
 
 fn is_sound(derived: &Derived, begin: u64, end: u64) {
@@ -59,7 +60,7 @@ proptest! {
         address in any::<u64>(),
     ) {
         let mut last = address;
-        for entry in entries_of_generated_code(&code, address) {
+        for entry in entries_of_generated_code(Arch::X86_64, &code, address) {
             prop_assert!(entry.start.is_multiple_of(4096) && last <= entry.start && entry.start < entry.end);
             last = entry.end;
         }

@@ -56,7 +56,7 @@ impl Report {
                 if cfa != Ok(0) {
                     self.wrong_cfa += 1;
                     self.stated_too_deep +=
-                        u64::from(stated.cfa == rule_kind::RSP && matches!(cfa, Ok(8..=64)));
+                        u64::from(stated.cfa == rule_kind::SP && matches!(cfa, Ok(8..=64)));
                     self.example(address, &stated, &rule, state);
                 }
             }

@@ -1,7 +1,8 @@
 //! What is said of small functions, assembled together with the tests.
 
-use deepctx_common::unwind::{Rule, rbp_kind, rule_detail, rule_kind};
+use deepctx_common::unwind::{Rule, fp_kind, rule_detail, rule_kind};
 
+use crate::arch::Arch;
 use crate::unwind_rows::derived::{Derived, derive, entries_of_generated_code};
 
 /// Bytes of a snippet in AT&T syntax, without leaving anything that runs.
@@ -34,16 +35,16 @@ fn rule(cfa: u8, cfa_offset: i32) -> Rule {
     Rule { cfa, cfa_offset, detail: rule_detail::DERIVED, ..Rule::default() }
 }
 fn rsp(offset: i32) -> Rule {
-    rule(rule_kind::RSP, offset)
+    rule(rule_kind::SP, offset)
 }
 fn rbp(offset: i32) -> Rule {
-    rule(rule_kind::RBP, offset)
+    rule(rule_kind::FP, offset)
 }
-fn saved(rule: Rule, rbp_offset: i32) -> Rule {
-    Rule { rbp: rbp_kind::AT_CFA, rbp_offset, ..rule }
+fn saved(rule: Rule, fp_offset: i32) -> Rule {
+    Rule { fp: fp_kind::AT_CFA, fp_offset, ..rule }
 }
 fn clobbered(rule: Rule) -> Rule {
-    Rule { rbp: rbp_kind::UNDEFINED, ..rule }
+    Rule { fp: fp_kind::UNDEFINED, ..rule }
 }
 
 /// What is derived of `code`, one function.
@@ -143,8 +144,8 @@ fn after_an_alignment_the_stack_pointer_that_was_stored_counts() {
     let code = assemble!("mov %rsp, %rax" "and $-64, %rsp" "sub $0x40, %rsp" "mov %rax, 0x18(%rsp)" "mov %rbp, 8(%rsp)"
         "xor %eax, %eax" "xor %ebp, %ebp" "mov 8(%rsp), %rbp" "mov 0x18(%rsp), %rsp" "ret");
     let register = Rule { detail: 0, ..rule(rule_kind::REGISTER, 8) };
-    let stored = Rule { cfa_addend: 8, ..rule(rule_kind::RSP_DEREF, 0x18) };
-    let with_rbp = Rule { rbp: rbp_kind::AT_RSP, rbp_offset: 8, ..stored };
+    let stored = Rule { addend: 8, ..rule(rule_kind::X86_SP_DEREF, 0x18) };
+    let with_rbp = Rule { fp: fp_kind::X86_AT_SP, fp_offset: 8, ..stored };
     check(
         code,
         &[
@@ -163,12 +164,12 @@ fn what_gcc_does_to_align_a_stack_is_followed() {
     let code = assemble!("lea 8(%rsp), %r10" "and $-32, %rsp" "push -8(%r10)" "push %rbp" "mov %rsp, %rbp" "push %r10"
         "sub $0x20, %rsp" "call 771b" "mov -8(%rbp), %r10" "leave" "lea -8(%r10), %rsp" "ret");
     let r10 = |rule: Rule| Rule { detail: 10, ..rule };
-    let stored = Rule { rbp: rbp_kind::AT_RSP, rbp_offset: 8, ..rule(rule_kind::RSP_DEREF, 0) };
-    let deeper = Rule { rbp_offset: 0x28, cfa_offset: 0x20, ..stored };
+    let stored = Rule { fp: fp_kind::X86_AT_SP, fp_offset: 8, ..rule(rule_kind::X86_SP_DEREF, 0) };
+    let deeper = Rule { fp_offset: 0x28, cfa_offset: 0x20, ..stored };
     let rows = rows(code);
     assert_eq!(rows[0], (9, Some(rsp(8))));
     assert_eq!(rows[1], (8, Some(r10(rule(rule_kind::REGISTER, 0)))));
-    assert_eq!(rows[2], (2, Some(r10(Rule { rbp: rbp_kind::AT_RSP, ..rule(rule_kind::REGISTER, 0) }))));
+    assert_eq!(rows[2], (2, Some(r10(Rule { fp: fp_kind::X86_AT_SP, ..rule(rule_kind::REGISTER, 0) }))));
     assert_eq!(rows[3].1, Some(stored));
     assert_eq!(rows[4].1, Some(deeper));
     assert_eq!(rows.last(), Some(&(1, Some(rsp(8)))));
@@ -196,7 +197,7 @@ fn room_of_a_variable_size_needs_a_frame_pointer() {
 fn a_stack_that_is_one_of_two_is_left_by_what_was_stored_there() {
     let code = assemble!("push %rbp" "mov %rsp, %rbp" "test %edi, %edi" "je 1f" "and $-4096, %rsp" "jmp 2f"
         "1:" "mov 0x68(%rsp), %rsp" "2:" "mov %rbp, 0x78(%rsp)" "xor %ebp, %ebp" "mov 0x78(%rsp), %rsp" "pop %rbp" "ret");
-    let stored = Rule { cfa_addend: 16, ..saved(rule(rule_kind::RSP_DEREF, 0x78), -16) };
+    let stored = Rule { addend: 16, ..saved(rule(rule_kind::X86_SP_DEREF, 0x78), -16) };
     let rows = rows(code);
     assert_eq!(
         rows[rows.len() - 4..],
@@ -314,8 +315,8 @@ fn functions_of_generated_code_begin_on_pages() {
     put(4 * 4096, assemble!("endbr64"));
     let at = |page: u64| ADDRESS + page * 4096;
     assert_eq!(
-        entries_of_generated_code(&code, ADDRESS),
+        entries_of_generated_code(Arch::X86_64, &code, ADDRESS),
         [at(1)..at(2), at(2)..at(4), at(4)..ADDRESS + code.len() as u64]
     );
-    assert_eq!(entries_of_generated_code(&code[16..], ADDRESS + 16)[0], at(1)..at(2));
+    assert_eq!(entries_of_generated_code(Arch::X86_64, &code[16..], ADDRESS + 16)[0], at(1)..at(2));
 }

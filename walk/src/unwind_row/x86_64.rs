@@ -1,18 +1,18 @@
-//! One step of a native unwind: registers of a frame and its unwind rule give the registers of its caller.
+//! One step of a native unwind on x86-64.
 //!
-//! Owns: the algebra of each rule form on x86-64. Because: it is the part that must be right to the byte.
-//! Does not: find rules, bound the number of frames, know Python.
+//! Owns: the algebra of each rule form. Because: a call pushes its return address, so every frame has one in memory.
+//! Does not: find rules, bound the number of frames.
 //!
 //! ```text
 //!   higher ┌────────────────┐ ◀─ CFA = rsp of the caller
 //!          │ return address │ ◀─ CFA − 8
-//!          │ saved rbp      │ ◀─ CFA + rbp_offset (−16 when pushed first)
+//!          │ saved rbp      │ ◀─ CFA + fp_offset (−16 when pushed first)
 //!          │ …              │
 //!   lower  └────────────────┘ ◀─ rsp
 //! ```
 
 use deepctx_common::end::WalkEnd;
-use deepctx_common::unwind::{Rule, ra_kind, rbp_kind, rule_kind};
+use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
 
 use crate::memory::Memory;
 
@@ -85,21 +85,21 @@ const GREG_TO_DWARF: [usize; GREGS - 1] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6
 pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
     let exact = registers.exact != 0;
     let base = match rule.cfa {
-        rule_kind::RSP | rule_kind::RSP_DEREF | rule_kind::PLT => registers.sp,
-        rule_kind::RBP | rule_kind::RBP_DEREF | rule_kind::FRAME_POINTER => {
+        rule_kind::SP | rule_kind::X86_SP_DEREF | rule_kind::X86_PLT => registers.sp,
+        rule_kind::FP | rule_kind::X86_FP_DEREF | rule_kind::FRAME_POINTER => {
             if registers.bp_known == 0 {
                 return Err(WalkEnd::RegisterUnknown);
             }
             registers.bp
         }
-        rule_kind::R10 | rule_kind::R13 | rule_kind::RBX | rule_kind::REGISTER => {
+        rule_kind::X86_R10 | rule_kind::X86_R13 | rule_kind::X86_RBX | rule_kind::REGISTER => {
             if !exact {
                 return Err(WalkEnd::RegisterUnknown);
             }
             let number = match rule.cfa {
-                rule_kind::R10 => dwarf::R10,
-                rule_kind::R13 => dwarf::R13,
-                rule_kind::RBX => dwarf::RBX,
+                rule_kind::X86_R10 => dwarf::R10,
+                rule_kind::X86_R13 => dwarf::R13,
+                rule_kind::X86_RBX => dwarf::RBX,
                 _ => rule.detail as usize,
             };
             if number >= dwarf::COUNT {
@@ -113,20 +113,18 @@ pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Re
         _ => return Err(WalkEnd::UnsupportedRule),
     };
     let offset = match rule.cfa {
-        rule_kind::PLT => 8 + if registers.pc & 15 >= u64::from(rule.detail) { 8 } else { 0 },
+        rule_kind::X86_PLT => 8 + if registers.pc & 15 >= u64::from(rule.detail) { 8 } else { 0 },
         rule_kind::FRAME_POINTER => 16,
         _ => i64::from(rule.cfa_offset),
     };
     let mut cfa = base.wrapping_add_signed(offset);
-    if rule.cfa == rule_kind::RBP_DEREF || rule.cfa == rule_kind::RSP_DEREF {
-        cfa = memory
-            .read_u64(cfa)
-            .ok_or(WalkEnd::StackUnreadable)?
-            .wrapping_add_signed(i64::from(rule.cfa_addend));
+    if rule.cfa == rule_kind::X86_FP_DEREF || rule.cfa == rule_kind::X86_SP_DEREF {
+        cfa =
+            memory.read_u64(cfa).ok_or(WalkEnd::StackUnreadable)?.wrapping_add_signed(i64::from(rule.addend));
     }
     // A leaf that has pushed nothing has CFA = rsp + 8; a caller's frame is always above its callee's. Only vfork has
     // popped its return address already.
-    if cfa < registers.sp || cfa == registers.sp && rule.ra != ra_kind::IN_RDI {
+    if cfa < registers.sp || cfa == registers.sp && rule.ra != ra_kind::X86_IN_RDI {
         return Err(if rule.cfa == rule_kind::FRAME_POINTER {
             WalkEnd::FramePointerEnd
         } else {
@@ -136,11 +134,53 @@ pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Re
     caller(registers, rule, memory, cfa)
 }
 
+/// The caller of an ordinary frame, see [`peek`].
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    pc: u64,
+    cfa: u64,
+    bp: u64,
+    bp_known: u32,
+}
+
+impl Caller {
+    /// Makes `registers` those of the caller.
+    #[inline(always)]
+    pub fn enter(self, registers: &mut Registers) {
+        registers.pc = self.pc;
+        registers.sp = self.cfa;
+        registers.bp = self.bp;
+        registers.bp_known = self.bp_known;
+        registers.exact = 0;
+    }
+}
+
+/// What [`step`] would do, if the frame is ordinary and all that it takes was read before; else `None`.
+#[inline(always)]
+pub fn peek<M: Memory>(registers: &Registers, rule: &Rule, memory: &M) -> Option<Caller> {
+    let base = match rule.cfa {
+        rule_kind::SP => registers.sp,
+        rule_kind::FP if registers.bp_known != 0 => registers.bp,
+        _ => return None,
+    };
+    let cfa = base.wrapping_add_signed(i64::from(rule.cfa_offset));
+    if cfa <= registers.sp || rule.ra != ra_kind::X86_AT_CFA_MINUS_8 {
+        return None;
+    }
+    let (bp, bp_known) = match rule.fp {
+        fp_kind::SAME => (registers.bp, registers.bp_known),
+        fp_kind::AT_CFA => (memory.peek_stack(cfa.wrapping_add_signed(i64::from(rule.fp_offset)))?, 1),
+        _ => return None,
+    };
+    let pc = memory.peek_stack(cfa.wrapping_sub(8))?;
+    (pc != 0).then_some(Caller { pc, cfa, bp, bp_known })
+}
+
 /// Second half of a step: the CFA is known, fetch the return address and the saved frame pointer.
 #[inline(always)]
 fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u64) -> Result<(), WalkEnd> {
     let adjacent = rule.cfa == rule_kind::FRAME_POINTER
-        || rule.rbp == rbp_kind::AT_CFA && rule.rbp_offset == -16 && rule.ra == ra_kind::AT_CFA_MINUS_8;
+        || rule.fp == fp_kind::AT_CFA && rule.fp_offset == -16 && rule.ra == ra_kind::X86_AT_CFA_MINUS_8;
     let pc;
     if adjacent {
         let [bp, ra] = memory.read_stack(cfa.wrapping_sub(16)).ok_or(WalkEnd::StackUnreadable)?;
@@ -148,11 +188,11 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
         registers.bp_known = 1;
         pc = ra;
     } else {
-        let saved = match rule.rbp {
-            rbp_kind::AT_CFA => Some(cfa.wrapping_add_signed(i64::from(rule.rbp_offset))),
-            rbp_kind::AT_RBP if registers.bp_known == 0 => return Err(WalkEnd::RegisterUnknown),
-            rbp_kind::AT_RBP => Some(registers.bp.wrapping_add_signed(i64::from(rule.rbp_offset))),
-            rbp_kind::AT_RSP => Some(registers.sp.wrapping_add_signed(i64::from(rule.rbp_offset))),
+        let saved = match rule.fp {
+            fp_kind::AT_CFA => Some(cfa.wrapping_add_signed(i64::from(rule.fp_offset))),
+            fp_kind::X86_AT_FP if registers.bp_known == 0 => return Err(WalkEnd::RegisterUnknown),
+            fp_kind::X86_AT_FP => Some(registers.bp.wrapping_add_signed(i64::from(rule.fp_offset))),
+            fp_kind::X86_AT_SP => Some(registers.sp.wrapping_add_signed(i64::from(rule.fp_offset))),
             _ => None,
         };
         // The saved frame pointer lies below the return address: read in this order, both come with one access.
@@ -164,18 +204,18 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
             None => None,
         };
         pc = match rule.ra {
-            ra_kind::AT_CFA_MINUS_8 => {
+            ra_kind::X86_AT_CFA_MINUS_8 => {
                 let [ra] = memory.read_stack(cfa.wrapping_sub(8)).ok_or(WalkEnd::StackUnreadable)?;
                 ra
             }
-            ra_kind::IN_RDI if registers.exact != 0 => registers.general[dwarf::RDI],
-            ra_kind::IN_RDI => return Err(WalkEnd::RegisterUnknown),
+            ra_kind::X86_IN_RDI if registers.exact != 0 => registers.general[dwarf::RDI],
+            ra_kind::X86_IN_RDI => return Err(WalkEnd::RegisterUnknown),
             _ => return Err(WalkEnd::UnsupportedRule),
         };
         if let Some(bp) = bp {
             registers.bp = bp;
             registers.bp_known = 1;
-        } else if rule.rbp == rbp_kind::UNDEFINED {
+        } else if rule.fp == fp_kind::UNDEFINED {
             registers.bp_known = 0;
         }
     }

@@ -1,11 +1,11 @@
-//! One unwind step for each form of rule, on a stack written out word by word.
+//! One unwind step on x86-64 for each form of rule, on a stack written out word by word.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use deepctx_common::end::WalkEnd;
-use deepctx_common::unwind::{Rule, ra_kind, rbp_kind, rule_kind};
+use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
 use deepctx_walk::memory::{Memory, Slice};
-use deepctx_walk::unwind_row::{Registers, dwarf, step};
+use deepctx_walk::unwind_row::x86_64::{Registers, dwarf, step};
 
 /// Address of the first word of every stack here.
 const STACK: u64 = 0x7ffc_0000_1000;
@@ -33,7 +33,7 @@ fn check(what: &str, mut registers: Registers, rule: Rule, stack: &[u64], expect
 }
 
 fn rsp(offset: i32) -> Rule {
-    Rule { cfa: rule_kind::RSP, cfa_offset: offset, ..Rule::default() }
+    Rule { cfa: rule_kind::SP, cfa_offset: offset, ..Rule::default() }
 }
 
 #[test]
@@ -50,27 +50,21 @@ fn the_caller_is_found_by_every_form_of_rule() {
     check(
         "rbp saved first, read together with the return address",
         leaf(0),
-        Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -16, ..rsp(24) },
+        Rule { fp: fp_kind::AT_CFA, fp_offset: -16, ..rsp(24) },
         &[0, SAVED_BP, CALLER],
         Ok((CALLER, 3, Some(SAVED_BP))),
     );
     check(
         "rbp saved elsewhere",
         leaf(0),
-        Rule { rbp: rbp_kind::AT_CFA, rbp_offset: -24, ..rsp(24) },
+        Rule { fp: fp_kind::AT_CFA, fp_offset: -24, ..rsp(24) },
         &[SAVED_BP, 0, CALLER],
         Ok((CALLER, 3, Some(SAVED_BP))),
     );
     check(
         "a frame pointer",
         leaf(2),
-        Rule {
-            cfa: rule_kind::RBP,
-            cfa_offset: 16,
-            rbp: rbp_kind::AT_CFA,
-            rbp_offset: -16,
-            ..Rule::default()
-        },
+        Rule { cfa: rule_kind::FP, cfa_offset: 16, fp: fp_kind::AT_CFA, fp_offset: -16, ..Rule::default() },
         &[0, 0, SAVED_BP, CALLER],
         Ok((CALLER, 4, Some(SAVED_BP))),
     );
@@ -85,10 +79,10 @@ fn the_caller_is_found_by_every_form_of_rule() {
         "a realigned stack: the CFA itself was saved below rbp, rbp where rbp points",
         leaf(2),
         Rule {
-            cfa: rule_kind::RBP_DEREF,
+            cfa: rule_kind::X86_FP_DEREF,
             cfa_offset: -8,
-            rbp: rbp_kind::AT_RBP,
-            rbp_offset: 0,
+            fp: fp_kind::X86_AT_FP,
+            fp_offset: 0,
             ..Rule::default()
         },
         &[0, STACK + 8 * 6, SAVED_BP, 0, 0, CALLER],
@@ -97,14 +91,14 @@ fn the_caller_is_found_by_every_form_of_rule() {
     check(
         "the CFA saved above rsp, with an addend",
         leaf(0),
-        Rule { cfa: rule_kind::RSP_DEREF, cfa_offset: 8, cfa_addend: 8, ..Rule::default() },
+        Rule { cfa: rule_kind::X86_SP_DEREF, cfa_offset: 8, addend: 8, ..Rule::default() },
         &[0, STACK + 8 * 3, 0, CALLER],
         Ok((CALLER, 4, Some(bp))),
     );
     check(
         "the prologue of such a function: r10 holds the CFA",
         Registers { general: with(dwarf::R10, STACK + 16), ..leaf(0) },
-        Rule { cfa: rule_kind::R10, ..Rule::default() },
+        Rule { cfa: rule_kind::X86_R10, ..Rule::default() },
         &[0, CALLER],
         Ok((CALLER, 2, Some(bp))),
     );
@@ -118,21 +112,21 @@ fn the_caller_is_found_by_every_form_of_rule() {
     check(
         "vfork: the child may clobber the stack, so the return address is in rdi",
         Registers { general: with(dwarf::RDI, CALLER), ..leaf(0) },
-        Rule { ra: ra_kind::IN_RDI, ..rsp(8) },
+        Rule { ra: ra_kind::X86_IN_RDI, ..rsp(8) },
         &[0xdead],
         Ok((CALLER, 1, Some(bp))),
     );
     check(
         "and behind its pop",
         Registers { general: with(dwarf::RDI, CALLER), ..leaf(0) },
-        Rule { ra: ra_kind::IN_RDI, ..rsp(0) },
+        Rule { ra: ra_kind::X86_IN_RDI, ..rsp(0) },
         &[0xdead],
         Ok((CALLER, 0, Some(bp))),
     );
     check(
         "rbp cannot be recovered",
         leaf(0),
-        Rule { rbp: rbp_kind::UNDEFINED, ..rsp(8) },
+        Rule { fp: fp_kind::UNDEFINED, ..rsp(8) },
         &[CALLER],
         Ok((CALLER, 1, None)),
     );
@@ -140,7 +134,7 @@ fn the_caller_is_found_by_every_form_of_rule() {
 
 #[test]
 fn a_plt_stub_has_pushed_once_behind_its_push() {
-    let plt = Rule { cfa: rule_kind::PLT, detail: 11, ..Rule::default() };
+    let plt = Rule { cfa: rule_kind::X86_PLT, detail: 11, ..Rule::default() };
     let bp = leaf(0).bp;
     check("before the push", Registers { pc: PC + 6, ..leaf(0) }, plt, &[CALLER], Ok((CALLER, 1, Some(bp))));
     check("behind it", Registers { pc: PC + 11, ..leaf(0) }, plt, &[0, CALLER], Ok((CALLER, 2, Some(bp))));
@@ -169,16 +163,16 @@ fn a_step_that_cannot_be_made_says_why() {
     check("between functions", leaf(0), rule(rule_kind::NONE), &[], Err(WalkEnd::NoRow));
     check("an unusual form", leaf(0), rule(rule_kind::UNSUPPORTED), &[], Err(WalkEnd::UnsupportedRule));
     check("a number that is no form", leaf(0), rule(200), &[], Err(WalkEnd::UnsupportedRule));
-    check("r10 of a caller", caller, rule(rule_kind::R10), &[CALLER], Err(WalkEnd::RegisterUnknown));
+    check("r10 of a caller", caller, rule(rule_kind::X86_R10), &[CALLER], Err(WalkEnd::RegisterUnknown));
     check(
         "vfork of a caller",
         caller,
-        Rule { ra: ra_kind::IN_RDI, ..rsp(8) },
+        Rule { ra: ra_kind::X86_IN_RDI, ..rsp(8) },
         &[0],
         Err(WalkEnd::RegisterUnknown),
     );
     let lost = Registers { bp_known: 0, ..leaf(0) };
-    check("rbp was lost", lost, rule(rule_kind::RBP), &[CALLER], Err(WalkEnd::RegisterUnknown));
+    check("rbp was lost", lost, rule(rule_kind::FP), &[CALLER], Err(WalkEnd::RegisterUnknown));
     check(
         "a register beyond the last",
         leaf(0),

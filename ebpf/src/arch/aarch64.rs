@@ -1,0 +1,85 @@
+//! Registers of an aarch64 thread, as the kernel keeps them.
+
+use aya_ebpf::bindings::{bpf_user_pt_regs_t, user_pt_regs};
+use deepctx_common::config::Config;
+use deepctx_walk::unwind_row::aarch64::{Registers, address_mask, dwarf};
+
+use super::Mode;
+
+/// The beginning of what the kernel keeps of a thread's registers (`struct pt_regs`, arch/arm64/include/asm/ptrace.h).
+#[repr(C)]
+pub struct UserRegs {
+    user: user_pt_regs,
+    orig_x0: u64,
+    /// [`NO_SYSTEM_CALL`] unless the thread is in one.
+    system_call: i32,
+    /// Padding, or of the kernel's interrupts.
+    _other: u32,
+}
+
+/// `NO_SYSCALL`
+const NO_SYSTEM_CALL: i32 = -1;
+/// `PSR_MODE_MASK`: 0 in user mode, of either width.
+const MODE_MASK: u64 = 0xf;
+/// `PSR_MODE32_BIT`
+const MODE_32_BIT: u64 = 0x10;
+
+/// True when the CPU was in the kernel.
+#[inline(always)]
+pub fn in_kernel(regs: &bpf_user_pt_regs_t) -> bool {
+    regs.pstate & MODE_MASK != 0
+}
+
+/// Copies registers out of a program's context, field by field: a copy as a whole may become a call, and the kernel's
+/// verifier lets no function read a context at an offset that is computed.
+#[inline(always)]
+pub fn copy(to: &mut UserRegs, r: &bpf_user_pt_regs_t) {
+    macro_rules! read {
+        // SAFETY: each is a field of a context that is borrowed.
+        ($place:expr) => {
+            unsafe { (&raw const $place).read_volatile() }
+        };
+    }
+    macro_rules! general {
+        ($($number:literal)*) => { $(to.user.regs[$number] = read!(r.regs[$number]);)* };
+    }
+    general!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30);
+    to.user.sp = read!(r.sp);
+    to.user.pc = read!(r.pc);
+    to.user.pstate = read!(r.pstate);
+}
+
+/// True when the thread is in a system call.
+#[inline(always)]
+pub fn in_system_call(regs: &UserRegs) -> bool {
+    regs.system_call != NO_SYSTEM_CALL
+}
+
+/// What the registers are of.
+#[inline(always)]
+pub fn mode(regs: &UserRegs) -> Mode {
+    if regs.user.pstate & MODE_MASK != 0 {
+        Mode::Kernel
+    } else if regs.user.pstate & MODE_32_BIT != 0 {
+        Mode::Compat
+    } else {
+        Mode::User
+    }
+}
+
+/// The first frame of a walk.
+#[inline(always)]
+pub fn begin(registers: &mut Registers, r: &UserRegs, config: &Config) {
+    registers.pc = r.user.pc;
+    registers.sp = r.user.sp;
+    registers.fp = r.user.regs[dwarf::FP];
+    registers.address_mask = address_mask(config.address_bits);
+    registers.exact = 1;
+    registers.fp_known = 1;
+    registers.sp_known = 1;
+    let mut number = 0;
+    while number < dwarf::COUNT {
+        registers.general[number] = r.user.regs[number];
+        number += 1;
+    }
+}

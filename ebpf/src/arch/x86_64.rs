@@ -1,0 +1,74 @@
+//! Registers of an x86-64 thread, as the kernel keeps them.
+
+use aya_ebpf::bindings::{bpf_user_pt_regs_t, pt_regs};
+use deepctx_common::config::Config;
+use deepctx_walk::unwind_row::x86_64::{Registers, dwarf};
+
+use super::Mode;
+
+/// The beginning of what the kernel keeps of a thread's registers: all of it.
+pub type UserRegs = pt_regs;
+
+/// True when the CPU was in the kernel: the privilege level is in the low two bits of `cs`.
+#[inline(always)]
+pub fn in_kernel(regs: &bpf_user_pt_regs_t) -> bool {
+    regs.cs & 3 == 0
+}
+
+/// Copies registers out of a program's context, field by field: a copy as a whole may become a call, and the kernel's
+/// verifier lets no function read a context at an offset that is computed.
+#[inline(always)]
+pub fn copy(to: &mut UserRegs, r: &bpf_user_pt_regs_t) {
+    macro_rules! fields {
+        ($($field:ident)*) => {
+            // SAFETY: each is a field of a context that is borrowed.
+            *to = pt_regs { $($field: unsafe { (&raw const r.$field).read_volatile() },)* }
+        };
+    }
+    fields!(r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss);
+}
+
+/// True when the thread is in a system call: else `orig_rax` is −1.
+#[inline(always)]
+pub fn in_system_call(regs: &UserRegs) -> bool {
+    regs.orig_rax as i64 != -1
+}
+
+/// What the registers are of: `__USER_CS` is 0x33, `__USER32_CS` 0x23 (arch/x86/include/asm/segment.h).
+#[inline(always)]
+pub fn mode(regs: &UserRegs) -> Mode {
+    if regs.cs == 0x23 {
+        Mode::Compat
+    } else if regs.cs & 3 != 3 {
+        Mode::Kernel
+    } else {
+        Mode::User
+    }
+}
+
+/// The first frame of a walk.
+#[inline(always)]
+pub fn begin(registers: &mut Registers, r: &UserRegs, _: &Config) {
+    registers.pc = r.rip;
+    registers.sp = r.rsp;
+    registers.bp = r.rbp;
+    registers.exact = 1;
+    registers.bp_known = 1;
+    let general = &mut registers.general;
+    general[dwarf::RAX] = r.rax;
+    general[dwarf::RDX] = r.rdx;
+    general[dwarf::RCX] = r.rcx;
+    general[dwarf::RBX] = r.rbx;
+    general[dwarf::RSI] = r.rsi;
+    general[dwarf::RDI] = r.rdi;
+    general[dwarf::RBP] = r.rbp;
+    general[dwarf::RSP] = r.rsp;
+    general[8] = r.r8;
+    general[9] = r.r9;
+    general[10] = r.r10;
+    general[11] = r.r11;
+    general[12] = r.r12;
+    general[13] = r.r13;
+    general[14] = r.r14;
+    general[15] = r.r15;
+}

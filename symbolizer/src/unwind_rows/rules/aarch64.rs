@@ -1,0 +1,51 @@
+//! Owns: which rows of aarch64 are supported. Because: calls leave their return address in x30, which is in memory
+//! only where a function saved it. Does not: step by rules, or take signatures off return addresses (`walk` does).
+
+use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
+use gimli::{AArch64, Register};
+
+use super::{Cfa, END, Saved, State, offset};
+
+/// The frame pointer.
+pub(in crate::unwind_rows) const FP: Register = AArch64::X29;
+
+/// The rule of a row, or the number of the reason why it has none.
+#[inline]
+pub(super) fn rule(state: &State) -> Result<Rule, u8> {
+    let mut rule = Rule::default();
+    rule.ra = match state.ra {
+        Saved::AtCfa(value) => {
+            rule.addend = offset(value)?;
+            ra_kind::AT_CFA
+        }
+        Saved::Unspecified | Saved::Same | Saved::In(AArch64::X30) => ra_kind::AARCH64_IN_LR,
+        Saved::Undefined => return Ok(END),
+        Saved::In(_) | Saved::At(..) | Saved::Other => return Err(unsupported::RA_RULE),
+    };
+    match state.cfa {
+        Cfa::Register(register, value) => {
+            rule.cfa_offset = offset(value)?;
+            rule.cfa = match register {
+                AArch64::SP => rule_kind::SP,
+                AArch64::X29 => rule_kind::FP,
+                Register(number @ 0..31) => {
+                    rule.detail = number as u8;
+                    rule_kind::REGISTER
+                }
+                _ => return Err(unsupported::CFA_REGISTER),
+            };
+        }
+        // Frames with scalable vectors have a size that only the running machine knows.
+        Cfa::Deref(..) | Cfa::Plt(_) | Cfa::Other => return Err(unsupported::CFA_EXPRESSION),
+    }
+    rule.fp = match state.fp {
+        Saved::Unspecified | Saved::Same | Saved::In(AArch64::X29) => fp_kind::SAME,
+        Saved::Undefined => fp_kind::UNDEFINED,
+        Saved::AtCfa(value) => {
+            rule.fp_offset = offset(value)?;
+            fp_kind::AT_CFA
+        }
+        Saved::At(..) | Saved::In(_) | Saved::Other => return Err(unsupported::FP_RULE),
+    };
+    Ok(rule)
+}

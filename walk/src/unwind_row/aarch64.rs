@@ -1,0 +1,248 @@
+//! One step of a native unwind on aarch64.
+//!
+//! Owns: the algebra of each rule form. Because: a call leaves its return address in x30 (the link register), so a
+//! leaf may have none in memory, a caller's lies wherever its function saved it, and either may be signed.
+//! Does not: find rules, bound the number of frames.
+//!
+//! ```text
+//!   higher ┌──────────────────┐ ◀─ CFA = sp of the caller
+//!          │ locals           │
+//!          │ saved x30        │ ◀─ CFA + addend
+//!          │ saved x29        │ ◀─ CFA + fp_offset  ◀─ x29, once the function has set up its frame record
+//!   lower  └──────────────────┘ ◀─ sp                  (these two words)
+//! ```
+//! Frame records are a linked list (AAPCS64, 6.4.6), but where in its frame a function keeps its own is not said:
+//! behind one, the caller's sp is only known to lie above it, until a rule gives it again.
+
+use deepctx_common::end::WalkEnd;
+use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
+
+use crate::memory::Memory;
+
+/// DWARF numbers of registers (DWARF for the Arm 64-bit Architecture, 4.1).
+pub mod dwarf {
+    /// x29, the frame pointer.
+    pub const FP: usize = 29;
+    /// x30, the link register.
+    pub const LR: usize = 30;
+    /// The stack pointer.
+    pub const SP: usize = 31;
+    /// How many general registers there are, x0 to x30.
+    pub const COUNT: usize = 31;
+}
+
+/// Registers of one frame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// Program counter, without a signature.
+    pub pc: u64,
+    /// Stack pointer; while `sp_known` is 0, an address at or below it.
+    pub sp: u64,
+    /// x29
+    pub fp: u64,
+    /// x0 to x30; only meaningful while `exact` is 1.
+    pub general: [u64; dwarf::COUNT],
+    /// Bits of a code address: what a saved return address has beyond them is its signature (pointer authentication).
+    /// The same for all frames of a walk.
+    pub address_mask: u64,
+    /// 1 for an interrupted frame (the leaf, or the frame that a signal interrupted): `pc` is the instruction to
+    /// execute next and all registers are known. 0 for a caller: `pc` is a return address.
+    pub exact: u32,
+    /// 1 while x29 is known.
+    pub fp_known: u32,
+    /// 1 while the stack pointer is known.
+    pub sp_known: u32,
+    /// Padding.
+    pub reserved: u32,
+}
+
+impl Registers {
+    /// The address to look up: a return address may be the first byte after its function (a call that does not
+    /// return), so its call is looked up instead.
+    #[inline(always)]
+    pub fn lookup_pc(&self) -> u64 {
+        if self.exact != 0 { self.pc } else { self.pc.wrapping_sub(1) }
+    }
+}
+
+/// Mask of addresses that have `bits` bits, or of all addresses when that is no sensible number.
+#[inline(always)]
+pub const fn address_mask(bits: u32) -> u64 {
+    if bits > 0 && bits < u64::BITS { (1 << bits) - 1 } else { u64::MAX }
+}
+
+/// Offset of `uc_mcontext.regs` from sp in a signal frame: `struct rt_sigframe` of the kernel
+/// (arch/arm64/kernel/signal.c) is { siginfo: 128 bytes, ucontext }, `uc_mcontext` stands 176 bytes into the latter,
+/// and begins with the faulting address. sp and pc follow x0 to x30.
+const SIGNAL_REGS: u64 = 128 + 176 + 8;
+
+/// Replaces `registers` by those of the caller.
+///
+/// `Err` says how the walk ended; [`WalkEnd::Complete`] when this was the outermost frame.
+#[inline(always)]
+pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
+    let exact = registers.exact != 0;
+    let cfa = match rule.cfa {
+        rule_kind::SP if registers.sp_known != 0 => {
+            registers.sp.wrapping_add_signed(i64::from(rule.cfa_offset))
+        }
+        rule_kind::SP => of_frame_record(registers, rule)?,
+        rule_kind::FP if registers.fp_known != 0 => {
+            registers.fp.wrapping_add_signed(i64::from(rule.cfa_offset))
+        }
+        rule_kind::REGISTER if exact && (rule.detail as usize) < dwarf::COUNT => {
+            registers.general[rule.detail as usize].wrapping_add_signed(i64::from(rule.cfa_offset))
+        }
+        rule_kind::FP | rule_kind::REGISTER => return Err(WalkEnd::RegisterUnknown),
+        rule_kind::FRAME_POINTER => return frame_record(registers, memory),
+        rule_kind::SIGNAL => return signal(registers, memory),
+        rule_kind::END => return Err(WalkEnd::Complete),
+        rule_kind::NONE => return Err(WalkEnd::NoRow),
+        _ => return Err(WalkEnd::UnsupportedRule),
+    };
+    // A leaf may have no frame at all; a caller's frame holds at least its return address.
+    if cfa < registers.sp || cfa == registers.sp && !exact {
+        return Err(WalkEnd::StackNotGrowing);
+    }
+    caller(registers, rule, memory, cfa)
+}
+
+/// True when x29 and x30 were saved side by side, as a frame record.
+#[inline(always)]
+fn saves_frame_record(rule: &Rule) -> bool {
+    rule.fp == fp_kind::AT_CFA && rule.ra == ra_kind::AT_CFA && rule.addend == rule.fp_offset.wrapping_add(8)
+}
+
+/// The CFA of a caller whose sp is not known: x29 points at the frame record that its rule places in the frame.
+#[inline(always)]
+fn of_frame_record(registers: &Registers, rule: &Rule) -> Result<u64, WalkEnd> {
+    if registers.fp_known == 0 || !saves_frame_record(rule) {
+        return Err(WalkEnd::RegisterUnknown);
+    }
+    Ok(registers.fp.wrapping_sub(i64::from(rule.fp_offset) as u64))
+}
+
+/// The caller of an ordinary frame, see [`peek`].
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    pc: u64,
+    cfa: u64,
+    fp: u64,
+    fp_known: u32,
+}
+
+impl Caller {
+    /// Makes `registers` those of the caller.
+    #[inline(always)]
+    pub fn enter(self, registers: &mut Registers) {
+        registers.pc = self.pc;
+        registers.sp = self.cfa;
+        registers.sp_known = 1;
+        registers.fp = self.fp;
+        registers.fp_known = self.fp_known;
+        registers.exact = 0;
+    }
+}
+
+/// What [`step`] would do, if the frame is ordinary and all that it takes was read before; else `None`.
+#[inline(always)]
+pub fn peek<M: Memory>(registers: &Registers, rule: &Rule, memory: &M) -> Option<Caller> {
+    let base = match rule.cfa {
+        rule_kind::SP if registers.sp_known != 0 => registers.sp,
+        rule_kind::FP if registers.fp_known != 0 => registers.fp,
+        _ => return None,
+    };
+    let cfa = base.wrapping_add_signed(i64::from(rule.cfa_offset));
+    if cfa <= registers.sp || rule.ra != ra_kind::AT_CFA {
+        return None;
+    }
+    let (fp, fp_known) = match rule.fp {
+        fp_kind::SAME => (registers.fp, registers.fp_known),
+        fp_kind::AT_CFA => (memory.peek_stack(cfa.wrapping_add_signed(i64::from(rule.fp_offset)))?, 1),
+        _ => return None,
+    };
+    let pc = memory.peek_stack(cfa.wrapping_add_signed(i64::from(rule.addend)))? & registers.address_mask;
+    (pc != 0).then_some(Caller { pc, cfa, fp, fp_known })
+}
+
+/// Second half of a step: the CFA is known, fetch the return address and the saved frame pointer.
+#[inline(always)]
+fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u64) -> Result<(), WalkEnd> {
+    let at = |offset: i32| cfa.wrapping_add_signed(i64::from(offset));
+    let (fp, pc);
+    if saves_frame_record(rule) {
+        let [saved, ra] = memory.read_stack(at(rule.fp_offset)).ok_or(WalkEnd::StackUnreadable)?;
+        (fp, pc) = (Some(saved), ra);
+    } else {
+        pc = match rule.ra {
+            ra_kind::AT_CFA => {
+                let [ra] = memory.read_stack(at(rule.addend)).ok_or(WalkEnd::StackUnreadable)?;
+                ra
+            }
+            ra_kind::AARCH64_IN_LR if registers.exact != 0 => registers.general[dwarf::LR],
+            ra_kind::AARCH64_IN_LR => return Err(WalkEnd::RegisterUnknown),
+            _ => return Err(WalkEnd::UnsupportedRule),
+        };
+        fp = match rule.fp {
+            fp_kind::AT_CFA => {
+                let [saved] = memory.read_stack(at(rule.fp_offset)).ok_or(WalkEnd::StackUnreadable)?;
+                Some(saved)
+            }
+            fp_kind::SAME | fp_kind::UNDEFINED => None,
+            _ => return Err(WalkEnd::UnsupportedRule),
+        };
+    }
+    if let Some(fp) = fp {
+        registers.fp = fp;
+        registers.fp_known = 1;
+    } else if rule.fp == fp_kind::UNDEFINED {
+        registers.fp_known = 0;
+    }
+    registers.pc = pc & registers.address_mask;
+    registers.sp = cfa;
+    registers.sp_known = 1;
+    registers.exact = 0;
+    if registers.pc == 0 { Err(WalkEnd::NullPc) } else { Ok(()) }
+}
+
+/// Steps by the frame record that x29 points at.
+#[inline(always)]
+fn frame_record<M: Memory>(registers: &mut Registers, memory: &M) -> Result<(), WalkEnd> {
+    if registers.fp_known == 0 {
+        return Err(WalkEnd::RegisterUnknown);
+    }
+    let record = registers.fp;
+    if record < registers.sp {
+        return Err(WalkEnd::FramePointerEnd);
+    }
+    let [fp, pc] = memory.read_stack(record).ok_or(WalkEnd::StackUnreadable)?;
+    registers.fp = fp;
+    registers.pc = pc & registers.address_mask;
+    registers.sp = record.wrapping_add(16);
+    registers.sp_known = 0;
+    registers.exact = 0;
+    if registers.pc == 0 { Err(WalkEnd::FramePointerEnd) } else { Ok(()) }
+}
+
+/// Steps out of a signal frame: the kernel saved every register of the interrupted frame.
+#[inline(always)]
+fn signal<M: Memory>(registers: &mut Registers, memory: &M) -> Result<(), WalkEnd> {
+    if registers.sp_known == 0 {
+        return Err(WalkEnd::RegisterUnknown);
+    }
+    let regs = registers.sp.wrapping_add(SIGNAL_REGS);
+    // In place: they are too many for the stack of a kernel program.
+    if !memory.read_words(regs, &mut registers.general) {
+        return Err(WalkEnd::StackUnreadable);
+    }
+    let [sp, pc] =
+        memory.read_array(regs.wrapping_add(8 * dwarf::COUNT as u64)).ok_or(WalkEnd::StackUnreadable)?;
+    registers.pc = pc;
+    registers.sp = sp;
+    registers.sp_known = 1;
+    registers.fp = registers.general[dwarf::FP];
+    registers.fp_known = 1;
+    registers.exact = 1;
+    if pc == 0 { Err(WalkEnd::NullPc) } else { Ok(()) }
+}
