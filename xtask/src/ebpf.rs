@@ -1,7 +1,7 @@
-//! `cargo xtask ebpf`: from the kernel programs' sources to the object that is committed.
+//! `cargo xtask ebpf`: from the kernel programs' sources to the objects that are committed, one for each machine.
 //!
-//! Owns: the toolchain (rust-src, a BPF linker on rustc's own LLVM), the build, the prebuilt object and its hashes.
-//! Because: users must build with plain cargo, so the object is committed, and what is committed must be provably
+//! Owns: the toolchain (rust-src, a BPF linker on rustc's own LLVM), the build, the prebuilt objects and their hashes.
+//! Because: users must build with plain cargo, so the objects are committed, and what is committed must be provably
 //! made from these sources. Does not: load anything.
 
 use crate::{sh, strip};
@@ -12,6 +12,9 @@ use std::process::Command;
 /// The linker's version; newer ones ask for a newer LLVM than this rustc brings.
 const LINKER_VERSION: &str = "0.13.0";
 const TARGET: &str = "bpfel-unknown-none";
+/// Machines that an object is built for, as rustc calls them. The instruction set is the same; the kernel's structures
+/// and the registers of threads are not.
+const ARCHES: [&str; 2] = ["x86_64", "aarch64"];
 /// Everything the object is made from, relative to the root of the checkout.
 const SOURCES: &[&str] = &[
     "common/src",
@@ -26,7 +29,7 @@ const SOURCES: &[&str] = &[
 /// Options of `cargo xtask ebpf`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Build again and compare with the committed object instead of replacing it.
+    /// Build again and compare with the committed objects instead of replacing them.
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -34,48 +37,62 @@ pub(crate) struct Options {
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let tools = toolchain()?;
-    let object = build(&tools)?;
-    let hash = sha256(&object)?;
-    let prebuilt = Prebuilt::here();
-    if options.check {
-        return prebuilt.compare(&object, &hash);
+    for arch in ARCHES {
+        let object = build(&tools, arch)?;
+        let hash = sha256(&object)?;
+        let prebuilt = Prebuilt::of(arch);
+        if options.check {
+            prebuilt.compare(&object, &hash)?;
+            continue;
+        }
+        prebuilt.write(&object, &hash)?;
+        eprintln!("==> {} ({} bytes, sha256 {})", prebuilt.object.display(), object.len(), &hash[..16]);
     }
-    prebuilt.write(&object, &hash)?;
-    eprintln!("==> {} ({} bytes, sha256 {})", prebuilt.object.display(), object.len(), &hash[..16]);
     Ok(())
 }
 
 /// Why `--check` cannot run here without installing anything; `None` when it can.
 pub(crate) fn no_check_because() -> Option<String> {
-    if linker().is_none() || !rust_src().is_ok_and(|folder| folder.is_dir()) {
+    if linker().is_none() || !has_rust_src() {
         return Some("no BPF linker or rust-src here (cargo xtask ebpf installs them)".to_owned());
     }
-    let recorded = std::fs::read_to_string(Prebuilt::here().sources).unwrap_or_default();
-    let (here, there) = (compiler().unwrap_or_default(), recorded.lines().nth(1).unwrap_or_default());
-    (here != there).then(|| format!("it was built by {there}, here is {here}"))
+    let here = compiler().unwrap_or_default();
+    ARCHES.into_iter().find_map(|arch| {
+        let recorded = std::fs::read_to_string(Prebuilt::of(arch).sources).unwrap_or_default();
+        let there = recorded.lines().nth(1).unwrap_or_default();
+        (here != there).then(|| format!("that of {arch} was built by {there}, here is {here}"))
+    })
+}
+
+/// Whether the sources of the standard library are here.
+pub(crate) fn has_rust_src() -> bool {
+    rust_src().is_ok_and(|folder| folder.is_dir())
 }
 
 fn compiler() -> Result<String> {
     sh::output(sh::command("rustc").arg("--version"))
 }
 
-/// Compares the sources with those that the committed object was made from; needs no toolchain.
+/// Compares the sources with those that the committed objects were made from; needs no toolchain.
 pub(crate) fn sources_match() -> Result<()> {
-    let prebuilt = Prebuilt::here();
     if !sh::root().join("ebpf/Cargo.toml").exists() {
         bail!("ebpf/Cargo.toml is missing");
     }
-    let recorded = std::fs::read_to_string(&prebuilt.sources)
-        .with_context(|| format!("cannot read {}", prebuilt.sources.display()))?;
-    if recorded.lines().next() == Some(&source_hash()?) {
-        return Ok(());
+    let now = source_hash()?;
+    for arch in ARCHES {
+        let prebuilt = Prebuilt::of(arch);
+        let recorded = std::fs::read_to_string(&prebuilt.sources)
+            .with_context(|| format!("cannot read {}", prebuilt.sources.display()))?;
+        if recorded.lines().next() != Some(&now) {
+            bail!(
+                "the sources of the kernel programs changed since the committed object of {arch} was built\nhint: cargo xtask ebpf"
+            );
+        }
     }
-    bail!(
-        "the sources of the kernel programs changed since the committed object was built\nhint: cargo xtask ebpf"
-    )
+    Ok(())
 }
 
-/// The committed files.
+/// The committed files of one machine.
 struct Prebuilt {
     object: PathBuf,
     hash: PathBuf,
@@ -83,8 +100,8 @@ struct Prebuilt {
 }
 
 impl Prebuilt {
-    fn here() -> Self {
-        let stem = format!("deepctx-{}.bpf.o", std::env::consts::ARCH);
+    fn of(arch: &str) -> Self {
+        let stem = format!("deepctx-{arch}.bpf.o");
         let folder = sh::root().join("ebpf/prebuilt");
         let file = |suffix: &str| folder.join(format!("{stem}{suffix}"));
         Self { object: file(""), hash: file(".sha256"), sources: file(".sources.sha256") }
@@ -113,13 +130,15 @@ impl Prebuilt {
             );
         }
         if committed == object {
-            eprintln!("==> the committed object is what these sources give (sha256 {})", &hash[..16]);
+            let name = self.object.file_name().unwrap_or_default().display();
+            eprintln!("==> {name} is what these sources give (sha256 {})", &hash[..16]);
             return Ok(());
         }
         let fresh = sh::target_dir().join("fresh.bpf.o");
         std::fs::write(&fresh, object)?;
         bail!(
-            "the committed object differs from what these sources give; the fresh one is in {}\nhint: cargo xtask ebpf",
+            "{} differs from what these sources give; the fresh one is in {}\nhint: cargo xtask ebpf",
+            self.object.display(),
             fresh.display()
         )
     }
@@ -195,9 +214,12 @@ fn install_linker() -> Result<()> {
     )
 }
 
-/// Builds the object in its own workspace and strips it.
-fn build(tools: &Tools) -> Result<Vec<u8>> {
-    sh::step("build the kernel programs", "the object must be the one that these sources give");
+/// Builds the object of one machine in its own workspace and strips it.
+fn build(tools: &Tools, arch: &str) -> Result<Vec<u8>> {
+    sh::step(
+        &format!("build the kernel programs for {arch}"),
+        "the object must be the one that these sources give",
+    );
     let folder = sh::root().join("ebpf");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let beside = tools.linker.parent().map(Path::to_owned);
@@ -209,7 +231,10 @@ fn build(tools: &Tools) -> Result<Vec<u8>> {
         // The nightly options (building `core`, trimming paths) are needed on the stable compiler.
         .env("RUSTC_BOOTSTRAP", "1")
         .args(["-Ztrim-paths", "--config", "profile.release.trim-paths=\"all\""])
-        .env("CARGO_TARGET_DIR", sh::target_dir().join("ebpf"))
+        // Read by aya-ebpf's build script too, for which it would otherwise be the machine that compiles.
+        .arg("--config")
+        .arg(format!(r#"target.{TARGET}.rustflags=["--cfg", 'bpf_target_arch="{arch}"']"#))
+        .env("CARGO_TARGET_DIR", sh::target_dir().join("ebpf").join(arch))
         .env("PATH", path)
         // Flags and wrappers of the surrounding cargo are for the host, not for the kernel.
         .env_remove("RUSTFLAGS")

@@ -3,6 +3,7 @@
 //! Owns: the list of chores. Because: what CI does, a contributor must be able to do with the same words.
 //! Does not: hold product code; it runs cargo, the product and other people's tools.
 
+mod aarch64;
 mod bench;
 mod demo;
 mod ebpf;
@@ -37,6 +38,8 @@ enum Chore {
     Interpreters,
     /// Set up and run every test, or the named groups.
     Test(test::Options),
+    /// Compile for aarch64, and run what can be run under emulation.
+    CheckAarch64(aarch64::Options),
     /// Check what compilers do not: dependency table, module headers, safety arguments, file sizes.
     Tidy,
     /// Measure the figures the project promises; one JSON line each.
@@ -50,6 +53,7 @@ fn main() {
         Chore::Demo(options) => demo::run(&options),
         Chore::Interpreters => interpreters::list(),
         Chore::Test(options) => test::run(&options),
+        Chore::CheckAarch64(options) => aarch64::run(&options),
         Chore::Tidy => tidy::run(),
         Chore::Bench(options) => bench::run(&options),
     };

@@ -67,6 +67,22 @@ const NEEDS: &[Need] = &[
         "the workload's C++ extension is compiled against this Python",
     ),
     test_need("binutils", Probe::Program("readelf"), "readelf is the oracle for unwind rows"),
+    test_need(
+        "libc6-arm64-cross",
+        Probe::File("/usr/aarch64-linux-gnu/lib/libc.so.6"),
+        "unwind rows of aarch64 are compared with readelf on its libraries",
+    ),
+    test_need(
+        "gcc-aarch64-linux-gnu",
+        Probe::Program("aarch64-linux-gnu-gcc"),
+        "what is built for aarch64 must compile, some of it with C in it",
+    ),
+    test_need("libc6-dev-arm64-cross", Probe::File("/usr/aarch64-linux-gnu/lib/crt1.o"), "and be linked"),
+    test_need(
+        "qemu-user-static",
+        Probe::Program("qemu-aarch64-static"),
+        "the walkers' tests run on an emulated aarch64 too",
+    ),
     test_need("elfutils", Probe::Program("eu-stack"), "eu-stack is an oracle for live stacks"),
     test_need("gdb", Probe::Program("gdb"), "gdb is an oracle for live stacks"),
     test_need(

@@ -7,7 +7,7 @@
 //! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
 
-use crate::{ebpf, interpreters, setup, sh, tidy, validators};
+use crate::{aarch64, ebpf, interpreters, setup, sh, tidy, validators};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
@@ -43,6 +43,7 @@ const GROUPS: &[Group] = &[
     Group { name: "torch", as_root: true },
     Group { name: "chaos", as_root: true },
     Group { name: "ebpf", as_root: false },
+    Group { name: "aarch64", as_root: false },
 ];
 
 /// What one check came to.
@@ -70,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
         outcomes.push(cargo("clippy", &clippy));
     }
-    if GROUPS.iter().any(|group| !matches!(group.name, "style" | "ebpf") && wanted(group.name)) {
+    if GROUPS.iter().any(|group| !matches!(group.name, "style" | "ebpf" | "aarch64") && wanted(group.name)) {
         match compile() {
             Ok((built, outcome)) => {
                 outcomes.push(outcome);
@@ -100,6 +101,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if wanted("ebpf") {
         outcomes.push(drift());
+    }
+    if wanted("aarch64") {
+        outcomes.push(other_machine());
     }
     summary(&outcomes)
 }
@@ -140,13 +144,28 @@ fn cargo(name: &str, arguments: &[&str]) -> Outcome {
     check(name, || sh::run(sh::command("cargo").args(arguments)))
 }
 
-/// The committed object against a fresh build, when this machine can build it.
+/// What is built for aarch64, when this machine can build it.
+fn other_machine() -> Outcome {
+    match aarch64::not_here_because() {
+        None => check("aarch64", || aarch64::run(&aarch64::Options::default())),
+        Some(reason) if std::env::var_os("CI").is_some_and(|value| value == "true") => {
+            check("aarch64", || bail!("not compiled: {reason}"))
+        }
+        Some(reason) => {
+            let mut outcome = check("aarch64", || Ok(()));
+            outcome.skipped.push(format!("not compiled: {reason}"));
+            outcome
+        }
+    }
+}
+
+/// The committed objects against a fresh build, when this machine can build them.
 fn drift() -> Outcome {
     let Some(reason) = ebpf::no_check_because() else {
         return check("kernel programs", || ebpf::run(&ebpf::Options { check: true }));
     };
     let mut outcome = check("kernel programs", || Ok(()));
-    outcome.skipped.push(format!("the committed object was not rebuilt: {reason}"));
+    outcome.skipped.push(format!("the committed objects were not rebuilt: {reason}"));
     outcome
 }
 

@@ -1,0 +1,80 @@
+//! `cargo xtask check-aarch64`: what is built for the other machine compiles there, and what can run under emulation
+//! runs.
+//!
+//! Owns: the cross build (rustc with its own sources, Debian's cross compiler), the emulator. Because: nobody here has
+//! such a machine, and code that nothing compiles is lost within weeks. Does not: build the kernel programs (`ebpf`
+//! does, for every machine).
+
+use crate::{ebpf, sh};
+use anyhow::Result;
+use std::process::Command;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const COMPILER: &str = "aarch64-linux-gnu-gcc";
+const EMULATOR: &str = "qemu-aarch64-static";
+/// Where Debian's cross compiler keeps the libraries that emulated programs load.
+const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+/// Crates that hold what differs between machines, as far as they need no library of that machine.
+const SPLIT: [&str; 3] = ["deepctx-common", "deepctx-walk", "deepctx-symbolizer"];
+
+/// Options of `cargo xtask check-aarch64`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Check the whole workspace with its tests, and run the tests of the symbolizer too: some ten minutes. It needs
+    /// libelf-dev and zlib1g-dev of arm64.
+    #[arg(long)]
+    whole: bool,
+}
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    sh::step(
+        "compile for aarch64",
+        "there is no such machine here, and what is never compiled does not compile",
+    );
+    let mut check = cargo("check");
+    if options.whole {
+        check.args(["--workspace", "--all-targets"]);
+    } else {
+        check.args(SPLIT.iter().flat_map(|package| ["-p", package]));
+    }
+    sh::run(&mut check)?;
+    sh::step(
+        "run the tests of the walkers on an emulated aarch64",
+        "the registers of that machine are those of its walks there, not only of tests",
+    );
+    sh::run(cargo("test").args(["-p", "deepctx-walk"]))?;
+    if options.whole {
+        sh::run(cargo("test").args(["-p", "deepctx-symbolizer", "--test", "own_stack"]))?;
+    }
+    Ok(())
+}
+
+/// Why this cannot be done here without installing anything; `None` when it can.
+pub(crate) fn not_here_because() -> Option<String> {
+    if !ebpf::has_rust_src() {
+        return Some("no rust-src here (cargo xtask ebpf installs it)".to_owned());
+    }
+    let missing = [COMPILER, EMULATOR].into_iter().find(|program| sh::which(program).is_none());
+    missing.map(|program| format!("no {program} here (cargo xtask setup --tests installs it)"))
+}
+
+/// Cargo for that machine. Its standard library is built from source, as there may be no way to fetch it.
+fn cargo(subcommand: &str) -> Command {
+    let mut cargo = sh::command("cargo");
+    cargo
+        .args([subcommand, "--locked", "--quiet", "-Zbuild-std", "--target", TARGET])
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER)
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{EMULATOR} -L {LIBRARIES}"))
+        .env("CC_aarch64_unknown_linux_gnu", COMPILER)
+        .env("AR_aarch64_unknown_linux_gnu", "aarch64-linux-gnu-ar")
+        .env("PKG_CONFIG_ALLOW_CROSS", "1")
+        // Debian keeps the descriptions of that machine's libraries here.
+        .env("PKG_CONFIG_LIBDIR_aarch64_unknown_linux_gnu", "/usr/lib/aarch64-linux-gnu/pkgconfig")
+        // Flags of the surrounding cargo are for this machine.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTUP_TOOLCHAIN");
+    cargo
+}
