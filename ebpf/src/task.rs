@@ -1,13 +1,12 @@
 //! Task: what is read of `task_struct`, by offsets that the loader took from the kernel's BTF.
 
-use core::mem::offset_of;
-
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::{
     bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf, bpf_probe_read_kernel,
     bpf_task_pt_regs,
 };
 use deepctx_common::config::{Config, config_flag};
+
+use crate::arch;
 
 /// Process and thread id in the pid namespace of the profiler.
 #[derive(Clone, Copy)]
@@ -45,7 +44,7 @@ pub fn last_arguments() -> [u64; 3] {
     // SAFETY: helpers of kernel 5.15; the task is the running one, so its registers stay where they are.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
     let at = |offset: usize| read::<u64>(regs + offset as u64);
-    [at(offset_of!(pt_regs, rdx)), at(offset_of!(pt_regs, r10)), at(offset_of!(pt_regs, r8))]
+    arch::LAST_ARGUMENTS.map(at)
 }
 
 /// Ids of the running task; `None` when it is not visible in the profiler's namespace.

@@ -17,6 +17,9 @@ pub struct UserRegs {
     _other: u32,
 }
 
+/// Where the third, fourth and fifth argument of a system call are: x2, x3, x4.
+pub const LAST_ARGUMENTS: [usize; 3] = [2 * 8, 3 * 8, 4 * 8];
+
 /// `NO_SYSCALL`
 const NO_SYSTEM_CALL: i32 = -1;
 /// `PSR_MODE_MASK`: 0 in user mode, of either width.

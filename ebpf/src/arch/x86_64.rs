@@ -1,5 +1,7 @@
 //! Registers of an x86-64 thread, as the kernel keeps them.
 
+use core::mem::offset_of;
+
 use aya_ebpf::bindings::{bpf_user_pt_regs_t, pt_regs};
 use deepctx_common::config::Config;
 use deepctx_walk::unwind_row::x86_64::{Registers, dwarf};
@@ -8,6 +10,10 @@ use super::Mode;
 
 /// The beginning of what the kernel keeps of a thread's registers: all of it.
 pub type UserRegs = pt_regs;
+
+/// Where the third, fourth and fifth argument of a system call are.
+pub const LAST_ARGUMENTS: [usize; 3] =
+    [offset_of!(UserRegs, rdx), offset_of!(UserRegs, r10), offset_of!(UserRegs, r8)];
 
 /// True when the CPU was in the kernel: the privilege level is in the low two bits of `cs`.
 #[inline(always)]
