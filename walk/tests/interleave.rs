@@ -371,7 +371,7 @@ fn an_evaluation_that_has_not_hung_its_frames_on_the_chain_leaves_the_others_the
 fn an_evaluation_that_was_not_recognised_gives_its_frames_to_the_next() {
     let made = world(&[TEXT + 0x330, TEXT + 0x120, TEXT + 0xf10]);
     // The inner sentinel lies where no known evaluation is.
-    let stack = [STACK - 0x50, made.evaluations[0]];
+    let stack = [STACK - 0x80, made.evaluations[0]];
     let frames = [(0x7000, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
     let missed = hung_at(made, entry_rule::SENTINEL, 3, &frames, &stack);
     check("one unknown", &missed, true, "!10 330 py:7000@6 py:7200@6 120 f10 | complete complete");
