@@ -93,7 +93,7 @@ fn a_realigned_stack_has_its_cfa_and_rbp_in_memory() {
     let at = |cfa, offset, addend| Rule {
         cfa,
         cfa_offset: offset,
-        addend: addend,
+        addend,
         fp: fp_kind::X86_AT_FP,
         ..Rule::default()
     };
