@@ -1,0 +1,325 @@
+//! Where arguments are when a function is entered.
+//!
+//! Owns: the System V calling convention for x86-64, as far as these interfaces use it. Because: a table of registers
+//! written by hand is wrong in the row that nobody looks at; one that follows from the declaration can be checked with
+//! the headers. Does not: read anything.
+//!
+//! Source: "System V Application Binary Interface, AMD64 Architecture Processor Supplement", section 3.2.3.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::catalogue::Field;
+use crate::role::{Role, Scalar, Type};
+
+/// A general register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "they are their names")]
+pub enum Register {
+    Rax,
+    Rbx,
+    Rcx,
+    Rdx,
+    Rsi,
+    Rdi,
+    Rbp,
+    Rsp,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15,
+}
+
+impl Register {
+    /// Those that pass integers, in order.
+    pub const ARGUMENTS: [Self; 6] = [Self::Rdi, Self::Rsi, Self::Rdx, Self::Rcx, Self::R8, Self::R9];
+
+    const NAMES: [(&'static str, Self); 16] = [
+        ("rax", Self::Rax),
+        ("rbx", Self::Rbx),
+        ("rcx", Self::Rcx),
+        ("rdx", Self::Rdx),
+        ("rsi", Self::Rsi),
+        ("rdi", Self::Rdi),
+        ("rbp", Self::Rbp),
+        ("rsp", Self::Rsp),
+        ("r8", Self::R8),
+        ("r9", Self::R9),
+        ("r10", Self::R10),
+        ("r11", Self::R11),
+        ("r12", Self::R12),
+        ("r13", Self::R13),
+        ("r14", Self::R14),
+        ("r15", Self::R15),
+    ];
+
+    /// Its name in lower case.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, register)| *register == self).map_or("", |(name, _)| name)
+    }
+
+    /// The register of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, register)| *register)
+    }
+}
+
+/// Where a value is when the function is entered, before its first instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In a register; `shift` bits above its lowest.
+    Register {
+        /// The register.
+        register: Register,
+        /// Bits to shift right by: the parts of a `dim3` share a register.
+        shift: u8,
+    },
+    /// On the stack: this many bytes above the stack pointer, where the return address is at 0.
+    Stack(u16),
+    /// In memory: `offset` bytes behind the pointer that is in the register.
+    BehindRegister {
+        /// The register with the pointer.
+        register: Register,
+        /// Bytes behind it; may be negative in a user's row.
+        offset: i32,
+    },
+    /// In memory: `offset` bytes behind the pointer that is on the stack.
+    BehindStack {
+        /// Bytes above the stack pointer.
+        stack: u16,
+        /// Bytes behind the pointer.
+        offset: i32,
+    },
+    /// In a vector register, which probes are not given.
+    Unreadable,
+}
+
+impl Place {
+    /// The register that must still have its value when the probe fires.
+    pub const fn register(self) -> Option<Register> {
+        match self {
+            Self::Register { register, .. } | Self::BehindRegister { register, .. } => Some(register),
+            Self::Stack(_) | Self::BehindStack { .. } | Self::Unreadable => None,
+        }
+    }
+
+    /// True when it is found by the stack pointer.
+    pub const fn is_on_stack(self) -> bool {
+        matches!(self, Self::Stack(_) | Self::BehindStack { .. })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Register { register, shift: 0 } => f.write_str(register.name()),
+            Self::Register { register, shift } => write!(f, "{}>>{shift}", register.name()),
+            Self::Stack(bytes) => write!(f, "[rsp+{bytes}]"),
+            Self::BehindRegister { register, offset } => write!(f, "[{}{offset:+}]", register.name()),
+            Self::BehindStack { stack, offset } => write!(f, "[[rsp+{stack}]{offset:+}]"),
+            Self::Unreadable => f.write_str("vector register"),
+        }
+    }
+}
+
+/// An argument with a meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// What it means.
+    pub role: Role,
+    /// Its name: the role's, or what the user calls it.
+    pub name: Cow<'static, str>,
+    /// How to read it.
+    pub scalar: Scalar,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Hands out registers and stack slots in the order of the declaration.
+#[derive(Debug, Default)]
+struct Assigner {
+    registers: usize,
+    stack: u16,
+}
+
+impl Assigner {
+    /// Places for the eight-byte pieces of an integer value: all in registers, or all on the stack.
+    fn integer(&mut self, pieces: usize) -> Option<&'static [Register]> {
+        let registers = Register::ARGUMENTS.get(self.registers..self.registers + pieces)?;
+        self.registers += pieces;
+        Some(registers)
+    }
+
+    /// Bytes above the stack pointer of a value in memory.
+    fn memory(&mut self, bytes: u16) -> u16 {
+        let at = 8 + self.stack;
+        self.stack += bytes.next_multiple_of(8);
+        at
+    }
+
+    fn scalar(&mut self) -> Place {
+        match self.integer(1) {
+            Some(registers) => Place::Register { register: registers[0], shift: 0 },
+            None => Place::Stack(self.memory(8)),
+        }
+    }
+}
+
+/// The arguments that have a meaning, of a function with these parameters.
+pub(crate) fn arguments(parameters: &[(Role, Type)], fields: &[Field]) -> Vec<Argument> {
+    let mut assigner = Assigner::default();
+    let mut out = Vec::new();
+    for &(role, kind) in parameters {
+        let mut push = |role: Role, scalar, place| {
+            if role != Role::Other {
+                out.push(Argument { role, name: Cow::Borrowed(role.key()), scalar, place });
+            }
+        };
+        match kind {
+            Type::Dim3 => {
+                let roles = dimensions(role);
+                let places = match assigner.integer(2) {
+                    Some(&[low, high]) => [(low, 0), (low, 32), (high, 0)]
+                        .map(|(register, shift)| Place::Register { register, shift }),
+                    _ => {
+                        let at = assigner.memory(12);
+                        [at, at + 4, at + 8].map(Place::Stack)
+                    }
+                };
+                for (role, place) in roles.into_iter().zip(places) {
+                    push(role, Scalar::U32, place);
+                }
+            }
+            Type::Extent => {
+                let at = assigner.memory(24);
+                for (role, offset) in [(Role::Width, 0), (Role::Height, 8), (Role::Depth, 16)] {
+                    push(role, Scalar::U64, Place::Stack(at + offset));
+                }
+            }
+            Type::PitchedPointer => push(role, Scalar::POINTER, Place::Stack(assigner.memory(32))),
+            Type::Struct(bytes) => {
+                // No part of such a structure has a meaning; it only moves what comes behind it.
+                let pieces = usize::from(bytes).div_ceil(8);
+                if pieces > 2 || assigner.integer(pieces).is_none() {
+                    assigner.memory(bytes);
+                }
+            }
+            Type::Float => push(role, Scalar::U64, Place::Unreadable),
+            _ => {
+                let place = assigner.scalar();
+                if let Some(scalar) = kind.scalar() {
+                    push(role, scalar, place);
+                    let behind = fields.iter().filter(|field| field.through == role);
+                    for field in behind {
+                        let offset = i32::from(field.offset);
+                        let place = match place {
+                            Place::Register { register, .. } => Place::BehindRegister { register, offset },
+                            Place::Stack(stack) => Place::BehindStack { stack, offset },
+                            other => other,
+                        };
+                        push(field.role, field.scalar, place);
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The three parts of a `dim3`.
+const fn dimensions(role: Role) -> [Role; 3] {
+    match role {
+        Role::Block => [Role::BlockX, Role::BlockY, Role::BlockZ],
+        _ => [Role::GridX, Role::GridY, Role::GridZ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{Family, rows};
+
+    fn check(family: Family, symbol: &str, expect: &[(Role, &str)]) {
+        let row = rows()
+            .iter()
+            .find(|row| row.family == family && row.names.iter().any(|name| name.symbol == symbol))
+            .unwrap();
+        let found: Vec<_> = row.arguments().iter().map(|a| (a.role, a.place.to_string())).collect();
+        for (role, place) in expect {
+            assert!(found.contains(&(*role, (*place).to_owned())), "{symbol}: {role:?} {place}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_seventh_number_is_on_the_stack() {
+        check(
+            Family::CudaDriver,
+            "cuLaunchKernel_ptsz",
+            &[
+                (Role::Function, "rdi"),
+                (Role::BlockY, "r9"),
+                (Role::BlockZ, "[rsp+8]"),
+                (Role::SharedBytes, "[rsp+16]"),
+                (Role::Stream, "[rsp+24]"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_dim3_takes_two_registers_and_y_shares_one_with_x() {
+        check(
+            Family::CudaRuntime,
+            "cudaLaunchKernel",
+            &[
+                (Role::Function, "rdi"),
+                (Role::GridX, "rsi"),
+                (Role::GridY, "rsi>>32"),
+                (Role::GridZ, "rdx"),
+                (Role::BlockX, "rcx"),
+                (Role::BlockZ, "r8"),
+                (Role::SharedBytes, "[rsp+8]"),
+                (Role::Stream, "[rsp+16]"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_structure_that_fits_no_registers_leaves_them_to_those_behind_it() {
+        // An ncclUniqueId has 128 bytes; the rank behind it is in the third register.
+        check(Family::Nccl, "ncclCommInitRank", &[(Role::Out, "rdi"), (Role::Rank, "rdx")]);
+        check(Family::Nccl, "ncclCommInitRankConfig", &[(Role::Config, "rcx")]);
+        check(
+            Family::CudaRuntime,
+            "cudaMemset3DAsync",
+            &[
+                (Role::Destination, "[rsp+8]"),
+                (Role::Value, "rdi"),
+                (Role::Width, "[rsp+40]"),
+                (Role::Depth, "[rsp+56]"),
+                (Role::Stream, "rsi"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_launch_configuration_is_read_behind_its_pointer() {
+        check(
+            Family::CudaDriver,
+            "cuLaunchKernelEx",
+            &[(Role::GridX, "[rdi+0]"), (Role::BlockZ, "[rdi+20]"), (Role::Stream, "[rdi+32]")],
+        );
+    }
+
+    #[test]
+    fn a_small_structure_takes_one_register() {
+        check(
+            Family::CudaDriver,
+            "cuMemPrefetchAsync_v2",
+            &[(Role::Address, "rdi"), (Role::Bytes, "rsi"), (Role::Flags, "rcx"), (Role::Stream, "r8")],
+        );
+    }
+}

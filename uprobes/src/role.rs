@@ -1,0 +1,180 @@
+//! What a parameter means, and what type it has.
+//!
+//! Owns: [`Role`] and [`Type`]. Because: vendors name the same thing `hStream`, `stream` and `hGraphStream`; whoever
+//! reads an event asks for the stream. Does not: say where it is ([`crate::abi`]).
+
+macro_rules! roles {
+    ($($variant:ident = $n:literal, $key:literal, $sentence:literal;)*) => {
+        /// What a parameter means. Numbers are append-only.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Role { $(#[doc = $sentence] $variant = $n,)* }
+
+        impl Role {
+            /// Every role, in numeric order.
+            pub const ALL: &'static [Role] = &[$(Role::$variant,)*];
+
+            /// Stable name for machines, kebab-case.
+            pub const fn key(self) -> &'static str {
+                match self { $(Role::$variant => $key,)* }
+            }
+        }
+    };
+}
+
+roles! {
+    Other = 0, "other", "nothing that is recorded";
+    Function = 1, "function", "the kernel: a function handle, or the host stub that stands for it";
+    GridX = 2, "grid-x", "blocks in x";
+    GridY = 3, "grid-y", "blocks in y";
+    GridZ = 4, "grid-z", "blocks in z";
+    BlockX = 5, "block-x", "threads of a block in x";
+    BlockY = 6, "block-y", "threads of a block in y";
+    BlockZ = 7, "block-z", "threads of a block in z";
+    Grid = 8, "grid", "blocks, as a dim3";
+    Block = 9, "block", "threads of a block, as a dim3";
+    GlobalX = 10, "global-x", "threads (not blocks) in x";
+    GlobalY = 11, "global-y", "threads (not blocks) in y";
+    GlobalZ = 12, "global-z", "threads (not blocks) in z";
+    SharedBytes = 13, "shared-bytes", "dynamic shared memory, bytes";
+    Stream = 14, "stream", "the stream";
+    KernelArguments = 15, "kernel-arguments", "pointers to the kernel's arguments";
+    Extra = 16, "extra", "the kernel's arguments as one buffer";
+    Config = 17, "config", "a structure that configures the operation";
+    LaunchList = 18, "launch-list", "an array of launches, one for each device";
+    HostFunction = 19, "host-function", "a function of the host";
+    CompletedFunction = 20, "completed-function", "a function of the host that gets full buffers";
+    UserData = 21, "user-data", "what is passed to that function";
+    Graph = 22, "graph", "a graph";
+    GraphExec = 23, "graph-exec", "an instantiated graph";
+    Node = 24, "node", "a node of a graph";
+    OutNode = 25, "out-node", "where the handle of the new node is written";
+    Parameters = 26, "parameters", "a structure of parameters";
+    Mode = 27, "mode", "a mode of capture";
+    Out = 28, "out", "where the result is written";
+    OutPitch = 29, "out-pitch", "where the pitch is written";
+    Destination = 30, "destination", "what is written to";
+    Source = 31, "source", "what is read from";
+    DeviceDestination = 32, "device-destination", "memory of a device that is written to";
+    DeviceSource = 33, "device-source", "memory of a device that is read from";
+    Bytes = 34, "bytes", "a number of bytes";
+    Width = 35, "width", "bytes (of an array: elements) of a line";
+    Height = 36, "height", "lines";
+    Depth = 37, "depth", "planes";
+    Extent = 38, "extent", "width, height and depth";
+    DestinationPitch = 39, "destination-pitch", "bytes from line to line where it is written";
+    SourcePitch = 40, "source-pitch", "bytes from line to line where it is read";
+    Kind = 41, "kind", "the direction of a copy, or a kind of record";
+    DestinationKind = 42, "destination-kind", "the kind of memory that is written to";
+    SourceKind = 43, "source-kind", "the kind of memory that is read from";
+    DestinationDevice = 44, "destination-device", "the device that is written to";
+    SourceDevice = 45, "source-device", "the device that is read from";
+    DestinationContext = 46, "destination-context", "the context that is written to";
+    SourceContext = 47, "source-context", "the context that is read from";
+    Copy = 48, "copy", "a structure that describes a copy";
+    Operations = 49, "operations", "an array of operations";
+    Sizes = 50, "sizes", "an array of sizes";
+    Count = 51, "count", "a number of elements";
+    Value = 52, "value", "the value to write or to wait for";
+    Address = 53, "address", "the memory that it is about";
+    Handle = 54, "handle", "the object that it is about";
+    Event = 55, "event", "an event";
+    StartEvent = 56, "start-event", "an event that is recorded before";
+    StopEvent = 57, "stop-event", "an event that is recorded after";
+    Flags = 58, "flags", "flags";
+    Module = 59, "module", "a module or library of device code";
+    Image = 60, "image", "device code in memory";
+    Path = 61, "path", "a path, as a C string";
+    Name = 62, "name", "a name, as a C string";
+    Version = 63, "version", "the version that is asked for";
+    Context = 64, "context", "a context";
+    Device = 65, "device", "the number of a device";
+    Communicator = 66, "communicator", "a communicator";
+    DataType = 67, "data-type", "the type of an element";
+    Reduction = 68, "reduction", "the operation that reduces";
+    Root = 69, "root", "the rank that sends to all, or receives from all";
+    Peer = 70, "peer", "the rank at the other end";
+    Ranks = 71, "ranks", "how many ranks there are";
+    Rank = 72, "rank", "the own rank";
+    Buffer = 73, "buffer", "a buffer of records";
+    User = 74, "user", "what the user calls it";
+}
+
+/// Type of a parameter, as far as passing it is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// A pointer or a handle that is one.
+    Pointer,
+    /// 64 bits without a sign.
+    U64,
+    /// 64 bits with a sign.
+    I64,
+    /// 32 bits without a sign.
+    U32,
+    /// 32 bits with a sign.
+    I32,
+    /// 16 bits without a sign.
+    U16,
+    /// 8 bits without a sign.
+    U8,
+    /// A floating-point number: passed where the kernel lets no probe look.
+    Float,
+    /// `dim3`: three times 32 bits.
+    Dim3,
+    /// `cudaExtent`, `hipExtent`: three times 64 bits.
+    Extent,
+    /// `cudaPitchedPtr`, `hipPitchedPtr`: a pointer and three sizes.
+    PitchedPointer,
+    /// A structure of integers, of this many bytes.
+    Struct(u16),
+}
+
+/// One number, as it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scalar {
+    /// Bytes: 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// To be extended by its sign.
+    pub signed: bool,
+    /// An address or handle, to be shown in hexadecimal.
+    pub pointer: bool,
+}
+
+impl Scalar {
+    /// A pointer or handle.
+    pub const POINTER: Self = Self { bytes: 8, signed: false, pointer: true };
+    /// Four bytes without a sign.
+    pub const U32: Self = Self { bytes: 4, signed: false, pointer: false };
+    /// Eight bytes without a sign.
+    pub const U64: Self = Self { bytes: 8, signed: false, pointer: false };
+}
+
+impl Type {
+    /// The number that it is, if it is one that probes can read.
+    pub const fn scalar(self) -> Option<Scalar> {
+        let (bytes, signed) = match self {
+            Self::Pointer => return Some(Scalar::POINTER),
+            Self::U64 => (8, false),
+            Self::I64 => (8, true),
+            Self::U32 => (4, false),
+            Self::I32 => (4, true),
+            Self::U16 => (2, false),
+            Self::U8 => (1, false),
+            Self::Float | Self::Dim3 | Self::Extent | Self::PitchedPointer | Self::Struct(_) => return None,
+        };
+        Some(Scalar { bytes, signed, pointer: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Role;
+
+    #[test]
+    fn numbers_are_dense_and_keys_are_unique() {
+        for (i, role) in Role::ALL.iter().enumerate() {
+            assert_eq!(*role as usize, i);
+            assert_eq!(Role::ALL.iter().filter(|other| other.key() == role.key()).count(), 1);
+        }
+    }
+}
