@@ -38,7 +38,7 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn every_help_opens_with_two_commands_that_can_be_pasted() {
-    for command in ["", "live", "record", "view", "report", "export", "diff", "doctor"] {
+    for command in ["", "live", "record", "view", "report", "export", "diff", "doctor", "probes"] {
         let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
         let help = expect_code(0, &arguments);
         let examples: Vec<&str> = help.lines().take(2).map(str::trim).collect();
@@ -53,7 +53,7 @@ fn every_help_opens_with_two_commands_that_can_be_pasted() {
 
 #[test]
 fn every_option_has_an_environment_variable() {
-    for command in ["live", "record", "view", "report", "export", "diff", "doctor"] {
+    for command in ["live", "record", "view", "report", "export", "diff", "doctor", "probes"] {
         let help = expect_code(0, &[command, "--help"]);
         // Values of options are listed with a dash and a blank.
         let options =

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt as _;
 use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
 use object::LittleEndian as LE;
 use object::elf::{
-    FileHeader64, PF_X, PT_LOAD, ProgramHeader64, SHN_UNDEF, SHT_DYNSYM, SHT_GNU_VERDEF, SHT_GNU_VERSYM,
-    SHT_NOBITS, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, SectionHeader64, Sym64,
+    FileHeader64, PF_X, PT_LOAD, ProgramHeader64, SHN_UNDEF, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_VERDEF,
+    SHT_GNU_VERSYM, SHT_NOBITS, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, SectionHeader64, Sym64,
 };
 use object::pod::slice_from_all_bytes;
 use rustc_hash::FxHashMap;
@@ -24,6 +24,10 @@ const SEGMENTS_MAX: u64 = 4096;
 const SECTIONS_MAX: u64 = 65_535;
 /// Most bytes of one symbol or string table. The largest seen (a debug build of a framework) has 160 MB of strings.
 const TABLE_BYTES_MAX: u64 = 256 << 20;
+/// Most libraries asked for that are listed.
+const NEEDED_MAX: usize = 1024;
+/// Tag of an entry of the dynamic section that names a library.
+const DT_NEEDED: u64 = 1;
 /// Most definitions of versions that are followed; libraries have a few dozen.
 const VERSIONS_MAX: usize = 4096;
 /// Most symbols of one name: static functions of several objects may share it.
@@ -197,6 +201,38 @@ impl<'s, S: Source + ?Sized> Image<'s, S> {
             }
         }
         Ok(())
+    }
+
+    /// The libraries that the file asks for (`DT_NEEDED`).
+    pub fn needed(&self) -> Vec<String> {
+        let dynamic = self.sections.iter().find(|section| section.sh_type.get(LE) == SHT_DYNAMIC);
+        let Some((dynamic, strings)) = dynamic.and_then(|section| {
+            let strings = self.sections.get(section.sh_link.get(LE) as usize)?;
+            Some((self.section_bytes(section)?, self.section_bytes(strings)?))
+        }) else {
+            return Vec::new();
+        };
+        let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let needed = dynamic.chunks_exact(16).filter(|entry| word(entry) == DT_NEEDED).take(NEEDED_MAX);
+        needed
+            .filter_map(|entry| u32::try_from(word(&entry[8..])).ok())
+            .map(|at| String::from_utf8_lossy(c_string(&strings, at)).into_owned())
+            .collect()
+    }
+
+    /// True when the file asks another one for this symbol.
+    pub fn imports(&self, name: &str) -> bool {
+        let section = self.sections.iter().find(|section| section.sh_type.get(LE) == SHT_DYNSYM);
+        let tables = section.and_then(|section| {
+            let strings = self.sections.get(section.sh_link.get(LE) as usize)?;
+            Some((self.section_bytes(section)?, self.section_bytes(strings)?))
+        });
+        tables.is_some_and(|(symbols, strings)| {
+            whole_entries::<Sym64<LE>>(&symbols).iter().any(|symbol| {
+                symbol.st_shndx.get(LE) == SHN_UNDEF
+                    && c_string(&strings, symbol.st_name.get(LE)) == name.as_bytes()
+            })
+        })
     }
 
     fn versions(&self, strings: &[u8]) -> Versions {

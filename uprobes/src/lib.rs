@@ -10,7 +10,11 @@ pub mod catalogue;
 pub mod entry;
 pub mod event;
 pub mod image;
+pub mod libraries;
+pub mod plan;
 pub mod reason;
+pub mod resolve;
 pub mod role;
+pub mod user;
 
 pub use reason::NoProbe;

@@ -171,21 +171,11 @@ impl Row {
     }
 
     /// A row that a user wrote.
-    pub(crate) fn of_user(
-        symbol: String,
-        event: Event,
-        returns: Return,
-        parameters: Vec<(Role, Type)>,
-        placed: Vec<Argument>,
-    ) -> Self {
+    pub(crate) fn of_user(symbol: String, event: Event, returns: Return, placed: Vec<Argument>) -> Self {
         Self {
-            family: Family::User,
-            event,
-            returns,
             names: Cow::Owned(vec![Name { symbol: symbol.into(), since: None, major: None }]),
-            parameters: Cow::Owned(parameters),
-            fields: Cow::Borrowed(&[]),
             placed: Cow::Owned(placed),
+            ..Self::new(Family::User, event, returns, &[], &[], &[])
         }
     }
 

@@ -15,6 +15,7 @@ pub mod live;
 pub mod look;
 pub mod options;
 pub mod output;
+pub mod probes;
 pub mod progress;
 pub mod record;
 pub mod replay_raw;
@@ -75,6 +76,7 @@ fn run(cli: Cli) -> Result<Done, Failure> {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::ReplayRaw(arguments) => replay_raw::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Probes(arguments) => probes::run(&arguments),
     }
 }
 

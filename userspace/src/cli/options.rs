@@ -73,6 +73,11 @@ pub enum Command {
     /// Check what this machine needs, and say how to mend what is missing.
     #[command(before_help = "  sudo deepctx-bpf doctor\n  deepctx-bpf doctor --format json")]
     Doctor(DoctorArgs),
+    /// Show which probes would be attached where, and which are missing and why.
+    #[command(
+        before_help = "  sudo deepctx-bpf probes --pid 4711\n  deepctx-bpf probes --library /usr/lib/x86_64-linux-gnu/libcuda.so.1 --format json"
+    )]
+    Probes(ProbesArgs),
 }
 
 impl Command {
@@ -87,6 +92,7 @@ impl Command {
             Command::Diff(arguments) => &arguments.common,
             Command::ReplayRaw(arguments) => &arguments.common,
             Command::Doctor(arguments) => &arguments.common,
+            Command::Probes(arguments) => &arguments.common,
         }
     }
 }
@@ -451,6 +457,38 @@ fn metrics() -> impl TypedValueParser<Value = Metric> {
 fn formats() -> impl TypedValueParser<Value = Format> {
     let shown = |format: &Format| PossibleValue::new(format.name()).help(format.about());
     PossibleValuesParser::new(Format::ALL.iter().map(shown)).try_map(|name| name.parse::<Format>())
+}
+
+/// Options of `probes`.
+#[derive(Debug, Args)]
+pub struct ProbesArgs {
+    /// Whose libraries to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Look at this library instead of processes; repeat it for several.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_LIBRARY")]
+    pub library: Vec<PathBuf>,
+    /// Add rows of your own for other libraries, as TOML (see docs/probes.md).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES")]
+    pub probes: Option<PathBuf>,
+    /// Where two libraries see the same call: only the lowest, or all.
+    #[arg(long, value_name = "WHICH", env = "DEEPCTX_LAYERS", default_value = "lowest")]
+    pub layers: Layers,
+    /// Form of the list.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Which of two layers that see the same call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layers {
+    /// Only the lowest: one call is one event.
+    Lowest,
+    /// All.
+    All,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

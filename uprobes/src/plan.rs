@@ -1,0 +1,265 @@
+//! What would be attached where in some processes, and what is missing.
+//!
+//! Owns: putting rows, files and reasons together, each file looked at once. Because: the same file is mapped by many
+//! processes, and several names of one function are one probe: two would count every call twice. Does not: attach.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
+use rustc_hash::FxHashMap;
+
+use crate::catalogue::{Family, Row, rows};
+use crate::entry::{Kernel, Point};
+use crate::image::Image;
+use crate::libraries::{self, FileKey, Library};
+use crate::reason::NoProbe;
+use crate::resolve::{Inside, Resolution, resolve, runtime_inside};
+use crate::user::UserRow;
+
+/// Most files that are kept track of, those without anything to probe included: eight thousand processes with a few
+/// dozen files of their own each. Beyond it, files are counted and left alone.
+pub const FILES_MAX: usize = 1 << 18;
+
+/// Which of two layers that see the same call get a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layers {
+    /// Only the lowest: one call is one event.
+    #[default]
+    Lowest,
+    /// All; whoever reads the events must know that they overlap.
+    All,
+}
+
+/// What a file was looked at for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// It is a library of the catalogue, by its name.
+    Library(Family),
+    /// The CUDA runtime is linked into it.
+    RuntimeInside,
+    /// Only a user's rows name it.
+    User,
+}
+
+/// One probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// The row.
+    pub row: Row,
+    /// The symbol by which it was found.
+    pub symbol: String,
+    /// Other symbols of the same code.
+    pub aliases: Vec<String>,
+    /// Version of the symbol.
+    pub version: Option<Box<str>>,
+    /// Stated address of the function.
+    pub svma: Svma,
+    /// Where the function begins in the file: where a probe on its return is asked for.
+    pub entry: FileOffset,
+    /// Where the probe goes in the file.
+    pub offset: FileOffset,
+    /// Which instruction that is, and why.
+    pub point: Point,
+}
+
+/// A name without a probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    /// The row.
+    pub row: Row,
+    /// The symbol.
+    pub symbol: String,
+    /// Why.
+    pub because: NoProbe,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// The file, as its first user has it.
+    pub library: Library,
+    /// Path by which to attach.
+    pub attach_path: PathBuf,
+    /// What it was looked at for.
+    pub contents: Contents,
+    /// The processes that have it mapped, ascending.
+    pub pids: Vec<u32>,
+    /// Its probes, by place in the file.
+    pub sites: Vec<Site>,
+    /// What it does not have.
+    pub missing: Vec<Missing>,
+}
+
+/// Collects what to attach to, process by process; later calls only look at what is new.
+#[derive(Debug)]
+pub struct Planner {
+    user: Vec<UserRow>,
+    layers: Layers,
+    kernel: Kernel,
+    /// Where a file stands in `planned`; `None` when it has nothing.
+    seen: FxHashMap<FileKey, Option<usize>>,
+    planned: Vec<Planned>,
+    left_out: u64,
+}
+
+impl Planner {
+    /// Nothing yet.
+    pub fn new(user: Vec<UserRow>, layers: Layers, kernel: Kernel) -> Self {
+        Self { user, layers, kernel, seen: FxHashMap::default(), planned: Vec::new(), left_out: 0 }
+    }
+
+    /// Looks at the files of a process. Gives the places in [`Planner::planned`] of those that are new.
+    ///
+    /// # Errors
+    /// [`NoSymbol::ProcessGone`] or [`NoSymbol::PermissionDenied`].
+    pub fn add_process(&mut self, pid: u32) -> Result<Vec<usize>, NoSymbol> {
+        Ok(self.add_libraries(libraries::of_process(pid)?))
+    }
+
+    /// Looks at files that a process has mapped.
+    pub fn add_libraries(&mut self, libraries: Vec<Library>) -> Vec<usize> {
+        let mut new = Vec::new();
+        for library in libraries {
+            let key = library.key();
+            if let Some(known) = self.seen.get(&key) {
+                if let Some(planned) = known.and_then(|at| self.planned.get_mut(at))
+                    && let Err(at) = planned.pids.binary_search(&library.pid)
+                {
+                    planned.pids.insert(at, library.pid);
+                }
+                continue;
+            }
+            if self.seen.len() == FILES_MAX {
+                self.left_out += 1;
+                continue;
+            }
+            let planned = self.look(library).map(|planned| {
+                self.planned.push(planned);
+                new.push(self.planned.len() - 1);
+                self.planned.len() - 1
+            });
+            self.seen.insert(key, planned);
+        }
+        new
+    }
+
+    /// The files that have something, or should have.
+    pub fn planned(&self) -> &[Planned] {
+        &self.planned
+    }
+
+    /// Files that were not looked at because there are more than [`FILES_MAX`].
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Families of which no file was found.
+    pub fn absent(&self) -> Vec<Family> {
+        let has = |family| {
+            self.planned.iter().any(|planned| match planned.contents {
+                Contents::Library(found) => found == family,
+                Contents::RuntimeInside => family == Family::CudaRuntime,
+                Contents::User => false,
+            })
+        };
+        Family::ALL.into_iter().filter(|family| !has(*family)).collect()
+    }
+
+    fn look(&self, library: Library) -> Option<Planned> {
+        let user: Vec<&UserRow> = self.user.iter().filter(|row| row.is_in(library.mapping.path())).collect();
+        let family = library.family();
+        let opened = library.open().and_then(|file| {
+            Image::parse(&file)?;
+            Ok(file)
+        });
+        let (contents, mut rows) = match (family, &opened) {
+            (Some(family), _) => (Contents::Library(family), of_family(family)),
+            (None, Ok(file)) if runtime_is_inside(file) != Inside::No => {
+                (Contents::RuntimeInside, of_family(Family::CudaRuntime))
+            }
+            (None, _) if !user.is_empty() => (Contents::User, Vec::new()),
+            (None, _) => return None,
+        };
+        rows.extend(user.into_iter().map(|user| &user.row));
+        let mut planned = Planned {
+            attach_path: library.attach_path(),
+            pids: vec![library.pid],
+            library,
+            contents,
+            sites: Vec::new(),
+            missing: Vec::new(),
+        };
+        let because = match &opened {
+            Ok(file)
+                if contents == Contents::RuntimeInside && runtime_is_inside(file) == Inside::Stripped =>
+            {
+                Some(NoProbe::Stripped)
+            }
+            Ok(_) => None,
+            Err(reason) => Some(NoProbe::File(*reason)),
+        };
+        match (because, opened.as_ref().map(|file| Image::parse(file))) {
+            (None, Ok(Ok(image))) => {
+                for resolution in resolve(&image, rows, self.kernel) {
+                    planned.take(resolution, self.layers);
+                }
+            }
+            (because, _) => {
+                let because = because.unwrap_or(NoProbe::File(NoSymbol::FileChanged));
+                for row in rows {
+                    let missing = |name: &crate::catalogue::Name| Missing {
+                        row: row.clone(),
+                        symbol: name.symbol.clone().into_owned(),
+                        because,
+                    };
+                    planned.missing.extend(row.names.iter().map(missing));
+                }
+            }
+        }
+        planned.sites.sort_by_key(|site| site.offset);
+        Some(planned)
+    }
+}
+
+fn runtime_is_inside(file: &File) -> Inside {
+    Image::parse(file).map_or(Inside::No, |image| runtime_inside(&image))
+}
+
+fn of_family(family: Family) -> Vec<&'static Row> {
+    rows().iter().filter(|row| row.family == family).collect()
+}
+
+impl Planned {
+    fn take(&mut self, resolution: Resolution<'_>, layers: Layers) {
+        let Resolution { row, name, places } = resolution;
+        let symbol = name.symbol.clone().into_owned();
+        let miss = |because| Missing { row: row.clone(), symbol: symbol.clone(), because };
+        let places = match (places, row.seen_again_in()) {
+            (Ok(_), Some(family)) if layers == Layers::Lowest => {
+                self.missing.push(miss(NoProbe::SeenAgainIn(family)));
+                return;
+            }
+            (Ok(places), _) => places,
+            (Err(because), _) => {
+                self.missing.push(miss(because));
+                return;
+            }
+        };
+        for place in places {
+            match self.sites.iter_mut().find(|site| site.entry == place.entry) {
+                Some(site) => site.aliases.push(symbol.clone()),
+                None => self.sites.push(Site {
+                    row: row.clone(),
+                    symbol: symbol.clone(),
+                    aliases: Vec::new(),
+                    offset: place.probe(),
+                    version: place.version,
+                    svma: place.svma,
+                    entry: place.entry,
+                    point: place.point,
+                }),
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Real files, made by the C compiler: versions, static symbols, stripped ones, deleted ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use deepctx_uprobes::NoProbe;
+use deepctx_uprobes::catalogue::{Family, Version};
+use deepctx_uprobes::entry::Kernel;
+use deepctx_uprobes::libraries::{self, Library};
+use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
+use deepctx_uprobes::user;
+
+const KERNEL: Kernel = Kernel { version: (6, 1) };
+
+/// Compiles a shared object. `None`, and a reason, where there is no compiler; setup installs one.
+fn compile(folder: &Path, name: &str, source: &str, arguments: &[&str]) -> Option<PathBuf> {
+    let (input, output) = (folder.join("input.c"), folder.join(name));
+    fs::write(&input, source).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&output).arg(&input).args(arguments);
+    match compiler.output() {
+        Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "cc: {error}");
+            println!("skipped: there is no C compiler: {error}");
+            return None;
+        }
+    }
+    Some(output)
+}
+
+fn plan(path: &Path, rows: &str, layers: Layers) -> Option<Planned> {
+    let mut planner = Planner::new(user::parse(rows).unwrap(), layers, KERNEL);
+    planner.add_libraries(vec![Library::of_file(path).unwrap()]);
+    planner.planned().first().cloned()
+}
+
+fn because(planned: &Planned, symbol: &str) -> NoProbe {
+    planned.missing.iter().find(|missing| missing.symbol == symbol).unwrap().because
+}
+
+#[test]
+fn a_driver_is_found_by_its_name_and_says_how_old_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "int cuLaunchKernel(void *f) { return f != 0; }
+        int cuLaunchKernel_ptsz(void *f) __attribute__((alias(\"cuLaunchKernel\")));
+        int cuLaunchKernelEx(void *c, void *f) { return c == f; }
+        int cuMemAlloc_v2; static int resolved(void) { return 1; }
+        static void *choose(void) { return resolved; }
+        int cuCtxSynchronize(void) __attribute__((ifunc(\"choose\")));";
+    let Some(path) = compile(folder.path(), "libcuda.so.1", source, &[]) else { return };
+    let planned = plan(&path, "", Layers::Lowest).unwrap();
+    assert_eq!(planned.contents, Contents::Library(Family::CudaDriver));
+    let found: Vec<_> = planned.sites.iter().map(|site| (&*site.symbol, &site.aliases[..])).collect();
+    assert!(found.contains(&("cuLaunchKernel", &["cuLaunchKernel_ptsz".to_owned()][..])), "{found:?}");
+    assert_eq!(found.len(), 2);
+    let library = Version(11, 6);
+    assert_eq!(because(&planned, "cuLibraryGetKernel"), NoProbe::NewerThanLibrary { library });
+    assert_eq!(because(&planned, "cuMemFree_v2"), NoProbe::NotExported);
+    assert_eq!(because(&planned, "cuCtxSynchronize"), NoProbe::Indirect);
+    // A variable of that name is no function.
+    assert_eq!(because(&planned, "cuMemAlloc_v2"), NoProbe::NotExported);
+}
+
+#[test]
+fn a_file_offset_leads_to_the_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "__asm__(\".globl cuLaunchKernel\\n.type cuLaunchKernel,@function\\ncuLaunchKernel:\\n\"
+        \".byte 0x81,0x3d,1,2,3,4,0,0xba,0x1c,0x32,0x74,0x0c,0xff,0x25,0,0,0,0\\n.size cuLaunchKernel,18\\n\");";
+    let Some(path) = compile(folder.path(), "libcuda.so.1", source, &["-Wl,-z,separate-code"]) else {
+        return;
+    };
+    let planned = plan(&path, "", Layers::Lowest).unwrap();
+    let [site] = &planned.sites[..] else { panic!("{:?}", planned.sites) };
+    let bytes = fs::read(&path).unwrap();
+    let at = usize::try_from(site.offset.0).unwrap();
+    assert_eq!((site.offset.0 - site.entry.0, &bytes[at..at + 2]), (10, &[0x74, 0x0c][..]));
+}
+
+#[test]
+fn parameters_of_another_major_version_are_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "int cudaMemPrefetchAsync(void) { return 1; } int cudaLaunchKernel(void) { return 2; }";
+    let script = folder.path().join("versions");
+    fs::write(&script, "libcudart.so.13 { global: cuda*; };").unwrap();
+    let script = format!("-Wl,--version-script={}", script.display());
+    let Some(path) = compile(folder.path(), "libcudart.so.13", source, &[&script]) else { return };
+    let planned = plan(&path, "", Layers::All).unwrap();
+    let site = planned.sites.iter().find(|site| site.symbol == "cudaMemPrefetchAsync").unwrap();
+    assert_eq!(site.version.as_deref(), Some("libcudart.so.13"));
+    assert_eq!(site.row.names[0].major, Some(13));
+    let other = planned.missing.iter().filter(|missing| missing.symbol == "cudaMemPrefetchAsync");
+    assert_eq!(other.map(|missing| missing.because).collect::<Vec<_>>(), [NoProbe::OtherMajor]);
+    // What the driver sees again is not counted here too, unless that is asked for.
+    let planned = plan(&path, "", Layers::Lowest).unwrap();
+    assert_eq!(because(&planned, "cudaLaunchKernel"), NoProbe::SeenAgainIn(Family::CudaDriver));
+}
+
+#[test]
+fn a_runtime_linked_into_a_file_is_found_until_it_is_stripped() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "__attribute__((section(\".nv_fatbin\"), used)) static const char code[8] = {1};
+        __attribute__((visibility(\"hidden\"), noinline, used)) void *__cudaRegisterFatBinary(void *f) { return f; }
+        __attribute__((visibility(\"hidden\"), noinline, used)) int cudaMemPrefetchAsync(void) { return 1; }
+        int run(void *p) { return __cudaRegisterFatBinary(p) != 0; }";
+    let Some(path) = compile(folder.path(), "libextension.so", source, &[]) else { return };
+    let planned = plan(&path, "", Layers::All).unwrap();
+    assert_eq!(planned.contents, Contents::RuntimeInside);
+    assert!(planned.sites.iter().any(|site| site.symbol == "__cudaRegisterFatBinary"));
+    assert_eq!(because(&planned, "cudaMemPrefetchAsync"), NoProbe::VersionUnknown);
+
+    let Some(path) = compile(folder.path(), "libstripped.so", source, &["-s"]) else { return };
+    let planned = plan(&path, "", Layers::All).unwrap();
+    assert_eq!((planned.contents, planned.sites.len()), (Contents::RuntimeInside, 0));
+    assert!(planned.missing.iter().all(|missing| missing.because == NoProbe::Stripped));
+
+    let Some(path) = compile(folder.path(), "libplain.so", "int f(void) { return 1; }", &[]) else { return };
+    assert_eq!(plan(&path, "", Layers::All), None);
+}
+
+#[test]
+fn rows_of_the_user_are_found_in_the_libraries_that_they_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "int xyzEnqueue(void *q, int n) { return q != 0 && n; }";
+    let Some(path) = compile(folder.path(), "libxyz.so.3", source, &[]) else { return };
+    let rows = "[[probe]]\nlibrary = \"libxyz.so*\"\nsymbol = \"xyzEnqueue\"\nevent = \"launch\"\n\
+                arguments = [{ name = \"stream\", type = \"pointer\" }, { name = \"n\", type = \"i32\" }]\n\
+                [[probe]]\nlibrary = \"libxyz.so*\"\nsymbol = \"xyzFlush\"\n\
+                [[probe]]\nlibrary = \"libother.so*\"\nsymbol = \"xyzEnqueue\"\n";
+    let planned = plan(&path, rows, Layers::Lowest).unwrap();
+    assert_eq!(planned.contents, Contents::User);
+    let [site] = &planned.sites[..] else { panic!("{:?}", planned.sites) };
+    assert_eq!((&*site.symbol, site.row.arguments().len()), ("xyzEnqueue", 2));
+    assert_eq!(because(&planned, "xyzFlush"), NoProbe::NotExported);
+    assert_eq!(planned.missing.len(), 1);
+}
+
+#[test]
+fn a_library_that_is_no_elf_file_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("libcuda.so.1");
+    fs::write(&path, "INPUT(libcuda.so.550)\n").unwrap();
+    let planned = plan(&path, "", Layers::Lowest).unwrap();
+    assert!(planned.sites.is_empty() && !planned.missing.is_empty());
+    assert!(planned.missing.iter().all(|missing| missing.because.key() == "not-elf"));
+}
+
+#[test]
+fn a_file_that_was_deleted_is_reached_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("sleeper");
+    fs::copy("/bin/sleep", &copy).unwrap();
+    let mut child = Command::new(&copy).arg("60").spawn().unwrap();
+    fs::remove_file(&copy).unwrap();
+    let found = libraries::of_process(child.id()).map(|libraries| {
+        let library = libraries.into_iter().find(|library| library.mapping.path() == copy);
+        library.map(|library| (library.open(), library.attach_path()))
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (opened, attach) = found.unwrap().unwrap();
+    assert!(attach.starts_with(format!("/proc/{}/map_files", child.id())), "{}", attach.display());
+    match opened {
+        Ok(file) => assert!(file.metadata().unwrap().len() > 0),
+        Err(reason) => {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{reason}");
+            println!("skipped: map_files can be followed only with privileges: {reason}");
+        }
+    }
+}
