@@ -3,7 +3,6 @@
 //! Owns: putting rows, files and reasons together, each file looked at once. Because: the same file is mapped by many
 //! processes, and several names of one function are one probe: two would count every call twice. Does not: attach.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
@@ -168,62 +167,47 @@ impl Planner {
 
     fn look(&self, library: Library) -> Option<Planned> {
         let user: Vec<&UserRow> = self.user.iter().filter(|row| row.is_in(library.mapping.path())).collect();
-        let family = library.family();
-        let opened = library.open().and_then(|file| {
-            Image::parse(&file)?;
-            Ok(file)
-        });
-        let (contents, mut rows) = match (family, &opened) {
-            (Some(family), _) => (Contents::Library(family), of_family(family)),
-            (None, Ok(file)) if runtime_is_inside(file) != Inside::No => {
-                (Contents::RuntimeInside, of_family(Family::CudaRuntime))
-            }
-            (None, _) if !user.is_empty() => (Contents::User, Vec::new()),
-            (None, _) => return None,
+        let file = library.open();
+        let image = file.as_ref().map_err(|reason| *reason).and_then(|file| Image::parse(file));
+        let inside = match (library.family(), &image) {
+            (None, Ok(image)) => runtime_inside(image),
+            _ => Inside::No,
+        };
+        let (contents, mut rows) = match library.family() {
+            Some(family) => (Contents::Library(family), of_family(family)),
+            None if inside != Inside::No => (Contents::RuntimeInside, of_family(Family::CudaRuntime)),
+            None if !user.is_empty() => (Contents::User, Vec::new()),
+            None => return None,
         };
         rows.extend(user.into_iter().map(|user| &user.row));
         let mut planned = Planned {
             attach_path: library.attach_path(),
             pids: vec![library.pid],
-            library,
+            library: library.clone(),
             contents,
             sites: Vec::new(),
             missing: Vec::new(),
         };
-        let because = match &opened {
-            Ok(file)
-                if contents == Contents::RuntimeInside && runtime_is_inside(file) == Inside::Stripped =>
-            {
-                Some(NoProbe::Stripped)
-            }
-            Ok(_) => None,
-            Err(reason) => Some(NoProbe::File(*reason)),
+        let image = match inside {
+            Inside::Stripped => Err(NoProbe::Stripped),
+            _ => image.map_err(NoProbe::File),
         };
-        match (because, opened.as_ref().map(|file| Image::parse(file))) {
-            (None, Ok(Ok(image))) => {
+        match image {
+            Ok(image) => {
                 for resolution in resolve(&image, rows, self.kernel) {
                     planned.take(resolution, self.layers);
                 }
             }
-            (because, _) => {
-                let because = because.unwrap_or(NoProbe::File(NoSymbol::FileChanged));
-                for row in rows {
-                    let missing = |name: &crate::catalogue::Name| Missing {
-                        row: row.clone(),
-                        symbol: name.symbol.clone().into_owned(),
-                        because,
-                    };
-                    planned.missing.extend(row.names.iter().map(missing));
+            Err(because) => {
+                for (row, name) in rows.iter().flat_map(|row| row.names.iter().map(move |name| (row, name))) {
+                    let symbol = name.symbol.clone().into_owned();
+                    planned.missing.push(Missing { row: (*row).clone(), symbol, because });
                 }
             }
         }
         planned.sites.sort_by_key(|site| site.offset);
         Some(planned)
     }
-}
-
-fn runtime_is_inside(file: &File) -> Inside {
-    Image::parse(file).map_or(Inside::No, |image| runtime_inside(&image))
 }
 
 fn of_family(family: Family) -> Vec<&'static Row> {

@@ -153,13 +153,21 @@ fn a_file_that_was_deleted_is_reached_all_the_same() {
     fs::copy("/bin/sleep", &copy).unwrap();
     let mut child = Command::new(&copy).arg("60").spawn().unwrap();
     fs::remove_file(&copy).unwrap();
-    let found = libraries::of_process(child.id()).map(|libraries| {
-        let library = libraries.into_iter().find(|library| library.mapping.path() == copy);
-        library.map(|library| (library.open(), library.attach_path()))
-    });
+    // `spawn` returns while the kernel still maps the program.
+    let look = || {
+        let libraries = libraries::of_process(child.id()).unwrap_or_default();
+        let library = libraries.into_iter().find(|library| library.mapping.path() == copy)?;
+        Some((library.open(), library.attach_path()))
+    };
+    let found = std::iter::repeat_with(|| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        look()
+    })
+    .take(3000)
+    .find_map(|found| found);
     child.kill().unwrap();
     child.wait().unwrap();
-    let (opened, attach) = found.unwrap().unwrap();
+    let (opened, attach) = found.unwrap();
     assert!(attach.starts_with(format!("/proc/{}/map_files", child.id())), "{}", attach.display());
     match opened {
         Ok(file) => assert!(file.metadata().unwrap().len() > 0),

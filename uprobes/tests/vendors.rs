@@ -1,0 +1,75 @@
+//! The catalogue against the vendors' own libraries, where a folder with them is named by `DEEPCTX_VENDOR_LIBRARIES`.
+//!
+//! They are hundreds of megabytes under licences of their own, so neither the repository nor CI has them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use deepctx_uprobes::catalogue::{Family, rows};
+use deepctx_uprobes::entry::{Cost, Kernel};
+use deepctx_uprobes::libraries::Library;
+use deepctx_uprobes::plan::{Contents, Layers, Planner};
+
+/// Every file below a folder, links to files left out.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_row_is_found_in_the_vendors_libraries_or_missing_for_a_reason() {
+    let Some(folder) = std::env::var_os("DEEPCTX_VENDOR_LIBRARIES") else {
+        println!("skipped: DEEPCTX_VENDOR_LIBRARIES names no folder with the vendors' libraries");
+        return;
+    };
+    let mut planner = Planner::new(Vec::new(), Layers::All, Kernel { version: (6, 12) });
+    for path in files(Path::new(&folder)) {
+        planner.add_libraries(vec![Library::of_file(&path).unwrap()]);
+    }
+    for planned in planner.planned() {
+        let path = planned.library.mapping.path().display();
+        let family = match planned.contents {
+            Contents::Library(family) => family,
+            Contents::RuntimeInside | Contents::User => Family::CudaRuntime,
+        };
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        let mut costs: BTreeMap<String, usize> = BTreeMap::new();
+        for missing in &planned.missing {
+            *reasons.entry(missing.because.to_string()).or_default() += 1;
+        }
+        for site in &planned.sites {
+            *costs.entry(site.point.to_string()).or_default() += 1;
+        }
+        let names: usize = rows().iter().filter(|row| row.family == family).map(|row| row.names.len()).sum();
+        let aliases: usize = planned.sites.iter().map(|site| site.aliases.len()).sum();
+        let stepped = planned.sites.iter().filter(|site| matches!(site.point.cost, Cost::Stepped(_))).count();
+        println!(
+            "{path}: {} sites, {aliases} aliases, {stepped} stepped {costs:?}, missing {reasons:?}",
+            planned.sites.len()
+        );
+        assert_eq!(planned.sites.len() + aliases + planned.missing.len(), names, "{path}");
+        // The very bytes of the file are what was decided upon.
+        let bytes = fs::read(planned.library.mapping.path()).unwrap();
+        for site in planned.sites.iter().filter(|site| matches!(site.point.cost, Cost::Emulated(_))) {
+            let at = usize::try_from(site.offset.0).unwrap();
+            let emulated = matches!(
+                bytes[at..at + 2],
+                [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, _] | [0x41, 0x50..=0x57] | [0x66, 0x90] | [0x0f, 0x80..=0x8f]
+            );
+            assert!(emulated, "{path}: {} at {at:#x}: {:02x?}", site.symbol, &bytes[at..at + 4]);
+        }
+    }
+    assert!(!planner.planned().is_empty(), "no library in the folder");
+}
