@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use deepctx_uprobes::NoProbe;
-use deepctx_uprobes::catalogue::{Family, Version};
+use deepctx_uprobes::catalogue::{Family, Version, rows};
 use deepctx_uprobes::entry::Kernel;
+use deepctx_uprobes::image::Image;
 use deepctx_uprobes::libraries::{self, Library};
 use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
+use deepctx_uprobes::resolve::{resolve, runtime_inside};
 use deepctx_uprobes::user;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 const KERNEL: Kernel = Kernel { version: (6, 1) };
 
@@ -176,4 +180,52 @@ fn a_file_that_was_deleted_is_reached_all_the_same() {
             println!("skipped: map_files can be followed only with privileges: {reason}");
         }
     }
+}
+
+#[test]
+fn a_damaged_file_has_probes_inside_it_or_reasons() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "int cuLaunchKernel(void *f) { return f != 0; } int cudaMalloc(void) { return 1; }
+        __attribute__((visibility(\"hidden\"), used)) int cuMemAlloc_v2(void *p) { return p == 0; }";
+    let script = folder.path().join("versions");
+    fs::write(&script, "libcudart.so.13 { global: cu*; };").unwrap();
+    let script = format!("-Wl,--version-script={}", script.display());
+    let Some(path) = compile(folder.path(), "libcuda.so.1", source, &[&script]) else { return };
+    let whole = fs::read(&path).unwrap();
+    let places = proptest::sample::select(damage_points(&whole));
+    let damage = proptest::collection::vec((places, any::<u64>(), 1usize..=8), 1..6);
+    let cut = prop_oneof![4 => Just(whole.len()), 1 => 0..whole.len()];
+    let mut runner = TestRunner::new(Config { cases: 3000, failure_persistence: None, ..Config::default() });
+    let checked = runner.run(&(damage, cut), |(damage, cut)| {
+        let mut bytes = whole.clone();
+        for (at, value, length) in damage {
+            let end = (at + length).min(bytes.len());
+            let from = value.to_le_bytes();
+            bytes[at..end].copy_from_slice(&from[..end - at]);
+        }
+        bytes.truncate(cut);
+        if let Ok(image) = Image::parse(&bytes[..]) {
+            runtime_inside(&image);
+            for resolution in resolve(&image, rows(), KERNEL) {
+                let places = resolution.places.unwrap_or_default();
+                prop_assert!(places.iter().all(|place| place.probe().0 < bytes.len() as u64));
+            }
+        }
+        Ok(())
+    });
+    checked.unwrap();
+}
+
+/// Where damage hurts: the headers, and every section that is not code.
+fn damage_points(file: &[u8]) -> Vec<usize> {
+    let word = |at: usize| u64::from_le_bytes(*file[at..].first_chunk().unwrap());
+    let headers = usize::try_from(word(40)).unwrap();
+    let mut points: Vec<usize> = (16..64 + 56 * 4).collect();
+    points.extend(headers..file.len());
+    for header in (headers..file.len() - 63).step_by(64) {
+        let begin = usize::try_from(word(header + 24)).unwrap();
+        let length = usize::try_from(word(header + 32)).unwrap().min(256);
+        points.extend((begin..begin + length).filter(|at| *at < file.len()));
+    }
+    points
 }

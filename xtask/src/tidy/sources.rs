@@ -24,7 +24,7 @@ struct OnlyIn {
 const ONLY_IN: &[OnlyIn] = &[
     OnlyIn {
         words: &["libbpf_rs"],
-        within: &["common/", "walk/", "symbolizer/", "profile/", "tui/", "userspace/"],
+        within: &["common/", "walk/", "symbolizer/", "uprobes/", "profile/", "tui/", "userspace/"],
         except: &["userspace/src/capture/", "userspace/tests/"],
         because: "only capture/ knows the loader",
     },
@@ -70,7 +70,7 @@ const ONLY_IN: &[OnlyIn] = &[
     },
     OnlyIn {
         words: &["ratatui", "crossterm"],
-        within: &["common/", "walk/", "symbolizer/", "profile/", "userspace/"],
+        within: &["common/", "walk/", "symbolizer/", "uprobes/", "profile/", "userspace/"],
         except: &[],
         because: "only tui draws",
     },
