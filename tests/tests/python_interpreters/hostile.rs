@@ -31,12 +31,16 @@ impl TargetMemory for Garbage {
     }
 }
 
+fn is_program(path: &str) -> bool {
+    path.contains("bin/python") || path.ends_with("/python")
+}
+
 /// The mappings of a process that hold its interpreter and its libc, with their files.
 fn files(target: &Target) -> Vec<(Mapping, Vec<u8>)> {
     let mappings = maps::read(target.pid(), Keep::Executable).unwrap().mappings;
     let wanted = |mapping: &Mapping| {
         let path = mapping.path().to_string_lossy().into_owned();
-        path.contains("libpython") || path.contains("bin/python") || path.contains("/libc.so.6")
+        path.contains("libpython") || is_program(&path) || path.contains("/libc.so.6")
     };
     let read = |mapping: Mapping| {
         let bytes = std::fs::read(PathBuf::from(mapping.path())).unwrap();
@@ -49,7 +53,7 @@ fn ask(memory: &dyn TargetMemory, files: &[(Mapping, Vec<u8>)]) -> Result<Interp
     let modules = files.iter().map(|(mapping, bytes)| Module {
         begin: mapping.begin.0,
         file_offset: mapping.offset.0,
-        is_program: mapping.path().to_string_lossy().contains("bin/python"),
+        is_program: is_program(&mapping.path().to_string_lossy()),
         data: &**bytes,
     });
     locate(memory, modules)
@@ -113,6 +117,54 @@ fn a_file_that_is_cut_gives_a_reason_or_a_bounded_answer() {
             .iter()
             .map(|(mapping, bytes)| (mapping.clone(), bytes[..bytes.len() * eighths / 8].to_vec()));
         let _ = ask(&memory, &cut.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_version_of_the_future_is_told_and_not_guessed_at() {
+    let python = pythons().into_iter().find(|python| python.minor >= 11).unwrap();
+    let (_target, memory, mut files) = process(&python);
+    let version = ask(&memory, &files).unwrap().version;
+    // `PY_VERSION_HEX` of a final release, wherever it stands.
+    let now = [0xf0, version[2], version[1], version[0]];
+    for (_, bytes) in &mut files {
+        while let Some(at) = bytes.windows(4).position(|window| window == now) {
+            bytes[at + 2] = 99;
+        }
+    }
+    assert_eq!(ask(&memory, &files).err(), Some(NoInterpreter::UnsupportedVersion(3, 99)));
+}
+
+/// Memory of a process in which what the interpreter says of itself is something else.
+struct Altered<'m> {
+    memory: &'m ProcessMemory,
+    at: u64,
+    byte: u8,
+}
+
+impl TargetMemory for Altered<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.memory.read(address, into)?;
+        if let Some(byte) = self.at.checked_sub(address).and_then(|n| into.get_mut(n as usize)) {
+            *byte = self.byte;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_build_that_describes_another_layout_is_not_walked() {
+    for python in pythons().iter().filter(|python| python.minor >= 13) {
+        let (_target, memory, files) = process(python);
+        let runtime = ask(&memory, &files).unwrap().runtime;
+        let ask_with =
+            |at: u64, byte: u8| ask(&Altered { memory: &memory, at: runtime + at, byte }, &files).err();
+        assert_eq!(ask_with(0, b'y'), Some(NoInterpreter::NoDebugOffsets), "{}: cookie", python.name);
+        assert_eq!(ask_with(10, 99), Some(NoInterpreter::NoDebugOffsets), "{}: version", python.name);
+        // Where it says that a thread state keeps its current frame.
+        let place = if python.minor == 13 { 184 } else { 208 };
+        let differs = ask_with(place, 1);
+        assert!(matches!(differs, Some(NoInterpreter::LayoutDiffers { .. })), "{}: {differs:?}", python.name);
     }
 }
 

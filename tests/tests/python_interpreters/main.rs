@@ -9,4 +9,5 @@ mod hostile;
 mod live;
 mod moving;
 mod peer;
+mod reuse;
 mod support;

@@ -130,13 +130,18 @@ fn run(profiler: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Captures a process for a while: its stacks root first, without the process, and how often each was seen.
-pub(crate) fn captured(profiler: &Path, pid: u32, frequency: &str, view: &str) -> Vec<(Vec<String>, u64)> {
+/// Captures a process for some seconds: its stacks root first, without the process, and how often each was seen.
+pub(crate) fn captured(
+    profiler: &Path,
+    pid: u32,
+    [seconds, frequency]: [u32; 2],
+    view: &str,
+) -> Vec<(Vec<String>, u64)> {
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("run.dctx");
     let profile = profile.to_str().unwrap();
-    let pid = pid.to_string();
-    run(profiler, &["record", "--pid", &pid, "--duration", "3s", "--freq", frequency, "-o", profile]);
+    let (pid, duration, frequency) = (pid.to_string(), format!("{seconds}s"), frequency.to_string());
+    run(profiler, &["record", "--pid", &pid, "--duration", &duration, "--freq", &frequency, "-o", profile]);
     let format = ["--format", "folded", "--view", view, "--lines", "--metric", "samples", "-o", "-"];
     let stacks = run(profiler, &[&["export", profile][..], &format].concat());
     let parse = |line: &str| {

@@ -1,0 +1,36 @@
+//! Code objects that are freed, and others at the same address: no function is shown under another one's name.
+
+use crate::support::{Target, captured, profiler, pythons, row, workload};
+
+/// Function of a Python frame of the program, with the number in its name.
+fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
+    frame.strip_prefix(file)?.strip_prefix(':')?.strip_prefix(prefix)?.split(':').next()?.parse().ok()
+}
+
+#[test]
+fn a_function_is_not_shown_under_the_name_of_another_that_took_its_address() {
+    let Some(profiler) = profiler() else { return };
+    for python in pythons() {
+        let program = workload("python_reuse.py");
+        let mut target = Target::start(&python, &[&program]);
+        target.lines_until_ready();
+        let (mut compared, mut equal, mut unnamed, mut wrong) = (0, 0, 0, 0);
+        for (frames, count) in captured(&profiler, target.pid(), [2, 999], "python") {
+            let turn = frames.iter().find_map(|frame| numbered(frame, "python_reuse.py", "turn"));
+            let made = frames.iter().find_map(|frame| numbered(frame, "<made>", "f"));
+            match (turn, made) {
+                (Some(turn), Some(made)) if made % 4 == turn => equal += count,
+                (Some(_), Some(_)) => wrong += count,
+                // Freed before it was read: it has no name, and a reason.
+                (Some(_), None) if frames.iter().any(|frame| frame.starts_with("[unknown: ")) => {
+                    unnamed += count
+                }
+                _ => continue,
+            }
+            compared += count;
+        }
+        row(&python.name, "code objects reused", 1, compared, equal, unnamed);
+        assert_eq!(wrong, 0, "{}: {wrong} of {compared} under another function's name", python.name);
+        assert!(compared > 100, "{}: {compared}", python.name);
+    }
+}
