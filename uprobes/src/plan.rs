@@ -168,7 +168,7 @@ impl Planner {
     fn look(&self, library: Library) -> Option<Planned> {
         let user: Vec<&UserRow> = self.user.iter().filter(|row| row.is_in(library.mapping.path())).collect();
         let file = library.open();
-        let image = file.as_ref().map_err(|reason| *reason).and_then(|file| Image::parse(file));
+        let image = file.as_ref().map_err(|reason| *reason).and_then(Image::parse);
         let inside = match (library.family(), &image) {
             (None, Ok(image)) => runtime_inside(image),
             _ => Inside::No,

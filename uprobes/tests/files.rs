@@ -1,5 +1,7 @@
 //! Real files, made by the C compiler: versions, static symbols, stripped ones, deleted ones.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

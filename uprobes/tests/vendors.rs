@@ -2,6 +2,8 @@
 //!
 //! They are hundreds of megabytes under licences of their own, so neither the repository nor CI has them.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -161,7 +161,7 @@ impl Reader<'_> {
 fn nanos(micros: f64) -> Option<u64> {
     let ns = (micros * 1000.0).round();
     // Larger ones are no times; the cast would make them the largest.
-    (ns >= 0.0 && ns < 1e19).then_some(ns as u64)
+    (0.0..1e19).contains(&ns).then_some(ns as u64)
 }
 
 /// The stacks of all threads. Gives the context and the start of each call that has a correlation.

@@ -77,6 +77,9 @@ pub struct Delta {
     flushes: u64,
 }
 
+/// Files of a profile: names and contents.
+pub(super) type Files = Vec<(String, Vec<u8>)>;
+
 impl Writer {
     /// Makes the folder `path`, which must not exist, with an empty profile in it.
     pub fn create(path: &Path, meta: &Meta) -> Result<Writer, StoreError> {
@@ -97,7 +100,7 @@ impl Writer {
     pub(super) fn in_memory(
         profile: &Profile,
         now: Time<clock::Monotonic>,
-    ) -> Result<(Vec<u8>, Vec<(String, Vec<u8>)>), StoreError> {
+    ) -> Result<(Vec<u8>, Files), StoreError> {
         let manifest = Manifest::new(profile.meta.clone());
         let mut writer = Writer { folder: PathBuf::new(), manifest, written: Written::new(), attempt: 0 };
         let delta = writer.delta(profile, now)?;
