@@ -35,10 +35,14 @@ pub fn measured(event: Event) -> Metric {
     }
 }
 
-/// What the timer of a profile measured.
+/// What the timer of a profile measured; of a file of another tool that had none, the first metric that it has.
 pub fn timer_of(profile: &Profile) -> Metric {
-    let has = |metric| !profile.tree.total(metric).is_empty();
-    if !has(Metric::CpuTime) && has(Metric::Cycles) { Metric::Cycles } else { Metric::CpuTime }
+    let has = |metric: &Metric| !profile.tree.total(*metric).is_empty();
+    [Metric::CpuTime, Metric::Cycles]
+        .into_iter()
+        .find(has)
+        .or_else(|| Metric::ALL.iter().copied().find(has))
+        .unwrap_or(Metric::CpuTime)
 }
 
 /// The selection, with another metric when the profile has no values of the one that was asked for; that is said on
