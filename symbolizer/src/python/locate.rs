@@ -343,8 +343,9 @@ fn layout_of(
     if major != 3 || minor < OLDEST_MINOR {
         return Err(unsupported);
     }
+    let known = Layout::of(minor, false).ok_or(unsupported)?;
     if minor < 13 {
-        return Layout::of(minor, false).ok_or(unsupported);
+        return Ok(known);
     }
     let free_threaded =
         debug_offsets::free_threaded(memory, runtime)?.ok_or(NoInterpreter::NoDebugOffsets)?;

@@ -17,7 +17,11 @@ fn headers() -> Vec<PathBuf> {
     };
     let more = std::env::var_os("DEEPCTX_PYTHON_HEADERS").unwrap_or_default();
     let found = pythons().into_iter().filter_map(of).chain(std::env::split_paths(&more));
-    found.filter(|folder| folder.join("internal/pycore_runtime.h").exists()).collect()
+    found
+        .filter(|folder| {
+            ["internal/pycore_runtime.h", "pyconfig.h"].iter().all(|file| folder.join(file).exists())
+        })
+        .collect()
 }
 
 /// What the compiler says of the headers: names and offsets. With `define`, as if the interpreter were built so.
