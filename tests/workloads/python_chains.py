@@ -353,6 +353,8 @@ SCENARIOS = {
 
 
 NEEDS = {"extension-released": "python_known", "numpy-released": "numpy"}
+# With what they import when they run.
+IMPORTED = {"extension-released": "python_known", "numpy-released": "numpy.random"}
 
 
 def possible(name):
@@ -381,8 +383,8 @@ def main():
         return
     sys.setrecursionlimit(5000)
     # Up to 3.11 the one that stays within an import keeps others from importing anything.
-    for name in filter(NEEDS.get, names):
-        importlib.import_module(NEEDS[name])
+    for name in filter(IMPORTED.get, names):
+        importlib.import_module(IMPORTED[name])
     # Those that spin already would keep the others from getting there.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
