@@ -60,12 +60,13 @@ fn cost(peer: &PathBuf, target: &Target) -> Option<f64> {
     (stacks > 0.0).then(|| seconds * 1e6 / stacks)
 }
 
-fn check(peer: &PathBuf, python: &Python) {
+/// Whether the peer sees most threads as the program itself does.
+fn check(peer: &PathBuf, python: &Python) -> bool {
     let (target, scenarios) = chains(python);
     // Where both see the same as the program itself, they agree with each other: the other tests say what we see.
     let Some((equal, different)) = agreement(peer, &target, &scenarios) else {
         println!("| {:<32} | py-spy cannot read it", python.name);
-        return;
+        return false;
     };
     let cost = cost(peer, &target).map_or("not measured".to_owned(), |cost| format!("{cost:.0} µs"));
     println!(
@@ -74,13 +75,14 @@ fn check(peer: &PathBuf, python: &Python) {
         scenarios.len(),
         different.join(" "),
     );
-    assert!(equal * 2 > scenarios.len(), "{}: {different:?}", python.name);
+    equal * 2 > scenarios.len()
 }
 
 #[test]
 fn a_peer_sees_the_same_threads_where_it_knows_the_version() {
     let Some(peer) = peer() else { return };
-    for python in pythons().iter().filter(|python| python.minor <= NEWEST_MINOR) {
-        check(&peer, python);
-    }
+    // It does not read every build of a version that it knows: the table says which.
+    let known: Vec<_> = pythons().into_iter().filter(|python| python.minor <= NEWEST_MINOR).collect();
+    let agreeing = known.iter().filter(|python| check(&peer, python)).count();
+    assert!(agreeing * 2 > known.len(), "the peer agrees on {agreeing} of {} interpreters", known.len());
 }
