@@ -335,45 +335,38 @@ impl<S: Symbols> Pipeline<S> {
     /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
     #[inline]
     fn meet(&mut self, place: Place) {
-        match decode(self.shelf.record(place)) {
-            Ok(Event::Sample(_) | Event::Block(_)) => self.meet_stack(place),
+        let sample = match decode(self.shelf.record(place)) {
+            Ok(Event::Sample(sample) | Event::Block(sample)) => sample,
             Ok(Event::Wake(wake)) => {
                 self.meet_wake(&wake);
                 self.shelf.release(place);
+                return;
             }
-            _ => {}
-        }
-    }
-
-    #[inline]
-    fn meet_stack(&mut self, place: Place) {
-        let Some(sample) = sample_at(&self.shelf, place) else { return };
+            _ => return,
+        };
         let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
-        let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, &mut self.profile);
+        let Self { stacks, resolve, profile, waits, accounts, config, .. } = self;
+        let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
         let head = Head::new(thread, space, &sample);
         let hash = stacks::hash(&head, &sample);
         match wait_of(&sample) {
-            Some(wait) => self.waits.began(wait, sample.fixed.pid),
-            None if self.config.off_cpu => self.waits.runs(sample.fixed.tid, sample.fixed.header.time_ns),
+            Some(wait) => waits.began(wait, sample.fixed.pid),
+            None if config.off_cpu => waits.runs(sample.fixed.tid, sample.fixed.header.time_ns),
             None => {}
         }
-        if let Some(known) = self.stacks.get(hash, &head, sample.words) {
-            let Self { profile, waits, accounts, config, .. } = self;
-            enter(profile, waits, accounts, config, thread, &sample, known);
-            self.shelf.release(place);
-            return;
-        }
-        let Self { resolve, profile, accounts, .. } = self;
-        match resolve.path_or_note(space, &sample, profile, accounts) {
-            Some(path) => {
-                let known = context(profile, accounts, thread, &sample, &path);
-                self.stacks.put(hash, &head, sample.words, known);
-                let Self { profile, waits, accounts, config, .. } = self;
-                enter(profile, waits, accounts, config, thread, &sample, known);
-                self.shelf.release(place);
-            }
-            None => self.unresolved.push(Unresolved { place, head, hash }),
-        }
+        let known = match stacks.get(hash, &head, sample.words) {
+            Some(known) => known,
+            None => match resolve.path_or_note(space, &sample, profile, accounts) {
+                Some(path) => {
+                    let known = context(profile, accounts, thread, &sample, &path);
+                    stacks.put(hash, &head, sample.words, known);
+                    known
+                }
+                None => return self.unresolved.push(Unresolved { place, head, hash }),
+            },
+        };
+        enter(profile, waits, accounts, config, thread, &sample, known);
+        self.shelf.release(place);
     }
 
     /// A thread runs again: its wait is over.
