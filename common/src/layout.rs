@@ -2,6 +2,8 @@
 
 use core::mem::{offset_of, size_of};
 
+use crate::activity::Activity;
+use crate::call::{Call, Correlation, Fetch, Message, Return, Site};
 use crate::config::Config;
 use crate::process::{Blocked, Process, Target};
 use crate::python::{PythonLayout, PythonProcess};
@@ -21,6 +23,13 @@ const _: () = {
     assert!(offset_of!(StackSample, generation) == 76);
     assert!(size_of::<ProcessEvent>() == 48);
     assert!(size_of::<Wake>() == 64);
+    assert!(size_of::<Fetch>() == 8);
+    assert!(size_of::<Site>() == 16 + 8 * crate::call::ARGUMENTS_MAX);
+    assert!(size_of::<Call>() == 16);
+    assert!(size_of::<Return>() == 72);
+    assert!(size_of::<Correlation>() == 48);
+    assert!(size_of::<Message>() == 64 && offset_of!(Message, values) == 40);
+    assert!(size_of::<Activity>() == 112 && offset_of!(Activity, queued_ns) == 104);
     assert!(size_of::<Blocked>() == 24);
     assert!(size_of::<Rule>() == 16);
     assert!(offset_of!(Rule, fp) == 1 && offset_of!(Rule, ra) == 2 && offset_of!(Rule, detail) == 3);

@@ -8,6 +8,8 @@
 //! data (any bit pattern is a value), so user space may view bytes as these types after a length check.
 #![no_std]
 
+pub mod activity;
+pub mod call;
 pub mod config;
 pub mod end;
 pub mod layout;

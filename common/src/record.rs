@@ -42,6 +42,14 @@ pub mod kind {
     pub const WAKE: u16 = 6;
     /// [`super::ProcessEvent`]: a process mapped code from a file.
     pub const MAP: u16 = 7;
+    /// [`super::StackSample`], with a [`crate::call::Call`] behind its stacks; its `period` is the call's number.
+    pub const CALL: u16 = 8;
+    /// [`crate::call::Return`].
+    pub const RETURN: u16 = 9;
+    /// [`crate::call::Correlation`].
+    pub const CORRELATION: u16 = 10;
+    /// [`crate::call::Message`].
+    pub const MESSAGE: u16 = 11;
 }
 
 /// One timer sample, or the moment at which a thread left its CPU: who was running, and its stack.

@@ -10,7 +10,7 @@ use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use deepctx_common::config::Config;
 use deepctx_common::end::Counter;
-use deepctx_common::process::Blocked;
+use deepctx_common::process::{Blocked, WAITS_WALKED_PER_SECOND};
 use deepctx_common::record::{Wake, kind, sample_flag, wake_stack};
 
 use crate::emit::{self, Urgency};
@@ -21,12 +21,10 @@ use crate::{filter, stack, task, walk};
 /// `TASK_DEAD` (include/linux/sched.h): the thread will not come back.
 const TASK_DEAD: u32 = 0x80;
 
-/// Walks per second and CPU: at 5 to 10 µs each, at most one percent of it.
-const WALKS_PER_SECOND: u64 = 1000;
 /// Walks that may come at once: a second's.
-const WALKS_AT_ONCE: u64 = WALKS_PER_SECOND;
+const WALKS_AT_ONCE: u64 = WAITS_WALKED_PER_SECOND as u64;
 /// Time in which one more walk becomes due.
-const WALK_NS: u64 = 1_000_000_000 / WALKS_PER_SECOND;
+const WALK_NS: u64 = 1_000_000_000 / WALKS_AT_ONCE;
 
 /// A token bucket in one number: the time up to which walks are paid for.
 #[repr(C)]

@@ -38,7 +38,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, bounded};
 use deepctx_common::config::{Config, config_flag, map};
 use deepctx_common::end::Counter;
-use deepctx_common::process::{Target, target_flag};
+use deepctx_common::process::{Target, WAITS_WALKED_PER_SECOND, target_flag};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::python::all_layouts;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
@@ -136,9 +136,6 @@ impl CaptureError {
 /// [`rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and what the ring cannot hold
 /// the kernel counts.
 const MESSAGES_MAX: usize = 16;
-
-/// Stacks of waits that a CPU may send in a second (`ebpf/programs/off_cpu`).
-const WAITS_PER_SECOND: u32 = 1000;
 
 /// Most native frames of one walk.
 const FRAMES_MAX: u32 = 512;
@@ -322,7 +319,7 @@ fn load(options: &CaptureOptions) -> Result<Loaded, CaptureError> {
     let config = config(options)?;
     note(began_ns, "kernel types read");
     let ring_bytes = options.ring_bytes.unwrap_or_else(|| {
-        let waits = if options.off_cpu { WAITS_PER_SECOND } else { 0 };
+        let waits = if options.off_cpu { WAITS_WALKED_PER_SECOND } else { 0 };
         ring_bytes(options.frequency_hz.saturating_add(waits))
     });
     let loaded = Loaded::new(config, ring_bytes, options.off_cpu)
