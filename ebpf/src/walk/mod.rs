@@ -44,6 +44,9 @@ pub struct Scratch {
     pub sample: StackSample,
     /// … and its words, right behind it.
     pub words: [u64; WORDS_MAX],
+    /// Never written. The compiler turns "below the end" into "not the end" where it can, from which kernels before 6.8
+    /// learn nothing: to them the word behind the last could be reached.
+    past_end: u64,
 }
 
 const _: () = {
