@@ -11,6 +11,7 @@
 //!             /bin/NAME      a script for each: what tests start
 //! ```
 
+use crate::apt::Apt;
 use crate::{sh, workloads};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -270,53 +271,6 @@ fn launcher(folder: &Path) -> Result<PathBuf> {
         sh::run(Command::new("cc").args(["-O2", "-o"]).args([&program, &source]).arg("-ldl"))?;
     }
     Ok(program)
-}
-
-/// apt with lists, packages and settings of its own, apart from those of the system.
-struct Apt {
-    folder: PathBuf,
-}
-
-impl Apt {
-    fn of(folder: &Path, kind: &str, suite: &str) -> Result<Self> {
-        let apt = Self { folder: folder.to_owned() };
-        let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        if !Path::new(keys).exists() {
-            bail!("there is no {keys} to check Debian's packages with");
-        }
-        for place in ["lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(folder.join(place))?;
-        }
-        let line = format!("{kind} [signed-by={keys}] http://deb.debian.org/debian {suite} main\n");
-        fs::write(folder.join("sources.list"), line)?;
-        // What is installed here must not decide what is fetched.
-        fs::write(folder.join("status"), "")?;
-        let place = |name: &str| folder.join(name).display().to_string();
-        let settings = [
-            ("Dir::State::lists", place("lists")),
-            ("Dir::State::status", place("status")),
-            ("Dir::Cache", place("cache")),
-            ("Dir::Etc::sourcelist", place("sources.list")),
-            ("Dir::Etc::sourceparts", "/dev/null".to_owned()),
-            ("APT::Sandbox::User", "root".to_owned()),
-            ("Acquire::Languages", "none".to_owned()),
-            ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".to_owned()),
-            ("Acquire::Retries", "3".to_owned()),
-        ];
-        let text: String = settings.iter().map(|(name, value)| format!("{name} \"{value}\";\n")).collect();
-        fs::write(folder.join("apt.conf"), text)?;
-        Ok(apt)
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.env("APT_CONFIG", self.folder.join("apt.conf"));
-        command
-    }
-
-    fn update(&self) -> Result<()> {
-        sh::run(self.command("apt-get").args(["update", "-qq"]))
-    }
 }
 
 impl Source {

@@ -4,10 +4,12 @@
 //! Does not: hold product code; it runs cargo, the product and other people's tools.
 
 mod aarch64;
+mod apt;
 mod bench;
 mod demo;
 mod ebpf;
 mod interpreters;
+mod kernels;
 mod setup;
 mod sh;
 mod strip;

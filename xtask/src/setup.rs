@@ -83,6 +83,13 @@ const NEEDS: &[Need] = &[
         Probe::Program("qemu-aarch64-static"),
         "the walkers' tests run on an emulated aarch64 too",
     ),
+    test_need(
+        "qemu-system-x86",
+        Probe::Program("qemu-system-x86_64"),
+        "the kernel programs are tested on other kernels, in an emulator",
+    ),
+    test_need("busybox-static", Probe::Program("busybox"), "and that guest needs a shell"),
+    test_need("cpio", Probe::Program("cpio"), "and a file system in memory"),
     test_need("elfutils", Probe::Program("eu-stack"), "eu-stack is an oracle for live stacks"),
     test_need("gdb", Probe::Program("gdb"), "gdb is an oracle for live stacks"),
     test_need(

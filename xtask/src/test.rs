@@ -7,9 +7,9 @@
 //! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
 
-use crate::{aarch64, ebpf, interpreters, setup, sh, tidy, validators};
+use crate::{aarch64, ebpf, interpreters, kernels, setup, sh, tidy, validators};
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -42,6 +42,7 @@ const GROUPS: &[Group] = &[
     Group { name: "python", as_root: true },
     Group { name: "torch", as_root: true },
     Group { name: "chaos", as_root: true },
+    Group { name: "kernels", as_root: false },
     Group { name: "ebpf", as_root: false },
     Group { name: "aarch64", as_root: false },
 ];
@@ -91,6 +92,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 }
                 let chosen = built.tests.iter().filter(|test| wanted(test.group.name));
                 outcomes.extend(chosen.map(|test| test.run(&surroundings, options.filter.as_deref())));
+                if wanted("kernels") {
+                    outcomes.push(other_kernels(surroundings.product.as_deref()));
+                }
             }
             Err(error) => outcomes.push(Outcome::failed("compile", &error)),
         }
@@ -157,6 +161,29 @@ fn other_machine() -> Outcome {
             outcome
         }
     }
+}
+
+/// The programs on other kernels, when this machine can emulate them.
+fn other_kernels(product: Option<&Path>) -> Outcome {
+    let reason = match (kernels::not_here_because(), product) {
+        (None, Some(product)) => {
+            let mut table = Vec::new();
+            let mut outcome = check("other kernels", || {
+                table = kernels::run(product)?;
+                Ok(())
+            });
+            outcome.table = table;
+            return outcome;
+        }
+        (Some(reason), _) => reason,
+        (None, None) => "the product was not built".to_owned(),
+    };
+    if std::env::var_os("CI").is_some_and(|value| value == "true") {
+        return check("other kernels", || bail!("not booted: {reason}"));
+    }
+    let mut outcome = check("other kernels", || Ok(()));
+    outcome.skipped.push(format!("not booted: {reason}"));
+    outcome
 }
 
 /// The committed objects against a fresh build, when this machine can build them.

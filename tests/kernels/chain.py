@@ -1,0 +1,27 @@
+"""A chain of three functions whose innermost never ends, and a thread that sleeps: what a guest kernel is tested with."""
+
+import threading
+import time
+
+
+def nap():
+    while True:
+        time.sleep(0.01)
+
+
+def inner():
+    n = 0
+    while True:
+        n = (n * 31 + 7) % 1_000_003
+
+
+def middle():
+    inner()
+
+
+def outer():
+    middle()
+
+
+threading.Thread(target=nap, daemon=True).start()
+outer()

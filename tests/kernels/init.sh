@@ -1,0 +1,44 @@
+#!/bin/busybox sh
+# First process of a guest: captures known programs and prints one line for each check,
+# `check NAME: MATCHING of ALL`, then turns the machine off.
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/
+mkdir -p /proc /sys /dev /tmp
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+mount -t tracefs tracing /sys/kernel/tracing
+echo "kernel $(uname -r)"
+
+# captured NAME OPTIONS…: records the process $target; what went wrong is printed.
+captured() {
+    name=$1
+    shift
+    deepctx-bpf record --pid "$target" --duration 5s -o "/tmp/$name" "$@" >"/tmp/$name.log" 2>&1 ||
+        { echo "failed $name"; tail -n 25 "/tmp/$name.log"; }
+}
+
+# counted NAME METRIC AWK: how much of a metric lies in stacks that the awk condition accepts.
+counted() {
+    deepctx-bpf export "/tmp/$1" --metric "$2" --format folded -o - |
+        awk -v name="$1 $2" "{ value = \$NF; all += value; if ($3) matching += value }
+            END { printf \"check %s: %d of %d\\n\", name, matching, all }"
+}
+
+deep_native 60 1 0 >/dev/null &
+target=$!
+sleep 1
+captured native
+counted native samples 'gsub(/descend\(/, "") == 60'
+counted native samples '/\[unknown: / ? 0 : 1'
+kill "$target"
+
+"$PYTHON" -S -E /chain.py &
+target=$!
+sleep 4
+captured python --off-cpu
+counted python samples '/chain.py:outer.*chain.py:middle.*chain.py:inner/'
+counted python off-cpu-time '/chain.py:nap.*\[off-cpu: /'
+kill "$target"
+poweroff -f

@@ -1,0 +1,306 @@
+//! Other kernels: the programs load, attach and give right stacks on kernels of several Debian releases, each booted in
+//! an emulator.
+//!
+//! Owns: which kernels, the guest's files, the verdict on what it prints. Because: each kernel has a verifier of its
+//! own, and what one accepts another refuses. Does not: say what is captured: that is `tests/kernels/init.sh`.
+//!
+//! The guest is the product, two programs to look at, what they load, and a shell, all in memory; it needs no disk.
+//! Emulation without hardware help is some ten times slower than the machine, which is enough.
+
+use crate::apt::Apt;
+use crate::sh;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A kernel to boot.
+struct Kernel {
+    /// Release of Debian that has it.
+    suite: &'static str,
+    /// Beginning of its version; empty for the newest.
+    version: &'static str,
+}
+
+/// The oldest that Debian has of those that are supported, one with `uprobe_multi`, one with sessions of uprobes, and
+/// the newest. No registry here has 5.15 or 6.6.
+const KERNELS: &[Kernel] = &[
+    Kernel { suite: "bookworm", version: "6.1." },
+    Kernel { suite: "trixie", version: "6.12." },
+    Kernel { suite: "trixie-backports", version: "6.16." },
+    Kernel { suite: "trixie-backports", version: "" },
+];
+
+const EMULATOR: &str = "qemu-system-x86_64";
+/// A guest that has not turned itself off by then hangs; they take some 40 s.
+const SECONDS_MAX: u32 = 400;
+/// Checks that a guest prints.
+const CHECKS: usize = 4;
+/// Parts of the standard library that take room and that nothing here imports.
+const NOT_IMPORTED: [&str; 8] = [
+    "test",
+    "idlelib",
+    "lib2to3",
+    "ensurepip",
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "pydoc_data",
+];
+
+/// Why this cannot be done here; `None` when it can.
+pub(crate) fn not_here_because() -> Option<String> {
+    let needs = [EMULATOR, "busybox", "cpio", "apt-get", "dpkg-deb", "c++"];
+    let missing = needs.into_iter().find(|program| sh::which(program).is_none());
+    missing.map(|program| format!("no {program} here (cargo xtask setup --tests installs it)"))
+}
+
+/// Boots every kernel with this build of the product. Gives a line for each.
+pub(crate) fn run(product: &Path) -> Result<Vec<String>> {
+    let folder = sh::target_dir().join("kernels");
+    let folder = if folder.is_absolute() { folder } else { sh::root().join(folder) };
+    fs::create_dir_all(&folder)?;
+    let guest = Guest::made(&folder, product)?;
+    let mut lines = Vec::new();
+    for kernel in KERNELS {
+        let image = kernel.image(&folder)?;
+        lines.push(guest.boot(&image).with_context(|| format!("on {}", image.display()))?);
+    }
+    Ok(lines)
+}
+
+impl Kernel {
+    /// Its image, fetched and unpacked.
+    fn image(&self, folder: &Path) -> Result<PathBuf> {
+        let name =
+            format!("{}-{}", self.suite, if self.version.is_empty() { "newest" } else { self.version });
+        let root = folder.join(name.trim_end_matches('.'));
+        if let Some(image) = image_below(&root) {
+            return Ok(image);
+        }
+        sh::step(
+            &format!("fetch the kernel {}* of Debian {}", self.version, self.suite),
+            "the programs are tested on it in an emulator; it is unpacked aside, not installed",
+        );
+        let apt = Apt::of(&folder.join("apt").join(self.suite), "deb", self.suite)?;
+        apt.update()?;
+        let pattern = r"^linux-(image|binary|binary-unsigned)-[0-9].*-cloud-amd64$";
+        let listed = sh::output(apt.command("apt-cache").args(["search", "--names-only", pattern]))?;
+        let packages = listed.lines().filter_map(|line| line.split_whitespace().next());
+        let newest = packages.filter(|package| version(package).starts_with(self.version)).max_by(|a, b| {
+            // Of one version, the package with the image itself rather than the one that refers to it.
+            (numbers(version(a)), a.starts_with("linux-binary"))
+                .cmp(&(numbers(version(b)), b.starts_with("linux-binary")))
+        });
+        let package = newest.with_context(|| format!("Debian {} has no such kernel", self.suite))?;
+        let downloads = apt.folder.join("downloads");
+        fs::create_dir_all(&downloads)?;
+        sh::run(apt.command("apt-get").args(["download", "-qq", package]).current_dir(&downloads))?;
+        fs::create_dir_all(&root)?;
+        for archive in fs::read_dir(&downloads)? {
+            sh::output(Command::new("dpkg-deb").arg("--extract").arg(archive?.path()).arg(&root))?;
+        }
+        fs::remove_dir_all(&downloads)?;
+        image_below(&root).with_context(|| format!("{package} holds no kernel image"))
+    }
+}
+
+/// `6.1.0-56-cloud-amd64` of `linux-image-6.1.0-56-cloud-amd64`.
+fn version(package: &str) -> &str {
+    package.find(|c: char| c.is_ascii_digit()).map_or("", |at| &package[at..])
+}
+
+/// The numbers of a version, for comparing.
+fn numbers(version: &str) -> Vec<u32> {
+    version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+}
+
+fn image_below(root: &Path) -> Option<PathBuf> {
+    let boot = fs::read_dir(root.join("boot")).into_iter().flatten();
+    let modules = fs::read_dir(root.join("usr/lib/modules")).into_iter().flatten();
+    let modules = modules.flatten().flat_map(|module| fs::read_dir(module.path()).into_iter().flatten());
+    let mut files = boot.chain(modules).flatten().map(|entry| entry.path());
+    files.find(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vmlinuz")))
+}
+
+/// The file system that every kernel begins with.
+struct Guest {
+    archive: PathBuf,
+}
+
+impl Guest {
+    fn made(folder: &Path, product: &Path) -> Result<Self> {
+        let root = folder.join("guest");
+        if root.exists() {
+            fs::remove_dir_all(&root)?;
+        }
+        fs::create_dir_all(root.join("bin"))?;
+        let workload = root.join("bin/deep_native");
+        let source = sh::root().join("tests/workloads/deep_native.cpp");
+        let mut compile = Command::new("c++");
+        compile.args(["-O2", "-fomit-frame-pointer", "-pthread", "-o"]).args([&workload, &source]);
+        sh::run(&mut compile)?;
+        let own = root.join("bin/deepctx-bpf");
+        sh::run(Command::new("strip").args(["--strip-debug", "-o"]).args([&own, product]))?;
+        fs::copy(sh::which("busybox").context("no busybox here")?, root.join("bin/busybox"))?;
+        let python = Python::found()?;
+        python.put_below(&root)?;
+        for program in [&workload, &own, &python.program] {
+            put_libraries(program, &root)?;
+        }
+        fs::copy(sh::root().join("tests/kernels/chain.py"), root.join("chain.py"))?;
+        let script = fs::read_to_string(sh::root().join("tests/kernels/init.sh"))?;
+        let exports =
+            format!("\nexport PYTHON={} PYTHONHOME={}\n", python.program.display(), python.prefix.display());
+        let (first, rest) = script.split_once('\n').context("an empty script")?;
+        fs::write(root.join("init"), format!("{first}{exports}{rest}"))?;
+        fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
+        let archive = folder.join("guest.cpio.gz");
+        let pack = "find . | cpio --quiet -o -H newc | gzip -1 > \"$0\"";
+        sh::run(Command::new("sh").args(["-c", pack]).arg(&archive).current_dir(&root))?;
+        Ok(Self { archive })
+    }
+
+    /// Boots a kernel and judges what the guest printed.
+    fn boot(&self, image: &Path) -> Result<String> {
+        let mut emulator = Command::new("timeout");
+        emulator.arg(SECONDS_MAX.to_string()).arg(EMULATOR);
+        emulator.args([
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-smp",
+            "2",
+            "-m",
+            "2048",
+            "-nic",
+            "none",
+        ]);
+        emulator.args(["-nographic", "-no-reboot", "-append", "console=ttyS0 quiet panic=-1", "-kernel"]);
+        emulator.arg(image).arg("-initrd").arg(&self.archive).stdin(std::process::Stdio::null());
+        eprintln!("  $ {}", sh::words(&emulator));
+        let said = emulator.output().context("cannot start the emulator")?;
+        judge(&String::from_utf8_lossy(&said.stdout))
+    }
+}
+
+/// What a guest's words come to: its kernel and checks in one line.
+fn judge(said: &str) -> Result<String> {
+    let lines = said.lines().map(str::trim);
+    let kernel = lines.clone().find_map(|line| line.split_once("kernel ").filter(|_| !line.contains('[')));
+    let kernel = kernel.map_or("a kernel that did not say its version", |(_, version)| version);
+    let checks: Vec<&str> = lines.filter_map(|line| line.strip_prefix("check ")).collect();
+    for check in &checks {
+        let (name, counts) = check.split_once(": ").with_context(|| format!("not a check: {check}"))?;
+        let (matching, all) = counts.split_once(" of ").with_context(|| format!("not a check: {check}"))?;
+        let (matching, all): (u64, u64) = (matching.parse()?, all.parse()?);
+        // Now and then a sample falls between two calls of the chain, or before its first.
+        let share = if name.contains("off-cpu") { 10 } else { 95 };
+        ensure!(all >= 50 && matching * 100 >= all * share, "{kernel}: {check}\n{said}");
+    }
+    if checks.len() != CHECKS {
+        bail!("{kernel}: {} of {CHECKS} checks were made\n{said}", checks.len());
+    }
+    Ok(format!("{kernel}: {}", checks.join(", ")))
+}
+
+/// The Python of this machine.
+struct Python {
+    program: PathBuf,
+    prefix: PathBuf,
+    library: PathBuf,
+}
+
+impl Python {
+    fn found() -> Result<Self> {
+        let words = "import os, sys; print(os.path.realpath(sys.executable), sys.base_prefix, os.path.dirname(os.__file__), sep='\\n')";
+        let said = sh::output(Command::new("python3").args(["-c", words]))?;
+        let mut lines = said.lines().map(PathBuf::from);
+        let mut next = || lines.next().context("python3 does not say where it is");
+        Ok(Self { program: next()?, prefix: next()?, library: next()? })
+    }
+
+    /// Puts it where it is here.
+    fn put_below(&self, root: &Path) -> Result<()> {
+        copy(&self.program, root)?;
+        let mut folders = vec![self.library.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder)? {
+                let entry = entry?;
+                let (path, name) = (entry.path(), entry.file_name());
+                let left_out = NOT_IMPORTED.iter().any(|part| name == *part);
+                if left_out || name.as_encoded_bytes().starts_with(b"config-") {
+                    continue;
+                }
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|kind| kind == "py" || kind == "so") {
+                    copy(&path, root)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies a file to the same place below `root`.
+fn copy(path: &Path, root: &Path) -> Result<()> {
+    let to = root.join(path.strip_prefix("/").unwrap_or(path));
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::copy(path, &to).with_context(|| format!("cannot copy {}", path.display()))?;
+    Ok(())
+}
+
+/// Copies what a program loads, by the word of the dynamic loader.
+fn put_libraries(program: &Path, root: &Path) -> Result<()> {
+    let said = sh::output(Command::new("ldd").arg(program)).unwrap_or_default();
+    for line in said.lines() {
+        let words = line.split_whitespace();
+        if let Some(path) = words.into_iter().find(|word| word.starts_with('/')) {
+            copy(Path::new(path), root)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "\u{1b}c[0mkernel 6.1.0-56\r\ncheck native samples: 299 of 300\r\ncheck native samples: 300 of 300\r\n\
+        check python samples: 290 of 300\r\ncheck python off-cpu-time: 400000 of 900000\r\n";
+
+    #[test]
+    fn a_guest_passes_when_every_check_was_made_and_holds() {
+        let check = |said: &str| {
+            judge(said).map_err(|error| error.to_string().lines().next().unwrap_or("").to_owned())
+        };
+        assert!(check(GOOD).is_ok_and(|line| line.starts_with("6.1.0-56: native samples: 299 of 300")));
+        assert_eq!(
+            check(&GOOD.replace("290 of", "200 of")),
+            Err("6.1.0-56: python samples: 200 of 300".into())
+        );
+        assert_eq!(
+            check(&GOOD.replace("299 of 300", "0 of 0")),
+            Err("6.1.0-56: native samples: 0 of 0".into())
+        );
+        let shorter = GOOD.replace("check python off-cpu-time: 400000 of 900000", "failed");
+        assert_eq!(check(&shorter), Err("6.1.0-56: 3 of 4 checks were made".into()));
+        assert_eq!(
+            check("panic"),
+            Err("a kernel that did not say its version: 0 of 4 checks were made".into())
+        );
+    }
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert!(
+            numbers(version("linux-image-6.16.12+deb13-cloud-amd64")) > numbers(version("linux-image-6.9.1"))
+        );
+        assert_eq!(version("linux-binary-unsigned-7.3.4+deb13-cloud-amd64"), "7.3.4+deb13-cloud-amd64");
+    }
+}
