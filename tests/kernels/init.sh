@@ -9,7 +9,7 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 mount -t tracefs tracing /sys/kernel/tracing
-echo "kernel $(uname -r)"
+echo "guest kernel $(uname -r)"
 
 # captured NAME OPTIONS…: records the process $target; what went wrong is printed.
 captured() {

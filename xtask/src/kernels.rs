@@ -189,7 +189,7 @@ impl Guest {
 /// What a guest's words come to: its kernel and checks in one line.
 fn judge(said: &str) -> Result<String> {
     let lines = said.lines().map(str::trim);
-    let kernel = lines.clone().find_map(|line| line.split_once("kernel ").filter(|_| !line.contains('[')));
+    let kernel = lines.clone().find_map(|line| line.split_once("guest kernel "));
     let kernel = kernel.map_or("a kernel that did not say its version", |(_, version)| version);
     let checks: Vec<&str> = lines.filter_map(|line| line.strip_prefix("check ")).collect();
     for check in &checks {
@@ -271,7 +271,7 @@ fn put_libraries(program: &Path, root: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "\u{1b}c[0mkernel 6.1.0-56\r\ncheck native samples: 299 of 300\r\ncheck native samples: 300 of 300\r\n\
+    const GOOD: &str = "\u{1b}c[0mguest kernel 6.1.0-56\r\ncheck native samples: 299 of 300\r\ncheck native samples: 300 of 300\r\n\
         check python samples: 290 of 300\r\ncheck python off-cpu-time: 400000 of 900000\r\n";
 
     #[test]
