@@ -23,7 +23,7 @@ captured() {
 counted() {
     deepctx-bpf export "/tmp/$1" --metric "$2" --format folded -o - |
         awk -v name="$1 $2" "{ value = \$NF; all += value; if ($3) matching += value }
-            END { printf \"check %s: %d of %d\\n\", name, matching, all }"
+            END { printf \"check %s: %.0f of %.0f\\n\", name, matching, all }"
 }
 
 deep_native 60 1 0 >/dev/null &

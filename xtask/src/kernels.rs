@@ -195,7 +195,8 @@ fn judge(said: &str) -> Result<String> {
     for check in &checks {
         let (name, counts) = check.split_once(": ").with_context(|| format!("not a check: {check}"))?;
         let (matching, all) = counts.split_once(" of ").with_context(|| format!("not a check: {check}"))?;
-        let (matching, all): (u64, u64) = (matching.parse()?, all.parse()?);
+        let number = |text: &str| text.parse::<u64>().with_context(|| format!("not a check: {check}"));
+        let (matching, all) = (number(matching)?, number(all)?);
         // Now and then a sample falls between two calls of the chain, or before its first.
         let share = if name.contains("off-cpu") { 10 } else { 95 };
         ensure!(all >= 50 && matching * 100 >= all * share, "{kernel}: {check}\n{said}");
