@@ -9,6 +9,7 @@ pub mod address;
 pub mod arch;
 pub mod cache;
 pub mod elf;
+pub mod framework;
 pub mod generated;
 pub mod guard;
 pub mod jit;
