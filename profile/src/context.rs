@@ -20,14 +20,14 @@
 //!
 //! | view | shows |
 //! |---|---|
-//! | `full` | every frame: native frames stand between the Python frames that called them and that they called. The interpreter's own frames show only when asked for, since a Python frame beside each tells what it means |
+//! | `full` | every frame: native frames stand between the Python frames that called them and that they called. The interpreter's own frames and a framework's dispatch show only when asked for, since a Python frame or an operator beside each tells what it means |
 //! | `python` | Python functions and operators, each below the one that called it, however much native code was between |
-//! | `native` | native and kernel code, the interpreter's own frames among it, and no Python |
+//! | `native` | native and kernel code, the interpreter's own frames and dispatch among it, and no Python |
 //!
 //! Processes, what runs on GPUs, and the stand-ins for what the tables refused show in every view. The value of a
 //! folded frame goes to the nearest caller that shows, so the totals of all metrics are the same in every view.
 
-use crate::frame::{Frame, Origin};
+use crate::frame::{Frame, Origin, Role};
 use crate::intern::{FrameId, Frames, Strings};
 use crate::metric::Metric;
 use crate::profile::Profile;
@@ -50,7 +50,7 @@ impl Selection {
             Frame::Python { .. }
             | Frame::Operator { .. }
             | Frame::Unresolved { origin: Origin::Python, .. } => python,
-            frame if frame.is_interpreter() => native && (self.interpreter || !python),
+            frame if frame.role() != Role::Code => native && (self.interpreter || !python),
             Frame::Native { .. }
             | Frame::NativeUnnamed { .. }
             | Frame::Kernel { .. }

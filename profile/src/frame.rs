@@ -135,6 +135,9 @@ pub enum Role {
     /// An interpreter's own frame (its evaluation loop), whose meaning the Python frames beside it already tell.
     /// To be set only where such a Python frame stands, so that hiding it hides nothing.
     Interpreter,
+    /// A framework's way from an operator to the code that does its work, whose meaning the operator frame above it
+    /// tells.
+    Dispatch,
 }
 
 /// What kind of code an unresolved frame stands for.
@@ -168,13 +171,17 @@ impl Frame {
         }
     }
 
+    /// What native code does for its stack; any other frame is ordinary code.
+    pub fn role(&self) -> Role {
+        match self {
+            Frame::Native { role, .. } | Frame::NativeUnnamed { role, .. } => *role,
+            _ => Role::Code,
+        }
+    }
+
     /// Whether this is an interpreter's own frame, which views may fold into the Python frame beside it.
     pub fn is_interpreter(&self) -> bool {
-        matches!(
-            self,
-            Frame::Native { role: Role::Interpreter, .. }
-                | Frame::NativeUnnamed { role: Role::Interpreter, .. }
-        )
+        self.role() == Role::Interpreter
     }
 
     /// Source file and line, when both are known. Without `lines`, a Python function is where it is defined.

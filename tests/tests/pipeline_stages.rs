@@ -7,8 +7,11 @@ mod pipeline_support;
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
+use deepctx_profile::view::Selection;
 use deepctx_userspace::pipeline::{Config, Pipeline};
-use pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, run_with, steps};
+use pipeline_support::{
+    NamesInAddresses, Step, config, folded, folded_as, losses, page, run, run_with, steps,
+};
 
 /// Records → stacks.
 fn check(records: &str, expect: &str) {
@@ -73,6 +76,35 @@ fn evaluation_loops_are_marked_so_that_views_can_hide_them() {
     let labels: Vec<_> =
         hidden.iter().map(|id| profile.frames.get(*id).label(&profile.strings, false)).collect();
     assert_eq!(labels, ["eval"]);
+}
+
+/// Records → stacks without the dispatch of frameworks.
+fn check_operators(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    let profile = pipeline.profile();
+    assert_eq!(folded_as(profile, Selection::of(Metric::Samples)), page(expect));
+}
+
+#[test]
+fn an_operator_stands_before_the_function_with_which_it_begins() {
+    check_operators("10 sample 7/7 app gemm! o.mm start", "app-7;start;aten::mm;gemm 1");
+    check("10 sample 7/7 app gemm! o.mm start", "app-7;start;aten::mm;at::_ops::mm::call();gemm 1");
+}
+
+#[test]
+fn operators_nest_and_their_dispatch_is_one_with_them() {
+    check_operators(
+        "10 sample 7/7 app gemm! r.mm v.mm o.mm impl o.relu py:main eval start",
+        "app-7;start;m.py:main;aten::relu;impl;aten::mm;gemm 1",
+    );
+    // The same operator within itself begins twice.
+    check_operators("10 sample 7/7 app f! v.mm o.mm r.mm o.mm", "app-7;aten::mm;aten::mm;f 1");
+}
+
+#[test]
+fn a_boxed_operator_begins_where_its_dispatch_first_names_it() {
+    check_operators("10 sample 7/7 app f! r.mm v.mm d.call start", "app-7;start;aten::mm;f 1");
+    check_operators("10 sample 7/7 app f! d.call start", "app-7;start;f 1");
 }
 
 #[test]

@@ -36,6 +36,7 @@
 //! | | `offset` | u64? | address in the module, of native code without a name |
 //! | | `inlined` | bool | native code that was inlined into its caller |
 //! | | `interpreter` | bool | native code that is an interpreter's evaluation loop |
+//! | | `dispatch` | bool | native code that is a framework's dispatch within an operator |
 //! | | `reason` | string? | why there is no name |
 //! | | `origin` | string? | kind of code that an `unresolved` frame stands for: `native` `python` `kernel` `gpu` |
 //! | `nodes` | `id` | u32 | number of the calling context; 0, the root, is not listed |

@@ -86,6 +86,7 @@ impl Table {
                 maybe("offset", UInt64),
                 field("inlined", Boolean),
                 field("interpreter", Boolean),
+                field("dispatch", Boolean),
                 maybe("reason", Utf8),
                 maybe("origin", Utf8),
             ],
@@ -136,6 +137,7 @@ pub(super) struct FrameColumns {
     offset: UInt64Builder,
     inlined: BooleanBuilder,
     interpreter: BooleanBuilder,
+    dispatch: BooleanBuilder,
     reason: StringBuilder,
     origin: StringBuilder,
 }
@@ -152,7 +154,7 @@ struct Parts<'a> {
     first_line: Option<u32>,
     offset: Option<u64>,
     inlined: bool,
-    interpreter: bool,
+    role: Role,
     reason: Option<&'a str>,
     origin: Option<&'a str>,
 }
@@ -171,7 +173,8 @@ impl FrameColumns {
         self.first_line.append_option(parts.first_line);
         self.offset.append_option(parts.offset);
         self.inlined.append_value(parts.inlined);
-        self.interpreter.append_value(parts.interpreter);
+        self.interpreter.append_value(parts.role == Role::Interpreter);
+        self.dispatch.append_value(parts.role == Role::Dispatch);
         self.reason.append_option(parts.reason);
         self.origin.append_option(parts.origin);
     }
@@ -190,6 +193,7 @@ impl FrameColumns {
             Arc::new(self.offset.finish()),
             Arc::new(self.inlined.finish()),
             Arc::new(self.interpreter.finish()),
+            Arc::new(self.dispatch.finish()),
             Arc::new(self.reason.finish()),
             Arc::new(self.origin.finish()),
         ];
@@ -221,14 +225,14 @@ impl<'a> Parts<'a> {
                 file: known(file),
                 line: number(line),
                 inlined,
-                interpreter: role == Role::Interpreter,
+                role,
                 ..named("native", symbol)
             },
             Frame::NativeUnnamed { module, offset, reason, role } => Parts {
                 module: known(module),
                 offset: Some(offset),
                 reason: known(reason),
-                interpreter: role == Role::Interpreter,
+                role,
                 ..kind("native-unnamed")
             },
             Frame::Kernel { symbol } => named("kernel", symbol),
@@ -259,7 +263,11 @@ fn origin_name(origin: Origin) -> &'static str {
 pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)> {
     let mut text = |column| strings.intern(row.text(column).unwrap_or(""));
     let line = |column| row.u32(column).and_then(NonZeroU32::new);
-    let role = if row.bool("interpreter") { Role::Interpreter } else { Role::Code };
+    let role = match (row.bool("interpreter"), row.bool("dispatch")) {
+        (true, _) => Role::Interpreter,
+        (false, true) => Role::Dispatch,
+        (false, false) => Role::Code,
+    };
     let number = row.u32("number").unwrap_or(0);
     let frame = match row.text("kind")? {
         "root" => Frame::Root,

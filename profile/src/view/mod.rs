@@ -82,8 +82,8 @@ pub struct Selection {
     pub lines: bool,
     /// What the outermost boxes are.
     pub group_by: GroupBy,
-    /// Whether the full view shows the interpreter's own frames beside the Python frames that tell their meaning.
-    /// The native view always shows them.
+    /// Whether the full view shows the interpreter's own frames and a framework's dispatch beside the Python frames and
+    /// operators that tell their meaning. The native view always shows them.
     pub interpreter: bool,
 }
 

@@ -17,7 +17,8 @@
 //! advance 20              what is not younger than 20 is used
 //! ```
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
-//! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason.
+//! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason. `o.mm` is the function with
+//! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -54,6 +55,18 @@ pub(crate) fn address(name: &str) -> u64 {
 
 fn name(address: u64) -> String {
     address.to_be_bytes().iter().filter(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
+}
+
+/// The function of a framework that a short name with a letter before it stands for.
+fn of_framework(short: &str) -> Option<String> {
+    let (letter, operator) = short.split_once('.')?;
+    Some(match letter {
+        "o" => format!("at::_ops::{operator}::call()"),
+        "r" => format!("at::_ops::{operator}::redispatch()"),
+        "v" => format!("torch::autograd::VariableType::(anonymous namespace)::{operator}()"),
+        "d" => format!("c10::Dispatcher::{operator}()"),
+        _ => return None,
+    })
 }
 
 /// Reads a page.
@@ -284,7 +297,8 @@ impl Symbols for NamesInAddresses {
             }
             let full: Vec<String> = text
                 .split('+')
-                .map(|part| if maps.is_empty() { part.to_owned() } else { format!("{part}~{maps}") })
+                .map(|part| of_framework(part).unwrap_or_else(|| part.to_owned()))
+                .map(|part| if maps.is_empty() { part } else { format!("{part}~{maps}") })
                 .collect();
             let names: Vec<_> = full
                 .iter()
@@ -343,8 +357,12 @@ pub(crate) fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses>
 
 /// Folded stacks of a profile, by samples, every frame shown.
 pub(crate) fn folded(profile: &Profile) -> String {
+    folded_as(profile, Selection { interpreter: true, ..Selection::of(Metric::Samples) })
+}
+
+/// Folded stacks as a selection shows them.
+pub(crate) fn folded_as(profile: &Profile, selection: Selection) -> String {
     let mut out = Vec::new();
-    let selection = Selection { interpreter: true, ..Selection::of(Metric::Samples) };
     folded::write(profile, &selection, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }

@@ -17,6 +17,7 @@ use deepctx_common::record::{sample_flag, word};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
+use deepctx_symbolizer::framework::{self, Meaning};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::num::NonZeroU32;
 
@@ -53,6 +54,17 @@ struct Known {
     unnamed: u16,
 }
 
+/// What a frame is to the operators of its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Nothing.
+    None,
+    /// An operator that begins.
+    Begins,
+    /// An operator in whose dispatch the stack is: it begins here unless it is the one that the stack is in already.
+    Within,
+}
+
 /// Stands for the answer until there is one.
 const ASKED: Known = Known { begin: u32::MAX, len: 0, unnamed: 0 };
 
@@ -69,6 +81,8 @@ enum Code {
 pub struct Resolve {
     known: FxHashMap<Code, Known>,
     frames: Vec<FrameId>,
+    /// What each of `frames` is to the operators of a stack.
+    parts: Vec<Part>,
     missing: Vec<Code>,
     gaps: [Option<Known>; WalkEnd::ALL.len()],
     kernel_gaps: [Option<Known>; KernelEnd::ALL.len()],
@@ -372,11 +386,21 @@ impl Resolve {
 
     /// The gathered steps as one path, root first.
     fn joined(&mut self) -> CallPath<'_> {
-        let Self { frames, path, steps, .. } = self;
+        let Self { frames, parts, path, steps, .. } = self;
         path.clear();
         let mut unnamed = 0;
+        let mut operator = None;
         for step in steps.iter().rev() {
-            path.extend_from_slice(&frames[step.begin as usize..][..usize::from(step.len)]);
+            let range = step.begin as usize..step.begin as usize + usize::from(step.len);
+            for (&frame, part) in frames[range.clone()].iter().zip(&parts[range]) {
+                if *part == Part::Within && operator == Some(frame) {
+                    continue;
+                }
+                if *part != Part::None {
+                    operator = Some(frame);
+                }
+                path.push(frame);
+            }
             if unnamed == 0 {
                 unnamed = step.unnamed;
             }
@@ -404,12 +428,35 @@ impl Resolve {
             if let (0, Some(reason)) = (unnamed, reason(name)) {
                 unnamed = accounts.unnamed_number(reason);
             }
-            let frame = frame(name, code.role(), profile);
-            self.frames.push(profile.frame(frame));
+            let mut role = code.role();
+            if let (Role::Code, Name::Native { symbol, .. }) = (role, name) {
+                role = self.operator(symbol, profile);
+            }
+            let frame = frame(name, role, profile);
+            self.push(profile.frame(frame), Part::None);
         }
-        let known = Known { begin, len: names.len() as u16, unnamed };
+        let known = Known { begin, len: (self.frames.len() - begin as usize) as u16, unnamed };
         self.known.insert(code, known);
         known
+    }
+
+    fn push(&mut self, frame: FrameId, part: Part) {
+        self.frames.push(frame);
+        self.parts.push(part);
+    }
+
+    /// Adds the operator frame that stands before a function which belongs to one. Gives the function's own role.
+    fn operator(&mut self, symbol: &str, profile: &mut Profile) -> Role {
+        let (name, part) = match framework::meaning(symbol) {
+            Meaning::Begins(name) => (name, Part::Begins),
+            Meaning::Within(name) => (name, Part::Within),
+            Meaning::Dispatch => return Role::Dispatch,
+            Meaning::Ordinary => return Role::Code,
+        };
+        let name = profile.text(&name);
+        let frame = profile.frame(Frame::Operator { name });
+        self.push(frame, part);
+        Role::Dispatch
     }
 
     fn gap(&mut self, end: WalkEnd, profile: &mut Profile) -> Known {
@@ -457,7 +504,7 @@ impl Resolve {
     fn single(&mut self, key: &str, origin: Origin, profile: &mut Profile) -> Known {
         let reason = profile.text(key);
         let frame = profile.frame(Frame::Unresolved { reason, origin });
-        self.frames.push(frame);
+        self.push(frame, Part::None);
         Known { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0 }
     }
 }
