@@ -7,7 +7,7 @@
 //! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
 
-use crate::{aarch64, ebpf, interpreters, kernels, setup, sh, tidy, validators};
+use crate::{aarch64, ebpf, interpreters, kernels, setup, sh, tidy, validators, workloads};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,8 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match compile() {
             Ok((built, outcome)) => {
                 outcomes.push(outcome);
-                let mut surroundings =
-                    Surroundings { product: built.product, interpreters: Vec::new(), validators: Vec::new() };
+                let mut surroundings = Surroundings { product: built.product, ..Surroundings::default() };
                 if wanted("python") {
                     outcomes.push(check("interpreters", || {
                         surroundings.interpreters = interpreters::fetch()?.variables()?;
@@ -87,6 +86,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 if wanted("exports") {
                     outcomes.push(check("readers of exports", || {
                         surroundings.validators = validators::fetch()?;
+                        Ok(())
+                    }));
+                }
+                // By name only: it is half a gigabyte.
+                if options.groups.iter().any(|group| group == "torch") {
+                    outcomes.push(check("torch", || {
+                        let (python, libraries) = workloads::torch_python()?;
+                        surroundings.torch = vec![
+                            ("TEST_TORCH_PYTHON", python.into()),
+                            ("TEST_TORCH_LIBRARIES", libraries.into()),
+                        ];
                         Ok(())
                     }));
                 }
@@ -251,12 +261,15 @@ const PRODUCT: &str = "deepctx-bpf";
 const PRODUCT_VARIABLE: &str = "TEST_BINARY_DEEPCTX_BPF";
 
 /// What test programs are told of the world around them.
+#[derive(Default)]
 struct Surroundings {
     product: Option<PathBuf>,
     /// For the tests of Python frames.
     interpreters: Vec<sh::Variable>,
     /// For the tests of exports.
     validators: Vec<sh::Variable>,
+    /// For the tests of frameworks.
+    torch: Vec<sh::Variable>,
 }
 
 /// The test program that one line of cargo's report announces.
@@ -292,6 +305,9 @@ impl Program {
         variables.extend(surroundings.product.as_ref().map(|path| (PRODUCT_VARIABLE, path.into())));
         if self.group.name == "python" {
             variables.extend(surroundings.interpreters.iter().cloned());
+        }
+        if self.group.name == "torch" {
+            variables.extend(surroundings.torch.iter().cloned());
         }
         if self.group.name == "exports" {
             variables.extend(surroundings.validators.iter().cloned());

@@ -135,9 +135,10 @@ pub(crate) fn jax() -> Result<Workload> {
     Ok(Workload { name: "jax", command })
 }
 
-/// A training loop with torch on the CPU. The wheel of the package index is built for CUDA and wants its libraries at
-/// import; stubs stand in for them (see `cuda_stubs.py`), so that no gigabytes are fetched that a CPU never calls.
-pub(crate) fn torch() -> Result<Workload> {
+/// An interpreter with torch for the CPU, and the folder of libraries that it must be started with. The wheel of the
+/// package index is built for CUDA and wants its libraries at import; stubs stand in for them (see `cuda_stubs.py`), so
+/// that no gigabytes are fetched that a CPU never calls.
+pub(crate) fn torch_python() -> Result<(PathBuf, PathBuf)> {
     let pure =
         ["numpy", "typing_extensions", "sympy", "networkx", "jinja2", "filelock", "fsspec", "setuptools"];
     let python = venv("torch", &pure)?;
@@ -155,6 +156,12 @@ pub(crate) fn torch() -> Result<Workload> {
         sh::run(Command::new(&python).arg(source("cuda_stubs.py")).args([&libraries, &stubs]))?;
         std::fs::write(stubs.join("done"), "")?;
     }
+    Ok((python, stubs))
+}
+
+/// A training loop with torch on the CPU.
+pub(crate) fn torch() -> Result<Workload> {
+    let (python, stubs) = torch_python()?;
     let mut command = Command::new(python);
     command.arg(source("torch_cpu.py")).env("LD_LIBRARY_PATH", stubs).args(["-W", "ignore"]);
     Ok(Workload { name: "torch", command })
