@@ -5,7 +5,7 @@
 //! what to drop.
 //!
 //! ```text
-//!   kernel ──kept──▶ decode ──kept──▶ order ──kept──▶ resolve ──kept──▶ attribute
+//!   kernel ──kept──▶ decode ──kept──▶ order ──kept──▶ resolve ──kept──▶ correlate ──kept──▶ attribute
 //!     │ dropped(ring-full)  │ dropped(short-record)  │ dropped(late)
 //!     ▼                     ▼                        ▼
 //!   received = kept + merged + dropped, at each stage; kept here = received there
@@ -31,12 +31,22 @@ pub enum Stage {
     Attribute,
     /// The profile on disk. Receives nothing; its gaps tell what could not be read back.
     Store,
+    /// Calls of accelerators' libraries, with what their devices did. Between `Resolve` and `Attribute`, and only
+    /// when there are such calls.
+    Correlate,
 }
 
 impl Stage {
     /// Every stage, in order.
-    pub const ALL: &'static [Stage] =
-        &[Stage::Kernel, Stage::Decode, Stage::Order, Stage::Resolve, Stage::Attribute, Stage::Store];
+    pub const ALL: &'static [Stage] = &[
+        Stage::Kernel,
+        Stage::Decode,
+        Stage::Order,
+        Stage::Resolve,
+        Stage::Correlate,
+        Stage::Attribute,
+        Stage::Store,
+    ];
 
     /// Stable name.
     pub const fn name(self) -> &'static str {
@@ -47,6 +57,7 @@ impl Stage {
             Stage::Resolve => "resolve",
             Stage::Attribute => "attribute",
             Stage::Store => "store",
+            Stage::Correlate => "correlate",
         }
     }
 
@@ -241,9 +252,11 @@ impl Ledger {
 
     /// Whether everything adds up; if not, the first place where it does not.
     ///
-    /// Stages before the first one in use are left out: replayed input has no kernel stage.
+    /// Stages before the first one in use are left out (replayed input has no kernel stage), and so is that which only
+    /// calls of accelerators' libraries use.
     pub fn check(&self, when: When) -> Result<(), Imbalance> {
-        let stages = || Stage::ALL.iter().copied().filter(|&stage| stage != Stage::Store);
+        let absent = |stage| stage == Stage::Correlate && self.stage(stage).is_unused();
+        let stages = || Stage::ALL.iter().copied().filter(|&stage| stage != Stage::Store && !absent(stage));
         let used = || stages().skip_while(|&stage| self.stage(stage).is_unused());
         for stage in used() {
             let account = self.stage(stage);
@@ -333,6 +346,12 @@ mod tests {
             Some("between kernel and decode: 12 passed on, 10 received"),
         );
         check(|l| l.stage_mut(Stage::Kernel).pass(12), When::Running, None);
+        check(|l| l.stage_mut(Stage::Correlate).pass(10), When::Finished, None);
+        check(
+            |l| l.stage_mut(Stage::Correlate).pass(9),
+            When::Finished,
+            Some("between resolve and correlate: 10 passed on, 9 received"),
+        );
         check(
             |l| l.stage_mut(Stage::Kernel).pass(9),
             When::Running,

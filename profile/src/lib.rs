@@ -4,6 +4,7 @@
 //! Because: analyses and views must be testable without a kernel, a process or a terminal.
 //! Does not: call the OS outside `store/` and `export/` writers, know BPF, read clocks, draw.
 
+pub mod activity;
 pub mod context;
 pub mod diff;
 pub mod export;

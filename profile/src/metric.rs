@@ -52,9 +52,9 @@ metrics! {
     LaunchDelay = 7, "launch-delay", Nanoseconds;
     /// Host time blocked in synchronization.
     SyncTime = 8, "sync-time", Nanoseconds;
-    /// Time of copies.
+    /// Time of copies and fills on a device.
     CopyTime = 9, "copy-time", Nanoseconds;
-    /// Bytes copied.
+    /// Bytes copied or filled.
     CopyBytes = 10, "copy-bytes", Bytes;
     /// Bytes allocated.
     AllocBytes = 11, "alloc-bytes", Bytes;
@@ -103,6 +103,15 @@ metrics! {
     StallWarpgroupArrive = 32, "stall:warpgroup_arrive", Count;
     /// Hardware cycles on a CPU.
     Cycles = 33, "cycles", Count;
+    /// The longest that kernels can have taken, where nothing measured it: from the launch to the end of the next wait
+    /// for it. Launches overlap in it, so a sum is far above the truth.
+    GpuTimeBound = 34, "gpu-time-bound", Nanoseconds;
+    /// Of the bytes allocated in a context, those that were given back since, wherever that was.
+    ReturnedBytes = 35, "returned-bytes", Bytes;
+    /// Bytes that a rank put into collectives.
+    CollectiveBytes = 36, "collective-bytes", Bytes;
+    /// Calls of functions that the user named.
+    Calls = 37, "calls", Count;
 }
 
 impl Metric {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::activity::Gpu;
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason};
@@ -28,6 +29,8 @@ pub struct Profile {
     pub tree: Tree,
     /// What threads did when.
     pub timeline: Timeline,
+    /// What devices did, beside the figures in the tree.
+    pub gpu: Gpu,
     /// What became of every record.
     pub ledger: Ledger,
 }
@@ -107,6 +110,7 @@ impl Profile {
             frames: Frames::new(limits.frames),
             tree: Tree::new(limits.nodes),
             timeline: Timeline::default(),
+            gpu: Gpu::default(),
             ledger: Ledger::default(),
         }
     }
@@ -143,6 +147,9 @@ impl Profile {
         self.timeline.merge(&other.timeline, |node| {
             tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame))
         });
+        let tree = &mut self.tree;
+        self.gpu
+            .merge(&other.gpu, |node| tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame)));
         for executable in &other.executables {
             if !self.executables.contains(executable) {
                 self.executables.push(executable.clone());
@@ -164,6 +171,10 @@ impl Profile {
             (Reason::new("name-cut", "names were too long and were cut"), self.strings.cut()),
             (Reason::new("lanes-full", "values of further threads are not in the timeline"), no_lane),
             (Reason::new("time-too-far", "values with an impossible time are not in the timeline"), too_far),
+            (
+                Reason::new("shapes-full", "launches in further contexts have no grid and block sizes"),
+                self.gpu.shapes_refused(),
+            ),
         ];
         full.into_iter().filter(|(_, n)| *n > 0)
     }

@@ -95,6 +95,10 @@ pub mod clock {
     #[derive(Clone, Copy, Debug)]
     pub enum Monotonic {}
 
+    /// The clock of a device's activity records. Where it lies to the host's is measured, with an uncertainty.
+    #[derive(Clone, Copy, Debug)]
+    pub enum Device {}
+
     /// `CLOCK_REALTIME` of the host: nanoseconds since 1970 UTC. Only for the day and hour of a capture.
     #[derive(Clone, Copy, Debug)]
     pub enum Realtime {}

@@ -7,7 +7,7 @@ mod pipeline_support;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_symbolizer::maps::{self, Keep, Maps};
 use deepctx_userspace::pipeline::Pipeline;
-use deepctx_userspace::pipeline::source::{Input, Source, SpaceUpdate};
+use deepctx_userspace::pipeline::source::Source;
 use deepctx_userspace::raw::{RawReader, RawWriter};
 use pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, steps};
 
@@ -39,14 +39,7 @@ fn captured() -> Vec<u8> {
     let mut writer = RawWriter::new(&mut bytes).unwrap();
     for step in steps(RECORDS) {
         let Step::Feed(input) = step else { continue };
-        let input = match input {
-            Input::Records(bytes) => Input::Records(bytes),
-            Input::Counters(counters) => Input::Counters(counters),
-            Input::Space(SpaceUpdate { pid, time_ns, name, maps }) => {
-                Input::Space(SpaceUpdate { pid, time_ns, name, maps: as_maps(&maps) })
-            }
-        };
-        writer.write(&input).unwrap();
+        writer.write(&input.with_maps(|_, maps| as_maps(&maps))).unwrap();
     }
     writer.finish().unwrap();
     bytes
@@ -56,13 +49,7 @@ fn replayed(bytes: &[u8]) -> Profile {
     let mut reader = RawReader::new(bytes).unwrap();
     let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
     while let Some(input) = reader.next_input().unwrap() {
-        pipeline.feed(match input {
-            Input::Records(bytes) => Input::Records(bytes),
-            Input::Counters(counters) => Input::Counters(counters),
-            Input::Space(SpaceUpdate { pid, time_ns, name, maps }) => {
-                Input::Space(SpaceUpdate { pid, time_ns, name, maps: as_name(&maps) })
-            }
-        });
+        pipeline.feed(input.with_maps(|_, maps| as_name(&maps)));
     }
     pipeline.into_profile()
 }

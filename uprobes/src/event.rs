@@ -37,6 +37,25 @@ pub enum Direction {
     ArrayToArray = 12,
 }
 
+impl Direction {
+    /// All, in numeric order.
+    pub const ALL: [Self; 13] = [
+        Self::ByPointers,
+        Self::ByKind,
+        Self::ByParameters,
+        Self::Batch,
+        Self::HostToDevice,
+        Self::DeviceToHost,
+        Self::DeviceToDevice,
+        Self::Peer,
+        Self::HostToArray,
+        Self::ArrayToHost,
+        Self::DeviceToArray,
+        Self::ArrayToDevice,
+        Self::ArrayToArray,
+    ];
+}
+
 /// Whether the caller waits.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,6 +88,20 @@ pub enum Memory {
     Mapped = 7,
 }
 
+impl Memory {
+    /// All, in numeric order.
+    pub const ALL: [Self; 8] = [
+        Self::Device,
+        Self::Async,
+        Self::Managed,
+        Self::Host,
+        Self::Registered,
+        Self::Reserved,
+        Self::Physical,
+        Self::Mapped,
+    ];
+}
+
 /// What the host waits for.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +114,11 @@ pub enum Scope {
     Context = 2,
     /// A device.
     Device = 3,
+}
+
+impl Scope {
+    /// All, in numeric order.
+    pub const ALL: [Self; 4] = [Self::Stream, Self::Event, Self::Context, Self::Device];
 }
 
 /// What a collective does.
@@ -101,6 +139,25 @@ pub enum Operation {
     PutSignal = 10,
     Signal = 11,
     WaitSignal = 12,
+}
+
+impl Operation {
+    /// All, in numeric order.
+    pub const ALL: [Self; 13] = [
+        Self::AllReduce,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::AllToAll,
+        Self::Gather,
+        Self::Scatter,
+        Self::Send,
+        Self::Receive,
+        Self::PutSignal,
+        Self::Signal,
+        Self::WaitSignal,
+    ];
 }
 
 /// What a call means.
@@ -287,6 +344,83 @@ impl Event {
         kind << 8 | detail
     }
 
+    /// The event of a number that [`Event::number`] gave; `None` for one that no event of this version has.
+    pub fn from_number(number: u16) -> Option<Self> {
+        let detail = number & 0xff;
+        let timing = || if detail & 0x80 == 0 { Timing::Async } else { Timing::Blocking };
+        let of = |list: &[Self]| list.get(usize::from(detail)).copied();
+        let event = match number >> 8 {
+            4 => Self::Copy(*Direction::ALL.get(usize::from(detail & 0x7f))?, timing()),
+            6 => Self::Fill((detail & 0x7f) as u8, timing()),
+            7 => Self::Alloc(*Memory::ALL.get(usize::from(detail))?),
+            8 => Self::Free(*Memory::ALL.get(usize::from(detail))?),
+            9 => Self::Sync(*Scope::ALL.get(usize::from(detail))?),
+            13 => Self::Collective(*Operation::ALL.get(usize::from(detail))?),
+            255 if detail == 0 => Self::User,
+            kind => of(Self::PLAIN.get(usize::from(kind))?)?,
+        };
+        Some(event)
+    }
+
+    /// The events without a parameter by the two parts of their number.
+    const PLAIN: [&[Self]; 16] = [
+        &[],
+        &[
+            Self::Launch,
+            Self::LaunchEx,
+            Self::LaunchCooperative,
+            Self::LaunchMultiDevice,
+            Self::LaunchLegacy,
+            Self::LaunchFunction,
+            Self::LaunchGlobal,
+        ],
+        &[Self::HostFunction],
+        &[
+            Self::GraphLaunch,
+            Self::GraphUpload,
+            Self::CaptureBegin,
+            Self::CaptureEnd,
+            Self::GraphInstantiate,
+            Self::GraphUpdate,
+            Self::GraphRelease,
+            Self::GraphNode,
+            Self::GraphClone,
+        ],
+        &[],
+        &[Self::Prefetch],
+        &[],
+        &[],
+        &[],
+        &[],
+        &[Self::EventRecord, Self::StreamWait, Self::StreamCreate, Self::StreamDestroy, Self::StreamValue],
+        &[
+            Self::ModuleLoad,
+            Self::ModuleUnload,
+            Self::FunctionByName,
+            Self::FunctionOfKernel,
+            Self::ModuleOfLibrary,
+            Self::FunctionList,
+            Self::ProcAddress,
+            Self::FatBinary,
+            Self::FatBinaryUnload,
+            Self::FunctionStub,
+            Self::KernelOfStub,
+            Self::FunctionOfStub,
+        ],
+        &[Self::ContextCreate, Self::ContextCurrent, Self::ContextDestroy, Self::DeviceCurrent],
+        &[],
+        &[Self::GroupBegin, Self::GroupEnd, Self::CommunicatorCreate, Self::CommunicatorDestroy],
+        &[
+            Self::ActivityClient,
+            Self::ActivityClientGone,
+            Self::ActivityCallbacks,
+            Self::ActivityKindOn,
+            Self::ActivityKindOff,
+            Self::ActivityFlush,
+            Self::ActivityRecord,
+        ],
+    ];
+
     /// True when kernels run because of it.
     pub const fn is_launch(self) -> bool {
         self.number() >> 8 == 1
@@ -369,6 +503,17 @@ mod tests {
             let other = numbers.insert(row.event.number(), row.event);
             assert!(other.is_none_or(|other| other == row.event), "{:?} {other:?}", row.event);
         }
+    }
+
+    #[test]
+    fn a_number_leads_back_to_its_event_and_no_other_number_does() {
+        for row in rows() {
+            assert_eq!(Event::from_number(row.event.number()), Some(row.event));
+        }
+        for number in 0..=u16::MAX {
+            assert!(Event::from_number(number).is_none_or(|event| event.number() == number), "{number}");
+        }
+        assert_eq!(Event::from_number(Event::User.number()), Some(Event::User));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | `R` | records, as `deepctx_common::record` defines them |
 //! | `S` | a JSON object `{"pid", "time_ns", "name"}`, a newline, then the executable lines of `/proc/PID/maps` |
 //! | `C` | the kernel programs' counters: u64, little-endian, by their numbers |
+//! | `P` | probes, as a JSON array of `{"site", "event", "symbol", "family", "roles"}`, the events and roles by number |
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -18,9 +19,12 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use deepctx_common::end::Counter;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
+use deepctx_uprobes::catalogue::Family;
+use deepctx_uprobes::event::Event;
+use deepctx_uprobes::role::Role;
 use serde::{Deserialize, Serialize};
 
-use crate::pipeline::source::{Input, KernelCounters, Source, SpaceUpdate};
+use crate::pipeline::source::{Input, KernelCounters, SiteInfo, Source, SpaceUpdate};
 
 const MAGIC: &[u8] = b"deepctx-raw 1\n";
 /// Largest block that is read: above what one drain of a ring gives and what a process maps.
@@ -58,6 +62,41 @@ struct SpaceHead {
     name: String,
 }
 
+#[derive(Serialize, Deserialize)]
+struct StoredSite {
+    site: u32,
+    event: u16,
+    symbol: String,
+    family: String,
+    roles: Vec<u8>,
+}
+
+impl From<&SiteInfo> for StoredSite {
+    fn from(site: &SiteInfo) -> Self {
+        Self {
+            site: site.site,
+            event: site.event.number(),
+            symbol: site.symbol.clone(),
+            family: site.family.library().to_owned(),
+            roles: site.roles.iter().map(|role| *role as u8).collect(),
+        }
+    }
+}
+
+impl From<StoredSite> for SiteInfo {
+    /// What a newer version knows and this one does not stands as what a user named, or as nothing that is recorded.
+    fn from(stored: StoredSite) -> Self {
+        let role = |number: u8| Role::ALL.get(usize::from(number)).copied().unwrap_or(Role::Other);
+        Self {
+            site: stored.site,
+            event: Event::from_number(stored.event).unwrap_or(Event::User),
+            symbol: stored.symbol,
+            family: Family::ALL.into_iter().find(|f| f.library() == stored.family).unwrap_or(Family::User),
+            roles: stored.roles.into_iter().map(role).collect(),
+        }
+    }
+}
+
 impl<W: Write> RawWriter<W> {
     /// Begins a capture file.
     ///
@@ -85,6 +124,10 @@ impl<W: Write> RawWriter<W> {
             Input::Counters(counters) => {
                 let payload: Vec<u8> = counters.iter().flat_map(|counter| counter.to_le_bytes()).collect();
                 self.block(b'C', &payload)
+            }
+            Input::Sites(sites) => {
+                let stored: Vec<StoredSite> = sites.iter().map(StoredSite::from).collect();
+                self.block(b'P', &serde_json::to_vec(&stored)?)
             }
         }
     }
@@ -195,6 +238,11 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 }
                 Input::Counters(counters)
             }
+            b'P' => {
+                let stored: Vec<StoredSite> = serde_json::from_slice(&payload)
+                    .map_err(|_| self.damaged("its probes are not understood"))?;
+                Input::Sites(stored.into_iter().map(SiteInfo::from).collect())
+            }
             _ => return Err(self.damaged("its kind is not known")),
         };
         self.block += 1;
@@ -222,6 +270,13 @@ mod tests {
             Input::Space(SpaceUpdate { pid: 7, time_ns: 5, name: "a \"b\"\n".into(), maps }),
             Input::Records(vec![1, 2, 3]),
             Input::Counters([9; Counter::ALL.len()]),
+            Input::Sites(vec![SiteInfo {
+                site: 3,
+                event: Event::LaunchEx,
+                symbol: "cuLaunchKernelEx_ptsz".into(),
+                family: Family::CudaDriver,
+                roles: vec![Role::Config, Role::Function, Role::GridX],
+            }]),
             Input::Records(Vec::new()),
         ]
     }

@@ -300,14 +300,7 @@ impl Worker {
             self.raw = None;
             self.write_failed(format!("the raw copy: {error}"));
         }
-        let input = match input {
-            Input::Records(bytes) => Input::Records(bytes),
-            Input::Counters(counters) => Input::Counters(counters),
-            Input::Space(SpaceUpdate { pid, time_ns, name, maps }) => {
-                let maps = self.pipeline.symbols().admit(pid, maps);
-                Input::Space(SpaceUpdate { pid, time_ns, name, maps })
-            }
-        };
+        let input = input.with_maps(|pid, maps| self.pipeline.symbols().admit(pid, maps));
         self.pipeline.feed(input);
     }
 

@@ -14,7 +14,7 @@ const NAME_BYTES_MAX: usize = 8192;
 const DEPTH_MAX: u32 = 96;
 
 /// The name to show for a symbol.
-pub(super) fn demangled(symbol: &str) -> String {
+pub fn demangled(symbol: &str) -> String {
     let readable = (symbol.len() <= NAME_BYTES_MAX).then(|| rust(symbol).or_else(|| cpp(symbol))).flatten();
     readable.unwrap_or_else(|| shortened(symbol).to_owned())
 }

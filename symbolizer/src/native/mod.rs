@@ -5,7 +5,7 @@
 //! processes; addresses come as the file states them.
 
 mod debug_file;
-mod demangle;
+pub mod demangle;
 mod module;
 mod nesting;
 mod pages;

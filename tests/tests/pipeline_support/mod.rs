@@ -15,12 +15,21 @@
 //! garbage 5               five bytes that are no record
 //! batch                   ends a batch of records
 //! advance 20              what is not younger than 20 is used
+//!
+//! 10 call 5 cuLaunchKernel 7/7 app function=0x100 grid-x=4 : ! g main   call number 5; arguments by their meaning; `!`
+//!                         stands for the function itself, no `:` for no stack; text=…, flags=limited
+//! 12 return 5 out=0x100 entered=10      call 5 returned
+//! 11 correlate 5 77       call 5 has the correlation id 77
+//! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
+//! 20 name 7 1 _Z4gemmv    20 clock 7 1000 2000 2010    20 state 7 collecting 26
 //! ```
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
 //! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason. `o.mm` is the function with
 //! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod calls;
 
 use std::collections::BTreeMap;
 
@@ -74,6 +83,7 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut batch = Vec::new();
     let mut numbers = BTreeMap::new();
+    let mut calls = calls::Calls::default();
     for line in page.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number =
@@ -134,7 +144,12 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
                     &ProcessEvent { header, pid: number(pid) as u32, parent, comm },
                 );
             }
-            _ => panic!("not in the notation: {line}"),
+            _ => match calls.line(&mut batch, &mut numbers, &words) {
+                // Probes are known before their records.
+                Some(Some(site)) => steps.push(Step::Feed(Input::Sites(vec![site]))),
+                Some(None) => {}
+                None => panic!("not in the notation: {line}"),
+            },
         }
     }
     if !batch.is_empty() {

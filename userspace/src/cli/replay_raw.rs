@@ -14,7 +14,7 @@ use deepctx_profile::units::Time;
 use super::failure::{Done, Failure};
 use super::options::ReplayRawArgs;
 use super::record::{refuse_or_check_old, remove_old, store_failure};
-use crate::pipeline::source::{Input, Source as _, SpaceUpdate};
+use crate::pipeline::source::Source as _;
 use crate::pipeline::{Config, Pipeline};
 use crate::raw::{RawError, RawReader};
 use crate::resolver::Resolver;
@@ -37,14 +37,7 @@ pub fn run(arguments: &ReplayRawArgs) -> Result<Done, Failure> {
     };
     let mut pipeline = Pipeline::new(Resolver::new(Default::default()), meta, Config::default());
     while let Some(input) = reader.next_input().map_err(failed)? {
-        let input = match input {
-            Input::Records(bytes) => Input::Records(bytes),
-            Input::Counters(counters) => Input::Counters(counters),
-            Input::Space(SpaceUpdate { pid, time_ns, name, maps }) => {
-                let maps = pipeline.symbols().admit(pid, maps);
-                Input::Space(SpaceUpdate { pid, time_ns, name, maps })
-            }
-        };
+        let input = input.with_maps(|pid, maps| pipeline.symbols().admit(pid, maps));
         pipeline.feed(input);
         let newest_ns = pipeline.newest_ns();
         pipeline.advance(newest_ns.saturating_sub(SKEW_NS));

@@ -28,6 +28,8 @@ pub struct Accounts {
     samples: u64,
     blocks: u64,
     wakes: u64,
+    calls: u64,
+    device_records: u64,
     wait_gaps: WaitGaps,
     first_complete_ns: Option<u64>,
     native_ends: [u64; REASONS],
@@ -51,6 +53,8 @@ impl Default for Accounts {
             samples: 0,
             blocks: 0,
             wakes: 0,
+            calls: 0,
+            device_records: 0,
             wait_gaps: WaitGaps::default(),
             first_complete_ns: None,
             native_ends: [0; REASONS],
@@ -123,6 +127,18 @@ impl Accounts {
         self.wakes += 1;
     }
 
+    /// It was a call of an accelerator's library, and its stack is in the tree.
+    #[inline]
+    pub fn call(&mut self, sample: &Sample<'_>, unnamed: u16) {
+        self.calls += 1;
+        self.stack(sample, unnamed);
+    }
+
+    /// It belongs to such calls: a return, an id, a message of a collector.
+    pub fn device_record(&mut self) {
+        self.device_records += 1;
+    }
+
     /// What could not be told of waits, totals so far.
     pub fn waits(&mut self, gaps: WaitGaps) {
         self.wait_gaps = gaps;
@@ -172,7 +188,7 @@ impl Accounts {
     pub fn walked_and_complete(&self) -> (u64, u64) {
         let none =
             self.native_ends[WalkEnd::NotWalked as usize] + self.native_ends[WalkEnd::NoUserStack as usize];
-        (self.samples + self.blocks - none, self.native_ends[WalkEnd::Complete as usize])
+        (self.samples + self.blocks + self.calls - none, self.native_ends[WalkEnd::Complete as usize])
     }
 
     /// Writes everything to the ledger, replacing what was there of these stages. `waiting`: records between `order`
@@ -180,9 +196,9 @@ impl Accounts {
     pub fn write_to(&self, ledger: &mut Ledger) {
         let undecoded: u64 = self.undecoded.values().sum();
         let decoded = self.received - undecoded;
-        let kept = self.samples + self.blocks;
+        let kept = self.samples + self.blocks + self.calls;
         let merged = self.processes + self.wakes;
-        let resolved = kept + merged;
+        let resolved = kept + merged + self.device_records;
 
         let kernel = ledger.stage_mut(Stage::Kernel);
         *kernel = self.kernel_account();
@@ -211,7 +227,7 @@ impl Accounts {
             self.early,
         );
 
-        let resolve = fresh(ledger, Stage::Resolve, resolved, kept);
+        let resolve = fresh(ledger, Stage::Resolve, resolved, kept + self.device_records);
         resolve.merged = merged;
         self.add_ends(resolve);
         for (reason, n) in &self.unnamed {
@@ -222,6 +238,11 @@ impl Accounts {
             "words of stacks had an unknown form and stand as [unknown: malformed-words]",
         );
         resolve.gaps.add(reason, self.malformed_words);
+
+        // The stage itself tells what became of the rest; without any there was no such stage.
+        if self.calls + self.device_records > 0 {
+            fresh(ledger, Stage::Correlate, kept + self.device_records, kept);
+        }
 
         let attribute = fresh(ledger, Stage::Attribute, kept, kept);
         for (key, sentence, n) in [

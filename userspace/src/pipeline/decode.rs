@@ -5,6 +5,7 @@
 //! Does not: allocate, copy stacks, panic, or know what an address means.
 
 use deepctx_common::Plain;
+use deepctx_common::call::{ARGUMENTS_MAX, Call, Correlation, MESSAGE_BYTES_MAX, Message, Return, TEXT_MAX};
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{
     KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake, kind,
@@ -28,20 +29,42 @@ pub enum Event<'a> {
     Exit(ProcessEvent),
     /// A process mapped code from a file; its mappings follow.
     Map(ProcessEvent),
+    /// A probed function was called: the stack there, and what it was called with.
+    Call(Sample<'a>, Arguments<'a>),
+    /// It returned.
+    Return(Return),
+    /// A call was given a correlation id.
+    Correlation(Correlation),
+    /// A collector said something, or a record of another tool's collection: the message and its bytes.
+    Message(Message, &'a [u8]),
 }
 
 impl Event<'_> {
     /// The header that every record has.
     pub fn header(&self) -> &RecordHeader {
         match self {
-            Event::Sample(sample) | Event::Block(sample) => &sample.fixed.header,
+            Event::Sample(sample) | Event::Block(sample) | Event::Call(sample, _) => &sample.fixed.header,
+            Event::Return(record) => &record.header,
+            Event::Correlation(record) => &record.header,
+            Event::Message(record, _) => &record.header,
             Event::Wake(wake) => &wake.header,
             Event::Fork(event) | Event::Exec(event) | Event::Exit(event) | Event::Map(event) => &event.header,
         }
     }
 }
 
-/// A timer sample, or the beginning of a wait, with its two stacks.
+/// What a probed function was called with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arguments<'a> {
+    /// The fixed part.
+    pub call: Call,
+    /// The arguments, in the order in which the site fetches them; 0 where one could not be read.
+    pub values: Words<'a>,
+    /// The text that one of them points to; empty when none does.
+    pub text: &'a [u8],
+}
+
+/// A timer sample, the beginning of a wait, or a call, with its two stacks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// The fixed part of the record.
@@ -76,6 +99,11 @@ impl Sample<'_> {
 pub struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
+    /// The words in these bytes; those at the end that are no whole word are left out.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
     /// How many words there are.
     pub fn len(self) -> usize {
         self.0.len() / 8
@@ -147,20 +175,44 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         sized(size_of::<ProcessEvent>())?;
         ProcessEvent::read_from(record).ok_or_else(|| short(size_of::<ProcessEvent>()))
     };
+    let bad = |parts| DecodeError::BadLength { stated, parts };
     match header.kind {
         kind::SAMPLE | kind::BLOCK => {
-            let bad = |parts| DecodeError::BadLength { stated, parts };
-            let fixed = StackSample::read_from(record).ok_or(bad(size_of::<StackSample>()))?;
-            let (kernel, user) = (usize::from(fixed.kernel_words), usize::from(fixed.user_words));
-            let parts = size_of::<StackSample>() + 8 * (kernel + user);
+            let (sample, rest) = sample(record, bad)?;
+            sized(stated - rest.len())?;
+            Ok(if header.kind == kind::BLOCK { Event::Block(sample) } else { Event::Sample(sample) })
+        }
+        kind::CALL => {
+            let (sample, rest) = sample(record, bad)?;
+            let before = stated - rest.len();
+            let call = Call::read_from(rest).ok_or(bad(before + size_of::<Call>()))?;
+            let (values, text) = (8 * usize::from(call.arguments), usize::from(call.text_bytes));
+            let parts = before + size_of::<Call>() + values + text.next_multiple_of(8);
             sized(parts)?;
-            if kernel > KERNEL_WORDS_MAX || user > USER_WORDS_MAX {
+            if usize::from(call.arguments) > ARGUMENTS_MAX || text > TEXT_MAX {
                 return Err(bad(parts));
             }
-            let words = &record[size_of::<StackSample>()..];
-            let (kernel, user) = words.split_at(8 * kernel);
-            let sample = Sample { fixed, words, kernel: Words(kernel), user: Words(user) };
-            Ok(if header.kind == kind::BLOCK { Event::Block(sample) } else { Event::Sample(sample) })
+            let (values, rest) = rest[size_of::<Call>()..].split_at(values);
+            Ok(Event::Call(sample, Arguments { call, values: Words(values), text: &rest[..text] }))
+        }
+        kind::RETURN => {
+            sized(size_of::<Return>())?;
+            Ok(Event::Return(Return::read_from(record).ok_or_else(|| short(size_of::<Return>()))?))
+        }
+        kind::CORRELATION => {
+            sized(size_of::<Correlation>())?;
+            let record = Correlation::read_from(record).ok_or_else(|| short(size_of::<Correlation>()))?;
+            Ok(Event::Correlation(record))
+        }
+        kind::MESSAGE => {
+            let message = Message::read_from(record).ok_or(bad(size_of::<Message>()))?;
+            let bytes = message.bytes as usize;
+            // Checked before it is added to anything.
+            if bytes > MESSAGE_BYTES_MAX {
+                return Err(bad(bytes));
+            }
+            sized(size_of::<Message>() + bytes.next_multiple_of(8))?;
+            Ok(Event::Message(message, &record[size_of::<Message>()..][..bytes]))
         }
         kind::WAKE => {
             sized(size_of::<Wake>())?;
@@ -172,6 +224,22 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         kind::MAP => Ok(Event::Map(process_event()?)),
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
+}
+
+/// The stacks at the beginning of a record, and what follows them.
+fn sample<'a>(
+    record: &'a [u8],
+    bad: impl Fn(usize) -> DecodeError,
+) -> Result<(Sample<'a>, &'a [u8]), DecodeError> {
+    let fixed = StackSample::read_from(record).ok_or(bad(size_of::<StackSample>()))?;
+    let (kernel, user) = (usize::from(fixed.kernel_words), usize::from(fixed.user_words));
+    let parts = size_of::<StackSample>() + 8 * (kernel + user);
+    if parts > record.len() || kernel > KERNEL_WORDS_MAX || user > USER_WORDS_MAX {
+        return Err(bad(parts));
+    }
+    let (words, rest) = record[size_of::<StackSample>()..].split_at(8 * (kernel + user));
+    let (kernel, user) = words.split_at(8 * kernel);
+    Ok((Sample { fixed, words, kernel: Words(kernel), user: Words(user) }, rest))
 }
 
 /// A record within a batch, or what is wrong with it.

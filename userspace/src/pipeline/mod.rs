@@ -6,13 +6,15 @@
 //! ```text
 //!  Input ──▶ decode ─┬─ fork, exec, exit, spaces ──▶ order ──▶ Symbols
 //!                    │                                            ▲ asked once per address
-//!                    └─ samples ──▶ order ──▶ stacks (seen?) ──▶ resolve ──▶ attribute ──▶ Profile
+//!                    └─ samples, calls ──▶ order ──▶ stacks (seen?) ──▶ resolve ─┬─────────────▶ attribute ──▶ Profile
+//!                                                                               └─ correlate ─▶
 //! ```
 //! What changes processes is let through earlier than the samples by [`Config::foresight_ns`], because a library that
 //! was mapped at one time is found by reading the process's mappings a little later.
 
 pub mod account;
 pub mod attribute;
+pub mod correlate;
 pub mod decode;
 pub mod encode;
 pub mod order;
@@ -31,7 +33,8 @@ use deepctx_profile::tree::NodeId;
 
 use account::Accounts;
 use attribute::Tick;
-use decode::{Event, Sample, Sequences, decode, records};
+use correlate::{CallAt, Correlate};
+use decode::{Arguments, Event, Sample, Sequences, decode, records};
 use order::{Key, Late, Order};
 use resolve::{CallPath, PythonSeen, Resolve};
 use source::{Input, Place, Shelf, SpaceUpdate};
@@ -96,7 +99,10 @@ pub struct Pipeline<S: Symbols> {
     resolve: Resolve,
     python_seen: PythonSeen,
     unresolved: Vec<Unresolved>,
+    /// A call is among the unresolved: whatever belongs to calls must wait with it.
+    calls_wait: bool,
     waits: Waits,
+    correlate: Correlate,
     accounts: Accounts,
     profile: Profile,
     newest_ns: u64,
@@ -113,12 +119,15 @@ enum Change<M> {
     Space(SpaceUpdate<M>),
 }
 
-/// A sample whose stack was not seen before.
+/// What waits for the names of a stack.
 #[derive(Clone, Copy, Debug)]
-struct Unresolved {
-    place: Place,
-    head: Head,
-    hash: u64,
+enum Unresolved {
+    /// A sample or a call whose stack was not seen before.
+    Stack { place: Place, head: Head, hash: u64 },
+    /// A call whose stack is known, behind one whose is not.
+    Call { place: Place, thread: NodeId, known: Known },
+    /// A record that belongs to a call, behind one whose stack is not known.
+    Record(Place),
 }
 
 impl<S: Symbols> Pipeline<S> {
@@ -136,7 +145,9 @@ impl<S: Symbols> Pipeline<S> {
             resolve: Resolve::default(),
             python_seen: PythonSeen::default(),
             unresolved: Vec::new(),
+            calls_wait: false,
             waits: Waits::default(),
+            correlate: Correlate::default(),
             accounts: Accounts::default(),
             profile: Profile::new(meta, config.limits),
             newest_ns: 0,
@@ -149,6 +160,7 @@ impl<S: Symbols> Pipeline<S> {
             Input::Records(bytes) => self.feed_records(bytes),
             Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
             Input::Counters(counters) => self.accounts.kernel(counters),
+            Input::Sites(sites) => self.correlate.learn(sites),
         }
         while self.changes.is_over_capacity() {
             self.change(0);
@@ -169,6 +181,7 @@ impl<S: Symbols> Pipeline<S> {
         let until_ns = watermark_ns.saturating_sub(self.config.foresight_ns);
         self.attribute_until(until_ns);
         self.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile.tree);
+        self.correlate.expire(until_ns, &mut self.profile);
     }
 
     /// Uses everything that was fed: there will be no more.
@@ -176,6 +189,7 @@ impl<S: Symbols> Pipeline<S> {
         while self.change(u64::MAX) {}
         self.attribute_until(u64::MAX);
         self.waits.enter_until(self.newest_ns, 0, &mut self.profile.tree);
+        self.correlate.finish(self.newest_ns, &mut self.profile);
     }
 
     /// The profile so far, its ledger up to date.
@@ -183,6 +197,7 @@ impl<S: Symbols> Pipeline<S> {
         self.accounts.missing(self.sequences.missing());
         self.accounts.waits(self.waits.gaps());
         self.accounts.write_to(&mut self.profile.ledger);
+        self.correlate.write_to(&mut self.profile);
         &mut self.profile
     }
 
@@ -240,8 +255,14 @@ impl<S: Symbols> Pipeline<S> {
             self.sequences.saw(header.cpu, header.sequence);
             self.newest_ns = self.newest_ns.max(header.time_ns);
             let change = match event {
-                Event::Sample(_) | Event::Block(_) | Event::Wake(_) => {
-                    if let Event::Sample(sample) | Event::Block(sample) = event {
+                Event::Sample(_)
+                | Event::Block(_)
+                | Event::Wake(_)
+                | Event::Call(..)
+                | Event::Return(_)
+                | Event::Correlation(_)
+                | Event::Message(..) => {
+                    if let Event::Sample(sample) | Event::Block(sample) | Event::Call(sample, _) = event {
                         self.note_python(&sample);
                     }
                     let place = self.shelf.refer(batch, slot.offset, slot.size);
@@ -295,9 +316,16 @@ impl<S: Symbols> Pipeline<S> {
             self.accounts.process();
         }
         match change {
-            Change::Fork(event) => self.symbols.forked(&event),
-            Change::Exec(event) => self.symbols.replaced(&event),
+            Change::Fork(event) => {
+                self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
+                self.symbols.forked(&event);
+            }
+            Change::Exec(event) => {
+                self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
+                self.symbols.replaced(&event);
+            }
             Change::Exit(event) => {
+                self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Ends);
                 self.waits.will_end(event.pid, event.header.time_ns);
                 self.symbols.ended(&event);
             }
@@ -320,7 +348,7 @@ impl<S: Symbols> Pipeline<S> {
 
     fn attribute_until(&mut self, watermark_ns: u64) {
         while let Some((key, place)) = self.samples.pop(watermark_ns) {
-            self.waits.processes_ended(key.time_ns, &mut self.profile.tree);
+            self.processes_changed(key.time_ns);
             self.meet(place);
             if self.unresolved.len() >= TOGETHER || self.resolve.missing() >= ASKED_TOGETHER {
                 self.attribute_unresolved();
@@ -328,24 +356,43 @@ impl<S: Symbols> Pipeline<S> {
             }
         }
         self.attribute_unresolved();
-        self.waits.processes_ended(watermark_ns, &mut self.profile.tree);
+        self.processes_changed(watermark_ns);
         self.symbols.retire(watermark_ns);
+    }
+
+    /// The samples have reached this time: with the processes that changed until then changes what is known of them.
+    #[inline]
+    fn processes_changed(&mut self, now_ns: u64) {
+        self.waits.processes_ended(now_ns, &mut self.profile.tree);
+        if self.correlate.change_is_due(now_ns) {
+            // What was called before must be known before.
+            self.attribute_unresolved();
+            self.correlate.processes_changed(now_ns, &mut self.profile);
+        }
     }
 
     /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
     #[inline]
     fn meet(&mut self, place: Place) {
-        let sample = match decode(self.shelf.record(place)) {
-            Ok(Event::Sample(sample) | Event::Block(sample)) => sample,
+        let (sample, call) = match decode(self.shelf.record(place)) {
+            Ok(Event::Sample(sample) | Event::Block(sample)) => (sample, None),
+            Ok(Event::Call(sample, arguments)) => (sample, Some(arguments)),
             Ok(Event::Wake(wake)) => {
                 self.meet_wake(&wake);
                 self.shelf.release(place);
                 return;
             }
+            Ok(Event::Return(_) | Event::Correlation(_) | Event::Message(..)) => {
+                return if self.calls_wait {
+                    self.unresolved.push(Unresolved::Record(place));
+                } else {
+                    self.enter_record(place);
+                };
+            }
             _ => return,
         };
         let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
-        let Self { stacks, resolve, profile, waits, accounts, config, .. } = self;
+        let Self { stacks, resolve, profile, waits, accounts, config, correlate, .. } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
         let head = Head::new(thread, space, &sample);
         let hash = stacks::hash(&head, &sample);
@@ -358,14 +405,41 @@ impl<S: Symbols> Pipeline<S> {
             Some(known) => known,
             None => match resolve.path_or_note(space, &sample, profile, accounts) {
                 Some(path) => {
-                    let known = context(profile, accounts, thread, &sample, &path);
+                    let known = context(profile, accounts, correlate, thread, &sample, call.as_ref(), &path);
                     stacks.put(hash, &head, sample.words, known);
                     known
                 }
-                None => return self.unresolved.push(Unresolved { place, head, hash }),
+                None => {
+                    self.calls_wait |= call.is_some();
+                    return self.unresolved.push(Unresolved::Stack { place, head, hash });
+                }
             },
         };
-        enter(profile, waits, accounts, config, thread, &sample, known);
+        match call {
+            None => enter(profile, waits, accounts, config, thread, &sample, known),
+            Some(_) if self.calls_wait => {
+                return self.unresolved.push(Unresolved::Call { place, thread, known });
+            }
+            Some(arguments) => enter_call(profile, correlate, accounts, thread, &sample, arguments, known),
+        }
+        self.shelf.release(place);
+    }
+
+    /// Enters a record that belongs to a call.
+    fn enter_record(&mut self, place: Place) {
+        let Self { shelf, correlate, profile, accounts, symbols, .. } = self;
+        accounts.device_record();
+        match decode(shelf.record(place)) {
+            Ok(Event::Return(record)) => correlate.returned(&record, profile),
+            Ok(Event::Correlation(record)) => correlate.correlated(&record),
+            Ok(Event::Message(message, bytes)) => {
+                let time_ns = message.header.time_ns;
+                let mut node =
+                    |profile: &mut Profile| threads::process_node(message.pid, time_ns, "", symbols, profile);
+                correlate.message(&message, bytes, profile, &mut node);
+            }
+            _ => {}
+        }
         self.shelf.release(place);
     }
 
@@ -394,18 +468,34 @@ impl<S: Symbols> Pipeline<S> {
     fn attribute_unresolved(&mut self) {
         self.resolve.ask(&mut self.symbols, &mut self.profile, &mut self.accounts);
         let mut unresolved = std::mem::take(&mut self.unresolved);
+        self.calls_wait = false;
         unresolved.drain(..).for_each(|one| self.attribute_asked(one));
         self.unresolved = unresolved;
         self.resolve.trim();
     }
 
-    /// Attributes a sample all of whose addresses have been asked for.
-    fn attribute_asked(&mut self, Unresolved { place, head, hash }: Unresolved) {
-        let Some(sample) = sample_at(&self.shelf, place) else { return };
-        let Self { resolve, profile, accounts, waits, config, .. } = self;
+    /// Attributes what waited, now that all addresses have been asked for.
+    fn attribute_asked(&mut self, unresolved: Unresolved) {
+        let (place, head, hash) = match unresolved {
+            Unresolved::Stack { place, head, hash } => (place, head, hash),
+            Unresolved::Call { place, thread, known } => {
+                if let Some((sample, Some(arguments))) = sample_at(&self.shelf, place) {
+                    let Self { profile, correlate, accounts, .. } = self;
+                    enter_call(profile, correlate, accounts, thread, &sample, arguments, known);
+                }
+                return self.shelf.release(place);
+            }
+            Unresolved::Record(place) => return self.enter_record(place),
+        };
+        let Some((sample, call)) = sample_at(&self.shelf, place) else { return };
+        let Self { resolve, profile, accounts, waits, config, correlate, .. } = self;
+        let thread = head.thread();
         let path = resolve.path(head.space(), &sample, profile, accounts);
-        let known = context(profile, accounts, head.thread(), &sample, &path);
-        enter(profile, waits, accounts, config, head.thread(), &sample, known);
+        let known = context(profile, accounts, correlate, thread, &sample, call.as_ref(), &path);
+        match call {
+            None => enter(profile, waits, accounts, config, thread, &sample, known),
+            Some(arguments) => enter_call(profile, correlate, accounts, thread, &sample, arguments, known),
+        }
         self.stacks.put(hash, &head, sample.words, known);
         self.shelf.release(place);
     }
@@ -416,12 +506,18 @@ impl<S: Symbols> Pipeline<S> {
 fn context(
     profile: &mut Profile,
     accounts: &mut Accounts,
+    correlate: &Correlate,
     thread: NodeId,
     sample: &Sample<'_>,
+    call: Option<&Arguments<'_>>,
     path: &CallPath<'_>,
 ) -> Known {
     let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
-    let frames = if off_cpu { waits::without_observer(profile, path.frames) } else { path.frames };
+    let frames = match call {
+        Some(arguments) => correlate.caller(arguments.call.site, profile, path.frames),
+        None if off_cpu => waits::without_observer(profile, path.frames),
+        None => path.frames,
+    };
     let mut node = attribute::node(&mut profile.tree, thread, frames);
     if off_cpu {
         let preempted = sample.fixed.flags & sample_flag::PREEMPTED != 0;
@@ -458,6 +554,31 @@ fn enter(
     }
 }
 
+/// Enters what a call stands for into its context.
+fn enter_call(
+    profile: &mut Profile,
+    correlate: &mut Correlate,
+    accounts: &mut Accounts,
+    thread: NodeId,
+    sample: &Sample<'_>,
+    arguments: Arguments<'_>,
+    known: Known,
+) {
+    let fixed = &sample.fixed;
+    accounts.call(sample, known.unnamed);
+    let call = CallAt {
+        number: fixed.period,
+        time_ns: fixed.header.time_ns,
+        pid: fixed.pid,
+        tid: fixed.tid,
+        thread,
+        node: known.node,
+        has_stack: !sample.words.is_empty(),
+        arguments,
+    };
+    correlate.call(&call, profile);
+}
+
 /// The wait that a record begins; `None` of a timer sample.
 #[inline]
 fn wait_of(sample: &Sample<'_>) -> Option<WaitId> {
@@ -465,10 +586,11 @@ fn wait_of(sample: &Sample<'_>) -> Option<WaitId> {
     (fixed.header.kind == kind::BLOCK).then_some(WaitId { tid: fixed.tid, began_ns: fixed.period })
 }
 
-/// The sample that was found at this place when its batch was decoded.
-fn sample_at(shelf: &Shelf, place: Place) -> Option<Sample<'_>> {
+/// The sample or call that was found at this place when its batch was decoded.
+fn sample_at(shelf: &Shelf, place: Place) -> Option<(Sample<'_>, Option<Arguments<'_>>)> {
     match decode(shelf.record(place)) {
-        Ok(Event::Sample(sample) | Event::Block(sample)) => Some(sample),
+        Ok(Event::Sample(sample) | Event::Block(sample)) => Some((sample, None)),
+        Ok(Event::Call(sample, arguments)) => Some((sample, Some(arguments))),
         _ => None,
     }
 }

@@ -6,6 +6,9 @@
 //! Does not: open, read or wait for anything; those who implement [`Source`] do, outside `pipeline/`.
 
 use deepctx_common::end::Counter;
+use deepctx_uprobes::catalogue::Family;
+use deepctx_uprobes::event::Event;
+use deepctx_uprobes::role::Role;
 
 /// Values of the kernel programs' counters, summed over the CPUs, by [`Counter`] number.
 pub type KernelCounters = [u64; Counter::ALL.len()];
@@ -19,6 +22,37 @@ pub enum Input<M> {
     Space(SpaceUpdate<M>),
     /// The kernel programs' counters so far. Later values replace earlier ones.
     Counters(KernelCounters),
+    /// Probes that were placed since the last time: what their calls mean.
+    Sites(Vec<SiteInfo>),
+}
+
+impl<M> Input<M> {
+    /// The same with another description of address spaces; `admit` gets the process and its mappings.
+    pub fn with_maps<N>(self, admit: impl FnOnce(u32, M) -> N) -> Input<N> {
+        match self {
+            Input::Records(bytes) => Input::Records(bytes),
+            Input::Space(SpaceUpdate { pid, time_ns, name, maps }) => {
+                Input::Space(SpaceUpdate { pid, time_ns, name, maps: admit(pid, maps) })
+            }
+            Input::Counters(counters) => Input::Counters(counters),
+            Input::Sites(sites) => Input::Sites(sites),
+        }
+    }
+}
+
+/// What calls of a probe mean: the part of a `deepctx_common::call::Site` that the kernel programs need not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteInfo {
+    /// Its index, which its records carry.
+    pub site: u32,
+    /// What a call means.
+    pub event: Event,
+    /// Name of the function, as it is exported.
+    pub symbol: String,
+    /// The library that it belongs to.
+    pub family: Family,
+    /// What each fetched argument means, in the order in which they are fetched.
+    pub roles: Vec<Role>,
 }
 
 /// What was learnt about a process outside the record stream.

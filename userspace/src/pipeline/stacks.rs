@@ -20,8 +20,8 @@ use super::symbols::SpaceId;
 pub struct Head {
     thread: NodeId,
     space: SpaceId,
-    /// Number of kernel words, ends of the two walks, flags.
-    rest: [u8; 5],
+    /// Number of kernel words, ends of the two walks, flags, kind of the record.
+    rest: [u8; 6],
 }
 
 impl Head {
@@ -29,7 +29,9 @@ impl Head {
     pub fn new(thread: NodeId, space: SpaceId, sample: &Sample<'_>) -> Self {
         let fixed = &sample.fixed;
         let [low, high] = fixed.kernel_words.to_ne_bytes();
-        Self { thread, space, rest: [low, high, fixed.native_end, fixed.kernel_end, fixed.flags] }
+        // Kinds of records are few.
+        let kind = fixed.header.kind as u8;
+        Self { thread, space, rest: [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind] }
     }
 
     /// The thread's node.
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
 
     fn head(thread: u32) -> Head {
-        Head { thread: NodeId::from_number(thread), space: SpaceId(0), rest: [0; 5] }
+        Head { thread: NodeId::from_number(thread), space: SpaceId(0), rest: [0; 6] }
     }
 
     fn known(node: u32) -> Known {

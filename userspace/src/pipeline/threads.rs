@@ -54,21 +54,33 @@ impl Threads {
     ) -> NodeId {
         let (pid, tid) = key;
         let thread_name = text(&sample.comm);
-        let comm = match symbols.process_name(pid, sample.header.time_ns) {
-            Some(name) if !name.is_empty() => profile.text(name),
-            // The name of a thread is better than none; for the main thread it is the same.
-            _ => profile.text(&thread_name),
-        };
-        let process = profile.frame(Frame::Process { comm, pid });
+        // The name of a thread is better than none; for the main thread it is the same.
+        let process = process_node(pid, sample.header.time_ns, &thread_name, symbols, profile);
         let name = profile.text(&thread_name);
         let thread = profile.frame(Frame::Thread { name, tid });
-        let node = profile.tree.path(NodeId::ROOT, [process, thread]);
+        let node = profile.tree.child(process, thread);
         if self.known.len() >= THREADS_MAX {
             self.known.clear();
         }
         self.known.insert(key, Known { space, comm: sample.comm, node });
         node
     }
+}
+
+/// The node of a process, made if need be; `otherwise` is its name when nobody knows another.
+pub fn process_node<S: Symbols>(
+    pid: u32,
+    time_ns: u64,
+    otherwise: &str,
+    symbols: &mut S,
+    profile: &mut Profile,
+) -> NodeId {
+    let comm = match symbols.process_name(pid, time_ns) {
+        Some(name) if !name.is_empty() => profile.text(name),
+        _ => profile.text(otherwise),
+    };
+    let process = profile.frame(Frame::Process { comm, pid });
+    profile.tree.child(NodeId::ROOT, process)
 }
 
 /// The text of a NUL-padded name; bytes that are no UTF-8 are replaced.

@@ -1,3 +1,4 @@
+use deepctx_common::activity::probe;
 use proptest::prelude::*;
 
 use super::*;
@@ -14,6 +15,25 @@ fn exec_bytes() -> Vec<u8> {
     let mut bytes = Vec::new();
     let header = RecordHeader { kind: kind::EXEC, ..RecordHeader::default() };
     encode::process_event(&mut bytes, &ProcessEvent { header, pid: 6, ..ProcessEvent::default() });
+    bytes
+}
+
+fn call_bytes(user: &[u64], arguments: &[u64], text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let fixed = StackSample { period: 41, ..StackSample::default() };
+    encode::call(&mut bytes, &fixed, &[], user, &Call { site: 2, ..Call::default() }, arguments, text);
+    bytes
+}
+
+fn return_bytes() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode::call_return(&mut bytes, &Return { call: 41, result: 1, ..Return::default() });
+    bytes
+}
+
+fn message_bytes(what: u16, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode::message(&mut bytes, &Message { what, ..Message::default() }, payload);
     bytes
 }
 
@@ -35,6 +55,17 @@ fn check(bytes: &[u8], expect: &str) {
         Ok(Event::Exec(event)) => format!("exec {}", event.pid),
         Ok(Event::Map(event)) => format!("map {}", event.pid),
         Ok(Event::Exit(event)) => format!("exit {}", event.pid),
+        Ok(Event::Call(sample, call)) => format!(
+            "call {} of site {} user {:?} arguments {:?} text {:?}",
+            sample.fixed.period,
+            call.call.site,
+            sample.user.iter().collect::<Vec<_>>(),
+            call.values.iter().collect::<Vec<_>>(),
+            String::from_utf8_lossy(call.text)
+        ),
+        Ok(Event::Return(record)) => format!("call {} returned {}", record.call, record.result),
+        Ok(Event::Correlation(record)) => format!("call {} is {}", record.call, record.correlation),
+        Ok(Event::Message(message, bytes)) => format!("message {} {bytes:?}", message.what),
         Err(error) => error.to_string(),
     };
     assert_eq!(got, expect);
@@ -45,13 +76,49 @@ fn each_kind_of_record_is_read_back_as_written() {
     check(&sample_bytes(&[], &[]), "sample pid 5 kernel [] user []");
     check(&sample_bytes(&[1, 2], &[3]), "sample pid 5 kernel [1, 2] user [3]");
     check(&exec_bytes(), "exec 6");
+    check(&call_bytes(&[], &[], b""), r#"call 41 of site 2 user [] arguments [] text """#);
+    check(&call_bytes(&[3], &[1, 2], b"gemm"), r#"call 41 of site 2 user [3] arguments [1, 2] text "gemm""#);
+    check(&return_bytes(), "call 41 returned 1");
+    check(&message_bytes(probe::NAME, b"abc"), "message 3 [97, 98, 99]");
+    let mut bytes = Vec::new();
+    encode::correlation(&mut bytes, &Correlation { call: 41, correlation: 7, ..Correlation::default() });
+    check(&bytes, "call 41 is 7");
+}
+
+#[test]
+fn parts_of_calls_and_messages_that_do_not_add_up_are_refused() {
+    let fixed = size_of::<StackSample>();
+    // The count of arguments and the length of the text, as u16, 8 bytes into the call.
+    check(
+        &with_u32(call_bytes(&[], &[1], b""), fixed + 8, 13),
+        "the record says 104 bytes and its parts take 200",
+    );
+    check(
+        &with_u32(call_bytes(&[], &[1], b""), fixed + 8, 0x0001_0001),
+        "the record says 104 bytes and its parts take 112",
+    );
+    let thirteen = call_bytes(&[], &[0; ARGUMENTS_MAX + 1], b"");
+    check(&thirteen, "the record says 200 bytes and its parts take 200");
+    let long = call_bytes(&[], &[], &[b'a'; TEXT_MAX + 1]);
+    check(&long, "the record says 4200 bytes and its parts take 4200");
+    // The call itself is cut off.
+    check(&with_u32(sample_bytes(&[], &[]), 4, 8), "the record says 80 bytes and its parts take 96");
+    let bytes_at = std::mem::offset_of!(Message, bytes);
+    check(
+        &with_u32(message_bytes(probe::NAME, b"abc"), bytes_at, 9),
+        "the record says 72 bytes and its parts take 80",
+    );
+    check(
+        &with_u32(message_bytes(probe::NAME, b""), bytes_at, u32::MAX),
+        "the record says 64 bytes and its parts take 4294967295",
+    );
 }
 
 #[test]
 fn damaged_records_are_refused_with_the_reason() {
     check(&[], "the record has 0 bytes of 24");
     check(&sample_bytes(&[], &[7])[..60], "the record has 60 bytes of 88");
-    check(&with_u32(exec_bytes(), 4, 9), "record kind 9 is not known");
+    check(&with_u32(exec_bytes(), 4, 99), "record kind 99 is not known");
     check(&with_u32(exec_bytes(), 0, 47), "the record says 47 bytes and its parts take 48");
     // 64: kernel_words and user_words of the sample.
     check(
@@ -63,7 +130,7 @@ fn damaged_records_are_refused_with_the_reason() {
 
 #[test]
 fn a_damaged_record_costs_only_itself_while_its_size_is_believable() {
-    let batch = [exec_bytes(), with_u32(exec_bytes(), 4, 9), sample_bytes(&[], &[1])].concat();
+    let batch = [exec_bytes(), with_u32(exec_bytes(), 4, 99), sample_bytes(&[], &[1])].concat();
     let kinds: Vec<_> = records(&batch).map(|slot| slot.event.is_ok()).collect();
     assert_eq!(kinds, [true, false, true]);
 
@@ -97,12 +164,27 @@ proptest! {
 
     #[test]
     fn damage_to_one_byte_is_never_a_panic(
-        at in 0usize..200, value: u8, kernel in prop::collection::vec(any::<u64>(), 0..4), user in prop::collection::vec(any::<u64>(), 0..8),
+        at in 0usize..900, value: u8, kernel in prop::collection::vec(any::<u64>(), 0..4), user in prop::collection::vec(any::<u64>(), 0..8),
     ) {
-        let mut batch = [sample_bytes(&kernel, &user), exec_bytes()].concat();
+        let call = call_bytes(&user, &kernel, b"name");
+        let message = message_bytes(probe::ACTIVITIES, &[1; 130]);
+        let mut batch = [sample_bytes(&kernel, &user), exec_bytes(), call, return_bytes(), message].concat();
         let at = at % batch.len();
         batch[at] = value;
         prop_assert_eq!(records(&batch).map(|slot| slot.size).sum::<usize>(), batch.len());
+    }
+
+    #[test]
+    fn a_call_is_decoded_as_encoded(
+        user in prop::collection::vec(any::<u64>(), 0..30),
+        arguments in prop::collection::vec(any::<u64>(), 0..=ARGUMENTS_MAX),
+        text in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let bytes = call_bytes(&user, &arguments, &text);
+        let Ok(Event::Call(sample, call)) = decode(&bytes) else { panic!("not a call") };
+        prop_assert_eq!(sample.user.iter().collect::<Vec<_>>(), user);
+        prop_assert_eq!(call.values.iter().collect::<Vec<_>>(), arguments);
+        prop_assert_eq!(call.text, text);
     }
 
     #[test]

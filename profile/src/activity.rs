@@ -1,0 +1,429 @@
+//! Activity: what devices did, as far as it is more than figures of a context.
+//!
+//! Owns: from where the times of a process's kernels come ([`Tier`]), how its device clock lies to the host's, how many
+//! launches were seen on either side ([`GpuProcess`]); shapes of kernels by context ([`Shape`]); and the last things that
+//! devices did, each with its time ([`Activities`]). Because: a time that was measured and one that is only bounded must
+//! never look alike, and a replay needs single activities. Does not: join anything (the pipeline does), or read clocks.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::tree::NodeId;
+use crate::units::Nanos;
+
+/// From where the times of a process's device work come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// Calls were observed from outside: device time is bounded by them, never measured.
+    #[default]
+    Observed,
+    /// Records of another tool's collection were read along.
+    Borrowed,
+    /// Our collector told them.
+    Collected,
+}
+
+impl Tier {
+    /// As it is shown: `T0 observed`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Tier::Observed => "T0 observed",
+            Tier::Borrowed => "T1 borrowed",
+            Tier::Collected => "T2 collected",
+        }
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.label())
+    }
+}
+
+/// How sure it is which launch an activity belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Join {
+    /// Nothing was joined.
+    #[default]
+    None,
+    /// By a correlation id that the launch was given.
+    Exact,
+    /// By the order of launches in their thread, and by what was launched.
+    Estimated,
+}
+
+/// How a device clock lies to `CLOCK_MONOTONIC`: device time plus `offset_ns` is host time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockOffset {
+    /// Host minus device, nanoseconds.
+    pub offset_ns: i64,
+    /// The truth lies within this many nanoseconds of it.
+    pub uncertainty_ns: u64,
+    /// How far the offset moved between the first and the last reading, nanoseconds.
+    pub drift_ns: i64,
+    /// Readings that it stands on.
+    pub readings: u64,
+}
+
+/// What is known of the device work of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuProcess {
+    /// The process, as the profiler sees it.
+    pub pid: u32,
+    /// From where the times come.
+    pub tier: Tier,
+    /// How activities were joined with launches.
+    pub join: Join,
+    /// What the collector, or its absence, has to say; empty when nothing.
+    pub note: String,
+    /// Kernel launches that probes saw, those into graphs being captured left out.
+    pub launches: u64,
+    /// Of these, launches without a stack of their own, because stacks were limited.
+    pub launches_without_stack: u64,
+    /// Launches into a graph that was being captured: nothing ran yet.
+    pub captured: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Copies and fills.
+    pub transfers: u64,
+    /// Of `launches`, those made while activities were collected: as many kernels should be told.
+    pub launches_collected: u64,
+    /// Kernels outside of graphs that activities told of.
+    pub kernels: u64,
+    /// Kernels of graphs that activities told of.
+    pub graph_kernels: u64,
+    /// Of all kernels told, those that were joined with a launch.
+    pub joined: u64,
+    /// Time that the collecting interface itself took, as it says, nanoseconds.
+    pub overhead_ns: u64,
+    /// At most this long were devices busy for the process between launches and the waits that followed, nanoseconds:
+    /// each wait adds the time since the first launch that it covers.
+    pub busy_at_most_ns: u64,
+    /// How its device clock lies to the host's; `None` when no reading came.
+    pub clock: Option<ClockOffset>,
+}
+
+impl GpuProcess {
+    /// Whether it did anything with a device.
+    pub fn is_used(&self) -> bool {
+        *self != GpuProcess { pid: self.pid, ..GpuProcess::default() }
+    }
+
+    /// Launches by probes minus kernels by activities, outside of graphs: 0 when both saw the same.
+    pub fn difference(&self) -> i128 {
+        i128::from(self.launches_collected) - i128::from(self.kernels)
+    }
+}
+
+/// The smallest, largest and last of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The smallest.
+    pub min: u32,
+    /// The largest.
+    pub max: u32,
+    /// The last.
+    pub last: u32,
+}
+
+impl Spread {
+    fn of(value: u32) -> Self {
+        Spread { min: value, max: value, last: value }
+    }
+
+    fn merge(&mut self, other: &Spread) {
+        *self = Spread { min: self.min.min(other.min), max: self.max.max(other.max), last: other.last };
+    }
+}
+
+/// How one kernel was launched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, bytes.
+    pub dynamic_shared: u32,
+    /// Static shared memory of a block, bytes; only activities and device code tell.
+    pub static_shared: Option<u32>,
+    /// Registers of a thread; likewise.
+    pub registers: Option<u32>,
+}
+
+/// How the kernels of one context were launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Blocks, by dimension.
+    pub grid: [Spread; 3],
+    /// Threads of a block, by dimension.
+    pub block: [Spread; 3],
+    /// Dynamic shared memory of a block, bytes.
+    pub dynamic_shared: Spread,
+    /// Static shared memory of a block, bytes; `None` while nothing told it.
+    pub static_shared: Option<Spread>,
+    /// Registers of a thread; likewise.
+    pub registers: Option<Spread>,
+}
+
+impl Shape {
+    /// The shape of one launch.
+    pub fn of(launch: &Launch) -> Self {
+        Shape {
+            grid: launch.grid.map(Spread::of),
+            block: launch.block.map(Spread::of),
+            dynamic_shared: Spread::of(launch.dynamic_shared),
+            static_shared: launch.static_shared.map(Spread::of),
+            registers: launch.registers.map(Spread::of),
+        }
+    }
+
+    fn add(&mut self, launch: &Launch) {
+        self.merge(&Shape::of(launch));
+    }
+
+    fn merge(&mut self, other: &Shape) {
+        let pairs = self.grid.iter_mut().chain(&mut self.block).zip(other.grid.iter().chain(&other.block));
+        pairs.for_each(|(mine, theirs)| mine.merge(theirs));
+        self.dynamic_shared.merge(&other.dynamic_shared);
+        for (mine, theirs) in
+            [(&mut self.static_shared, other.static_shared), (&mut self.registers, other.registers)]
+        {
+            match (mine.as_mut(), theirs) {
+                (Some(mine), Some(theirs)) => mine.merge(&theirs),
+                (None, theirs) => *mine = theirs,
+                (Some(_), None) => {}
+            }
+        }
+    }
+}
+
+/// What a device did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ActivityKind {
+    /// A kernel ran.
+    Kernel,
+    /// Bytes were copied.
+    Copy,
+    /// Bytes were set.
+    Fill,
+    /// A graph ran, told as one.
+    Graph,
+    /// The host waited, as the device's interface saw it.
+    Sync,
+}
+
+/// One thing that a device did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// The context that it stands in.
+    pub node: NodeId,
+    /// What it is.
+    pub kind: ActivityKind,
+    /// The process.
+    pub pid: u32,
+    /// Device.
+    pub device: u32,
+    /// Context on the device.
+    pub context: u32,
+    /// Stream of the context.
+    pub stream: u32,
+    /// Correlation id of the call; 0 for none.
+    pub correlation: u32,
+    /// Begin, since the capture began, by the host's clock as far as the offset is known.
+    pub start: Nanos,
+    /// End, likewise.
+    pub end: Nanos,
+}
+
+/// The last things that devices did.
+#[derive(Clone, Debug, Default)]
+pub struct Activities {
+    ring: VecDeque<Activity>,
+    capacity: usize,
+    left_out: u64,
+}
+
+impl Activities {
+    /// Room for `capacity` of them; beyond it the oldest go. One takes about 64 bytes.
+    pub fn new(capacity: usize) -> Self {
+        Activities { ring: VecDeque::new(), capacity, left_out: 0 }
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, activity: Activity) {
+        if self.ring.len() >= self.capacity {
+            self.left_out += 1;
+            self.ring.pop_front();
+        }
+        if self.capacity > 0 {
+            self.ring.push_back(activity);
+        }
+    }
+
+    /// Those that are there, in the order in which they were told (which is not that of their times).
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Activity> {
+        self.ring.iter()
+    }
+
+    /// How many are no longer there.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
+/// Contexts whose shapes are kept: a torch program launches some thousand kernels from some ten thousand places. One
+/// takes about 150 bytes.
+pub const SHAPES_MAX: usize = 1 << 16;
+/// Processes that are told of: more than run on the devices of a host.
+pub const PROCESSES_MAX: usize = 1024;
+/// Activities kept when nothing else is asked for: some seconds of a busy device, 4 MiB.
+pub const ACTIVITIES: usize = 1 << 16;
+
+/// What devices did for a profile, beside the figures in its tree.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    /// By process, in the order in which they were met.
+    pub processes: Vec<GpuProcess>,
+    /// The last activities.
+    pub activities: Activities,
+    shapes: FxHashMap<NodeId, Shape>,
+    shapes_refused: u64,
+}
+
+impl Default for Gpu {
+    fn default() -> Self {
+        Gpu {
+            processes: Vec::new(),
+            activities: Activities::new(ACTIVITIES),
+            shapes: FxHashMap::default(),
+            shapes_refused: 0,
+        }
+    }
+}
+
+impl Gpu {
+    /// Takes note of how a kernel was launched in a context.
+    pub fn shape(&mut self, node: NodeId, launch: &Launch) {
+        match self.shapes.get_mut(&node) {
+            Some(shape) => shape.add(launch),
+            None => self.new_shape(node, Shape::of(launch)),
+        }
+    }
+
+    fn new_shape(&mut self, node: NodeId, shape: Shape) {
+        if self.shapes.len() < SHAPES_MAX {
+            self.shapes.insert(node, shape);
+        } else {
+            self.shapes_refused += 1;
+        }
+    }
+
+    /// How the kernels of a context were launched.
+    pub fn shape_of(&self, node: NodeId) -> Option<&Shape> {
+        self.shapes.get(&node)
+    }
+
+    /// All shapes, in no particular order.
+    pub fn shapes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Shape)> {
+        self.shapes.iter().map(|(node, shape)| (*node, shape))
+    }
+
+    /// Launches whose shape found no room.
+    pub fn shapes_refused(&self) -> u64 {
+        self.shapes_refused
+    }
+
+    /// Adds that of another profile; `node` tells the context here for a context there.
+    pub fn merge(&mut self, other: &Gpu, mut node: impl FnMut(NodeId) -> NodeId) {
+        for process in &other.processes {
+            if self.processes.len() < PROCESSES_MAX {
+                self.processes.push(process.clone());
+            }
+        }
+        for activity in other.activities.iter() {
+            self.activities.push(Activity { node: node(activity.node), ..*activity });
+        }
+        self.activities.left_out += other.activities.left_out;
+        for (there, shape) in other.shapes() {
+            let here = node(there);
+            match self.shapes.get_mut(&here) {
+                Some(mine) => mine.merge(shape),
+                None => self.new_shape(here, *shape),
+            }
+        }
+        self.shapes_refused = self.shapes_refused.saturating_add(other.shapes_refused);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::from_number(number)
+    }
+
+    fn launch(x: u32, registers: Option<u32>) -> Launch {
+        Launch { grid: [x, 1, 1], block: [64, 2, 1], dynamic_shared: x * 16, static_shared: None, registers }
+    }
+
+    #[test]
+    fn shapes_keep_the_smallest_the_largest_and_the_last() {
+        let mut gpu = Gpu::default();
+        for launch in [launch(4, None), launch(9, Some(32)), launch(2, None)] {
+            gpu.shape(node(1), &launch);
+        }
+        let shape = gpu.shape_of(node(1)).unwrap();
+        assert_eq!(shape.grid[0], Spread { min: 2, max: 9, last: 2 });
+        assert_eq!(shape.dynamic_shared, Spread { min: 32, max: 144, last: 32 });
+        assert_eq!(shape.registers, Some(Spread { min: 32, max: 32, last: 32 }));
+        assert_eq!(shape.static_shared, None);
+    }
+
+    #[test]
+    fn merging_joins_shapes_of_the_same_context() {
+        let (mut a, mut b) = (Gpu::default(), Gpu::default());
+        a.shape(node(1), &launch(4, None));
+        b.shape(node(7), &launch(8, Some(16)));
+        b.processes.push(GpuProcess { pid: 7, ..GpuProcess::default() });
+        a.merge(&b, |_| node(1));
+        assert_eq!(a.shape_of(node(1)).unwrap().grid[0], Spread { min: 4, max: 8, last: 8 });
+        assert_eq!(a.processes[0].pid, 7);
+    }
+
+    #[test]
+    fn activities_beyond_the_bound_push_the_oldest_out_and_are_counted() {
+        let mut activities = Activities::new(2);
+        let activity = |correlation| Activity {
+            node: node(1),
+            kind: ActivityKind::Kernel,
+            pid: 1,
+            device: 0,
+            context: 1,
+            stream: 7,
+            correlation,
+            start: Nanos(1),
+            end: Nanos(2),
+        };
+        (1..=5).for_each(|correlation| activities.push(activity(correlation)));
+        assert_eq!(activities.iter().map(|a| a.correlation).collect::<Vec<_>>(), [4, 5]);
+        assert_eq!(activities.left_out(), 3);
+        let mut none = Activities::new(0);
+        none.push(activity(1));
+        assert_eq!((none.iter().len(), none.left_out()), (0, 1));
+    }
+
+    #[test]
+    fn what_probes_and_activities_saw_is_compared_outside_of_graphs() {
+        let process =
+            GpuProcess { launches_collected: 10, kernels: 8, graph_kernels: 100, ..GpuProcess::default() };
+        assert_eq!(process.difference(), 2);
+    }
+}

@@ -1,0 +1,427 @@
+//! Calls of accelerators' libraries as a page of records → the tree, and what the profile says of the process.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pipeline_support;
+
+use deepctx_profile::ledger::When;
+use deepctx_profile::text;
+use pipeline_support::{losses, page, run};
+
+/// Lines as they are, without the margin that all have in common.
+fn unindented(text: &str) -> String {
+    let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let margin = lines.iter().map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
+    lines.iter().map(|line| format!("{}\n", &line[margin..])).collect()
+}
+
+/// Records → the tree below `all`.
+fn check(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    let tree = text::tree(pipeline.profile());
+    let below: String = tree.lines().skip(1).map(|line| format!("{}\n", &line[2..])).collect();
+    assert_eq!(below, unindented(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
+/// Records → losses and gaps of calls.
+fn check_losses(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    let all = losses(pipeline.profile());
+    let ours: String =
+        all.lines().filter(|line| line.starts_with("correlate")).map(|l| format!("{l}\n")).collect();
+    assert_eq!(ours, page(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
+const NAMED: &str = "
+    1 call 1 cuModuleGetFunction 7/7 app out=0x10 module=0x50 text=_Z4gemmPf
+    2 return 1 out=0x100 entered=1
+";
+
+#[test]
+fn a_launch_stands_below_its_stack_as_call_and_kernel() {
+    check(
+        &format!(
+            "{NAMED}
+            10 call 2 cuLaunchKernel 7/7 app function=0x100 grid-x=4 block-x=64 : ! g main
+            11 call 3 cuLaunchKernel 7/7 app function=0x100 grid-x=4 block-x=64 : ! g main
+            12 call 4 cuLaunchKernelEx_ptsz 7/8 app function=0x100 : ! g main"
+        ),
+        "
+        app-7
+          app/7
+            main
+              g
+                cuLaunchKernel
+                  [gpu] gemm(float*)  kernels=2/2[1..1]
+          app/8
+            main
+              g
+                cuLaunchKernelEx_ptsz
+                  [gpu] gemm(float*)  kernels=1
+        ",
+    );
+}
+
+#[test]
+fn a_launch_of_an_unknown_handle_says_so_until_something_names_it() {
+    let records = "
+        10 call 1 cuLaunchKernel 7/7 app function=0x100 : ! main
+        11 call 2 cuModuleGetFunction 7/7 app module=0x50 text=relu
+        12 return 2 out=0x100 entered=11
+        13 call 3 cuLaunchKernel 7/7 app function=0x100 : ! main
+        14 call 4 cuModuleUnload 7/7 app module=0x50
+        15 call 5 cuLaunchKernel 7/7 app function=0x100 : ! main
+    ";
+    check(
+        records,
+        "
+        app-7
+          app/7
+            main
+              cuLaunchKernel
+                [gpu] [unknown: handle-not-named]  kernels=2/2[1..1]
+                [gpu] relu  kernels=1
+        ",
+    );
+    check_losses(records, "correlate bound-unknown 3\ncorrelate name-unknown 2");
+}
+
+const COLLECTING: &str = "
+    3 state 7 collecting 26
+    3 name 7 1 _Z4gemmPf
+    3 clock 7 1000 3 3
+";
+
+#[test]
+fn device_time_goes_to_the_launch_with_the_id() {
+    let records = format!(
+        "{NAMED}{COLLECTING}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        11 correlate 2 70
+        20 call 3 cuLaunchKernel 7/7 app function=0x100 : ! g main
+        21 correlate 3 71
+        100 kernel 7 id=71 start=1030 end=1050 name=1
+        101 kernel 7 id=70 start=1012 end=1015 name=1
+    "
+    );
+    check(
+        &records,
+        "
+        app-7
+          [device 0] stream 7
+          app/7
+            main
+              f
+                cuLaunchKernel
+                  [gpu] gemm(float*)  gpu-time=3 kernels=1 launch-delay=5
+              g
+                cuLaunchKernel
+                  [gpu] gemm(float*)  gpu-time=20 kernels=1 launch-delay=13
+        ",
+    );
+    check_losses(&records, "");
+    let mut pipeline = run(&records);
+    let process = pipeline.profile().gpu.processes[0].clone();
+    assert_eq!(
+        (process.tier.label(), process.launches, process.kernels, process.joined),
+        ("T2 collected", 2, 2, 2)
+    );
+    assert_eq!((process.difference(), process.note.as_str()), (0, "CUPTI 26"));
+    assert_eq!(process.clock.map(|clock| (clock.offset_ns, clock.uncertainty_ns)), Some((-997, 0)));
+}
+
+#[test]
+fn a_handle_learns_its_name_from_the_first_activity() {
+    let records = format!(
+        "{COLLECTING}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        11 correlate 2 70
+        100 kernel 7 id=70 start=1012 end=1015 name=1
+        110 call 3 cuLaunchKernel 7/7 app function=0x100 : ! g main
+        111 call 4 cuLaunchKernel 7/7 app function=0x200 : ! g main
+    "
+    );
+    check(
+        &records,
+        "
+        app-7
+          [device 0] stream 7
+          app/7
+            main
+              f
+                cuLaunchKernel
+                  [gpu] gemm(float*)  gpu-time=3 kernels=1 launch-delay=5
+              g
+                cuLaunchKernel
+                  [gpu] [unknown: handle-not-named]  kernels=1
+                  [gpu] gemm(float*)  kernels=1
+        ",
+    );
+    check_losses(&records, "correlate launch-without-correlation 2\ncorrelate name-unknown 1");
+}
+
+#[test]
+fn time_without_a_launch_and_launches_without_time_are_told() {
+    let records = format!(
+        "{NAMED}{COLLECTING}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        11 correlate 2 70
+        12 correlate 9 75
+        100 kernel 7 id=71 start=1030 end=1050 name=1
+        101 copy 7 id=75 start=1030 end=1040 bytes=64 detail=1
+        102 kernel 7 id=0 start=1 end=0 name=9
+        103 strange 7 id=70
+        104 overhead 7 start=5 end=9
+        105 return 99
+        106 state 7 lost 3
+    "
+    );
+    check(
+        &records,
+        "
+        app-7
+          [device 0] stream 7
+          [unknown: launch-not-seen]
+            [gpu] [unknown: name-not-told]  kernels=1
+            [gpu] gemm(float*)  gpu-time=20 kernels=1
+            [gpu] memcpy HtoD  copy-time=10 copy-bytes=64
+          app/7
+            main
+              f
+                cuLaunchKernel
+                  [gpu] gemm(float*)  kernels=1
+        ",
+    );
+    check_losses(
+        &records,
+        "
+        correlate correlation-without-call 1 lost
+        correlate return-without-call 1 lost
+        correlate activity-dropped 3
+        correlate activity-without-launch 3
+        correlate activity-unknown 1
+        correlate activity-without-times 1
+        correlate launch-without-activity 1
+        ",
+    );
+}
+
+#[test]
+fn a_delay_needs_clocks_that_are_known_well_enough() {
+    let records = format!(
+        "{NAMED}
+        3 state 7 collecting 26
+        3 name 7 1 gemm
+        4 clock 7 1000 0 100000
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        11 correlate 2 70
+        100 kernel 7 id=70 start=1030 end=1050 name=1
+    "
+    );
+    check_losses(&records, "correlate clock-unknown 1\ncorrelate name-differs 1");
+}
+
+#[test]
+fn what_is_not_measured_is_bounded_by_the_next_wait() {
+    let records = format!(
+        "{NAMED}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 stream=5 : ! f main
+        20 call 3 cuLaunchKernel 7/7 app function=0x100 stream=6 : ! g main
+        30 call 4 cuStreamSynchronize 7/7 app stream=5 : ! main
+        90 return 4 entered=30
+        95 call 5 cuCtxSynchronize 7/7 app : ! main
+    "
+    );
+    check(
+        &records,
+        "
+        app-7
+          app/7
+            main
+              cuCtxSynchronize  sync-time=0
+              cuStreamSynchronize  sync-time=60
+              f
+                cuLaunchKernel
+                  [gpu] gemm(float*)  kernels=1 gpu-time-bound=80
+              g
+                cuLaunchKernel
+                  [gpu] gemm(float*)  kernels=1
+        ",
+    );
+    check_losses(&records, "correlate bound-unknown 1\ncorrelate sync-not-returned 1");
+}
+
+#[test]
+fn copies_fills_and_memory_count_bytes_where_they_were_asked_for() {
+    let records = "
+        1 call 1 cuMemAlloc_v2 7/7 app bytes=4096 : ! init main
+        2 return 1 out=0x7000 entered=1
+        3 call 2 cuMemHostAlloc 7/7 app bytes=256 : ! init main
+        4 return 2 out=0x9000 entered=3
+        5 call 3 cuMemAlloc_v2 7/7 app bytes=99 : ! init main
+        6 return 3 result=2 entered=5
+        10 call 4 cuMemcpyHtoDAsync_v2 7/7 app destination=0x7000 source=0x9010 bytes=16 : ! main
+        11 call 5 cuMemcpyHtoDAsync_v2 7/7 app destination=0x7000 source=0x1234 bytes=16 : ! main
+        12 call 6 cuMemsetD32Async 7/7 app destination=0x7000 count=4 : ! main
+        13 call 7 cuMemcpyDtoH_v2 7/7 app destination=0x1234 source=0x7000 bytes=8 : ! main
+        15 return 7 entered=13
+        16 call 8 cuMemFree_v2 7/7 app address=0x7000 : ! exit main
+        17 call 9 cuMemFree_v2 7/7 app address=0x5555 : ! exit main
+        18 call 10 ncclAllReduce 7/7 app count=10 data-type=7 : ! main
+    ";
+    check(
+        records,
+        "
+        app-7
+          app/7
+            main
+              cuMemcpyDtoH_v2  sync-time=2
+                [gpu] memcpy DtoH  copy-bytes=8
+              cuMemcpyHtoDAsync_v2
+                [gpu] memcpy HtoD  copy-bytes=16
+                [gpu] memcpy HtoD pinned  copy-bytes=16
+              cuMemsetD32Async
+                [gpu] memset  copy-bytes=16
+              exit
+                cuMemFree_v2  free-bytes=4096
+              init
+                cuMemAlloc_v2  alloc-bytes=4096 returned-bytes=4096
+                cuMemHostAlloc  alloc-bytes=256
+              ncclAllReduce  collective-bytes=40
+        ",
+    );
+    check_losses(records, "correlate free-unknown 1");
+}
+
+const CAPTURED: &str = "
+    3 call 3 cuStreamBeginCapture_v2 7/7 app stream=5
+    4 call 4 cuLaunchKernel 7/7 app function=0x100 stream=5 : ! a warm main
+    5 call 5 cuLaunchKernel 7/7 app function=0x100 stream=5 : ! b warm main
+    6 call 6 cuStreamEndCapture 7/7 app stream=5
+    7 return 6 out=0x70 entered=6
+    8 call 7 cuGraphInstantiateWithFlags 7/7 app graph=0x70
+    9 return 7 out=0x80 entered=8
+";
+
+#[test]
+fn a_graph_runs_what_was_recorded_below_its_launch() {
+    let records = format!(
+        "{NAMED}{CAPTURED}
+        10 call 8 cuGraphLaunch 7/7 app graph-exec=0x80 stream=5 : ! run main
+        11 call 9 cuGraphLaunch 7/7 app graph-exec=0x80 stream=5 : ! run main
+        12 call 10 cuStreamSynchronize 7/7 app stream=5
+        20 return 10 entered=12
+    "
+    );
+    check(
+        &records,
+        "
+        app-7
+          app/7
+            [unknown: stack-not-taken]
+              cuStreamSynchronize  sync-time=8
+            main
+              run
+                cuGraphLaunch  gpu-time-bound=19/2[9..10]
+                  [captured at]
+                    warm
+                      a
+                        cuLaunchKernel
+                          [gpu] gemm(float*)  kernels=2/2[1..1]
+                      b
+                        cuLaunchKernel
+                          [gpu] gemm(float*)  kernels=2/2[1..1]
+              warm
+                a
+                  cuLaunchKernel
+                    [gpu] gemm(float*)
+                b
+                  cuLaunchKernel
+                    [gpu] gemm(float*)
+        ",
+    );
+    let mut pipeline = run(&records);
+    let process = pipeline.profile().gpu.processes[0].clone();
+    assert_eq!((process.launches, process.captured, process.graph_launches), (0, 2, 2));
+}
+
+#[test]
+fn kernels_of_a_graph_find_the_node_that_they_were_recorded_as() {
+    let records = format!(
+        "{NAMED}{COLLECTING}{CAPTURED}
+        10 call 8 cuGraphLaunch 7/7 app graph-exec=0x80 stream=5 : ! run main
+        11 correlate 8 70
+        12 call 9 cuGraphLaunch 7/7 app graph-exec=0x80 stream=5 : ! run main
+        13 correlate 9 71
+        14 call 10 cuGraphLaunch 7/7 app graph-exec=0x81 stream=5 : ! run main
+        15 correlate 10 72
+        100 kernel 7 id=70 node=91 start=1020 end=1021 name=1
+        101 kernel 7 id=70 node=92 start=1030 end=1032 name=1
+        102 kernel 7 id=71 node=92 start=1040 end=1042 name=1
+        103 kernel 7 id=72 node=99 start=1050 end=1054 name=1
+    "
+    );
+    let mut pipeline = run(&records);
+    let tree = text::tree(pipeline.profile());
+    let figures: Vec<_> = tree.lines().filter(|line| line.contains("gpu-time")).map(str::trim).collect();
+    assert_eq!(
+        figures,
+        [
+            "[gpu] gemm(float*)  gpu-time=1 kernels=1 launch-delay=13",
+            "[gpu] gemm(float*)  gpu-time=4/2[2..2] kernels=2/2[1..1] launch-delay=54/2[23..31]",
+            "[gpu] gemm(float*)  gpu-time=4 kernels=1 launch-delay=39",
+        ]
+    );
+    check_losses(&records, "correlate graph-incomplete 1\ncorrelate graph-not-seen 1");
+}
+
+#[test]
+fn calls_without_a_stack_are_counted_exactly_and_say_why_they_have_none() {
+    let records = format!(
+        "{NAMED}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        11 call 3 cuLaunchKernel 7/7 app function=0x100 flags=limited
+        12 call 4 cuLaunchKernel 7/7 app function=0x100 flags=limited
+    "
+    );
+    check(
+        &records,
+        "
+        app-7
+          app/7
+            [unknown: stack-limited]
+              cuLaunchKernel
+                [gpu] gemm(float*)  kernels=2/2[1..1]
+            main
+              f
+                cuLaunchKernel
+                  [gpu] gemm(float*)  kernels=1
+        ",
+    );
+    let mut pipeline = run(&records);
+    let process = pipeline.profile().gpu.processes[0].clone();
+    assert_eq!((process.launches, process.launches_without_stack), (3, 2));
+}
+
+#[test]
+fn a_process_that_ends_takes_its_handles_with_it() {
+    let records = format!(
+        "{NAMED}{COLLECTING}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        11 correlate 2 70
+        20 exit 7
+        30 call 3 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        40 kernel 7 id=70 start=1040 end=1042 name=1
+    "
+    );
+    let mut pipeline = run(&records);
+    let tree = text::tree(pipeline.profile());
+    assert!(tree.contains("[gpu] [unknown: handle-not-named]  kernels=1"), "{tree}");
+    let processes = &pipeline.profile().gpu.processes;
+    assert_eq!(
+        processes.iter().map(|process| (process.pid, process.launches)).collect::<Vec<_>>(),
+        [(7, 1), (7, 1)]
+    );
+}

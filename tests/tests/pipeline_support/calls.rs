@@ -1,0 +1,216 @@
+//! Calls of accelerators' libraries as text: see the notation in the parent.
+
+use std::collections::BTreeMap;
+
+use deepctx_common::activity::{Activity, flag, kind, probe, state};
+use deepctx_common::call::{Call, Correlation, Message, Return, call_flag, return_flag};
+use deepctx_common::record::{RecordHeader, StackSample, word};
+use deepctx_uprobes::catalogue::rows;
+use deepctx_userspace::pipeline::encode;
+use deepctx_userspace::pipeline::source::SiteInfo;
+
+use super::{address, header};
+
+/// What a page has said of probes and calls so far.
+#[derive(Default)]
+pub(super) struct Calls {
+    sites: Vec<SiteInfo>,
+    /// Site and process of each call, by number.
+    calls: BTreeMap<u64, (u32, u32, u32)>,
+}
+
+fn number(text: &str) -> u64 {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    }
+    .unwrap_or_else(|_| panic!("{text} is no number"))
+}
+
+fn who(text: &str) -> (u32, u32) {
+    let (pid, tid) = text.split_once('/').unwrap_or((text, text));
+    (number(pid) as u32, number(tid) as u32)
+}
+
+/// `name=value` for each option.
+fn options<'a>(words: &[&'a str]) -> BTreeMap<&'a str, &'a str> {
+    words.iter().map(|word| word.split_once('=').unwrap_or_else(|| panic!("{word} is no option"))).collect()
+}
+
+impl Calls {
+    /// The probe of a function of the catalogue, and whether it is new.
+    fn site(&mut self, symbol: &str) -> (u32, bool) {
+        if let Some(known) = self.sites.iter().find(|site| site.symbol == symbol) {
+            return (known.site, false);
+        }
+        let row = rows().iter().find(|row| row.names.iter().any(|name| name.symbol == symbol));
+        let row = row.unwrap_or_else(|| panic!("{symbol} is not in the catalogue"));
+        let site = self.sites.len() as u32;
+        let roles = row.arguments().iter().map(|argument| argument.role).collect();
+        let info = SiteInfo { site, event: row.event, symbol: symbol.to_owned(), family: row.family, roles };
+        self.sites.push(info);
+        (site, true)
+    }
+
+    /// Takes a line; gives the probe that it needs, when it is new. `None` when it is no such line.
+    pub(super) fn line(
+        &mut self,
+        batch: &mut Vec<u8>,
+        numbers: &mut BTreeMap<u16, u64>,
+        words: &[&str],
+    ) -> Option<Option<SiteInfo>> {
+        let [time, what, ref rest @ ..] = *words else { return None };
+        let time = number(time);
+        match (what, rest) {
+            ("call", [call, symbol, process, comm, rest @ ..]) => {
+                let (site, new) = self.site(symbol);
+                self.call(batch, numbers, time, (number(call), site), who(process), comm, rest);
+                return Some(new.then(|| self.sites[site as usize].clone()));
+            }
+            ("return", [call, rest @ ..]) => {
+                let call = number(call);
+                let (site, pid, tid) = self.calls.get(&call).copied().unwrap_or((0, 0, 0));
+                let options = options(rest);
+                let value = |name: &str| options.get(name).map(|value| number(value));
+                let event = self.sites.get(site as usize).map_or(0, |site| site.event.number());
+                let entered_ns = value("entered").unwrap_or(0);
+                let flags = if value("out").is_some() { return_flag::OUT } else { 0 };
+                encode::call_return(
+                    batch,
+                    &Return {
+                        header: header(numbers, time, 0),
+                        pid,
+                        tid,
+                        call,
+                        entered_ns,
+                        result: value("result").unwrap_or(0),
+                        out: value("out").unwrap_or(0),
+                        site,
+                        event,
+                        flags,
+                    },
+                );
+            }
+            ("correlate", [call, correlation]) => {
+                let call = number(call);
+                let (_, pid, tid) = self.calls.get(&call).copied().unwrap_or((0, 0, 0));
+                let header = header(numbers, time, 0);
+                let correlation = number(correlation) as u32;
+                encode::correlation(batch, &Correlation { header, pid, tid, call, correlation, api: 0 });
+            }
+            ("name", [pid, id, name]) => {
+                let message = message(numbers, time, pid, probe::NAME, [number(id), 0, 0]);
+                encode::message(batch, &message, name.as_bytes());
+            }
+            ("clock", [pid, device, before, after]) => {
+                let values = [number(device), number(before), number(after)];
+                encode::message(batch, &message(numbers, time, pid, probe::CLOCK, values), &[]);
+            }
+            ("state", [pid, what, n]) => {
+                let what = match *what {
+                    "collecting" => state::COLLECTING,
+                    "idle" => state::IDLE,
+                    "busy" => state::BUSY,
+                    "lost" => state::LOST,
+                    _ => panic!("{what} is no state"),
+                };
+                let values = [what, number(n), 0];
+                encode::message(batch, &message(numbers, time, pid, probe::STATE, values), &[]);
+            }
+            ("kernel" | "copy" | "fill" | "overhead" | "graph" | "strange", [pid, rest @ ..]) => {
+                let message = message(numbers, time, pid, probe::ACTIVITIES, [0; 3]);
+                encode::activities(batch, &message, &[activity(what, rest)]);
+            }
+            _ => return None,
+        }
+        Some(None)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a line has this many parts")]
+    fn call(
+        &mut self,
+        batch: &mut Vec<u8>,
+        numbers: &mut BTreeMap<u16, u64>,
+        time: u64,
+        (number_of_call, site): (u64, u32),
+        (pid, tid): (u32, u32),
+        comm: &str,
+        rest: &[&str],
+    ) {
+        let split = rest.iter().position(|word| *word == ":").unwrap_or(rest.len());
+        let (given, frames) = rest.split_at(split);
+        let mut given = options(given);
+        let text = given.remove("text").unwrap_or("");
+        let flags = given.remove("flags").map_or(0, |flags| match flags {
+            "limited" => call_flag::STACK_LIMITED,
+            flags => number(flags) as u16,
+        });
+        let cpu = given.remove("cpu").map_or(0, |cpu| number(cpu) as u16);
+        let info = &self.sites[site as usize];
+        let mut unread = 0;
+        let arguments: Vec<u64> = (0u32..)
+            .zip(&info.roles)
+            .map(|(at, role)| match given.remove(role.key()) {
+                Some("unread") => {
+                    unread |= 1 << at;
+                    0
+                }
+                value => value.map_or(0, number),
+            })
+            .collect();
+        assert!(given.is_empty(), "{} has no {:?}", info.symbol, given.keys().collect::<Vec<_>>());
+        let user: Vec<u64> = match frames {
+            // The stack is not wanted, or limited.
+            [] | [_] => Vec::new(),
+            [_, _, callers @ ..] => std::iter::once(word::tagged(word::EXACT, address("?jit")))
+                .chain(callers.iter().map(|name| word::tagged(word::RETURN, address(name))))
+                .collect(),
+        };
+        let fixed = StackSample {
+            header: RecordHeader { ..header(numbers, time, cpu) },
+            pid,
+            tid,
+            comm: encode::comm(comm),
+            period: number_of_call,
+            ..StackSample::default()
+        };
+        let call = Call { site, event: info.event.number(), flags, unread, ..Call::default() };
+        self.calls.insert(number_of_call, (site, pid, tid));
+        encode::call(batch, &fixed, &[], &user, &call, &arguments, text.as_bytes());
+    }
+}
+
+fn message(numbers: &mut BTreeMap<u16, u64>, time: u64, pid: &str, what: u16, values: [u64; 3]) -> Message {
+    let (pid, tid) = who(pid);
+    Message { header: header(numbers, time, 0), pid, tid, what, flags: 0, bytes: 0, values }
+}
+
+fn activity(what: &str, rest: &[&str]) -> Activity {
+    let kind = match what {
+        "kernel" => kind::KERNEL,
+        "copy" => kind::COPY,
+        "fill" => kind::FILL,
+        "graph" => kind::GRAPH,
+        "overhead" => kind::OVERHEAD,
+        _ => 99,
+    };
+    let mut activity = Activity { kind, stream: 7, ..Activity::default() };
+    for (option, value) in options(rest) {
+        let value = number(value);
+        match option {
+            "id" => activity.correlation = value as u32,
+            "start" => activity.start_ns = value,
+            "end" => activity.end_ns = value,
+            "name" => activity.name = value,
+            "node" => (activity.node, activity.graph) = (value, 1),
+            "bytes" => activity.bytes = value,
+            "detail" => activity.detail = value as u8,
+            "stream" => activity.stream = value as u32,
+            "device" => activity.device = value as u32,
+            "registers" => activity.registers = value as u32,
+            "untimed" => activity.flags |= flag::NO_TIMES,
+            _ => panic!("an activity has no {option}"),
+        }
+    }
+    activity
+}

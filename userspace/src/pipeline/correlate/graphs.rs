@@ -1,0 +1,271 @@
+//! Graphs: what was recorded into them, and which of it a launch runs.
+//!
+//! Owns: the nodes of recorded graphs with the contexts that recorded them, and which node of a running graph is which.
+//! Because: everything a graph runs has one launch, and that launch says nothing about who asked for which kernel.
+//! Does not: see graphs that were made before the profiler came.
+//!
+//! The profiling interface numbers the nodes of a launched graph anew, in the order in which they were made. So once as
+//! many numbers have come as nodes were recorded, the smallest is the first recorded, and so on; if the names agree. Until
+//! then, and where they do not, the numbers of a name are taken in the order in which they come.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+/// Graphs, and as many launchable ones, remembered in a process: serving engines keep one for each size of a batch.
+const GRAPHS_MAX: usize = 1 << 12;
+/// Nodes of a graph that are remembered. Whole training steps have some ten thousand.
+const NODES_MAX: usize = 1 << 16;
+
+/// One thing that a graph does, as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Recorded {
+    /// Its context when it was recorded, itself included.
+    pub(super) node: NodeId,
+    /// What it is, as a frame.
+    pub(super) frame: FrameId,
+    /// It is a kernel, and that has a name.
+    pub(super) what: What,
+    /// Bytes that it copies or fills.
+    pub(super) bytes: u64,
+}
+
+/// Kind of a recorded node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A kernel.
+    Kernel,
+    /// A kernel that no one named.
+    KernelUnnamed,
+    /// A copy or a fill.
+    Transfer,
+}
+
+type Nodes = Arc<Vec<Recorded>>;
+
+/// A launchable graph.
+#[derive(Debug, Default)]
+pub(super) struct Launchable {
+    nodes: Nodes,
+    /// Numbers that came, with what they named, while there are too few to tell.
+    learning: BTreeMap<u64, FrameId>,
+    /// Places in `nodes` by number.
+    places: FxHashMap<u64, usize>,
+    /// Places in `nodes` by name, and how many of them have a number.
+    named: FxHashMap<FrameId, (Vec<usize>, usize)>,
+    /// Contexts of the nodes below each place that it was launched from.
+    contexts: FxHashMap<NodeId, Arc<Vec<NodeId>>>,
+}
+
+/// The graphs of one process.
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    recording: FxHashMap<u64, Vec<Recorded>>,
+    graphs: FxHashMap<u64, Nodes>,
+    launchable: FxHashMap<u64, Launchable>,
+    left_out: u64,
+}
+
+impl Graphs {
+    /// Something was put into a recording.
+    pub(super) fn record(&mut self, recording: u64, node: Recorded) {
+        if self.recording.len() >= GRAPHS_MAX && !self.recording.contains_key(&recording) {
+            self.left_out += 1;
+            return;
+        }
+        let nodes = self.recording.entry(recording).or_default();
+        if nodes.len() < NODES_MAX { nodes.push(node) } else { self.left_out += 1 }
+    }
+
+    /// A recording became a graph; 0 when nobody told which.
+    pub(super) fn recorded(&mut self, recording: u64, graph: u64) {
+        let nodes = self.recording.remove(&recording).unwrap_or_default();
+        if graph != 0 {
+            self.put(graph, Arc::new(nodes));
+        }
+    }
+
+    fn put(&mut self, graph: u64, nodes: Nodes) {
+        if self.graphs.len() >= GRAPHS_MAX && !self.graphs.contains_key(&graph) {
+            // Graphs are destroyed by calls that are not watched, so most of these are gone.
+            self.graphs.clear();
+        }
+        self.graphs.insert(graph, nodes);
+    }
+
+    /// A node was added to a graph by hand.
+    pub(super) fn add(&mut self, graph: u64, node: Recorded) {
+        if !self.graphs.contains_key(&graph) {
+            self.put(graph, Nodes::default());
+        }
+        match self.graphs.get_mut(&graph) {
+            Some(nodes) if nodes.len() < NODES_MAX => Arc::make_mut(nodes).push(node),
+            _ => self.left_out += 1,
+        }
+    }
+
+    /// A graph is a copy of another.
+    pub(super) fn cloned(&mut self, graph: u64, of: u64) {
+        if let Some(nodes) = self.graphs.get(&of).cloned() {
+            self.put(graph, nodes);
+        }
+    }
+
+    /// A graph was made launchable, or a launchable one was made to run another graph.
+    pub(super) fn instantiated(&mut self, launchable: u64, graph: u64) {
+        let Some(nodes) = self.graphs.get(&graph).cloned() else {
+            self.launchable.remove(&launchable);
+            return;
+        };
+        if self.launchable.len() >= GRAPHS_MAX && !self.launchable.contains_key(&launchable) {
+            self.left_out += 1;
+            return;
+        }
+        let mut named: FxHashMap<FrameId, (Vec<usize>, usize)> = FxHashMap::default();
+        for (place, node) in nodes.iter().enumerate() {
+            named.entry(node.frame).or_default().0.push(place);
+        }
+        self.launchable.insert(launchable, Launchable { nodes, named, ..Launchable::default() });
+    }
+
+    /// A launchable graph is gone.
+    pub(super) fn released(&mut self, launchable: u64) {
+        self.launchable.remove(&launchable);
+    }
+
+    /// A launchable graph.
+    pub(super) fn launchable(&mut self, launchable: u64) -> Option<&mut Launchable> {
+        self.launchable.get_mut(&launchable)
+    }
+
+    /// Nodes and graphs for which there was no room.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
+impl Launchable {
+    /// What it runs, in the order in which it was recorded.
+    pub(super) fn nodes(&self) -> &[Recorded] {
+        &self.nodes
+    }
+
+    /// The contexts of its nodes when it is launched from a place, in their order. `make` makes one.
+    pub(super) fn contexts(
+        &mut self,
+        launch: NodeId,
+        mut make: impl FnMut(&Recorded) -> NodeId,
+    ) -> Arc<Vec<NodeId>> {
+        let Self { nodes, contexts, .. } = self;
+        let made = contexts.entry(launch).or_insert_with(|| Arc::new(nodes.iter().map(&mut make).collect()));
+        Arc::clone(made)
+    }
+
+    /// Which of its nodes an activity is of, by the number that the profiling interface gave the node, and by what it is.
+    pub(super) fn place(&mut self, number: u64, frame: FrameId) -> Option<usize> {
+        if let Some(place) = self.places.get(&number) {
+            return Some(*place);
+        }
+        if self.learning.len() < self.nodes.len() {
+            self.learning.insert(number, frame);
+            if self.learning.len() == self.nodes.len() {
+                self.learn();
+                if let Some(place) = self.places.get(&number) {
+                    return Some(*place);
+                }
+            }
+        }
+        let (places, taken) = self.named.get_mut(&frame)?;
+        let place = places.get(*taken).or(places.last()).copied()?;
+        if *taken < places.len() {
+            *taken += 1;
+            self.places.insert(number, place);
+        }
+        Some(place)
+    }
+
+    fn learn(&mut self) {
+        let same = |(node, frame): (&Recorded, &FrameId)| match node.what {
+            What::Kernel => node.frame == *frame,
+            // A transfer's direction, and a name that was not known, may be told in other words.
+            What::KernelUnnamed | What::Transfer => true,
+        };
+        if self.nodes.iter().zip(self.learning.values()).all(same) {
+            self.places = self.learning.keys().copied().zip(0..).collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(number: u32) -> FrameId {
+        FrameId::from_number(number)
+    }
+
+    fn recorded(name: u32) -> Recorded {
+        let what = if name == 0 { What::KernelUnnamed } else { What::Kernel };
+        Recorded { node: NodeId::from_number(name), frame: frame(name), what, bytes: 0 }
+    }
+
+    fn launchable(names: &[u32]) -> Graphs {
+        let mut graphs = Graphs::default();
+        names.iter().for_each(|name| graphs.record(1, recorded(*name)));
+        graphs.recorded(1, 0x100);
+        graphs.instantiated(0x200, 0x100);
+        graphs
+    }
+
+    #[test]
+    fn nodes_of_the_same_name_are_told_apart_once_all_numbers_have_come() {
+        let mut graphs = launchable(&[5, 6, 5]);
+        let graph = graphs.launchable(0x200).unwrap();
+        // The first round comes out of order; the last to come completes it.
+        assert_eq!(graph.place(92, frame(5)), Some(0));
+        assert_eq!(graph.place(91, frame(6)), Some(1));
+        assert_eq!(graph.place(90, frame(5)), Some(0));
+        // From then on by number.
+        assert_eq!([90, 91, 92].map(|number| graph.place(number, frame(5))), [Some(0), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn numbers_whose_names_do_not_agree_tell_nothing() {
+        let mut graphs = launchable(&[5, 6]);
+        let graph = graphs.launchable(0x200).unwrap();
+        assert_eq!(graph.place(1, frame(6)), Some(1));
+        assert_eq!(graph.place(2, frame(5)), Some(0));
+        assert_eq!(graph.place(3, frame(9)), None);
+        let mut graphs = launchable(&[5, 0]);
+        let graph = graphs.launchable(0x200).unwrap();
+        assert_eq!(
+            [(1, 5), (2, 8), (2, 8)].map(|(n, f)| graph.place(n, frame(f))),
+            [Some(0), Some(1), Some(1)]
+        );
+    }
+
+    #[test]
+    fn a_graph_is_what_was_recorded_added_or_copied() {
+        let mut graphs = launchable(&[5]);
+        graphs.cloned(0x101, 0x100);
+        graphs.add(0x101, recorded(7));
+        graphs.instantiated(0x201, 0x101);
+        let names = |graphs: &mut Graphs, launchable| {
+            graphs
+                .launchable(launchable)
+                .map(|graph| graph.nodes().iter().map(|n| n.frame.number()).collect())
+        };
+        assert_eq!(names(&mut graphs, 0x200), Some(vec![5]));
+        assert_eq!(names(&mut graphs, 0x201), Some(vec![5, 7]));
+        // Updated to run another graph; to run one that was not seen; released.
+        graphs.instantiated(0x200, 0x101);
+        assert_eq!(names(&mut graphs, 0x200), Some(vec![5, 7]));
+        graphs.instantiated(0x200, 0x999);
+        assert_eq!(names(&mut graphs, 0x200), None);
+        graphs.released(0x201);
+        assert_eq!(names(&mut graphs, 0x201), None);
+    }
+}

@@ -1,0 +1,338 @@
+//! Launches: what a call gives a device to do.
+//!
+//! Owns: one call and its arguments ([`Calling`]), and the launches, copies, graphs and frees of a process. Because: these
+//! are the calls that have figures, each with a context of its own. Does not: know activities ([`super::activities`]).
+
+use std::sync::Arc;
+
+use deepctx_common::call::call_flag;
+use deepctx_profile::activity::Launch;
+use deepctx_profile::frame::{Frame, Origin};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_symbolizer::native::demangle::demangled;
+use deepctx_uprobes::event::{Direction, Event, Memory as MemoryKind};
+use deepctx_uprobes::role::Role;
+
+use super::CallAt;
+use super::counts::{Counts, Gap};
+use super::graphs::{Recorded, What};
+use super::process::{Answer, Held, Process, Target, Work, WorkKind};
+use super::sites::{Given, Site};
+use super::streams::{StreamKey, Waited};
+use super::{memory, transfer};
+
+/// Stands for a kernel whose handle was not seen being made.
+pub(super) const UNNAMED: &str = "[unknown: handle-not-named]";
+/// Stands for the kernels of a launch on several devices, which are listed in memory.
+const LISTED: &str = "[unknown: launch-list-not-read]";
+/// Stands between the launch of a graph and the context in which a node of it was recorded.
+const RECORDED_AT: &str = "[captured at]";
+
+/// What one call works with.
+pub(super) struct Calling<'a> {
+    pub(super) at: &'a CallAt<'a>,
+    pub(super) site: Site,
+    pub(super) given: Given<'a>,
+    /// The call as a context; made when it is needed.
+    pub(super) api: Option<NodeId>,
+}
+
+pub(super) fn kernel_frame(name: &str, profile: &mut Profile) -> FrameId {
+    let name = profile.text(name);
+    profile.frame(Frame::GpuKernel { name })
+}
+
+/// The kernel of a name as compilers write it.
+pub(super) fn named_kernel(name: &[u8], profile: &mut Profile) -> FrameId {
+    kernel_frame(&demangled(&String::from_utf8_lossy(name)), profile)
+}
+
+impl Calling<'_> {
+    /// The call as a context: below its stack, or below the reason why it has none.
+    pub(super) fn api(&mut self, counts: &mut Counts, profile: &mut Profile) -> NodeId {
+        if let Some(api) = self.api {
+            return api;
+        }
+        let caller = match self.without_stack() {
+            None => self.at.node,
+            Some(reason) => {
+                counts.gap(Gap::WithoutStack, 1);
+                let reason = profile.text(reason);
+                let frame = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+                profile.tree.child(self.at.thread, frame)
+            }
+        };
+        *self.api.insert(profile.tree.child(caller, self.site.frame))
+    }
+
+    /// Why the call has no stack; `None` when it has one.
+    fn without_stack(&self) -> Option<&'static str> {
+        let flags = self.at.arguments.call.flags;
+        if flags & call_flag::STACK_LIMITED != 0 {
+            Some("stack-limited")
+        } else if flags & call_flag::STACK_BUSY != 0 {
+            Some("stack-scratch-busy")
+        } else if self.at.has_stack {
+            None
+        } else {
+            Some("stack-not-taken")
+        }
+    }
+
+    /// The stream that the call means, and the context of its thread.
+    pub(super) fn target(&self, process: &Process) -> Target {
+        let handle = self.given.get(Role::Stream).unwrap_or(0);
+        let stream = StreamKey::new(handle, self.at.tid, self.site.own_default_stream);
+        Target { stream, context: process.context(self.at.tid) }
+    }
+
+    /// The kernel that the text names.
+    pub(super) fn kernel(&self, profile: &mut Profile) -> Option<FrameId> {
+        self.given.text().map(|name| named_kernel(name, profile))
+    }
+
+    /// How a kernel is launched.
+    fn launch(&self) -> Launch {
+        let three = |roles: [Role; 3]| roles.map(|role| self.given.get(role));
+        let block = three([Role::BlockX, Role::BlockY, Role::BlockZ]).map(small);
+        let grid = match three([Role::GridX, Role::GridY, Role::GridZ]) {
+            [None, None, None] => {
+                let threads = three([Role::GlobalX, Role::GlobalY, Role::GlobalZ]).map(small);
+                std::array::from_fn(|n| threads[n].div_ceil(block[n].max(1)))
+            }
+            grid => grid.map(small),
+        };
+        let dynamic_shared = self.given.small(Role::SharedBytes);
+        Launch { grid, block, dynamic_shared, static_shared: None, registers: None }
+    }
+}
+
+fn small(value: Option<u64>) -> u32 {
+    value.map_or(0, |value| u32::try_from(value).unwrap_or(u32::MAX))
+}
+
+impl Process {
+    pub(super) fn launch(
+        &mut self,
+        event: Event,
+        calling: &mut Calling<'_>,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) -> Option<Work> {
+        let at = calling.at;
+        let api = calling.api(counts, profile);
+        let target = calling.target(self);
+        let launch = calling.launch();
+        let several = event == Event::LaunchMultiDevice;
+        let handle = calling
+            .given
+            .get(Role::Function)
+            .filter(|handle| *handle != 0)
+            .or(calling.given.get(Role::Handle));
+        let handle = handle.unwrap_or(0);
+        let named = if several {
+            Some(kernel_frame(LISTED, profile))
+        } else {
+            self.names.get(handle).map(|n| n.frame)
+        };
+        if let Some(recording) = self.streams.capture(target.stream) {
+            let what = if named.is_some() { What::Kernel } else { What::KernelUnnamed };
+            let frame = named.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
+            let node = profile.tree.child(api, frame);
+            self.info.captured += 1;
+            self.graphs.record(recording, Recorded { node, frame, what, bytes: 0 });
+            return None;
+        }
+        let kernels = if several { calling.given.get(Role::Count).unwrap_or(1).min(64) } else { 1 };
+        self.info.launches += kernels;
+        self.info.launches_without_stack += kernels * u64::from(calling.without_stack().is_some());
+        // While activities come, the first one can still tell the name.
+        let held = (self.collecting && named.is_none()).then_some(Held { handle, launch });
+        let node = if held.is_some() {
+            api
+        } else {
+            if named.is_none() {
+                counts.gap(Gap::NameUnknown, 1);
+            }
+            let frame = named.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
+            let node = profile.tree.child(api, frame);
+            profile.tree.add(node, Metric::Kernels, kernels);
+            if !several {
+                profile.gpu.shape(node, &launch);
+            }
+            node
+        };
+        if !self.collecting {
+            self.streams.launched(target.stream, target.context, node, at.time_ns);
+            return None;
+        }
+        self.info.launches_collected += kernels;
+        let kind = if several { WorkKind::Kernels } else { WorkKind::Kernel };
+        Some(Work { held, expected: kernels as u32, ..self.work(kind, api, node, at.time_ns) })
+    }
+
+    fn work(&self, kind: WorkKind, api: NodeId, node: NodeId, time_ns: u64) -> Work {
+        Work {
+            pid: self.info.pid,
+            time_ns,
+            kind,
+            api,
+            node,
+            held: None,
+            correlation: 0,
+            seen: 0,
+            expected: 1,
+        }
+    }
+
+    pub(super) fn graph_launch(
+        &mut self,
+        calling: &mut Calling<'_>,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) -> Option<Work> {
+        let at = calling.at;
+        let api = calling.api(counts, profile);
+        let target = calling.target(self);
+        let launchable = calling.given.get(Role::GraphExec).unwrap_or(0);
+        self.info.graph_launches += 1;
+        let expected = self.graphs.launchable(launchable).map(|graph| graph.nodes().len() as u32);
+        if expected.is_none() {
+            counts.gap(Gap::GraphUnknown, 1);
+        }
+        if !self.collecting {
+            self.enter_graph(launchable, api, profile);
+            self.streams.launched(target.stream, target.context, api, at.time_ns);
+            return None;
+        }
+        let kind = WorkKind::Graph { launchable };
+        Some(Work { expected: expected.unwrap_or(0), ..self.work(kind, api, api, at.time_ns) })
+    }
+
+    /// Counts what a graph runs, as it was recorded.
+    pub(super) fn enter_graph(&mut self, launchable: u64, api: NodeId, profile: &mut Profile) {
+        let contexts = self.graph_contexts(launchable, api, profile);
+        let Some(graph) = self.graphs.launchable(launchable) else { return };
+        for (recorded, node) in graph.nodes().iter().zip(contexts.iter()) {
+            match recorded.what {
+                What::Kernel | What::KernelUnnamed => profile.tree.add(*node, Metric::Kernels, 1),
+                What::Transfer => profile.tree.add(*node, Metric::CopyBytes, recorded.bytes),
+            }
+        }
+    }
+
+    /// The contexts of what a graph runs when it is launched by this call.
+    pub(super) fn graph_contexts(
+        &mut self,
+        launchable: u64,
+        api: NodeId,
+        profile: &mut Profile,
+    ) -> Arc<Vec<NodeId>> {
+        let Some(graph) = self.graphs.launchable(launchable) else { return Default::default() };
+        graph.contexts(api, |recorded| recorded_below(api, recorded.node, profile))
+    }
+
+    pub(super) fn transfer(
+        &mut self,
+        bytes: Option<u64>,
+        label: &str,
+        calling: &mut Calling<'_>,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) -> Option<Work> {
+        let at = calling.at;
+        let api = calling.api(counts, profile);
+        let target = calling.target(self);
+        let frame = kernel_frame(label, profile);
+        let node = profile.tree.child(api, frame);
+        if let Some(recording) = self.streams.capture(target.stream) {
+            let bytes = bytes.unwrap_or(0);
+            self.graphs.record(recording, Recorded { node, frame, what: What::Transfer, bytes });
+            return None;
+        }
+        self.info.transfers += 1;
+        match bytes {
+            Some(bytes) => profile.tree.add(node, Metric::CopyBytes, bytes),
+            None if !self.collecting => counts.gap(Gap::SizeUnknown, 1),
+            None => {}
+        }
+        let kind = WorkKind::Transfer { sized: bytes.is_some() };
+        self.collecting.then(|| self.work(kind, api, node, at.time_ns))
+    }
+
+    pub(super) fn free(
+        &mut self,
+        kind: MemoryKind,
+        calling: &mut Calling<'_>,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) {
+        let handle = if kind == MemoryKind::Physical { Role::Handle } else { Role::Address };
+        let Some(address) = calling.given.get(handle).filter(|address| *address != 0) else { return };
+        match self.memory.freed(address, kind) {
+            Some(range) if memory::counts(range.kind) => {
+                let node = calling.api(counts, profile);
+                profile.tree.add(node, Metric::FreeBytes, range.bytes);
+                profile.tree.add(range.node, Metric::ReturnedBytes, range.bytes);
+            }
+            Some(_) => {}
+            None => counts.gap(Gap::FreeUnknown, u64::from(memory::counts(kind))),
+        }
+    }
+
+    pub(super) fn graph_node(
+        &mut self,
+        calling: &mut Calling<'_>,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) -> Option<Answer> {
+        let given = &calling.given;
+        let graph = given.get(Role::Graph)?;
+        let handle = given.get(Role::Function).filter(|handle| *handle != 0).or(given.get(Role::Handle));
+        let (frame, what, bytes) = match handle {
+            Some(handle) => match self.names.get(handle) {
+                Some(named) => (named.frame, What::Kernel, 0),
+                None => (kernel_frame(UNNAMED, profile), What::KernelUnnamed, 0),
+            },
+            None => {
+                let direction = Direction::ByParameters;
+                let copy = transfer::copy(direction, given, &self.memory, self.host_memory_known());
+                // What has no extent is no copy: a fill, a function of the host, or memory.
+                (kernel_frame(copy.label, profile), What::Transfer, copy.bytes?)
+            }
+        };
+        let api = calling.api(counts, profile);
+        let node = profile.tree.child(api, frame);
+        Some(Answer::Node { graph, recorded: Recorded { node, frame, what, bytes } })
+    }
+
+    /// The host has waited until now: what was launched before cannot have taken longer.
+    pub(super) fn bound(&mut self, waited: Waited, entered_ns: u64, end_ns: u64, profile: &mut Profile) {
+        let bounded = self.streams.waited(waited, entered_ns);
+        let first = bounded.iter().map(|launch| launch.from_ns).min();
+        for launch in &bounded {
+            profile.tree.add(launch.node, Metric::GpuTimeBound, end_ns.saturating_sub(launch.from_ns));
+        }
+        if let Some(first) = first {
+            self.info.busy_at_most_ns += end_ns.saturating_sub(first);
+        }
+    }
+}
+
+/// The context of what a graph runs, below its launch: where it was recorded, without what that has in common with
+/// where it is launched.
+fn recorded_below(launch: NodeId, recorded: NodeId, profile: &mut Profile) -> NodeId {
+    let (outer, inner) = (profile.tree.stack(launch), profile.tree.stack(recorded));
+    let common = outer.iter().zip(&inner).take_while(|(a, b)| a == b).count();
+    let name = profile.text(RECORDED_AT);
+    let marker = profile.frame(Frame::GpuApi { name });
+    let rest: Vec<FrameId> = inner[common..]
+        .iter()
+        .copied()
+        .filter(|frame| !matches!(profile.frames.get(*frame), Frame::Process { .. } | Frame::Thread { .. }))
+        .collect();
+    profile.tree.path(launch, std::iter::once(marker).chain(rest))
+}

@@ -1,0 +1,259 @@
+//! Correlate: calls of accelerators' libraries, and what devices did because of them → figures in the tree.
+//!
+//! Owns: what is remembered of each process's handles, streams, graphs and memory; calls that wait for their return, and
+//! launches that wait for what a device will tell of them. Because: a kernel runs long after its launch, under a number
+//! that only the calls around it explain. Does not: invent: device time is measured ([`activities`]), or bounded and
+//! called so, and what could not be joined has a reason in the ledger.
+//!
+//! ```text
+//!  CALL ──▶ launch site → [API] → [kernel]   kernels, copy-bytes, …    at once
+//!    │                               ▲
+//!    ├── RETURN ──▶ names, handles, sync-time, allocations
+//!    └── CORRELATION ──▶ id ─────────┘ gpu-time, launch-delay           when the activity with this id comes
+//! ```
+
+mod activities;
+mod calls;
+mod clock;
+mod counts;
+mod graphs;
+mod launches;
+mod memory;
+mod names;
+mod process;
+mod sites;
+mod streams;
+mod transfer;
+mod window;
+
+use std::collections::VecDeque;
+
+use deepctx_profile::activity::{GpuProcess, PROCESSES_MAX};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+use super::decode::Arguments;
+use super::source::SiteInfo;
+use counts::{Counts, Gap};
+use process::{Answer, Asked, Process, Work};
+use sites::Sites;
+use window::Window;
+
+/// Launches that may wait for their activities: at 10 000 a second those of 26 s. About 30 MiB when full.
+const WORK_MAX: usize = 1 << 18;
+/// Calls that may wait for their return: far more than there are threads.
+const ASKED_MAX: usize = 1 << 16;
+/// How long a launch waits for its activities: longer than queues are, and than collectors hold buffers back.
+const EXPIRY_NS: u64 = 60_000_000_000;
+
+/// The stage's state.
+#[derive(Debug)]
+pub struct Correlate {
+    sites: Sites,
+    processes: Processes,
+    /// What the profile keeps of processes that are gone.
+    ended: Vec<GpuProcess>,
+    /// Calls that wait for their return, by number.
+    answers: Window<u64, Asked>,
+    /// Launches that wait for activities, by number.
+    work: Window<u64, Work>,
+    /// Calls by process and correlation id.
+    ids: FxHashMap<(u32, u32), u64>,
+    /// Beginnings and ends of processes, in the order of their times, that are still ahead of the samples.
+    changes: VecDeque<(u64, u32, Change)>,
+    counts: Counts,
+}
+
+/// What happens to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It begins, or begins anew with another program.
+    Begins,
+    /// It ends.
+    Ends,
+}
+
+/// A call, with the context that it was made in.
+#[derive(Debug)]
+pub struct CallAt<'a> {
+    /// Its number.
+    pub number: u64,
+    /// When: `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The node of the thread.
+    pub thread: NodeId,
+    /// The node of the caller; that of the thread when there is no stack.
+    pub node: NodeId,
+    /// Whether there is a stack.
+    pub has_stack: bool,
+    /// What it was called with.
+    pub arguments: Arguments<'a>,
+}
+
+/// The processes that were met.
+#[derive(Debug, Default)]
+struct Processes {
+    by_pid: FxHashMap<u32, Process>,
+}
+
+impl Processes {
+    /// The process, made if need be; `None` when there are too many.
+    fn get_or_make(&mut self, pid: u32, ended: &[GpuProcess]) -> Option<&mut Process> {
+        if !self.by_pid.contains_key(&pid) {
+            if self.by_pid.len() + ended.len() >= PROCESSES_MAX {
+                return None;
+            }
+            let mut process = Process::default();
+            process.info.pid = pid;
+            self.by_pid.insert(pid, process);
+        }
+        self.by_pid.get_mut(&pid)
+    }
+
+    fn get_mut(&mut self, pid: u32) -> Option<&mut Process> {
+        self.by_pid.get_mut(&pid)
+    }
+}
+
+impl Default for Correlate {
+    fn default() -> Self {
+        Self::new(WORK_MAX)
+    }
+}
+
+impl Correlate {
+    /// A stage that remembers `launches` launches until their activities come.
+    pub fn new(launches: usize) -> Self {
+        Self {
+            sites: Sites::default(),
+            processes: Processes::default(),
+            ended: Vec::new(),
+            answers: Window::new(ASKED_MAX),
+            work: Window::new(launches),
+            ids: FxHashMap::default(),
+            changes: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes in what the calls of probes mean.
+    pub fn learn(&mut self, sites: Vec<SiteInfo>) {
+        self.sites.learn(sites);
+    }
+
+    /// The frames of a call's stack, root first, up to its caller: without those of the kernel (it was just running our
+    /// program) and without that of the function itself, which stands as a call of its own.
+    pub fn caller<'a>(&self, site: u32, profile: &Profile, frames: &'a [FrameId]) -> &'a [FrameId] {
+        let kernel = |id: &FrameId| {
+            matches!(profile.frames.get(*id), Frame::Kernel { .. } | Frame::KernelUnnamed { .. })
+        };
+        let user = frames.len() - frames.iter().rev().take_while(|id| kernel(id)).count();
+        let frames = &frames[..user];
+        let itself = frames.last().is_some_and(|id| match profile.frames.get(*id) {
+            Frame::Native { symbol, .. } => profile.strings.get(symbol) == self.sites.symbol(site),
+            // What has no name at the place of a probe is the probed function.
+            Frame::NativeUnnamed { .. } => true,
+            _ => false,
+        });
+        if itself { &frames[..frames.len() - 1] } else { frames }
+    }
+
+    /// The process changes at this time, which the samples have not reached.
+    pub fn will_change(&mut self, pid: u32, time_ns: u64, change: Change) {
+        if self.changes.len() >= ASKED_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back((time_ns, pid, change));
+    }
+
+    /// Whether a process changes at or before this time.
+    #[inline]
+    pub fn change_is_due(&self, now_ns: u64) -> bool {
+        self.changes.front().is_some_and(|(time_ns, ..)| *time_ns <= now_ns)
+    }
+
+    /// The samples have reached this time: processes change that did until then.
+    pub fn processes_changed(&mut self, now_ns: u64, profile: &mut Profile) {
+        while let Some(&(time_ns, pid, change)) = self.changes.front()
+            && time_ns <= now_ns
+        {
+            self.changes.pop_front();
+            self.process_ends(pid, time_ns, profile);
+            if change == Change::Begins
+                && let Some(process) = self.processes.get_or_make(pid, &self.ended)
+            {
+                process.from_start = true;
+            }
+        }
+    }
+
+    fn process_ends(&mut self, pid: u32, time_ns: u64, profile: &mut Profile) {
+        if !self.processes.by_pid.contains_key(&pid) {
+            return;
+        }
+        for work in self.work.take_if(|work| work.pid == pid) {
+            self.given_up(work, Gap::LaunchWithoutActivity, profile);
+        }
+        for asked in self.answers.take_if(|asked| asked.pid == pid) {
+            self.never_returned(asked, time_ns, profile);
+        }
+        if let Some(process) = self.processes.by_pid.remove(&pid) {
+            let info = process.finished(&mut self.counts);
+            if info.is_used() {
+                self.ended.push(info);
+            }
+        }
+    }
+
+    /// A call that will not return any more.
+    fn never_returned(&mut self, asked: Asked, now_ns: u64, profile: &mut Profile) {
+        match asked.answer {
+            Answer::Sync { node, .. } => {
+                profile.tree.add(node, Metric::SyncTime, now_ns.saturating_sub(asked.entered_ns));
+                self.counts.gap(Gap::NotReturned, 1);
+            }
+            _ => self.counts.gap(Gap::ReturnMissing, 1),
+        }
+    }
+
+    /// There will be nothing more.
+    pub fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.processes_changed(u64::MAX, profile);
+        for work in self.work.take_if(|_| true) {
+            self.given_up(work, Gap::LaunchWithoutActivity, profile);
+        }
+        for asked in self.answers.take_if(|_| true) {
+            self.never_returned(asked, now_ns, profile);
+        }
+        self.processes.by_pid.values_mut().for_each(|process| process.streams.close());
+    }
+
+    /// Writes what is known of processes to the profile, and what is missing to the account of the stage, where what
+    /// was received and kept stands already.
+    pub fn write_to(&self, profile: &mut Profile) {
+        let mut counts = self.counts.clone();
+        profile.gpu.processes.clone_from(&self.ended);
+        let mut live: Vec<_> = self
+            .processes
+            .by_pid
+            .values()
+            .filter_map(|process| {
+                process.count_gaps(&mut counts);
+                let info = process.info();
+                info.is_used().then_some(info)
+            })
+            .collect();
+        live.sort_by_key(|info| info.pid);
+        profile.gpu.processes.append(&mut live);
+        counts.write_to(profile.ledger.stage_mut(Stage::Correlate));
+    }
+}

@@ -1,0 +1,191 @@
+//! Process: everything that calls of one process build on each other.
+//!
+//! Owns: [`Process`], and what calls wait for ([`Answer`], [`Work`]). Because: handles, streams and clocks mean something
+//! only within a process. Does not: interpret calls.
+
+use deepctx_profile::activity::{GpuProcess, Launch};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_uprobes::event::Memory as MemoryKind;
+use rustc_hash::FxHashMap;
+
+use super::clock::DeviceClock;
+use super::counts::{Counts, Gap};
+use super::graphs::{Graphs, Recorded};
+use super::memory::Memory;
+use super::names::Names;
+use super::streams::{StreamKey, Streams, Waited};
+
+/// Threads of a process whose context is remembered; at the bound all are forgotten, and contexts are unknown again.
+const THREADS_MAX: usize = 1 << 14;
+/// Names that a collector may tell: kernels of a process.
+pub(super) const TOLD_MAX: usize = 1 << 17;
+/// Streams of a device that have a lane.
+const LANES_MAX: usize = 256;
+
+/// One process.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    /// What the profile will say of it.
+    pub(super) info: GpuProcess,
+    /// Its node; `None` until something needs it.
+    pub(super) node: Option<NodeId>,
+    pub(super) names: Names,
+    pub(super) memory: Memory,
+    pub(super) streams: Streams,
+    pub(super) graphs: Graphs,
+    pub(super) clock: DeviceClock,
+    /// Kernels by the ids that the collector gave their names.
+    pub(super) told: FxHashMap<u64, FrameId>,
+    /// A collector is at work: launches will have activities.
+    pub(super) collecting: bool,
+    /// It began while it was watched.
+    pub(super) from_start: bool,
+    /// A context was made while it was watched.
+    pub(super) context_seen: bool,
+    contexts: FxHashMap<u32, u64>,
+    lanes: FxHashMap<(u32, u32), NodeId>,
+}
+
+impl Process {
+    /// All of its pinned memory was seen being made.
+    pub(super) fn host_memory_known(&self) -> bool {
+        self.from_start && self.context_seen
+    }
+
+    /// The context that a thread has chosen; 0 when that was not seen.
+    pub(super) fn context(&self, tid: u32) -> u64 {
+        self.contexts.get(&tid).copied().unwrap_or(0)
+    }
+
+    /// A thread chooses a context.
+    pub(super) fn choose_context(&mut self, tid: u32, context: u64) {
+        if self.contexts.len() >= THREADS_MAX {
+            self.contexts.clear();
+        }
+        self.contexts.insert(tid, context);
+    }
+
+    /// What the profile says of it.
+    pub(super) fn info(&self) -> GpuProcess {
+        GpuProcess { clock: self.clock.offset(), ..self.info.clone() }
+    }
+
+    /// What could not be told of it so far, beside what was counted when it happened.
+    pub(super) fn count_gaps(&self, counts: &mut Counts) {
+        counts.gap(Gap::BoundUnknown, self.streams.unbounded());
+        counts.gap(Gap::StateFull, self.graphs.left_out());
+    }
+
+    /// It is gone: what the profile keeps of it.
+    pub(super) fn finished(mut self, counts: &mut Counts) -> GpuProcess {
+        self.streams.close();
+        self.count_gaps(counts);
+        self.info()
+    }
+
+    /// The lane of a stream in the timeline; `None` when there are too many.
+    pub(super) fn lane(
+        &mut self,
+        device: u32,
+        stream: u32,
+        process: NodeId,
+        profile: &mut Profile,
+    ) -> Option<NodeId> {
+        if let Some(lane) = self.lanes.get(&(device, stream)) {
+            return Some(*lane);
+        }
+        if self.lanes.len() >= LANES_MAX {
+            return None;
+        }
+        let name = profile.text(&format!("[device {device}] stream {stream}"));
+        let frame = profile.frame(Frame::GpuApi { name });
+        let lane = profile.tree.child(process, frame);
+        self.lanes.insert((device, stream), lane);
+        Some(lane)
+    }
+}
+
+/// What the return of a call will tell.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The handle of a kernel that was asked for by name.
+    Name { frame: FrameId, module: u64 },
+    /// A handle that stands for the same as another.
+    Alias { of: u64 },
+    /// Where memory is, or whether it is pinned now.
+    Alloc { bytes: u64, kind: MemoryKind, node: NodeId, address: Option<u64> },
+    /// That the host has waited.
+    Sync { node: NodeId, waited: Option<Waited> },
+    /// How long the host was in a call.
+    Launch { node: NodeId },
+    /// The graph that was recorded.
+    CaptureEnd { recording: u64 },
+    /// The launchable graph that was made of one.
+    Instantiate { graph: u64 },
+    /// The copy of a graph.
+    Clone { of: u64 },
+    /// Whether a node was added to a graph.
+    Node { graph: u64, recorded: Recorded },
+    /// The context that was made.
+    Context,
+}
+
+/// A call that waits for its return.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) entered_ns: u64,
+    pub(super) answer: Answer,
+}
+
+/// What kind of work was launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WorkKind {
+    /// One kernel.
+    Kernel,
+    /// Several, one on each device.
+    Kernels,
+    /// Copies or a fill; whether the number of bytes was known.
+    Transfer { sized: bool },
+    /// A graph, by its launchable handle.
+    Graph { launchable: u64 },
+}
+
+/// Work whose activities have not all come.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) pid: u32,
+    /// When it was launched.
+    pub(super) time_ns: u64,
+    pub(super) kind: WorkKind,
+    /// The call, as a context.
+    pub(super) api: NodeId,
+    /// What was launched, as a context; the call itself while that is not known.
+    pub(super) node: NodeId,
+    /// Kernels that are not counted yet, since no one has named them; with the handle that may learn it.
+    pub(super) held: Option<Held>,
+    /// The id; 0 until there is one.
+    pub(super) correlation: u32,
+    /// Activities that came.
+    pub(super) seen: u32,
+    /// Activities that are expected, as far as that is known.
+    pub(super) expected: u32,
+}
+
+/// A launch that waits for a name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) handle: u64,
+    pub(super) launch: Launch,
+}
+
+/// Where a launch goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) stream: StreamKey,
+    pub(super) context: u64,
+}

@@ -1,0 +1,344 @@
+//! Streams: what was put into a stream and not waited for yet.
+//!
+//! Owns: for each stream its launches since they were last waited for, which streams record a graph, and what events
+//! stand for. Because: where nothing measures a kernel, the next wait that covers it bounds it from above. Does not:
+//! bound from anything else: a launch that no one waits for has no bound.
+
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+/// Streams remembered in a process. Programs that make one for each request destroy it again.
+const STREAMS_MAX: usize = 1 << 12;
+/// Events remembered in a process: frameworks keep pools of some thousand.
+const EVENTS_MAX: usize = 1 << 16;
+/// Launches of a process that may wait for a wait.
+const LAUNCHES_MAX: usize = 1 << 16;
+/// Other streams that one waits for; beyond it some bounds are looser than they could be.
+const WAITS_MAX: usize = 64;
+
+/// The default stream in its two forms; `0` is the first or the second as the function's name says.
+const LEGACY: u64 = 1;
+const PER_THREAD: u64 = 2;
+
+/// A stream within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct StreamKey {
+    handle: u64,
+    /// The thread whose default stream it is; else 0.
+    tid: u32,
+}
+
+impl StreamKey {
+    /// The stream that a call of a thread means; `own_default`: its function takes 0 for the thread's own.
+    pub(super) fn new(handle: u64, tid: u32, own_default: bool) -> Self {
+        match handle {
+            0 if own_default => Self { handle: PER_THREAD, tid },
+            0 => Self { handle: LEGACY, tid: 0 },
+            PER_THREAD => Self { handle, tid },
+            handle => Self { handle, tid: 0 },
+        }
+    }
+}
+
+/// Where a stream was when something happened: launches put into it by then.
+pub(super) type Position = u64;
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// The context that its last launch was made in; 0 when not known.
+    context: u64,
+    /// Launches put into it so far.
+    position: Position,
+    /// Those that are not waited for, oldest first.
+    launches: Vec<Waiting>,
+    /// Other streams, up to where this one waits for them, and since when.
+    waits: Vec<(StreamKey, Position, u64)>,
+    /// The graph that it records.
+    capture: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    node: NodeId,
+    time_ns: u64,
+    position: Position,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    stream: StreamKey,
+    position: Position,
+    capture: Option<u64>,
+}
+
+/// What the host has waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Waited {
+    /// A stream.
+    Stream(StreamKey),
+    /// An event, as it stood when the wait began.
+    Event(StreamKey, Position),
+    /// Everything in a context; 0 when it is not known which.
+    Context(u64),
+}
+
+/// A launch whose end is bounded now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounded {
+    pub(super) node: NodeId,
+    /// When it was launched.
+    pub(super) from_ns: u64,
+}
+
+/// The streams of one process.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    streams: FxHashMap<StreamKey, Stream>,
+    events: FxHashMap<u64, Event>,
+    waiting: usize,
+    /// Launches that were forgotten.
+    forgotten: u64,
+    captures: u64,
+    /// The contexts in which there were launches.
+    contexts: Vec<u64>,
+}
+
+impl Streams {
+    fn stream(&mut self, key: StreamKey) -> Option<&mut Stream> {
+        if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&key) {
+            return None;
+        }
+        Some(self.streams.entry(key).or_default())
+    }
+
+    /// Something was launched into a stream by a thread with this context.
+    pub(super) fn launched(&mut self, key: StreamKey, context: u64, node: NodeId, time_ns: u64) {
+        if !self.contexts.contains(&context) && self.contexts.len() < WAITS_MAX {
+            self.contexts.push(context);
+        }
+        if self.waiting >= LAUNCHES_MAX {
+            self.forgotten += self.waiting as u64;
+            self.waiting = 0;
+            self.streams.values_mut().for_each(|stream| stream.launches.clear());
+        }
+        match self.stream(key) {
+            Some(stream) => {
+                stream.position += 1;
+                stream.context = context;
+                let position = stream.position;
+                stream.launches.push(Waiting { node, time_ns, position });
+                self.waiting += 1;
+            }
+            None => self.forgotten += 1,
+        }
+    }
+
+    /// The graph that a stream records now.
+    pub(super) fn capture(&self, key: StreamKey) -> Option<u64> {
+        self.streams.get(&key)?.capture
+    }
+
+    /// A stream begins to record a graph; gives its number.
+    pub(super) fn capture_begins(&mut self, key: StreamKey) -> u64 {
+        self.captures += 1;
+        let number = self.captures;
+        if let Some(stream) = self.stream(key) {
+            stream.capture = Some(number);
+        }
+        number
+    }
+
+    /// The recording of a graph ends, in all streams that took part; gives its number.
+    pub(super) fn capture_ends(&mut self, key: StreamKey) -> Option<u64> {
+        let number = self.capture(key)?;
+        for stream in self.streams.values_mut().filter(|stream| stream.capture == Some(number)) {
+            stream.capture = None;
+        }
+        Some(number)
+    }
+
+    /// An event was recorded in a stream. False when there is no room for it.
+    pub(super) fn recorded(&mut self, event: u64, key: StreamKey) -> bool {
+        let (position, capture) =
+            self.streams.get(&key).map_or((0, None), |stream| (stream.position, stream.capture));
+        if self.events.len() >= EVENTS_MAX && !self.events.contains_key(&event) {
+            return false;
+        }
+        self.events.insert(event, Event { stream: key, position, capture });
+        true
+    }
+
+    /// What a wait for an event waits for; `None` when it was not seen being recorded.
+    pub(super) fn event(&self, event: u64) -> Option<Waited> {
+        self.events.get(&event).map(|event| Waited::Event(event.stream, event.position))
+    }
+
+    /// A stream waits for an event. While that event is part of a recording, so is the stream.
+    pub(super) fn waits(&mut self, key: StreamKey, event: u64, time_ns: u64) {
+        let Some(&Event { stream: other, position, capture }) = self.events.get(&event) else { return };
+        // The recording may be over since the event was recorded.
+        let capture = capture.filter(|number| self.capture(other) == Some(*number));
+        let Some(stream) = self.stream(key) else { return };
+        if stream.capture.is_none() {
+            stream.capture = capture;
+        }
+        if let Some((_, known, since)) = stream.waits.iter_mut().find(|(known, ..)| *known == other) {
+            (*known, *since) = (position.max(*known), time_ns);
+        } else if stream.waits.len() < WAITS_MAX {
+            stream.waits.push((other, position, time_ns));
+        }
+    }
+
+    /// A stream is gone.
+    pub(super) fn destroyed(&mut self, key: StreamKey) {
+        if let Some(stream) = self.streams.remove(&key) {
+            self.waiting -= stream.launches.len();
+            self.forgotten += stream.launches.len() as u64;
+        }
+    }
+
+    /// The host has waited, having begun to at `entered_ns`: what was launched before and is done now.
+    pub(super) fn waited(&mut self, for_what: Waited, entered_ns: u64) -> Vec<Bounded> {
+        let mut reached: Vec<(StreamKey, Position)> = match for_what {
+            Waited::Stream(key) => vec![(key, Position::MAX)],
+            Waited::Event(key, position) => vec![(key, position)],
+            Waited::Context(context) => {
+                // With one context in use, whichever it is, it is this one.
+                let all = self.contexts.len() <= 1;
+                let known = context != 0;
+                self.streams
+                    .iter()
+                    .filter(|(_, stream)| all || known && stream.context == context)
+                    .map(|(key, _)| (*key, Position::MAX))
+                    .collect()
+            }
+        };
+        let mut bounded = Vec::new();
+        let mut at = 0;
+        while let Some(&(key, until)) = reached.get(at) {
+            at += 1;
+            let Some(stream) = self.streams.get_mut(&key) else { continue };
+            let before = stream.launches.len();
+            stream.launches.retain(|launch| {
+                let done = launch.position <= until && launch.time_ns <= entered_ns;
+                if done {
+                    bounded.push(Bounded { node: launch.node, from_ns: launch.time_ns });
+                }
+                !done
+            });
+            self.waiting -= before - stream.launches.len();
+            // What it has waited for is done too. A wait that came after an event's place says nothing about the event.
+            if until == Position::MAX {
+                stream.waits.retain(|(other, position, since)| {
+                    let over = *since <= entered_ns && reached.len() < STREAMS_MAX;
+                    if over {
+                        reached.push((*other, *position));
+                    }
+                    !over
+                });
+            }
+        }
+        bounded
+    }
+
+    /// There will be no more waits.
+    pub(super) fn close(&mut self) {
+        self.forgotten += self.waiting as u64;
+        self.waiting = 0;
+        self.streams.clear();
+    }
+
+    /// Launches that will have no bound, so far.
+    pub(super) fn unbounded(&self) -> u64 {
+        self.forgotten
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::from_number(number)
+    }
+
+    fn key(handle: u64) -> StreamKey {
+        StreamKey::new(handle, 7, false)
+    }
+
+    fn nodes(bounded: Vec<Bounded>) -> Vec<u32> {
+        let mut nodes: Vec<_> = bounded.into_iter().map(|bounded| bounded.node.number()).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    #[test]
+    fn the_default_stream_has_two_forms() {
+        assert_eq!(StreamKey::new(0, 7, false), StreamKey::new(1, 8, true));
+        assert_eq!(StreamKey::new(0, 7, true), StreamKey::new(2, 7, false));
+        assert_ne!(StreamKey::new(0, 7, true), StreamKey::new(0, 8, true));
+    }
+
+    #[test]
+    fn a_wait_bounds_what_its_stream_was_given_before_it_began() {
+        let mut streams = Streams::default();
+        streams.launched(key(10), 0, node(1), 100);
+        streams.launched(key(11), 0, node(2), 110);
+        streams.launched(key(10), 0, node(3), 120);
+        // Another thread launched while this one was waiting.
+        streams.launched(key(10), 0, node(4), 130);
+        assert_eq!(nodes(streams.waited(Waited::Stream(key(10)), 125)), [1, 3]);
+        assert_eq!(nodes(streams.waited(Waited::Context(0), 200)), [2, 4]);
+        assert_eq!(nodes(streams.waited(Waited::Context(0), 200)), [0u32; 0]);
+    }
+
+    #[test]
+    fn an_event_bounds_what_came_before_it_and_what_its_stream_had_waited_for() {
+        let mut streams = Streams::default();
+        streams.launched(key(10), 0, node(1), 1);
+        assert!(streams.recorded(70, key(10)));
+        streams.launched(key(10), 0, node(2), 2);
+        streams.waits(key(11), 70, 5);
+        streams.launched(key(11), 0, node(3), 3);
+        assert_eq!(nodes(streams.waited(Waited::Stream(key(11)), 4)), [3], "it began to wait later");
+        assert_eq!(nodes(streams.waited(Waited::Stream(key(11)), 9)), [1]);
+        let event = streams.event(70).unwrap();
+        assert_eq!(nodes(streams.waited(event, 9)), [0u32; 0]);
+        assert!(streams.event(71).is_none());
+        assert_eq!(nodes(streams.waited(Waited::Stream(key(10)), 9)), [2]);
+    }
+
+    #[test]
+    fn a_wait_for_a_context_bounds_only_its_own_when_there_are_several() {
+        let mut streams = Streams::default();
+        streams.launched(key(10), 500, node(1), 1);
+        streams.launched(key(11), 600, node(2), 2);
+        assert_eq!(nodes(streams.waited(Waited::Context(0), 9)), [0u32; 0]);
+        assert_eq!(nodes(streams.waited(Waited::Context(600), 9)), [2]);
+    }
+
+    #[test]
+    fn streams_that_wait_for_a_recording_one_record_too_until_it_ends() {
+        let mut streams = Streams::default();
+        let graph = streams.capture_begins(key(10));
+        streams.recorded(70, key(10));
+        streams.waits(key(11), 70, 1);
+        assert_eq!((streams.capture(key(11)), streams.capture(key(12))), (Some(graph), None));
+        assert_eq!(streams.capture_ends(key(10)), Some(graph));
+        assert_eq!((streams.capture(key(10)), streams.capture(key(11))), (None, None));
+        // The event still stands, its recording does not.
+        streams.waits(key(12), 70, 1);
+        assert_eq!(streams.capture(key(12)), None);
+        assert_eq!(streams.capture_ends(key(10)), None);
+    }
+
+    #[test]
+    fn launches_beyond_the_bound_are_forgotten_and_counted() {
+        let mut streams = Streams::default();
+        for n in 0..LAUNCHES_MAX as u64 + 1 {
+            streams.launched(key(10), 0, node(1), n);
+        }
+        assert_eq!(streams.unbounded(), LAUNCHES_MAX as u64);
+        assert_eq!(streams.waited(Waited::Stream(key(10)), u64::MAX).len(), 1);
+    }
+}
