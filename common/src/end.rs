@@ -64,7 +64,7 @@ reasons! {
         TooManyFrames = 6, "too-many-frames", "the Python stack has more frames than are recorded";
         ChainShort = 7, "chain-short", "there are more native evaluation frames than Python entry frames";
         ChainLong = 8, "chain-long", "Python frames remained after the last native evaluation frame";
-        NoEvalFrame = 9, "no-eval-frame", "the native walk ended before it met the evaluation frames";
+        NoEvalFrame = 9, "no-eval-frame", "the native walk met no evaluation frame though the thread has Python frames";
         Torn = 10, "torn", "the interpreter was just changing its chain of frames";
         OtherState = 11, "other-state", "an evaluation frame runs for another thread state, as sub-interpreters have";
     }

@@ -40,8 +40,8 @@ const _: () = {
     assert!(size_of::<Executable>() == 24);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<PythonLayout>() == 32);
-    assert!(size_of::<PythonProcess>() == 96);
-    assert!(size_of::<Process>() == 112);
+    assert!(size_of::<PythonProcess>() == 104);
+    assert!(size_of::<Process>() == 120);
     assert!(size_of::<Target>() == 4);
     assert!(size_of::<Config>() == 96);
     assert!(offset_of!(Config, cgroup_id) == 88);

@@ -40,9 +40,14 @@ pub struct PythonLayout {
     pub entry_value: u8,
     /// Low bits of `frame_code` that are tags and must be cleared.
     pub code_tag_mask: u8,
+    /// Frame → the byte that says who owns it (3.11+), or 0 when coroutines are not to be told.
+    pub frame_owner: u16,
     /// Padding.
-    pub reserved: u32,
+    pub reserved: u16,
 }
+
+/// [`PythonLayout::frame_owner`]'s byte in the frame of a generator or coroutine: it lies within that object.
+pub const OWNED_BY_GENERATOR: u8 = 1;
 
 /// Words of a code object that are read in one access, most of which tell it from others. Enough for those from
 /// `co_argcount` to `co_lnotab` up to 3.10.
@@ -99,6 +104,12 @@ pub struct PythonProcess {
     pub unset: u32,
     /// How many bytes they take; 0 when there are none.
     pub unset_length: u32,
+    /// Where the evaluation loop goes on, from `eval[0][0]` on, when code that it generated returns to it; 0 when it
+    /// generates none, or such code can be unwound by itself.
+    pub resume: u32,
+    /// What leads from the address of the sentinel in a frame of the evaluation loop to its frame pointer; not positive,
+    /// to its stack pointer.
+    pub resume_base: i32,
 }
 
 /// [`PythonProcess::layout`] of a process without a known interpreter.

@@ -163,6 +163,9 @@ pub mod word {
     /// frame after it, and the rest is the number of a [`crate::end::PythonEnd`]: `Complete` when it has none by
     /// right, `ChainShort` when the innermost evaluations lack theirs and each run belongs that much further out.
     pub const GAP: u64 = 3;
+    /// The Python frame before this one, leaf first, belongs to a coroutine or generator, and the one behind it does not:
+    /// payload is the address of that frame. Only where coroutines are asked for.
+    pub const COROUTINE: u64 = 4;
     /// Bit of a [`GAP`]'s payload.
     pub const PYTHON_GAP: u64 = 1 << 8;
     /// Position of the tag.

@@ -36,6 +36,8 @@ pub const PYTHON_FRAMES_MAX: u32 = 1024;
 
 /// Most frames read in one walk: each evaluation frame since 3.12 has one that is not shown.
 pub const PYTHON_READS_MAX: u32 = 2 * PYTHON_FRAMES_MAX;
+/// Most bytes between the stack pointer of generated code and the evaluation that called it: a few saved registers.
+const GENERATED_FRAME_MAX: u64 = 1 << 12;
 
 /// Where unwind rules come from.
 pub trait Tables {
@@ -70,6 +72,8 @@ pub mod phase {
     pub const PYTHON_REST: u32 = 2;
     /// Next: [`super::python_step`] on what is left of the chain when the native walk has reached its end.
     pub const PYTHON_TAIL: u32 = 3;
+    /// Next: [`super::python_step`], which looks for the evaluation that called generated code.
+    pub const GENERATED: u32 = 4;
 }
 
 /// State of one walk. Plain data: it lives in a scratch map in the kernel.
@@ -113,6 +117,12 @@ pub struct Walk {
     /// How far below its caller's stack pointer an evaluation keeps its `_PyCFrame`, when the next is to be found by
     /// that; else 0.
     pub cframe_depth: u64,
+    /// The last frame that was emitted, if it belongs to a coroutine; else 0.
+    pub coroutine: u64,
+    /// The same when the run began.
+    pub run_coroutine: u64,
+    /// The frame at which the sentinel of the evaluation that called generated code is looked for.
+    pub peeked: u64,
     /// The thread state whose chain is walked.
     pub state: u64,
     /// PC where the native walk stopped, 0 when it ended well.
@@ -141,6 +151,10 @@ pub struct Walk {
     pub evaluations: u32,
     /// 1 once the thread's other state was looked at.
     pub other_tried: u32,
+    /// 1 while the evaluation that called the generated code at hand is known not to be found.
+    pub generated_tried: u32,
+    /// Padding.
+    pub reserved: u32,
     /// First word of this walk in `words` (kernel words stand before it).
     pub words_begin: u32,
     /// Words so far, those before `words_begin` included.
@@ -185,10 +199,13 @@ impl Walk {
         self.cframe = 0;
         self.outer = 0;
         self.cframe_depth = 0;
+        self.coroutine = 0;
+        self.run_coroutine = 0;
         self.state = 0;
         self.run_open = 0;
         self.evaluations = 0;
         self.other_tried = 0;
+        self.generated_tried = 0;
         self.stop_pc = 0;
         self.phase = phase::NATIVE;
         self.python_started = 0;
@@ -237,7 +254,7 @@ impl Walk {
         let rest =
             self.process.python.layout != NO_PYTHON && (self.python_started == 0 || self.python_cursor != 0);
         if end as u32 == WalkEnd::Complete as u32 {
-            if self.python_cursor == 0 {
+            if !rest {
                 return Flow::Stop;
             }
             self.phase = phase::PYTHON_TAIL;
@@ -261,6 +278,7 @@ impl Walk {
     fn begin_run(&mut self) {
         self.run_words = self.words;
         self.run_frames = self.python_frames;
+        self.run_coroutine = self.coroutine;
         self.run_open = 0;
     }
 
@@ -269,6 +287,7 @@ impl Walk {
     fn take_back_run(&mut self) {
         self.words = self.run_words;
         self.python_frames = self.run_frames;
+        self.coroutine = self.run_coroutine;
         self.run_open = 0;
     }
 
@@ -304,6 +323,13 @@ impl Walk {
         self.push_python_gap(words, end);
     }
 
+    /// The mapping at hand may hold code that the interpreter generated and that cannot be unwound by itself: rows that
+    /// were derived for it are guesses.
+    #[inline(always)]
+    pub(crate) fn in_generated_code(&self) -> bool {
+        self.process.python.resume != 0 && self.mapping.flags & executable_flag::ANONYMOUS != 0
+    }
+
     #[inline(always)]
     pub(crate) fn in_eval_loop(&self, pc: u64) -> bool {
         let mut i = 0;
@@ -331,6 +357,14 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     }
     if walk.native_frames >= walk.frames_max {
         return walk.end_native(words, WalkEnd::TooManyFrames);
+    }
+    if walk.in_generated_code() {
+        if walk.generated_tried == 0 {
+            walk.peeked = 0;
+            walk.phase = phase::GENERATED;
+            return Flow::Continue;
+        }
+        walk.generated_tried = 0;
     }
     let evaluation = walk.process.python.layout != NO_PYTHON && walk.in_eval_loop(pc);
     if evaluation {
@@ -382,6 +416,9 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
 /// Emits the next Python frame; back to native after the entry frame of a run.
 #[inline(always)]
 pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
+    if walk.phase == phase::GENERATED {
+        return generated_step(walk, words, env);
+    }
     if walk.run_open == 0
         && let Err(flow) = begin_frames(walk, words, env)
     {
@@ -408,8 +445,9 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         if frame.code == 0 && frame.previous == 0 {
             return Flow::Stop;
         }
-        walk.note_python(PythonEnd::ChainLong);
-        walk.push_python_gap(words, PythonEnd::ChainLong);
+        let end = if walk.evaluations == 0 { PythonEnd::NoEvalFrame } else { PythonEnd::ChainLong };
+        walk.note_python(end);
+        walk.push_python_gap(words, end);
         walk.begin_run();
         walk.run_open = 1;
         walk.phase = phase::PYTHON_REST;
@@ -417,6 +455,10 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     walk.python_cursor = frame.previous;
     if frame.code != 0 {
         walk.python_frames += 1;
+        if walk.coroutine != 0 && !frame.coroutine {
+            walk.push(words, word::tagged(word::COROUTINE, walk.coroutine));
+        }
+        walk.coroutine = if frame.coroutine { at } else { 0 };
         let stored = walk.push(words, word::tagged(word::PYTHON, frame.code))
             && walk.push(words, word::python_detail(frame.checksum, frame.instruction));
         if !stored {
@@ -426,12 +468,65 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     if frame.entry { end_run(walk, words, at) } else { Flow::Continue }
 }
 
+/// In generated code, which neither has unwind rows nor keeps frame pointers: the sentinel of the evaluation that called
+/// it lies in the native frame of that evaluation, at a place that is always the same.
+#[inline(always)]
+fn generated_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
+    walk.phase = phase::NATIVE;
+    walk.generated_tried = 1;
+    if walk.python_started == 0 {
+        if start_python(walk, env).is_err() {
+            return Flow::Continue;
+        }
+        walk.python_started = 1;
+    }
+    if walk.peeked == 0 {
+        walk.peeked = walk.python_cursor;
+    }
+    walk.python_reads += 1;
+    let at = walk.peeked;
+    if at == 0 || walk.python_reads > PYTHON_READS_MAX {
+        return Flow::Continue;
+    }
+    let Walk { layout, buffers, .. } = walk;
+    let Some(frame) = python::read_frame(env, at, layout, buffers) else { return Flow::Continue };
+    if !frame.entry {
+        walk.peeked = frame.previous;
+        if frame.previous != 0 {
+            walk.generated_tried = 0;
+            walk.phase = phase::GENERATED;
+        }
+        return Flow::Continue;
+    }
+    if at.wrapping_sub(walk.registers.sp) > GENERATED_FRAME_MAX {
+        return Flow::Continue;
+    }
+    let word = walk.native_word();
+    if !walk.push_native(words, word) {
+        return walk.end_native(words, WalkEnd::TooManyFrames);
+    }
+    walk.generated_tried = 0;
+    let python = &walk.process.python;
+    let pc = python.eval[0][0].wrapping_add(u64::from(python.resume));
+    let base = at.wrapping_add_signed(i64::from(python.resume_base));
+    if python.resume_base > 0 {
+        walk.registers.resume(pc, at, Some(base));
+    } else {
+        walk.registers.resume(pc, base, None);
+    }
+    Flow::Continue
+}
+
 /// Before the first frame of a run: finds the chain, and whether the run at its head belongs to this evaluation.
 #[inline(always)]
 fn begin_frames<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Result<(), Flow> {
     if walk.python_started == 0 {
         walk.python_started = 1;
         if let Err(end) = start_python(walk, env) {
+            // A whole native stack without an evaluation is no reason to expect Python frames.
+            if walk.phase == phase::PYTHON_TAIL {
+                return Err(Flow::Stop);
+            }
             return Err(fail(walk, words, end));
         }
     }

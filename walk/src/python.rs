@@ -4,8 +4,8 @@
 //! Does not: know versions (they are data), names or lines (user space reads those from code objects).
 
 use deepctx_common::python::{
-    CODE_WORDS, NO_CFRAME, NO_FIELD, PythonLayout, PythonProcess, entry_rule, instruction_kind,
-    thread_state as slot,
+    CODE_WORDS, NO_CFRAME, NO_FIELD, OWNED_BY_GENERATOR, PythonLayout, PythonProcess, entry_rule,
+    instruction_kind, thread_state as slot,
 };
 
 use crate::memory::Memory;
@@ -145,6 +145,8 @@ pub struct Frame {
     pub checksum: u32,
     /// The frame ends the run of its native evaluation frame.
     pub entry: bool,
+    /// The frame belongs to a coroutine or generator; false unless the layout asks.
+    pub coroutine: bool,
 }
 
 /// The word at a byte offset that is a multiple of 8; 0 beyond the end.
@@ -239,6 +241,8 @@ pub fn read_frame<M: Memory>(
         return None;
     }
     frame.code = code;
+    frame.coroutine =
+        layout.frame_owner != 0 && u8_at(&buffers.frame, layout.frame_owner) == OWNED_BY_GENERATOR;
     frame.checksum = checksum(memory, code, layout, buffers)?;
     frame.instruction = match layout.instruction_kind {
         instruction_kind::BYTE_OFFSET => u32_at(&buffers.frame, layout.frame_instruction),

@@ -19,7 +19,7 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         return false;
     }
     if walk.executable.pages == 0
-        || walk.process.python.layout != NO_PYTHON && walk.in_eval_loop(pc)
+        || walk.process.python.layout != NO_PYTHON && (walk.in_eval_loop(pc) || walk.in_generated_code())
         || !env.next_rule(walk, pc.wrapping_sub(walk.mapping.bias))
     {
         return false;

@@ -27,6 +27,8 @@ struct World {
     layout: PythonLayout,
     /// Stack pointers of the native frames of the evaluation loop, innermost first.
     evaluations: Vec<u64>,
+    /// `PythonProcess::resume` and `resume_base`.
+    resume: (u32, i32),
 }
 
 impl Memory for World {
@@ -41,6 +43,13 @@ impl Memory for World {
 
 impl Tables for World {
     fn find_mapping(&self, walk: &mut Walk, pc: u64) -> Result<(), WalkEnd> {
+        if (GENERATED..GENERATED + 0x1000).contains(&pc) {
+            let flags = executable_flag::ANONYMOUS | executable_flag::FRAME_POINTERS;
+            walk.mapping =
+                Mapping { begin: GENERATED, end: GENERATED + 0x1000, bias: 0, executable: 2, flags };
+            walk.executable = Executable::default();
+            return Ok(());
+        }
         if !(self.text.0..self.text.1).contains(&pc) {
             return Err(WalkEnd::NoMapping);
         }
@@ -63,6 +72,8 @@ impl Tables for World {
 }
 
 const TEXT: u64 = 0x40_0000;
+/// Code that the interpreter made.
+const GENERATED: u64 = TEXT + 0x2000;
 const STACK: u64 = 0x7ffc_0000_0000;
 const THREAD: u64 = 0x7f00_0000_0000;
 const STATE: u64 = 0x5000_0000;
@@ -165,6 +176,7 @@ fn hung_at(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)], stack: &
         entry_rule: rule,
         entry_value: value,
         code_tag_mask: 0,
+        frame_owner: 0,
         reserved: 0,
     };
     world.memory.insert(THREAD + 0x10, STATE);
@@ -198,6 +210,7 @@ fn walk(world: &World, pc: u64, python: bool) -> (Vec<u64>, WalkEnd, PythonEnd) 
         process.unset_length = 16;
         process.bound_kind = thread_state::THREAD_POINTER;
         process.bound = 0x10;
+        (process.resume, process.resume_base) = world.resume;
     }
     walk.process = Process { python: process, ..Process::default() };
     walk.begin(0, 512);
@@ -236,6 +249,7 @@ fn text(words: &[u64]) -> String {
             word::EXACT => format!("!{:x}", payload - TEXT),
             word::RETURN => format!("{:x}", payload.wrapping_sub(TEXT)),
             word::PYTHON => format!("py:{payload:x}@{}", *words.next().unwrap() as u32),
+            word::COROUTINE => format!("co:{payload:x}"),
             _ if payload == word::PYTHON_GAP => continue,
             _ if payload & word::PYTHON_GAP != 0 => {
                 format!("gap:python-{}", PythonEnd::from_number(payload as u8).unwrap().key())
@@ -391,6 +405,75 @@ fn a_run_without_an_end_is_torn_and_not_shown() {
     check("no sentinel", &torn, true, "!10 gap:python-torn 110 f10 | complete torn");
 }
 
+#[test]
+fn python_frames_without_an_evaluation_in_a_whole_native_stack_are_told() {
+    let made = world(&[TEXT + 0x330, TEXT + 0xf10]);
+    let hung = hung_at(made.clone(), entry_rule::SENTINEL, 3, &[(0x7000, 0), (0x7001, 3)], &[STACK + 0x40]);
+    let expect = "!10 330 f10 gap:python-no-eval-frame py:7000@6 | complete no-eval-frame";
+    check("code that is not known to evaluate", &hung, true, expect);
+    let none = with_python(made.clone(), entry_rule::SENTINEL, 3, &[]);
+    check("a thread that runs no Python", &none, true, "!10 330 f10 | complete complete");
+    let mut foreign = with_python(made, entry_rule::SENTINEL, 3, &[]);
+    foreign.memory.insert(THREAD + 0x10, 0);
+    check("a thread that never did", &foreign, true, "!10 330 f10 | complete complete");
+}
+
+#[test]
+fn generated_code_is_left_by_way_of_the_sentinel_of_the_evaluation_that_called_it() {
+    let stack = [GENERATED + 0x10, TEXT + 0x110, TEXT + 0x330, TEXT + 0x110, TEXT + 0xf10];
+    let frames = [(0x7000, 0), (0x7100, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
+    let mut made = with_python(world(&stack), entry_rule::SENTINEL, 3, &frames);
+    check(
+        "it cannot be unwound by itself",
+        &made,
+        true,
+        "!10 2010 gap:frame-pointer-end py:7000@6 py:7100@6 py:7200@6 | frame-pointer-end complete",
+    );
+    made.resume = (0x20, -0x10);
+    let whole = "!10 2010 py:7000@6 py:7100@6 120 330 py:7200@6 110 f10 | complete complete";
+    check("by the stack pointer", &made, true, whole);
+    let (mut by_fp, fp) = (made.clone(), 0x20);
+    by_fp.resume = (0x20, fp);
+    // As if the frame pointer stood so far above the sentinel, and the caller's stack 16 bytes above that.
+    let rule = Rule { cfa: rule_kind::FP, cfa_offset: (EVAL_FRAME - 0x10) as i32 - fp, ..ONE_WORD };
+    by_fp.rules.insert(EVAL[0] + 0x1f, rule);
+    by_fp.rules.insert(EVAL[0] + 0x20, Rule { cfa_offset: EVAL_FRAME as i32, ..ONE_WORD });
+    check("by the frame pointer", &by_fp, true, whole);
+    let mut far = made;
+    far.memory.insert(STATE + 8, 0);
+    check("no chain to look in", &far, true, "!10 2010 gap:frame-pointer-end | frame-pointer-end complete");
+}
+
+#[test]
+fn the_outermost_frame_of_coroutines_is_told_before_its_caller() {
+    let stack = [TEXT + 0x110, TEXT + 0x330, TEXT + 0x120, TEXT + 0xf10];
+    let frames = [(0x7000, 0), (0x7100, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
+    let owned = |indices: &[u64], asked: bool| {
+        let mut made = with_python(world(&stack), entry_rule::SENTINEL, 3, &frames);
+        made.layout.frame_owner = if asked { 70 } else { 0 };
+        for index in indices {
+            *made.memory.get_mut(&(0x6000_0000 + 112 * index + 64)).unwrap() |= 1 << 48;
+        }
+        made
+    };
+    let check = |what, made: &World, expect| check(what, made, true, expect);
+    check(
+        "across native frames",
+        &owned(&[0, 1], true),
+        "!10 py:7000@6 py:7100@6 110 330 co:60000070 py:7200@6 120 f10 | complete complete",
+    );
+    check(
+        "within a run",
+        &owned(&[0], true),
+        "!10 py:7000@6 co:60000000 py:7100@6 110 330 py:7200@6 120 f10 | complete complete",
+    );
+    check(
+        "nobody asked",
+        &owned(&[0, 1], false),
+        "!10 py:7000@6 py:7100@6 110 330 py:7200@6 120 f10 | complete complete",
+    );
+}
+
 /// A `_PyCFrame` on the stack of each evaluation, as in 3.11; the first `left_over` of them hold what an earlier call
 /// left there.
 fn with_cframes(mut world: World, frames: &[(u64, u8)], left_over: Option<[u64; 2]>) -> World {
@@ -456,17 +539,20 @@ fn code_without_rows_is_walked_by_frame_pointers_where_that_may_be() {
 proptest! {
     #[test]
     fn whatever_the_memory_holds_a_walk_ends_within_its_bounds(
-        stack in prop::collection::vec(prop_oneof![TEXT..TEXT + 0x1000, any::<u64>()], 0..40),
+        stack in prop::collection::vec(
+            prop_oneof![TEXT..TEXT + 0x1000, GENERATED..GENERATED + 0x1000, any::<u64>()], 0..40),
         rules in prop::collection::btree_map(TEXT..TEXT + 0x1000, arbitrary_rule(), 0..20),
         frames in prop::collection::vec((prop_oneof![0x7000u64..0x9000, any::<u64>().prop_map(|a| a & !7)], any::<u8>()), 0..10),
         entry in 0u8..4,
         pc in TEXT..TEXT + 0x1000,
         flags in 0u32..8,
+        resume in (0u32..0x100, any::<i32>()),
     ) {
         let frames: Vec<_> = frames.into_iter().map(|(code, mark)| (code & 0xffff_ffff_ffff, mark)).collect();
         let mut made = with_python(world(&stack), entry, 1, &frames);
         made.rules.extend(rules);
         made.flags = flags;
+        made.resume = resume;
         let (words, ..) = walk(&made, pc, true);
         prop_assert!(words.len() <= USER_WORDS_MAX);
         // Every Python word has its second half.

@@ -64,12 +64,24 @@ pub struct UserLayout {
     /// `_PyRuntime` → the state of the thread that holds the GIL (up to 3.11), or [`NO_FIELD`]: a sub-interpreter's
     /// states are found by it alone.
     pub runtime_running: u16,
+    /// Frame → the byte that says who owns it (3.11+), or [`NO_FIELD`].
+    pub frame_owner: u16,
+    /// `_PyRuntime` → the main interpreter, where `interpreter_jit` is known.
+    pub runtime_main: u16,
+    /// `PyInterpreterState.jit`: the interpreter generates code that cannot be unwound by itself (3.14); else 0.
+    pub interpreter_jit: u32,
 }
 
 impl Layout {
     /// The stable number of this layout: its index in the `PYTHON_LAYOUTS` map.
     pub const fn index(&self) -> u32 {
         (self.minor as u32 - OLDEST_MINOR as u32) * 2 + self.free_threaded as u32
+    }
+
+    /// What the walker in the kernel needs, when it is to tell coroutines.
+    pub const fn kernel_with_coroutines(&self) -> PythonLayout {
+        let owner = if self.user.frame_owner == NO_FIELD { 0 } else { self.user.frame_owner };
+        PythonLayout { frame_owner: owner, ..self.kernel }
     }
 
     /// The layout of `3.minor`, or `None` when the version is not known.
@@ -119,6 +131,7 @@ const FRAMES_3_8: PythonLayout = PythonLayout {
     entry_rule: ONE_PER_EVAL,
     entry_value: 0,
     code_tag_mask: 0,
+    frame_owner: 0,
     reserved: 0,
 };
 const FRAMES_3_10: PythonLayout =
@@ -192,6 +205,9 @@ const USER_3_8: UserLayout = UserLayout {
     str_compact_data: 72,
     runtime_tss: 1392,
     runtime_running: 1368,
+    frame_owner: NO_FIELD,
+    runtime_main: NO_FIELD,
+    interpreter_jit: 0,
 };
 const USER_3_9: UserLayout = UserLayout { runtime_tss: 584, runtime_running: 568, ..USER_3_8 };
 const USER_3_10: UserLayout = UserLayout { line_format: LineFormat::Ranges, ..USER_3_9 };
@@ -206,6 +222,7 @@ const USER_3_11: UserLayout = UserLayout {
     line_format: LineFormat::Locations,
     runtime_tss: 592,
     runtime_running: 576,
+    frame_owner: 69,
     ..USER_3_8
 };
 const USER_3_12: UserLayout = UserLayout {
@@ -216,6 +233,7 @@ const USER_3_12: UserLayout = UserLayout {
     str_compact_data: 56,
     runtime_tss: 1544,
     runtime_running: NO_FIELD,
+    frame_owner: FRAMES_3_12.frame_entry_mark,
     ..USER_3_11
 };
 const USER_3_13: UserLayout = UserLayout { runtime_tss: 2160, code_first_traceable: 184, ..USER_3_12 };
@@ -237,12 +255,25 @@ const USER_3_13T: UserLayout = UserLayout {
     str_compact_data: 72,
     ..USER_3_13
 };
-const USER_3_14: UserLayout = UserLayout { runtime_tss: 2336, code_first_traceable: 192, ..USER_3_13 };
+const USER_3_14: UserLayout = UserLayout {
+    runtime_tss: 2336,
+    code_first_traceable: 192,
+    frame_owner: FRAMES_3_14.frame_entry_mark,
+    runtime_main: 816,
+    interpreter_jit: 223_184,
+    ..USER_3_13
+};
 /// `interned` is a byte of its own there, to be written without the bits beside it.
-const USER_3_14T: UserLayout =
-    UserLayout { str_kind_shift: 8, runtime_tss: 2336, code_first_traceable: 208, ..USER_3_13T };
+const USER_3_14T: UserLayout = UserLayout {
+    str_kind_shift: 8,
+    runtime_tss: 2336,
+    code_first_traceable: 208,
+    frame_owner: FRAMES_3_14T.frame_entry_mark,
+    ..USER_3_13T
+};
 /// 3.15 keeps the thread state in TLS variables only.
-const USER_3_15: UserLayout = UserLayout { runtime_tss: NO_FIELD, ..USER_3_14 };
+const USER_3_15: UserLayout =
+    UserLayout { runtime_tss: NO_FIELD, runtime_main: NO_FIELD, interpreter_jit: 0, ..USER_3_14 };
 const USER_3_15T: UserLayout = UserLayout { runtime_tss: NO_FIELD, ..USER_3_14T };
 
 const fn row(minor: u8, free_threaded: bool, kernel: PythonLayout, user: UserLayout) -> Layout {

@@ -13,7 +13,7 @@ use super::elf::{Elf, Symbol};
 use super::eval_ranges::eval_ranges;
 use super::layout::{Layout, OLDEST_MINOR};
 use super::memory::{ReadError, TargetMemory};
-use super::prologue::unset_cframe;
+use super::prologue::{generated_code_returns, unset_cframe};
 use super::thread_slot::{self, Bound, Slot};
 
 /// One executable mapping of a file, with the file's bytes.
@@ -247,6 +247,10 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
 
         let parts = eval_ranges(&self.elf, eval).ok_or(NoInterpreter::NoSymbol(NAMES[1]))?;
         let (unset, unset_length) = unset_cframe(&self.elf, eval, &layout.kernel);
+        let (resume, resume_base) = match generates_code(memory, runtime, layout) {
+            true => generated_code_returns(&self.elf, eval, &layout.kernel).unwrap_or((0, 0)),
+            false => (0, 0),
+        };
         let mut ranges = [[0; 2]; EVAL_RANGES];
         for (range, [begin, end]) in ranges.iter_mut().zip(parts.ranges).filter(|(_, [begin, _])| *begin != 0)
         {
@@ -263,6 +267,8 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
                 attached: attached.parameter,
                 unset,
                 unset_length,
+                resume,
+                resume_base,
             },
             layout,
             version,
@@ -322,6 +328,20 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
             (None, None) => Err(NoInterpreter::NoThreadState),
         }
     }
+}
+
+/// Whether the interpreter makes machine code that cannot be unwound by itself.
+fn generates_code(memory: &dyn TargetMemory, runtime: u64, layout: &Layout) -> bool {
+    if layout.user.interpreter_jit == 0 {
+        return false;
+    }
+    let main = memory.read_u64(runtime.wrapping_add(u64::from(layout.user.runtime_main)));
+    let mut on = [0];
+    main.is_ok_and(|main| {
+        main != 0
+            && memory.read(main.wrapping_add(u64::from(layout.user.interpreter_jit)), &mut on).is_ok()
+            && on == [1]
+    })
 }
 
 /// Reads a `Py_tss_t`: an int that says whether the key was made, then the key.

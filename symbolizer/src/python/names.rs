@@ -12,6 +12,7 @@ use super::code::{Code, CodeError, read_code, read_identity};
 use super::layout::Layout;
 use super::locate::Interpreter;
 use super::memory::{ReadError, TargetMemory};
+use super::tasks::{Link, NoTask, Tasks};
 
 /// Most code objects kept, over all processes: a process with torch loaded has about 60 000 and runs far fewer;
 /// at ~400 bytes each this is 25 MiB.
@@ -122,6 +123,9 @@ struct Attached {
     memory: Box<dyn TargetMemory>,
     layout: &'static Layout,
     code_type: u64,
+    /// Address of `_PyRuntime`; 0 when it is not known.
+    runtime: u64,
+    tasks: Tasks,
     gone: bool,
 }
 
@@ -129,7 +133,11 @@ impl PythonSymbols {
     /// Reads names of `pid` through `memory` from now on. Call it again after an exec: what was read before is not
     /// used for the new program. Returns false when [`PROCESSES_MAX`] others are attached.
     pub fn attach(&mut self, pid: u32, interpreter: &Interpreter, memory: Box<dyn TargetMemory>) -> bool {
-        self.attach_to(pid, interpreter.layout, interpreter.code_type, memory)
+        let attached = self.attach_to(pid, interpreter.layout, interpreter.code_type, memory);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.runtime = interpreter.runtime;
+        }
+        attached
     }
 
     fn attach_to(
@@ -144,8 +152,19 @@ impl PythonSymbols {
         }
         let serial = self.next_serial;
         self.next_serial += 1;
-        self.processes.insert(pid, Attached { serial, memory, layout, code_type, gone: false });
+        let tasks = Tasks::default();
+        let process = Attached { serial, memory, layout, code_type, runtime: 0, tasks, gone: false };
+        self.processes.insert(pid, process);
         true
+    }
+
+    /// Who awaits the asyncio task whose coroutine has its frame at `frame`, as it is now; root first, that task last.
+    ///
+    /// # Errors
+    /// The reason why there is no task, or why it cannot be told.
+    pub fn awaiting(&mut self, pid: u32, frame: u64) -> Result<Vec<Link>, NoTask> {
+        let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
+        process.tasks.chain(&*process.memory, process.layout, process.runtime, frame)
     }
 
     /// Forgets `pid`. Call it when no more samples of it can come.
@@ -158,6 +177,7 @@ impl PythonSymbols {
     /// second costs one short read for each function that runs.
     pub fn doubt(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
+        self.processes.values_mut().for_each(|process| process.tasks.rest());
     }
 
     /// Code objects kept now; at most [`CODES_MAX`].

@@ -1,9 +1,10 @@
-//! Where an evaluation has named its `_PyCFrame` to the thread and not filled it yet (3.11, 3.12).
+//! What the beginning of `_PyEval_EvalFrameDefault` says of its native frame.
 //!
-//! Owns: finding those few instructions at the beginning of `_PyEval_EvalFrameDefault`.
+//! Owns: where an evaluation has named its `_PyCFrame` to the thread and not filled it yet (3.11, 3.12), and where in the
+//! native frame the sentinel lies, for code that the interpreter generates (3.14).
 //! Because: a sample between the two stores would follow pointers that an earlier call left on the stack; they look as
-//! good as any. Compilers put a dozen instructions there.
-//! Does not: matter from 3.13 on, where one store hangs a whole chain that was built before.
+//! good as any. Compilers put a dozen instructions there. And generated code has neither unwind rows nor frame pointers.
+//! Does not: matter to other versions: from 3.13 on one store hangs a whole chain that was built before.
 
 use deepctx_common::python::{NO_CFRAME, PythonLayout};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -82,6 +83,53 @@ fn find(text: &[u8], layout: &PythonLayout) -> Option<(u32, u32)> {
     Some((u32::try_from(begin).ok()?, u32::try_from(end.checked_sub(begin)?).ok()?))
 }
 
+/// Where the evaluation goes on when generated code returns to it, from the symbol's address on, and what leads from the
+/// address of its sentinel to its frame pointer (positive) or its stack pointer: the evaluation marks the sentinel as one
+/// in a single store, at an address that it also takes. `None` when that is not to be seen.
+pub(super) fn generated_code_returns<'a, R: ReadRef<'a>>(
+    elf: &Elf<'a, R>,
+    eval: Symbol,
+    layout: &PythonLayout,
+) -> Option<(u32, i32)> {
+    let length = LENGTH_MAX.min(if eval.size == 0 { LENGTH_MAX } else { eval.size });
+    find_sentinel(elf.bytes_at(eval.address, length)?, layout)
+}
+
+fn find_sentinel(text: &[u8], layout: &PythonLayout) -> Option<(u32, i32)> {
+    let mut taken: Vec<Place> = Vec::new();
+    let mut marked: Option<(u64, Place)> = None;
+    for i in &mut Decoder::with_ip(64, text, 0, DecoderOptions::NONE) {
+        if !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch) {
+            break;
+        }
+        if !matches!(i.memory_base(), Register::RSP | Register::RBP) {
+            continue;
+        }
+        let place = |offset| Place { base: i.memory_base(), offset };
+        match i.mnemonic() {
+            Mnemonic::Lea => taken.push(place(i.memory_displacement64())),
+            Mnemonic::Mov if i.op0_kind() == OpKind::Memory && i.op1_kind() != OpKind::Register => {
+                // The byte of the owner is the only one that is not zero.
+                let (value, size) = (i.immediate(1), i.memory_size().size() as u64);
+                let into = (0..size.min(8)).find(|n| value == u64::from(layout.entry_value) << (8 * n));
+                if let (None, Some(into)) = (marked, into) {
+                    let at = i.memory_displacement64().wrapping_add(into);
+                    marked = Some((i.next_ip(), place(at.wrapping_sub(u64::from(layout.frame_entry_mark)))));
+                }
+            }
+            _ => {}
+        }
+        if let Some((next, place)) = marked
+            && taken.contains(&place)
+        {
+            let base = i32::try_from(place.offset.wrapping_neg().cast_signed()).ok()?;
+            let points_up = (place.base == Register::RBP) == (base > 0);
+            return if points_up { Some((u32::try_from(next).ok()?, base)) } else { None };
+        }
+    }
+    None
+}
+
 /// Where the next instruction begins, when this one stores all 8 bytes at `base + offset`.
 fn covers(i: &Instruction, base: Register, offset: u64) -> Option<u64> {
     let into = offset.wrapping_sub(i.memory_displacement64());
@@ -117,9 +165,26 @@ mod tests {
         check("nothing", &[], 11, None);
     }
 
+    #[test]
+    fn the_sentinel_in_the_frame_of_an_evaluation_is_found() {
+        let layout = &Layout::of(14, false).unwrap().kernel;
+        let check = |what: &str, text: &[u8], expect: Option<(u32, i32)>| {
+            assert_eq!(find_sentinel(text, layout), expect, "{what}");
+        };
+        // lea rax, [rbp - 0x90]; mov dword [rbp - 0x48], 0x30000; ret
+        let by_fp = [0x48, 0x8d, 0x85, 0x70, 0xff, 0xff, 0xff, 0xc7, 0x45, 0xb8, 0, 0, 3, 0, 0xc3];
+        check("by the frame pointer", &by_fp, Some((14, 0x90)));
+        // mov byte [rsp + 0x5a], 3; lea rcx, [rsp + 0x10]; ret
+        let by_sp = [0xc6, 0x44, 0x24, 0x5a, 3, 0x48, 0x8d, 0x4c, 0x24, 0x10, 0xc3];
+        check("by the stack pointer", &by_sp, Some((5, -0x10)));
+        check("its address is not taken", &by_fp[7..], None);
+        check("nothing is marked", &by_fp[..7], None);
+    }
+
     proptest::proptest! {
         #[test]
         fn any_bytes_have_an_answer_within_them(text in proptest::collection::vec(proptest::num::u8::ANY, 0..512)) {
+            let _ = find_sentinel(&text, &Layout::of(14, false).unwrap().kernel);
             for minor in [11, 12] {
                 if let Some((begin, length)) = find(&text, &Layout::of(minor, false).unwrap().kernel) {
                     assert!(begin as usize + length as usize <= text.len());

@@ -208,6 +208,7 @@ pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureOptions {
         kernel: true,
         native: true,
         python: true,
+        coroutines: false,
         off_cpu: false,
         cache: None,
         ring_bytes: None,

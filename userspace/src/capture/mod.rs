@@ -108,6 +108,8 @@ pub struct CaptureOptions {
     pub native: bool,
     /// Record Python frames.
     pub python: bool,
+    /// Tell which coroutines run, beside Python frames.
+    pub coroutines: bool,
     /// Follow threads while they are off their CPUs.
     pub off_cpu: bool,
     /// Folder in which unwind tables are kept between runs.
@@ -194,7 +196,10 @@ impl Capture {
         let Ahead { mut processes, mut scanned } =
             ahead.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         note(began_ns, "programs loaded, processes prepared");
-        let layouts: Vec<_> = all_layouts().iter().map(|l| (l.index(), l.kernel)).collect();
+        let layouts: Vec<_> = all_layouts()
+            .iter()
+            .map(|l| (l.index(), if options.coroutines { l.kernel_with_coroutines() } else { l.kernel }))
+            .collect();
         tables::set_layouts(&loaded, &layouts).map_err(|e| failed(&e))?;
         processes.tables().connect(&loaded).map_err(|e| failed(&e))?;
 

@@ -174,6 +174,8 @@ pub enum Context {
     Native,
     /// Kernel code.
     Kernel,
+    /// Who awaits the asyncio task that runs (CPython 3.11 and later), beside Python functions.
+    Async,
 }
 
 /// What every sub-command takes.

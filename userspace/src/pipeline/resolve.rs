@@ -173,6 +173,8 @@ fn user_steps(space: SpaceId, words: impl Iterator<Item = u64>) -> impl Iterator
                 after_python = payload & word::PYTHON_GAP != 0;
                 gap_step(payload)
             }
+            // Nothing is shown for it.
+            word::COROUTINE => Step::PythonGap(PythonEnd::Complete),
             _ => Step::Malformed,
         })
     })

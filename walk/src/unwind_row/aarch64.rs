@@ -64,6 +64,17 @@ impl Registers {
     pub fn lookup_pc(&self) -> u64 {
         if self.exact != 0 { self.pc } else { self.pc.wrapping_sub(1) }
     }
+
+    /// Makes these the registers of a caller that goes on at `pc`. `fp`: its frame pointer, if that is known.
+    #[inline(always)]
+    pub fn resume(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
+        self.pc = pc;
+        self.sp = sp;
+        self.sp_known = fp.is_none() as u32;
+        self.fp = fp.unwrap_or(0);
+        self.fp_known = fp.is_some() as u32;
+        self.exact = 0;
+    }
 }
 
 /// Mask of addresses that have `bits` bits, or of all addresses when that is no sensible number.

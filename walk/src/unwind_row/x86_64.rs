@@ -68,6 +68,16 @@ impl Registers {
     pub fn lookup_pc(&self) -> u64 {
         if self.exact != 0 { self.pc } else { self.pc.wrapping_sub(1) }
     }
+
+    /// Makes these the registers of a caller that goes on at `pc`. `fp`: its frame pointer, if that is known.
+    #[inline(always)]
+    pub fn resume(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
+        self.pc = pc;
+        self.sp = sp;
+        self.bp = fp.unwrap_or(0);
+        self.bp_known = fp.is_some() as u32;
+        self.exact = 0;
+    }
 }
 
 /// Offset of `uc_mcontext.gregs` from rsp in a signal frame whose return address was popped: `struct rt_sigframe`

@@ -1,0 +1,277 @@
+//! Objects of another process's interpreter: types, containers, attributes.
+//!
+//! Owns: how CPython 3.11 and later lay out the few kinds of objects that lead from one asyncio task to another.
+//! Because: a task says who awaits it by way of dictionaries, sets, closures and bound methods.
+//! Does not: trust: each container is read up to a bound, each chain of types is followed a few steps.
+
+use super::layout::Layout;
+use super::memory::{ReadError, TargetMemory};
+use super::text::{TextError, read_text};
+
+/// Most entries of a container that are looked at: an application imports some thousand modules.
+pub const ENTRIES_MAX: u64 = 1 << 14;
+/// Most bytes of a type's name; longer ones are no type that is asked for.
+const TYPE_NAME_MAX: usize = 64;
+/// Most base types that are followed.
+const BASES_MAX: usize = 16;
+/// Bit of a pointer: it is an immediate number or a borrowed reference (3.14+).
+const TAG: u64 = 7;
+
+/// Offsets that are the same in all these versions, from the end of the object's head on.
+mod field {
+    /// `PyTypeObject.tp_name`
+    pub(super) const TYPE_NAME: u64 = 8;
+    /// `PyTypeObject.tp_basicsize`
+    pub(super) const TYPE_BASIC_SIZE: u64 = 16;
+    /// `PyTypeObject.tp_base`
+    pub(super) const TYPE_BASE: u64 = 240;
+    /// `PyDictObject.ma_keys`; `ma_values` follows.
+    pub(super) const DICT_KEYS: u64 = 16;
+    /// `PySetObject.mask`; `table` follows.
+    pub(super) const SET_MASK: u64 = 16;
+    /// `PyFunctionObject.func_closure`
+    pub(super) const FUNCTION_CLOSURE: u64 = 56;
+    /// `PyCFunctionObject.m_self` and `PyMethodObject.im_self`
+    pub(super) const BOUND_SELF: u64 = 8;
+    /// `partialobject.args`
+    pub(super) const PARTIAL_ARGUMENTS: u64 = 8;
+    /// `PyListObject.ob_item`
+    pub(super) const LIST_ITEMS: u64 = 8;
+}
+
+/// Reader of one process's objects.
+#[derive(Clone, Copy)]
+pub struct Objects<'m> {
+    memory: &'m dyn TargetMemory,
+    layout: &'static Layout,
+}
+
+/// Why an object could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectError {
+    /// Its memory could not be read.
+    Read(ReadError),
+    /// It is not what it should be.
+    Other,
+}
+
+impl From<ReadError> for ObjectError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<TextError> for ObjectError {
+    fn from(error: TextError) -> Self {
+        match error {
+            TextError::Read(error) => Self::Read(error),
+            TextError::NotText => Self::Other,
+        }
+    }
+}
+
+/// What an object has, or why that cannot be told.
+pub type Found<T> = Result<T, ObjectError>;
+
+impl<'m> Objects<'m> {
+    /// A reader of objects as this version lays them out. `None` for versions before 3.11.
+    pub fn new(memory: &'m dyn TargetMemory, layout: &'static Layout) -> Option<Self> {
+        (layout.minor >= 11).then_some(Self { memory, layout })
+    }
+
+    /// Size of the head that each object begins with.
+    pub fn head(&self) -> u64 {
+        if self.layout.free_threaded { 32 } else { 16 }
+    }
+
+    /// The word at `offset` behind the head.
+    pub fn field(&self, object: u64, offset: u64) -> Found<u64> {
+        Ok(self.memory.read_u64(object.wrapping_add(self.head()).wrapping_add(offset))?)
+    }
+
+    /// The word at an address.
+    pub fn word(&self, address: u64) -> Found<u64> {
+        Ok(self.memory.read_u64(address)?)
+    }
+
+    /// The byte at an address.
+    pub fn byte(&self, address: u64) -> Found<u8> {
+        let mut byte = [0];
+        self.memory.read(address, &mut byte)?;
+        Ok(byte[0])
+    }
+
+    /// The type of an object.
+    pub fn type_of(&self, object: u64) -> Found<u64> {
+        self.word(object.wrapping_add(u64::from(self.layout.user.object_type)))
+    }
+
+    /// Whether `tp_name` of a type is this.
+    fn is_named(&self, of_type: u64, name: &str) -> Found<bool> {
+        let at = self.field(of_type, field::TYPE_NAME)?;
+        let mut bytes = [0; TYPE_NAME_MAX];
+        let Some(bytes) = bytes.get_mut(..=name.len()) else { return Ok(false) };
+        self.memory.read(at, bytes)?;
+        Ok(&bytes[..name.len()] == name.as_bytes() && bytes[name.len()] == 0)
+    }
+
+    /// Whether the object's type, or one that it is derived from, has this name.
+    pub fn is_a(&self, object: u64, name: &str) -> Found<bool> {
+        let mut of_type = self.type_of(object)?;
+        for _ in 0..BASES_MAX {
+            if of_type == 0 {
+                return Ok(false);
+            }
+            if self.is_named(of_type, name)? {
+                return Ok(true);
+            }
+            of_type = self.field(of_type, field::TYPE_BASE)?;
+        }
+        Ok(false)
+    }
+
+    /// A string, with what could steer a terminal escaped.
+    pub fn text(&self, object: u64) -> Found<String> {
+        if !self.is_a(object, "str")? {
+            return Err(ObjectError::Other);
+        }
+        Ok(read_text(self.memory, &self.layout.user, object)?)
+    }
+
+    /// Keys and values of a dictionary, up to [`ENTRIES_MAX`], in the order in which they were added.
+    pub fn entries(&self, dictionary: u64) -> Found<Vec<(u64, u64)>> {
+        let keys = self.field(dictionary, field::DICT_KEYS)?;
+        let values = self.field(dictionary, field::DICT_KEYS + 8)?;
+        let split = if values == 0 { None } else { Some(values.wrapping_add(self.values_offset())) };
+        self.keys_and_values(keys, split)
+    }
+
+    /// Of a `PyDictKeysObject`; the values stand apart where they are `split` from it.
+    fn keys_and_values(&self, keys: u64, split: Option<u64>) -> Found<Vec<(u64, u64)>> {
+        // { refcount, log2 of the size, log2 of the index's bytes, kind, …, usable at 16, number of entries at 24 }
+        let (log2_index, general) =
+            (self.byte(keys.wrapping_add(9))?, self.byte(keys.wrapping_add(10))? == 0);
+        if log2_index > 40 {
+            return Err(ObjectError::Other);
+        }
+        let number = self.word(keys.wrapping_add(24))?.min(ENTRIES_MAX);
+        let (size, key_at) = if general { (24, 8) } else { (16, 0) };
+        let at = keys.wrapping_add(32).wrapping_add(1 << log2_index);
+        let bytes = self.memory.read_vec(at, (number * size) as usize)?;
+        let values = match split {
+            Some(values) => self.words(values, number)?,
+            None => Vec::new(),
+        };
+        let entry = |(n, entry): (usize, &[u8])| {
+            let word = |at: usize| entry[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+            let value = if split.is_some() { values.get(n).copied().unwrap_or(0) } else { word(key_at + 8) };
+            (word(key_at), value)
+        };
+        let all = bytes.chunks_exact(size as usize).enumerate().map(entry);
+        Ok(all.filter(|(key, value)| *key != 0 && *value != 0).collect())
+    }
+
+    /// The value under a key that is a string.
+    pub fn get(&self, dictionary: u64, key: &str) -> Found<Option<u64>> {
+        Ok(self.find(&self.entries(dictionary)?, key))
+    }
+
+    fn find(&self, entries: &[(u64, u64)], key: &str) -> Option<u64> {
+        let length = u64::from(self.layout.user.str_length);
+        let same = |object: u64| {
+            self.word(object.wrapping_add(length)).is_ok_and(|length| length == key.len() as u64)
+                && read_text(self.memory, &self.layout.user, object).is_ok_and(|text| text == key)
+        };
+        entries.iter().find(|(object, _)| same(*object)).map(|(_, value)| *value)
+    }
+
+    /// The members of a set, up to [`ENTRIES_MAX`] places of its table.
+    pub fn members(&self, set: u64) -> Found<Vec<u64>> {
+        let places = self.field(set, field::SET_MASK)?.wrapping_add(1).min(ENTRIES_MAX);
+        let table = self.field(set, field::SET_MASK + 8)?;
+        let words = self.words(table, places * 2)?;
+        // A place that was left holds a dummy, whose hash is -1.
+        Ok(words.chunks_exact(2).filter(|w| w[0] != 0 && w[1] != u64::MAX).map(|w| w[0]).collect())
+    }
+
+    fn words(&self, at: u64, number: u64) -> Found<Vec<u64>> {
+        let bytes = self.memory.read_vec(at, (number.min(ENTRIES_MAX * 2) * 8) as usize)?;
+        Ok(bytes.chunks_exact(8).map(|b| b.try_into().map_or(0, u64::from_le_bytes)).collect())
+    }
+
+    /// The items of a tuple, up to a bound that is more than a closure or a list of arguments has.
+    pub fn tuple(&self, tuple: u64) -> Found<Vec<u64>> {
+        let number = self.field(tuple, 0)?.min(64);
+        // 3.14 keeps the hash before the items.
+        let items = if self.layout.minor >= 14 { 16 } else { 8 };
+        self.words(tuple.wrapping_add(self.head()).wrapping_add(items), number)
+    }
+
+    /// The items of a list, likewise.
+    pub fn list(&self, list: u64) -> Found<Vec<u64>> {
+        let number = self.field(list, 0)?.min(64);
+        let items = self.field(list, field::LIST_ITEMS)?;
+        self.words(items, number)
+    }
+
+    /// Where the values of split keys stand in a `PyDictValues`.
+    fn values_offset(&self) -> u64 {
+        if self.layout.minor >= 13 { 8 } else { 0 }
+    }
+
+    /// The attribute of an instance of a class that was written in Python, without slots.
+    pub fn attribute(&self, object: u64, name: &str) -> Found<Option<u64>> {
+        let of_type = self.type_of(object)?;
+        let keys = of_type.wrapping_add(match (self.layout.minor, self.layout.free_threaded) {
+            (11, _) => 872,
+            (15.., false) => 888,
+            (15.., true) => 904,
+            (_, false) => 880,
+            (_, true) => 896,
+        });
+        let shared_keys = |values: u64| {
+            let entries = self.keys_and_values(self.word(keys)?, Some(values))?;
+            Ok(self.find(&entries, name))
+        };
+        let before = |words: u64| self.word(object.wrapping_sub(8 * words));
+        let dictionary = match self.layout.minor {
+            11 => match before(4)? {
+                0 => before(3)?,
+                values => return shared_keys(values),
+            },
+            12 => match before(3)? {
+                tagged if tagged & 1 != 0 => return shared_keys(tagged - 1),
+                dictionary => dictionary,
+            },
+            _ => match before(if self.layout.free_threaded { 1 } else { 3 })? {
+                0 => {
+                    let size = self.field(of_type, field::TYPE_BASIC_SIZE)?;
+                    if size > 1 << 12 {
+                        return Err(ObjectError::Other);
+                    }
+                    return shared_keys(object.wrapping_add(size).wrapping_add(self.values_offset()));
+                }
+                dictionary => dictionary,
+            },
+        };
+        if dictionary == 0 { Ok(None) } else { self.get(dictionary & !TAG, name) }
+    }
+
+    /// The objects that a callable carries along: what a method is bound to, what a function closes over, the arguments
+    /// of a partial.
+    pub fn carried(&self, callable: u64) -> Found<Vec<u64>> {
+        if self.is_a(callable, "builtin_function_or_method")? || self.is_a(callable, "method")? {
+            return Ok(vec![self.field(callable, field::BOUND_SELF)?]);
+        }
+        if self.is_a(callable, "functools.partial")? {
+            return self.tuple(self.field(callable, field::PARTIAL_ARGUMENTS)?);
+        }
+        if !self.is_a(callable, "function")? {
+            return Ok(Vec::new());
+        }
+        match self.field(callable, field::FUNCTION_CLOSURE)? {
+            0 => Ok(Vec::new()),
+            closure => self.tuple(closure)?.into_iter().map(|cell| self.field(cell, 0)).collect(),
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! Tasks of asyncio: which task a coroutine belongs to, and who awaits it.
+//!
+//! Owns: where CPython 3.11 and later keep tasks, and the way from one to the tasks and coroutines that await it.
+//! Because: a task runs on the stack of the event loop, which says nothing of whose work it does.
+//! Does not: know when it is asked: what it tells is how things are now; whoever asks compares with the time of a sample.
+//!
+//! ```text
+//!  frame of a coroutine ─▶ task ─▶ awaited_by (3.14+), or its callbacks: a task's wake-up, a gather's or a wait's
+//!    (told by the kernel)            closure, a task group ─▶ task ─▶ …        each with the coroutines it waits in
+//! ```
+
+use rustc_hash::FxHashMap;
+
+use deepctx_walk::memory::Memory;
+use deepctx_walk::python::{Buffers, read_frame};
+
+use super::layout::Layout;
+use super::memory::TargetMemory;
+use super::objects::{ENTRIES_MAX, Found, ObjectError, Objects};
+
+/// Most tasks between a running task and the one that nobody awaits.
+const AWAITERS_MAX: usize = 64;
+/// Most coroutines that one task is in, each awaiting the next.
+const COROUTINES_MAX: usize = 128;
+/// Most tasks that await one task and are looked at.
+const TOGETHER_MAX: usize = 16;
+/// Futures between a task and its awaiter: that of a `gather` within one of a `shield`, and so on.
+const FUTURES_MAX: usize = 4;
+/// Most interpreters and threads of a process that are looked at.
+const THREADS_MAX: usize = 1 << 10;
+/// Tasks looked at in a second while a coroutine's task is sought, at about two microseconds each.
+const SOUGHT_MAX: u32 = 20_000;
+/// Coroutines whose tasks are remembered; at the bound all are forgotten.
+const KNOWN_MAX: usize = 1 << 13;
+
+/// Part of a chain of awaiting tasks, root first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// A task; `None` is a name that asyncio made by counting, which says nothing and is another for each task.
+    Task(Option<Box<str>>),
+    /// A coroutine that waits for the next one, or for the task after it.
+    Coroutine {
+        /// Its code object.
+        code: u64,
+        /// As for frames of a stack.
+        checksum: u32,
+        /// As for frames of a stack.
+        instruction: u32,
+    },
+    /// More than one task awaits the next one: the chain goes on in several ways.
+    SeveralAwaiters,
+}
+
+/// Why there is no chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum NoTask {
+    /// The version is older than 3.11.
+    #[error("the tasks of this version of CPython are not read")]
+    Unsupported,
+    /// No task has the coroutine: something else runs it, be it a generator or another library than asyncio.
+    #[error("no task runs the coroutine")]
+    None,
+    /// The coroutine has ended.
+    #[error("the task ended before it was read")]
+    Ended,
+    /// Memory could not be read.
+    #[error("the tasks of the process could not be read")]
+    Unreadable,
+    /// There are more tasks than are looked at.
+    #[error("the process has more tasks than are looked at")]
+    TooMany,
+}
+
+/// What is remembered of one process's tasks.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    /// Coroutine → task.
+    known: FxHashMap<u64, u64>,
+    /// The dictionary of the module `asyncio.tasks`, once it was found (up to 3.13).
+    module: Option<u64>,
+    /// The type of tasks, once one was met.
+    task_type: u64,
+    /// Tasks looked at in this second.
+    sought: u32,
+}
+
+impl Tasks {
+    /// A second has passed.
+    pub fn rest(&mut self) {
+        self.sought = 0;
+    }
+
+    /// Who awaits the task whose coroutine has its frame at `frame`, and that task itself; root first. `runtime`: the
+    /// address of `_PyRuntime`.
+    ///
+    /// # Errors
+    /// The reason why there is no task, or why it cannot be told.
+    pub fn chain(
+        &mut self,
+        memory: &dyn TargetMemory,
+        layout: &'static Layout,
+        runtime: u64,
+        frame: u64,
+    ) -> Result<Vec<Link>, NoTask> {
+        let objects = Objects::new(memory, layout).ok_or(NoTask::Unsupported)?;
+        let mut reader =
+            Reader { objects, memory, layout, runtime, buffers: Buffers::default(), tasks: self };
+        reader.chain(frame)
+    }
+}
+
+/// Offsets in tasks and coroutines, from the end of the object's head on.
+#[derive(Clone, Copy)]
+struct Fields {
+    /// `FutureObj.fut_callback0`
+    callback: u64,
+    /// `FutureObj.fut_callbacks`
+    callbacks: u64,
+    /// `FutureObj.fut_awaited_by`, and 13 bytes behind it whether that is a set (3.14+).
+    awaited_by: Option<u64>,
+    /// `TaskObj.task_coro`; `task_name` follows.
+    coroutine: u64,
+    /// `TaskObj.task_node` (3.14+).
+    node: u64,
+    /// `PyCoroObject.cr_iframe`; `cr_frame_state` is the fifth byte before it.
+    frame: u64,
+    /// `_PyInterpreterFrame.localsplus`
+    locals: u64,
+}
+
+/// `fut_awaited_by` → `fut_awaited_by_is_set`
+const IS_SET: u64 = 13;
+/// `cr_iframe` − `cr_frame_state`
+const FRAME_STATE: u64 = 5;
+/// `_PyInterpreterFrame.stacktop` (an int, up to 3.13) or `stackpointer`
+const STACK_TOP: u64 = 64;
+
+impl Fields {
+    fn of(minor: u8) -> Self {
+        let fields = Self {
+            callback: 8,
+            callbacks: 24,
+            awaited_by: None,
+            coroutine: 120,
+            node: 0,
+            frame: 56,
+            locals: 72,
+        };
+        match minor {
+            11 => Self { frame: 64, ..fields },
+            12 => fields,
+            13 => Self { coroutine: 104, ..fields },
+            _ => Self { awaited_by: Some(80), coroutine: 112, node: 136, locals: 80, ..fields },
+        }
+    }
+}
+
+/// Where the interpreter keeps its tasks, or what leads to them.
+struct Roots {
+    /// `_PyRuntime.interpreters.head`
+    interpreters: u64,
+    /// `PyInterpreterState.next`
+    next: u64,
+    /// `PyInterpreterState.threads.head`
+    threads: u64,
+    /// `PyInterpreterState.imports.modules`
+    modules: u64,
+    /// `_PyThreadStateImpl.asyncio_running_task` (3.14+)
+    running: u64,
+    /// `_PyThreadStateImpl.asyncio_tasks_head` (3.14+)
+    of_thread: u64,
+    /// `PyInterpreterState.asyncio_tasks_head` (3.14+)
+    of_interpreter: u64,
+}
+
+impl Roots {
+    fn of(minor: u8, free_threaded: bool) -> Self {
+        let of = |interpreters, next, threads, modules, running, of_thread, of_interpreter| Self {
+            interpreters,
+            next,
+            threads,
+            modules,
+            running,
+            of_thread,
+            of_interpreter,
+        };
+        match (minor, free_threaded) {
+            (11, _) => of(40, 0, 16, 888, 0, 0, 0),
+            (12, _) => of(40, 0, 72, 944, 0, 0, 0),
+            (13, false) => of(632, 7264, 7344, 7656, 0, 0, 0),
+            (13, true) => of(632, 7264, 7344, 7664, 0, 0, 0),
+            (14, false) => of(808, 7272, 7344, 7688, 872, 880, 10880),
+            (14, true) => of(808, 7272, 7344, 7712, 872, 880, 17304),
+            (_, false) => of(936, 7264, 7336, 7592, 1032, 1048, 10856),
+            (_, true) => of(936, 7264, 7336, 7592, 1032, 1048, 17256),
+        }
+    }
+}
+
+/// The target's memory, as the walker of the kernel programs wants it.
+struct Words<'m>(&'m dyn TargetMemory);
+
+impl Memory for Words<'_> {
+    fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
+        words.iter_mut().enumerate().all(|(n, word)| {
+            let read = self.0.read_u64(address.wrapping_add(8 * n as u64));
+            *word = read.unwrap_or(0);
+            read.is_ok()
+        })
+    }
+}
+
+struct Reader<'m, 't> {
+    objects: Objects<'m>,
+    memory: &'m dyn TargetMemory,
+    layout: &'static Layout,
+    runtime: u64,
+    buffers: Buffers,
+    tasks: &'t mut Tasks,
+}
+
+impl Reader<'_, '_> {
+    fn fields(&self) -> Fields {
+        Fields::of(self.layout.minor)
+    }
+
+    fn roots(&self) -> Roots {
+        Roots::of(self.layout.minor, self.layout.free_threaded)
+    }
+
+    fn chain(&mut self, frame: u64) -> Result<Vec<Link>, NoTask> {
+        let coroutine = frame.wrapping_sub(self.objects.head()).wrapping_sub(self.fields().frame);
+        // What ended may be gone, or something else by now.
+        match self.objects.is_a(coroutine, "coroutine") {
+            Ok(true) => {}
+            Ok(false) if self.objects.is_a(coroutine, "generator") == Ok(true) => return Err(NoTask::None),
+            Ok(false) | Err(_) => return Err(NoTask::Ended),
+        }
+        let unreadable = |error| match error {
+            ObjectError::Read(_) | ObjectError::Other => NoTask::Unreadable,
+        };
+        if !self.may_run(coroutine).map_err(unreadable)? {
+            return Err(NoTask::Ended);
+        }
+        let task = self.task_of(coroutine)?;
+        self.links(task).map_err(unreadable)
+    }
+
+    /// Whether a coroutine has neither ended nor been cleared.
+    fn may_run(&self, coroutine: u64) -> Found<bool> {
+        let state = self.state(coroutine)?;
+        Ok(if self.layout.minor >= 15 { state <= 4 } else { state <= 0 })
+    }
+
+    fn state(&self, coroutine: u64) -> Found<i8> {
+        let frame = coroutine.wrapping_add(self.objects.head()).wrapping_add(self.fields().frame);
+        Ok(self.objects.byte(frame.wrapping_sub(FRAME_STATE))?.cast_signed())
+    }
+
+    /// Whether what is at this address is a task, and this coroutine's.
+    fn runs(&mut self, task: u64, coroutine: u64) -> bool {
+        self.is_task(task) && self.objects.field(task, self.fields().coroutine) == Ok(coroutine)
+    }
+
+    fn is_task(&mut self, object: u64) -> bool {
+        let Ok(of_type) = self.objects.type_of(object) else { return false };
+        if of_type == self.tasks.task_type && of_type != 0 {
+            return true;
+        }
+        let is = self.objects.is_a(object, "_asyncio.Task") == Ok(true);
+        if is {
+            self.tasks.task_type = of_type;
+        }
+        is
+    }
+
+    fn task_of(&mut self, coroutine: u64) -> Result<u64, NoTask> {
+        if let Some(task) = self.tasks.known.get(&coroutine).copied() {
+            if self.runs(task, coroutine) {
+                return Ok(task);
+            }
+            self.tasks.known.remove(&coroutine);
+        }
+        let running = self.running().unwrap_or_default();
+        if let Some(task) = running.into_iter().find(|task| self.runs(*task, coroutine)) {
+            self.know(coroutine, task);
+            return Ok(task);
+        }
+        if self.tasks.sought >= SOUGHT_MAX {
+            return Err(NoTask::TooMany);
+        }
+        let all = self.all().unwrap_or_default();
+        let mut found = Err(if all.len() as u64 >= ENTRIES_MAX { NoTask::TooMany } else { NoTask::None });
+        for task in all {
+            self.tasks.sought += 1;
+            if !self.is_task(task) {
+                continue;
+            }
+            let Ok(of_task) = self.objects.field(task, self.fields().coroutine) else { continue };
+            self.know(of_task, task);
+            if of_task == coroutine {
+                found = Ok(task);
+            }
+        }
+        found
+    }
+
+    fn know(&mut self, coroutine: u64, task: u64) {
+        if self.tasks.known.len() >= KNOWN_MAX {
+            self.tasks.known.clear();
+        }
+        self.tasks.known.insert(coroutine, task);
+    }
+
+    /// A list of structures that each point to the next.
+    fn linked(&self, first: u64, next: u64) -> Found<Vec<u64>> {
+        let (mut all, mut at) = (Vec::new(), self.objects.word(first)?);
+        while at != 0 && all.len() < THREADS_MAX {
+            all.push(at);
+            at = self.objects.word(at.wrapping_add(next))?;
+        }
+        Ok(all)
+    }
+
+    fn interpreters(&self) -> Found<Vec<u64>> {
+        let roots = self.roots();
+        self.linked(self.runtime.wrapping_add(roots.interpreters), roots.next)
+    }
+
+    fn threads(&self, interpreter: u64) -> Found<Vec<u64>> {
+        // `PyThreadState.next` is its second word.
+        self.linked(interpreter.wrapping_add(self.roots().threads), 8)
+    }
+
+    /// Tasks that run right now.
+    fn running(&mut self) -> Found<Vec<u64>> {
+        if self.layout.minor < 14 {
+            let Some(current) = self.global("_current_tasks")? else { return Ok(Vec::new()) };
+            return Ok(self.objects.entries(current)?.into_iter().map(|(_, task)| task).collect());
+        }
+        let (mut running, at) = (Vec::new(), self.roots().running);
+        for interpreter in self.interpreters()? {
+            for thread in self.threads(interpreter)? {
+                running.push(self.objects.word(thread.wrapping_add(at))?);
+            }
+        }
+        Ok(running)
+    }
+
+    /// All tasks, up to [`ENTRIES_MAX`].
+    fn all(&mut self) -> Found<Vec<u64>> {
+        let mut all = Vec::new();
+        if self.layout.minor >= 14 {
+            let roots = self.roots();
+            for interpreter in self.interpreters()? {
+                self.listed(interpreter.wrapping_add(roots.of_interpreter), &mut all)?;
+                for thread in self.threads(interpreter)? {
+                    self.listed(thread.wrapping_add(roots.of_thread), &mut all)?;
+                }
+            }
+            return Ok(all);
+        }
+        let weak = if self.layout.minor == 11 { "_all_tasks" } else { "_scheduled_tasks" };
+        if let Some(set) = self.global(weak)?
+            && let Some(references) = self.objects.attribute(set, "data")?
+        {
+            for reference in self.objects.members(references)? {
+                // One whose task is gone refers to None.
+                all.push(self.objects.field(reference, 0)?);
+            }
+        }
+        if let Some(eager) = self.global("_eager_tasks")? {
+            all.extend(self.objects.members(eager)?);
+        }
+        Ok(all)
+    }
+
+    /// The tasks on a circular list.
+    fn listed(&self, head: u64, all: &mut Vec<u64>) -> Found<()> {
+        let mut node = self.objects.word(head)?;
+        while node != head && node != 0 && (all.len() as u64) < ENTRIES_MAX {
+            all.push(node.wrapping_sub(self.objects.head()).wrapping_sub(self.fields().node));
+            node = self.objects.word(node)?;
+        }
+        Ok(())
+    }
+
+    /// A global variable of the module `asyncio.tasks`.
+    fn global(&mut self, name: &str) -> Found<Option<u64>> {
+        if self.tasks.module.is_none() {
+            let main = self.interpreters()?;
+            // The main interpreter was made first and stands last.
+            for interpreter in main.into_iter().rev() {
+                let modules = self.objects.word(interpreter.wrapping_add(self.roots().modules))?;
+                if let Some(module) = self.objects.get(modules, "asyncio.tasks")? {
+                    self.tasks.module = Some(self.objects.field(module, 0)?);
+                    break;
+                }
+            }
+        }
+        match self.tasks.module {
+            Some(globals) => self.objects.get(globals, name),
+            None => Ok(None),
+        }
+    }
+
+    /// The task and those who await it, root first.
+    fn links(&mut self, task: u64) -> Found<Vec<Link>> {
+        let (mut upwards, mut seen, mut at) = (Vec::new(), vec![task], task);
+        upwards.push(Link::Task(self.name(task)?));
+        while seen.len() < AWAITERS_MAX {
+            let awaiters = self.awaiters(at)?;
+            match awaiters[..] {
+                [] => break,
+                [awaiter] if !seen.contains(&awaiter) => {
+                    let coroutine = self.objects.field(awaiter, self.fields().coroutine)?;
+                    let mut waiting = self.coroutines(coroutine)?;
+                    waiting.reverse();
+                    upwards.append(&mut waiting);
+                    upwards.push(Link::Task(self.name(awaiter)?));
+                    seen.push(awaiter);
+                    at = awaiter;
+                }
+                // Tasks that await each other, as a deadlock has it.
+                [_] => break,
+                _ => {
+                    upwards.push(Link::SeveralAwaiters);
+                    break;
+                }
+            }
+        }
+        upwards.reverse();
+        Ok(upwards)
+    }
+
+    /// The name of a task. asyncio counts those that it is given none for; 3.12 and later keep the number alone.
+    fn name(&self, task: u64) -> Found<Option<Box<str>>> {
+        let name = self.objects.field(task, self.fields().coroutine + 8)?;
+        if self.objects.is_a(name, "int")? {
+            return Ok(None);
+        }
+        let name = self.objects.text(name)?;
+        let counted = name
+            .strip_prefix("Task-")
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()));
+        Ok(if counted { None } else { Some(name.into()) })
+    }
+
+    /// The coroutines that a task waits in, outermost first.
+    fn coroutines(&mut self, outermost: u64) -> Found<Vec<Link>> {
+        let (mut links, mut at) = (Vec::new(), outermost);
+        let fields = self.fields();
+        while links.len() < COROUTINES_MAX {
+            let runnable = self.objects.is_a(at, "coroutine")? || self.objects.is_a(at, "generator")?;
+            if !runnable {
+                match self.objects.is_a(at, "coroutine_wrapper")? {
+                    true => at = self.objects.field(at, 0)?,
+                    false => break,
+                }
+                continue;
+            }
+            let frame = at.wrapping_add(self.objects.head()).wrapping_add(fields.frame);
+            let read = read_frame(&Words(self.memory), frame, &self.layout.kernel, &mut self.buffers);
+            let read = read.ok_or(ObjectError::Other)?;
+            links.push(Link::Coroutine {
+                code: read.code,
+                checksum: read.checksum,
+                instruction: read.instruction,
+            });
+            match self.awaited(at, frame)? {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        Ok(links)
+    }
+
+    /// What a coroutine awaits: it lies on top of its stack.
+    fn awaited(&self, coroutine: u64, frame: u64) -> Found<Option<u64>> {
+        let state = self.state(coroutine)?;
+        let waits = if self.layout.minor >= 15 { state == 2 || state == 3 } else { state == -1 };
+        if !waits {
+            return Ok(None);
+        }
+        let top = self.objects.word(frame.wrapping_add(STACK_TOP))?;
+        let place = if self.layout.minor >= 14 {
+            top.wrapping_sub(8)
+        } else {
+            let locals = frame.wrapping_add(self.fields().locals);
+            locals.wrapping_add(8 * u64::from(top as u32)).wrapping_sub(8)
+        };
+        let object = self.objects.word(place)? & !u64::from(self.layout.kernel.code_tag_mask);
+        Ok(Some(object).filter(|object| *object != 0))
+    }
+
+    /// The tasks that await a task.
+    fn awaiters(&mut self, task: u64) -> Found<Vec<u64>> {
+        let mut awaiters = match self.fields().awaited_by {
+            Some(at) => {
+                let by = self.objects.field(task, at)?;
+                let flag = task.wrapping_add(self.objects.head()).wrapping_add(at + IS_SET);
+                match (by, self.objects.byte(flag)?) {
+                    (0, _) => Vec::new(),
+                    (by, 0) => vec![by],
+                    (set, _) => self.objects.members(set)?,
+                }
+            }
+            None => {
+                let mut found = Vec::new();
+                self.called_back(task, FUTURES_MAX, &mut found)?;
+                found
+            }
+        };
+        awaiters.retain(|awaiter| self.is_task(*awaiter));
+        awaiters.sort_unstable();
+        awaiters.dedup();
+        Ok(awaiters)
+    }
+
+    /// Adds the tasks that are woken, in whatever way, when a future is done.
+    fn called_back(&mut self, future: u64, further: usize, found: &mut Vec<u64>) -> Found<()> {
+        let fields = self.fields();
+        let mut callbacks = vec![self.objects.field(future, fields.callback)?];
+        let more = self.objects.field(future, fields.callbacks)?;
+        if more != 0 && self.objects.is_a(more, "list")? {
+            for pair in self.objects.list(more)? {
+                callbacks.extend(self.objects.tuple(pair)?.first());
+            }
+        }
+        for callback in callbacks.into_iter().filter(|callback| *callback != 0).take(TOGETHER_MAX) {
+            for carried in self.objects.carried(callback)? {
+                if carried == 0 || carried == future || found.len() >= TOGETHER_MAX {
+                    continue;
+                }
+                if self.is_task(carried) {
+                    found.push(carried);
+                } else if self.objects.is_a(carried, "TaskGroup")? {
+                    found.extend(self.objects.attribute(carried, "_parent_task")?);
+                } else if further > 0 && self.objects.is_a(carried, "_asyncio.Future")? {
+                    self.called_back(carried, further - 1, found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
