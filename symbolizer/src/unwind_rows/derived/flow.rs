@@ -84,6 +84,7 @@ impl Graph {
             lowering: Lowering::new(begin, begin.wrapping_add(u64::from(bytes))),
             begin,
             map: vec![0; code.len()],
+            leads: Vec::new(),
             pending: Vec::new(),
             runs: Vec::new(),
             graph: Self {
@@ -194,33 +195,25 @@ impl Graph {
         &self.steps[block.steps.0 as usize..block.steps.1 as usize]
     }
 
-    /// Gives every stretch of code, ascending, with what is known all along it.
-    pub(super) fn stretches(&self, states: &[Option<State>], mut give: impl FnMut(u32, u32, &State)) {
+    /// Follows every block from what is known at its beginning: `give` gets each stretch of code, ascending, with what
+    /// is known all along it. Gives every way out to other code, as (address, whether rsp and rbp are as a called function
+    /// expects them).
+    pub(super) fn follow(
+        &self,
+        begin: u64,
+        states: Vec<Option<State>>,
+        mut give: impl FnMut(u32, u32, &State),
+    ) -> Result<Vec<(u64, bool)>, Failure> {
+        let mut exits = Vec::new();
         for (block, state) in self.blocks.iter().zip(states) {
-            let Some(state) = state else { continue };
-            let mut state = state.clone();
+            let Some(mut state) = state else { continue };
             let mut at = block.begin;
+            let mut last = None;
             for step in self.steps(block) {
                 if step.end > at {
                     give(at, step.end, &state);
                     at = step.end;
                 }
-                state.apply(&step.op, step.end);
-            }
-            if block.end > at {
-                give(at, block.end, &state);
-            }
-        }
-    }
-
-    /// Every way out to other code, as (address, whether rsp and rbp are as a called function expects them).
-    pub(super) fn exits(&self, begin: u64, states: &[Option<State>]) -> Result<Vec<(u64, bool)>, Failure> {
-        let mut exits = Vec::new();
-        for (block, state) in self.blocks.iter().zip(states) {
-            let Some(state) = state else { continue };
-            let mut state = state.clone();
-            let mut last = None;
-            for step in self.steps(block) {
                 match step.op {
                     Op::Exit { target, .. } => exits.push((target, state.is_at_edge())),
                     Op::Return if state.contradicts_return() => return Err(Failure::Contradiction),
@@ -228,6 +221,9 @@ impl Graph {
                 }
                 state.apply(&step.op, step.end);
                 last = Some(*step);
+            }
+            if block.end > at {
+                give(at, block.end, &state);
             }
             // A call at the very end does not return.
             let calls = last.is_some_and(|last| last.end == block.end && matches!(last.op, Op::Call { .. }));
@@ -246,6 +242,8 @@ struct Reading<'c> {
     begin: u64,
     /// What each byte of the code is: bits of [`byte`].
     map: Vec<u8>,
+    /// Offsets that something else than the instruction before them leads to.
+    leads: Vec<u32>,
     /// Offsets to decode from.
     pending: Vec<u32>,
     /// Stretches decoded in one go, and whether the code goes on after them.
@@ -263,6 +261,9 @@ impl Reading<'_> {
         if *flags & (byte::LEADS | byte::BEGINS) == 0 {
             self.pending.push(at);
         }
+        if *flags & byte::LEADS == 0 {
+            self.leads.push(at);
+        }
         *flags |= byte::LEADS;
         Ok(())
     }
@@ -277,6 +278,9 @@ impl Reading<'_> {
                 return Err(Failure::Overlapping);
             }
             if flags & byte::BEGINS != 0 {
+                if flags & byte::LEADS == 0 {
+                    self.leads.push(at);
+                }
                 self.map[at as usize] |= byte::LEADS;
                 break;
             }
@@ -332,14 +336,16 @@ impl Reading<'_> {
     /// Cuts runs where code is jumped to.
     fn blocks(mut self) -> Graph {
         self.runs.sort_unstable();
+        self.leads.sort_unstable();
+        let mut leads = self.leads.iter().copied().peekable();
         self.graph.steps.sort_by_key(|step| step.end);
         let all = std::mem::take(&mut self.graph.steps);
         let mut all = all.iter().copied().peekable();
         for &(first, end, falls) in &self.runs {
             let mut begin = first;
             while begin < end {
-                let leads = |&at: &u32| self.map[at as usize] & byte::LEADS != 0;
-                let to = (begin + 1..end).find(leads).unwrap_or(end);
+                while leads.next_if(|lead| *lead <= begin).is_some() {}
+                let to = leads.peek().copied().filter(|lead| *lead < end).unwrap_or(end);
                 let from = self.graph.steps.len();
                 while let Some(step) = all.next_if(|next| next.end <= to) {
                     push(&mut self.graph.steps, from, step);

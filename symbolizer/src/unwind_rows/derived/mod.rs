@@ -260,19 +260,23 @@ impl Group<'_> {
         let (graph, states) = self.states(lost)?;
         solved.stats.instructions = graph.instructions as u64;
         solved.stats.indirect_jumps = graph.indirect as u64;
-        solved.exits = graph.exits(begin, &states)?;
-        graph.stretches(&states, |from, to, state| {
+        let (mut rows, mut row_bytes, mut unknown_bytes): (Vec<(u64, u64, Rule)>, u64, u64) =
+            Default::default();
+        let exits = graph.follow(begin, states, |from, to, state| {
             let (from, to) = (begin + u64::from(from), begin + u64::from(to));
             let Some(rule) = state.rule() else {
-                solved.stats.unknown_bytes += to - from;
+                unknown_bytes += to - from;
                 return;
             };
-            solved.stats.row_bytes += to - from;
-            match solved.rows.last_mut() {
+            row_bytes += to - from;
+            match rows.last_mut() {
                 Some((_, end, last)) if *end == from && *last == rule => *end = to,
-                _ => solved.rows.push((from, to, rule)),
+                _ => rows.push((from, to, rule)),
             }
-        });
+        })?;
+        // Only now: code that contradicts itself has no rows at all.
+        (solved.rows, solved.exits) = (rows, exits);
+        (solved.stats.row_bytes, solved.stats.unknown_bytes) = (row_bytes, unknown_bytes);
         Ok(())
     }
 

@@ -102,13 +102,14 @@ fn compare(path: &Path) -> Option<Report> {
             after.checked_sub(1).is_some_and(|at| from < derived.rows[at].1)
         };
         let Ok((graph, states)) = group.states(&[]) else { continue };
-        graph.stretches(&states, |from, to, state| {
+        let followed = graph.follow(group.range.start, states, |from, to, state| {
             if is_given(group.range.start + u64::from(from)) {
                 report.stretch(group.code, group.range.start, from, to, state, &table);
             } else {
                 report.stretch(group.code, group.range.start, from, to, &State::lost(), &table);
             }
         });
+        followed.unwrap();
     }
     let covered = report.derived as f64 / report.instructions.max(1) as f64 * 100.0;
     println!(
