@@ -12,6 +12,7 @@ mod interpreters;
 mod kernels;
 mod setup;
 mod sh;
+mod sim;
 mod strip;
 mod test;
 mod tidy;
@@ -36,6 +37,8 @@ enum Chore {
     Ebpf(ebpf::Options),
     /// Set up, build, start an example workload, attach to it and show where its time goes.
     Demo(demo::Options),
+    /// Build the simulated accelerator's libraries, and the collector.
+    Sim,
     /// Fetch the CPython versions that `test python` runs with, and list them.
     Interpreters,
     /// Set up and run every test, or the named groups.
@@ -53,6 +56,7 @@ fn main() {
         Chore::Setup(options) => setup::run(&options),
         Chore::Ebpf(options) => ebpf::run(&options),
         Chore::Demo(options) => demo::run(&options),
+        Chore::Sim => sim::run(),
         Chore::Interpreters => interpreters::list(),
         Chore::Test(options) => test::run(&options),
         Chore::CheckAarch64(options) => aarch64::run(&options),

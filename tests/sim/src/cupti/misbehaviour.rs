@@ -1,0 +1,79 @@
+//! What goes wrong on request.
+//!
+//! Owns: the words of `DEEPCTX_SIM_CUPTI`, separated by commas. Because: a profiler must survive all of it, and a real
+//! CUPTI does it only now and then. Does not: do anything unless asked.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Misbehaviour {
+    /// `busy`: somebody else subscribed already.
+    pub(crate) busy: bool,
+    /// `denied`: the user may not profile.
+    pub(crate) denied: bool,
+    /// `garbage=N`: every so many buffers, what is in one is noise.
+    pub(crate) garbage: Option<u64>,
+    /// `wild=N`: every so many records, the name points nowhere and the times are absurd.
+    pub(crate) wild: Option<u64>,
+    /// `lose=N`: every so many records, one is dropped, and counted.
+    pub(crate) lose: Option<u64>,
+    /// `late=MS`: buffers come that much later.
+    pub(crate) late: Duration,
+    /// `reorder`: of the buffers that are full, the latest comes first.
+    pub(crate) reorder: bool,
+    /// `skew`: a version from the future, whose records are longer, with kinds that nobody knows between them.
+    pub(crate) skew: bool,
+}
+
+impl Misbehaviour {
+    fn parse(words: &str) -> Self {
+        let mut asked = Self::default();
+        for word in words.split(',').map(str::trim) {
+            let (word, number) = word.split_once('=').unwrap_or((word, ""));
+            let number = number.parse::<u64>().ok().filter(|&n| n > 0);
+            match word {
+                "busy" => asked.busy = true,
+                "denied" => asked.denied = true,
+                "garbage" => asked.garbage = number.or(Some(2)),
+                "wild" => asked.wild = number.or(Some(10)),
+                "lose" => asked.lose = number.or(Some(10)),
+                "late" => asked.late = Duration::from_millis(number.unwrap_or(500)),
+                "reorder" => asked.reorder = true,
+                "skew" => asked.skew = true,
+                // A word that nobody knows must not pass for a test of it.
+                "" => {}
+                other => {
+                    eprintln!("DEEPCTX_SIM_CUPTI: unknown word {other:?}");
+                    std::process::abort();
+                }
+            }
+        }
+        asked
+    }
+}
+
+/// What was asked for.
+pub(crate) fn get() -> &'static Misbehaviour {
+    static ASKED: OnceLock<Misbehaviour> = OnceLock::new();
+    ASKED.get_or_init(|| Misbehaviour::parse(&std::env::var("DEEPCTX_SIM_CUPTI").unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_may_have_numbers() {
+        assert_eq!(Misbehaviour::parse(""), Misbehaviour::default());
+        let asked = Misbehaviour::parse("late=20, lose=3,reorder");
+        let expect = Misbehaviour {
+            late: Duration::from_millis(20),
+            lose: Some(3),
+            reorder: true,
+            ..Misbehaviour::default()
+        };
+        assert_eq!(asked, expect);
+    }
+}

@@ -1,0 +1,336 @@
+// Launches kernels, copies, fills and graphs at a fixed rate from several threads, and says how many of each.
+//
+// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs] [--copies] [--borrow] [--wait]
+//
+// It needs no CUDA headers and no device: whatever `libcuda.so.1` the linker finds is used. Every launch goes through
+// functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
+// that is named after them. `--rate 0` goes as fast as it can. With `--borrow` the program has its own client of CUPTI,
+// as PyTorch's profiler is one, and counts what it gets. With `--wait` it starts when a line comes on standard input,
+// and ends when another does.
+//
+// Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Handle = void *;
+
+template <typename F>
+F function(Handle library, const char *name) {
+    void *address = dlsym(library, name);
+    if (address == nullptr) {
+        std::fprintf(stderr, "no function %s\n", name);
+        std::exit(2);
+    }
+    return reinterpret_cast<F>(address);
+}
+
+struct Driver {
+    int (*init)(unsigned);
+    int (*retain)(Handle *, int);
+    int (*set_current)(Handle);
+    int (*load)(Handle *, const void *);
+    int (*by_name)(Handle *, Handle, const char *);
+    int (*launch)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
+    int (*stream_create)(Handle *, unsigned);
+    int (*stream_sync)(Handle);
+    int (*begin)(Handle, unsigned);
+    int (*end)(Handle, Handle *);
+    int (*instantiate)(Handle *, Handle, unsigned long long);
+    int (*graph_launch)(Handle, Handle);
+    int (*alloc)(uint64_t *, size_t);
+    int (*host_alloc)(void **, size_t, unsigned);
+    int (*to_device)(uint64_t, const void *, size_t, Handle);
+    int (*to_host)(void *, uint64_t, size_t, Handle);
+    int (*fill)(uint64_t, unsigned char, size_t, Handle);
+
+    explicit Driver(Handle library) {
+        init = function<decltype(init)>(library, "cuInit");
+        retain = function<decltype(retain)>(library, "cuDevicePrimaryCtxRetain");
+        set_current = function<decltype(set_current)>(library, "cuCtxSetCurrent");
+        load = function<decltype(load)>(library, "cuModuleLoadData");
+        by_name = function<decltype(by_name)>(library, "cuModuleGetFunction");
+        launch = function<decltype(launch)>(library, "cuLaunchKernel");
+        stream_create = function<decltype(stream_create)>(library, "cuStreamCreate");
+        stream_sync = function<decltype(stream_sync)>(library, "cuStreamSynchronize");
+        begin = function<decltype(begin)>(library, "cuStreamBeginCapture_v2");
+        end = function<decltype(end)>(library, "cuStreamEndCapture");
+        instantiate = function<decltype(instantiate)>(library, "cuGraphInstantiateWithFlags");
+        graph_launch = function<decltype(graph_launch)>(library, "cuGraphLaunch");
+        alloc = function<decltype(alloc)>(library, "cuMemAlloc_v2");
+        host_alloc = function<decltype(host_alloc)>(library, "cuMemHostAlloc");
+        to_device = function<decltype(to_device)>(library, "cuMemcpyHtoDAsync_v2");
+        to_host = function<decltype(to_host)>(library, "cuMemcpyDtoHAsync_v2");
+        fill = function<decltype(fill)>(library, "cuMemsetD8Async");
+    }
+};
+
+void check(int result, const char *what) {
+    if (result != 0) {
+        std::fprintf(stderr, "%s: error %d\n", what, result);
+        std::exit(2);
+    }
+}
+
+uint64_t now_ns(clockid_t clock) {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
+}
+
+const char MODULE[] =
+    ".version 8.0\n.target sm_90\n.address_size 64\n"
+    ".entry kernel_0_2us() { ret; }\n.entry kernel_1_3us() { ret; }\n.entry kernel_2_4us() { ret; }\n"
+    ".entry kernel_3_5us() { ret; }\n.entry captured_a_2us() { ret; }\n.entry captured_b_3us() { ret; }\n";
+const char *const KERNELS[] = {"kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "kernel_3_5us"};
+
+struct Counts {
+    std::atomic<uint64_t> kernels[4]{};
+    std::atomic<uint64_t> graphs{}, copies_in{}, copies_out{}, fills{}, syncs{};
+};
+
+Counts counts;
+Driver *driver;
+
+struct Work {
+    Handle stream, functions[4], graph;
+    uint64_t memory;
+    void *host;
+};
+
+// One function for each kernel, so that the innermost frames tell which one it must be.
+#define LAUNCH(N)                                                                                       \
+    __attribute__((noinline)) int launch_##N(const Work &work) {                                        \
+        int result = driver->launch(work.functions[N], N + 1, 1, 1, 128, 1, 1, 0, work.stream, nullptr, nullptr); \
+        counts.kernels[N].fetch_add(1, std::memory_order_relaxed);                                      \
+        asm volatile("" ::: "memory");                                                                  \
+        return result;                                                                                  \
+    }
+LAUNCH(0)
+LAUNCH(1)
+LAUNCH(2)
+LAUNCH(3)
+
+constexpr int (*LAUNCHES[])(const Work &) = {launch_0, launch_1, launch_2, launch_3};
+
+template <int DEPTH>
+__attribute__((noinline)) int step(const Work &work, int which) {
+    int result;
+    if constexpr (DEPTH == 0) {
+        result = LAUNCHES[which](work);
+    } else {
+        result = step<DEPTH - 1>(work, which);
+    }
+    asm volatile("" ::: "memory");
+    return result;
+}
+
+__attribute__((noinline)) void replay(const Work &work) {
+    check(driver->graph_launch(work.graph, work.stream), "cuGraphLaunch");
+    counts.graphs.fetch_add(1, std::memory_order_relaxed);
+    asm volatile("" ::: "memory");
+}
+
+__attribute__((noinline)) void transfer(const Work &work) {
+    check(driver->to_device(work.memory, work.host, 4096, work.stream), "cuMemcpyHtoDAsync");
+    check(driver->fill(work.memory, 7, 1024, work.stream), "cuMemsetD8Async");
+    check(driver->to_host(work.host, work.memory, 2048, work.stream), "cuMemcpyDtoHAsync");
+    counts.copies_in.fetch_add(1, std::memory_order_relaxed);
+    counts.fills.fetch_add(1, std::memory_order_relaxed);
+    counts.copies_out.fetch_add(1, std::memory_order_relaxed);
+    asm volatile("" ::: "memory");
+}
+
+__attribute__((noinline)) void synchronize(const Work &work) {
+    check(driver->stream_sync(work.stream), "cuStreamSynchronize");
+    counts.syncs.fetch_add(1, std::memory_order_relaxed);
+    asm volatile("" ::: "memory");
+}
+
+struct Options {
+    unsigned threads = 4;
+    double rate = 10000;
+    uint64_t launches = 0;
+    double seconds = 0;
+    bool graphs = false, copies = false, borrow = false, wait = false;
+};
+
+void work_on(const Options &options, Handle context, Handle module, std::atomic<bool> &stop) {
+    check(driver->set_current(context), "cuCtxSetCurrent");
+    Work work{};
+    check(driver->stream_create(&work.stream, 1), "cuStreamCreate");
+    for (int i = 0; i < 4; i++) check(driver->by_name(&work.functions[i], module, KERNELS[i]), "cuModuleGetFunction");
+    if (options.copies) {
+        check(driver->alloc(&work.memory, 4096), "cuMemAlloc");
+        check(driver->host_alloc(&work.host, 4096, 0), "cuMemHostAlloc");
+    }
+    if (options.graphs) {
+        Handle graph, a, b;
+        check(driver->by_name(&a, module, "captured_a_2us"), "cuModuleGetFunction");
+        check(driver->by_name(&b, module, "captured_b_3us"), "cuModuleGetFunction");
+        check(driver->begin(work.stream, 0), "cuStreamBeginCapture");
+        for (Handle kernel : {a, a, b})
+            check(driver->launch(kernel, 1, 1, 1, 32, 1, 1, 0, work.stream, nullptr, nullptr), "captured launch");
+        check(driver->end(work.stream, &graph), "cuStreamEndCapture");
+        check(driver->instantiate(&work.graph, graph, 0), "cuGraphInstantiate");
+    }
+    const uint64_t begin = now_ns(CLOCK_MONOTONIC);
+    const double interval = options.rate > 0 ? 1e9 * options.threads / options.rate : 0;
+    for (uint64_t i = 0; !stop && (options.launches == 0 || i < options.launches); i++) {
+        check(step<12>(work, int(i % 4)), "cuLaunchKernel");
+        if (options.graphs && i % 50 == 49) replay(work);
+        if (options.copies && i % 20 == 19) transfer(work);
+        if (i % 500 == 499) synchronize(work);
+        const uint64_t due = begin + uint64_t(interval * double(i + 1)), now = now_ns(CLOCK_MONOTONIC);
+        if (due > now + 50000) {
+            timespec rest{0, long(due - now)};
+            nanosleep(&rest, nullptr);
+        }
+    }
+    check(driver->stream_sync(work.stream), "cuStreamSynchronize");
+    counts.syncs.fetch_add(1, std::memory_order_relaxed);
+}
+
+// The second client: buffers of its own, read by the functions of the first version, as PyTorch's profiler does it.
+struct Borrowed {
+    std::atomic<uint64_t> records{}, kernel_ns{}, kernels{};
+    int (*next)(uint8_t *, size_t, uint8_t **);
+    int (*flush)(uint32_t);
+} borrowed;
+
+void on_request(uint8_t **buffer, size_t *size, size_t *records) {
+    *size = 64 << 10;
+    *buffer = static_cast<uint8_t *>(std::aligned_alloc(8, *size));
+    *records = 0;
+}
+
+void on_complete(Handle, uint32_t, uint8_t *buffer, size_t, size_t valid) {
+    uint8_t *record = nullptr;
+    while (borrowed.next(buffer, valid, &record) == 0) {
+        uint32_t kind;
+        std::memcpy(&kind, record, 4);
+        borrowed.records++;
+        if (kind == 10 || kind == 3) {
+            uint64_t times[2];
+            std::memcpy(times, record + 16, 16);
+            borrowed.kernels++;
+            borrowed.kernel_ns += times[1] - times[0];
+        }
+    }
+    std::free(buffer);
+}
+
+void on_call(void *, int, uint32_t, const void *) {}
+
+void borrow() {
+    Handle library = dlopen("libcupti.so.13", RTLD_NOW);
+    if (library == nullptr) library = dlopen("libcupti.so.12", RTLD_NOW);
+    if (library == nullptr) {
+        std::fprintf(stderr, "no CUPTI\n");
+        std::exit(2);
+    }
+    borrowed.next = function<decltype(borrowed.next)>(library, "cuptiActivityGetNextRecord");
+    borrowed.flush = function<decltype(borrowed.flush)>(library, "cuptiActivityFlushAll");
+    Handle subscriber;
+    auto subscribe = function<int (*)(Handle *, void (*)(void *, int, uint32_t, const void *), void *)>(library, "cuptiSubscribe");
+    check(subscribe(&subscriber, on_call, nullptr), "cuptiSubscribe");
+    auto registers = function<int (*)(void (*)(uint8_t **, size_t *, size_t *), void (*)(Handle, uint32_t, uint8_t *, size_t, size_t))>(
+        library, "cuptiActivityRegisterCallbacks");
+    check(registers(on_request, on_complete), "cuptiActivityRegisterCallbacks");
+    auto enable = function<int (*)(uint32_t)>(library, "cuptiActivityEnable");
+    // Kernels, copies, fills, and the calls of the driver.
+    for (uint32_t kind : {10u, 1u, 2u, 4u}) check(enable(kind), "cuptiActivityEnable");
+}
+
+void wait_for_line() {
+    int letter;
+    while ((letter = std::getchar()) != '\n' && letter != EOF) {
+    }
+}
+
+}  // namespace
+
+int main(int count, char **words) {
+    Options options;
+    for (int i = 1; i < count; i++) {
+        const std::string word = words[i];
+        auto value = [&] { return i + 1 < count ? std::atof(words[++i]) : 0; };
+        if (word == "--threads") options.threads = unsigned(value());
+        else if (word == "--rate") options.rate = value();
+        else if (word == "--launches") options.launches = uint64_t(value());
+        else if (word == "--seconds") options.seconds = value();
+        else if (word == "--graphs") options.graphs = true;
+        else if (word == "--copies") options.copies = true;
+        else if (word == "--borrow") options.borrow = true;
+        else if (word == "--wait") options.wait = true;
+        else {
+            std::fprintf(stderr, "unknown word %s\n", words[i]);
+            return 2;
+        }
+    }
+    Handle library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) {
+        std::fprintf(stderr, "%s\n", dlerror());
+        return 2;
+    }
+    driver = new Driver(library);
+    check(driver->init(0), "cuInit");
+    if (options.borrow) borrow();
+    Handle context, module;
+    check(driver->retain(&context, 0), "cuDevicePrimaryCtxRetain");
+    check(driver->set_current(context), "cuCtxSetCurrent");
+    check(driver->load(&module, MODULE), "cuModuleLoadData");
+    std::printf("ready %d\n", getpid());
+    std::fflush(stdout);
+    if (options.wait) wait_for_line();
+    std::atomic<bool> stop{false};
+    std::atomic<unsigned> running{options.threads};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < options.threads; i++)
+        threads.emplace_back([&] {
+            work_on(options, context, module, stop);
+            running--;
+        });
+    const uint64_t begin = now_ns(CLOCK_MONOTONIC);
+    uint64_t ticked = begin;
+    while (running > 0) {
+        usleep(20000);
+        const uint64_t now = now_ns(CLOCK_MONOTONIC);
+        if (options.seconds > 0 && double(now - begin) > options.seconds * 1e9) stop = true;
+        if (now - ticked > 1000000000u) {
+            ticked = now;
+            uint64_t total = 0;
+            for (auto &n : counts.kernels) total += n;
+            std::printf("tick %lu %lu %lu\n", (unsigned long)total, (unsigned long)now_ns(CLOCK_PROCESS_CPUTIME_ID), (unsigned long)now);
+            std::fflush(stdout);
+        }
+    }
+    for (auto &thread : threads) thread.join();
+    const double seconds = double(now_ns(CLOCK_MONOTONIC) - begin) / 1e9;
+    for (int i = 0; i < 4; i++) std::printf("launched %s %lu\n", KERNELS[i], (unsigned long)counts.kernels[i]);
+    std::printf("launched graph %lu\n", (unsigned long)counts.graphs);
+    std::printf("launched copy-in %lu\nlaunched copy-out %lu\n", (unsigned long)counts.copies_in, (unsigned long)counts.copies_out);
+    std::printf("launched fill %lu\nlaunched sync %lu\n", (unsigned long)counts.fills, (unsigned long)counts.syncs);
+    if (options.borrow) {
+        borrowed.flush(0);
+        std::printf("borrowed records %lu\nborrowed kernels %lu\n", (unsigned long)borrowed.records, (unsigned long)borrowed.kernels);
+        std::printf("borrowed kernel-ns %lu\n", (unsigned long)borrowed.kernel_ns);
+    }
+    std::printf("seconds %.3f\n", seconds);
+    std::fflush(stdout);
+    if (options.wait) wait_for_line();
+    return 0;
+}

@@ -1,0 +1,75 @@
+//! Buffers that CUPTI fills.
+//!
+//! Owns: their memory. Because: CUPTI asks for one for each thread, holds them for long, and would take any number. Does
+//! not: look into them.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of one: some thousand records. CUPTI's advice of megabytes would make them late, and with many threads large.
+pub(crate) const BYTES: usize = 256 << 10;
+/// Buffers at once at most, 64 MiB together; CUPTI counts what it must drop then, and that is told.
+const COUNT_MAX: usize = 256;
+/// Empty buffers that are kept for the next use.
+const SPARE_MAX: usize = 8;
+
+/// Addresses of empty buffers, and how many buffers there are.
+static POOL: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
+
+const fn layout() -> Layout {
+    // CUPTI wants eight.
+    match Layout::from_size_align(BYTES, 64) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a power of two"),
+    }
+}
+
+/// An empty buffer; null when there are too many, or no memory.
+pub(crate) fn take() -> *mut u8 {
+    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(address) = pool.0.pop() {
+        return std::ptr::with_exposed_provenance_mut(address);
+    }
+    if pool.1 >= COUNT_MAX {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the size is not zero.
+    let buffer = unsafe { alloc(layout()) };
+    if !buffer.is_null() {
+        pool.1 += 1;
+    }
+    buffer
+}
+
+/// Gives back what [`take`] gave.
+pub(crate) fn give(buffer: *mut u8) {
+    if buffer.is_null() {
+        return;
+    }
+    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    if pool.0.len() < SPARE_MAX {
+        pool.0.push(buffer.expose_provenance());
+        return;
+    }
+    pool.1 = pool.1.saturating_sub(1);
+    drop(pool);
+    // SAFETY: allocated by `take` with this layout; CUPTI has handed it back and keeps no pointer to it.
+    unsafe { dealloc(buffer, layout()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_never_more_than_the_bound() {
+        let all: Vec<_> = (0..COUNT_MAX).map(|_| take()).collect();
+        assert!(all.iter().all(|buffer| !buffer.is_null()));
+        assert!(take().is_null());
+        all.into_iter().for_each(give);
+        assert_eq!(POOL.lock().unwrap().1, SPARE_MAX);
+        let one = take();
+        assert!(!one.is_null());
+        give(one);
+    }
+}

@@ -1,0 +1,341 @@
+//! CUPTI's records into ours.
+//!
+//! Owns: where the members of each record are. Because: each version of CUPTI appends to its records and keeps what was
+//! there, so the members that matter are at the same places from 12.0 to 13.5. Does not: read beyond the buffer, or
+//! follow a pointer.
+//!
+//! Offsets are compared with the headers of 12.9 and 13.5 by the tests.
+
+use deepctx_common::activity::{Activity, flag, kind as ours};
+
+use crate::cupti::kind;
+
+/// CUPTI's number of the default stream.
+const DEFAULT_STREAM: u32 = 7;
+
+/// What a record comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Converted {
+    /// An activity; of a kernel, the name's address beside it.
+    Activity(Activity, u64),
+    /// Its kind was not asked for.
+    Unknown,
+    /// It ends before its members do.
+    Short,
+}
+
+/// Members of one kind of record: offsets, with 0 for those that it does not have (at 0 is the kind).
+struct Layout {
+    kind: u8,
+    /// Bytes that are read.
+    bytes: usize,
+    start: usize,
+    end: usize,
+    correlation: usize,
+    device: usize,
+    context: usize,
+    stream: usize,
+    graph: usize,
+    node: usize,
+}
+
+const KERNEL: Layout = Layout {
+    kind: ours::KERNEL,
+    bytes: 160,
+    start: 16,
+    end: 24,
+    correlation: 92,
+    device: 40,
+    context: 44,
+    stream: 48,
+    graph: 156,
+    node: 144,
+};
+const COPY: Layout = Layout {
+    kind: ours::COPY,
+    bytes: 76,
+    start: 16,
+    end: 24,
+    correlation: 44,
+    device: 32,
+    context: 36,
+    stream: 40,
+    graph: 72,
+    node: 64,
+};
+const PEER_COPY: Layout = Layout {
+    kind: ours::PEER_COPY,
+    bytes: 84,
+    start: 16,
+    end: 24,
+    correlation: 60,
+    device: 32,
+    context: 36,
+    stream: 40,
+    graph: 80,
+    node: 72,
+};
+const FILL: Layout = Layout {
+    kind: ours::FILL,
+    bytes: 76,
+    start: 16,
+    end: 24,
+    correlation: 44,
+    device: 32,
+    context: 36,
+    stream: 40,
+    graph: 72,
+    node: 64,
+};
+const SYNC: Layout = Layout {
+    kind: ours::SYNC,
+    bytes: 40,
+    start: 8,
+    end: 16,
+    correlation: 24,
+    device: 0,
+    context: 28,
+    stream: 32,
+    graph: 0,
+    node: 0,
+};
+const OVERHEAD: Layout = Layout {
+    kind: ours::OVERHEAD,
+    bytes: 44,
+    start: 24,
+    end: 32,
+    correlation: 40,
+    device: 0,
+    context: 0,
+    stream: 0,
+    graph: 0,
+    node: 0,
+};
+const GRAPH: Layout = Layout {
+    kind: ours::GRAPH,
+    bytes: 40,
+    start: 8,
+    end: 16,
+    correlation: 4,
+    device: 24,
+    context: 32,
+    stream: 36,
+    graph: 28,
+    node: 0,
+};
+
+/// Members of a kernel's record that others do not have.
+mod of_kernel {
+    pub(super) const REGISTERS: usize = 6;
+    pub(super) const GRID: usize = 52;
+    pub(super) const BLOCK: usize = 64;
+    pub(super) const STATIC_SHARED: usize = 76;
+    pub(super) const DYNAMIC_SHARED: usize = 80;
+    pub(super) const NAME: usize = 104;
+    pub(super) const QUEUED: usize = 120;
+}
+
+/// Members of copies: kind of copy, of memory read and written; bytes (of fills too); of peers the written device.
+mod of_copy {
+    pub(super) const KIND: usize = 4;
+    pub(super) const FROM: usize = 5;
+    pub(super) const TO: usize = 6;
+    pub(super) const BYTES: usize = 8;
+    pub(super) const PEER: usize = 52;
+}
+
+/// A fill's kind of memory.
+const FILLED: usize = 50;
+/// The type of a wait, the kind of an overhead.
+const DETAIL: usize = 4;
+
+/// A number in a record.
+fn at<const N: usize>(record: &[u8], offset: usize) -> [u8; N] {
+    record.get(offset..offset + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
+}
+
+fn u32_at(record: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(at(record, offset))
+}
+
+fn u64_at(record: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(at(record, offset))
+}
+
+/// One of three numbers in a row.
+fn three(record: &[u8], offset: usize) -> [u32; 3] {
+    [0, 4, 8].map(|more| u32_at(record, offset + more))
+}
+
+/// Reads a record; `record` is what is left of its buffer.
+pub(crate) fn convert(record: &[u8]) -> Converted {
+    let layout = match u32_at(record, 0) {
+        kind::KERNEL | kind::CONCURRENT_KERNEL => &KERNEL,
+        kind::COPY => &COPY,
+        kind::PEER_COPY => &PEER_COPY,
+        kind::FILL => &FILL,
+        kind::SYNC => &SYNC,
+        kind::OVERHEAD => &OVERHEAD,
+        kind::GRAPH => &GRAPH,
+        _ => return Converted::Unknown,
+    };
+    if record.len() < layout.bytes {
+        return Converted::Short;
+    }
+    let member = |offset: usize| if offset == 0 { 0 } else { u32_at(record, offset) };
+    let mut activity = Activity {
+        kind: layout.kind,
+        correlation: member(layout.correlation),
+        start_ns: u64_at(record, layout.start),
+        end_ns: u64_at(record, layout.end),
+        device: member(layout.device),
+        context: member(layout.context),
+        stream: member(layout.stream),
+        graph: member(layout.graph),
+        node: if layout.node == 0 { 0 } else { u64_at(record, layout.node) },
+        ..Activity::default()
+    };
+    // CUPTI's way to say that it has no time; a time that runs backwards is none either.
+    if activity.start_ns == 0 || activity.end_ns < activity.start_ns {
+        (activity.start_ns, activity.end_ns) = (0, 0);
+        activity.flags |= flag::NO_TIMES;
+    }
+    if layout.stream != 0 && activity.stream == DEFAULT_STREAM {
+        activity.flags |= flag::DEFAULT_STREAM;
+    }
+    let mut name = 0;
+    match layout.kind {
+        ours::KERNEL => {
+            activity.registers = u16::from_le_bytes(at(record, of_kernel::REGISTERS)).into();
+            activity.grid = three(record, of_kernel::GRID);
+            activity.block = three(record, of_kernel::BLOCK);
+            activity.static_shared = u32_at(record, of_kernel::STATIC_SHARED);
+            activity.dynamic_shared = u32_at(record, of_kernel::DYNAMIC_SHARED);
+            activity.queued_ns = u64_at(record, of_kernel::QUEUED);
+            name = u64_at(record, of_kernel::NAME);
+        }
+        ours::COPY | ours::PEER_COPY => {
+            let [kind, from, to] = [of_copy::KIND, of_copy::FROM, of_copy::TO].map(|member| record[member]);
+            activity.detail = kind;
+            activity.memory = from & 0xf | to << 4;
+            activity.bytes = u64_at(record, of_copy::BYTES);
+            if layout.kind == ours::PEER_COPY {
+                activity.peer = u32_at(record, of_copy::PEER);
+            }
+        }
+        ours::FILL => {
+            activity.bytes = u64_at(record, of_copy::BYTES);
+            activity.memory = (u16::from_le_bytes(at(record, FILLED)) & 0xff) as u8;
+        }
+        ours::SYNC => activity.detail = u32_at(record, DETAIL) as u8,
+        // Its numbers are a kind in the upper half and a value in the lower.
+        ours::OVERHEAD => activity.detail = (u32_at(record, DETAIL) >> 16) as u8,
+        _ => {}
+    }
+    Converted::Activity(activity, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Version, structure, member, offset: as a C compiler lays the headers out.
+    const LAYOUTS: &str = include_str!("../../../tests/sim/fixtures/layouts.tsv");
+
+    fn check(structure: &str, members: &[(&str, usize)]) {
+        for (member, ours) in members {
+            let rows = LAYOUTS.lines().filter_map(|line| line.split_once('\t'));
+            let mut found = 0;
+            for (version, row) in rows {
+                if let Some(offset) = row.strip_prefix(&format!("{structure}\t{member}\t")) {
+                    assert_eq!(offset.parse(), Ok(*ours), "{structure}.{member} of {version}");
+                    found += 1;
+                }
+            }
+            assert!(found > 0, "{structure}.{member} is in no header");
+        }
+    }
+
+    fn common(layout: &Layout) -> [(&'static str, usize); 8] {
+        [
+            ("start", layout.start),
+            ("end", layout.end),
+            ("correlationId", layout.correlation),
+            ("deviceId", layout.device),
+            ("contextId", layout.context),
+            ("streamId", layout.stream),
+            ("graphId", layout.graph),
+            ("graphNodeId", layout.node),
+        ]
+    }
+
+    #[test]
+    fn members_are_where_the_headers_have_them() {
+        for structure in ["CUpti_ActivityKernel9", "CUpti_ActivityKernel13"] {
+            check(structure, &common(&KERNEL));
+            check(
+                structure,
+                &[
+                    ("registersPerThread", of_kernel::REGISTERS),
+                    ("gridX", of_kernel::GRID),
+                    ("gridZ", of_kernel::GRID + 8),
+                    ("blockX", of_kernel::BLOCK),
+                    ("staticSharedMemory", of_kernel::STATIC_SHARED),
+                    ("dynamicSharedMemory", of_kernel::DYNAMIC_SHARED),
+                    ("name", of_kernel::NAME),
+                    ("queued", of_kernel::QUEUED),
+                ],
+            );
+        }
+        for structure in ["CUpti_ActivityMemcpy6", "CUpti_ActivityMemcpy7"] {
+            check(structure, &common(&COPY));
+            check(structure, &[("copyKind", of_copy::KIND), ("bytes", of_copy::BYTES)]);
+            check(structure, &[("srcKind", of_copy::FROM), ("dstKind", of_copy::TO)]);
+        }
+        check("CUpti_ActivityMemcpyPtoP4", &common(&PEER_COPY));
+        check("CUpti_ActivityMemcpyPtoP4", &[("dstDeviceId", of_copy::PEER), ("bytes", of_copy::BYTES)]);
+        for structure in ["CUpti_ActivityMemset4", "CUpti_ActivityMemset5"] {
+            check(structure, &common(&FILL));
+            check(structure, &[("memoryKind", FILLED), ("bytes", of_copy::BYTES)]);
+        }
+        let sync = [("type", DETAIL), ("start", SYNC.start), ("end", SYNC.end), ("streamId", SYNC.stream)];
+        check("CUpti_ActivitySynchronization2", &sync);
+        let sync = [("correlationId", SYNC.correlation), ("contextId", SYNC.context)];
+        check("CUpti_ActivitySynchronization2", &sync);
+        let overhead = [("overheadKind", DETAIL), ("start", OVERHEAD.start), ("end", OVERHEAD.end)];
+        check("CUpti_ActivityOverhead3", &overhead);
+        check("CUpti_ActivityOverhead3", &[("correlationId", OVERHEAD.correlation)]);
+        check("CUpti_ActivityGraphTrace2", &common(&GRAPH)[..7]);
+    }
+
+    #[test]
+    fn whatever_the_bytes_there_is_an_answer() {
+        let mut noise = 1u64;
+        for length in 0..300 {
+            for kind in 0..64u32 {
+                let mut record: Vec<u8> = (0..length)
+                    .map(|_| {
+                        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        (noise >> 56) as u8
+                    })
+                    .collect();
+                for (to, from) in record.iter_mut().zip(kind.to_le_bytes()) {
+                    *to = from;
+                }
+                if let Converted::Activity(activity, _) = convert(&record) {
+                    assert!(activity.end_ns >= activity.start_ns);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_time_that_runs_backwards_is_none() {
+        let mut record = [0u8; 208];
+        record[0] = 10;
+        record[16..24].copy_from_slice(&9u64.to_le_bytes());
+        record[24..32].copy_from_slice(&8u64.to_le_bytes());
+        let Converted::Activity(activity, _) = convert(&record) else { panic!() };
+        assert_eq!((activity.flags, activity.start_ns, activity.end_ns), (flag::NO_TIMES, 0, 0));
+    }
+}

@@ -1,0 +1,95 @@
+//! Names of kernels.
+//!
+//! Owns: the number of each name, and which were told already. Because: a name of some kilobytes cannot go with every
+//! launch. Does not: keep the names: the number is a hash of the text, so the same name has the same number always.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use deepctx_common::call::TEXT_MAX;
+
+use crate::{memory, probe};
+
+/// Names that are remembered as told. A program has some hundreds; one that makes them without end has them told again.
+const TOLD_MAX: usize = 1 << 15;
+
+static TOLD: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
+
+/// Names within one buffer, by address: looked up once, since behind the same address is the same name until CUPTI gives
+/// the next buffer.
+pub(crate) struct Lookup {
+    known: Vec<(u64, u64)>,
+}
+
+/// Addresses that are kept; beyond that, names are read each time.
+const KNOWN_MAX: usize = 64;
+
+impl Lookup {
+    pub(crate) const fn new() -> Self {
+        Self { known: Vec::new() }
+    }
+
+    /// The number of the name at this address; 0 when there is none. A new one is told first.
+    pub(crate) fn id(&mut self, address: u64) -> u64 {
+        if let Some((_, id)) = self.known.iter().find(|(at, _)| *at == address) {
+            return *id;
+        }
+        let mut room = [0; TEXT_MAX];
+        let id = match memory::text(address, &mut room) {
+            Some(length) if length > 0 => tell(&room[..length]),
+            _ => 0,
+        };
+        if self.known.len() < KNOWN_MAX {
+            self.known.push((address, id));
+        }
+        id
+    }
+}
+
+/// Tells a name unless it was told; gives its number.
+fn tell(name: &[u8]) -> u64 {
+    let id = hash(name);
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = told.get_or_insert_default();
+    if told.len() >= TOLD_MAX {
+        told.clear();
+    }
+    if told.insert(id) {
+        probe::name(id, name);
+    }
+    id
+}
+
+/// Somebody new listens: all names are to be told again.
+pub(crate) fn forget() {
+    *TOLD.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// FNV-1a, and never 0.
+fn hash(name: &[u8]) -> u64 {
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_name_has_the_same_number_wherever_it_is() {
+        let (a, b) = (c"gemm_25us".to_owned(), c"gemm_25us".to_owned());
+        let mut lookup = Lookup::new();
+        let [first, second, other, none] = [
+            a.as_ptr().expose_provenance() as u64,
+            b.as_ptr().expose_provenance() as u64,
+            c"scan".as_ptr().expose_provenance() as u64,
+            0x5151_5151,
+        ]
+        .map(|at| lookup.id(at));
+        assert_eq!(first, second);
+        assert_ne!(first, other);
+        assert_eq!(none, 0);
+    }
+}

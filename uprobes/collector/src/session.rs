@@ -1,0 +1,230 @@
+//! One collection: from the first listener to the last.
+//!
+//! Owns: the subscription, what CUPTI calls us with, and the way of a record to the probe. Because: only what is asked
+//! for costs, and it must all be taken back. Does not: decide when ([`crate::listen`]).
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use deepctx_common::activity::{Activity, BATCH_MAX, state};
+
+use crate::convert::{Converted, convert};
+use crate::cupti::{BufferFunctions, CallbackData, Cupti, DRIVER, Error, Subscriber, kind};
+use crate::names::Lookup;
+use crate::{buffers, fork, guard, probe};
+
+/// Kinds that are asked for. Nodes of graphs come as kernels and copies of their own, as long as `GRAPH` is not asked for.
+const KINDS: [u32; 6] =
+    [kind::CONCURRENT_KERNEL, kind::COPY, kind::PEER_COPY, kind::FILL, kind::SYNC, kind::OVERHEAD];
+/// Every so often, CUPTI hands over what it has.
+const FLUSH_MS: u32 = 100;
+/// Callback ids are numbered from 1 without gaps; 13.5 has fewer than 900.
+const CALLBACKS_MAX: u32 = 4096;
+/// Gaps that are tolerated before the end of the ids is believed.
+const GAP_MAX: u32 = 64;
+
+/// Calls that put work on a device. The driver's alone: every call of the runtime makes one, with the same id.
+const LAUNCHES: [&CStr; 4] = [c"cuLaunch", c"cuMemcpy", c"cuMemset", c"cuGraphLaunch"];
+
+/// The collection that runs, for CUPTI's calls of us.
+static CURRENT: RwLock<Option<Arc<Collection>>> = RwLock::new(None);
+
+/// A collection.
+pub(crate) struct Collection {
+    cupti: Cupti,
+    subscriber: Subscriber,
+    skipped: AtomicU64,
+}
+
+/// The collection that runs.
+fn current() -> Option<Arc<Collection>> {
+    if fork::is_child() {
+        return None;
+    }
+    CURRENT.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *const c_void) {
+    if domain != DRIVER || probe::listeners() == 0 || fork::is_child() {
+        return;
+    }
+    // SAFETY: in this domain CUPTI passes this structure, or null.
+    let Some(data) = (unsafe { data.cast::<CallbackData>().as_ref() }) else { return };
+    if data.site == 0 {
+        guard(|| probe::correlation(data.correlation, domain, id));
+    }
+}
+
+extern "C" fn on_request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
+    let taken = if current().is_some() { buffers::take() } else { std::ptr::null_mut() };
+    // SAFETY: CUPTI passes three places to be written.
+    unsafe {
+        buffer.write(taken);
+        size.write(if taken.is_null() { 0 } else { buffers::BYTES });
+        records.write(0);
+    }
+}
+
+extern "C" fn on_request_second(
+    buffer: *mut *mut u8,
+    size: *mut usize,
+    records: *mut usize,
+    _: *const c_void,
+) {
+    on_request(buffer, size, records);
+}
+
+extern "C" fn on_complete(_: *mut c_void, _: u32, buffer: *mut u8, _size: usize, valid: usize) {
+    if fork::is_child() {
+        return;
+    }
+    guard(|| {
+        if let Some(collection) = current() {
+            collection.read(buffer, valid.min(buffers::BYTES));
+        }
+        buffers::give(buffer);
+    });
+}
+
+extern "C" fn on_complete_second(buffer: *mut u8, size: usize, valid: usize, _: *const c_void) {
+    on_complete(std::ptr::null_mut(), 0, buffer, size, valid);
+}
+
+impl Collection {
+    /// Begins to collect.
+    pub(crate) fn begin() -> Result<Arc<Self>, Error> {
+        let mut cupti = Cupti::find()?;
+        let subscriber = cupti.subscribe(on_call)?;
+        let collection = Arc::new(Self { cupti, subscriber, skipped: AtomicU64::new(0) });
+        // Before anything is enabled: buffers are asked for at once.
+        *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = Some(collection.clone());
+        if let Err(error) = collection.enable() {
+            collection.end();
+            return Err(error);
+        }
+        Ok(collection)
+    }
+
+    fn enable(&self) -> Result<(), Error> {
+        let functions = BufferFunctions {
+            request: on_request,
+            request_second: on_request_second,
+            complete: on_complete,
+            complete_second: on_complete_second,
+        };
+        self.cupti.register(self.subscriber, functions)?;
+        self.enable_callbacks();
+        // Kernels must be had; a kind that this version or device does not have is left out.
+        self.cupti.enable(self.subscriber, KINDS[0])?;
+        for kind in &KINDS[1..] {
+            let _ = self.cupti.enable(self.subscriber, *kind);
+        }
+        self.cupti.flush_every(FLUSH_MS);
+        Ok(())
+    }
+
+    /// Asks to be told of every call that puts work on a device, whichever this version has.
+    fn enable_callbacks(&self) {
+        let mut gap = 0;
+        for id in 1..CALLBACKS_MAX {
+            match self.cupti.callback_name(id) {
+                Some(name) => {
+                    gap = 0;
+                    if LAUNCHES.iter().any(|begin| name.to_bytes().starts_with(begin.to_bytes())) {
+                        // One that cannot be had leaves its calls without an id, which is counted where they are joined.
+                        let _ = self.cupti.enable_callback(self.subscriber, id);
+                    }
+                }
+                None => gap += 1,
+            }
+            if gap > GAP_MAX {
+                break;
+            }
+        }
+    }
+
+    /// Ends it: what CUPTI still has is taken, then everything is taken back.
+    pub(crate) fn end(&self) {
+        // The results of taking back are of no use: there is nothing else to be done.
+        let _ = self.cupti.flush();
+        for kind in KINDS {
+            let _ = self.cupti.disable(self.subscriber, kind);
+        }
+        let _ = self.cupti.flush();
+        let _ = self.cupti.unsubscribe(self.subscriber);
+        *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// CUPTI's version.
+    pub(crate) fn version(&self) -> u32 {
+        self.cupti.version()
+    }
+
+    /// Now, by the device's clock.
+    pub(crate) fn timestamp(&self) -> Option<u64> {
+        self.cupti.timestamp(self.subscriber)
+    }
+
+    /// Tells what was lost since the last time.
+    pub(crate) fn tell_losses(&self) {
+        let lost = self.cupti.dropped(self.subscriber);
+        if lost > 0 {
+            probe::state(state::LOST, lost);
+        }
+        let skipped = self.skipped.swap(0, Ordering::Relaxed);
+        if skipped > 0 {
+            probe::state(state::SKIPPED, skipped);
+        }
+    }
+
+    /// Tells everything that is in a buffer.
+    fn read(&self, buffer: *mut u8, valid: usize) {
+        if buffer.is_null() {
+            return;
+        }
+        let mut names = Lookup::new();
+        let mut batch = [Activity::default(); BATCH_MAX];
+        let mut count = 0;
+        let mut record = std::ptr::null_mut();
+        // No record is shorter than eight bytes, so a walk that goes on for longer runs in circles.
+        for _ in 0..=valid / 8 {
+            if let Err(error) = self.cupti.next(self.subscriber, buffer, valid, &mut record) {
+                if error != END {
+                    // What is left of the buffer cannot be read.
+                    self.skipped.fetch_add(1, Ordering::Relaxed);
+                }
+                break;
+            }
+            let at = record.addr().wrapping_sub(buffer.addr());
+            if at >= valid {
+                self.skipped.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+            // SAFETY: CUPTI has handed the buffer back, `valid` bytes of it are written, and `at` lies within.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer.add(at), valid - at) };
+            match convert(bytes) {
+                Converted::Activity(mut activity, name) => {
+                    if name != 0 {
+                        activity.name = names.id(name);
+                    }
+                    batch[count] = activity;
+                    count += 1;
+                    if count == batch.len() {
+                        probe::activities(&batch);
+                        count = 0;
+                    }
+                }
+                Converted::Unknown | Converted::Short => {
+                    self.skipped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        if count > 0 {
+            probe::activities(&batch[..count]);
+        }
+    }
+}
+
+/// `CUPTI_ERROR_MAX_LIMIT_REACHED`: the end of a buffer.
+const END: Error = Error(12);
