@@ -82,7 +82,10 @@ fn written(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).expect("a module is a folder") {
         let text = fs::read_to_string(entry.expect("can be listed").path()).expect("is text");
-        for line in text.lines().filter_map(|line| line.trim().strip_prefix("fn ")) {
+        let begin = |line: &str| {
+            line.strip_prefix("extern \"C\" ").unwrap_or(line).strip_prefix("fn ").map(str::to_owned)
+        };
+        for line in text.lines().filter_map(|line| begin(line.trim())) {
             let names = line.split('(').next().unwrap_or("");
             found.extend(names.split('|').map(|name| name.trim().to_owned()));
         }

@@ -322,6 +322,9 @@ pub(crate) fn call(point: &'static Point, parameters: *const c_void, body: impl 
     };
     (table.enter)(&raw mut frame);
     let result = code_of(body());
+    if point.domain == Domain::Runtime {
+        crate::cudart::remember(result);
+    }
     (table.exit)(&raw mut frame, result);
     result
 }

@@ -1,0 +1,396 @@
+"""A training loop that launches its kernels by hand: layers, forward and backward, an optimizer, a loader, several threads.
+
+Owns: a program that uses a device as frameworks do (the runtime's launches by stubs, the driver's launches as compilers
+emit them, streams, events, pinned memory, a captured graph, collectives), and its own account of what it launched from
+where. Because: a profile can be compared with that account, line by line. Does not: compute anything; it needs no package,
+and no device where the libraries are the simulated ones.
+
+    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--wait]
+
+Without --steps and --seconds it runs until killed. --wait: starts when a line comes on standard input, and ends when another
+does. --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
+own functions, outermost first, each with the line that called on.
+"""
+
+import argparse
+import collections
+import ctypes
+import json
+import os
+import sys
+import threading
+import time
+
+# One kernel for each place that launches, so that a kernel tells where it must come from. The last word is how long it takes on
+# the simulated device.
+RUNTIME_KERNELS = [
+    "embedding_forward_6us",
+    "linear_forward_gemm_18us",
+    "linear_forward_bias_2us",
+    "linear_backward_input_gemm_17us",
+    "linear_backward_weight_gemm_19us",
+    "loss_forward_4us",
+    "loss_backward_3us",
+    "evaluate_9us",
+]
+DRIVER_KERNELS = [
+    "attention_forward_fused_31us",
+    "attention_backward_fused_44us",
+    "normalize_forward_3us",
+    "normalize_backward_4us",
+    "optimizer_moments_5us",
+    "optimizer_update_6us",
+]
+
+
+def module_text(names):
+    """PTX with these kernels, as a compiler would hand it to the driver."""
+    lines = [".version 8.0", ".target sm_90", ".address_size 64"]
+    lines += [f".visible .entry {name}() {{ ret; }}" for name in names]
+    return "\n".join(lines).encode() + b"\0"
+
+
+class Dim3(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", Dim3),
+        ("block", Dim3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    ]
+
+
+class Account:
+    """What was launched, by kernel and stack."""
+
+    def __init__(self, wanted):
+        self.wanted = wanted
+        self.counts = collections.Counter()
+        self.lock = threading.Lock()
+
+    def take(self, what):
+        """One launch, from the caller's caller."""
+        if not self.wanted:
+            return
+        stack = []
+        frame = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename == __file__:
+                stack.append((code.co_qualname if hasattr(code, "co_qualname") else code.co_name, frame.f_lineno))
+            frame = frame.f_back
+        with self.lock:
+            self.counts[what, tuple(reversed(stack))] += 1
+
+    def write(self, path):
+        rows = [
+            {"what": what, "stack": [{"function": name, "line": line} for name, line in stack], "count": count}
+            for (what, stack), count in sorted(self.counts.items())
+        ]
+        with open(path, "w") as file:
+            json.dump({"file": os.path.abspath(__file__), "pid": os.getpid(), "launches": rows}, file, indent=1)
+
+
+def first_library(names):
+    """The first of these libraries that there is."""
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            problem = error
+    raise problem
+
+
+class Device:
+    """The libraries, and what is loaded into them."""
+
+    def __init__(self, account):
+        self.account = account
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.runtime = first_library(["libcudart.so.13", "libcudart.so.12"])
+        try:
+            self.collectives = ctypes.CDLL("libnccl.so.2")
+        except OSError:
+            self.collectives = None
+        self.check(self.driver.cuInit(0))
+        self.check(self.runtime.cudaSetDevice(0))
+        self.context = ctypes.c_void_p()
+        self.check(self.driver.cuCtxGetCurrent(ctypes.byref(self.context)))
+        self.launch_config = LaunchConfig(Dim3(8, 2, 1), Dim3(128, 1, 1), 0, None, None, 0)
+        self.stubs = self.register(RUNTIME_KERNELS)
+        self.functions = self.load(DRIVER_KERNELS)
+
+    @staticmethod
+    def check(result):
+        if result != 0:
+            raise RuntimeError(f"the device's library answered {result}")
+
+    def register(self, names):
+        """What a compiled program does at its start: its stubs stand for kernels."""
+        self.runtime_image = ctypes.create_string_buffer(module_text(names))
+        begin = self.runtime.__getattr__("__cudaRegisterFatBinary")
+        begin.restype = ctypes.c_void_p
+        binary = begin(self.runtime_image)
+        # Addresses of nothing, but of their own.
+        self.stub_memory = ctypes.create_string_buffer(16 * len(names))
+        register = self.runtime.__getattr__("__cudaRegisterFunction")
+        stubs = {}
+        for i, name in enumerate(names):
+            stubs[name] = ctypes.c_void_p(ctypes.addressof(self.stub_memory) + 16 * i)
+            text = name.encode()
+            register(ctypes.c_void_p(binary), stubs[name], text, text, -1, None, None, None, None, None)
+        return stubs
+
+    def load(self, names):
+        """What a compiler at run time does: a module, and functions by name."""
+        self.driver_image = ctypes.create_string_buffer(module_text(names))
+        module = ctypes.c_void_p()
+        self.check(self.driver.cuModuleLoadData(ctypes.byref(module), self.driver_image))
+        functions = {}
+        for name in names:
+            function = ctypes.c_void_p()
+            self.check(self.driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+            functions[name] = function
+        return functions
+
+    def stream(self):
+        stream = ctypes.c_void_p()
+        self.check(self.runtime.cudaStreamCreateWithFlags(ctypes.byref(stream), 1))
+        return stream
+
+    def event(self):
+        event = ctypes.c_void_p()
+        self.check(self.runtime.cudaEventCreateWithFlags(ctypes.byref(event), 2))
+        return event
+
+    def allocate(self, size):
+        address = ctypes.c_void_p()
+        self.check(self.runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)))
+        return address
+
+    def allocate_pinned(self, size):
+        address = ctypes.c_void_p()
+        self.check(self.runtime.cudaHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), 0))
+        return address
+
+    def launch(self, name, stream, grid=4):
+        """As `<<<…>>>` does."""
+        self.account.take(name)
+        stub = self.stubs[name]
+        self.check(self.runtime.cudaLaunchKernel(stub, Dim3(grid, 1, 1), Dim3(256, 1, 1), None, ctypes.c_size_t(0), stream))
+
+    def launch_compiled(self, name, stream, grid=8):
+        """As code from a compiler at run time does."""
+        self.account.take(name)
+        config = LaunchConfig(Dim3(grid, 2, 1), Dim3(128, 1, 1), 1024, stream.value, None, 0)
+        self.check(self.driver.cuLaunchKernelEx(ctypes.byref(config), self.functions[name], None, None))
+
+    def copy_in(self, target, source, size, stream):
+        self.account.take("[copy-in]")
+        self.check(self.runtime.cudaMemcpyAsync(target, source, ctypes.c_size_t(size), 1, stream))
+
+    def copy_out(self, target, source, size, stream):
+        self.account.take("[copy-out]")
+        self.check(self.runtime.cudaMemcpyAsync(target, source, ctypes.c_size_t(size), 2, stream))
+
+    def clear(self, target, size, stream):
+        self.account.take("[fill]")
+        self.check(self.runtime.cudaMemsetAsync(target, 0, ctypes.c_size_t(size), stream))
+
+    def replay(self, graph, stream):
+        self.account.take("[graph]")
+        self.check(self.runtime.cudaGraphLaunch(graph, stream))
+
+    def synchronize(self, stream):
+        self.account.take("[sync]")
+        self.check(self.runtime.cudaStreamSynchronize(stream))
+
+
+class Embedding:
+    def __init__(self, device):
+        self.device = device
+
+    def forward(self, stream):
+        self.device.launch("embedding_forward_6us", stream)
+
+    def backward(self, stream):
+        pass
+
+
+class Linear:
+    def __init__(self, device):
+        self.device = device
+
+    def forward(self, stream):
+        self.device.launch("linear_forward_gemm_18us", stream, grid=64)
+        self.device.launch("linear_forward_bias_2us", stream)
+
+    def backward(self, stream):
+        self.device.launch("linear_backward_input_gemm_17us", stream, grid=64)
+        self.device.launch("linear_backward_weight_gemm_19us", stream, grid=64)
+
+
+class Attention:
+    def __init__(self, device):
+        self.device = device
+        self.project = Linear(device)
+
+    def forward(self, stream):
+        self.device.launch_compiled("attention_forward_fused_31us", stream)
+        self.project.forward(stream)
+
+    def backward(self, stream):
+        self.project.backward(stream)
+        self.device.launch_compiled("attention_backward_fused_44us", stream)
+
+
+class Normalize:
+    def __init__(self, device):
+        self.device = device
+
+    def forward(self, stream):
+        self.device.launch_compiled("normalize_forward_3us", stream)
+
+    def backward(self, stream):
+        self.device.launch_compiled("normalize_backward_4us", stream)
+
+
+class Model:
+    def __init__(self, device, blocks):
+        self.device = device
+        self.layers = [Embedding(device)]
+        for _ in range(blocks):
+            self.layers += [Normalize(device), Attention(device), Linear(device)]
+
+    def forward(self, stream):
+        for layer in self.layers:
+            layer.forward(stream)
+
+    def backward(self, stream):
+        for layer in reversed(self.layers):
+            layer.backward(stream)
+
+    def loss(self, stream):
+        self.device.launch("loss_forward_4us", stream)
+        self.device.launch("loss_backward_3us", stream)
+
+
+class Optimizer:
+    """Its step is captured once and replayed."""
+
+    def __init__(self, device, stream):
+        self.device = device
+        runtime = device.runtime
+        device.check(runtime.cudaStreamBeginCapture(stream, 2))
+        self.record(stream)
+        graph = ctypes.c_void_p()
+        device.check(runtime.cudaStreamEndCapture(stream, ctypes.byref(graph)))
+        self.graph = ctypes.c_void_p()
+        device.check(runtime.cudaGraphInstantiate(ctypes.byref(self.graph), graph, ctypes.c_ulonglong(0)))
+
+    def record(self, stream):
+        for _ in range(3):
+            self.device.launch_compiled("optimizer_moments_5us", stream)
+        self.device.launch_compiled("optimizer_update_6us", stream)
+
+    def step(self, stream):
+        self.device.replay(self.graph, stream)
+
+
+class Loader:
+    """Batches in pinned memory, copied on a stream of their own."""
+
+    SIZE = 64 << 10
+
+    def __init__(self, device):
+        self.device = device
+        self.stream = device.stream()
+        self.ready = device.event()
+        self.pinned = device.allocate_pinned(self.SIZE)
+        self.batch = device.allocate(self.SIZE)
+
+    def next(self, stream):
+        self.device.clear(self.batch, 4096, self.stream)
+        self.device.copy_in(self.batch, self.pinned, self.SIZE, self.stream)
+        self.device.check(self.device.runtime.cudaEventRecord(self.ready, self.stream))
+        self.device.check(self.device.runtime.cudaStreamWaitEvent(stream, self.ready, 0))
+
+
+class Trainer:
+    def __init__(self, device, blocks):
+        self.device = device
+        self.stream = device.stream()
+        self.model = Model(device, blocks)
+        self.optimizer = Optimizer(device, self.stream)
+        self.loader = Loader(device)
+        self.host = device.allocate_pinned(1024)
+
+    def step(self, number):
+        self.loader.next(self.stream)
+        self.model.forward(self.stream)
+        self.model.loss(self.stream)
+        self.model.backward(self.stream)
+        self.optimizer.step(self.stream)
+        if number % 5 == 4:
+            self.report()
+
+    def report(self):
+        self.device.launch("evaluate_9us", self.stream)
+        self.device.copy_out(self.host, self.loader.batch, 1024, self.stream)
+        self.device.synchronize(self.stream)
+
+
+def train(device, options, stop):
+    device.check(device.runtime.cudaSetDevice(0))
+    trainer = Trainer(device, options.blocks)
+    number = 0
+    while not stop.is_set() and (options.steps is None or number < options.steps):
+        trainer.step(number)
+        number += 1
+        if options.pause:
+            time.sleep(options.pause / 1000)
+    device.synchronize(trainer.stream)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--blocks", type=int, default=4)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--pause", type=float, default=2.0)
+    parser.add_argument("--log")
+    parser.add_argument("--wait", action="store_true")
+    options = parser.parse_args()
+    account = Account(options.log)
+    device = Device(account)
+    print("ready", os.getpid(), flush=True)
+    if options.wait:
+        sys.stdin.readline()
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=train, args=(device, options, stop), name=f"trainer-{i}") for i in range(options.threads)
+    ]
+    for thread in threads:
+        thread.start()
+    if options.seconds:
+        stop.wait(options.seconds)
+        stop.set()
+    for thread in threads:
+        thread.join()
+    if options.log:
+        account.write(options.log)
+    print("done", sum(account.counts.values()), flush=True)
+    if options.wait:
+        sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main()
