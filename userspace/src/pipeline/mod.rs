@@ -17,6 +17,7 @@ pub mod attribute;
 pub mod correlate;
 pub mod decode;
 pub mod encode;
+mod glue;
 pub mod order;
 pub mod resolve;
 pub mod source;
@@ -41,7 +42,7 @@ use source::{Input, Place, Shelf, SpaceUpdate};
 use stacks::{Head, Known, Stacks};
 use symbols::{NoName, Symbols};
 use threads::Threads;
-use waits::{WaitId, Waits};
+use waits::{Context, WaitId, Waits};
 
 /// How much the pipeline may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +181,7 @@ impl<S: Symbols> Pipeline<S> {
         while self.change(watermark_ns) {}
         let until_ns = watermark_ns.saturating_sub(self.config.foresight_ns);
         self.attribute_until(until_ns);
-        self.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile.tree);
+        self.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile);
         self.correlate.expire(until_ns, &mut self.profile);
     }
 
@@ -188,7 +189,7 @@ impl<S: Symbols> Pipeline<S> {
     pub fn finish(&mut self) {
         while self.change(u64::MAX) {}
         self.attribute_until(u64::MAX);
-        self.waits.enter_until(self.newest_ns, 0, &mut self.profile.tree);
+        self.waits.enter_until(self.newest_ns, 0, &mut self.profile);
         self.correlate.finish(self.newest_ns, &mut self.profile);
     }
 
@@ -363,7 +364,7 @@ impl<S: Symbols> Pipeline<S> {
     /// The samples have reached this time: with the processes that changed until then changes what is known of them.
     #[inline]
     fn processes_changed(&mut self, now_ns: u64) {
-        self.waits.processes_ended(now_ns, &mut self.profile.tree);
+        self.waits.processes_ended(now_ns, &mut self.profile);
         if self.correlate.change_is_due(now_ns) {
             // What was called before must be known before.
             self.attribute_unresolved();
@@ -448,7 +449,7 @@ impl<S: Symbols> Pipeline<S> {
         self.accounts.wake();
         let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
         let end_ns = wake.header.time_ns;
-        if self.waits.ended(id, end_ns, &mut self.profile.tree) {
+        if self.waits.ended(id, end_ns, &mut self.profile) {
             return;
         }
         let space = self.symbols.space(wake.pid, end_ns);
@@ -462,7 +463,7 @@ impl<S: Symbols> Pipeline<S> {
         let thread = self.threads.node(&who, space, &mut self.symbols, &mut self.profile);
         let frame = self.waits.without_stack(wake.stack, &mut self.profile);
         let node = self.profile.tree.child(thread, frame);
-        waits::enter(&mut self.profile.tree, node, end_ns.saturating_sub(wake.began_ns));
+        waits::enter(&mut self.profile, Context { node, thread }, wake.began_ns, end_ns);
     }
 
     fn attribute_unresolved(&mut self) {
@@ -543,7 +544,7 @@ fn enter(
 ) {
     match wait_of(sample) {
         Some(wait) => {
-            waits.resolved(wait, known.node, &mut profile.tree);
+            waits.resolved(wait, Context { node: known.node, thread }, profile);
             accounts.block(sample, known.unnamed);
         }
         None => {

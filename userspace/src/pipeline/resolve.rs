@@ -23,6 +23,7 @@ use std::num::NonZeroU32;
 
 use super::account::{Accounts, python_key};
 use super::decode::{Sample, Words};
+use super::glue::Glue;
 use super::symbols::{CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols};
 
 /// Addresses remembered: 256 Ki at about 40 bytes are 10 MiB; a torch process shows some ten thousand.
@@ -92,6 +93,7 @@ pub struct Resolve {
     steps: Vec<Known>,
     malformed_words: u64,
     path: Vec<FrameId>,
+    glue: Glue,
     forgotten: u64,
 }
 
@@ -388,7 +390,7 @@ impl Resolve {
 
     /// The gathered steps as one path, root first.
     fn joined(&mut self) -> CallPath<'_> {
-        let Self { frames, parts, path, steps, .. } = self;
+        let Self { frames, parts, path, steps, glue, .. } = self;
         path.clear();
         let mut unnamed = 0;
         let mut operator = None;
@@ -407,6 +409,7 @@ impl Resolve {
                 unnamed = step.unnamed;
             }
         }
+        glue.mark(path);
         CallPath { frames: &self.path, unnamed, malformed: self.malformed_words }
     }
 
@@ -435,7 +438,9 @@ impl Resolve {
                 role = self.operator(symbol, profile);
             }
             let frame = frame(name, role, profile);
-            self.push(profile.frame(frame), Part::None);
+            let frame = profile.frame(frame);
+            self.glue.learn(frame, profile);
+            self.push(frame, Part::None);
         }
         let known = Known { begin, len: (self.frames.len() - begin as usize) as u16, unnamed };
         self.known.insert(code, known);
@@ -506,6 +511,7 @@ impl Resolve {
     fn single(&mut self, key: &str, origin: Origin, profile: &mut Profile) -> Known {
         let reason = profile.text(key);
         let frame = profile.frame(Frame::Unresolved { reason, origin });
+        self.glue.learn(frame, profile);
         self.push(frame, Part::None);
         Known { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0 }
     }

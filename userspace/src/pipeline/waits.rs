@@ -15,7 +15,8 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::tree::{NodeId, Tree};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Time;
 use rustc_hash::FxHashMap;
 
 /// Open waits remembered: as many as the kernel programs follow.
@@ -35,8 +36,17 @@ pub struct WaitId {
 enum Wait {
     /// Its stack has not been resolved.
     Unresolved { pid: u32, ended_ns: Option<u64> },
-    /// The thread still waits; up to this time it is in the tree.
-    Open { pid: u32, node: NodeId, entered_ns: u64 },
+    /// The thread still waits; up to this time it is in the profile.
+    Open { pid: u32, context: Context, entered_ns: u64 },
+}
+
+/// Where time off the CPU is entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// Where the thread stopped, in the tree.
+    pub node: NodeId,
+    /// The thread: its line in the timeline.
+    pub thread: NodeId,
 }
 
 /// What could not be told of waits.
@@ -88,30 +98,30 @@ impl Waits {
     }
 
     /// Its context is known.
-    pub fn resolved(&mut self, id: WaitId, node: NodeId, tree: &mut Tree) {
+    pub fn resolved(&mut self, id: WaitId, context: Context, profile: &mut Profile) {
         let Entry::Occupied(mut entry) = self.waits.entry(id) else { return };
         if let Wait::Unresolved { pid, ended_ns } = *entry.get() {
             match ended_ns {
                 Some(end) => {
                     entry.remove();
-                    enter(tree, node, end.saturating_sub(id.began_ns));
+                    enter(profile, context, id.began_ns, end);
                 }
-                None => *entry.get_mut() = Wait::Open { pid, node, entered_ns: id.began_ns },
+                None => *entry.get_mut() = Wait::Open { pid, context, entered_ns: id.began_ns },
             }
         }
     }
 
     /// It ended. False when its stack is not known and will not be: the time is the caller's to enter.
     #[must_use]
-    pub fn ended(&mut self, id: WaitId, end_ns: u64, tree: &mut Tree) -> bool {
+    pub fn ended(&mut self, id: WaitId, end_ns: u64, profile: &mut Profile) -> bool {
         if self.of_thread.get(&id.tid) == Some(&id.began_ns) {
             self.of_thread.remove(&id.tid);
         }
         let Entry::Occupied(mut entry) = self.waits.entry(id) else { return false };
         match entry.get_mut() {
             Wait::Unresolved { ended_ns, .. } => *ended_ns = Some(end_ns),
-            Wait::Open { node, entered_ns, .. } => {
-                enter(tree, *node, end_ns.saturating_sub(*entered_ns));
+            Wait::Open { context, entered_ns, .. } => {
+                enter(profile, *context, *entered_ns, end_ns);
                 entry.remove();
             }
         }
@@ -131,12 +141,12 @@ impl Waits {
     }
 
     /// Enters what open waits have lasted since they were last entered, if that is at least `least_ns`.
-    pub fn enter_until(&mut self, now_ns: u64, least_ns: u64, tree: &mut Tree) {
+    pub fn enter_until(&mut self, now_ns: u64, least_ns: u64, profile: &mut Profile) {
         for wait in self.waits.values_mut() {
-            if let Wait::Open { node, entered_ns, .. } = wait {
+            if let Wait::Open { context, entered_ns, .. } = wait {
                 let lasted = now_ns.saturating_sub(*entered_ns);
                 if lasted >= least_ns && lasted > 0 {
-                    enter(tree, *node, lasted);
+                    enter(profile, *context, *entered_ns, now_ns);
                     *entered_ns = now_ns;
                 }
             }
@@ -152,20 +162,20 @@ impl Waits {
     }
 
     /// The samples have reached this time: with the processes that ended until then end the waits of their threads.
-    pub fn processes_ended(&mut self, now_ns: u64, tree: &mut Tree) {
+    pub fn processes_ended(&mut self, now_ns: u64, profile: &mut Profile) {
         while let Some(&(end_ns, pid)) = self.ends.front()
             && end_ns <= now_ns
         {
             self.ends.pop_front();
-            self.process_ended(pid, end_ns, tree);
+            self.process_ended(pid, end_ns, profile);
         }
     }
 
-    fn process_ended(&mut self, of: u32, end_ns: u64, tree: &mut Tree) {
+    fn process_ended(&mut self, of: u32, end_ns: u64, profile: &mut Profile) {
         let Self { waits, of_thread, .. } = self;
         waits.retain(|id, wait| match *wait {
-            Wait::Open { pid, node, entered_ns } if pid == of => {
-                enter(tree, node, end_ns.saturating_sub(entered_ns));
+            Wait::Open { pid, context, entered_ns } if pid == of => {
+                enter(profile, context, entered_ns, end_ns);
                 of_thread.remove(&id.tid);
                 false
             }
@@ -184,10 +194,16 @@ impl Waits {
     }
 }
 
-/// Adds time off the CPU to a context.
-pub fn enter(tree: &mut Tree, node: NodeId, ns: u64) {
-    tree.add(node, Metric::OffCpuTime, ns);
-    tree.add(node, Metric::WallTime, ns);
+/// Adds time off the CPU, between two times of `CLOCK_MONOTONIC`, to a context and to the timeline of its thread. What
+/// began before the capture stands at the beginning of the timeline.
+pub fn enter(profile: &mut Profile, context: Context, from_ns: u64, to_ns: u64) {
+    let Context { node, thread } = context;
+    let ns = to_ns.saturating_sub(from_ns);
+    profile.tree.add(node, Metric::OffCpuTime, ns);
+    profile.tree.add(node, Metric::WallTime, ns);
+    let since_start = |time_ns| Time::from_nanos(time_ns) - profile.meta.started_monotonic;
+    let (from, to) = (since_start(from_ns), since_start(to_ns));
+    profile.timeline.add_span(thread, Metric::OffCpuTime, from, to, ns);
 }
 
 /// What the kernel runs on a switch to call our program: it stands on every stack of a wait and means nothing there.

@@ -6,59 +6,72 @@ fn id(tid: u32, began_ns: u64) -> WaitId {
     WaitId { tid, began_ns }
 }
 
-fn off_cpu(tree: &Tree) -> u64 {
-    tree.total(Metric::OffCpuTime).sum
+const ROOT: Context = Context { node: NodeId::ROOT, thread: NodeId::ROOT };
+
+fn profile() -> Profile {
+    Profile::new(Default::default(), Default::default())
+}
+
+/// What is in the tree; the timeline holds the same.
+fn off_cpu(profile: &Profile) -> u64 {
+    let in_tree = profile.tree.total(Metric::OffCpuTime).sum;
+    let lanes = profile.timeline.lanes().iter().filter(|lane| lane.metric == Metric::OffCpuTime);
+    assert_eq!(lanes.flat_map(|lane| &lane.values).sum::<u64>(), in_tree);
+    in_tree
 }
 
 #[test]
 fn either_half_may_be_known_first() {
-    let mut tree = Tree::new(10);
+    let mut profile = profile();
     let mut waits = Waits::default();
     waits.began(id(1, 100), 7);
-    waits.resolved(id(1, 100), NodeId::ROOT, &mut tree);
-    assert!(waits.ended(id(1, 100), 150, &mut tree));
-    assert_eq!(off_cpu(&tree), 50);
+    waits.resolved(id(1, 100), ROOT, &mut profile);
+    assert!(waits.ended(id(1, 100), 150, &mut profile));
+    assert_eq!(off_cpu(&profile), 50);
 
     waits.began(id(1, 200), 7);
-    assert!(waits.ended(id(1, 200), 230, &mut tree));
-    assert_eq!(off_cpu(&tree), 50, "no context yet");
-    waits.resolved(id(1, 200), NodeId::ROOT, &mut tree);
-    assert_eq!(off_cpu(&tree), 80);
-    assert!(!waits.ended(id(1, 200), 230, &mut tree), "a wait ends once");
-    assert_eq!(tree.total(Metric::WallTime).sum, 80);
+    assert!(waits.ended(id(1, 200), 230, &mut profile));
+    assert_eq!(off_cpu(&profile), 50, "no context yet");
+    waits.resolved(id(1, 200), ROOT, &mut profile);
+    assert_eq!(off_cpu(&profile), 80);
+    assert!(!waits.ended(id(1, 200), 230, &mut profile), "a wait ends once");
+    assert_eq!(profile.tree.total(Metric::WallTime).sum, 80);
 }
 
 #[test]
 fn a_wait_that_goes_on_is_entered_piece_by_piece_and_no_time_twice() {
-    let mut tree = Tree::new(10);
+    let mut profile = profile();
     let mut waits = Waits::default();
     waits.began(id(1, 100), 7);
-    waits.resolved(id(1, 100), NodeId::ROOT, &mut tree);
-    waits.enter_until(140, 50, &mut tree);
-    assert_eq!(off_cpu(&tree), 0, "too short a piece");
-    waits.enter_until(160, 50, &mut tree);
-    assert_eq!(off_cpu(&tree), 60);
-    assert!(waits.ended(id(1, 100), 175, &mut tree));
-    assert_eq!(off_cpu(&tree), 75);
+    waits.resolved(id(1, 100), ROOT, &mut profile);
+    waits.enter_until(140, 50, &mut profile);
+    assert_eq!(off_cpu(&profile), 0, "too short a piece");
+    waits.enter_until(160, 50, &mut profile);
+    assert_eq!(off_cpu(&profile), 60);
+    assert!(waits.ended(id(1, 100), 175, &mut profile));
+    assert_eq!(off_cpu(&profile), 75);
 }
 
 #[test]
 fn a_thread_that_runs_does_not_wait_any_more() {
-    let mut tree = Tree::new(10);
+    let mut profile = profile();
     let mut waits = Waits::default();
     for began_ns in [100, 200] {
         waits.began(id(1, began_ns), 7);
-        waits.resolved(id(1, began_ns), NodeId::ROOT, &mut tree);
+        waits.resolved(id(1, began_ns), ROOT, &mut profile);
     }
     assert_eq!(waits.gaps().end_lost, 1, "the first wait is over when the second begins");
     waits.runs(1, 150);
     waits.runs(2, 500);
-    assert!(waits.ended(id(1, 200), 230, &mut tree), "neither an earlier moment nor another thread ends it");
+    assert!(
+        waits.ended(id(1, 200), 230, &mut profile),
+        "neither an earlier moment nor another thread ends it"
+    );
     waits.began(id(1, 300), 7);
-    waits.resolved(id(1, 300), NodeId::ROOT, &mut tree);
+    waits.resolved(id(1, 300), ROOT, &mut profile);
     waits.runs(1, 350);
-    waits.enter_until(1_000, 1, &mut tree);
-    assert_eq!(off_cpu(&tree), 30);
+    waits.enter_until(1_000, 1, &mut profile);
+    assert_eq!(off_cpu(&profile), 30);
     assert_eq!(waits.gaps().end_lost, 2);
 }
 
@@ -78,21 +91,21 @@ fn our_own_program_is_no_part_of_the_wait() {
 
 #[test]
 fn the_end_of_a_process_ends_its_waits_and_no_others() {
-    let mut tree = Tree::new(10);
+    let mut profile = profile();
     let mut waits = Waits::default();
     for (tid, pid) in [(1, 7), (2, 7), (3, 8)] {
         waits.began(id(tid, 100), pid);
     }
-    waits.resolved(id(1, 100), NodeId::ROOT, &mut tree);
-    waits.resolved(id(3, 100), NodeId::ROOT, &mut tree);
+    waits.resolved(id(1, 100), ROOT, &mut profile);
+    waits.resolved(id(3, 100), ROOT, &mut profile);
     waits.will_end(7, 110);
-    waits.processes_ended(109, &mut tree);
-    assert_eq!(off_cpu(&tree), 0, "not yet");
-    waits.processes_ended(120, &mut tree);
-    assert_eq!(off_cpu(&tree), 10, "thread 1");
-    waits.resolved(id(2, 100), NodeId::ROOT, &mut tree);
-    assert_eq!(off_cpu(&tree), 20, "thread 2, whose stack came later");
-    assert!(waits.ended(id(3, 100), 105, &mut tree), "thread 3 waits on");
+    waits.processes_ended(109, &mut profile);
+    assert_eq!(off_cpu(&profile), 0, "not yet");
+    waits.processes_ended(120, &mut profile);
+    assert_eq!(off_cpu(&profile), 10, "thread 1");
+    waits.resolved(id(2, 100), ROOT, &mut profile);
+    assert_eq!(off_cpu(&profile), 20, "thread 2, whose stack came later");
+    assert!(waits.ended(id(3, 100), 105, &mut profile), "thread 3 waits on");
 }
 
 #[test]
@@ -145,23 +158,23 @@ proptest! {
         resolve_last in prop::collection::vec(any::<bool>(), 40),
         pieces in prop::collection::vec(0u64..1_000_000, 0..5),
     ) {
-        let mut tree = Tree::new(10);
+        let mut profile = profile();
         let mut waits = Waits::default();
         for (n, &length) in lengths.iter().enumerate() {
             let id = id(n as u32, 1_000);
             waits.began(id, 7);
             if !resolve_last[n] {
-                waits.resolved(id, NodeId::ROOT, &mut tree);
+                waits.resolved(id, ROOT, &mut profile);
                 for piece in &pieces {
-                    waits.enter_until(1_000 + piece.min(&length), 1, &mut tree);
+                    waits.enter_until(1_000 + piece.min(&length), 1, &mut profile);
                 }
             }
-            prop_assert!(waits.ended(id, 1_000 + length, &mut tree));
+            prop_assert!(waits.ended(id, 1_000 + length, &mut profile));
             if resolve_last[n] {
-                waits.resolved(id, NodeId::ROOT, &mut tree);
+                waits.resolved(id, ROOT, &mut profile);
             }
         }
-        prop_assert_eq!(off_cpu(&tree), lengths.iter().sum::<u64>());
+        prop_assert_eq!(off_cpu(&profile), lengths.iter().sum::<u64>());
         prop_assert!(waits.waits.is_empty());
     }
 }
