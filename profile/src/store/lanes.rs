@@ -1,8 +1,9 @@
 //! The timeline, to and from its table.
 //!
-//! Owns: what of a timeline is new since the last flush. Because: windows widen while a capture goes on, so what was
-//! written is known by its sum and its end, not by its place. Does not: touch files.
+//! Owns: what of a timeline is new since the last flush. Because: windows widen while a capture goes on, and values come
+//! for windows that are written already: a wait is known when it is over. Does not: touch files.
 
+use std::iter;
 use std::sync::Arc;
 
 use arrow_array::builder::{StringBuilder, UInt32Builder, UInt64Builder};
@@ -15,12 +16,26 @@ use crate::metric::Metric;
 use crate::timeline::Timeline;
 use crate::units::Nanos;
 
-/// How much of a timeline is on disk.
+/// How much of a timeline is on disk: as much again as the timeline itself, which is bounded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WrittenLanes {
-    until_ns: u64,
-    /// By place of the lane.
-    sums: Vec<u64>,
+    /// Length of a window then, nanoseconds.
+    window_ns: u64,
+    /// By place of the lane, by window.
+    values: Vec<Vec<u64>>,
+}
+
+impl WrittenLanes {
+    /// How many of these windows a window of a timeline holds now: windows only ever double.
+    fn per_window(&self, window_ns: u64) -> usize {
+        usize::try_from(window_ns / self.window_ns.max(1)).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// What is written of a lane, in windows that are `factor` times as wide.
+    fn lane(&self, place: usize, factor: usize) -> impl Iterator<Item = u64> {
+        let values = self.values.get(place).map_or(&[][..], |values| values);
+        values.chunks(factor).map(|values| values.iter().fold(0, |a: u64, b| a.saturating_add(*b)))
+    }
 }
 
 /// Columns of lanes.
@@ -40,33 +55,21 @@ pub(super) fn new_rows(
     written: &WrittenLanes,
     end_ns: u64,
 ) -> (LaneColumns, WrittenLanes) {
-    let window = timeline.window().0;
-    let first = usize::try_from(written.until_ns / window).unwrap_or(usize::MAX);
-    let (mut columns, mut sums) = (LaneColumns::default(), Vec::with_capacity(timeline.lanes().len()));
+    let window_ns = timeline.window().0;
+    let factor = written.per_window(window_ns);
+    let (mut columns, mut values) = (LaneColumns::default(), Vec::with_capacity(timeline.lanes().len()));
     for (place, lane) in timeline.lanes().iter().enumerate() {
-        let mut given = written.sums.get(place).copied().unwrap_or(0);
-        let mut sum = 0u64;
-        for (place, value) in lane.values.iter().enumerate() {
-            sum = sum.saturating_add(*value);
-            // What came late for windows that are written already stands in the first row.
-            if place >= first && sum > given {
-                let from = (place as u64 * window).max(written.until_ns);
-                let to = ((place as u64 + 1) * window).min(end_ns).max(from + 1);
-                columns.push(lane.node.number(), lane.metric, (from, to), sum - given);
-                given = sum;
+        let given = written.lane(place, factor).chain(iter::repeat(0));
+        for (window, (value, given)) in (0u64..).zip(lane.values.iter().zip(given)) {
+            if *value > given {
+                let from = window * window_ns;
+                let to = (from + window_ns).min(end_ns).max(from + 1);
+                columns.push(lane.node.number(), lane.metric, (from, to), value - given);
             }
         }
-        if sum > given {
-            columns.push(
-                lane.node.number(),
-                lane.metric,
-                (written.until_ns, written.until_ns + 1),
-                sum - given,
-            );
-        }
-        sums.push(sum);
+        values.push(lane.values.clone());
     }
-    (columns, WrittenLanes { until_ns: end_ns, sums })
+    (columns, WrittenLanes { window_ns, values })
 }
 
 impl LaneColumns {
@@ -104,32 +107,82 @@ mod tests {
     use super::*;
     use crate::tree::NodeId;
 
+    fn flush(timeline: &Timeline, written: &mut WrittenLanes, end_ns: u64) -> Vec<(u32, u64, u64, u64)> {
+        let (mut columns, now) = new_rows(timeline, written, end_ns);
+        let batch = columns.finish_for_test();
+        *written = now;
+        batch
+    }
+
+    impl LaneColumns {
+        /// Node, begin, end, sum.
+        fn finish_for_test(&mut self) -> Vec<(u32, u64, u64, u64)> {
+            let (nodes, from) = (self.node.values_slice(), self.from_ns.values_slice());
+            let (to, sum) = (self.to_ns.values_slice(), self.sum.values_slice());
+            (0..self.rows).map(|row| (nodes[row], from[row], to[row], sum[row])).collect()
+        }
+    }
+
+    fn rebuilt(rows: &[(u32, u64, u64, u64)]) -> Timeline {
+        let mut timeline = Timeline::default();
+        for &(node, from, to, sum) in rows {
+            let node = NodeId::from_number(node);
+            timeline.add_span(node, Metric::CpuTime, Nanos(from), Nanos(to), sum);
+        }
+        timeline
+    }
+
+    #[test]
+    fn what_comes_late_stands_where_it_belongs() {
+        let (mut timeline, mut written) = (Timeline::default(), WrittenLanes::default());
+        let (node, ms) = (NodeId::from_number(1), 1_000_000);
+        timeline.add(node, Metric::CpuTime, Nanos(450 * ms), 7);
+        let mut rows = flush(&timeline, &mut written, 460 * ms);
+        timeline.add(node, Metric::CpuTime, Nanos(50 * ms), 5);
+        timeline.add(node, Metric::CpuTime, Nanos(470 * ms), 1);
+        rows.extend(flush(&timeline, &mut written, 800 * ms));
+        let [late, more] = [(1, 0, 100 * ms, 5), (1, 400 * ms, 500 * ms, 1)];
+        assert_eq!(rows, [(1, 400 * ms, 460 * ms, 7), late, more]);
+        assert_eq!(flush(&timeline, &mut written, 900 * ms), []);
+    }
+
     proptest! {
         #[test]
-        fn flushes_together_hold_every_value_once(
+        fn flushes_together_are_the_timeline(
             values in prop::collection::vec((0u32..3, 0u64..100_000_000_000, 0u64..1000, any::<bool>()), 0..60),
         ) {
             let (mut timeline, mut written) = (Timeline::default(), WrittenLanes::default());
-            let (mut sum, mut stored, mut end_ns) = (0, 0, 0);
-            let mut flush = |timeline: &Timeline, end_ns| {
-                let (mut columns, now) = new_rows(timeline, &written, end_ns);
-                stored += columns.sum.values_slice().iter().sum::<u64>();
-                for (from, to) in columns.from_ns.values_slice().iter().zip(columns.to_ns.values_slice()) {
-                    assert!(from < to && *from >= written.until_ns);
-                }
-                columns.node.finish();
-                written = now;
-                stored
-            };
+            let (mut rows, mut end_ns) = (Vec::new(), 0);
             for (node, at, value, flushes) in values {
                 timeline.add(NodeId::from_number(node), Metric::CpuTime, Nanos(at), value);
-                sum += value;
                 end_ns = end_ns.max(at);
                 if flushes {
-                    prop_assert_eq!(flush(&timeline, end_ns), sum);
+                    rows.extend(flush(&timeline, &mut written, end_ns));
                 }
             }
-            prop_assert_eq!(flush(&timeline, end_ns), sum);
+            rows.extend(flush(&timeline, &mut written, end_ns));
+            let lanes = |timeline: &Timeline| {
+                let mut lanes: Vec<_> = timeline
+                    .lanes()
+                    .iter()
+                    .map(|lane| {
+                        let last = lane.values.iter().rposition(|value| *value > 0);
+                        (lane.node.number(), lane.values[..last.map_or(0, |last| last + 1)].to_vec())
+                    })
+                    .filter(|(_, values)| !values.is_empty())
+                    .collect();
+                lanes.sort();
+                lanes
+            };
+            let again = rebuilt(&rows);
+            // Empty values widen windows too, and are not stored.
+            if again.window() == timeline.window() {
+                prop_assert_eq!(lanes(&again), lanes(&timeline));
+            }
+            prop_assert_eq!(
+                rows.iter().map(|row| row.3).sum::<u64>(),
+                timeline.lanes().iter().flat_map(|lane| &lane.values).sum::<u64>()
+            );
         }
     }
 }
