@@ -1,11 +1,12 @@
-//! How fast a big tree is read: `tree_rate RUNS NODES FOLDER`, one line of ten numbers per run.
+//! How fast a big tree is read: `tree_rate RUNS NODES FOLDER`, one line of eleven numbers per run.
 //!
 //! Owns: a synthetic profile, and the timing of a redraw, of folding to text, of writing to disk and reading it back, and of inferno folding
 //! the same stacks. Because: `cargo xtask bench tree` needs them optimized and alone. Does not: draw; a screen adds what
 //! its size costs.
 //!
 //! Numbers: nodes, seconds of a redraw, stacks, bytes of folded text, seconds of folding, bytes on disk, seconds of
-//! writing, seconds of inferno, bytes of the stored rows before they are encoded, seconds of reading back.
+//! writing, seconds of inferno, bytes of the stored rows before they are encoded, seconds of reading back, seconds of writing that
+//! were spent on encoding.
 
 use deepctx_profile::export::folded;
 use deepctx_profile::frame::{Frame, Role};
@@ -116,11 +117,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let script = perf_script(&stacks);
     let selection = Selection::of(Metric::CpuTime);
     let mut screen = Screen::new(selection);
-    screen.refresh(&profile, None);
+    screen.refresh(&profile);
     let rows = row_bytes(&profile);
     for run in 0..runs {
         let start = Instant::now();
-        screen.refresh(&profile, None);
+        screen.refresh(&profile);
         // A box narrower than a column of a wide terminal is not drawn.
         std::hint::black_box(screen.flame(Grain { least_share: 1.0 / 400.0, rows: 100 }));
         let redraw = start.elapsed().as_secs_f64();
@@ -135,7 +136,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
         let path = folder.join(format!("tree_rate_{run}.dctx"));
         let start = Instant::now();
-        Writer::create(&path, &profile.meta)?.finish(&profile, Time::from_nanos(1))?;
+        let mut writer = Writer::create(&path, &profile.meta)?;
+        let encode = Instant::now();
+        let delta = writer.delta(&profile, Time::from_nanos(1))?;
+        let encode = encode.elapsed().as_secs_f64();
+        writer.commit(delta, true)?;
         let store = start.elapsed().as_secs_f64();
         let bytes = size(&path)?;
         let start = Instant::now();
@@ -144,7 +149,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::fs::remove_dir_all(&path)?;
 
         let (nodes, stacks, text) = (profile.tree.len(), stacks.len(), text.len());
-        println!("{nodes} {redraw} {stacks} {text} {fold} {bytes} {store} {inferno} {rows} {read}");
+        println!("{nodes} {redraw} {stacks} {text} {fold} {bytes} {store} {inferno} {rows} {read} {encode}");
     }
     Ok(())
 }

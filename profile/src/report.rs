@@ -41,7 +41,7 @@ pub fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut screen = Screen::new(*selection);
-    screen.refresh(profile, None);
+    screen.refresh(profile);
     head(profile, selection, &screen, out)?;
     functions(selection, &screen, extent, out)?;
     contexts(selection, &screen, extent, out)?;

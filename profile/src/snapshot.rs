@@ -122,6 +122,22 @@ pub enum FrameKind {
     Unresolved,
 }
 
+impl FrameKind {
+    /// Every kind, from the root of a stack towards its leaf: the order of legends, and of numbers in files.
+    pub const ALL: [FrameKind; 10] = [
+        FrameKind::Root,
+        FrameKind::Process,
+        FrameKind::Thread,
+        FrameKind::Python,
+        FrameKind::Operator,
+        FrameKind::Native,
+        FrameKind::Kernel,
+        FrameKind::GpuApi,
+        FrameKind::GpuKernel,
+        FrameKind::Unresolved,
+    ];
+}
+
 /// A flame graph's tree: nodes in an arena, children sorted by label so that boxes keep their place while live.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlameTree {

@@ -46,6 +46,18 @@ def no_unknown_fields(message):
             open_messages.extend(value if field.is_repeated else [value])
 
 
+def add_step(course, key, at_ns, value):
+    """Adds up a counter over time: each value holds until the next."""
+    before = course.setdefault(key, [at_ns, value, 0.0])
+    course[key] = [at_ns, value, before[2] + before[1] * (at_ns - before[0])]
+
+
+def by_time(course, totals):
+    """What the counters of CPU time say of all of it, for those who know when each part of it was used."""
+    used = sum(sum_ for (name, *_), (_, _, sum_) in course.items() if name == "cpu-time")
+    assert abs(used - totals["cpu-time"]) < 1e-6 * totals["cpu-time"], (used, totals)
+
+
 def perfetto(path, _):
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
@@ -55,6 +67,7 @@ def perfetto(path, _):
     assert trace.IsInitialized()
     no_unknown_fields(trace)
     names, annotations, tracks, open_slices, totals, drawn = {}, {}, {}, {}, {}, 0
+    course = {}
     for packet in trace.packet:
         for name in packet.interned_data.event_names:
             names[name.iid] = name.name
@@ -77,12 +90,17 @@ def perfetto(path, _):
                 name = annotations[annotation.name_iid]
                 if name.startswith("own "):
                     add(totals, name[4:], annotation.uint_value)
+        elif event.type == event.TYPE_COUNTER:
+            track = tracks[event.track_uuid]
+            assert track.HasField("counter") and track.parent_uuid in tracks
+            add_step(course, (track.name, track.uuid), packet.timestamp, event.double_counter_value)
         else:
             assert event.type == event.TYPE_SLICE_END
             assert packet.timestamp >= stack.pop()
             if not stack:
                 drawn += packet.timestamp
     assert not any(open_slices.values())
+    by_time(course, totals)
     totals["drawn"] = drawn
     return totals
 
@@ -140,8 +158,10 @@ def hatchet(path, _):
 def chrome(path, _):
     with open(path) as file:
         trace = json.load(file)
-    totals, ends = {}, {}
+    totals, ends, course = {}, {}, {}
     for event in trace["traceEvents"]:
+        if event["ph"] == "C":
+            add_step(course, (event["name"], event["pid"]), round(event["ts"] * 1000), event["args"]["value"])
         if event["ph"] != "X":
             continue
         key = (event["pid"], event["tid"])
@@ -149,6 +169,7 @@ def chrome(path, _):
         for name, value in event["args"].items():
             if name.startswith("own "):
                 add(totals, name[4:], value)
+    by_time(course, totals)
     totals["drawn"] = sum(ends.values())
     return totals
 

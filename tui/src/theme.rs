@@ -185,14 +185,20 @@ impl Theme {
     }
 
     /// Bars of the timeline.
-    pub(crate) fn bar(&self, kind: FrameKind) -> Style {
-        match (self.palette, kind) {
-            (Palette::Plain, _) => Style::new(),
-            (Palette::Sixteen, FrameKind::Process) => Style::new().fg(Color::Magenta),
-            (Palette::Sixteen, _) => Style::new().fg(Color::Blue),
-            // In the middle between black and white, to be seen on both.
-            (_, FrameKind::Process) => Style::new().fg(Color::Indexed(134)),
-            _ => Style::new().fg(Color::Indexed(33)),
+    pub(crate) fn bar(&self, kind: FrameKind, metric: &str) -> Style {
+        // In the middle between black and white, to be seen on both.
+        let (of_sixteen, indexed) = match metric {
+            "off-cpu-time" => (Color::Cyan, 244),
+            "cpu-time" | "cycles" => match kind {
+                FrameKind::Process => (Color::Magenta, 134),
+                _ => (Color::Blue, 33),
+            },
+            _ => (Color::Green, 35),
+        };
+        match self.palette {
+            Palette::Plain => Style::new(),
+            Palette::Sixteen => Style::new().fg(of_sixteen),
+            Palette::Indexed | Palette::True => Style::new().fg(Color::Indexed(indexed)),
         }
     }
 
@@ -282,20 +288,6 @@ pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::Unresolved => "unresolved: the name says why",
     }
 }
-
-/// Kinds in the order of the legend.
-pub(crate) const KINDS: [FrameKind; 10] = [
-    FrameKind::Root,
-    FrameKind::Process,
-    FrameKind::Thread,
-    FrameKind::Python,
-    FrameKind::Operator,
-    FrameKind::Native,
-    FrameKind::Kernel,
-    FrameKind::GpuApi,
-    FrameKind::GpuKernel,
-    FrameKind::Unresolved,
-];
 
 /// Ground of a box: light enough for dark ink in each of its shades.
 fn ground(kind: FrameKind) -> [u8; 3] {
@@ -393,12 +385,12 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_letter_of_its_own() {
-        assert_eq!(KINDS.map(letter).iter().collect::<HashSet<_>>().len(), KINDS.len());
+        assert_eq!(FrameKind::ALL.map(letter).iter().collect::<HashSet<_>>().len(), FrameKind::ALL.len());
     }
 
     #[test]
     fn kinds_of_code_differ_in_every_palette_with_colours() {
-        let code = &KINDS[3..];
+        let code = &FrameKind::ALL[3..];
         for palette in [Palette::Sixteen, Palette::Indexed, Palette::True] {
             let theme = Theme::new(palette);
             // A label per shade, so that no shade of one kind is taken for another kind.
@@ -417,7 +409,7 @@ mod tests {
     fn a_match_and_a_selection_stand_out_in_every_palette() {
         for palette in PALETTES {
             let theme = Theme::new(palette);
-            for kind in KINDS {
+            for kind in FrameKind::ALL {
                 let plain = theme.frame(kind, "x", Emphasis::None, false);
                 assert_ne!(theme.frame(kind, "x", Emphasis::Match, false), plain, "{palette:?} {kind:?}");
                 assert_ne!(theme.frame(kind, "x", Emphasis::None, true), plain, "{palette:?} {kind:?}");
@@ -442,7 +434,7 @@ mod tests {
     #[test]
     fn ink_can_be_read_on_every_ground() {
         let theme = Theme::new(Palette::True);
-        for kind in KINDS {
+        for kind in FrameKind::ALL {
             for label in ["a", "b", "c", "d", "e", "f"] {
                 for trend in [Trend::More(true), Trend::More(false), Trend::Less(true), Trend::Less(false)] {
                     let style = theme.difference(trend, Emphasis::None, false);

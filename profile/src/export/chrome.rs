@@ -2,7 +2,8 @@
 //!
 //! Owns: [`write`]. Because: whoever trains models has such a viewer open already. Does not: invent times. What was captured
 //! is sums per context, so each process (or thread) is a line on which the contexts lie side by side, as wide as their
-//! values; it starts at 0, and left or right of each other means nothing.
+//! values; it starts at 0, and left or right of each other means nothing. Counters (`cpu-time`: CPUs in use, `off-cpu-time`:
+//! threads that wait) are the exception: they stand at their times since the capture began.
 //!
 //! Widths are those of the selected metric, one nanosecond for each of its units; the arguments of an event hold the
 //! context's own values of every metric. Python functions are `python_function` and operators `cpu_op`, as PyTorch calls
@@ -14,6 +15,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
+use super::course::{Counter, counters};
 use super::json_text::{field, list, value};
 use super::outline::{Lane, Layout, Outline};
 use super::{Source, kind_name};
@@ -43,17 +45,28 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let lanes = outline.lanes.iter().flat_map(names);
     let boxes = outline.order.iter().map(|(node, _)| *node);
     let boxes = boxes.filter(|node| layout.lengths[node.index()] > 0);
-    let events = lanes.map(Event::Name).chain(boxes.map(Event::Box));
+    let counters = counters(source);
+    let counters = counters.iter().flat_map(|counter| counter.steps.iter().map(move |step| (counter, *step)));
+    let counters = counters.map(|(counter, step)| Event::Step(counter, step));
+    let events = lanes.map(Event::Name).chain(boxes.map(Event::Box)).chain(counters);
     list(out, events, |out, event| match event {
         Event::Name(name) => value(out, &name),
+        Event::Step(Counter { pid, name, .. }, (at, of)) => {
+            out.write_all(b"{\"ph\":\"C\",")?;
+            field(out, "name", name)?;
+            write!(out, ",\"pid\":{pid},\"tid\":{pid},\"ts\":{},", Micros(at))?;
+            field(out, "args", &json!({ "value": of }))?;
+            out.write_all(b"}")
+        }
         Event::Box(node) => slice(source, &outline, &layout, node, out),
     })?;
     out.write_all(b"}\n")?;
     out.flush()
 }
 
-enum Event {
+enum Event<'a> {
     Name(Value),
+    Step(&'a Counter, (u64, f64)),
     Box(NodeId),
 }
 

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::json_text::{field, value};
 use super::outline::Outline;
-use super::{KINDS, Source, kind_name};
-use crate::frame::{Frame, Line};
+use super::place::Place;
+use super::{Source, kind_name};
 use crate::intern::FrameId;
 use crate::metric::{Metric, Unit};
 use crate::snapshot::FrameKind;
@@ -57,7 +57,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 fn meta(source: &Source<'_>) -> Value {
     let meta = &source.profile.meta;
-    let categories: Vec<Value> = KINDS
+    let categories: Vec<Value> = FrameKind::ALL
         .iter()
         .map(|&kind| json!({ "name": kind_name(kind), "color": colour(kind), "subcategories": ["Other"] }))
         .collect();
@@ -228,16 +228,13 @@ impl Tables {
         for &id in &self.frames {
             let frame = outline.contexts.frames.get(id);
             let strings = outline.contexts.strings;
-            let (file, line, start): (_, Line, Line) = match frame {
-                Frame::Python { file, line, first_line, .. } => (strings.get(file), line, first_line),
-                Frame::Native { file, line, .. } => (strings.get(file), line, None),
-                _ => ("", None, None),
-            };
+            let Place { file, line, start, .. } = Place::of(&frame);
+            let file = strings.get(file);
             names.push(texts.number(outline.frame_label(id)));
             files.push((!file.is_empty()).then(|| texts.number(&crate::frame::clean(file))));
             lines.push(line);
             starts.push(start);
-            kinds.push(KINDS.iter().position(|&kind| kind == frame.kind()));
+            kinds.push(FrameKind::ALL.iter().position(|&kind| kind == frame.kind()));
         }
         let n = self.frames.len();
         let none = vec![Value::Null; n];

@@ -14,7 +14,7 @@ use crate::view::{Merged, SameBy, Selection};
 /// Writes the folded stacks of a selection.
 pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
     let mut merged = Merged::new(*selection, SameBy::Text);
-    merged.refresh(profile, None);
+    merged.refresh(profile);
     each_line(&merged, |line| out.write_all(line.as_bytes()))?;
     out.flush()
 }

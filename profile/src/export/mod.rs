@@ -8,6 +8,7 @@
 //! with one carry the selected one.
 
 pub mod chrome;
+mod course;
 pub mod csv;
 pub mod firefox;
 pub mod folded;
@@ -18,6 +19,7 @@ mod json_text;
 pub mod otlp;
 mod outline;
 pub mod perfetto;
+mod place;
 pub mod pprof;
 pub mod speedscope;
 pub mod svg;
@@ -125,20 +127,6 @@ formats! {
     /// Contexts as a table.
     Csv = "csv", "csv", All, "one row per context, one column per metric", csv::write;
 }
-
-/// Kinds of frames, in the order in which formats number them.
-const KINDS: [FrameKind; 10] = [
-    FrameKind::Root,
-    FrameKind::Process,
-    FrameKind::Thread,
-    FrameKind::Python,
-    FrameKind::Operator,
-    FrameKind::Native,
-    FrameKind::Kernel,
-    FrameKind::GpuApi,
-    FrameKind::GpuKernel,
-    FrameKind::Unresolved,
-];
 
 /// What a kind of frame is called in files.
 const fn kind_name(kind: FrameKind) -> &'static str {

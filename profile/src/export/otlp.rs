@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::Source;
 use super::outline::{Lane, Outline};
+use super::place::Place;
 use crate::frame::Frame;
 use crate::intern::{FrameId, StrId};
 use crate::metric::{Metric, Unit};
@@ -166,15 +167,7 @@ impl Tables {
     fn place(&mut self, source: &Source<'_>, outline: &Outline<'_>, id: FrameId, frame: Frame) {
         let strings = outline.contexts.strings;
         let clean = |id: StrId| crate::frame::clean(strings.get(id));
-        let empty = StrId::EMPTY;
-        let (name, module, file, line, start, address) = match frame {
-            Frame::Python { function, file, line, first_line } => {
-                (function, empty, file, line, first_line, 0)
-            }
-            Frame::Native { symbol, module, file, line, .. } => (symbol, module, file, line, None, 0),
-            Frame::NativeUnnamed { module, offset, .. } => (empty, module, empty, None, None, offset),
-            _ => (empty, empty, empty, None, None, 0),
-        };
+        let Place { name, module, file, line, start, offset: address } = Place::of(&frame);
         let number = |line: crate::frame::Line| line.map_or(0, |line| i64::from(line.get()));
         let function = Function {
             name_strindex: self.text(&frame.label(strings, false)),
@@ -188,7 +181,8 @@ impl Tables {
             FrameKind::Kernel => Some("kernel"),
             _ => None,
         };
-        let mapping_index = if module == empty { 0 } else { self.mapping(source, module, &clean(module)) };
+        let mapping_index =
+            if module == StrId::EMPTY { 0 } else { self.mapping(source, module, &clean(module)) };
         let kind = kind.map(|kind| self.attribute("profile.frame.type", AnyValue::text(kind)));
         self.dictionary.location_table.push(Location {
             mapping_index,

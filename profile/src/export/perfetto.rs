@@ -2,19 +2,20 @@
 //!
 //! Owns: [`write`]. Because: it is a fifth of the size of the JSON form, and can be queried with SQL. Does not: invent times:
 //! slices lie as in [`super::chrome`], side by side and as wide as their values of the selected metric, one nanosecond for
-//! each unit. The arguments of a slice hold the context's own values of every metric.
+//! each unit. The arguments of a slice hold the context's own values of every metric. Counters stand at their times.
 
 use std::io::{self, Write};
 
 use prost::Message as _;
 
-use super::outline::{Layout, Outline};
+use super::course::counters;
+use super::outline::{Lane, Layout, Outline};
 use super::{Source, kind_name};
 use crate::metric::Metric;
 use crate::proto::perfetto::{
-    DebugAnnotation, INCREMENTAL_STATE_CLEARED, InternedData, NEEDS_INCREMENTAL_STATE, Name,
-    ProcessDescriptor, SLICE_BEGIN, SLICE_END, ThreadDescriptor, Trace, TracePacket, TrackDescriptor,
-    TrackEvent,
+    COUNTER, CounterDescriptor, DebugAnnotation, INCREMENTAL_STATE_CLEARED, InternedData,
+    NEEDS_INCREMENTAL_STATE, Name, ProcessDescriptor, SLICE_BEGIN, SLICE_END, ThreadDescriptor, Trace,
+    TracePacket, TrackDescriptor, TrackEvent,
 };
 use crate::snapshot::FrameKind;
 use crate::tree::NodeId;
@@ -42,6 +43,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     writer.names()?;
     writer.tracks()?;
     writer.slices()?;
+    writer.counters()?;
     writer.flush()?;
     writer.out.flush()
 }
@@ -73,7 +75,7 @@ impl Writer<'_, '_> {
         let mut arguments = vec![name(WHERE, "where")];
         arguments.extend(metrics.map(|&metric| name(argument(metric), &format!("own {metric}"))));
         let interned = InternedData {
-            event_categories: super::KINDS
+            event_categories: FrameKind::ALL
                 .iter()
                 .map(|&kind| name(category(kind), kind_name(kind)))
                 .collect(),
@@ -141,6 +143,29 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
+    fn counters(&mut self) -> io::Result<()> {
+        for (place, counter) in counters(self.source).into_iter().enumerate() {
+            let track_uuid = uuid(self.outline.lanes.len() + place);
+            let of = |lane: &Lane| lane.process.is_some() && lane.pid() == counter.pid;
+            let track = TrackDescriptor {
+                uuid: track_uuid,
+                name: Some(counter.name),
+                parent_uuid: self.outline.lanes.iter().position(of).map(uuid),
+                counter: Some(CounterDescriptor { unit_name: None }),
+                ..TrackDescriptor::default()
+            };
+            self.put(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;
+            for (at, value) in counter.steps {
+                let double_counter_value = Some(value);
+                self.event(
+                    at,
+                    TrackEvent { kind: COUNTER, track_uuid, double_counter_value, ..TrackEvent::default() },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, lane: usize, node: NodeId, at: u64) -> io::Result<()> {
         let frame = self.outline.frame(node);
         let mut debug_annotations = Vec::new();
@@ -164,6 +189,7 @@ impl Writer<'_, '_> {
                 kind: SLICE_BEGIN,
                 name_iid: Some(u64::from(self.outline.frame_id(node).number()) + 1),
                 track_uuid: uuid(lane),
+                double_counter_value: None,
             },
         )
     }

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::Source;
 use super::outline::{Lane, Outline};
+use super::place::Place;
 use crate::frame::Frame;
 use crate::intern::{FrameId, StrId};
 use crate::metric::{Metric, Unit};
@@ -127,16 +128,8 @@ impl<W: Write> Writer<'_, '_, W> {
 
     fn place(&mut self, id: FrameId, frame: Frame, part: &mut Profile) {
         let strings = self.outline.contexts.strings;
-        let empty = StrId::EMPTY;
-        let (name, module, file, line, start, address) = match frame {
-            Frame::Python { function, file, line, first_line } => {
-                (function, empty, file, line, first_line, 0)
-            }
-            Frame::Native { symbol, module, file, line, .. } => (symbol, module, file, line, None, 0),
-            Frame::NativeUnnamed { module, offset, .. } => (empty, module, empty, None, None, offset),
-            _ => (empty, empty, empty, None, None, 0),
-        };
-        let mapping_id = if module == empty { 0 } else { self.mapping(module, part) };
+        let Place { name, module, file, line, start, offset: address } = Place::of(&frame);
+        let mapping_id = if module == StrId::EMPTY { 0 } else { self.mapping(module, part) };
         let line_number = |line: crate::frame::Line| line.map_or(0, |line| i64::from(line.get()));
         let function_id = number(id);
         part.location.push(Location {
@@ -146,7 +139,7 @@ impl<W: Write> Writer<'_, '_, W> {
             line: vec![Line { function_id, line: line_number(line) }],
         });
         let name_clean = crate::frame::clean(strings.get(name));
-        let filename = if file == empty { module } else { file };
+        let filename = if file == StrId::EMPTY { module } else { file };
         part.function.push(Function {
             id: function_id,
             // The line has a place of its own, so the name goes without.

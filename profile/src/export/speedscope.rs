@@ -10,8 +10,9 @@ use serde_json::json;
 use super::Source;
 use super::json_text::{field, list, value};
 use super::outline::Outline;
-use crate::frame::{Frame, Line};
-use crate::intern::FrameId;
+use super::place::Place;
+use crate::frame::Frame;
+use crate::intern::{FrameId, StrId};
 use crate::metric::{Metric, Unit};
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
@@ -43,15 +44,9 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 fn frame_json(outline: &Outline<'_>, id: FrameId, frame: &Frame) -> serde_json::Value {
     let strings = outline.contexts.strings;
-    let (file, line): (_, Line) = match *frame {
-        Frame::Python { file, line, first_line, .. } => (strings.get(file), line.or(first_line)),
-        Frame::Native { file, line, module, .. } => {
-            let file = strings.get(file);
-            if file.is_empty() { (strings.get(module), None) } else { (file, line) }
-        }
-        Frame::NativeUnnamed { module, .. } => (strings.get(module), None),
-        _ => ("", None),
-    };
+    let Place { file, module, line, start, .. } = Place::of(frame);
+    let (file, line) =
+        if file == StrId::EMPTY { (strings.get(module), None) } else { (strings.get(file), line.or(start)) };
     let mut json = json!({ "name": outline.frame_label(id) });
     if !file.is_empty() {
         json["file"] = crate::frame::clean(file).into();

@@ -21,7 +21,7 @@ const FOLDED_BYTES_MAX: usize = 1 << 30;
 /// Writes the flame graph of a selection as SVG. Boxes too narrow to be seen are left out of the picture.
 pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
     let mut merged = Merged::new(*selection, SameBy::Text);
-    merged.refresh(profile, None);
+    merged.refresh(profile);
 
     let mut palette = PaletteMap::default();
     for label in merged.labels() {

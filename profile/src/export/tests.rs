@@ -131,8 +131,11 @@ fn totals(format: Format, bytes: &[u8], selected: Metric) -> Totals {
                 .collect();
             let mut open: BTreeMap<u64, i64> = BTreeMap::new();
             for event in trace.packet.iter().filter_map(|packet| packet.track_event.as_ref()) {
-                *open.entry(event.track_uuid).or_default() +=
-                    if event.kind == perfetto_proto::SLICE_BEGIN { 1 } else { -1 };
+                *open.entry(event.track_uuid).or_default() += match event.kind {
+                    perfetto_proto::SLICE_BEGIN => 1,
+                    perfetto_proto::SLICE_END => -1,
+                    _ => 0,
+                };
                 for annotation in &event.debug_annotations {
                     if let Some(metric) = names[&annotation.name_iid].strip_prefix("own ") {
                         add(&mut totals, metric, annotation.uint_value.unwrap());
@@ -367,4 +370,41 @@ fn names_of_formats_are_distinct_and_units_have_a_word_in_each() {
     grow(&mut profile, &[(vec![0, 4, 9], 2)], Metric::Kernels);
     assert_eq!((Metric::AllocBytes.unit(), Metric::Kernels.unit()), (Unit::Bytes, Unit::Count));
     check_totals(&profile, Selection::of(Metric::Kernels));
+}
+
+#[test]
+fn traces_say_when_a_process_was_busy_and_when_it_waited() {
+    let mut profile = profile("P a-1 / T a/1 / n f 30");
+    let thread = crate::tree::NodeId::from_number(2);
+    let ms = |ms: u64| crate::units::Nanos(ms * 1_000_000);
+    for (metric, from, to) in [(Metric::CpuTime, 0, 200), (Metric::OffCpuTime, 200, 250)] {
+        profile.timeline.add_span(thread, metric, ms(from), ms(to), ms(to - from).0);
+    }
+    let selection = Selection::of(Metric::CpuTime);
+    let source = Source { profile: &profile, selection, elapsed: ms(300) };
+    let expect = [("cpu-time", 0, 1.0), ("cpu-time", 200, 0.0), ("off-cpu-time", 0, 0.0)];
+    let expect = [&expect[..], &[("off-cpu-time", 200, 0.5), ("off-cpu-time", 300, 0.0)]].concat();
+
+    let trace = json_of(&bytes(Format::Chrome, &source));
+    let steps = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "C");
+    let steps: Vec<_> = steps
+        .map(|event| {
+            assert_eq!(event["pid"], 1);
+            let (name, at) = (event["name"].as_str().unwrap(), event["ts"].as_f64().unwrap() / 1000.0);
+            (name, at as u64, event["args"]["value"].as_f64().unwrap())
+        })
+        .collect();
+    assert_eq!(steps, expect);
+
+    let trace = perfetto_proto::Trace::decode(&*bytes(Format::Perfetto, &source)).unwrap();
+    let tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+    let tracks: BTreeMap<u64, _> = tracks.map(|track| (track.uuid, track)).collect();
+    let steps = trace.packet.iter().filter_map(|packet| {
+        let event = packet.track_event.as_ref()?;
+        let track = tracks[&event.track_uuid];
+        let of = tracks.get(&track.parent_uuid?)?.process.as_ref()?;
+        assert_eq!((of.pid, event.kind), (1, perfetto_proto::COUNTER));
+        Some((track.name.as_deref()?, packet.timestamp? / 1_000_000, event.double_counter_value?))
+    });
+    assert_eq!(steps.collect::<Vec<_>>(), expect);
 }

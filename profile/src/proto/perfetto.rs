@@ -37,7 +37,10 @@ pub(crate) const SLICE_BEGIN: i32 = 1;
 /// `TrackEvent.type`: the innermost slice ends.
 pub(crate) const SLICE_END: i32 = 2;
 
-/// The beginning or the end of a slice.
+/// `TrackEvent.type`: a counter has another value from now on.
+pub(crate) const COUNTER: i32 = 4;
+
+/// The beginning or the end of a slice, or a step of a counter.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackEvent {
     #[prost(uint64, repeated, tag = "3")]
@@ -50,6 +53,8 @@ pub(crate) struct TrackEvent {
     pub(crate) name_iid: Option<u64>,
     #[prost(uint64, tag = "11")]
     pub(crate) track_uuid: u64,
+    #[prost(double, optional, tag = "44")]
+    pub(crate) double_counter_value: Option<f64>,
 }
 
 /// An argument of a slice.
@@ -96,8 +101,17 @@ pub(crate) struct TrackDescriptor {
     pub(crate) thread: Option<ThreadDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     pub(crate) parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) counter: Option<CounterDescriptor>,
     #[prost(string, optional, tag = "14")]
     pub(crate) description: Option<String>,
+}
+
+/// That a track is a counter.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CounterDescriptor {
+    #[prost(string, optional, tag = "6")]
+    pub(crate) unit_name: Option<String>,
 }
 
 /// A process.

@@ -3,6 +3,8 @@
 //! Owns: joining and ordering lanes. Because: the timeline of a profile knows contexts, people know processes. Does not:
 //! choose colours or scales.
 
+use std::cmp::Reverse;
+
 use rustc_hash::FxHashMap;
 
 use super::{GroupBy, Selection};
@@ -16,39 +18,85 @@ use crate::tree::NodeId;
 /// Lanes shown: more than anyone scrolls through.
 const LANES_SHOWN: usize = 500;
 
-/// A process with the lanes of its threads.
-struct Process<'p> {
-    lane: Lane,
-    threads: Vec<&'p timeline::Lane>,
+/// The lanes of one context, a metric each.
+struct Group {
+    node: NodeId,
+    lanes: Vec<Lane>,
 }
 
-/// The timeline of all metrics that have one; `elapsed_ns` is the length of the capture.
+impl Group {
+    fn new(node: NodeId) -> Self {
+        Group { node, lanes: Vec::new() }
+    }
+
+    /// Adds a lane of this context, or of one below it.
+    fn add(&mut self, profile: &Profile, lane: &timeline::Lane) {
+        let name = lane.metric.name();
+        match self.lanes.iter_mut().find(|known| known.metric == name) {
+            Some(known) => add(known, lane),
+            None => {
+                let mut new = empty(profile, self.node, lane.metric);
+                add(&mut new, lane);
+                self.lanes.push(new);
+            }
+        }
+    }
+
+    /// Lanes by metric, and what the group is ordered by: time on a CPU, then anything else, then its name.
+    fn finish(mut self) -> (Order, Vec<Lane>) {
+        let number = |lane: &Lane| lane.metric.parse::<Metric>().map_or(usize::MAX, Metric::index);
+        self.lanes.sort_by_key(number);
+        let total = |of: &dyn Fn(&Lane) -> bool| {
+            let lanes = self.lanes.iter().filter(|lane| of(lane));
+            Reverse(lanes.fold(0, |sum: u64, lane| sum.saturating_add(lane.total)))
+        };
+        let on_cpu = total(&|lane| lane.metric == Metric::CpuTime.name());
+        let name = self.lanes.first().map_or_else(String::new, |lane| lane.label.clone());
+        ((on_cpu, total(&|_| true), name), self.lanes)
+    }
+}
+
+type Order = (Reverse<u64>, Reverse<u64>, String);
+
+/// A lane, and the process that it belongs to.
+pub(crate) struct Owned {
+    pub(crate) process: NodeId,
+    pub(crate) lane: Lane,
+}
+
+/// All metrics that have times: processes, hottest first, with a lane for each metric, and below each its threads if they
+/// are asked for.
+pub(crate) fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
+    let timeline = &profile.timeline;
+    let mut processes: FxHashMap<NodeId, (Group, FxHashMap<NodeId, Group>)> = FxHashMap::default();
+    for lane in timeline.lanes() {
+        let process = process_of(profile, lane.node);
+        let (group, below) =
+            processes.entry(process).or_insert_with(|| (Group::new(process), FxHashMap::default()));
+        group.add(profile, lane);
+        if group_by == GroupBy::Thread && lane.node != process {
+            below.entry(lane.node).or_insert_with(|| Group::new(lane.node)).add(profile, lane);
+        }
+    }
+    let mut processes: Vec<_> =
+        processes.into_iter().map(|(process, (group, below))| (group.finish(), process, below)).collect();
+    processes.sort_by(|((a, _), ..), ((b, _), ..)| a.cmp(b));
+    let mut lanes = Vec::new();
+    for ((_, own), process, below) in processes {
+        let mut below: Vec<_> = below.into_values().map(Group::finish).collect();
+        below.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let all = own.into_iter().chain(below.into_iter().flat_map(|(_, thread)| thread));
+        lanes.extend(all.map(|lane| Owned { process, lane }));
+    }
+    lanes
+}
+
+/// The timeline as it is shown; `elapsed_ns` is the length of the capture.
 pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed_ns: u64) -> Timeline {
     let timeline = &profile.timeline;
     let window_ns = timeline.window().0;
-    let mut processes: FxHashMap<(NodeId, Metric), Process<'_>> = FxHashMap::default();
-    for lane in timeline.lanes() {
-        let group = process_of(profile, lane.node);
-        let process = processes
-            .entry((group, lane.metric))
-            .or_insert_with(|| Process { lane: empty(profile, group, lane.metric), threads: Vec::new() });
-        add(&mut process.lane, lane);
-        process.threads.push(lane);
-    }
-    let mut processes: Vec<_> = processes.into_values().collect();
-    processes.sort_by(|a, b| {
-        (a.lane.metric, b.lane.total, &a.lane.label).cmp(&(b.lane.metric, a.lane.total, &b.lane.label))
-    });
-    let mut lanes = Vec::new();
-    for Process { lane, threads } in processes {
-        let alone = threads.len() == 1 && threads[0].node == process_of(profile, threads[0].node);
-        lanes.push(lane);
-        if selection.group_by == GroupBy::Thread && !alone {
-            let mut below: Vec<Lane> = threads.into_iter().map(|thread| own(profile, thread)).collect();
-            below.sort_by(|a, b| (b.total, &a.label).cmp(&(a.total, &b.label)));
-            lanes.append(&mut below);
-        }
-    }
+    let ordered = ordered(profile, selection.group_by);
+    let mut lanes: Vec<Lane> = ordered.into_iter().map(|owned| owned.lane).collect();
     let lanes_left_out = lanes.len().saturating_sub(LANES_SHOWN);
     lanes.truncate(LANES_SHOWN);
     let (window_ns, factor) = windows_until(elapsed_ns, window_ns);
@@ -96,12 +144,6 @@ fn empty(profile: &Profile, node: NodeId, metric: Metric) -> Lane {
         unit: metric.unit(),
         ..Lane::default()
     }
-}
-
-fn own(profile: &Profile, lane: &timeline::Lane) -> Lane {
-    let mut own = empty(profile, lane.node, lane.metric);
-    add(&mut own, lane);
-    own
 }
 
 fn add(to: &mut Lane, lane: &timeline::Lane) {

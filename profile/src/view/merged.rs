@@ -11,7 +11,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::mark::Mark;
-use super::{Filter, Selection};
+use super::passing::Passing;
+use super::{Pattern, Selection};
 use crate::frame::{Frame, FrameKind};
 use crate::id::Id;
 use crate::intern::StrId;
@@ -67,8 +68,8 @@ pub(crate) struct Merged {
     pids: Vec<u32>,
     /// By node of the calling context tree: where it went.
     of_node: Vec<u32>,
-    /// By node of the shape: whether the filter lets it through; none without a filter.
-    passes: Option<Vec<bool>>,
+    /// What the filter lets through; none without a filter.
+    passing: Option<Passing>,
     /// By node of the shape.
     pub(crate) exclusive: Vec<u64>,
     /// By node of the shape.
@@ -89,8 +90,8 @@ pub(crate) struct Sums {
 /// What a refresh looks at.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Only<'a> {
-    /// Stacks with a box that passes; `true`: those without one.
-    pub(crate) filter: Option<(Filter<'a>, bool)>,
+    /// Stacks that a pattern lets through.
+    pub(crate) filter: Option<&'a Pattern>,
     /// What came since.
     pub(crate) since: Option<&'a Mark>,
 }
@@ -113,7 +114,7 @@ impl Merged {
             recursive: vec![false],
             pids: vec![0],
             of_node: vec![0],
-            passes: None,
+            passing: None,
             exclusive: Vec::new(),
             inclusive: Vec::new(),
             before: None,
@@ -127,17 +128,20 @@ impl Merged {
     }
 
     /// Takes in what is new in the profile, which must be the same at each call, and sums up its values.
-    ///
-    /// With a filter, a stack counts only when one of its boxes passes.
-    pub(crate) fn refresh(&mut self, profile: &Profile, filter: Option<Filter<'_>>) {
-        self.refresh_only(profile, Only { filter: filter.map(|filter| (filter, false)), since: None });
+    pub(crate) fn refresh(&mut self, profile: &Profile) {
+        self.refresh_only(profile, Only::default());
     }
 
     /// As [`Merged::refresh`], of a part of the profile.
     pub(crate) fn refresh_only(&mut self, profile: &Profile, only: Only<'_>) {
         self.take_frames(profile);
         self.take_nodes(profile);
-        self.passes = only.filter.map(|(filter, inverted)| self.passing(filter, inverted));
+        self.passing = only.filter.map(|pattern| {
+            let known = self.passing.take().filter(|known| known.is_of(pattern));
+            let mut passing = known.unwrap_or_else(|| Passing::new(pattern, self.selection.lines));
+            passing.take(profile);
+            passing
+        });
 
         let metric = self.selection.metric;
         let mut sums = Sums {
@@ -151,9 +155,8 @@ impl Merged {
             let mut before = Sums { exclusive: vec![0; self.shape.len()], inclusive: Vec::new() };
             for (node, place, cell) in profile.tree.placed_cells(metric) {
                 let (sum, count) = mark.value(metric, place);
-                let node = self.of_node[node.index()];
                 if self.passes(node) {
-                    let box_sum = &mut before.exclusive[node as usize];
+                    let box_sum = &mut before.exclusive[self.of_node[node.index()] as usize];
                     *box_sum = box_sum.saturating_add(sum);
                     self.counts.0 = self.counts.0.saturating_add(count);
                     self.counts.1 = self.counts.1.saturating_add(cell.count.saturating_sub(count));
@@ -175,10 +178,10 @@ impl Merged {
         sums.exclusive.clear();
         sums.exclusive.resize(self.shape.len(), 0);
         for (node, place, cell) in profile.tree.placed_cells(metric) {
-            let Some(&node) = self.of_node.get(node.index()) else { continue };
+            let Some(&to) = self.of_node.get(node.index()) else { continue };
             if self.passes(node) {
                 let before = since.map_or(0, |mark| mark.value(metric, place).0);
-                let sum = &mut sums.exclusive[node as usize];
+                let sum = &mut sums.exclusive[to as usize];
                 *sum = sum.saturating_add(cell.sum.saturating_sub(before));
             }
         }
@@ -193,15 +196,10 @@ impl Merged {
         }
     }
 
-    /// Whether the values of a box count.
+    /// Whether the values of a context count.
     #[inline]
-    pub(crate) fn passes(&self, node: u32) -> bool {
-        self.passes.as_ref().is_none_or(|passes| passes[node as usize])
-    }
-
-    /// The box that a node of the calling context tree went to.
-    pub(crate) fn box_of(&self, node: NodeId) -> u32 {
-        self.of_node.get(node.index()).copied().unwrap_or(0)
+    pub(crate) fn passes(&self, node: NodeId) -> bool {
+        self.passing.as_ref().is_none_or(|passing| passing.passes(node))
     }
 
     fn take_frames(&mut self, profile: &Profile) {
@@ -304,19 +302,6 @@ impl Merged {
                 key(length - 1) == label && (0..length - 1).all(|place| key(place) == key(place + length))
             })
             .map(|length| up[length - 1])
-    }
-
-    fn passing(&self, filter: Filter<'_>, inverted: bool) -> Vec<bool> {
-        let labels: Vec<bool> = self.labels.iter().map(|label| filter(&label.text, label.kind)).collect();
-        let mut passes = vec![false; self.shape.len()];
-        for node in 1..self.shape.len() {
-            let parent = self.shape.parent(node as u32) as usize;
-            passes[node] = passes[parent] || labels[self.shape.key(node as u32).index()];
-        }
-        if inverted {
-            passes.iter_mut().for_each(|passes| *passes = !*passes);
-        }
-        passes
     }
 
     /// Every label met so far.

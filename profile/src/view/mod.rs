@@ -4,9 +4,10 @@
 //! and the report must agree on what a choice means. Does not: draw, write, or change the profile.
 
 mod callers;
-mod lanes;
+pub(crate) mod lanes;
 mod mark;
 mod merged;
+mod passing;
 mod request;
 mod screen;
 mod source;
@@ -14,8 +15,9 @@ mod viewer;
 
 pub use mark::Mark;
 pub(crate) use merged::{Merged, SameBy};
+pub use passing::only;
 pub use request::{BadPattern, Part, Pattern, Request};
-pub use screen::{Filter, Grain, Screen, losses};
+pub use screen::{Grain, Screen, losses};
 pub use viewer::Viewer;
 
 use std::str::FromStr;

@@ -15,9 +15,6 @@ use crate::snapshot::{
     Column, FlameNode, FlameTree, FrameKind, LossRow, SourceLines, SourcePlace, StageRow, Table, TableRow,
 };
 
-/// Says which frames a reader is looking for, by text and kind. Only stacks with such a frame count.
-pub type Filter<'f> = &'f dyn Fn(&str, FrameKind) -> bool;
-
 /// How fine a snapshot is. The default leaves nothing out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grain {
@@ -57,17 +54,13 @@ impl Screen {
     }
 
     /// Takes in what the profile has now.
-    pub fn refresh(&mut self, profile: &Profile, filter: Option<Filter<'_>>) {
-        self.merged.refresh(profile, filter);
+    pub fn refresh(&mut self, profile: &Profile) {
+        self.merged.refresh(profile);
     }
 
     /// Takes in what the profile has now of what a request asks for.
     pub(super) fn refresh_request(&mut self, profile: &Profile, request: &Request, since: Option<&Mark>) {
-        let matches = |text: &str, kind: FrameKind| {
-            kind != FrameKind::Root && request.filter.as_ref().is_some_and(|pattern| pattern.matches(text))
-        };
-        let filter = request.filter.as_ref().map(|pattern| (&matches as Filter<'_>, pattern.is_inverted()));
-        self.merged.refresh_only(profile, Only { filter, since });
+        self.merged.refresh_only(profile, Only { filter: request.filter.as_ref(), since });
     }
 
     /// Value of everything shown.

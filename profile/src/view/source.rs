@@ -44,7 +44,7 @@ pub(super) fn source_lines(
 
     let mut own = vec![0u64; tree.len()];
     for (node, place, cell) in tree.placed_cells(selection.metric) {
-        if merged.passes(merged.box_of(node)) {
+        if merged.passes(node) {
             let before = since.map_or(0, |mark| mark.value(selection.metric, place).0);
             own[node.index()] = cell.sum.saturating_sub(before);
         }

@@ -154,7 +154,7 @@ pub(crate) fn show(flame: &FlameTree) -> String {
 
 fn screen(profile: &Profile, selection: Selection) -> Screen {
     let mut screen = Screen::new(selection);
-    screen.refresh(profile, None);
+    screen.refresh(profile);
     screen
 }
 
@@ -230,18 +230,6 @@ fn two_functions_of_one_name_in_two_files_are_two_rows() {
         1 1 utils.py:run Python /x/utils.py:1
     "#]]
     .assert_eq(&table(&screen(&profile, CPU), Grain { rows: 2, ..Grain::default() }));
-}
-
-#[test]
-fn a_filter_keeps_the_stacks_that_hold_a_match() {
-    let profile = profile(TRAINING);
-    let mut screen = Screen::new(CPU);
-    screen.refresh(&profile, Some(&|text, kind| kind == FrameKind::Python && text.contains("load")));
-    assert_eq!(screen.total(), 60);
-    screen.refresh(&profile, Some(&|text, _| text == "gemm"));
-    assert_eq!(screen.total(), 700);
-    screen.refresh(&profile, None);
-    assert_eq!(screen.total(), 807);
 }
 
 #[test]
@@ -359,9 +347,9 @@ proptest! {
         let mut profile = profile("");
         let mut kept = Screen::new(selection);
         grow(&mut profile, &before, Metric::CpuTime);
-        kept.refresh(&profile, None);
+        kept.refresh(&profile);
         grow(&mut profile, &after, Metric::CpuTime);
-        kept.refresh(&profile, None);
+        kept.refresh(&profile);
         let new = screen(&profile, selection);
         prop_assert_eq!(kept.flame(Grain::default()), new.flame(Grain::default()));
         prop_assert_eq!(kept.table(Grain::default()), new.table(Grain::default()));

@@ -2,7 +2,7 @@
 //!
 //! Owns: how they move. Because: windows widen while a capture goes on, and what is looked at must stay. Does not: draw.
 
-use deepctx_profile::snapshot::{Extra, Snapshot, Timeline};
+use deepctx_profile::snapshot::{Extra, Lane, Snapshot, Timeline};
 
 use super::Model;
 use crate::keys::Action;
@@ -47,7 +47,8 @@ impl TimelineState {
     pub(crate) fn carry_over(&mut self, before: Option<&Snapshot>, after: &Timeline) {
         let Some(Extra::Timeline(before)) = before.map(|snapshot| &snapshot.extra) else { return };
         let Some(old) = before.lanes.get(self.lane) else { return };
-        let same = after.lanes.iter().position(|lane| lane.label == old.label && lane.metric == old.metric);
+        let key = |lane: &Lane| (lane.label.clone(), lane.kind, lane.metric);
+        let same = after.lanes.iter().position(|lane| key(lane) == key(old));
         // An untouched timeline stays at its top, where the hottest process is.
         if self.lane > 0
             && let Some(lane) = same

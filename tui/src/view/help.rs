@@ -1,8 +1,9 @@
 //! Help: the key table and the meaning of the colours, over everything else.
 //!
-//! Owns: a page made from `keys::BINDINGS` and `theme::KINDS`. Because: what is printed is what the program does. Does
+//! Owns: a page made from `keys::BINDINGS` and `FrameKind::ALL`. Because: what is printed is what the program does. Does
 //! not: have text of its own about any key.
 
+use deepctx_profile::snapshot::FrameKind;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -11,7 +12,7 @@ use ratatui::widgets::{Block, Clear, Widget};
 use super::Pen;
 use crate::keys::{BINDINGS, Binding, Key, Scope};
 use crate::text;
-use crate::theme::{KINDS, Theme, kind_name, letter};
+use crate::theme::{Theme, kind_name, letter};
 
 /// Columns that the page takes at most.
 const WIDTH: u16 = 84;
@@ -21,7 +22,7 @@ enum Line {
     Blank,
     Title(&'static str),
     Key(&'static Binding),
-    Kind(deepctx_profile::snapshot::FrameKind),
+    Kind(FrameKind),
 }
 
 fn lines() -> Vec<Line> {
@@ -32,7 +33,7 @@ fn lines() -> Vec<Line> {
         out.push(Line::Blank);
     }
     out.push(Line::Title("Frames"));
-    out.extend(KINDS.map(Line::Kind));
+    out.extend(FrameKind::ALL.map(Line::Kind));
     out
 }
 

@@ -1,10 +1,10 @@
-//! Timeline: a row per process and thread, a column per moment, a bar for how busy it was.
+//! Timeline: a row per process or thread and metric, a column per moment, a bar for how busy it was.
 //!
 //! Owns: the scale of the bars and of the time. Because: a thread that waits, or two that take turns, are seen in time
 //! and in no tree. Does not: choose the lanes or their order.
 //!
-//! A full bar of a thread is one CPU, of a process as many CPUs as it ever used at once; of anything that is no time, the
-//! highest value in sight.
+//! A full bar of a thread is one CPU (or waiting all the time), of a process as many CPUs (or waiting threads) as it ever
+//! had at once; of anything that is no time, the highest value in sight.
 
 use deepctx_profile::snapshot::{FrameKind, Lane, Timeline, Unit};
 use ratatui::buffer::Buffer;
@@ -114,7 +114,10 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
             }
             break;
         };
-        draw_lane(lane, &bars(lane, timeline, span, columns), theme, row, buffer);
+        // Rows of other metrics follow the first of their process or thread; the topmost in sight says whose it is.
+        let above = place.checked_sub(1).filter(|_| line > 0).and_then(|above| timeline.lanes.get(above));
+        let goes_on = above.is_some_and(|above| (&above.label, above.kind) == (&lane.label, lane.kind));
+        draw_lane(lane, goes_on, &bars(lane, timeline, span, columns), theme, row, buffer);
         let name = Rect { width: names(area.width), ..row };
         if model.interactive && place == model.timeline.lane {
             buffer.set_style(name, theme.chosen());
@@ -125,22 +128,27 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
     }
 }
 
-fn draw_lane(lane: &Lane, bars: &Bars, theme: &Theme, row: Rect, buffer: &mut Buffer) {
+fn draw_lane(lane: &Lane, goes_on: bool, bars: &Bars, theme: &Theme, row: Rect, buffer: &mut Buffer) {
     let names = names(row.width);
     let mut pen = Pen::new(buffer, Rect { width: names, ..row }, 0);
     pen.skip(if lane.kind == FrameKind::Process { 0 } else { 2 });
-    pen.write(&letter(lane.kind).to_string(), theme.mark(lane.kind));
-    pen.skip(1);
+    if goes_on {
+        pen.skip(3);
+    } else {
+        pen.write(&letter(lane.kind).to_string(), theme.mark(lane.kind));
+        pen.skip(1);
+    }
     let figure = match lane.unit {
         Unit::Nanoseconds => format!("{:.2}", mean(bars)),
         unit => text::value(unit, lane.total),
     };
     let for_name = pen.room().saturating_sub(usize::from(FIGURE));
-    let name = text::cut(&name(lane), for_name);
-    pen.write(&name, if lane.kind == FrameKind::Process { theme.strong() } else { Style::new() });
+    let name = if goes_on { short(lane.metric).to_owned() } else { name(lane) };
+    let strong = lane.kind == FrameKind::Process && !goes_on;
+    pen.write(&text::cut(&name, for_name), if strong { theme.strong() } else { Style::new() });
     pen.align_right(text::width(&figure) + 1);
     pen.write(&figure, Style::new());
-    let style = theme.bar(lane.kind);
+    let style = theme.bar(lane.kind, lane.metric);
     for (x, value) in (row.x + names..row.right()).zip(&bars.values) {
         let eighths = if bars.full > 0.0 { (value / bars.full * 8.0).round() } else { 0.0 };
         // What is not nothing shows.
@@ -154,8 +162,12 @@ fn draw_lane(lane: &Lane, bars: &Bars, theme: &Theme, row: Rect, buffer: &mut Bu
 fn name(lane: &Lane) -> String {
     match lane.metric {
         "cpu-time" => lane.label.clone(),
-        metric => format!("{} {}", metric.trim_end_matches("-time"), lane.label),
+        metric => format!("{} {}", short(metric), lane.label),
     }
+}
+
+fn short(metric: &str) -> &str {
+    metric.trim_end_matches("-time")
 }
 
 /// The axis: times at their columns, as many as fit, at round distances.
@@ -163,8 +175,8 @@ fn axis(span: Span, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let names = names(area.width);
     let mut pen = Pen::new(buffer, Rect { width: names, ..area }, 0);
     pen.skip(1);
-    pen.align_right(text::width("CPUs") + 1);
-    pen.write("CPUs", theme.quiet());
+    pen.align_right(text::width("mean") + 1);
+    pen.write("mean", theme.quiet());
     let columns = columns(area.width);
     if columns == 0 {
         return;
@@ -233,7 +245,14 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     let value = lane.values.get(place).copied().unwrap_or(0);
     let begin = (at / window).saturating_mul(window);
     let amount = match lane.unit {
-        Unit::Nanoseconds => format!("{:.2} CPUs", value as f64 / window as f64),
+        Unit::Nanoseconds => {
+            let what = match lane.metric {
+                "cpu-time" => "CPUs",
+                "off-cpu-time" => "threads",
+                _ => "at once",
+            };
+            format!("{:.2} {what}", value as f64 / window as f64)
+        }
         unit => text::value(unit, value),
     };
     let from = tick(begin, window);

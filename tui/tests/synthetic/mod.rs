@@ -151,11 +151,15 @@ impl Training {
         for _ in 0..(value / PERIOD).max(u64::from(value > PERIOD / 2)) {
             self.profile.tree.add(node, Metric::Samples, 1);
         }
-        if path.last().is_some_and(|leaf| *leaf == "Kdo_futex") {
-            self.profile.tree.add(node, Metric::OffCpuTime, TURN.0 - value);
-        }
         let thread = self.profile.tree.path(NodeId::ROOT, frames[..2].iter().copied());
-        self.profile.timeline.add(thread, Metric::CpuTime, Nanos((self.turn - 1) * TURN.0), value);
+        let begin = Nanos((self.turn - 1) * TURN.0);
+        if path.last().is_some_and(|leaf| *leaf == "Kdo_futex") {
+            let wait = TURN.0 - value;
+            self.profile.tree.add(node, Metric::OffCpuTime, wait);
+            let end = Nanos(begin.0 + wait);
+            self.profile.timeline.add_span(thread, Metric::OffCpuTime, begin, end, wait);
+        }
+        self.profile.timeline.add(thread, Metric::CpuTime, begin, value);
     }
 
     /// What a screen is shown that asks for it.

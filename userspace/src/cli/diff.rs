@@ -18,9 +18,9 @@ use super::{look, output};
 /// One of the profiles could not be opened, or the output not be written.
 pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
-    let before = look::open(&arguments.before)?.profile;
-    let after = look::open(&arguments.after)?.profile;
-    let selection = look::with_values(look::selection(&arguments.look, look::timer_of(&after)), &after);
+    let before = look::open_filtered(&arguments.before, &arguments.look, false)?.profile;
+    let after = look::open_filtered(&arguments.after, &arguments.look, false)?.profile;
+    let selection = look::selection_of(&arguments.look, &after);
     let comparison = diff::compare(&before, &after, &selection);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         DiffFormat::Text => diff::text::write(&comparison, arguments.limit, out),

@@ -26,13 +26,12 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
         ))
         .hint(format_args!("write it to a file with -o run.{}", format.extension())));
     }
-    let opened = look::open(&arguments.profile)?;
+    let opened = look::open_filtered(&arguments.profile, &arguments.look, arguments.lines)?;
     let selection = Selection {
         lines: arguments.lines,
         group_by: look::group_by(&arguments.group_by),
-        ..look::selection(&arguments.look, look::timer_of(&opened.profile))
+        ..look::selection_of(&arguments.look, &opened.profile)
     };
-    let selection = look::with_values(selection, &opened.profile);
     let source = Source { profile: &opened.profile, selection, elapsed: opened.elapsed };
     output::write(&to.output, to.force, |out| arguments.format.write(&source, out))?;
     Ok(Done::Fully)

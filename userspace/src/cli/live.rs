@@ -40,7 +40,10 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         screen::require_terminal()?;
     }
     let target = target::resolve(&arguments.target, &arguments.capture, None)?;
-    let request = arguments.sight.request(&arguments.look, look::measured(arguments.capture.event));
+    let request = arguments.sight.request(
+        look::selection(&arguments.look, look::measured(arguments.capture.event)),
+        arguments.look.filter.clone(),
+    );
     let capture = start_capture(&target)?;
     let meta = meta(&target, Vec::new());
     let session = Session::start(

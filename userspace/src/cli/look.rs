@@ -17,14 +17,33 @@ use super::failure::Failure;
 use super::options::{Event, GroupBy, LookArgs, View};
 use super::record::store_failure;
 
-/// The selection that the options ask for, of a capture whose timer measured `timer`.
-pub fn selection(look: &LookArgs, timer: Metric) -> Selection {
+/// The selection that the options ask for, of `metric` unless they name another.
+pub fn selection(look: &LookArgs, metric: Metric) -> Selection {
     let view = match look.view {
         View::Full => view::View::Full,
         View::Python => view::View::Python,
         View::Native => view::View::Native,
     };
-    Selection { view, ..Selection::of(look.metric.unwrap_or(timer)) }
+    Selection { view, ..Selection::of(look.metric.unwrap_or(metric)) }
+}
+
+/// The selection that the options ask for, of a profile: of what its timer measured unless they name a metric, and of
+/// the first one that it has when it has no values of that. When another one was asked for, that is said on standard
+/// error.
+pub fn selection_of(look: &LookArgs, profile: &Profile) -> Selection {
+    let usual = [Metric::CpuTime, Metric::Cycles];
+    let has_values = |metric: &Metric| profile.tree.total(*metric).sum > 0;
+    let candidates = look.metric.into_iter().chain(usual).chain(Metric::ALL.iter().copied());
+    let found = { candidates }.find(has_values);
+    let metric = found.or(look.metric).unwrap_or(usual[0]);
+    if let Some(asked) = look.metric
+        && asked != metric
+    {
+        super::note(format_args!(
+            "the profile has no values of {asked}; this is {metric} (--metric chooses)"
+        ));
+    }
+    Selection { metric, ..selection(look, metric) }
 }
 
 /// What the timer of a capture measures.
@@ -33,29 +52,6 @@ pub fn measured(event: Event) -> Metric {
         Event::CpuClock => Metric::CpuTime,
         Event::Cycles => Metric::Cycles,
     }
-}
-
-/// What the timer of a profile measured; of a file of another tool that had none, the first metric that it has.
-pub fn timer_of(profile: &Profile) -> Metric {
-    let has = |metric: &Metric| !profile.tree.total(*metric).is_empty();
-    [Metric::CpuTime, Metric::Cycles]
-        .into_iter()
-        .find(has)
-        .or_else(|| Metric::ALL.iter().copied().find(has))
-        .unwrap_or(Metric::CpuTime)
-}
-
-/// The selection, with another metric when the profile has no values of the one that was asked for; that is said on
-/// standard error.
-pub fn with_values(selection: Selection, profile: &Profile) -> Selection {
-    let asked = selection.metric;
-    let has_values = |&metric: &_| profile.tree.total(metric).sum > 0;
-    if has_values(&asked) {
-        return selection;
-    }
-    let Some(metric) = profile.tree.metrics().find(has_values) else { return selection };
-    super::note(format_args!("the profile has no values of {asked}; this is {metric} (--metric chooses)"));
-    Selection { metric, ..selection }
 }
 
 /// What stands at the root of each stack.
@@ -81,6 +77,18 @@ pub fn open(path: &Path) -> Result<Opened, Failure> {
         super::note(format_args!("{}/{}: left out: {}", path.display(), lost.file, lost.because));
     }
     Ok(opened)
+}
+
+/// As [`open`], with only the stacks that the options let through; their pattern sees the lines of functions or not.
+///
+/// # Errors
+/// As of [`open`].
+pub fn open_filtered(path: &Path, look: &LookArgs, lines: bool) -> Result<Opened, Failure> {
+    let opened = open(path)?;
+    Ok(match &look.filter {
+        Some(pattern) => Opened { profile: view::only(&opened.profile, pattern, lines), ..opened },
+        None => opened,
+    })
 }
 
 fn import(path: &Path) -> Result<Opened, Failure> {

@@ -10,6 +10,7 @@ use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, Type
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use deepctx_profile::export::Format;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::view::Pattern;
 
 use super::duration;
 use super::sight::SightArgs;
@@ -225,6 +226,10 @@ pub struct LookArgs {
     /// What to measure by; without it: what the timer measured (`cpu-time`, or `cycles` with `--event cycles`).
     #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", value_parser = metrics())]
     pub metric: Option<Metric>,
+    /// Count only stacks with a frame, shown or not, that matches this regular expression; with a ! in front, those
+    /// without one.
+    #[arg(long, value_name = "REGEX", env = "DEEPCTX_FILTER", value_parser = Pattern::new)]
+    pub filter: Option<Pattern>,
 }
 
 /// Options of `live`.

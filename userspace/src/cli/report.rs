@@ -21,9 +21,8 @@ use super::{look, output};
 /// What stopped it.
 pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
-    let opened = look::open(&arguments.profile)?;
-    let selection =
-        look::with_values(look::selection(&arguments.look, look::timer_of(&opened.profile)), &opened.profile);
+    let opened = look::open_filtered(&arguments.profile, &arguments.look, false)?;
+    let selection = look::selection_of(&arguments.look, &opened.profile);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         TextOrJson::Text => {
             let extent = Extent { rows: arguments.limit, ..Extent::default() };
@@ -37,7 +36,7 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
 fn json(opened: &Opened, selection: Selection, limit: usize, out: &mut dyn Write) -> io::Result<()> {
     let profile: &Profile = &opened.profile;
     let mut screen = Screen::new(selection);
-    screen.refresh(profile, None);
+    screen.refresh(profile);
     let functions: Vec<_> = screen
         .table(Grain { rows: limit, ..Grain::default() })
         .into_iter()

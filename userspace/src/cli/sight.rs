@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
-use deepctx_profile::metric::Metric;
 use deepctx_profile::view::{Part, Pattern, Request, Selection};
 use deepctx_tui::Tab;
 
 use super::look;
-use super::options::{GroupBy, LookArgs};
+use super::options::GroupBy;
 
 /// What the terminal view opens with; every one of them can be changed by a key.
 #[derive(Clone, Debug, Args)]
@@ -31,9 +30,6 @@ pub struct SightArgs {
     /// Join calls that repeat themselves into one.
     #[arg(long, env = "DEEPCTX_FOLD_RECURSION", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub fold_recursion: bool,
-    /// Count only stacks with a frame that matches this regular expression; with a ! in front, those without one.
-    #[arg(long, value_name = "REGEX", env = "DEEPCTX_FILTER", value_parser = Pattern::new)]
-    pub filter: Option<Pattern>,
     /// Source file for the tab `source`, as its process names it.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_SOURCE")]
     pub source: Option<PathBuf>,
@@ -73,9 +69,8 @@ impl SightArgs {
         }
     }
 
-    /// What is asked for, together with the options that say how to look, of a capture whose timer measured `timer`.
-    pub fn request(&self, look: &LookArgs, timer: Metric) -> Request {
-        let selection = look::selection(look, timer);
+    /// What is asked for, of what `selection` says.
+    pub fn request(&self, selection: Selection, filter: Option<Pattern>) -> Request {
         let group_by = look::group_by(&self.group_by);
         let part = match (self.tab, &self.source) {
             (TabName::Callers, _) => Part::Callers,
@@ -86,7 +81,7 @@ impl SightArgs {
         };
         Request {
             fold_recursion: self.fold_recursion,
-            filter: self.filter.clone(),
+            filter,
             part,
             ..Request::select(Selection { group_by, lines: self.lines, ..selection })
         }

@@ -30,7 +30,9 @@ const GRAIN: Grain = Grain { least_share: 1e-5, rows: 10_000 };
 /// It could not be opened or drawn.
 pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     let opened = look::open(&arguments.profile)?;
-    let request = arguments.sight.request(&arguments.look, look::timer_of(&opened.profile));
+    let request = arguments
+        .sight
+        .request(look::selection_of(&arguments.look, &opened.profile), arguments.look.filter.clone());
     let places = Places { running: false, began_ns: opened.profile.meta.started.as_nanos() };
     if arguments.once {
         let picture = stored_picture(&opened, &mut Viewer::new(), &request);

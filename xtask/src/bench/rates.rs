@@ -96,7 +96,7 @@ pub(super) fn tree(options: &Options) -> Result<()> {
     let folder = sh::target_dir().join("bench");
     std::fs::create_dir_all(&folder)?;
     let numbers = [options.runs.to_string(), NODES.to_string()];
-    let runs = lines(&sh::output(Command::new(&program).args(numbers).arg(&folder))?, 10)?;
+    let runs = lines(&sh::output(Command::new(&program).args(numbers).arg(&folder))?, 11)?;
     let each = |figure: fn(&[f64]) -> f64| -> Vec<f64> { runs.iter().map(|(run, _)| figure(run)).collect() };
     Figure::new("tree", "redraw of the flame view", "ms", each(|run| run[1] * 1e3))
         .target(Target::AtMost(16.0))
@@ -117,6 +117,7 @@ pub(super) fn tree(options: &Options) -> Result<()> {
         .note("disk_bytes", median(&each(|run| run[5])))
         .note("disk_mb_per_second", median(&each(|run| run[5] / run[6] / 1e6)))
         .note("seconds", median(&each(|run| run[6])))
+        .note("seconds_of_encoding", median(&each(|run| run[10])))
         .note("seconds_to_read_back", median(&each(|run| run[9])))
         .print();
     Ok(())

@@ -1,0 +1,151 @@
+//! Passing: which contexts a filter lets through.
+//!
+//! Owns: matching a pattern with whole stacks, and [`only`]. Because: what a reader looks for may be a frame that the view
+//! does not show: a thread, a native function between Python frames, the line of a loop. Does not: sum up.
+//!
+//! Profiles only grow, so what was matched stays, and a refresh matches new frames only.
+
+use super::Pattern;
+use crate::frame::Frame;
+use crate::metric::Metric;
+use crate::profile::{Limits, Meta, Profile};
+use crate::tree::{NodeId, Tree};
+
+/// A pattern with what it matches in one growing profile.
+#[derive(Clone, Debug)]
+pub(crate) struct Passing {
+    pattern: Pattern,
+    lines: bool,
+    /// By frame: whether its text matches.
+    frames: Vec<bool>,
+    /// By node of the tree: whether it, or a caller of it, matches.
+    nodes: Vec<bool>,
+}
+
+impl Passing {
+    /// Knows nothing yet; texts are those with `lines` or without.
+    pub(crate) fn new(pattern: &Pattern, lines: bool) -> Self {
+        Passing { pattern: pattern.clone(), lines, frames: Vec::new(), nodes: Vec::new() }
+    }
+
+    /// Whether it is about this pattern.
+    pub(crate) fn is_of(&self, pattern: &Pattern) -> bool {
+        self.pattern == *pattern
+    }
+
+    /// Takes in what is new in the profile.
+    pub(crate) fn take(&mut self, profile: &Profile) {
+        let mut text = String::new();
+        for (_, frame) in profile.frames.iter().skip(self.frames.len()) {
+            text.clear();
+            frame.write_label(&profile.strings, self.lines, &mut text);
+            self.frames.push(frame != Frame::Root && self.pattern.matches(&text));
+        }
+        for number in self.nodes.len()..profile.tree.len() {
+            let node = profile.tree.node(NodeId::from_number(number as u32));
+            let above = self.nodes.get(node.parent.index()).copied().unwrap_or(false);
+            self.nodes.push(above || self.frames.get(node.frame.index()).copied().unwrap_or(false));
+        }
+    }
+
+    /// Whether the values of a context count.
+    #[inline]
+    pub(crate) fn passes(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).copied().unwrap_or(false) != self.pattern.is_inverted()
+    }
+}
+
+/// A profile with only the contexts that a pattern lets through; texts are matched with lines or without. It has no
+/// timeline: that knows threads, but not their stacks.
+pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
+    let mut passing = Passing::new(pattern, lines);
+    passing.take(profile);
+    let mut tree = Tree::new(profile.tree.len());
+    let mut places = vec![None; profile.tree.len()];
+    places[0] = Some(NodeId::ROOT);
+    for &metric in Metric::ALL {
+        for (node, cell) in profile.tree.cells(metric).filter(|(node, _)| passing.passes(*node)) {
+            let place = place(&profile.tree, &mut tree, &mut places, node);
+            tree.add_cell(place, metric, cell);
+        }
+    }
+    Profile {
+        meta: profile.meta.clone(),
+        executables: profile.executables.clone(),
+        strings: profile.strings.clone(),
+        frames: profile.frames.clone(),
+        tree,
+        ledger: profile.ledger.clone(),
+        ..Profile::new(Meta::default(), Limits::default())
+    }
+}
+
+/// The node of `to` that stands for `node`, made with its callers if it is not there yet.
+fn place(from: &Tree, to: &mut Tree, places: &mut [Option<NodeId>], node: NodeId) -> NodeId {
+    let mut missing = Vec::new();
+    let mut at = node;
+    let mut place = loop {
+        match places[at.index()] {
+            Some(place) => break place,
+            None => missing.push(at),
+        }
+        at = from.node(at).parent;
+    };
+    for node in missing.into_iter().rev() {
+        place = to.child(place, from.node(node).frame);
+        places[node.index()] = Some(place);
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::text;
+    use crate::view::tests::{grow, profile, stacks};
+    use crate::view::{Grain, Request, Selection, View, Viewer};
+
+    #[test]
+    fn a_frame_that_is_not_shown_is_found() {
+        let profile = profile(
+            "P a-1 / T loader/2 / i eval / y m.py:f:3 / n call_ufunc / y m.py:g 10
+             P a-1 / T main/1 / i eval / y m.py:f:4 / y m.py:g 1",
+        );
+        let check = |pattern: &str, lines, expect| {
+            let pattern = Pattern::new(pattern).unwrap();
+            let selection = Selection { view: View::Python, lines, ..Selection::of(Metric::CpuTime) };
+            let request = Request { filter: Some(pattern.clone()), ..Request::select(selection) };
+            let snapshot = Viewer::new().answer(&profile, &request, Default::default(), Grain::default());
+            assert_eq!(snapshot.flame.nodes[0].inclusive, expect, "{pattern:?}");
+            assert_eq!(only(&profile, &pattern, lines).tree.total(Metric::CpuTime).sum, expect);
+        };
+        check("loader", false, 10);
+        check("ufunc", false, 10);
+        check("!ufunc", false, 1);
+        check("f:4$", true, 1);
+        check("f:4$", false, 0);
+        check("m.py:f$", false, 11);
+        check("^all$", false, 0);
+    }
+
+    #[test]
+    fn what_is_left_has_its_callers_and_nothing_else() {
+        let left =
+            only(&profile("n a / n b / n c 3\nn a / n d 4\nn e 5"), &Pattern::new("b").unwrap(), false);
+        assert_eq!(text::tree(&left), "all\n  a\n    b\n      c  cpu-time=3\n");
+    }
+
+    proptest! {
+        #[test]
+        fn what_passes_and_what_does_not_are_everything(stacks in stacks()) {
+            let mut profile = profile("");
+            grow(&mut profile, &stacks, Metric::CpuTime);
+            let part = |pattern| only(&profile, &Pattern::new(pattern).unwrap(), false);
+            let mut both = part("f");
+            both.merge(&part("!f"));
+            prop_assert_eq!(both.tree.total(Metric::CpuTime), profile.tree.total(Metric::CpuTime));
+        }
+    }
+}
