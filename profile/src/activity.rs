@@ -205,7 +205,7 @@ impl Shape {
 }
 
 /// What a device did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ActivityKind {
     /// A kernel ran.
     Kernel,
@@ -217,6 +217,28 @@ pub enum ActivityKind {
     Graph,
     /// The host waited, as the device's interface saw it.
     Sync,
+}
+
+impl ActivityKind {
+    /// Every kind.
+    pub const ALL: [ActivityKind; 5] = [
+        ActivityKind::Kernel,
+        ActivityKind::Copy,
+        ActivityKind::Fill,
+        ActivityKind::Graph,
+        ActivityKind::Sync,
+    ];
+
+    /// Name, as it is stored.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ActivityKind::Kernel => "kernel",
+            ActivityKind::Copy => "copy",
+            ActivityKind::Fill => "fill",
+            ActivityKind::Graph => "graph",
+            ActivityKind::Sync => "sync",
+        }
+    }
 }
 
 /// One thing that a device did.
@@ -240,6 +262,10 @@ pub struct Activity {
     pub start: Nanos,
     /// End, likewise.
     pub end: Nanos,
+    /// When the host called for it, since the capture began; `None` when the call was not seen.
+    pub launched: Option<Nanos>,
+    /// Bytes copied or filled; 0 for what moves none.
+    pub bytes: u64,
 }
 
 /// The last things that devices did.
@@ -251,7 +277,7 @@ pub struct Activities {
 }
 
 impl Activities {
-    /// Room for `capacity` of them; beyond it the oldest go. One takes about 64 bytes.
+    /// Room for `capacity` of them; beyond it the oldest go. One takes about 80 bytes.
     pub fn new(capacity: usize) -> Self {
         Activities { ring: VecDeque::new(), capacity, left_out: 0 }
     }
@@ -272,6 +298,11 @@ impl Activities {
         self.ring.iter()
     }
 
+    /// Takes note of some that were never added.
+    pub fn leave_out(&mut self, n: u64) {
+        self.left_out = self.left_out.saturating_add(n);
+    }
+
     /// How many are no longer there.
     pub fn left_out(&self) -> u64 {
         self.left_out
@@ -283,7 +314,7 @@ impl Activities {
 pub const SHAPES_MAX: usize = 1 << 16;
 /// Processes that are told of: more than run on the devices of a host.
 pub const PROCESSES_MAX: usize = 1024;
-/// Activities kept when nothing else is asked for: some seconds of a busy device, 4 MiB.
+/// Activities kept when nothing else is asked for: some seconds of a busy device, 5 MiB.
 pub const ACTIVITIES: usize = 1 << 16;
 
 /// What devices did for a profile, beside the figures in its tree.
@@ -314,6 +345,14 @@ impl Gpu {
         match self.shapes.get_mut(&node) {
             Some(shape) => shape.add(launch),
             None => self.new_shape(node, Shape::of(launch)),
+        }
+    }
+
+    /// Takes note of how some kernels were launched in a context.
+    pub fn add_shape(&mut self, node: NodeId, shape: &Shape) {
+        match self.shapes.get_mut(&node) {
+            Some(known) => known.merge(shape),
+            None => self.new_shape(node, *shape),
         }
     }
 
@@ -352,11 +391,7 @@ impl Gpu {
         }
         self.activities.left_out += other.activities.left_out;
         for (there, shape) in other.shapes() {
-            let here = node(there);
-            match self.shapes.get_mut(&here) {
-                Some(mine) => mine.merge(shape),
-                None => self.new_shape(here, *shape),
-            }
+            self.add_shape(node(there), shape);
         }
         self.shapes_refused = self.shapes_refused.saturating_add(other.shapes_refused);
     }
@@ -411,6 +446,8 @@ mod tests {
             correlation,
             start: Nanos(1),
             end: Nanos(2),
+            launched: None,
+            bytes: 0,
         };
         (1..=5).for_each(|correlation| activities.push(activity(correlation)));
         assert_eq!(activities.iter().map(|a| a.correlation).collect::<Vec<_>>(), [4, 5]);

@@ -10,6 +10,7 @@
 pub mod chrome;
 mod course;
 pub mod csv;
+mod devices;
 pub mod firefox;
 pub mod folded;
 pub mod hatchet;

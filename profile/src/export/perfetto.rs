@@ -7,15 +7,17 @@
 use std::io::{self, Write};
 
 use prost::Message as _;
+use rustc_hash::FxHashMap;
 
 use super::course::counters;
+use super::devices::{Devices, Event, Launch, Line};
 use super::outline::{Lane, Layout, Outline};
 use super::{Source, kind_name};
 use crate::metric::Metric;
 use crate::proto::perfetto::{
     COUNTER, CounterDescriptor, DebugAnnotation, INCREMENTAL_STATE_CLEARED, InternedData,
-    NEEDS_INCREMENTAL_STATE, Name, ProcessDescriptor, SLICE_BEGIN, SLICE_END, ThreadDescriptor, Trace,
-    TracePacket, TrackDescriptor, TrackEvent,
+    NEEDS_INCREMENTAL_STATE, Name, ProcessDescriptor, SLICE_BEGIN, SLICE_END, SLICE_INSTANT,
+    ThreadDescriptor, Trace, TracePacket, TrackDescriptor, TrackEvent,
 };
 use crate::snapshot::FrameKind;
 use crate::tree::NodeId;
@@ -37,6 +39,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
         source,
         layout: outline.layout(source.selection.metric),
         outline: &outline,
+        next_track: uuid(outline.lanes.len()),
         packets: Vec::new(),
         out,
     };
@@ -44,6 +47,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     writer.tracks()?;
     writer.slices()?;
     writer.counters()?;
+    writer.devices()?;
     writer.flush()?;
     writer.out.flush()
 }
@@ -52,6 +56,8 @@ struct Writer<'a, 'p> {
     source: &'a Source<'p>,
     outline: &'a Outline<'p>,
     layout: Layout,
+    /// Number of the next track beside those of the contexts.
+    next_track: u64,
     packets: Vec<TracePacket>,
     out: &'a mut dyn Write,
 }
@@ -144,8 +150,9 @@ impl Writer<'_, '_> {
     }
 
     fn counters(&mut self) -> io::Result<()> {
-        for (place, counter) in counters(self.source).into_iter().enumerate() {
-            let track_uuid = uuid(self.outline.lanes.len() + place);
+        for counter in counters(self.source) {
+            let track_uuid = self.next_track;
+            self.next_track += 1;
             let of = |lane: &Lane| lane.process.is_some() && lane.pid() == counter.pid;
             let track = TrackDescriptor {
                 uuid: track_uuid,
@@ -164,6 +171,94 @@ impl Writer<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// What devices did, at its times: a track for each stream, and one beside each thread for its launches.
+    fn devices(&mut self) -> io::Result<()> {
+        let devices = Devices::of(self.source.profile);
+        let mut tracks: FxHashMap<Line, u64> = FxHashMap::default();
+        let mut device = None;
+        for line in devices.lines() {
+            let parent_uuid = match device {
+                Some((known, uuid)) if known == line.device => Some(uuid),
+                _ => {
+                    let uuid = self.track(format!("GPU {}", line.device), None)?;
+                    device = Some((line.device, uuid));
+                    Some(uuid)
+                }
+            };
+            let uuid = self.track(format!("stream {} of process {}", line.stream, line.pid), parent_uuid)?;
+            tracks.insert(line, uuid);
+        }
+        let mut threads: FxHashMap<(u32, u32), u64> = FxHashMap::default();
+        for Launch { at, events } in &devices.launches {
+            let Some(first) = events.first().and_then(|first| devices.events.get(*first as usize)) else {
+                continue;
+            };
+            let (pid, place) = (first.activity.pid, devices.place(&first.activity));
+            let (thread, tid) = place.thread.as_ref().map_or(("", pid), |(name, tid)| (name.as_str(), *tid));
+            let track_uuid = match threads.get(&(pid, tid)) {
+                Some(uuid) => *uuid,
+                None => {
+                    let of = |lane: &Lane| lane.process.is_some() && lane.pid() == pid;
+                    let parent_uuid = self.outline.lanes.iter().position(of).map(uuid);
+                    let uuid = self.track(format!("launches {thread}/{tid}"), parent_uuid)?;
+                    threads.insert((pid, tid), uuid);
+                    uuid
+                }
+            };
+            let name = if place.api.is_empty() { "[launch]" } else { &place.api };
+            let flow_ids = events.iter().map(|number| u64::from(*number) + 1).collect();
+            let kind = SLICE_INSTANT;
+            let name = Some(name.to_owned());
+            let event = TrackEvent { kind, track_uuid, name, flow_ids, ..TrackEvent::default() };
+            self.event(at.0, event)?;
+        }
+        for (number, Event { line, activity }) in (1u64..).zip(&devices.events) {
+            let place = devices.place(activity);
+            let track_uuid = tracks.get(line).copied().unwrap_or_default();
+            let arguments = [
+                ("correlation", u64::from(activity.correlation)),
+                ("context", u64::from(activity.context)),
+                ("bytes", activity.bytes),
+            ];
+            let annotation = |(name, value): (&str, u64)| DebugAnnotation {
+                name: Some(name.to_owned()),
+                uint_value: Some(value),
+                ..DebugAnnotation::default()
+            };
+            let mut debug_annotations: Vec<_> =
+                arguments.into_iter().filter(|(_, value)| *value > 0).map(annotation).collect();
+            if !place.caller.is_empty() {
+                debug_annotations.push(DebugAnnotation {
+                    name: Some("called by".to_owned()),
+                    string_value: Some(place.caller.clone()),
+                    ..DebugAnnotation::default()
+                });
+            }
+            let terminating_flow_ids = activity.launched.map(|_| number).into_iter().collect();
+            let begin = TrackEvent {
+                kind: SLICE_BEGIN,
+                track_uuid,
+                name: Some(place.name.clone()),
+                debug_annotations,
+                terminating_flow_ids,
+                ..TrackEvent::default()
+            };
+            self.event(activity.start.0, begin)?;
+            let end = TrackEvent { kind: SLICE_END, track_uuid, ..TrackEvent::default() };
+            self.event(activity.end.0, end)?;
+        }
+        Ok(())
+    }
+
+    /// A track beside those of the contexts.
+    fn track(&mut self, name: String, parent_uuid: Option<u64>) -> io::Result<u64> {
+        let uuid = self.next_track;
+        self.next_track += 1;
+        let track = TrackDescriptor { uuid, name: Some(name), parent_uuid, ..TrackDescriptor::default() };
+        self.put(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;
+        Ok(uuid)
     }
 
     fn begin(&mut self, lane: usize, node: NodeId, at: u64) -> io::Result<()> {
@@ -189,7 +284,7 @@ impl Writer<'_, '_> {
                 kind: SLICE_BEGIN,
                 name_iid: Some(u64::from(self.outline.frame_id(node).number()) + 1),
                 track_uuid: uuid(lane),
-                double_counter_value: None,
+                ..TrackEvent::default()
             },
         )
     }

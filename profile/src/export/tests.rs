@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 
+use expect_test::expect;
 use flate2::read::GzDecoder;
 use proptest::prelude::*;
 use prost::Message as _;
@@ -407,4 +408,103 @@ fn traces_say_when_a_process_was_busy_and_when_it_waited() {
         Some((track.name.as_deref()?, packet.timestamp? / 1_000_000, event.double_counter_value?))
     });
     assert_eq!(steps.collect::<Vec<_>>(), expect);
+}
+
+/// A kernel and a copy of one launch each, and two kernels of a graph that overlap on their stream.
+fn with_devices() -> crate::profile::Profile {
+    use crate::activity::{Activity, ActivityKind, Launch};
+    use crate::units::Nanos;
+
+    let mut profile = profile(
+        "P a-1 / T main/1 / y m.py:step:3 / o aten::mm / a cudaLaunchKernel / g gemm 30
+         P a-1 / T main/1 / y m.py:step:4 / a cudaMemcpyAsync / g memcpy 5
+         P a-1 / T io/2 / a cuGraphLaunch / g fused 5",
+    );
+    let node = |number| crate::tree::NodeId::from_number(number);
+    let micros = |micros: u64| Nanos(micros * 1000);
+    let launch = Launch {
+        grid: [8, 1, 1],
+        block: [128, 1, 1],
+        dynamic_shared: 16,
+        static_shared: Some(32),
+        registers: Some(40),
+    };
+    profile.gpu.shape(node(6), &launch);
+    let mut add = |kind, place, correlation, launched: u64, start: u64, end: u64, bytes| {
+        profile.gpu.activities.push(Activity {
+            node: node(place),
+            kind,
+            pid: 1,
+            device: 0,
+            context: 1,
+            stream: 7,
+            correlation,
+            start: micros(start),
+            end: micros(end),
+            launched: Some(micros(launched)),
+            bytes,
+        });
+    };
+    add(ActivityKind::Kernel, 6, 11, 10, 20, 50, 0);
+    add(ActivityKind::Copy, 9, 12, 15, 50, 60, 4096);
+    add(ActivityKind::Kernel, 12, 13, 16, 70, 90, 0);
+    add(ActivityKind::Kernel, 12, 13, 16, 80, 95, 0);
+    profile
+}
+
+#[test]
+fn chrome_traces_draw_an_arrow_from_each_launch_to_what_it_asked_for() {
+    let profile = with_devices();
+    let source = Source { profile: &profile, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(0) };
+    let trace = json_of(&bytes(Format::Chrome, &source));
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |categories: &'static [&str]| {
+        let chosen =
+            events.iter().filter(move |event| categories.contains(&event["cat"].as_str().unwrap_or("")));
+        chosen.map(|event| {
+            let [ph, name, ts, dur] = ["ph", "name", "ts", "dur"].map(|key| event[key].to_string());
+            let place = format!("{}/{}", event["pid"], event["tid"]);
+            format!("{ph} {name} {place} at {ts}+{dur} id {} {}", event["id"], event["args"]).replace('"', "")
+        })
+    };
+    let text: Vec<String> = of(&["kernel", "gpu_memcpy", "cuda_runtime", "cuda_driver", "ac2g"]).collect();
+    expect![[r#"
+        X gemm 0/7 at 20.0+30.0 id null {External id:0,block:[128,1,1],called by:m.py:step:3,context:1,correlation:11,device:0,grid:[8,1,1],registers per thread:40,shared memory:48,stream:7}
+        f ac2g 0/7 at 20.0+null id 1 null
+        X memcpy 0/7 at 50.0+10.0 id null {External id:0,bytes:4096,called by:m.py:step:4,context:1,correlation:12,device:0,stream:7}
+        f ac2g 0/7 at 50.0+null id 2 null
+        X fused 0/7 at 70.0+20.0 id null {External id:0,context:1,correlation:13,device:0,stream:7}
+        f ac2g 0/7 at 70.0+null id 3 null
+        X fused 0/4294967303 at 80.0+15.0 id null {External id:0,context:1,correlation:13,device:0,stream:7}
+        f ac2g 0/4294967303 at 80.0+null id 4 null
+        X cudaLaunchKernel 1/16777217 at 10.0+0.001 id null {External id:0,correlation:11}
+        s ac2g 1/16777217 at 10.0+null id 1 null
+        X cudaMemcpyAsync 1/16777217 at 15.0+0.001 id null {External id:0,correlation:12}
+        s ac2g 1/16777217 at 15.0+null id 2 null
+        X cuGraphLaunch 1/16777218 at 16.0+0.001 id null {External id:0,correlation:13}
+        s ac2g 1/16777218 at 16.0+null id 3 null
+        s ac2g 1/16777218 at 16.0+null id 4 null"#]].assert_eq(&text.join("\n"));
+}
+
+#[test]
+fn perfetto_traces_draw_the_same_arrows() {
+    let profile = with_devices();
+    let source = Source { profile: &profile, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(0) };
+    let trace = perfetto_proto::Trace::decode(&*bytes(Format::Perfetto, &source)).unwrap();
+    let tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+    let tracks: BTreeMap<u64, _> = tracks.map(|track| (track.uuid, track)).collect();
+    let events = trace.packet.iter().filter_map(|packet| {
+        let event = packet.track_event.as_ref()?;
+        let (name, track) = (event.name.as_deref()?, tracks[&event.track_uuid].name.as_deref()?);
+        let arrows = (&event.flow_ids, &event.terminating_flow_ids);
+        Some(format!("{} {name} on {track} {arrows:?}", packet.timestamp?))
+    });
+    expect![[r#"
+        10000 cudaLaunchKernel on launches main/1 ([1], [])
+        15000 cudaMemcpyAsync on launches main/1 ([2], [])
+        16000 cuGraphLaunch on launches io/2 ([3, 4], [])
+        20000 gemm on stream 7 of process 1 ([], [1])
+        50000 memcpy on stream 7 of process 1 ([], [2])
+        70000 fused on stream 7 of process 1 ([], [3])
+        80000 fused on stream 7 of process 1 ([], [4])"#]].assert_eq(&events.collect::<Vec<_>>().join("\n"));
 }

@@ -37,6 +37,8 @@ pub(crate) const SLICE_BEGIN: i32 = 1;
 /// `TrackEvent.type`: the innermost slice ends.
 pub(crate) const SLICE_END: i32 = 2;
 
+/// `TrackEvent.type`: a moment.
+pub(crate) const SLICE_INSTANT: i32 = 3;
 /// `TrackEvent.type`: a counter has another value from now on.
 pub(crate) const COUNTER: i32 = 4;
 
@@ -53,13 +55,23 @@ pub(crate) struct TrackEvent {
     pub(crate) name_iid: Option<u64>,
     #[prost(uint64, tag = "11")]
     pub(crate) track_uuid: u64,
+    #[prost(string, optional, tag = "23")]
+    pub(crate) name: Option<String>,
     #[prost(double, optional, tag = "44")]
     pub(crate) double_counter_value: Option<f64>,
+    /// Arrows that begin here, or lead on.
+    #[prost(fixed64, repeated, tag = "47")]
+    pub(crate) flow_ids: Vec<u64>,
+    /// Arrows that end here.
+    #[prost(fixed64, repeated, tag = "48")]
+    pub(crate) terminating_flow_ids: Vec<u64>,
 }
 
 /// An argument of a slice.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DebugAnnotation {
+    #[prost(string, optional, tag = "10")]
+    pub(crate) name: Option<String>,
     #[prost(uint64, tag = "1")]
     pub(crate) name_iid: u64,
     #[prost(uint64, optional, tag = "3")]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::pack::Place;
+use crate::activity::GpuProcess;
 use crate::profile::Meta;
 
 pub(super) const FILE: &str = "manifest.json";
@@ -18,7 +19,7 @@ const FORMAT: &str = "deepctx-profile";
 /// Version of the format: raised when old readers would misread a profile.
 pub const VERSION: u64 = 1;
 /// Raised with additions that old readers may ignore.
-const MINOR: u64 = 1;
+const MINOR: u64 = 2;
 /// A manifest entry takes about 150 bytes and a flush adds at most five: this is a day of flushes each second.
 const BYTES_MAX: u64 = 64 << 20;
 
@@ -32,6 +33,12 @@ pub(super) struct Manifest {
     pub(super) end_ns: u64,
     #[serde(default)]
     pub(super) meta: Meta,
+    /// What is known of the device work of each process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) gpu: Vec<GpuProcess>,
+    /// Activities that no segment has.
+    #[serde(default)]
+    pub(super) activities_left_out: u64,
     pub(super) segments: Vec<Segment>,
 }
 
@@ -55,7 +62,17 @@ struct Preamble {
 impl Manifest {
     pub(super) fn new(meta: Meta) -> Self {
         let (format, segments) = (FORMAT.to_owned(), Vec::new());
-        Manifest { format, version: VERSION, minor: MINOR, complete: false, end_ns: 0, meta, segments }
+        Manifest {
+            format,
+            version: VERSION,
+            minor: MINOR,
+            complete: false,
+            end_ns: 0,
+            meta,
+            gpu: Vec::new(),
+            activities_left_out: 0,
+            segments,
+        }
     }
 
     pub(super) fn read(place: &Place<'_>) -> Result<Manifest, StoreError> {

@@ -13,6 +13,7 @@
 //!     nodes-000000.parquet
 //!     values-000000.parquet
 //!     timeline-000000.parquet
+//!     activities-000000.parquet    only when devices did something, and so `shapes`
 //!     ledger-000000.parquet
 //!     executables-000000.parquet
 //!     frames-000001.parquet        the next flush: what is new since the one before
@@ -52,6 +53,16 @@
 //! | | `metric` | string | `cpu-time`, … |
 //! | | `from_ns`, `to_ns` | u64 | window of time since the capture began; finer than those of `values` |
 //! | | `sum` | u64 | of the values in the window |
+//! | `activities` | `kind` | string | `kernel` `copy` `fill` `graph` `sync`: a row is one thing that a device did |
+//! | | `node` | u32 | calling context that it belongs to |
+//! | | `pid`, `device`, `context`, `stream` | u32 | where it ran |
+//! | | `correlation` | u32 | id of the call that asked for it; 0 for none |
+//! | | `start_ns`, `end_ns` | u64 | since the capture began |
+//! | | `launched_ns` | u64? | when the host called for it |
+//! | | `bytes` | u64 | copied or filled |
+//! | `shapes` | `node` | u32 | calling context of kernels; the newest rows of a node count |
+//! | | `what` | string | `grid.x` … `block.z`, `dynamic-shared`, `static-shared` (bytes of a block), `registers` (of a thread) |
+//! | | `min`, `max`, `last` | u32 | of the launches in that context |
 //! | `ledger` | `at_ns` | u64 | since the capture began; the newest rows hold the totals, older ones how they grew |
 //! | | `stage` | string | `kernel` `decode` `order` `resolve` `attribute` |
 //! | | `class` | string | `received` `kept` `merged` `dropped` `gap` |
@@ -74,7 +85,8 @@
 //!
 //! The manifest is a JSON object: `format` (`"deepctx-profile"`), `version` (a reader refuses another one), `minor`
 //! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
-//! (time of the last flush since the capture began), `meta` (see [`Meta`](crate::profile::Meta)) and `segments`, each
+//! (time of the last flush since the capture began), `gpu` (what is known of each process that used a device),
+//! `activities_left_out` (how many no segment has), `meta` (see [`Meta`](crate::profile::Meta)) and `segments`, each
 //! with `table`, `file`, `rows`, `bytes` and `crc32` (of the file).
 //!
 //! # One file
@@ -82,6 +94,7 @@
 //! A packed profile (`record --pack`, `export --format dctx`) is a plain `tar` archive of the same files, the manifest
 //! first: `tar xf` makes it a folder again.
 
+mod devices;
 mod error;
 mod lanes;
 mod manifest;

@@ -9,11 +9,13 @@ use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::StoreError;
+use super::devices::{self, Shapes};
 use super::lanes;
 use super::manifest::{Manifest, Segment};
 use super::pack::Place;
 use super::schema::{self, LedgerRow, Table};
 use super::table::{Row, decode};
+use crate::activity::{Activities, Activity, PROCESSES_MAX};
 use crate::frame::{Frame, Origin};
 use crate::intern::FrameId;
 use crate::ledger::{Ledger, Reason, Stage};
@@ -22,6 +24,8 @@ use crate::profile::{Limits, Profile};
 use crate::tree::NodeId;
 use crate::units::Nanos;
 
+/// Activities that are read at most, the last ones: 80 MiB.
+const ACTIVITIES_MAX: usize = 1 << 20;
 /// A segment is one flush's new rows of one table; the largest is all of a full tree at once, well below this.
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Rows that a segment may claim: beyond what a tree can hold, a few bytes of a hostile file could claim any number.
@@ -69,8 +73,10 @@ pub fn open(path: &Path) -> Result<Opened, StoreError> {
         profile: Profile::new(manifest.meta, LIMITS),
         frames: FxHashMap::default(),
         nodes: FxHashMap::from_iter([(0, NodeId::ROOT)]),
+        shapes: Shapes::default(),
         lost: Vec::new(),
     };
+    reader.profile.gpu.activities = Activities::new(ACTIVITIES_MAX);
     for table in Table::ALL {
         let segments: Vec<&Segment> = manifest.segments.iter().filter(|s| s.table == table.name()).collect();
         if table == Table::Ledger {
@@ -81,7 +87,14 @@ pub fn open(path: &Path) -> Result<Opened, StoreError> {
             }
         }
     }
+    let shapes = std::mem::take(&mut reader.shapes);
+    let mut gpu = std::mem::take(&mut reader.profile.gpu);
+    shapes.finish(&mut gpu, |number| reader.node(number));
+    gpu.processes = manifest.gpu;
+    gpu.processes.truncate(PROCESSES_MAX);
+    gpu.activities.leave_out(manifest.activities_left_out);
     let Reader { mut profile, lost, .. } = reader;
+    profile.gpu = gpu;
     if !lost.is_empty() {
         let reason = Reason::new("segment-lost", "files of the profile could not be read");
         profile.ledger.gap(Stage::Store, reason, lost.len() as u64);
@@ -103,6 +116,7 @@ struct Reader<'a> {
     frames: FxHashMap<u32, FrameId>,
     /// By number on disk.
     nodes: FxHashMap<u32, NodeId>,
+    shapes: Shapes,
     lost: Vec<LostSegment>,
 }
 
@@ -137,6 +151,8 @@ impl Reader<'_> {
                 Table::Frames => self.take_frame(&row),
                 Table::Values => self.take_value(&row),
                 Table::Timeline => self.take_lane(&row),
+                Table::Activities => self.take_activity(&row),
+                Table::Shapes => self.shapes.take(&row),
                 Table::Executables => schema::executable(&row).map(|e| self.profile.executables.push(e)),
                 // Read above, and as a whole by `Reader::ledger`.
                 Table::Nodes | Table::Ledger => Some(()),
@@ -181,6 +197,16 @@ impl Reader<'_> {
         // A metric of a later minor version: nothing here could show it.
         if let Ok(metric) = metric.parse::<Metric>() {
             self.profile.timeline.add_span(node, metric, from, to, sum);
+        }
+        Some(())
+    }
+
+    fn take_activity(&mut self, row: &Row<'_>) -> Option<()> {
+        let (node, activity) = devices::activity(row)?;
+        let node = self.node(node);
+        match activity {
+            Some(activity) => self.profile.gpu.activities.push(Activity { node, ..activity }),
+            None => self.profile.gpu.activities.leave_out(1),
         }
         Some(())
     }

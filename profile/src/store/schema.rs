@@ -25,14 +25,24 @@ pub(super) enum Table {
     Nodes,
     Values,
     Timeline,
+    Activities,
+    Shapes,
     Ledger,
     Executables,
 }
 
 impl Table {
     /// In the order in which they can be read: each refers only to earlier ones.
-    pub(super) const ALL: [Table; 6] =
-        [Table::Frames, Table::Nodes, Table::Values, Table::Timeline, Table::Ledger, Table::Executables];
+    pub(super) const ALL: [Table; 8] = [
+        Table::Frames,
+        Table::Nodes,
+        Table::Values,
+        Table::Timeline,
+        Table::Activities,
+        Table::Shapes,
+        Table::Ledger,
+        Table::Executables,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -40,13 +50,15 @@ impl Table {
             Table::Nodes => "nodes",
             Table::Values => "values",
             Table::Timeline => "timeline",
+            Table::Activities => "activities",
+            Table::Shapes => "shapes",
             Table::Ledger => "ledger",
             Table::Executables => "executables",
         }
     }
 
     pub(super) fn schema(self) -> SchemaRef {
-        static SCHEMAS: LazyLock<[SchemaRef; 6]> =
+        static SCHEMAS: LazyLock<[SchemaRef; 8]> =
             LazyLock::new(|| Table::ALL.map(|table| Arc::new(table.make_schema())));
         Arc::clone(&SCHEMAS[self as usize])
     }
@@ -64,6 +76,14 @@ impl Table {
             Table::Values => &[("node", Encode::Near)],
             Table::Executables => &[("path", Encode::Unique), ("build_id", Encode::Unique)],
             Table::Timeline => &[("node", Encode::Near), ("from_ns", Encode::Near), ("to_ns", Encode::Near)],
+            Table::Activities => &[
+                ("node", Encode::Near),
+                ("correlation", Encode::Near),
+                ("start_ns", Encode::Near),
+                ("end_ns", Encode::Near),
+                ("launched_ns", Encode::Near),
+            ],
+            Table::Shapes => &[("node", Encode::Near)],
             Table::Ledger => &[],
         }
     }
@@ -108,6 +128,26 @@ impl Table {
                 field("from_ns", UInt64),
                 field("to_ns", UInt64),
                 field("sum", UInt64),
+            ],
+            Table::Activities => vec![
+                field("kind", Utf8),
+                field("node", UInt32),
+                field("pid", UInt32),
+                field("device", UInt32),
+                field("context", UInt32),
+                field("stream", UInt32),
+                field("correlation", UInt32),
+                field("start_ns", UInt64),
+                field("end_ns", UInt64),
+                maybe("launched_ns", UInt64),
+                field("bytes", UInt64),
+            ],
+            Table::Shapes => vec![
+                field("node", UInt32),
+                field("what", Utf8),
+                field("min", UInt32),
+                field("max", UInt32),
+                field("last", UInt32),
             ],
             Table::Ledger => vec![
                 field("at_ns", UInt64),

@@ -12,10 +12,12 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
 use super::StoreError;
+use super::devices::{self, WrittenDevices};
 use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, put, sync};
 use super::schema::{self, FrameColumns, LedgerRow, NodeColumns, Table, ValueColumns};
 use super::table::{BATCH_ROWS, encode};
+use crate::activity::GpuProcess;
 use crate::ledger::Stage;
 use crate::metric::{Cell, Metric};
 use crate::profile::{Meta, Profile};
@@ -46,6 +48,7 @@ struct Written {
     /// By metric, by place of the cell in the tree.
     values: Vec<Vec<Totals>>,
     lanes: WrittenLanes,
+    devices: WrittenDevices,
 }
 
 impl Written {
@@ -74,6 +77,8 @@ pub struct Delta {
     ledger: Vec<LedgerRow>,
     values: Vec<(Metric, usize, Totals)>,
     lanes: WrittenLanes,
+    devices: WrittenDevices,
+    processes: Vec<GpuProcess>,
     flushes: u64,
 }
 
@@ -106,6 +111,8 @@ impl Writer {
         let delta = writer.delta(profile, now)?;
         writer.manifest.complete = true;
         writer.manifest.end_ns = delta.end_ns;
+        writer.manifest.gpu = delta.processes;
+        writer.manifest.activities_left_out = delta.devices.left_out;
         let mut files = Vec::new();
         for (table, rows, bytes) in delta.segments {
             let segment = segment(table, 0, rows, &bytes);
@@ -146,6 +153,8 @@ impl Writer {
             ledger: ledger_rows(profile),
             values: Vec::new(),
             lanes: WrittenLanes::default(),
+            devices: WrittenDevices::default(),
+            processes: profile.gpu.processes.clone(),
             flushes: self.written.flushes,
         };
         delta.add(Table::Frames, delta.frames.saturating_sub(self.written.frames), self.frames(profile))?;
@@ -156,6 +165,10 @@ impl Writer {
         let (lanes, written) = new_rows(&profile.timeline, &self.written.lanes, end_ns);
         delta.lanes = written;
         delta.add(Table::Timeline, lanes.rows, iter::once(lanes.finish()))?;
+        let (activities, shapes, written) = devices::new_rows(&profile.gpu, &self.written.devices);
+        delta.devices = written;
+        delta.add(Table::Activities, activities.rows, iter::once(activities.finish()))?;
+        delta.add(Table::Shapes, shapes.rows, iter::once(shapes.finish()))?;
         if delta.ledger != self.written.ledger {
             let batch = schema::ledger_batch(end_ns, &delta.ledger);
             delta.add(Table::Ledger, delta.ledger.len(), iter::once(batch))?;
@@ -230,6 +243,8 @@ impl Writer {
         manifest.complete = complete;
         manifest.end_ns = delta.end_ns;
         manifest.meta = delta.meta;
+        manifest.gpu = delta.processes;
+        manifest.activities_left_out = delta.devices.left_out;
         let mut files = Vec::new();
         let mut put_all = || {
             for (table, rows, bytes) in &delta.segments {
@@ -256,6 +271,7 @@ impl Writer {
         self.written.executables = delta.executables;
         self.written.ledger = delta.ledger;
         self.written.lanes = delta.lanes;
+        self.written.devices = delta.devices;
         for (metric, place, totals) in delta.values {
             let written = &mut self.written.values[metric.index()];
             if place >= written.len() {

@@ -64,8 +64,8 @@ pub(crate) struct Owned {
     pub(crate) lane: Lane,
 }
 
-/// All metrics that have times: processes, hottest first, with a lane for each metric, and below each its threads if they
-/// are asked for.
+/// All metrics that have times: processes, hottest first, with a lane for each metric, and below each the streams of its
+/// devices, and its threads if they are asked for.
 pub(crate) fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
     let timeline = &profile.timeline;
     let mut processes: FxHashMap<NodeId, (Group, FxHashMap<NodeId, Group>)> = FxHashMap::default();
@@ -74,7 +74,9 @@ pub(crate) fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
         let (group, below) =
             processes.entry(process).or_insert_with(|| (Group::new(process), FxHashMap::default()));
         group.add(profile, lane);
-        if group_by == GroupBy::Thread && lane.node != process {
+        let is_thread =
+            matches!(profile.frames.get(profile.tree.node(lane.node).frame), Frame::Thread { .. });
+        if (group_by == GroupBy::Thread || !is_thread) && lane.node != process {
             below.entry(lane.node).or_insert_with(|| Group::new(lane.node)).add(profile, lane);
         }
     }

@@ -6,6 +6,7 @@
 //! Profiles only grow, so what was matched stays, and a refresh matches new frames only.
 
 use super::Pattern;
+use crate::activity::{Activities, Activity, Gpu};
 use crate::frame::Frame;
 use crate::metric::Metric;
 use crate::profile::{Limits, Meta, Profile};
@@ -69,12 +70,25 @@ pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
             tree.add_cell(place, metric, cell);
         }
     }
+    let mut gpu = Gpu::default();
+    gpu.processes.clone_from(&profile.gpu.processes);
+    gpu.activities = Activities::new(profile.gpu.activities.iter().len());
+    for activity in profile.gpu.activities.iter().filter(|activity| passing.passes(activity.node)) {
+        let node = place(&profile.tree, &mut tree, &mut places, activity.node);
+        gpu.activities.push(Activity { node, ..*activity });
+    }
+    for (node, shape) in profile.gpu.shapes().filter(|(node, _)| passing.passes(*node)) {
+        let node = place(&profile.tree, &mut tree, &mut places, node);
+        gpu.add_shape(node, shape);
+    }
+    gpu.activities.leave_out(profile.gpu.activities.left_out());
     Profile {
         meta: profile.meta.clone(),
         executables: profile.executables.clone(),
         strings: profile.strings.clone(),
         frames: profile.frames.clone(),
         tree,
+        gpu,
         ledger: profile.ledger.clone(),
         ..Profile::new(Meta::default(), Limits::default())
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::export::folded;
-use crate::frame::{Frame, FrameKind, Origin, Role};
+use crate::frame::{Frame, Origin, Role};
 use crate::intern::{FrameId, StrId};
 use crate::profile::{Limits, Meta, Profile};
 use crate::snapshot::FlameTree;
@@ -56,6 +56,7 @@ fn frame(profile: &mut Profile, part: &str) -> Frame {
         }
         "k" => Frame::Kernel { symbol: name },
         "o" => Frame::Operator { name },
+        "a" => Frame::GpuApi { name },
         "g" => Frame::GpuKernel { name },
         "?" => Frame::Unresolved { reason: name, origin: Origin::Native },
         other => panic!("no kind of frame `{other}`"),

@@ -186,7 +186,15 @@ impl Correlate {
                     None => self.counts.gap(Gap::ClockUnknown, u64::from(launched_ns.is_some())),
                 }
                 if let Some(host) = host {
-                    process.show(node, process_node, metric, host, Nanos(took), activity, profile);
+                    process.show(
+                        node,
+                        process_node,
+                        metric,
+                        (host, Nanos(took)),
+                        launched_ns,
+                        activity,
+                        profile,
+                    );
                 }
             }
             None => self.counts.gap(Gap::WithoutTimes, 1),
@@ -315,8 +323,8 @@ impl Process {
         node: NodeId,
         process_node: NodeId,
         metric: Metric,
-        start: HostTime,
-        took: Nanos,
+        (start, took): (HostTime, Nanos),
+        launched_ns: Option<u64>,
         activity: &Activity,
         profile: &mut Profile,
     ) {
@@ -341,6 +349,8 @@ impl Process {
             correlation: activity.correlation,
             start: begin,
             end,
+            launched: launched_ns.map(|ns| Time::from_nanos(ns) - profile.meta.started_monotonic),
+            bytes: activity.bytes,
         });
     }
 }
