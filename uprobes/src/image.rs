@@ -12,8 +12,9 @@ use std::os::unix::fs::FileExt as _;
 use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
 use object::LittleEndian as LE;
 use object::elf::{
-    FileHeader64, PF_X, PT_LOAD, ProgramHeader64, SHN_UNDEF, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_VERDEF,
-    SHT_GNU_VERSYM, SHT_NOBITS, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, SectionHeader64, Sym64,
+    FileHeader64, PF_W, PF_X, PT_LOAD, ProgramHeader64, SHN_UNDEF, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_VERDEF,
+    SHT_GNU_VERSYM, SHT_NOBITS, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionHeader64,
+    Sym64,
 };
 use object::pod::slice_from_all_bytes;
 use rustc_hash::FxHashMap;
@@ -76,6 +77,8 @@ pub enum Kind {
     Code,
     /// A function that returns the address of the code.
     Indirect,
+    /// A variable.
+    Data,
 }
 
 /// One definition of a name.
@@ -182,6 +185,7 @@ impl<'s, S: Source + ?Sized> Image<'s, S> {
             let kind = match symbol.st_type() {
                 STT_FUNC | STT_NOTYPE => Kind::Code,
                 STT_GNU_IFUNC => Kind::Indirect,
+                STT_OBJECT => Kind::Data,
                 _ => continue,
             };
             // An undefined symbol is another file's; an absolute one is a version, not code.
@@ -283,6 +287,18 @@ impl<'s, S: Source + ?Sized> Image<'s, S> {
             let offset = segment.p_offset.get(LE).checked_add(from)?;
             let bytes = self.source.read(offset..offset.checked_add(length)?)?;
             (!bytes.is_empty()).then_some((FileOffset(offset), bytes))
+        })
+    }
+
+    /// Where `bytes` writable bytes at a stated address are in the file; `None` when the file does not hold them.
+    pub fn variable(&self, svma: Svma, bytes: u64) -> Option<FileOffset> {
+        self.segments.iter().find_map(|segment| {
+            if segment.p_type.get(LE) != PT_LOAD || segment.p_flags.get(LE).0 & PF_W.0 == 0 {
+                return None;
+            }
+            let from = svma.0.checked_sub(segment.p_vaddr.get(LE))?;
+            let offset = segment.p_offset.get(LE).checked_add(from)?;
+            (segment.p_filesz.get(LE).checked_sub(from)? >= bytes).then_some(FileOffset(offset))
         })
     }
 

@@ -7,6 +7,7 @@
 
 pub mod abi;
 pub mod catalogue;
+pub mod collector;
 pub mod entry;
 pub mod event;
 pub mod image;

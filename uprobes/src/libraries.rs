@@ -72,6 +72,11 @@ impl Library {
         Family::ALL.into_iter().find(|family| family.is_named(name))
     }
 
+    /// Whether it is our own collector, by name.
+    pub fn is_collector(&self) -> bool {
+        self.mapping.path().file_name().is_some_and(|name| crate::collector::is_named(name.as_bytes()))
+    }
+
     /// Opens that very file.
     ///
     /// # Errors

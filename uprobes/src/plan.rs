@@ -9,6 +9,7 @@ use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 
 use crate::catalogue::{Family, Row, rows};
+use crate::collector::{self, Collector};
 use crate::entry::{Kernel, Point};
 use crate::image::Image;
 use crate::libraries::{self, FileKey, Library};
@@ -39,6 +40,8 @@ pub enum Contents {
     RuntimeInside,
     /// Only a user's rows name it.
     User,
+    /// It is our own collector.
+    Collector,
 }
 
 /// One probe.
@@ -88,6 +91,8 @@ pub struct Planned {
     pub sites: Vec<Site>,
     /// What it does not have.
     pub missing: Vec<Missing>,
+    /// Of a collector: its messages, or why it cannot be heard.
+    pub collector: Option<Result<Collector, NoProbe>>,
 }
 
 /// Collects what to attach to, process by process; later calls only look at what is new.
@@ -159,7 +164,7 @@ impl Planner {
             self.planned.iter().any(|planned| match planned.contents {
                 Contents::Library(found) => found == family,
                 Contents::RuntimeInside => family == Family::CudaRuntime,
-                Contents::User => false,
+                Contents::User | Contents::Collector => false,
             })
         };
         Family::ALL.into_iter().filter(|family| !has(*family)).collect()
@@ -177,6 +182,7 @@ impl Planner {
             Some(family) => (Contents::Library(family), of_family(family)),
             None if inside != Inside::No => (Contents::RuntimeInside, of_family(Family::CudaRuntime)),
             None if !user.is_empty() => (Contents::User, Vec::new()),
+            None if library.is_collector() => (Contents::Collector, Vec::new()),
             None => return None,
         };
         rows.extend(user.into_iter().map(|user| &user.row));
@@ -187,7 +193,13 @@ impl Planner {
             contents,
             sites: Vec::new(),
             missing: Vec::new(),
+            collector: None,
         };
+        if contents == Contents::Collector {
+            let image = image.as_ref().map_err(|reason| NoProbe::File(*reason));
+            planned.collector = Some(image.and_then(|image| collector::find(image, self.kernel)));
+            return Some(planned);
+        }
         let image = match inside {
             Inside::Stripped => Err(NoProbe::Stripped),
             _ => image.map_err(NoProbe::File),

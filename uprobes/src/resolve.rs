@@ -117,9 +117,16 @@ fn places<S: Source + ?Sized>(
     let mut reason = if versioned { NoProbe::OtherMajor } else { NoProbe::VersionUnknown };
     let mut places = Vec::new();
     for symbol in symbols.into_iter().filter(|symbol| is_of(name, symbol)) {
-        if symbol.kind == Kind::Indirect {
-            reason = NoProbe::Indirect;
-            continue;
+        match symbol.kind {
+            Kind::Code => {}
+            Kind::Indirect => {
+                reason = NoProbe::Indirect;
+                continue;
+            }
+            Kind::Data => {
+                reason = NoProbe::NotCode;
+                continue;
+            }
         }
         let sized = symbol.size > 0;
         let length = if sized { symbol.size.min(FUNCTION_BYTES_MAX) } else { 512 };

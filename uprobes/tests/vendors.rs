@@ -44,7 +44,8 @@ fn every_row_is_found_in_the_vendors_libraries_or_missing_for_a_reason() {
         let path = planned.library.mapping.path().display();
         let family = match planned.contents {
             Contents::Library(family) => family,
-            Contents::RuntimeInside | Contents::User => Family::CudaRuntime,
+            Contents::RuntimeInside => Family::CudaRuntime,
+            Contents::User | Contents::Collector => Family::User,
         };
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         let mut costs: BTreeMap<String, usize> = BTreeMap::new();
