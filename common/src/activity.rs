@@ -44,6 +44,17 @@ pub mod probe {
     ];
 }
 
+/// What is read of a record that another tool's collection handed out: more than the longest there is (a kernel's of
+/// CUDA 13.4 has 248 bytes).
+pub const BORROWED_BYTES_MAX: usize = 256;
+/// Where a kernel's record has the pointer to its name: `name` of `CUpti_ActivityKernel4` (CUDA 9) to
+/// `CUpti_ActivityKernel13` (CUDA 13.4); compared with the headers.
+pub const BORROWED_NAME_AT: usize = 104;
+/// `CUPTI_ACTIVITY_KIND_KERNEL` and `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`: records with such a name.
+pub const BORROWED_KERNELS: [u32; 2] = [3, 10];
+/// Most bytes of the name behind such a record, its end included.
+pub const BORROWED_NAME_MAX: usize = 3072;
+
 /// What a [`probe::STATE`] says.
 pub mod state {
     /// Collection began; the number is CUPTI's version.

@@ -100,8 +100,11 @@ pub mod site_flag {
     pub const MESSAGE: u16 = 4;
     /// Work is launched: a correlation id that follows on this thread belongs to this call.
     pub const LAUNCH: u16 = 8;
-    /// The call hands out an activity record of another tool's collection: read behind the out pointer on return.
+    /// The call asks for the next activity record of another tool's collection, and its arguments are the buffer, the
+    /// buffer's bytes and the address of the pointer to the record before: that one is complete, and is read.
     pub const BORROW: u16 = 16;
+    /// With [`LAUNCH`]: more than one correlation id may follow, as of a graph.
+    pub const REPEATS: u16 = 32;
 }
 
 /// Behind the stacks of a [`crate::record::kind::CALL`].
@@ -126,8 +129,8 @@ pub struct Call {
 pub mod call_flag {
     /// No stack was taken: the limit of stacks was reached.
     pub const STACK_LIMITED: u16 = 1;
-    /// No stack was taken: every scratch slot was in use.
-    pub const STACK_BUSY: u16 = 2;
+    /// No stack was taken: none is wanted of this site.
+    pub const STACK_UNWANTED: u16 = 2;
     /// The text was longer than [`super::TEXT_MAX`].
     pub const TEXT_CUT: u16 = 4;
     /// The text could not be read.
@@ -211,6 +214,15 @@ pub mod message_flag {
     /// There were more bytes than a message may have.
     pub const CUT: u16 = 2;
 }
+
+/// Value of `SITE_COUNTS[site]` is a `u64`: calls of targets, those included whose records were lost.
+///
+/// Calls whose return is waited for at a time, over all threads.
+pub const IN_FLIGHT_MAX: u32 = 1 << 14;
+/// Threads whose last launch is remembered.
+pub const LAUNCHERS_MAX: u32 = 1 << 13;
+/// [`crate::config::Config::stacks_per_second`] when every call gets its stack.
+pub const ALL_STACKS: u32 = u32::MAX;
 
 /// Most bytes behind a [`Message`]: a full batch of activities.
 pub const MESSAGE_BYTES_MAX: usize = crate::activity::BATCH_MAX * size_of::<crate::activity::Activity>();

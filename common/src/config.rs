@@ -50,6 +50,27 @@ pub struct Config {
     pub task_state: u32,
     /// Bits of an address in user space. On aarch64 a return address may carry a signature above them.
     pub address_bits: u32,
+    /// Stacks of calls per second at most ([`crate::call`]), over all CPUs; 0 for none,
+    /// [`crate::call::ALL_STACKS`] for all.
+    pub stacks_per_second: u32,
+    /// `task_struct.utask`; 0 when the kernel does not say where it keeps what its probes displaced.
+    pub task_utask: u32,
+    /// `uprobe_task.vaddr`.
+    pub utask_vaddr: u32,
+    /// `uprobe_task.xol_vaddr`.
+    pub utask_xol_vaddr: u32,
+    /// `uprobe_task.return_instances`.
+    pub utask_returns: u32,
+    /// `return_instance.stack`.
+    pub return_stack: u32,
+    /// `return_instance.orig_ret_vaddr`.
+    pub return_address: u32,
+    /// `return_instance.next`.
+    pub return_next: u32,
+    /// `mm_struct.uprobes_state.xol_area`.
+    pub mm_xol_area: u32,
+    /// `xol_area.vaddr`: the page whose address stands in for return addresses.
+    pub xol_address: u32,
     /// Padding.
     pub reserved: u32,
     /// Id of the target cgroup (inode number of its folder in cgroup v2).
@@ -97,6 +118,10 @@ pub mod map {
     pub const SHARDS: &str = "SHARDS";
     /// Array: [`crate::python::PythonLayout`].
     pub const PYTHON_LAYOUTS: &str = "PYTHON_LAYOUTS";
+    /// Array: cookie of a probe → [`crate::call::Site`].
+    pub const SITES: &str = "SITES";
+    /// Array: site → calls, u64.
+    pub const SITE_COUNTS: &str = "SITE_COUNTS";
 }
 
 // SAFETY: repr(C), integers only, no padding (asserted in `layout`).

@@ -94,5 +94,8 @@ reasons! {
         DropTargetsFull = 8, "targets-full", "children that could not be followed because the target map is full";
         WaitsSeen = 9, "waits-seen", "records of threads that left a CPU or came back to one";
         WaitsUntracked = 10, "waits-untracked", "waits that could not be followed because too many threads wait";
+        CallsSeen = 11, "calls-seen", "calls, returns and messages at probes in the targets' libraries";
+        ReturnsUntracked = 12, "returns-untracked", "calls whose return could not be followed because too many are under way";
+        LaunchersUntracked = 13, "launchers-untracked", "launches that could not be remembered because too many threads launch";
     }
 }

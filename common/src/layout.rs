@@ -43,8 +43,8 @@ const _: () = {
     assert!(size_of::<PythonProcess>() == 104);
     assert!(size_of::<Process>() == 120);
     assert!(size_of::<Target>() == 4);
-    assert!(size_of::<Config>() == 96);
-    assert!(offset_of!(Config, cgroup_id) == 88);
+    assert!(size_of::<Config>() == 136);
+    assert!(offset_of!(Config, cgroup_id) == 128);
     // The largest record fits into the length field and into a map value (KMALLOC_MAX_SIZE on the oldest kernel).
     assert!(size_of::<StackSample>() + 8 * (KERNEL_WORDS_MAX + USER_WORDS_MAX) < 32 * 1024);
     // A page of 64 KiB has at most 65536 rows: the block search must cover them, and one page must fit a shard.

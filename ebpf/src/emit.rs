@@ -1,10 +1,14 @@
 //! Emit: the only way out of the kernel programs. Numbers every record, counts every drop.
 
-use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_output};
+use core::intrinsics::{AtomicOrdering, atomic_xadd};
+
+use aya_ebpf::helpers::generated::{
+    bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_output, bpf_ringbuf_query,
+};
 use deepctx_common::end::Counter;
 use deepctx_common::record::RecordHeader;
 
-use crate::maps::{COUNTERS, EVENTS, SEQUENCE};
+use crate::maps::{COUNTERS, EVENTS, SEQUENCE, WOKEN};
 
 /// When user space hears of a record.
 #[derive(Clone, Copy)]
@@ -15,13 +19,46 @@ pub enum Urgency {
     Now = 2,
 }
 
+/// Time between two wake-ups of one CPU because the ring fills: its reader needs as long to empty it.
+const WAKE_NS: u64 = 1_000_000;
+
+/// For records that may come faster than a timer can be set for: user space is woken when a quarter of the ring is full.
+#[inline(always)]
+pub fn as_it_fills(now: u64) -> Urgency {
+    /// `BPF_RB_AVAIL_DATA`, `BPF_RB_RING_SIZE`
+    const AVAILABLE: u64 = 0;
+    const SIZE: u64 = 1;
+    let ring: *mut core::ffi::c_void = (&raw const EVENTS).cast_mut().cast();
+    // SAFETY: helpers on a ring buffer.
+    let (bytes, size) = unsafe { (bpf_ringbuf_query(ring, AVAILABLE), bpf_ringbuf_query(ring, SIZE)) };
+    if bytes < size / 4 {
+        return Urgency::Later;
+    }
+    let Some(last) = WOKEN.get_ptr_mut(0) else { return Urgency::Later };
+    // SAFETY: the slot belongs to this CPU; who interrupts this at worst wakes once more.
+    unsafe {
+        if now.wrapping_sub(*last) < WAKE_NS {
+            return Urgency::Later;
+        }
+        *last = now;
+    }
+    Urgency::Now
+}
+
+/// Adds to a number in a map, and gives what it was. Atomic, even where the number belongs to this CPU: a timer may
+/// interrupt a program at a probe, and another thread with a probe may take its CPU.
+#[inline(always)]
+pub fn add(number: *mut u64, more: u64) -> u64 {
+    // SAFETY: the callers pass map values. The intrinsic, since the target's `AtomicU64` lacks it although the
+    // instruction set has it from v3 on. Not `Relaxed`: of that the compiler makes the instruction that gives nothing.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(number, more) }
+}
+
 /// Adds one to a counter.
 #[inline(always)]
 pub fn count(counter: Counter) {
     if let Some(slot) = COUNTERS.get_ptr_mut(counter as u32) {
-        // SAFETY: the slot belongs to this CPU; an interrupt that adds to it between load and store can at worst
-        // happen within its own, balanced, program run, which finishes before this one goes on.
-        unsafe { *slot += 1 };
+        add(slot, 1);
     }
 }
 
@@ -30,11 +67,7 @@ pub fn count(counter: Counter) {
 pub fn header(kind: u16, size: u32) -> RecordHeader {
     let mut sequence = 0;
     if let Some(slot) = SEQUENCE.get_ptr_mut(0) {
-        // SAFETY: as in `count`.
-        unsafe {
-            *slot += 1;
-            sequence = *slot;
-        }
+        sequence = add(slot, 1) + 1;
     }
     // SAFETY: helpers without arguments.
     let (cpu, time_ns) = unsafe { (bpf_get_smp_processor_id() as u16, bpf_ktime_get_ns()) };

@@ -2,6 +2,7 @@
 
 use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray, RingBuf};
 use aya_ebpf::macros::btf_map;
+use deepctx_common::call::{IN_FLIGHT_MAX, LAUNCHERS_MAX, SITES_MAX, Site};
 use deepctx_common::config::Config;
 use deepctx_common::end::Counter;
 use deepctx_common::process::{BLOCKED_MAX, Blocked, Process, Target};
@@ -11,7 +12,7 @@ use deepctx_common::unwind::{
     RULES_MAX, RowBlock, Rule, SHARDS_MAX,
 };
 
-use crate::programs::Bucket;
+use crate::programs::{Bucket, InFlight, Launched, Limiter};
 use crate::walk::{RuleCache, Scratch};
 
 /// What the loader knows of this kernel and session; constant once the programs are loaded.
@@ -41,6 +42,16 @@ pub static CONFIG: Config = Config {
     frames_max: 0,
     task_state: 0,
     address_bits: 0,
+    stacks_per_second: 0,
+    task_utask: 0,
+    utask_vaddr: 0,
+    utask_xol_vaddr: 0,
+    utask_returns: 0,
+    return_stack: 0,
+    return_address: 0,
+    return_next: 0,
+    mm_xol_area: 0,
+    xol_address: 0,
     reserved: 0,
     cgroup_id: 0,
 };
@@ -127,3 +138,27 @@ pub static SCRATCH: PerCpuArray<Scratch, { SCRATCH_SLOTS as usize }> = PerCpuArr
 /// written by two.
 #[btf_map]
 pub static RULE_CACHE: PerCpuArray<RuleCache, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
+
+/// When user space was last woken because the ring fills, `CLOCK_MONOTONIC` nanoseconds.
+#[btf_map]
+pub static WOKEN: PerCpuArray<u64, 1> = PerCpuArray::new();
+
+/// Probes, by cookie.
+#[btf_map]
+pub static SITES: Array<Site, { SITES_MAX as usize }> = Array::new();
+
+/// Calls by site. Not per CPU: that would be 128 KiB for each, and one that launches from many CPUs at a time is rare.
+#[btf_map]
+pub static SITE_COUNTS: Array<u64, { SITES_MAX as usize }> = Array::new();
+
+/// Calls whose return is waited for: thread (in the initial pid namespace) << 32 | site.
+#[btf_map]
+pub static IN_FLIGHT: HashMap<u64, InFlight, { IN_FLIGHT_MAX as usize }> = HashMap::new();
+
+/// The last launch of each thread (in the initial pid namespace) that has no correlation id yet.
+#[btf_map]
+pub static LAUNCHED: HashMap<u32, Launched, { LAUNCHERS_MAX as usize }> = HashMap::new();
+
+/// Who of those that call gets a stack.
+#[btf_map]
+pub static LIMITER: Array<Limiter, 1> = Array::new();

@@ -23,6 +23,8 @@ use crate::words;
 #[inline(always)]
 pub fn begin(slot: &mut Scratch, ids: Ids, period: u64, flags: u8) {
     words::clear(&mut slot.sample);
+    slot.stack.clear();
+    slot.frames.clear();
     slot.sample.pid = ids.pid;
     slot.sample.tid = ids.tid;
     slot.sample.period = period;
@@ -109,10 +111,20 @@ pub fn user(
 /// Completes the header and hands the record over.
 #[inline(always)]
 pub fn send(kind: u16, slot: &mut Scratch, kernel_words: u32) {
-    const WORDS_MAX: u32 = (KERNEL_WORDS_MAX + USER_WORDS_MAX) as u32;
-    let words = if slot.walk.words > WORDS_MAX { WORDS_MAX } else { slot.walk.words };
+    let words = finish(slot, kernel_words);
     let size = size_of::<StackSample>() as u32 + words * 8;
     slot.sample.header = emit::header(kind, size);
+    let urgency =
+        if is_news(slot.walk.native_end, slot.sample.header.time_ns) { Urgency::Now } else { Urgency::Later };
+    // SAFETY: `words` follow `sample` without a gap (asserted in `walk`), and `size` is within both.
+    unsafe { emit::record(&raw const slot.sample, size, urgency) };
+}
+
+/// Notes how the walk went. Gives the number of words.
+#[inline(always)]
+pub fn finish(slot: &mut Scratch, kernel_words: u32) -> u32 {
+    const WORDS_MAX: u32 = (KERNEL_WORDS_MAX + USER_WORDS_MAX) as u32;
+    let words = if slot.walk.words > WORDS_MAX { WORDS_MAX } else { slot.walk.words };
     slot.sample.kernel_words = kernel_words as u16;
     slot.sample.user_words = words.wrapping_sub(kernel_words) as u16;
     slot.sample.native_end = slot.walk.native_end as u8;
@@ -120,10 +132,7 @@ pub fn send(kind: u16, slot: &mut Scratch, kernel_words: u32) {
     slot.sample.native_frames = slot.walk.native_frames as u16;
     slot.sample.python_frames = slot.walk.python_frames as u16;
     slot.sample.stop_pc = slot.walk.stop_pc;
-    let urgency =
-        if is_news(slot.walk.native_end, slot.sample.header.time_ns) { Urgency::Now } else { Urgency::Later };
-    // SAFETY: `words` follow `sample` without a gap (asserted in `walk`), and `size` is within both.
-    unsafe { emit::record(&raw const slot.sample, size, urgency) };
+    words
 }
 
 /// Time between two wake-ups for news on one CPU: user space needs a few milliseconds to load a table anyway.
@@ -132,7 +141,7 @@ const NEWS_NS: u64 = 10_000_000;
 /// True when a walk met code that user space cannot know of yet, such as a library that was loaded just now: each
 /// sample until it does is one that cannot be walked.
 #[inline(always)]
-fn is_news(native_end: u32, now: u64) -> bool {
+pub fn is_news(native_end: u32, now: u64) -> bool {
     if native_end != WalkEnd::NoMapping as u32 && native_end != WalkEnd::UnknownProcess as u32 {
         return false;
     }

@@ -22,6 +22,7 @@ use deepctx_symbolizer::native::DebugInfo;
 use crate::capture::Message;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::OwnCost;
+use crate::capture::probes::ProbeCounters;
 use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate};
 use crate::pipeline::symbols::NoName;
 use crate::pipeline::{Config, Pipeline};
@@ -76,6 +77,8 @@ pub struct Status {
     pub first_complete_ns: Option<u64>,
     /// Targets that have ended.
     pub targets_gone: Vec<u32>,
+    /// What is attached in the libraries of the targets.
+    pub probes: ProbeCounters,
     /// All named targets have ended.
     pub over: bool,
     /// What the capture wants the user to know, newest last.
@@ -289,6 +292,12 @@ impl Worker {
                 return;
             }
             Message::Notice(notice) => return self.notice(notice),
+            Message::Probes(counters) => {
+                lock(&self.shared.status).probes = counters;
+                return;
+            }
+            Message::Sites(sites) => Input::Sites(sites),
+            Message::SiteCounts(_) => return,
             Message::Scans(counters) => {
                 let gaps = counters.gaps().map(|(key, sentence, n)| (NoName { key, sentence }, n));
                 return self.pipeline.tables_lack(gaps.into());

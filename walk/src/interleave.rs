@@ -49,6 +49,11 @@ pub trait Tables {
     fn next_rule(&self, _walk: &mut Walk, _svma: u64) -> bool {
         false
     }
+    /// A PC that is in no mapping may be there because of a probe (`uprobe`): in the place of a return address, or in a
+    /// copy of the probed instruction. Then it puts the real one, and what goes with it, into `walk.registers`.
+    fn put_back(&self, _walk: &mut Walk) -> bool {
+        false
+    }
     /// Puts the layout of `walk.process.python` into `walk.layout`.
     fn find_layout(&self, walk: &mut Walk) -> bool;
 }
@@ -352,6 +357,9 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     if (pc < walk.mapping.begin || pc >= walk.mapping.end)
         && let Err(end) = env.find_mapping(walk, pc)
     {
+        if env.put_back(walk) {
+            return Flow::Continue;
+        }
         walk.push_native(words, word);
         return walk.end_native(words, end);
     }

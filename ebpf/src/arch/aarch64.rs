@@ -27,6 +27,36 @@ const MODE_MASK: u64 = 0xf;
 /// `PSR_MODE32_BIT`
 const MODE_32_BIT: u64 = 0x10;
 
+/// What a return takes off the stack: the address was in a register.
+pub const RETURN_ADDRESS_BYTES: u64 = 0;
+
+/// The general register with this DWARF number, of the frame where a walk begins; 0 of one that does not exist.
+#[inline(always)]
+pub fn register(_: &Registers, regs: &UserRegs, number: u8) -> u64 {
+    let number = usize::from(number) & 31;
+    if number < regs.user.regs.len() { regs.user.regs[number] } else { 0 }
+}
+
+/// The first three arguments of a function (x0, x1, x2) at its entry.
+#[inline(always)]
+pub fn arguments(r: &bpf_user_pt_regs_t) -> [u64; 3] {
+    // SAFETY: fields of a context that is borrowed.
+    unsafe {
+        [
+            (&raw const r.regs[0]).read_volatile(),
+            (&raw const r.regs[1]).read_volatile(),
+            (&raw const r.regs[2]).read_volatile(),
+        ]
+    }
+}
+
+/// What a function returned (x0).
+#[inline(always)]
+pub fn result(r: &bpf_user_pt_regs_t) -> u64 {
+    // SAFETY: as above.
+    unsafe { (&raw const r.regs[0]).read_volatile() }
+}
+
 /// True when the CPU was in the kernel.
 #[inline(always)]
 pub fn in_kernel(regs: &bpf_user_pt_regs_t) -> bool {

@@ -15,6 +15,35 @@ pub type UserRegs = pt_regs;
 pub const LAST_ARGUMENTS: [usize; 3] =
     [offset_of!(UserRegs, rdx), offset_of!(UserRegs, r10), offset_of!(UserRegs, r8)];
 
+/// What a return takes off the stack.
+pub const RETURN_ADDRESS_BYTES: u64 = 8;
+
+/// The general register with this DWARF number, of the frame where a walk begins.
+#[inline(always)]
+pub fn register(registers: &Registers, _: &UserRegs, number: u8) -> u64 {
+    registers.general[usize::from(number) & (dwarf::COUNT - 1)]
+}
+
+/// The first three arguments of a function (rdi, rsi, rdx) at its entry.
+#[inline(always)]
+pub fn arguments(r: &bpf_user_pt_regs_t) -> [u64; 3] {
+    // SAFETY: fields of a context that is borrowed.
+    unsafe {
+        [
+            (&raw const r.rdi).read_volatile(),
+            (&raw const r.rsi).read_volatile(),
+            (&raw const r.rdx).read_volatile(),
+        ]
+    }
+}
+
+/// What a function returned (rax).
+#[inline(always)]
+pub fn result(r: &bpf_user_pt_regs_t) -> u64 {
+    // SAFETY: as above.
+    unsafe { (&raw const r.rax).read_volatile() }
+}
+
 /// True when the CPU was in the kernel: the privilege level is in the low two bits of `cs`.
 #[inline(always)]
 pub fn in_kernel(regs: &bpf_user_pt_regs_t) -> bool {

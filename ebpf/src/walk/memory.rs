@@ -45,6 +45,18 @@ impl Window {
         true
     }
 
+    /// The word at `address`, a multiple of 8; reads ahead when it does not hold it.
+    #[inline(always)]
+    pub fn word(&mut self, address: u64) -> Option<u64> {
+        let mut word = [0; 1];
+        if self.copy_to(address, &mut word) {
+            return Some(word[0]);
+        }
+        let ahead = to_page_end(address);
+        let filled = self.fill(address, if ahead > WINDOW_BYTES { WINDOW_BYTES } else { ahead });
+        (filled && self.copy_to(address, &mut word)).then_some(word[0])
+    }
+
     /// Forgets what it holds.
     #[inline(always)]
     pub fn clear(&mut self) {

@@ -5,12 +5,14 @@
 //! same code exceeds a million instructions).
 //! Does not: read memory (`memory`), search tables (`tables`).
 
+mod displaced;
 mod memory;
 mod tables;
 
 use core::intrinsics::{AtomicOrdering, atomic_xchg};
 use core::mem::offset_of;
 
+use deepctx_common::call::{ARGUMENTS_MAX, Call, TEXT_MAX};
 use deepctx_common::config::{Config, config_flag};
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::NO_PYTHON;
@@ -18,7 +20,7 @@ use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, word
 use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
 use deepctx_walk::quick;
 
-use self::memory::Window;
+pub use self::memory::Window;
 pub use self::tables::RuleCache;
 use crate::arch::UserRegs;
 use crate::maps::{PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
@@ -26,6 +28,8 @@ use crate::words::copy;
 
 /// Words of one record: kernel words first, then user words.
 pub const WORDS_MAX: usize = KERNEL_WORDS_MAX + USER_WORDS_MAX;
+/// Words that may follow them: a call, its arguments and a text.
+pub const TAIL_WORDS: usize = size_of::<Call>() / 8 + ARGUMENTS_MAX + TEXT_MAX / 8;
 
 /// What one program run needs beyond its 512-byte stack. Below 32 KiB, the most that a per-CPU value may have.
 #[repr(C)]
@@ -37,13 +41,17 @@ pub struct Scratch {
     /// User registers.
     pub regs: UserRegs,
     /// What was read of the stack.
-    stack: Window,
-    /// What was read of the interpreter's frames.
-    frames: Window,
+    pub stack: Window,
+    /// What was read of the interpreter's frames, or behind a pointer.
+    pub frames: Window,
+    /// What was fetched of a call.
+    pub arguments: [u64; ARGUMENTS_MAX],
     /// The record: its fixed part …
     pub sample: StackSample,
-    /// … and its words, right behind it.
+    /// … its words, right behind it …
     pub words: [u64; WORDS_MAX],
+    /// … and room for what may follow them.
+    pub tail: [u64; TAIL_WORDS],
     /// Never written. The compiler turns "below the end" into "not the end" where it can, from which kernels before 6.8
     /// learn nothing: to them the word behind the last could be reached.
     past_end: u64,
@@ -52,6 +60,7 @@ pub struct Scratch {
 const _: () = {
     assert!(size_of::<Scratch>() < 32 << 10);
     assert!(offset_of!(Scratch, words) == offset_of!(Scratch, sample) + size_of::<StackSample>());
+    assert!(offset_of!(Scratch, tail) == offset_of!(Scratch, words) + 8 * WORDS_MAX);
     assert!(offset_of!(Scratch, walk).is_multiple_of(8) && offset_of!(Scratch, sample).is_multiple_of(8));
     assert!(offset_of!(Walk, process).is_multiple_of(8) && offset_of!(Walk, mapping).is_multiple_of(8));
     assert!(offset_of!(Walk, executable).is_multiple_of(8) && offset_of!(Walk, rule).is_multiple_of(8));
@@ -115,8 +124,6 @@ pub fn user_stack(config: &Config, pid: u32, kernel_words: u32, slot: &mut Scrat
         slot.walk.phase = phase::PYTHON_REST;
         slot.walk.native_end = WalkEnd::NotWalked as u32;
     }
-    slot.stack.clear();
-    slot.frames.clear();
     let scratch = &raw mut *slot;
     for _ in 0..STEPS_MAX / STEPS_PER_RUN {
         if steps(scratch) != CONTINUE {

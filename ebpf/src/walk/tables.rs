@@ -85,6 +85,11 @@ impl Tables for Kernel {
     }
 
     #[inline(always)]
+    fn put_back(&self, walk: &mut Walk) -> bool {
+        super::displaced::put_back(walk)
+    }
+
+    #[inline(always)]
     fn find_layout(&self, walk: &mut Walk) -> bool {
         match PYTHON_LAYOUTS.get(walk.process.python.layout) {
             Some(layout) => {

@@ -210,6 +210,7 @@ pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureOptions {
         python: true,
         coroutines: false,
         off_cpu: false,
+        probes: None,
         cache: None,
         ring_bytes: None,
     }

@@ -3,6 +3,7 @@
 //! Owns: opening perf events and choosing between hardware cycles and the CPU clock. Because: the event decides what
 //! a sample's period means. Does not: load programs or read events.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
@@ -123,6 +124,21 @@ pub fn has_cycles() -> bool {
     open_event(Clock::Cycles, 0, 1).is_ok()
 }
 
+/// Opens an event of type `kind` that fires at byte `offset` of the file at `path`, in every process.
+pub(super) fn open_uprobe(kind: u32, config: u64, path: &CStr, offset: u64) -> io::Result<OwnedFd> {
+    let attr = PerfEventAttr {
+        kind,
+        size: size_of::<PerfEventAttr>() as u32,
+        config,
+        // `uprobe_path` and `probe_offset` share their places with these.
+        config1: path.as_ptr() as u64,
+        config2: offset,
+        ..PerfEventAttr::default()
+    };
+    // A place belongs to no CPU, but an event must: any that is online.
+    perf_event_open(&attr, *online_cpus()?.first().unwrap_or(&0))
+}
+
 fn open_event(clock: Clock, cpu: u32, frequency: u32) -> io::Result<OwnedFd> {
     let (kind, config) = match clock {
         Clock::CpuClock => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
@@ -136,10 +152,14 @@ fn open_event(clock: Clock, cpu: u32, frequency: u32) -> io::Result<OwnedFd> {
         flags: FLAG_EXCLUDE_IDLE | FLAG_FREQUENCY,
         ..PerfEventAttr::default()
     };
+    perf_event_open(&attr, cpu)
+}
+
+fn perf_event_open(attr: &PerfEventAttr, cpu: u32) -> io::Result<OwnedFd> {
     let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: the attribute is a local of the size it states; the other arguments are scalars: every process (-1) on
-    // one CPU, no group (-1).
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu, -1, FLAG_CLOEXEC) };
+    // SAFETY: the attribute is borrowed, has the size it states, and what it points to outlives the call in the callers;
+    // the other arguments are scalars: every process (-1) on one CPU, no group (-1).
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, -1, cpu, -1, FLAG_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 
 use deepctx_common::config::Config;
-use libbpf_rs::btf::types::{Composite, MemberAttr};
+use libbpf_rs::btf::types::{Composite, Enum, MemberAttr};
 use libbpf_rs::btf::{Btf, BtfType, HasSize as _, TypeId};
 
 use super::arch::HERE;
@@ -25,8 +25,15 @@ pub enum OffsetsError {
 /// Deepest nesting of anonymous structures and of arrays that is followed.
 const DEPTH_MAX: usize = 8;
 
+/// What else the types tell of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// It can attach one program to many places at once (`uprobe_multi`).
+    pub uprobe_multi: bool,
+}
+
 /// Sets every kernel offset of `config` from the running kernel's BTF.
-pub fn fill(config: &mut Config) -> Result<(), OffsetsError> {
+pub fn fill(config: &mut Config) -> Result<Facts, OffsetsError> {
     let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
     let offset = |path: &'static str| find(&btf, path).ok_or(OffsetsError::NoField(path));
     config.task_thread_pointer = offset(HERE.thread_pointer)?;
@@ -50,7 +57,42 @@ pub fn fill(config: &mut Config) -> Result<(), OffsetsError> {
         .and_then(|t| Composite::try_from(t).ok())
         .map(|c| c.size() as u32)
         .ok_or(OffsetsError::NoField("upid"))?;
-    Ok(())
+    fill_displaced(&btf, config);
+    Ok(Facts { uprobe_multi: has_uprobe_multi(&btf) })
+}
+
+/// Where the kernel keeps what its probes displaced. A kernel that does not say is not asked: stacks below functions whose
+/// return is probed then end there, with a reason.
+fn fill_displaced(btf: &Btf<'_>, config: &mut Config) {
+    let found = (|| {
+        Some([
+            find(btf, "task_struct.utask")?,
+            find(btf, "uprobe_task.vaddr")?,
+            find(btf, "uprobe_task.xol_vaddr")?,
+            find(btf, "uprobe_task.return_instances")?,
+            find(btf, "return_instance.stack")?,
+            find(btf, "return_instance.orig_ret_vaddr")?,
+            find(btf, "return_instance.next")?,
+            find(btf, "mm_struct.uprobes_state.xol_area")?,
+            find(btf, "xol_area.vaddr")?,
+        ])
+    })();
+    let Some([utask, vaddr, xol_vaddr, returns, stack, address, next, area, place]) = found else { return };
+    config.task_utask = utask;
+    config.utask_vaddr = vaddr;
+    config.utask_xol_vaddr = xol_vaddr;
+    config.utask_returns = returns;
+    config.return_stack = stack;
+    config.return_address = address;
+    config.return_next = next;
+    config.mm_xol_area = area;
+    config.xol_address = place;
+}
+
+fn has_uprobe_multi(btf: &Btf<'_>) -> bool {
+    let kinds = btf.type_by_name::<BtfType<'_>>("bpf_attach_type").and_then(|t| Enum::try_from(t).ok());
+    kinds
+        .is_some_and(|kinds| kinds.iter().any(|kind| kind.name == Some(OsStr::new("BPF_TRACE_UPROBE_MULTI"))))
 }
 
 /// Offset in bytes of `structure.field.field…`.

@@ -4,16 +4,18 @@
 //! value goes. Does not: read events (`rings`), decide what to sample (`targets`) or fill tables (`tables`).
 
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::sync::Mutex;
 
 use deepctx_common::Plain as _;
 use deepctx_common::config::{CONFIG_SECTION, Config, map};
 use libbpf_rs::{
-    Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut, set_print,
+    Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType,
+    ProgramMut, set_print,
 };
 
 use super::arch::HERE;
+use super::links::Way;
 
 /// Why the programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +44,28 @@ const LOG_LINES_MAX: usize = 40;
 
 /// The program on `sched_switch`.
 const OFF_CPU: &str = "off_cpu";
+/// The programs of probes.
+const PROBES: [&str; 3] = ["call", "call_return", "message"];
+
+/// What is loaded beyond what every capture needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The program that follows threads off their CPUs.
+    pub off_cpu: bool,
+    /// The programs of probes, and how they will be attached.
+    pub probes: Option<Way>,
+}
+
+/// Descriptors of the programs of probes.
+#[derive(Debug)]
+pub struct ProbePrograms {
+    /// At the entry of a function.
+    pub call: OwnedFd,
+    /// At its return.
+    pub call_return: OwnedFd,
+    /// At a function that carries a message.
+    pub message: OwnedFd,
+}
 
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -63,9 +87,9 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages); the one
-    /// that follows threads off their CPUs only with `off_cpu`.
-    pub fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
+    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages), those that
+    /// are optional as `wanted` says.
+    pub fn new(config: Config, ring_bytes: u32, wanted: Wanted) -> Result<Self, LoadError> {
         if let Ok(mut log) = LOG.lock() {
             log.clear();
         }
@@ -74,8 +98,16 @@ impl Loaded {
             .open_memory(HERE.object)
             .map_err(|source| kernel_error("the object".into(), source))?;
         configure(&mut open, &config)?;
-        if let Some(mut program) = open.progs_mut().find(|p| p.name() == OsStr::new(OFF_CPU)) {
-            program.set_autoload(off_cpu);
+        for mut program in open.progs_mut() {
+            let name = program.name();
+            if name == OsStr::new(OFF_CPU) {
+                program.set_autoload(wanted.off_cpu);
+            } else if PROBES.iter().any(|probe| name == OsStr::new(probe)) {
+                program.set_autoload(wanted.probes.is_some());
+                if wanted.probes == Some(Way::Together) {
+                    program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+                }
+            }
         }
         for mut m in open.maps_mut() {
             if m.name() == OsStr::new(map::EVENTS) {
@@ -119,6 +151,20 @@ impl Loaded {
     /// Attaches the program that follows threads off their CPUs, if it was loaded.
     pub fn attach_off_cpu(&mut self) -> Result<Link, LoadError> {
         self.program(OFF_CPU)?.attach().map_err(|source| kernel_error(OFF_CPU.into(), source))
+    }
+
+    /// The programs of probes, if they were loaded.
+    pub fn probe_programs(&mut self) -> Result<ProbePrograms, LoadError> {
+        let mut program = |name: &'static str| {
+            let fd = self.program(name)?.as_fd().try_clone_to_owned();
+            fd.map_err(|e| kernel_error(name.into(), libbpf_rs::Error::from(e)))
+        };
+        let [call, call_return, message] = PROBES;
+        Ok(ProbePrograms {
+            call: program(call)?,
+            call_return: program(call_return)?,
+            message: program(message)?,
+        })
     }
 
     fn program(&mut self, name: &'static str) -> Result<ProgramMut<'_>, LoadError> {

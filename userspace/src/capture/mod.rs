@@ -20,11 +20,14 @@ pub mod doctor;
 pub mod executables;
 mod generated;
 pub mod kernel_offsets;
+pub mod links;
 pub mod load;
+pub mod probes;
 pub mod processes;
 pub mod rings;
 pub mod rows;
 pub mod shared_array;
+pub mod sites;
 pub mod tables;
 pub mod targets;
 mod threads;
@@ -45,12 +48,18 @@ use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
 use libbpf_rs::Link;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::pipeline::source::SiteInfo;
 pub use attach::Clock;
 use attach::Samplers;
 use clock::monotonic_ns;
 use cost::OwnCost;
+pub use deepctx_common::call::ALL_STACKS;
+use deepctx_uprobes::user::UserRow;
 use executables::Executables;
-use load::Loaded;
+use kernel_offsets::Facts;
+use links::Way;
+use load::{Loaded, Wanted};
+use probes::{ProbeCounters, Probes};
 use processes::{Processes, ScanCounters, Scanned};
 use tables::Tables;
 use targets::TargetSpec;
@@ -74,6 +83,12 @@ pub enum Message {
     Counters([u64; Counter::ALL.len()]),
     /// What the scans of processes found and missed so far.
     Scans(ScanCounters),
+    /// Probes that are about to be attached: what their calls mean.
+    Sites(Vec<SiteInfo>),
+    /// Calls of each site so far, those included whose records were lost.
+    SiteCounts(Vec<u64>),
+    /// What is attached so far.
+    Probes(ProbeCounters),
     /// A process that was named as a target has ended.
     TargetGone {
         /// The process.
@@ -112,10 +127,27 @@ pub struct CaptureOptions {
     pub coroutines: bool,
     /// Follow threads while they are off their CPUs.
     pub off_cpu: bool,
+    /// Watch calls of accelerators' libraries.
+    pub probes: Option<ProbeOptions>,
     /// Folder in which unwind tables are kept between runs.
     pub cache: Option<PathBuf>,
     /// Size of the ring buffer, a power of two of pages; chosen from CPUs and frequency when `None`.
     pub ring_bytes: Option<u32>,
+}
+
+/// How calls of accelerators' libraries are watched.
+#[derive(Clone, Debug)]
+pub struct ProbeOptions {
+    /// Rows of the user's own.
+    pub user: Vec<UserRow>,
+    /// Calls that get a stack, per second and over all CPUs: 0 for none, [`ALL_STACKS`] for all. All are counted.
+    pub stacks_per_second: u32,
+}
+
+impl Default for ProbeOptions {
+    fn default() -> Self {
+        Self { user: Vec::new(), stacks_per_second: ALL_STACKS }
+    }
 }
 
 /// Why a capture could not start.
@@ -139,6 +171,10 @@ impl CaptureError {
 /// the kernel counts.
 const MESSAGES_MAX: usize = 16;
 
+/// Calls a second that the ring is made for, when there may be any: twice the rate of training that launches without a
+/// pause is rare, and it is drained twenty times a second, and whenever it fills.
+const CALLS_PER_SECOND: u32 = 4_000;
+
 /// Most native frames of one walk.
 const FRAMES_MAX: u32 = 512;
 
@@ -160,6 +196,7 @@ pub struct Capture {
     counters: KernelCounters,
     samplers: Samplers,
     tracepoints: Vec<Link>,
+    probes: Option<Probes>,
     stop: StopOnDrop,
     shard_bytes: Arc<AtomicU64>,
     loaded: Loaded,
@@ -192,7 +229,7 @@ impl Capture {
             let ahead = scope.spawn(|| Ahead::prepare(&options, &named));
             (load(&options), ahead.join())
         });
-        let mut loaded = loaded?;
+        let (mut loaded, way) = loaded?;
         let Ahead { mut processes, mut scanned } =
             ahead.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         note(began_ns, "programs loaded, processes prepared");
@@ -248,16 +285,45 @@ impl Capture {
         let counters = KernelCounters::new(loaded.map(map::COUNTERS).map_err(|e| failed(&e))?);
         let events = loaded.map(map::EVENTS).map_err(|e| failed(&e))?;
         let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
-        let scan_requests =
-            threads::spawn_scan(processes, sender.clone(), Arc::clone(&shard_bytes), Arc::clone(&stop));
+        let probes = match (options.probes, way) {
+            (Some(probes), Some(way)) => {
+                let setup = probes::Setup {
+                    programs: loaded.probe_programs().map_err(|e| failed(&e))?,
+                    way,
+                    sites: loaded.map(map::SITES).map_err(|e| failed(&e))?,
+                    user: probes.user,
+                    messages: sender.clone(),
+                    ending: Arc::default(),
+                };
+                Some(Probes::start(setup, found.clone()).map_err(|e| failed(&e))?)
+            }
+            _ => None,
+        };
+        let looks = probes.as_ref().map(Probes::looks);
+        let scan_requests = threads::spawn_scan(
+            processes,
+            sender.clone(),
+            looks.clone(),
+            Arc::clone(&shard_bytes),
+            Arc::clone(&stop),
+        );
         let named = if options.all { Vec::new() } else { found };
         // What was mapped between the first look at them and the attachment, nobody told.
         threads::look_again(&scan_requests, &named);
-        threads::spawn_drain(events, counters.clone(), sender, scan_requests, named, Arc::clone(&stop))
+        let asked = threads::Asked { scans: scan_requests, looks };
+        let site_counts = match &probes {
+            Some(probes) => {
+                let map = Arc::new(loaded.map(map::SITE_COUNTS).map_err(|e| failed(&e))?);
+                Some(threads::SiteCounts { map, sites: probes.sites() })
+            }
+            None => None,
+        };
+        let counted = (counters.clone(), site_counts);
+        threads::spawn_drain(events, counted, sender, asked, named, Arc::clone(&stop))
             .map_err(|e| failed(&e))?;
         let stop = StopOnDrop(stop);
         note(began_ns, "sampling");
-        Ok(Self { messages, counters, samplers, tracepoints, stop, shard_bytes, loaded })
+        Ok(Self { messages, counters, samplers, tracepoints, probes, stop, shard_bytes, loaded })
     }
 
     /// What it tells. The channel is closed after the last message.
@@ -273,9 +339,12 @@ impl Capture {
     /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is
     /// closed.
     pub fn stop(self) -> [u64; Counter::ALL.len()] {
-        let Self { samplers, tracepoints, counters, stop, .. } = self;
+        let Self { samplers, tracepoints, probes, counters, stop, .. } = self;
         drop(samplers);
         drop(tracepoints);
+        if let Some(probes) = probes {
+            probes.stop();
+        }
         let totals = counters.totals();
         drop(stop);
         totals
@@ -318,19 +387,28 @@ impl Ahead {
     }
 }
 
-/// Configures and loads the programs.
-fn load(options: &CaptureOptions) -> Result<Loaded, CaptureError> {
+/// Configures and loads the programs; says how probes are to be attached, if any are wanted.
+fn load(options: &CaptureOptions) -> Result<(Loaded, Option<Way>), CaptureError> {
     let began_ns = monotonic_ns();
-    let config = config(options)?;
+    let (config, facts) = config(options)?;
     note(began_ns, "kernel types read");
+    let way = match options.probes.as_ref().map(|_| Way::of_kernel(facts.uprobe_multi)) {
+        Some(Ok(way)) => Some(way),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "this kernel has no probes in user space: accelerators are not watched");
+            None
+        }
+        None => None,
+    };
     let ring_bytes = options.ring_bytes.unwrap_or_else(|| {
         let waits = if options.off_cpu { WAITS_WALKED_PER_SECOND } else { 0 };
-        ring_bytes(options.frequency_hz.saturating_add(waits))
+        let calls = if way.is_some() { CALLS_PER_SECOND } else { 0 };
+        ring_bytes(options.frequency_hz.saturating_add(waits), calls)
     });
-    let loaded = Loaded::new(config, ring_bytes, options.off_cpu)
+    let loaded = Loaded::new(config, ring_bytes, Wanted { off_cpu: options.off_cpu, probes: way })
         .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
     note(began_ns, "programs loaded");
-    Ok(loaded)
+    Ok((loaded, way))
 }
 
 /// Says how long the start took so far: a user waits for it.
@@ -340,7 +418,7 @@ fn note(began_ns: u64, step: &str) {
 }
 
 /// The configuration of the programs for this kernel and these options.
-fn config(options: &CaptureOptions) -> Result<Config, CaptureError> {
+fn config(options: &CaptureOptions) -> Result<(Config, Facts), CaptureError> {
     let mut config =
         Config { frames_max: FRAMES_MAX, address_bits: arch::address_bits(), ..Config::default() };
     let flags = [
@@ -350,7 +428,8 @@ fn config(options: &CaptureOptions) -> Result<Config, CaptureError> {
         (options.python, config_flag::PYTHON),
     ];
     config.flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
-    kernel_offsets::fill(&mut config).map_err(|e| CaptureError::new(&e, doctor::btf_hint()))?;
+    config.stacks_per_second = options.probes.as_ref().map_or(0, |probes| probes.stacks_per_second);
+    let facts = kernel_offsets::fill(&mut config).map_err(|e| CaptureError::new(&e, doctor::btf_hint()))?;
     let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
     config.profiler_pidns = pidns as u32;
     if pidns == INIT_PIDNS {
@@ -362,7 +441,7 @@ fn config(options: &CaptureOptions) -> Result<Config, CaptureError> {
         config.cgroup_id = cgroup.id;
         config.cgroup_level = cgroup.level;
     }
-    Ok(config)
+    Ok((config, facts))
 }
 
 /// Lets this process open as many files as it may: one for each CPU, shard and library that is named, where the usual
@@ -375,11 +454,11 @@ fn raise_open_files() {
 }
 
 /// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
-/// that is kept away for that long loses nothing. Between 1 and 64 MiB; a power of two, as the kernel wants it. It counts
-/// three times: its pages are locked, and mapped twice in a row so that no record is cut.
-fn ring_bytes(frequency_hz: u32) -> u32 {
+/// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two, as
+/// the kernel wants it. It counts three times: its pages are locked, and mapped twice in a row so that no record is cut.
+fn ring_bytes(frequency_hz: u32, calls: u32) -> u32 {
     const SAMPLE_BYTES: u64 = 1 << 10;
     let cpus = attach::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
-    let wanted = cpus * u64::from(frequency_hz) * SAMPLE_BYTES;
+    let wanted = (cpus * u64::from(frequency_hz) + u64::from(calls)) * SAMPLE_BYTES;
     wanted.next_power_of_two().clamp(1 << 20, 64 << 20) as u32
 }

@@ -134,6 +134,7 @@ pub struct Processes {
     states: HashMap<u32, State>,
     python: bool,
     scans: u64,
+    changes: u64,
     put_off: u64,
     /// Of processes that are gone.
     missing_before: Missing,
@@ -143,7 +144,8 @@ impl Processes {
     /// Prepares processes in these tables; looks for interpreters when `python` is set.
     pub fn new(tables: Tables, executables: Executables, python: bool) -> Self {
         let missing_before = Missing::default();
-        Self { tables, executables, states: HashMap::new(), python, scans: 0, put_off: 0, missing_before }
+        let states = HashMap::new();
+        Self { tables, executables, states, python, scans: 0, changes: 0, put_off: 0, missing_before }
     }
 
     /// The tables.
@@ -160,6 +162,7 @@ impl Processes {
         let shape: Vec<_> = maps.mappings.iter().map(|m| (m.begin.0, m.end.0)).collect();
         let state = self.states.entry(pid).or_default();
         let changed = state.shape != shape;
+        self.changes += u64::from(changed);
         let ask_python = self.python
             && state.python.is_none()
             && (changed || state.no_python.as_ref().is_some_and(NoInterpreter::may_change));
@@ -191,6 +194,8 @@ impl Processes {
             .mappings
             .iter()
             .zip(&located)
+            // The walker sees through this one by asking the kernel, and only where it knows of no mapping.
+            .filter(|(m, _)| m.backing != Backing::Uprobes)
             .map(|(m, located)| {
                 let executable = match &located.table {
                     Ok(id) => id.0,
@@ -215,6 +220,11 @@ impl Processes {
         state.missing = missing;
         tracing::debug!(pid, ?missing, "scanned");
         Ok(Scanned { pid, time_ns: now_ns, maps })
+    }
+
+    /// How many scans found other mappings than the one before.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether the process runs the program that it ran when it was scanned.

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::Message;
 use super::clock::monotonic_ns;
+use super::probes::Looks;
 use super::processes::{Processes, Scanned};
 use super::rings::{BATCH_BYTES_MAX, Ring};
 use super::tables::TableError;
@@ -41,6 +42,38 @@ impl KernelCounters {
             *slot = values.iter().filter_map(|value| u64::read_from(value)).sum();
         }
         totals
+    }
+}
+
+/// Calls of each probe, counted where nothing can be lost.
+#[derive(Clone, Debug)]
+pub(super) struct SiteCounts {
+    /// `SITE_COUNTS`.
+    pub(super) map: Arc<MapHandle>,
+    /// Sites given so far.
+    pub(super) sites: Arc<AtomicU32>,
+}
+
+impl SiteCounts {
+    /// Calls so far, by site.
+    pub(super) fn totals(&self) -> Vec<u64> {
+        let sites = self.sites.load(Ordering::Acquire);
+        let mut counts = vec![0; sites as usize];
+        if counts.is_empty() {
+            return counts;
+        }
+        match self.map.lookup_batch(sites, MapFlags::ANY, MapFlags::ANY) {
+            Ok(all) => {
+                for (key, value) in all.take(counts.len()) {
+                    let place = u32::read_from(&key).and_then(|site| counts.get_mut(site as usize));
+                    if let (Some(place), Some(count)) = (place, u64::read_from(&value)) {
+                        *place = count;
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(%error, "calls cannot be counted"),
+        }
+        counts
     }
 }
 
@@ -77,9 +110,9 @@ impl From<Scanned> for Message {
 /// Starts the thread that empties the ring. `named` are the processes whose end is told.
 pub(super) fn spawn_drain(
     events: MapHandle,
-    counters: KernelCounters,
+    counters: (KernelCounters, Option<SiteCounts>),
     messages: Sender<Message>,
-    scans: Sender<ScanRequest>,
+    asked: Asked,
     named: Vec<u32>,
     stop: Arc<AtomicBool>,
 ) -> Result<(), TableError> {
@@ -91,7 +124,8 @@ pub(super) fn spawn_drain(
             Err(error) => return drop(ready.send(Err(std::io::Error::other(error.to_string())))),
         };
         drop(ready.send(Ok(())));
-        Drain { ring, counters, messages, scans, named, pending: Vec::new() }.run(&stop);
+        let (counters, site_counts) = counters;
+        Drain { ring, counters, site_counts, messages, asked, named, pending: Vec::new() }.run(&stop);
     };
     let map = deepctx_common::config::map::EVENTS;
     let error = |source| TableError::Map { map, source };
@@ -99,11 +133,20 @@ pub(super) fn spawn_drain(
     is_ready.recv().map_err(|e| error(std::io::Error::other(e)))?.map_err(error)
 }
 
+/// Whom the drain thread asks.
+pub(super) struct Asked {
+    /// For scans of processes.
+    pub(super) scans: Sender<ScanRequest>,
+    /// For looks at their libraries, when calls are watched.
+    pub(super) looks: Option<Looks>,
+}
+
 struct Drain {
     ring: Ring,
     counters: KernelCounters,
     messages: Sender<Message>,
-    scans: Sender<ScanRequest>,
+    site_counts: Option<SiteCounts>,
+    asked: Asked,
     named: Vec<u32>,
     pending: Vec<u8>,
 }
@@ -120,6 +163,11 @@ impl Drain {
             if sent && (last || rounds.is_multiple_of(COUNTERS_EVERY)) {
                 // Not worth waiting for: the next ones say it all.
                 let _ = self.messages.try_send(Message::Counters(self.counters.totals()));
+                if let Some(counts) =
+                    self.site_counts.as_ref().map(SiteCounts::totals).filter(|c| !c.is_empty())
+                {
+                    let _ = self.messages.try_send(Message::SiteCounts(counts));
+                }
             }
             if last || !sent {
                 return;
@@ -187,7 +235,13 @@ impl Drain {
                     self.named.swap_remove(at);
                     let _ = self.messages.try_send(Message::TargetGone { pid });
                 }
-                let _ = self.scans.try_send(request);
+                // Beside the scan: a library's first calls are soon, and its unwind table takes a while.
+                if let (Some(looks), ScanRequest::Mapped(pid) | ScanRequest::Executed(pid)) =
+                    (&self.asked.looks, request)
+                {
+                    looks.look(pid);
+                }
+                let _ = self.asked.scans.try_send(request);
             }
             let size = (header.size as usize).max(size_of::<RecordHeader>());
             rest = rest.get(size..).unwrap_or_default();
@@ -198,7 +252,7 @@ impl Drain {
 /// The scan that a record asks for.
 fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
     match header.kind {
-        kind::SAMPLE | kind::BLOCK => {
+        kind::SAMPLE | kind::BLOCK | kind::CALL => {
             let sample = StackSample::read_from(record)?;
             let end = WalkEnd::from_number(sample.native_end)?;
             // A broken chain of frame pointers is often code that was generated since the last scan.
@@ -218,6 +272,7 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
 pub(super) fn spawn_scan(
     mut processes: Processes,
     messages: Sender<Message>,
+    looks: Option<Looks>,
     shard_bytes: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 ) -> Sender<ScanRequest> {
@@ -231,8 +286,12 @@ pub(super) fn spawn_scan(
                 processes.sweep(swept_ns);
             }
             for pid in pids {
+                let before = processes.changes();
                 if !scan(pid, &mut processes, &messages, &stop) {
                     return;
+                }
+                if let Some(looks) = looks.as_ref().filter(|_| processes.changes() != before) {
+                    looks.look(pid);
                 }
             }
             shard_bytes.store(processes.tables().shard_bytes(), Ordering::Relaxed);

@@ -151,9 +151,52 @@ pub struct CaptureArgs {
     /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
     #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub off_cpu: bool,
+    /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
+    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all", value_parser = launch_stacks)]
+    pub launch_stacks: LaunchStacks,
+    /// Watch functions of your own in other libraries, as TOML (see docs/probes.md).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES")]
+    pub probes: Option<PathBuf>,
+    /// Leave accelerators alone: no probes in their libraries.
+    #[arg(long, env = "DEEPCTX_NO_GPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub no_gpu: bool,
     /// Copy the records as captured into this file as well, for replay and tests.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
     pub raw: Option<PathBuf>,
+}
+
+/// How many calls get a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchStacks {
+    /// Every one.
+    All,
+    /// So many a second at most, drawn by chance.
+    PerSecond(u32),
+    /// None.
+    Off,
+}
+
+impl std::fmt::Display for LaunchStacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::PerSecond(most) => write!(f, "{most}/s"),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+fn launch_stacks(text: &str) -> Result<LaunchStacks, String> {
+    match text {
+        "all" => return Ok(LaunchStacks::All),
+        "off" => return Ok(LaunchStacks::Off),
+        _ => {}
+    }
+    let number = text.strip_suffix("/s").and_then(|number| number.parse().ok());
+    match number.filter(|most| (1..=1_000_000).contains(most)) {
+        Some(most) => Ok(LaunchStacks::PerSecond(most)),
+        None => Err("expected all, off, or a number of stacks per second such as 500/s".into()),
+    }
 }
 
 /// What makes a CPU take a sample.

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Read as _, Write};
 use std::path::Path;
 
-use deepctx_uprobes::entry::{Cost, Kernel};
+use deepctx_uprobes::entry::Cost;
 use deepctx_uprobes::libraries::Library;
 use deepctx_uprobes::plan::{self, Contents, Planned, Planner, Site};
 use deepctx_uprobes::user::{self, UserRow};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::failure::{Done, Failure};
 use super::options::{Layers, ProbesArgs, TargetArgs, TextOrJson};
 use super::output;
+use crate::capture::probes::running_kernel;
 use crate::capture::targets::{self, TargetSpec};
 
 /// Runs it.
@@ -73,7 +74,11 @@ fn processes(target: &TargetArgs) -> Result<Vec<u32>, Failure> {
     targets::find(&spec).map_err(|error| Failure::new(error).hint("list processes with `ps -e`"))
 }
 
-fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
+/// Reads a file of a user's own rows.
+///
+/// # Errors
+/// It cannot be read, or a row of it is wrong.
+pub fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
     let failed = |error: io::Error| Failure::io(path.display(), &error);
     let mut text = String::new();
     let file = fs::File::open(path).map_err(failed)?;
@@ -82,14 +87,6 @@ fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
     user::parse(&text).map_err(|error| {
         Failure::new(format_args!("{}: {error}", path.display())).hint("docs/probes.md shows the form")
     })
-}
-
-/// Version of the running kernel; one that cannot be read counts as old.
-fn running_kernel() -> Kernel {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    let mut parts = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    Kernel { version: (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) }
 }
 
 fn text(planner: &Planner, seen: Seen, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -126,6 +123,10 @@ fn heading(planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
         Contents::Library(family) => family.to_string(),
         Contents::RuntimeInside => "CUDA runtime linked in".to_owned(),
         Contents::User => "rows of yours".to_owned(),
+        Contents::Collector => match &planned.collector {
+            Some(Err(because)) => format!("our collector, which cannot be heard: {because}"),
+            _ => "our collector".to_owned(),
+        },
     };
     let pids: Vec<_> = planned.pids.iter().take(8).map(ToString::to_string).collect();
     let more = planned.pids.len().saturating_sub(8);
@@ -235,6 +236,7 @@ fn file_json(planned: &Planned) -> Value {
         Contents::Library(family) => family.to_string(),
         Contents::RuntimeInside => "runtime-inside".to_owned(),
         Contents::User => "user".to_owned(),
+        Contents::Collector => "collector".to_owned(),
     };
     let missing: Vec<Value> = planned
         .missing

@@ -211,6 +211,7 @@ fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
                 .to_possible_value()
                 .map_or_else(String::new, |value| value.get_name().to_owned()),
         ),
+        ("launch-stacks".into(), arguments.capture.launch_stacks.to_string()),
         ("off-cpu".into(), arguments.capture.off_cpu.to_string()),
         ("no-children".into(), arguments.target.no_children.to_string()),
     ]

@@ -6,8 +6,9 @@
 use std::fs;
 
 use super::failure::Failure;
-use super::options::{CaptureArgs, Context, Event, TargetArgs};
-use crate::capture::{CaptureOptions, Clock, doctor};
+use super::options::{CaptureArgs, Context, Event, LaunchStacks, TargetArgs};
+use super::probes;
+use crate::capture::{ALL_STACKS, CaptureOptions, Clock, ProbeOptions, doctor};
 
 /// What to capture, and what to call it.
 #[derive(Debug)]
@@ -38,6 +39,18 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         words = vec!["the whole system".into()];
     }
     let has = |context| capture.context.contains(&context);
+    let user = match &capture.probes {
+        Some(path) => probes::user_rows(path)?,
+        None => Vec::new(),
+    };
+    let probes = (!capture.no_gpu).then_some(ProbeOptions {
+        user,
+        stacks_per_second: match capture.launch_stacks {
+            LaunchStacks::All => ALL_STACKS,
+            LaunchStacks::PerSecond(most) => most,
+            LaunchStacks::Off => 0,
+        },
+    });
     Ok(Target {
         options: CaptureOptions {
             pids: target.pid.clone(),
@@ -56,6 +69,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
             python: has(Context::Python) || has(Context::Async),
             coroutines: has(Context::Async),
             off_cpu: capture.off_cpu,
+            probes,
             cache: doctor::cache_folder(),
             ring_bytes: None,
         },

@@ -285,14 +285,21 @@ impl Accounts {
         let value = |counter: Counter| counters[counter as usize];
         let seen = value(Counter::SamplesSeen)
             .saturating_add(value(Counter::ProcessEventsSeen))
-            .saturating_add(value(Counter::WaitsSeen));
+            .saturating_add(value(Counter::WaitsSeen))
+            .saturating_add(value(Counter::CallsSeen));
         let not_wanted = value(Counter::SamplesFiltered).saturating_add(value(Counter::SamplesIdle));
         account.received = seen.saturating_sub(not_wanted);
         account.kept = value(Counter::RecordsEmitted);
         for counter in KERNEL_DROPS {
             account.dropped.add(Reason::new(counter.key(), counter.sentence()), value(counter));
         }
-        for full in [Counter::DropTargetsFull, Counter::WaitsUntracked] {
+        let full = [
+            Counter::DropTargetsFull,
+            Counter::WaitsUntracked,
+            Counter::ReturnsUntracked,
+            Counter::LaunchersUntracked,
+        ];
+        for full in full {
             account.gaps.add(Reason::new(full.key(), full.sentence()), value(full));
         }
         account

@@ -73,8 +73,6 @@ impl Calling<'_> {
         let flags = self.at.arguments.call.flags;
         if flags & call_flag::STACK_LIMITED != 0 {
             Some("stack-limited")
-        } else if flags & call_flag::STACK_BUSY != 0 {
-            Some("stack-scratch-busy")
         } else if self.at.has_stack {
             None
         } else {

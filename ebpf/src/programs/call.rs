@@ -1,0 +1,403 @@
+//! Call: a probe on a function of a library that was found in a target, at its entry and at its return.
+//!
+//! Owns: fetching arguments by a site's recipe, who gets a stack, and pairing calls with their returns. Because: every
+//! call costs the target's own time, so whatever can be decided beforehand stands in the site. Does not: know what a
+//! function is for.
+
+use core::ffi::c_void;
+use core::intrinsics::{AtomicOrdering, atomic_xchg};
+
+use aya_ebpf::EbpfContext as _;
+use aya_ebpf::helpers::generated::{
+    bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_prandom_u32, bpf_ktime_get_ns,
+    bpf_probe_read_user, bpf_probe_read_user_str,
+};
+use aya_ebpf::macros::{uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use deepctx_common::call::{
+    ALL_STACKS, ARGUMENTS_MAX, Call, Fetch, Return, Site, TEXT_MAX, call_flag, fetch_base, return_flag,
+    site_flag,
+};
+use deepctx_common::config::Config;
+use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
+use deepctx_common::record::{StackSample, kind};
+
+use crate::emit::{self, Urgency};
+use crate::maps::{IN_FLIGHT, LAUNCHED, LIMITER, SITE_COUNTS, SITES, config};
+use crate::task::Ids;
+use crate::walk::{self, Scratch, TAIL_WORDS, WORDS_MAX};
+use crate::{arch, filter, stack, task};
+
+/// A call whose return is waited for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct InFlight {
+    call: u64,
+    entered_ns: u64,
+    /// Address behind which a result will be, or 0.
+    out: u64,
+}
+
+/// The last launch of a thread.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Launched {
+    /// Number of the call.
+    pub call: u64,
+    /// [`Site::flags`].
+    pub flags: u64,
+}
+
+/// Who gets a stack, when not all do: a draw among those of a tenth of a second, with the chance that the tenth before
+/// suggests. Taking the first that come would favour what stands at the beginning of each burst.
+#[repr(C)]
+pub struct Limiter {
+    /// Since when `seen` counts, `CLOCK_MONOTONIC` nanoseconds.
+    began_ns: u64,
+    seen: u64,
+    taken: u64,
+    /// Of 2³².
+    chance: u64,
+}
+
+/// How long a chance holds.
+const DRAW_NS: u64 = 100_000_000;
+/// Stacks of one draw above what is due, when many more come than before.
+const DRAW_EXCESS: u64 = 2;
+
+impl Limiter {
+    /// Draws for one call. Several CPUs may be here at a time: the numbers stay sums, and who replaces the chance is one.
+    #[inline(always)]
+    fn wins(limiter: *mut Self, limit: u32, now: u64) -> bool {
+        // SAFETY: a map value, of which only numbers are read and written.
+        unsafe {
+            let limit = u64::from(limit);
+            emit::add(&raw mut (*limiter).seen, 1);
+            if now.wrapping_sub((*limiter).began_ns) >= DRAW_NS {
+                let began =
+                    atomic_xchg::<u64, { AtomicOrdering::Relaxed }>(&raw mut (*limiter).began_ns, now);
+                let tenths = now.wrapping_sub(began) / DRAW_NS;
+                if tenths > 0 {
+                    let seen = atomic_xchg::<u64, { AtomicOrdering::Relaxed }>(&raw mut (*limiter).seen, 0);
+                    (*limiter).taken = 0;
+                    let due = limit * if tenths > 10 { 10 } else { tenths } / 10;
+                    (*limiter).chance = if seen <= due { 1 << 32 } else { (due << 32) / seen };
+                }
+            }
+            u64::from(bpf_get_prandom_u32()) < (*limiter).chance
+                && emit::add(&raw mut (*limiter).taken, 1) <= limit * DRAW_EXCESS / 10
+        }
+    }
+}
+
+/// The site of the probe at hand.
+#[inline(always)]
+pub(super) fn site_of(context: *mut c_void) -> (u32, Option<&'static Site>) {
+    // SAFETY: helper with the program's own context.
+    let index = unsafe { bpf_get_attach_cookie(context) } as u32;
+    (index, SITES.get(index))
+}
+
+/// A function was entered.
+#[uprobe]
+pub fn call(ctx: ProbeContext) -> u32 {
+    let config = config();
+    let Some(ids) = task::current_ids(config) else { return 0 };
+    if !filter::is_target(config, ids.pid) {
+        return 0;
+    }
+    let (index, Some(site)) = site_of(ctx.as_ptr()) else { return 0 };
+    // Before anything can be lost.
+    if let Some(count) = SITE_COUNTS.get_ptr_mut(index) {
+        emit::add(count, 1);
+    }
+    emit::count(Counter::CallsSeen);
+    let Some(scratch) = walk::claim() else {
+        // Uses up a sequence number, so that the gap is seen downstream too.
+        emit::header(kind::CALL, 0);
+        emit::count(Counter::DropScratchBusy);
+        return 0;
+    };
+    // SAFETY: the slot was claimed for this run; nothing else on this CPU touches it until it is released.
+    let slot = unsafe { &mut *scratch };
+    take(&ctx, config, ids, index, site, slot);
+    walk::release(scratch);
+    0
+}
+
+/// Fills the record in `slot` and sends it.
+#[inline(always)]
+fn take(ctx: &ProbeContext, config: &Config, ids: Ids, index: u32, site: &Site, slot: &mut Scratch) {
+    // The time at which it was entered, not that at which its stack was walked.
+    let header = emit::header(kind::CALL, 0);
+    let number = u64::from(header.cpu) << 48 | header.sequence;
+    stack::begin(slot, ids, number, 0);
+    slot.sample.header = header;
+    slot.sample.kernel_end = KernelEnd::Complete as u8;
+    let registers = registers(ctx, config, slot);
+    let mut call = Call { site: index, event: site.event, ..Call::default() };
+    call.arguments = u16::from(site.arguments);
+    if call.arguments > ARGUMENTS_MAX as u16 {
+        call.arguments = ARGUMENTS_MAX as u16;
+    }
+    call.unread = fetch_all(site, slot);
+    let argument = |slot: &Scratch, number: u8| {
+        let number = core::hint::black_box(usize::from(number));
+        if number < ARGUMENTS_MAX { slot.arguments[number] } else { 0 }
+    };
+    let (text, out) = (argument(slot, site.text), argument(slot, site.out));
+
+    if site.flags & site_flag::STACK == 0 {
+        call.flags |= call_flag::STACK_UNWANTED;
+        no_stack(slot);
+    } else if has_stack(config, header.time_ns) {
+        stack::user(config, ids.pid, 0, registers, slot);
+    } else {
+        call.flags |= call_flag::STACK_LIMITED;
+        no_stack(slot);
+    }
+    let words = stack::finish(slot, 0);
+    send(slot, words, call, text);
+    if site.flags & (site_flag::RETURN | site_flag::LAUNCH) != 0 {
+        remember(index, site, number, out);
+    }
+}
+
+/// Takes the registers at the probe.
+#[inline(always)]
+pub(super) fn registers(ctx: &ProbeContext, config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd> {
+    // SAFETY: the context of a probe is readable, and is the registers.
+    arch::copy(&mut slot.regs, unsafe { &*ctx.regs.cast() });
+    stack::take_registers(config, slot)
+}
+
+/// Fetches the arguments into the slot. Gives those that could not be read, as bits.
+#[inline(always)]
+pub(super) fn fetch_all(site: &Site, slot: &mut Scratch) -> u32 {
+    let mut unread = 0;
+    for i in 0..ARGUMENTS_MAX as u32 {
+        if i >= u32::from(site.arguments) {
+            break;
+        }
+        unread |= fetch(slot, &raw const site.fetches[i as usize], i, site.frame) << i;
+    }
+    unread
+}
+
+/// True when this call gets a stack.
+#[inline(always)]
+fn has_stack(config: &Config, now: u64) -> bool {
+    if config.stacks_per_second == ALL_STACKS {
+        return true;
+    }
+    if config.stacks_per_second == 0 {
+        return false;
+    }
+    LIMITER.get_ptr_mut(0).is_some_and(|limiter| Limiter::wins(limiter, config.stacks_per_second, now))
+}
+
+#[inline(always)]
+fn no_stack(slot: &mut Scratch) {
+    slot.walk.words = 0;
+    slot.walk.native_frames = 0;
+    slot.walk.python_frames = 0;
+    slot.walk.stop_pc = 0;
+    slot.walk.native_end = WalkEnd::NotWalked as u32;
+    slot.walk.python_end = PythonEnd::NotWalked as u32;
+}
+
+/// Keeps what the return, or the id that will be given to a launch, must be joined with. Last of all, so that the time
+/// that is measured is the function's own.
+#[inline(always)]
+fn remember(index: u32, site: &Site, call: u64, out: u64) {
+    // SAFETY: helpers without arguments.
+    let (thread, entered_ns) = unsafe { (bpf_get_current_pid_tgid() as u32, bpf_ktime_get_ns()) };
+    if site.flags & site_flag::RETURN != 0
+        && IN_FLIGHT.insert(&in_flight_key(thread, index), InFlight { call, entered_ns, out }, 0).is_err()
+    {
+        emit::count(Counter::ReturnsUntracked);
+    }
+    if site.flags & site_flag::LAUNCH != 0
+        && LAUNCHED.insert(&thread, Launched { call, flags: u64::from(site.flags) }, 0).is_err()
+    {
+        emit::count(Counter::LaunchersUntracked);
+    }
+}
+
+#[inline(always)]
+fn in_flight_key(thread: u32, site: u32) -> u64 {
+    u64::from(thread) << 32 | u64::from(site)
+}
+
+/// Fetches argument `index` into the slot; 1 when it could not be read.
+///
+/// A function of its own, so that the kernel verifies its ways once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn fetch(scratch: *mut Scratch, fetch: *const Fetch, index: u32, frame: u32) -> u32 {
+    if scratch.is_null() || fetch.is_null() || index >= ARGUMENTS_MAX as u32 {
+        return 1;
+    }
+    // SAFETY: the caller passes a claimed slot and a fetch of a site.
+    let (slot, fetch) = unsafe { (&mut *scratch, &*fetch) };
+    let value = fetched(slot, fetch, frame);
+    slot.arguments[index as usize] = match value {
+        Some(value) => cut(value, fetch),
+        None => 0,
+    };
+    value.is_none() as u32
+}
+
+#[inline(always)]
+fn fetched(slot: &mut Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
+    let on_stack = fetch.base == fetch_base::ENTRY_STACK;
+    let base = if on_stack {
+        slot.walk.registers.sp.wrapping_add(u64::from(frame))
+    } else {
+        arch::register(&slot.walk.registers, &slot.regs, fetch.base)
+    };
+    if fetch.reads == 0 {
+        return Some(base >> (fetch.offsets[0] & 63));
+    }
+    let address = base.wrapping_add_signed(i64::from(fetch.offsets[0]));
+    let read = if on_stack { slot.stack.word(address & !7) } else { slot.frames.word(address & !7) };
+    let word = in_word(read?, address, fetch)?;
+    if fetch.reads == 1 {
+        return Some(word);
+    }
+    let address = word.wrapping_add_signed(i64::from(fetch.offsets[1]));
+    in_word(slot.frames.word(address & !7)?, address, fetch)
+}
+
+/// The value that begins at `address`, given the aligned word that holds it; one that does not lie within a word is
+/// read by itself.
+#[inline(always)]
+fn in_word(word: u64, address: u64, fetch: &Fetch) -> Option<u64> {
+    let into = address & 7;
+    if into + u64::from(fetch.bytes) <= 8 || into == 0 {
+        return Some(word >> (8 * into));
+    }
+    let mut value = 0u64;
+    // SAFETY: destination and size agree; the helper checks the source and never faults.
+    let failed = unsafe { bpf_probe_read_user((&raw mut value).cast(), 8, address as *const _) } != 0;
+    if failed { None } else { Some(value) }
+}
+
+/// The lowest bytes of a value, extended as it is declared.
+#[inline(always)]
+fn cut(value: u64, fetch: &Fetch) -> u64 {
+    match (fetch.bytes, fetch.signed) {
+        (1, 0) => u64::from(value as u8),
+        (1, _) => value as i8 as u64,
+        (2, 0) => u64::from(value as u16),
+        (2, _) => value as i16 as u64,
+        (4, 0) => u64::from(value as u32),
+        (4, _) => value as i32 as u64,
+        _ => value,
+    }
+}
+
+/// Puts the call, its arguments and its text behind the `words` of the stack, and hands the record over.
+#[inline(always)]
+fn send(slot: &mut Scratch, words: u32, mut call: Call, text: u64) {
+    const CALL_WORDS: usize = size_of::<Call>() / 8;
+    // The kernel's verifier must see the bounds on the very registers that are used.
+    let words = core::hint::black_box(words) as usize;
+    let arguments = core::hint::black_box(usize::from(call.arguments));
+    if words > WORDS_MAX || arguments > ARGUMENTS_MAX {
+        return;
+    }
+    // SAFETY: `words` and `tail` follow one another (asserted in `walk`), and the tail has room for all that follows.
+    let at = unsafe { (&raw mut slot.words).cast::<u64>().add(words) };
+    const { assert!(TAIL_WORDS == CALL_WORDS + ARGUMENTS_MAX + TEXT_MAX / 8) };
+    for i in 0..ARGUMENTS_MAX {
+        if i >= arguments {
+            break;
+        }
+        // SAFETY: as above.
+        unsafe { at.add(CALL_WORDS + i).write_volatile(slot.arguments[i]) };
+    }
+    let mut text_words = 0;
+    if text != 0 {
+        // SAFETY: as above.
+        let to = unsafe { at.add(CALL_WORDS + arguments) };
+        // SAFETY: there is room for TEXT_MAX; the helper checks the source and never faults.
+        let read = unsafe { bpf_probe_read_user_str(to.cast(), TEXT_MAX as u32, text as *const _) };
+        if read <= 0 {
+            call.flags |= call_flag::TEXT_UNREAD;
+        } else {
+            // With the zero at its end, which is not told.
+            let bytes = core::hint::black_box(read as u64 - 1) & (TEXT_MAX as u64 - 1);
+            if read as usize == TEXT_MAX {
+                call.flags |= call_flag::TEXT_CUT;
+            }
+            call.text_bytes = bytes as u16;
+            text_words = bytes.div_ceil(8);
+            if bytes & 7 != 0 {
+                // SAFETY: as above. What an earlier text left behind the end of this one stays here.
+                unsafe {
+                    let last = to.add((bytes / 8) as usize);
+                    last.write_volatile(last.read_volatile() & (u64::MAX >> (64 - 8 * (bytes & 7))));
+                }
+            }
+        }
+    }
+    // SAFETY: as above; `Call` is two words.
+    unsafe {
+        at.write_volatile(u64::from(call.site) | u64::from(call.event) << 32 | u64::from(call.flags) << 48);
+        at.add(1).write_volatile(
+            u64::from(call.arguments) | u64::from(call.text_bytes) << 16 | u64::from(call.unread) << 32,
+        );
+    }
+    let size =
+        (size_of::<StackSample>() + 8 * (words + CALL_WORDS + arguments)) as u32 + text_words as u32 * 8;
+    if size as usize > size_of::<StackSample>() + 8 * (WORDS_MAX + TAIL_WORDS) {
+        return;
+    }
+    slot.sample.header.size = size;
+    let now = slot.sample.header.time_ns;
+    let urgency =
+        if stack::is_news(slot.walk.native_end, now) { Urgency::Now } else { emit::as_it_fills(now) };
+    // SAFETY: what was written follows `sample` without a gap, and `size` is within.
+    unsafe { emit::record(&raw const slot.sample, size, urgency) };
+}
+
+/// A function returned.
+#[uretprobe]
+pub fn call_return(ctx: RetProbeContext) -> u32 {
+    let config = config();
+    // SAFETY: helpers; the first with the program's own context.
+    let (site, thread) =
+        unsafe { (bpf_get_attach_cookie(ctx.as_ptr()) as u32, bpf_get_current_pid_tgid() as u32) };
+    let key = in_flight_key(thread, site);
+    // Only calls of targets are there.
+    // SAFETY: the value is copied at once; only this thread's own calls write it.
+    let Some(entered) = (unsafe { IN_FLIGHT.get(&key) }).copied() else { return 0 };
+    let _ = IN_FLIGHT.remove(&key);
+    let Some(ids) = task::current_ids(config) else { return 0 };
+    let event = SITES.get(site).map_or(0, |site| site.event);
+    emit::count(Counter::CallsSeen);
+    let size = size_of::<Return>() as u32;
+    let mut record = Return {
+        header: emit::header(kind::RETURN, size),
+        pid: ids.pid,
+        tid: ids.tid,
+        call: entered.call,
+        entered_ns: entered.entered_ns,
+        // SAFETY: the context of a probe is readable, and is the registers.
+        result: arch::result(unsafe { &*ctx.regs.cast() }),
+        out: 0,
+        site,
+        event,
+        flags: 0,
+    };
+    if entered.out != 0 {
+        // SAFETY: destination and size agree; the helper checks the source and never faults.
+        let failed =
+            unsafe { bpf_probe_read_user((&raw mut record.out).cast(), 8, entered.out as *const _) } != 0;
+        record.flags = if failed { 0 } else { return_flag::OUT };
+    }
+    // SAFETY: a whole record on the stack.
+    unsafe { emit::record(&raw const record, size, emit::as_it_fills(record.header.time_ns)) };
+    0
+}

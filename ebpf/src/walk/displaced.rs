@@ -1,0 +1,97 @@
+//! What probes of the kernel displaced in a thread.
+//!
+//! Owns: finding the real return address, and the real place of an instruction that is executed elsewhere. Because: a
+//! probe on a return (`uretprobe`, ours or another tool's) puts the address of a page of the kernel's where the return
+//! address was, and an instruction that cannot be emulated is stepped in that page: a walk that cannot see through ends
+//! there. Does not: read user memory: the kernel keeps what it displaced in structures of the thread.
+//!
+//! Source: Linux, `struct uprobe_task` and `struct return_instance` (include/linux/uprobes.h), `prepare_uretprobe` and
+//! `pre_ssout` (kernel/events/uprobes.c).
+
+use deepctx_common::config::Config;
+use deepctx_walk::interleave::Walk;
+use deepctx_walk::unwind_row::Registers;
+
+use crate::{arch, maps, task};
+
+/// Most replaced addresses of a thread (`MAX_URETPROBE_DEPTH`).
+const DEPTH_MAX: u32 = 64;
+/// Bytes by which the kernel's own code behind a return (x86-64: three pushes before a system call) may have lowered the
+/// stack pointer of a thread that was interrupted there.
+const TRAMPOLINE_FRAME: u64 = 24;
+/// Bytes of that page that are used: at most the smallest page.
+const PAGE: u64 = 4096;
+/// Bytes of the longest instruction.
+const INSTRUCTION_MAX: u64 = 15;
+
+const FOUND: u32 = 1;
+const NOT_FOUND: u32 = 0;
+
+/// Puts the real PC, and the stack pointer that goes with it, into the registers; false when nothing was displaced.
+#[inline(always)]
+pub(super) fn put_back(walk: &mut Walk) -> bool {
+    put_back_checked(walk) == FOUND
+}
+
+/// A function of its own, so that the kernel verifies its loop once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn put_back_checked(walk: *mut Walk) -> u32 {
+    if walk.is_null() {
+        return NOT_FOUND;
+    }
+    // SAFETY: the caller passes the walk of a claimed slot.
+    let registers = unsafe { &mut (*walk).registers };
+    let config = maps::config();
+    if config.task_utask == 0 {
+        return NOT_FOUND;
+    }
+    let mm = task::read::<u64>(task::current() + u64::from(config.task_mm));
+    let area = task::read::<u64>(mm + u64::from(config.mm_xol_area));
+    if area == 0 {
+        return NOT_FOUND;
+    }
+    let page = task::read::<u64>(area + u64::from(config.xol_address));
+    let utask = task::read::<u64>(task::current() + u64::from(config.task_utask));
+    if registers.pc.wrapping_sub(page) >= PAGE || utask == 0 {
+        return NOT_FOUND;
+    }
+    if registers.exact != 0 && stepped(config, utask, registers) {
+        return FOUND;
+    }
+    returned(config, utask, registers)
+}
+
+/// The thread is about to execute the copy of an instruction, or just did.
+#[inline(always)]
+fn stepped(config: &Config, utask: u64, registers: &mut Registers) -> bool {
+    let copy = task::read::<u64>(utask + u64::from(config.utask_xol_vaddr));
+    let into = registers.pc.wrapping_sub(copy);
+    if copy == 0 || into > INSTRUCTION_MAX {
+        return false;
+    }
+    registers.pc = task::read::<u64>(utask + u64::from(config.utask_vaddr)) + into;
+    true
+}
+
+/// The PC stands in for a return address.
+#[inline(always)]
+fn returned(config: &Config, utask: u64, registers: &mut Registers) -> u32 {
+    let reach = if registers.exact != 0 { TRAMPOLINE_FRAME } else { 0 };
+    let mut instance = task::read::<u64>(utask + u64::from(config.utask_returns));
+    for _ in 0..DEPTH_MAX {
+        if instance == 0 {
+            break;
+        }
+        // The stack pointer behind the return.
+        let sp = task::read::<u64>(instance + u64::from(config.return_stack)) + arch::RETURN_ADDRESS_BYTES;
+        if sp.wrapping_sub(registers.sp) <= reach {
+            registers.pc = task::read::<u64>(instance + u64::from(config.return_address));
+            registers.sp = sp;
+            registers.exact = 0;
+            return FOUND;
+        }
+        instance = task::read::<u64>(instance + u64::from(config.return_next));
+    }
+    NOT_FOUND
+}

@@ -1,0 +1,175 @@
+//! Links: probes on places of a file, held by the kernel as long as their link is open.
+//!
+//! Owns: the two ways to ask for them. Because: one call for a whole file takes milliseconds where one for each place takes
+//! a second, but only kernels from 6.6 on have it. Does not: know what is at a place.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys::{
+    BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI, bpf_link_create, bpf_link_create_opts,
+};
+
+/// Where a probe goes, and what its program is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Byte of the file.
+    pub offset: u64,
+    /// Number that the program gets.
+    pub cookie: u64,
+    /// Byte of the file where a counter stands that the kernel raises while the probe is there, or 0.
+    pub counter: u64,
+}
+
+/// Which moment of a function is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// When the instruction at the place is reached.
+    Place,
+    /// When the function that begins there returns.
+    Return,
+}
+
+/// How this kernel is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// All places of a file at once (`uprobe_multi`, Linux 6.6).
+    Together,
+    /// One after another, through a perf event.
+    Single {
+        /// Its type.
+        event: u32,
+        /// Bit of its configuration that asks for the return.
+        return_bit: u32,
+    },
+}
+
+impl Way {
+    /// The better way that the kernel has. `together`: whether its types know it.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn of_kernel(together: bool) -> io::Result<Self> {
+        if together {
+            return Ok(Self::Together);
+        }
+        const FOLDER: &str = "/sys/bus/event_source/devices/uprobe";
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let event = fs::read_to_string(format!("{FOLDER}/type"))?.trim().parse().map_err(|_| invalid())?;
+        // "config:0"
+        let format = fs::read_to_string(format!("{FOLDER}/format/retprobe"))?;
+        let bit = format.trim().strip_prefix("config:").and_then(|bit| bit.parse::<u32>().ok());
+        let return_bit = bit.filter(|bit| *bit < u64::BITS).ok_or_else(invalid)?;
+        Ok(Self::Single { event, return_bit })
+    }
+}
+
+/// What became of places that were asked for.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// Open links; the probes go with them.
+    pub links: Vec<OwnedFd>,
+    /// Places that the kernel refused, and why.
+    pub refused: Vec<(Point, io::Error)>,
+}
+
+/// Puts `program` on places of the file at `path`, in every process that has it mapped, now or later.
+pub fn attach(way: Way, program: BorrowedFd<'_>, path: &Path, points: &[Point], moment: Moment) -> Links {
+    let mut links = Links::default();
+    if points.is_empty() {
+        return links;
+    }
+    let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
+        links.refused = points.iter().map(|p| (*p, io::ErrorKind::InvalidInput.into())).collect();
+        return links;
+    };
+    match way {
+        Way::Together => halve(program, &c_path, points, moment, &mut links),
+        Way::Single { event, return_bit } => {
+            for point in points {
+                match one(program, &c_path, point, moment, event, return_bit) {
+                    Ok(link) => links.links.push(link),
+                    Err(error) => links.refused.push((*point, error)),
+                }
+            }
+        }
+    }
+    links
+}
+
+/// Asks for all; when the kernel refuses, for each half, until the places that it refuses stand alone.
+fn halve(program: BorrowedFd<'_>, path: &CString, points: &[Point], moment: Moment, links: &mut Links) {
+    match (together(program, path, points, moment), points) {
+        (Ok(link), _) => links.links.push(link),
+        (Err(error), [point]) => links.refused.push((*point, error)),
+        (Err(_), points) => {
+            let (left, right) = points.split_at(points.len() / 2);
+            halve(program, path, left, moment, links);
+            halve(program, path, right, moment, links);
+        }
+    }
+}
+
+fn together(
+    program: BorrowedFd<'_>,
+    path: &CString,
+    points: &[Point],
+    moment: Moment,
+) -> io::Result<OwnedFd> {
+    let offsets: Vec<libc::c_ulong> = points.iter().map(|point| point.offset).collect();
+    let counters: Vec<libc::c_ulong> = points.iter().map(|point| point.counter).collect();
+    let cookies: Vec<u64> = points.iter().map(|point| point.cookie).collect();
+    let mut options =
+        bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
+    options.__bindgen_anon_1.uprobe_multi.flags =
+        if moment == Moment::Return { BPF_F_UPROBE_MULTI_RETURN } else { 0 };
+    options.__bindgen_anon_1.uprobe_multi.cnt =
+        u32::try_from(points.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    options.__bindgen_anon_1.uprobe_multi.path = path.as_ptr();
+    options.__bindgen_anon_1.uprobe_multi.offsets = offsets.as_ptr();
+    options.__bindgen_anon_1.uprobe_multi.cookies = cookies.as_ptr();
+    if counters.iter().any(|counter| *counter != 0) {
+        options.__bindgen_anon_1.uprobe_multi.ref_ctr_offsets = counters.as_ptr();
+    }
+    create(program.as_raw_fd(), 0, BPF_TRACE_UPROBE_MULTI, &options)
+}
+
+/// A perf event on one place, and a link of the program to it, which closes with the event.
+fn one(
+    program: BorrowedFd<'_>,
+    path: &CString,
+    point: &Point,
+    moment: Moment,
+    event: u32,
+    return_bit: u32,
+) -> io::Result<OwnedFd> {
+    let event = super::attach::open_uprobe(
+        event,
+        u64::from(moment == Moment::Return) << return_bit | point.counter << COUNTER_SHIFT,
+        path,
+        point.offset,
+    )?;
+    let mut options =
+        bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
+    options.__bindgen_anon_1.perf_event.bpf_cookie = point.cookie;
+    // The link keeps the event.
+    create(program.as_raw_fd(), event.as_fd().as_raw_fd(), BPF_PERF_EVENT, &options)
+}
+
+/// Where the configuration of a uprobe event has the place of the counter (`PERF_UPROBE_REF_CTR_OFFSET_SHIFT`,
+/// kernel/events/core.c).
+const COUNTER_SHIFT: u32 = 32;
+
+fn create(program: RawFd, target: RawFd, kind: u32, options: &bpf_link_create_opts) -> io::Result<OwnedFd> {
+    // SAFETY: the options are borrowed for the call, and what they point to outlives it in the callers.
+    let link = unsafe { bpf_link_create(program, target, kind, options) };
+    if link < 0 {
+        return Err(io::Error::from_raw_os_error(-link));
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}

@@ -1,0 +1,410 @@
+//! Probes: what is attached in the libraries of the targets, and when.
+//!
+//! Owns: the thread that looks at processes for libraries, gives each probe its number, and keeps the links. Because: a
+//! library may come at any time, looking through it takes milliseconds, and samples must not wait for that. Does not:
+//! choose functions (`deepctx_uprobes`) or read what probes tell.
+
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
+use deepctx_common::Plain as _;
+use deepctx_common::call::{self, SITES_MAX, site_flag};
+use deepctx_uprobes::entry::Kernel;
+use deepctx_uprobes::event::Event;
+use deepctx_uprobes::plan::{Layers, Planned, Planner};
+use deepctx_uprobes::user::UserRow;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+
+use super::Message;
+use super::clock::monotonic_ns;
+use super::links::{self, Moment, Point, Way};
+use super::load::ProbePrograms;
+use super::sites;
+use crate::pipeline::source::SiteInfo;
+
+/// Requests that may wait. One that finds no room is dropped and counted: the next library of that process asks again.
+const REQUESTS_MAX: usize = 4096;
+
+/// What is attached so far, and what could not be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeCounters {
+    /// Files with probes.
+    pub files: u64,
+    /// Functions with a probe.
+    pub probes: u64,
+    /// Functions whose return is probed.
+    pub returns: u64,
+    /// Functions of the catalogue that a file lacks, or where no probe can go.
+    pub missing: u64,
+    /// Places that the kernel refused.
+    pub refused: u64,
+    /// Functions left out because there are too many.
+    pub left_out: u64,
+    /// Processes that could not be looked at.
+    pub unreadable: u64,
+    /// Requests that found no room.
+    pub put_off: u64,
+    /// Collectors that are listened to.
+    pub collectors: u64,
+    /// Time spent looking through files, nanoseconds.
+    pub planning_ns: u64,
+    /// Time spent attaching, nanoseconds.
+    pub attaching_ns: u64,
+}
+
+/// What is asked of the thread.
+enum Request {
+    /// Look at a process.
+    Look(u32),
+    /// Let everything go and end.
+    End,
+}
+
+/// The way to ask for a look at a process.
+#[derive(Clone, Debug)]
+pub(super) struct Looks(Sender<Request>, Arc<AtomicU32>);
+
+impl Looks {
+    /// Asks for a look at a process.
+    pub(super) fn look(&self, pid: u32) {
+        if let Err(TrySendError::Full(_)) = self.0.try_send(Request::Look(pid)) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Probes at work.
+#[derive(Debug)]
+pub(super) struct Probes {
+    looks: Looks,
+    thread: JoinHandle<()>,
+    sites: Arc<AtomicU32>,
+    ending: Arc<AtomicBool>,
+}
+
+/// What probes are made with.
+pub(super) struct Setup {
+    /// The loaded programs.
+    pub(super) programs: ProbePrograms,
+    /// How the kernel is asked.
+    pub(super) way: Way,
+    /// `SITES`.
+    pub(super) sites: MapHandle,
+    /// Rows of the user's own.
+    pub(super) user: Vec<UserRow>,
+    /// Where names of sites and counters go.
+    pub(super) messages: Sender<Message>,
+    /// Set when nobody may listen any more.
+    pub(super) ending: Arc<AtomicBool>,
+}
+
+impl Probes {
+    /// Starts the thread, which looks at `pids` first.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub(super) fn start(setup: Setup, pids: Vec<u32>) -> io::Result<Self> {
+        let (sender, requests) = bounded(REQUESTS_MAX);
+        let put_off = Arc::new(AtomicU32::new(0));
+        let sites = Arc::new(AtomicU32::new(0));
+        let looks = Looks(sender, put_off);
+        let ending = Arc::clone(&setup.ending);
+        let mut attached = Attached {
+            planner: Planner::new(setup.user.clone(), Layers::Lowest, running_kernel()),
+            setup,
+            files: HashMap::new(),
+            links: Vec::new(),
+            placed: Vec::new(),
+            next: Arc::clone(&sites),
+            told: ProbeCounters::default(),
+            counters: ProbeCounters::default(),
+            put_off: Arc::clone(&looks.1),
+        };
+        let body = move || {
+            attached.look(&pids);
+            attached.run(&requests);
+        };
+        let thread = thread::Builder::new().name("probes".into()).spawn(body)?;
+        Ok(Self { looks, thread, sites, ending })
+    }
+
+    /// A way to ask for looks.
+    pub(super) fn looks(&self) -> Looks {
+        self.looks.clone()
+    }
+
+    /// Sites given so far.
+    pub(super) fn sites(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.sites)
+    }
+
+    /// Takes all probes away.
+    pub(super) fn stop(self) {
+        self.ending.store(true, Ordering::Release);
+        if self.looks.0.send(Request::End).is_ok() && self.thread.join().is_err() {
+            tracing::error!("the thread of the probes stopped because of a defect");
+        }
+    }
+}
+
+/// Version of the running kernel; one that cannot be read counts as old.
+pub fn running_kernel() -> Kernel {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut parts = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    Kernel { version: (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) }
+}
+
+/// What the thread holds.
+struct Attached {
+    planner: Planner,
+    setup: Setup,
+    /// Files that have probes, by device and inode. They stay open, so that no other file gets their number: one that is
+    /// met again by another path must not get its probes twice.
+    files: HashMap<(u64, u64), File>,
+    links: Vec<OwnedFd>,
+    /// Sites of calls, for when a collector comes.
+    placed: Vec<(u32, call::Site, Event)>,
+    next: Arc<AtomicU32>,
+    told: ProbeCounters,
+    counters: ProbeCounters,
+    put_off: Arc<AtomicU32>,
+}
+
+impl Attached {
+    fn run(&mut self, requests: &Receiver<Request>) {
+        while let Ok(first) = requests.recv() {
+            let mut pids = HashSet::new();
+            for request in std::iter::once(first).chain(requests.try_iter()) {
+                match request {
+                    Request::Look(pid) => drop(pids.insert(pid)),
+                    Request::End => return,
+                }
+            }
+            self.look(&pids.into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    fn look(&mut self, pids: &[u32]) {
+        for &pid in pids {
+            let began_ns = monotonic_ns();
+            let new = match self.planner.add_process(pid) {
+                Ok(new) => new,
+                Err(reason) => {
+                    tracing::debug!(pid, reason = reason.sentence(), "not looked at for probes");
+                    self.counters.unreadable += 1;
+                    continue;
+                }
+            };
+            self.counters.planning_ns += monotonic_ns().saturating_sub(began_ns);
+            for at in new {
+                if let Some(planned) = self.planner.planned().get(at).cloned() {
+                    self.attach(&planned);
+                }
+            }
+        }
+        self.counters.put_off = u64::from(self.put_off.load(Ordering::Relaxed));
+        if self.counters != self.told && self.setup.messages.try_send(Message::Probes(self.counters)).is_ok()
+        {
+            self.told = self.counters;
+        }
+    }
+
+    fn attach(&mut self, planned: &Planned) {
+        self.counters.missing += planned.missing.len() as u64;
+        let Some(path) = self.is_new(planned) else { return };
+        let began_ns = monotonic_ns();
+        let before = (self.counters.probes, self.counters.refused);
+        match &planned.collector {
+            Some(Ok(collector)) => {
+                let sites = collector.messages.iter().map(|message| {
+                    let point = (message.offset.0, collector.listeners.0);
+                    (point, sites::message(message.what))
+                });
+                self.attach_messages(planned, &path, &sites.collect::<Vec<_>>());
+                self.hear_correlations();
+                self.counters.collectors += 1;
+            }
+            Some(Err(because)) => {
+                let path = planned.library.mapping.path().display();
+                self.notice(format!("{path}: the collector cannot be heard: {because}"));
+                return;
+            }
+            None => self.attach_calls(planned, &path),
+        }
+        self.counters.files += 1;
+        self.counters.attaching_ns += monotonic_ns().saturating_sub(began_ns);
+        tracing::debug!(
+            path = %planned.library.mapping.path().display(),
+            probes = self.counters.probes - before.0,
+            refused = self.counters.refused - before.1,
+            milliseconds = monotonic_ns().saturating_sub(began_ns) as f64 / 1e6,
+            "attached"
+        );
+    }
+
+    /// Remembers a file, and gives a path that leads to it whatever becomes of its own; `None` when it has its probes
+    /// already, or nothing to probe.
+    fn is_new(&mut self, planned: &Planned) -> Option<PathBuf> {
+        if planned.sites.is_empty() && planned.collector.is_none() {
+            return None;
+        }
+        let path = planned.library.mapping.path().display();
+        let opened = planned.library.open().map_err(|reason| reason.sentence().to_owned());
+        let opened = opened.and_then(|file| Ok((file.metadata().map_err(|e| e.to_string())?, file)));
+        match opened {
+            Ok((metadata, file)) => {
+                let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                match self.files.entry((metadata.dev(), metadata.ino())) {
+                    Entry::Occupied(_) => None,
+                    Entry::Vacant(entry) => {
+                        entry.insert(file);
+                        Some(path)
+                    }
+                }
+            }
+            Err(because) => {
+                self.notice(format!("{path}: no probes: {because}"));
+                None
+            }
+        }
+    }
+
+    fn attach_calls(&mut self, planned: &Planned, path: &Path) {
+        let mut calls = Vec::new();
+        let mut returns = Vec::new();
+        let mut messages = Vec::new();
+        let mut names: Vec<SiteInfo> = Vec::new();
+        for site in &planned.sites {
+            let Some(index) = self.number() else { continue };
+            let (mut kernel, name) = sites::describe(index, site);
+            if self.counters.collectors > 0 {
+                kernel = sites::with_correlation(kernel, name.event);
+            }
+            if !self.tell_kernel(index, &kernel) {
+                continue;
+            }
+            let point = Point { offset: site.offset.0, cookie: u64::from(index), counter: 0 };
+            if kernel.flags & site_flag::MESSAGE != 0 {
+                messages.push(point);
+            } else {
+                calls.push(point);
+                self.placed.push((index, kernel, name.event));
+            }
+            if kernel.flags & site_flag::RETURN != 0 {
+                // Where nothing was pushed yet the return address is still where the kernel looks for it, and one
+                // breakpoint serves both.
+                let offset = if site.point.frame == 0 { site.offset.0 } else { site.entry.0 };
+                returns.push(Point { offset, ..point });
+            }
+            names.push(name);
+        }
+        // Before the first record that needs it.
+        if !self.tell(Message::Sites(names)) {
+            return;
+        }
+        // First the returns: a call that is waited for must be seen to return.
+        self.place(planned, path, &returns, Program::Return);
+        self.counters.returns += returns.len() as u64;
+        self.place(planned, path, &calls, Program::Call);
+        self.place(planned, path, &messages, Program::Message);
+        self.counters.probes += (calls.len() + messages.len()) as u64;
+    }
+
+    /// Tells what must not be lost; false when nobody listens any more.
+    fn tell(&self, message: Message) -> bool {
+        let mut message = message;
+        loop {
+            match self.setup.messages.send_timeout(message, Duration::from_millis(200)) {
+                Ok(()) => return true,
+                Err(SendTimeoutError::Disconnected(_)) => return false,
+                Err(SendTimeoutError::Timeout(_)) if self.setup.ending.load(Ordering::Acquire) => {
+                    return false;
+                }
+                Err(SendTimeoutError::Timeout(back)) => message = back,
+            }
+        }
+    }
+
+    fn attach_messages(&mut self, planned: &Planned, path: &Path, wanted: &[((u64, u64), call::Site)]) {
+        let mut points = Vec::new();
+        for ((offset, counter), site) in wanted {
+            let Some(index) = self.number() else { continue };
+            if self.tell_kernel(index, site) {
+                points.push(Point { offset: *offset, cookie: u64::from(index), counter: *counter });
+            }
+        }
+        self.place(planned, path, &points, Program::Message);
+        self.counters.probes += points.len() as u64;
+    }
+
+    /// From now on launches are remembered until their id comes.
+    fn hear_correlations(&mut self) {
+        let placed = std::mem::take(&mut self.placed);
+        for (index, site, event) in &placed {
+            self.tell_kernel(*index, &sites::with_correlation(*site, *event));
+        }
+        self.placed = placed;
+    }
+
+    fn place(&mut self, planned: &Planned, path: &Path, points: &[Point], program: Program) {
+        let programs = &self.setup.programs;
+        let (fd, moment) = match program {
+            Program::Call => (&programs.call, Moment::Place),
+            Program::Return => (&programs.call_return, Moment::Return),
+            Program::Message => (&programs.message, Moment::Place),
+        };
+        let attached = links::attach(self.setup.way, fd.as_fd(), path, points, moment);
+        self.links.extend(attached.links);
+        self.counters.refused += attached.refused.len() as u64;
+        if let Some((point, error)) = attached.refused.first() {
+            let path = planned.library.mapping.path().display();
+            let symbol = planned.sites.iter().find(|site| site.offset.0 == point.offset);
+            let symbol = symbol.map_or("a function", |site| &site.symbol);
+            let others = attached.refused.len() - 1;
+            self.notice(format!("{path}: no probe on {symbol} and {others} more: {error}"));
+        }
+    }
+
+    /// A number for a site.
+    fn number(&mut self) -> Option<u32> {
+        let index = self.next.load(Ordering::Relaxed);
+        if index >= SITES_MAX {
+            self.counters.left_out += 1;
+            return None;
+        }
+        self.next.store(index + 1, Ordering::Relaxed);
+        Some(index)
+    }
+
+    fn tell_kernel(&mut self, index: u32, site: &call::Site) -> bool {
+        let told = self.setup.sites.update(index.as_bytes(), site.as_bytes(), MapFlags::ANY);
+        if let Err(error) = &told {
+            self.counters.left_out += 1;
+            tracing::warn!(%error, index, "a site cannot be told to the kernel");
+        }
+        told.is_ok()
+    }
+
+    fn notice(&self, text: String) {
+        tracing::warn!("{text}");
+        let _ = self.setup.messages.try_send(Message::Notice(text));
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Program {
+    Call,
+    Return,
+    Message,
+}
