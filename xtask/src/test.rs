@@ -39,6 +39,7 @@ const GROUPS: &[Group] = &[
     Group { name: "exports", as_root: false },
     Group { name: "cli", as_root: false },
     Group { name: "live", as_root: true },
+    Group { name: "gpu", as_root: true },
     Group { name: "python", as_root: true },
     Group { name: "torch", as_root: true },
     Group { name: "chaos", as_root: true },

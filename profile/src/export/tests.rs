@@ -506,5 +506,6 @@ fn perfetto_traces_draw_the_same_arrows() {
         20000 gemm on stream 7 of process 1 ([], [1])
         50000 memcpy on stream 7 of process 1 ([], [2])
         70000 fused on stream 7 of process 1 ([], [3])
-        80000 fused on stream 7 of process 1 ([], [4])"#]].assert_eq(&events.collect::<Vec<_>>().join("\n"));
+        80000 fused on stream 7 of process 1 ([], [4])"#]]
+    .assert_eq(&events.collect::<Vec<_>>().join("\n"));
 }

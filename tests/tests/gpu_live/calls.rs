@@ -1,0 +1,168 @@
+//! Calls: each once, with its arguments, its stack, and what came back.
+
+use deepctx_common::call::{call_flag, return_flag};
+use deepctx_common::end::{Counter, WalkEnd};
+use deepctx_uprobes::role::Role;
+use deepctx_userspace::capture::ProbeOptions;
+
+use crate::scene::{Scene, Seen};
+use crate::support::{Names, can_capture};
+
+fn argument(scene: &Scene, seen: &Seen, symbol: &str, role: Role) -> u64 {
+    let at = scene.told.site(symbol).roles.iter().position(|other| *other == role).unwrap();
+    seen.arguments[at]
+}
+
+#[test]
+fn each_launch_is_one_call_with_its_arguments_and_its_whole_stack() {
+    if !can_capture() {
+        return;
+    }
+    const LAUNCHES: usize = 1000;
+    let mut scene = Scene::new(&["open DRIVER"], |_| {});
+    scene.tell(&format!("launch {LAUNCHES}"));
+    scene.until(|told| told.calls.len() >= LAUNCHES);
+    scene.end();
+    let pid = scene.target.pid();
+    let calls = scene.told.of("cuLaunchKernel");
+    assert_eq!((calls.len(), scene.told.count("cuLaunchKernel")), (LAUNCHES, LAUNCHES as u64));
+    for (i, seen) in calls.iter().enumerate() {
+        let get = |role| argument(&scene, seen, "cuLaunchKernel", role);
+        assert_eq!(get(Role::Function), 0x5eed);
+        assert_eq!([Role::GridX, Role::GridY, Role::GridZ].map(get), [i as u64, 2, 3]);
+        assert_eq!([Role::BlockX, Role::BlockY, Role::BlockZ].map(get), [4, 5, 6]);
+        assert_eq!([Role::SharedBytes, Role::Stream].map(get), [7, 0x99]);
+        assert_eq!((seen.call.flags, seen.call.unread, seen.sample.fixed.pid), (0, 0, pid));
+        assert_eq!(seen.sample.native_end(), WalkEnd::Complete, "{seen:?}");
+    }
+    let names = Names::of(pid).functions(&calls[LAUNCHES / 2].sample);
+    assert_eq!(&names[..3], ["cuLaunchKernel", "train_step", "train"], "{names:?}");
+    assert!(names.contains(&"main".to_owned()), "{names:?}");
+    let mut numbers: Vec<u64> = calls.iter().map(|seen| seen.sample.fixed.period).collect();
+    numbers.dedup();
+    assert_eq!(numbers.len(), LAUNCHES, "each call has a number of its own");
+}
+
+#[test]
+fn what_a_call_gives_back_is_joined_by_its_number() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["open DRIVER"], |_| {});
+    let handle = scene.tell("name a_kernel_of_mine");
+    let address = scene.tell("alloc 4096");
+    scene.tell("sync");
+    scene.until(|told| told.returns.len() >= 3);
+    scene.end();
+    let told = &scene.told;
+    let back = |symbol: &str| {
+        let seen = told.of(symbol)[0];
+        let back = told.returns.iter().find(|back| back.call == seen.sample.fixed.period).unwrap();
+        assert_eq!((back.site, back.event, back.result), (seen.call.site, seen.call.event, 0), "{symbol}");
+        (seen, back)
+    };
+    let (seen, named) = back("cuModuleGetFunction");
+    assert_eq!(seen.text, "a_kernel_of_mine");
+    assert_eq!(seen.call.flags, call_flag::STACK_UNWANTED);
+    assert_eq!((named.flags, named.out), (return_flag::OUT, handle));
+    let (seen, allocated) = back("cuMemAlloc_v2");
+    assert_eq!(argument(&scene, seen, "cuMemAlloc_v2", Role::Bytes), 4096);
+    assert_eq!((allocated.flags, allocated.out), (return_flag::OUT, address));
+    let (_, waited) = back("cuStreamSynchronize");
+    assert!(
+        waited.header.time_ns - waited.entered_ns >= 1_000_000,
+        "it sleeps for a millisecond: {waited:?}"
+    );
+}
+
+#[test]
+fn samples_below_a_function_whose_return_is_probed_are_whole() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["open DRIVER"], |options| options.frequency_hz = 999);
+    let pid = scene.target.pid();
+    for _ in 0..200 {
+        scene.tell("sync");
+    }
+    scene.until(|told| told.returns.len() >= 200);
+    scene.end();
+    let mut names = Names::of(pid);
+    let mut inside = 0;
+    for sample in scene.told.samples.iter().filter(|sample| sample.fixed.pid == pid) {
+        let names = names.functions(sample);
+        assert_eq!(sample.native_end(), WalkEnd::Complete, "{names:?}");
+        assert!(names.iter().any(|name| name == "main" || name == "_start"), "{names:?}");
+        inside += usize::from(names.iter().any(|name| name.contains("cuStreamSynchronize")));
+    }
+    assert!(inside > 10, "{inside} of {} samples", scene.told.samples.len());
+}
+
+#[test]
+fn a_library_that_comes_later_and_a_child_are_watched_too() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&[], |_| {});
+    scene.tell("open DRIVER");
+    scene.until(|told| told.probes.probes > 0);
+    scene.tell("launch 5");
+    let child = scene.tell("fork 7");
+    scene.until(|told| told.calls.len() >= 12);
+    scene.end();
+    let of = |pid: u32| scene.told.calls.iter().filter(|seen| seen.sample.fixed.pid == pid).count();
+    assert_eq!((of(scene.target.pid()), of(child as u32)), (5, 7));
+}
+
+#[test]
+fn a_row_of_ones_own_is_a_call_like_any_other() {
+    if !can_capture() {
+        return;
+    }
+    let rows = r#"
+[[probe]]
+library = "libcuda.so*"
+symbol = "real_cuMemFree_v2"
+event = "user"
+arguments = [{ name = "what", type = "u64" }]
+
+[[probe]]
+library = "accelerated"
+symbol = "train"
+return = "returned"
+arguments = [{ name = "count", type = "u32" }]
+"#;
+    let user = deepctx_uprobes::user::parse(rows).unwrap();
+    let mut scene = Scene::new(&["open DRIVER"], |options| {
+        options.probes = Some(ProbeOptions { user, ..ProbeOptions::default() });
+    });
+    scene.until(|told| told.sites.iter().any(|site| site.symbol == "train") && told.probes.files > 1);
+    scene.tell("launch 3");
+    scene.tell("free");
+    scene.until(|told| told.calls.len() >= 6 && !told.returns.is_empty());
+    scene.end();
+    assert_eq!(scene.told.of("train")[0].arguments, [3]);
+    assert_eq!(scene.told.of("real_cuMemFree_v2")[0].arguments, [0x7000001000]);
+    assert_eq!(scene.told.returns[0].call, scene.told.of("train")[0].sample.fixed.period);
+}
+
+#[test]
+fn stacks_can_be_left_out_and_thinned_while_all_are_counted() {
+    if !can_capture() {
+        return;
+    }
+    const LAUNCHES: u64 = 20_000;
+    for (limit, most) in [(0, 0), (50, 200)] {
+        let mut scene = Scene::new(&["open DRIVER"], |options| {
+            options.probes = Some(ProbeOptions { stacks_per_second: limit, ..ProbeOptions::default() });
+            options.ring_bytes = Some(16 << 20);
+        });
+        scene.tell(&format!("launch {LAUNCHES}"));
+        let told = scene.end();
+        assert_eq!(told.count("cuLaunchKernel"), LAUNCHES);
+        let stacks = told.calls.iter().filter(|seen| !seen.sample.user.is_empty());
+        assert!(stacks.clone().count() <= most, "{limit}: {}", stacks.count());
+        let limited = told.calls.iter().filter(|seen| seen.call.flags == call_flag::STACK_LIMITED);
+        assert!(limited.count() as u64 >= LAUNCHES - most as u64 - told.counter(Counter::DropRingFull));
+    }
+}

@@ -1,0 +1,84 @@
+//! What goes wrong: it is counted, or labelled, and the target never notices.
+
+use deepctx_common::end::Counter;
+
+use crate::scene::Scene;
+use crate::support::can_capture;
+
+/// What the kernel programs took note of is what they sent and dropped.
+fn adds_up(told: &crate::scene::Told) {
+    let seen = told.counter(Counter::SamplesSeen)
+        + told.counter(Counter::ProcessEventsSeen)
+        + told.counter(Counter::CallsSeen);
+    let dropped = told.counter(Counter::DropRingFull) + told.counter(Counter::DropScratchBusy);
+    let unwanted = told.counter(Counter::SamplesFiltered) + told.counter(Counter::SamplesIdle);
+    assert_eq!(seen - unwanted, told.counter(Counter::RecordsEmitted) + dropped);
+    assert_eq!(told.counter(Counter::RecordsEmitted), told.records, "what was emitted was read");
+}
+
+#[test]
+fn when_launches_flood_the_ring_each_is_still_counted() {
+    if !can_capture() {
+        return;
+    }
+    const LAUNCHES: u64 = 50_000;
+    let mut scene = Scene::new(&["open DRIVER"], |options| options.ring_bytes = Some(64 << 10));
+    scene.tell(&format!("launch {LAUNCHES} 4"));
+    let told = scene.end();
+    assert_eq!(told.count("cuLaunchKernel"), 4 * LAUNCHES);
+    assert!(told.counter(Counter::DropRingFull) > 0, "the ring was never full");
+    adds_up(told);
+    assert!((told.of("cuLaunchKernel").len() as u64) < 4 * LAUNCHES);
+}
+
+#[test]
+fn a_process_that_hides_itself_is_watched_all_the_same() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["undumpable", "open DRIVER"], |_| {});
+    scene.tell("launch 10");
+    scene.until(|told| told.calls.len() >= 10);
+    let told = scene.end();
+    assert_eq!(told.count("cuLaunchKernel"), 10);
+    adds_up(told);
+}
+
+#[test]
+fn a_library_that_is_closed_and_loaded_again_keeps_its_probes() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["open DRIVER"], |_| {});
+    for round in 1..=3 {
+        scene.tell("launch 4");
+        scene.tell("close");
+        scene.tell("open DRIVER");
+        scene.until(|told| told.calls.len() >= 4 * round);
+    }
+    let told = scene.end();
+    assert_eq!((told.count("cuLaunchKernel"), told.calls.len()), (12, 12));
+    assert_eq!(told.probes.files, 1, "one file has its probes once");
+    adds_up(told);
+}
+
+#[test]
+fn a_process_that_is_no_target_leaves_nothing() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["open DRIVER"], |_| {});
+    let path = scene.built.path("accelerated");
+    let mut other = crate::support::Target::start(&mut std::process::Command::new(path));
+    other.line();
+    let driver = scene.built.path("libcuda.so.1").display().to_string();
+    for command in [format!("open {driver}"), "launch 100".to_owned()] {
+        use std::io::Write as _;
+        writeln!(other.child.stdin.as_mut().unwrap(), "{command}").unwrap();
+        other.line();
+    }
+    scene.tell("launch 1");
+    scene.until(|told| !told.calls.is_empty());
+    let told = scene.end();
+    assert_eq!((told.count("cuLaunchKernel"), told.calls.len()), (1, 1));
+}

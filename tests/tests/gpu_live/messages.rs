@@ -1,0 +1,57 @@
+//! What a collector says, and what another tool's collection hands out.
+
+use deepctx_common::Plain as _;
+use deepctx_common::activity::{Activity, probe};
+use deepctx_common::call::call_flag;
+
+use crate::scene::Scene;
+use crate::support::can_capture;
+
+#[test]
+fn a_collector_is_heard_while_someone_listens() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR"], |_| {});
+    scene.until(|told| told.probes.collectors == 1 && told.probes.files == 2);
+    assert_eq!(scene.tell("listeners"), 5, "one for each message");
+    scene.tell("say");
+    scene.until(|told| told.said.len() >= 4 && told.correlations.len() >= 2);
+    scene.end();
+    assert_eq!(scene.tell("listeners"), 0, "nobody listens any more");
+
+    let told = &scene.told;
+    let launch = told.of("cuLaunchKernel")[0];
+    let ids: Vec<_> = told.correlations.iter().map(|c| (c.call, c.correlation, c.api)).collect();
+    assert_eq!(ids, [(launch.sample.fixed.period, 4711, 3 << 16 | 307), (0, 4712, 3 << 16 | 307)]);
+    assert_eq!(launch.call.flags & call_flag::STACK_LIMITED, 0);
+
+    let one = |what| told.said.iter().find(|(said, _)| said.what == what).unwrap();
+    let (said, bytes) = one(probe::ACTIVITIES);
+    assert_eq!((said.flags, said.values[1], bytes.len()), (0, 3, 3 * size_of::<Activity>()));
+    let words: Vec<u64> = bytes.chunks(8).map(|word| u64::read_from(word).unwrap()).collect();
+    assert_eq!(words, (0..3 * 14).collect::<Vec<u64>>());
+    let (said, bytes) = one(probe::NAME);
+    assert_eq!((said.values[0], &bytes[..]), (42, &b"kernel_of_mine"[..]));
+    assert_eq!(one(probe::CLOCK).0.values, [1000, 2000, 3000]);
+    assert_eq!(one(probe::STATE).0.values, [1, 120_000, 0]);
+}
+
+#[test]
+fn records_of_another_collection_are_read_as_they_are_handed_out() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["records CUPTI 1"], |_| {});
+    scene.until(|told| told.probes.files == 1);
+    scene.tell("records CUPTI 20");
+    scene.until(|told| told.said.len() >= 20);
+    let told = scene.end();
+    assert_eq!(told.said.len(), 20);
+    for (i, (said, bytes)) in told.said.iter().enumerate() {
+        assert_eq!((said.what, said.flags), (probe::BORROWED, 0));
+        let (record, name) = bytes.split_at(said.values[0] as usize);
+        assert_eq!(u32::read_from(&record[92..]), Some(100 + i as u32));
+        assert_eq!(name, b"borrowed_kernel");
+    }
+}
