@@ -12,6 +12,7 @@
 //! | `S` | a JSON object `{"pid", "time_ns", "name"}`, a newline, then the executable lines of `/proc/PID/maps` |
 //! | `C` | the kernel programs' counters: u64, little-endian, by their numbers |
 //! | `P` | probes, as a JSON array of `{"site", "event", "symbol", "family", "roles"}`, the events and roles by number |
+//! | `N` | calls of each probe so far: u64, little-endian, by the probes' numbers |
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -124,6 +125,10 @@ impl<W: Write> RawWriter<W> {
             Input::Counters(counters) => {
                 let payload: Vec<u8> = counters.iter().flat_map(|counter| counter.to_le_bytes()).collect();
                 self.block(b'C', &payload)
+            }
+            Input::SiteCounts(counts) => {
+                let payload: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+                self.block(b'N', &payload)
             }
             Input::Sites(sites) => {
                 let stored: Vec<StoredSite> = sites.iter().map(StoredSite::from).collect();
@@ -238,6 +243,10 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 }
                 Input::Counters(counters)
             }
+            b'N' => {
+                let counts = payload.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok());
+                Input::SiteCounts(counts.map(u64::from_le_bytes).collect())
+            }
             b'P' => {
                 let stored: Vec<StoredSite> = serde_json::from_slice(&payload)
                     .map_err(|_| self.damaged("its probes are not understood"))?;
@@ -270,6 +279,7 @@ mod tests {
             Input::Space(SpaceUpdate { pid: 7, time_ns: 5, name: "a \"b\"\n".into(), maps }),
             Input::Records(vec![1, 2, 3]),
             Input::Counters([9; Counter::ALL.len()]),
+            Input::SiteCounts(vec![0, 7, u64::MAX]),
             Input::Sites(vec![SiteInfo {
                 site: 3,
                 event: Event::LaunchEx,

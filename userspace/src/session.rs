@@ -297,7 +297,7 @@ impl Worker {
                 return;
             }
             Message::Sites(sites) => Input::Sites(sites),
-            Message::SiteCounts(_) => return,
+            Message::SiteCounts(counts) => Input::SiteCounts(counts),
             Message::Scans(counters) => {
                 let gaps = counters.gaps().map(|(key, sentence, n)| (NoName { key, sentence }, n));
                 return self.pipeline.tables_lack(gaps.into());

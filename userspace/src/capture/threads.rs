@@ -163,17 +163,26 @@ impl Drain {
             if sent && (last || rounds.is_multiple_of(COUNTERS_EVERY)) {
                 // Not worth waiting for: the next ones say it all.
                 let _ = self.messages.try_send(Message::Counters(self.counters.totals()));
-                if let Some(counts) =
-                    self.site_counts.as_ref().map(SiteCounts::totals).filter(|c| !c.is_empty())
-                {
-                    let _ = self.messages.try_send(Message::SiteCounts(counts));
-                }
+                self.tell_site_counts(last);
             }
             if last || !sent {
                 return;
             }
             self.ring.wait();
         }
+    }
+
+    fn tell_site_counts(&self, last: bool) {
+        /// A reader that takes longer does not read any more.
+        const LONGEST: Duration = Duration::from_secs(2);
+        let counts = self.site_counts.as_ref().map(SiteCounts::totals).unwrap_or_default();
+        if counts.is_empty() {
+            return;
+        }
+        let message = Message::SiteCounts(counts);
+        // The last ones are what records are compared with.
+        let wait = if last { LONGEST } else { Duration::ZERO };
+        let _ = self.messages.send_timeout(message, wait);
     }
 
     /// Takes what is in the ring, unless what was taken before still waits.

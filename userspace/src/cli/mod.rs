@@ -3,6 +3,7 @@
 //! Owns: options, errors as people read them, exit codes, progress, output files. Because: this is the product's face,
 //! and it must be testable as a whole. Does not: capture, resolve, model or draw; it calls those who do.
 
+pub mod collector;
 pub mod command;
 pub mod config;
 pub mod diff;

@@ -17,7 +17,7 @@ use super::failure::{Done, Failure};
 use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{Until, meta, start_capture, until_end};
-use super::{look, output, target};
+use super::{collector, look, output, target};
 use crate::capture::clock::monotonic_ns;
 use crate::pipeline::Config;
 use crate::raw::RawWriter;
@@ -35,7 +35,12 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             .hint("record to a file, then `deepctx-bpf export FILE --format folded -o -`"));
     }
     refuse_or_check_old(output, arguments.force)?;
-    let waiting = if arguments.command.is_empty() { None } else { Some(Waiting::start(&arguments.command)?) };
+    let waiting = if arguments.command.is_empty() {
+        None
+    } else {
+        let collector = arguments.gpu_activity.then(collector::variable).transpose()?;
+        Some(Waiting::start(&arguments.command, collector)?)
+    };
     let words = arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let mut target =
         target::resolve(&arguments.target, &arguments.capture, waiting.as_ref().map(|_| words.as_str()))?;
@@ -212,6 +217,7 @@ fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
                 .map_or_else(String::new, |value| value.get_name().to_owned()),
         ),
         ("launch-stacks".into(), arguments.capture.launch_stacks.to_string()),
+        ("gpu-activity".into(), arguments.gpu_activity.to_string()),
         ("off-cpu".into(), arguments.capture.off_cpu.to_string()),
         ("no-children".into(), arguments.target.no_children.to_string()),
     ]

@@ -162,6 +162,7 @@ impl<S: Symbols> Pipeline<S> {
             Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
             Input::Counters(counters) => self.accounts.kernel(counters),
             Input::Sites(sites) => self.correlate.learn(sites),
+            Input::SiteCounts(counts) => self.correlate.counted(&counts),
         }
         while self.changes.is_over_capacity() {
             self.change(0);

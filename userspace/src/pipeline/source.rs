@@ -24,6 +24,8 @@ pub enum Input<M> {
     Counters(KernelCounters),
     /// Probes that were placed since the last time: what their calls mean.
     Sites(Vec<SiteInfo>),
+    /// Calls of each probe so far, by index, counted before a record can be lost. Later values replace earlier ones.
+    SiteCounts(Vec<u64>),
 }
 
 impl<M> Input<M> {
@@ -36,6 +38,7 @@ impl<M> Input<M> {
             }
             Input::Counters(counters) => Input::Counters(counters),
             Input::Sites(sites) => Input::Sites(sites),
+            Input::SiteCounts(counts) => Input::SiteCounts(counts),
         }
     }
 }

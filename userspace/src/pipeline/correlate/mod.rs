@@ -150,6 +150,11 @@ impl Correlate {
         self.sites.learn(sites);
     }
 
+    /// Calls of each probe so far, as the kernel programs counted them.
+    pub fn counted(&mut self, counts: &[u64]) {
+        self.sites.counted(counts);
+    }
+
     /// The frames of a call's stack, root first, up to its caller: without those of the kernel (it was just running our
     /// program) and without that of the function itself, which stands as a call of its own.
     pub fn caller<'a>(&self, site: u32, profile: &Profile, frames: &'a [FrameId]) -> &'a [FrameId] {
@@ -241,6 +246,7 @@ impl Correlate {
     /// was received and kept stands already.
     pub fn write_to(&self, profile: &mut Profile) {
         let mut counts = self.counts.clone();
+        counts.gap(Gap::CallLost, self.sites.lost());
         profile.gpu.processes.clone_from(&self.ended);
         let mut live: Vec<_> = self
             .processes

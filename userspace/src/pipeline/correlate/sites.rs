@@ -27,6 +27,10 @@ struct Known {
     frame: Option<FrameId>,
     /// Its calls' returns are told.
     returns: bool,
+    /// Calls that came as records.
+    calls: u64,
+    /// Calls that the kernel programs counted.
+    counted: u64,
 }
 
 /// A probe as a call needs it.
@@ -51,8 +55,24 @@ impl Sites {
             if at >= self.sites.len() {
                 self.sites.resize_with(at + 1, || None);
             }
-            self.sites[at] = Some(Known { info, frame: None, returns: false });
+            self.sites[at] = Some(Known { info, frame: None, returns: false, calls: 0, counted: 0 });
         }
+    }
+
+    /// Takes in how often the kernel programs counted each.
+    pub(super) fn counted(&mut self, counts: &[u64]) {
+        for (known, count) in self.sites.iter_mut().zip(counts) {
+            if let Some(known) = known {
+                known.counted = *count;
+            }
+        }
+    }
+
+    /// Calls that were counted and never came as records.
+    pub(super) fn lost(&self) -> u64 {
+        // Records of another tool's collection are messages.
+        let calls = self.sites.iter().flatten().filter(|known| known.info.event != Event::ActivityRecord);
+        calls.map(|known| known.counted.saturating_sub(known.calls)).fold(0, u64::saturating_add)
     }
 
     /// The exported name of a probe's function; empty when the probe is not known.
@@ -80,6 +100,7 @@ impl Sites {
             let frame = profile.frame(Frame::GpuApi { name });
             return Site { event, family: Family::User, frame, own_default_stream: false };
         };
+        known.calls += 1;
         let frame = match known.frame {
             Some(frame) => frame,
             None => {

@@ -1,0 +1,56 @@
+//! The collector's library: where it is, and how a command comes to load it.
+//!
+//! Owns: finding the file, and the variable by which NVIDIA's driver is told of it. Because: device times come from inside
+//! the process only, and the driver loads what this variable names when it is initialised. Does not: attach to it; it
+//! is found in the process like any other library.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::failure::Failure;
+
+/// By which the driver is told what to load (CUPTI's documentation, "injection").
+const VARIABLE: &str = "CUDA_INJECTION64_PATH";
+/// Name of the file.
+const FILE: &str = "libdeepctx_collector.so";
+
+/// The variable that makes a command load the collector.
+///
+/// # Errors
+/// There is no such file, or the variable is taken.
+pub fn variable() -> Result<(&'static str, OsString), Failure> {
+    if let Some(taken) = std::env::var_os(VARIABLE).filter(|taken| !taken.is_empty()) {
+        return Err(Failure::new(format_args!(
+            "--gpu-activity: expected {VARIABLE} to be free, found {}",
+            Path::new(&taken).display()
+        ))
+        .hint(format_args!("unset {VARIABLE}: only one library can be loaded that way")));
+    }
+    let program = std::env::current_exe().map_err(|error| Failure::io("this program's own path", &error))?;
+    let places = places(&program);
+    let found = places.iter().find(|path| path.is_file()).ok_or_else(|| {
+        let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+        Failure::new(format_args!("--gpu-activity: expected {FILE}, found none"))
+            .hint(format_args!("it is looked for as {}", places.join(", ")))
+    })?;
+    Ok((VARIABLE, found.clone().into_os_string()))
+}
+
+/// Where it may be: beside the program, as a build leaves it, or where packages put libraries.
+fn places(program: &Path) -> Vec<PathBuf> {
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let beside = ["", "../lib/deepctx-bpf", "../lib"].map(|place| folder.join(place).join(FILE));
+    beside.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_looked_for_beside_the_program_first() {
+        let places = places(Path::new("/opt/bin/deepctx-bpf"));
+        assert_eq!(places[0], Path::new("/opt/bin").join(FILE));
+        assert!(places.iter().all(|place| place.ends_with(FILE)));
+    }
+}
