@@ -6,7 +6,7 @@
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -104,6 +104,83 @@ pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32, functions: Functio
         command.arg("--distinct");
     }
     Ok(Workload { name: "python+c++", command })
+}
+
+/// A program that launches kernels through a look-alike driver, below so many Python and native frames.
+pub(crate) fn launch_bound(python_depth: u32, native_depth: u32) -> Result<Launcher> {
+    let library = |name: &str, from: &str, define: &str| {
+        compiled(name, from, |from, to| {
+            let mut compiler = sh::command("cc");
+            compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", define, "-o"]).args([to, from]);
+            Ok(compiler)
+        })
+    };
+    let driver = library("libcuda.so.1", "accelerator.c", "-DDRIVER")?;
+    let helper = library("liblaunch_loop.so", "launch_loop.c", "-DNDEBUG")?;
+    let mut command = Command::new("python3");
+    command.arg(source("launch_bound.py")).args([&driver, &helper]);
+    command.args([python_depth.to_string(), native_depth.to_string()]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", sh::words(&command)))?;
+    let output = BufReader::new(child.stdout.take().context("the standard output is a pipe")?);
+    let mut launcher = Launcher { child, output, driver };
+    let ready = launcher.line()?;
+    if !ready.starts_with("ready") {
+        bail!("the launching program said {ready:?}");
+    }
+    Ok(launcher)
+}
+
+/// That program, which launches when it is told to.
+pub(crate) struct Launcher {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+    driver: PathBuf,
+}
+
+impl Launcher {
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The driver that it calls.
+    pub(crate) fn driver(&self) -> &Path {
+        &self.driver
+    }
+
+    /// Nanoseconds of the thread's own time for each of `launches` launches with `rounds` of work before each.
+    pub(crate) fn native(&mut self, launches: u32, rounds: u32) -> Result<f64> {
+        Ok(self.ask(&format!("{launches} {rounds}"))? as f64 / f64::from(launches))
+    }
+
+    /// The same for a loop in Python.
+    pub(crate) fn python(&mut self, launches: u32, rounds: u32) -> Result<f64> {
+        Ok(self.ask(&format!("python {launches} {rounds}"))? as f64 / f64::from(launches))
+    }
+
+    fn ask(&mut self, command: &str) -> Result<u64> {
+        writeln!(self.child.stdin.as_mut().context("the standard input is a pipe")?, "{command}")?;
+        let line = self.line()?;
+        line.parse().with_context(|| format!("the launching program said {line:?}"))
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line.trim().to_owned())
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is just as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// The example of the demo: Python, numpy and a C++ extension on several threads.

@@ -6,6 +6,8 @@
 mod attach;
 mod completeness;
 mod figure;
+mod launch_cost;
+mod launch_overhead;
 mod memory;
 mod overhead;
 mod overload;
@@ -51,6 +53,10 @@ enum Name {
     Attach,
     /// Whether the ledger adds up when the reader stands still.
     Overload,
+    /// Cost of a probed launch to its thread, beside bpftrace.
+    LaunchCost,
+    /// Slowdown of a loop that launches ten thousand times a second.
+    LaunchOverhead,
     /// Memory of the profiler, and its growth.
     Memory,
     /// Unwind rows built per second on one core.
@@ -94,6 +100,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::Completeness => completeness::run(&profilers, options),
             Name::Attach => attach::run(&profilers, options),
             Name::Overload => overload::run(&profilers, options),
+            Name::LaunchCost => launch_cost::run(&profilers, options),
+            Name::LaunchOverhead => launch_overhead::run(&profilers, options),
             Name::Memory => memory::run(&profilers, options),
             Name::UnwindRows | Name::Pipeline | Name::Tree => continue,
         }

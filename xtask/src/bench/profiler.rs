@@ -79,6 +79,13 @@ impl Profilers {
         self.start(kind, self.command(kind, pid, frequency)?)
     }
 
+    /// Our own profiler with more options.
+    pub(super) fn attach_with(&self, pid: u32, frequency: u32, more: &[&str]) -> Result<Attached> {
+        let mut command = self.command(Kind::Ours, pid, frequency)?;
+        command.args(more);
+        self.start(Kind::Ours, command)
+    }
+
     /// Our own profiler, telling more.
     pub(super) fn attach_verbose(&self, pid: u32, frequency: u32) -> Result<Attached> {
         let mut command = self.command(Kind::Ours, pid, frequency)?;

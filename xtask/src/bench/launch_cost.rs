@@ -1,0 +1,133 @@
+//! What a probe on a launch costs the thread that launches.
+//!
+//! Owns: the figure `launch-cost`. Because: a training loop launches thousands of times a second, and it is its own time
+//! that a probe takes. Does not: know devices; the driver is one that does nothing, so that the probe is all there is.
+
+use super::Options;
+use super::figure::{Figure, Target};
+use super::profiler::{Profilers, ProgramStatistics, StatisticsOn, programs};
+use crate::sh;
+use crate::workloads::{self, Launcher};
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Launches of one window: a tenth of a second.
+const LAUNCHES: u32 = 20_000;
+/// No launch costs this much without a probe, and each does with one, nanoseconds.
+const PROBED_NS: f64 = 100.0;
+/// Longest wait for a probe to be there.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for tables and caches to fill.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Waits until launches are probed.
+pub(super) fn probed(launcher: &mut Launcher, mut alive: impl FnMut() -> Result<()>) -> Result<()> {
+    let begin = Instant::now();
+    while launcher.native(100, 0)? < PROBED_NS {
+        alive()?;
+        if begin.elapsed() > ATTACH_TIMEOUT {
+            bail!("no probe on launches after {ATTACH_TIMEOUT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(SETTLE);
+    Ok(())
+}
+
+/// Nanoseconds of a launch beyond those without a probe, by window; and how long our program ran in it.
+fn ours(
+    profilers: &Profilers,
+    options: &Options,
+    frames: (u32, u32),
+    stacks: &str,
+) -> Result<(Vec<f64>, f64)> {
+    let mut launcher = workloads::launch_bound(frames.0, frames.1)?;
+    let without = launcher.native(LAUNCHES, 0)?;
+    let mut attached = profilers.attach_with(launcher.pid(), options.freq, &["--launch-stacks", stacks])?;
+    probed(&mut launcher, || attached.alive())?;
+    let mut costs = Vec::new();
+    for _ in 0..options.runs {
+        costs.push(launcher.native(LAUNCHES, 0)? - without);
+    }
+    let _on = StatisticsOn::new()?;
+    let before = at_calls(attached.pid()).context("our probe is not loaded")?;
+    launcher.native(LAUNCHES, 0)?;
+    let after = at_calls(attached.pid()).context("our probe is not loaded any more")?;
+    attached.alive()?;
+    let runs = (after.runs - before.runs).max(1) as f64;
+    Ok((costs, (after.run_time_ns - before.run_time_ns) as f64 / runs))
+}
+
+/// The program at calls: of its kind, the one that runs most.
+fn at_calls(pid: u32) -> Option<ProgramStatistics> {
+    /// `kprobe` in the kernel's list of kinds, which those at functions in user space belong to.
+    const KPROBE: u32 = 2;
+    programs(pid).into_iter().filter(|program| program.kind == KPROBE).max_by_key(|program| program.runs)
+}
+
+/// The same under a peer that only counts, at the function's entry, as it does when it is not told better.
+fn counted(options: &Options, bpftrace: &Path) -> Result<Vec<f64>> {
+    let mut launcher = workloads::launch_bound(1, 1)?;
+    let without = launcher.native(LAUNCHES, 0)?;
+    let mut peer = Peer::start(bpftrace, launcher.driver())?;
+    probed(&mut launcher, || peer.alive())?;
+    (0..options.runs).map(|_| Ok(launcher.native(LAUNCHES, 0)? - without)).collect()
+}
+
+struct Peer(Child);
+
+impl Peer {
+    fn start(bpftrace: &Path, driver: &Path) -> Result<Self> {
+        let program = format!("uprobe:{}:cuLaunchKernel {{ @launches = count(); }}", driver.display());
+        let mut command = Command::new(bpftrace);
+        command.args(["-e", &program]).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Self(command.spawn().context("cannot start bpftrace")?))
+    }
+
+    fn alive(&mut self) -> Result<()> {
+        match self.0.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("bpftrace ended early ({status})"),
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is just as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
+    let peer = match sh::which("bpftrace").map(|bpftrace| counted(options, &bpftrace)) {
+        Some(Ok(costs)) => Some(costs),
+        Some(Err(error)) => {
+            eprintln!("    note: bpftrace: {error:#}");
+            None
+        }
+        None => {
+            eprintln!("    note: no bpftrace here, so it is not compared with");
+            None
+        }
+    };
+    let cases = [
+        ("60 frames, Python and native", (20, 16), "all", 3000.0),
+        ("30 frames, Python and native", (6, 6), "all", 3000.0),
+        ("without a stack", (20, 16), "off", 1000.0),
+    ];
+    for (case, frames, stacks, target) in cases {
+        let (costs, program_ns) = ours(profilers, options, frames, stacks)?;
+        let mut figure = Figure::new("launch-cost", case, "ns", costs)
+            .target(Target::AtMost(target))
+            .note("of_that_in_our_program_ns", program_ns.round());
+        if let Some(costs) = &peer {
+            figure = figure.peer("bpftrace count()", costs);
+        }
+        figure.print();
+    }
+    Ok(())
+}
