@@ -92,6 +92,8 @@ pub struct GpuProcess {
     pub graph_launches: u64,
     /// Copies and fills.
     pub transfers: u64,
+    /// Of these, those made while activities were collected.
+    pub transfers_collected: u64,
     /// Of `launches`, those made while activities were collected: as many kernels should be told.
     pub launches_collected: u64,
     /// Kernels outside of graphs that activities told of.

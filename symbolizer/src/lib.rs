@@ -8,6 +8,7 @@
 pub mod address;
 pub mod arch;
 pub mod cache;
+pub mod cubin;
 pub mod elf;
 pub mod framework;
 pub mod generated;

@@ -4,9 +4,13 @@
 
 mod pipeline_support;
 
+use deepctx_profile::activity::Join;
 use deepctx_profile::ledger::When;
+use deepctx_profile::profile::Meta;
 use deepctx_profile::text;
-use pipeline_support::{losses, page, run};
+use deepctx_userspace::pipeline::Pipeline;
+use deepctx_userspace::pipeline::source::{Input, RecoveredKernel};
+use pipeline_support::{NamesInAddresses, Step, config, losses, page, run, steps};
 
 /// Lines as they are, without the margin that all have in common.
 fn unindented(text: &str) -> String {
@@ -424,4 +428,108 @@ fn a_process_that_ends_takes_its_handles_with_it() {
         processes.iter().map(|process| (process.pid, process.launches)).collect::<Vec<_>>(),
         [(7, 1), (7, 1)]
     );
+}
+
+const BORROWING: &str = "
+    3 call 90 cuptiActivityEnable 7/7 app kind=10
+";
+
+#[test]
+fn records_of_another_tool_are_joined_by_order_and_say_so() {
+    let records = format!(
+        "{NAMED}{BORROWING}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 grid-x=4 block-x=64 : ! f main
+        20 call 3 cuMemcpyHtoDAsync_v2 7/7 app bytes=64 : ! g main
+        30000000 call 4 cuLaunchKernel 7/7 app function=0x100 grid-x=8 block-x=64 : ! g main
+        30000010 call 5 cuLaunchKernel 7/7 app function=0x200 grid-x=9 block-x=64 : ! g main
+        30000100 borrow 7 kernel id=73 start=30000300 end=30000307 grid=9 block=64 name=relu
+        30000100 borrow 7 api id=72 start=30000098 end=30000101
+        30000100 borrow 7 kernel id=72 start=30000200 end=30000205 grid=8 block=64 name=_Z4gemmPf
+        30000100 borrow 7 api id=70 start=108 end=111
+        30000100 borrow 7 kernel id=70 start=120 end=123 grid=4 block=64 name=_Z4gemmPf
+        30000101 borrow 7 copy id=71 start=130 end=131 bytes=64
+    "
+    );
+    let mut pipeline = run(&records);
+    let tree = text::tree(pipeline.profile());
+    let figures: Vec<_> = tree.lines().filter(|line| line.contains("[gpu]")).map(str::trim).collect();
+    assert_eq!(
+        figures,
+        [
+            "[gpu] gemm(float*)  gpu-time=3 kernels=1 launch-delay=10",
+            "[gpu] [unknown: handle-not-named]  gpu-time=7 kernels=1 launch-delay=190",
+            "[gpu] gemm(float*)  gpu-time=5 kernels=1 launch-delay=100",
+            "[gpu] memcpy HtoD  launch-delay=10 copy-time=1 copy-bytes=64",
+        ]
+    );
+    let process = pipeline.profile().gpu.processes[0].clone();
+    assert_eq!((process.tier.label(), process.join), ("T1 borrowed", Join::Estimated));
+    assert_eq!((process.launches_collected, process.kernels, process.joined), (3, 3, 3));
+}
+
+#[test]
+fn a_launch_without_a_record_does_not_shift_the_others() {
+    let at = |n: u32| n * 10_000_000;
+    let launch = |n: u32| {
+        let (time, grid) = (at(n), n);
+        format!(
+            "{time} call {n} cuLaunchKernel 7/7 app function=0x100 grid-x={grid} block-x=64 : ! f{n} main\n"
+        )
+    };
+    let record = |n: u32| {
+        let (id, begin, end) = (100 + n, at(n), at(n) + n);
+        format!(
+            "90000000 borrow 7 kernel id={id} start={begin} end={end} grid={n} block=64 name=_Z4gemmPf
+            90000000 borrow 7 api id={id} start={begin} end={begin}\n"
+        )
+    };
+    // The third of five has no record, and the last record has no launch.
+    let records =
+        [format!("{NAMED}{BORROWING}"), (2..7).map(launch).collect(), [2, 3, 5, 6, 8].map(record).concat()]
+            .concat();
+    let mut pipeline = run(&records);
+    let tree = text::tree(pipeline.profile());
+    let figures: Vec<_> = tree.lines().filter(|line| line.contains("[gpu]")).map(str::trim).collect();
+    assert_eq!(
+        figures,
+        [
+            "[gpu] gemm(float*)  gpu-time=8 kernels=1",
+            "[gpu] gemm(float*)  gpu-time=2 kernels=1 launch-delay=0",
+            "[gpu] gemm(float*)  gpu-time=3 kernels=1 launch-delay=0",
+            "[gpu] gemm(float*)  kernels=1",
+            "[gpu] gemm(float*)  gpu-time=5 kernels=1 launch-delay=0",
+            "[gpu] gemm(float*)  gpu-time=6 kernels=1 launch-delay=0",
+        ]
+    );
+    check_losses(
+        &records,
+        "
+        correlate bound-unknown 5
+        correlate activity-without-launch 1
+        correlate launch-without-activity 1
+        ",
+    );
+}
+
+#[test]
+fn a_recovered_name_says_so_and_gives_way_to_one_that_was_told() {
+    let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
+    let recovered =
+        [0x100, 0x300].map(|handle| RecoveredKernel { pid: 7, handle, name: "_Z4reluPf".to_owned() });
+    pipeline.feed(Input::Recovered(recovered.into()));
+    let records = format!(
+        "{NAMED}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! main
+        11 call 3 cuLaunchKernel 7/7 app function=0x300 : ! main
+    "
+    );
+    for step in steps(&records) {
+        if let Step::Feed(input) = step {
+            pipeline.feed(input);
+        }
+    }
+    pipeline.finish();
+    let tree = text::tree(pipeline.profile());
+    let kernels: Vec<_> = tree.lines().filter(|line| line.contains("[gpu]")).map(str::trim).collect();
+    assert_eq!(kernels, ["[gpu] gemm(float*)  kernels=1", "[gpu] relu(float*) [recovered]  kernels=1"]);
 }

@@ -11,6 +11,7 @@
 //! | `R` | records, as `deepctx_common::record` defines them |
 //! | `S` | a JSON object `{"pid", "time_ns", "name"}`, a newline, then the executable lines of `/proc/PID/maps` |
 //! | `C` | the kernel programs' counters: u64, little-endian, by their numbers |
+//! | `K` | names of kernels that were found in processes, as a JSON array of `{"pid", "handle", "name"}` |
 //! | `P` | probes, as a JSON array of `{"site", "event", "symbol", "family", "roles"}`, the events and roles by number |
 //! | `N` | calls of each probe so far: u64, little-endian, by the probes' numbers |
 
@@ -25,7 +26,7 @@ use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
 use serde::{Deserialize, Serialize};
 
-use crate::pipeline::source::{Input, KernelCounters, SiteInfo, Source, SpaceUpdate};
+use crate::pipeline::source::{Input, KernelCounters, RecoveredKernel, SiteInfo, Source, SpaceUpdate};
 
 const MAGIC: &[u8] = b"deepctx-raw 1\n";
 /// Largest block that is read: above what one drain of a ring gives and what a process maps.
@@ -70,6 +71,13 @@ struct StoredSite {
     symbol: String,
     family: String,
     roles: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredKernel {
+    pid: u32,
+    handle: u64,
+    name: String,
 }
 
 impl From<&SiteInfo> for StoredSite {
@@ -133,6 +141,14 @@ impl<W: Write> RawWriter<W> {
             Input::Sites(sites) => {
                 let stored: Vec<StoredSite> = sites.iter().map(StoredSite::from).collect();
                 self.block(b'P', &serde_json::to_vec(&stored)?)
+            }
+            Input::Recovered(kernels) => {
+                let stored = kernels.iter().map(|RecoveredKernel { pid, handle, name }| StoredKernel {
+                    pid: *pid,
+                    handle: *handle,
+                    name: name.clone(),
+                });
+                self.block(b'K', &serde_json::to_vec(&stored.collect::<Vec<_>>())?)
             }
         }
     }
@@ -252,6 +268,13 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                     .map_err(|_| self.damaged("its probes are not understood"))?;
                 Input::Sites(stored.into_iter().map(SiteInfo::from).collect())
             }
+            b'K' => {
+                let stored: Vec<StoredKernel> = serde_json::from_slice(&payload)
+                    .map_err(|_| self.damaged("its kernels are not understood"))?;
+                let kernel =
+                    |StoredKernel { pid, handle, name }: StoredKernel| RecoveredKernel { pid, handle, name };
+                Input::Recovered(stored.into_iter().map(kernel).collect())
+            }
             _ => return Err(self.damaged("its kind is not known")),
         };
         self.block += 1;
@@ -280,6 +303,7 @@ mod tests {
             Input::Records(vec![1, 2, 3]),
             Input::Counters([9; Counter::ALL.len()]),
             Input::SiteCounts(vec![0, 7, u64::MAX]),
+            Input::Recovered(vec![RecoveredKernel { pid: 7, handle: u64::MAX, name: "_Z4gemmPf".into() }]),
             Input::Sites(vec![SiteInfo {
                 site: 3,
                 event: Event::LaunchEx,

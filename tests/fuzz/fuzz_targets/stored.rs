@@ -10,11 +10,12 @@ use std::io::Write as _;
 use deepctx_profile::store;
 use libfuzzer_sys::fuzz_target;
 
-const TABLES: [&str; 6] = ["frames", "nodes", "values", "ledger", "executables", "timeline"];
+const TABLES: [&str; 8] =
+    ["frames", "nodes", "values", "ledger", "executables", "timeline", "shapes", "activities"];
 
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, data)) = data.split_first() else { return };
-    let packed = match usize::from(kind) % 8 {
+    let packed = match usize::from(kind) % 10 {
         0 => data.to_vec(),
         1 => archive(&[("manifest.json", data)]),
         kind => {

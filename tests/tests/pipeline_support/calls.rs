@@ -121,6 +121,11 @@ impl Calls {
                 let message = message(numbers, time, pid, probe::ACTIVITIES, [0; 3]);
                 encode::activities(batch, &message, &[activity(what, rest)]);
             }
+            ("borrow", [pid, what, rest @ ..]) => {
+                let (record, name) = record(what, rest);
+                let message = message(numbers, time, pid, probe::BORROWED, [record.len() as u64, 0, 0]);
+                encode::message(batch, &message, &[&record, name.as_bytes()].concat());
+            }
             _ => return None,
         }
         Some(None)
@@ -183,6 +188,43 @@ impl Calls {
 fn message(numbers: &mut BTreeMap<u16, u64>, time: u64, pid: &str, what: u16, values: [u64; 3]) -> Message {
     let (pid, tid) = who(pid);
     Message { header: header(numbers, time, 0), pid, tid, what, flags: 0, bytes: 0, values }
+}
+
+/// A record as CUPTI lays it out (`userspace/tests/fixtures/cupti_records.tsv`), and its name.
+fn record<'a>(what: &str, rest: &[&'a str]) -> (Vec<u8>, &'a str) {
+    let mut bytes = vec![0; 160];
+    let mut put = |at: usize, size: usize, value: u64| {
+        bytes[at..at + size].copy_from_slice(&value.to_ne_bytes()[..size])
+    };
+    let kernel = what == "kernel";
+    put(
+        0,
+        4,
+        match what {
+            "kernel" => 10,
+            "copy" => 1,
+            "api" => 5,
+            _ => panic!("{what} is no record"),
+        },
+    );
+    let mut name = "";
+    for (option, value) in options(rest) {
+        match (what, option) {
+            (_, "name") => name = value,
+            ("api", "id") => put(32, 4, number(value)),
+            ("api", "start") => put(8, 8, number(value)),
+            ("api", "end") => put(16, 8, number(value)),
+            (_, "id") => put(if kernel { 92 } else { 44 }, 4, number(value)),
+            (_, "start") => put(16, 8, number(value)),
+            (_, "end") => put(24, 8, number(value)),
+            (_, "bytes") => put(8, 8, number(value)),
+            (_, "grid") => put(52, 4, number(value)),
+            (_, "block") => put(64, 4, number(value)),
+            (_, "node") => put(144, 8, number(value)),
+            _ => panic!("a record has no {option}"),
+        }
+    }
+    (bytes, name)
 }
 
 fn activity(what: &str, rest: &[&str]) -> Activity {

@@ -21,6 +21,7 @@
 //! 12 return 5 out=0x100 entered=10      call 5 returned
 //! 11 correlate 5 77       call 5 has the correlation id 77
 //! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
+//! 20 borrow 7 kernel id=77 start=1000 end=1500 name=_Z4gemmv    the same, as a record of another tool's; also copy, api
 //! 20 name 7 1 _Z4gemmv    20 clock 7 1000 2000 2010    20 state 7 collecting 26
 //! ```
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with

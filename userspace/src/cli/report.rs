@@ -88,6 +88,7 @@ fn json(opened: &Opened, selection: Selection, limit: usize, out: &mut dyn Write
         "lost": profile.ledger.lost(),
         "functions": functions,
         "contexts": contexts,
+        "devices": profile.gpu.processes,
         "losses": losses,
         "ledger": ledger,
     });

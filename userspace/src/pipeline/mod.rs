@@ -61,6 +61,8 @@ pub struct Config {
     pub timer: Metric,
     /// Waits are captured too: wall time is time on and off the CPU.
     pub off_cpu: bool,
+    /// Launches that may wait for what a device tells of them.
+    pub launches: usize,
 }
 
 impl Default for Config {
@@ -75,6 +77,7 @@ impl Default for Config {
             stack_bytes: 12 << 20,
             timer: Metric::CpuTime,
             off_cpu: false,
+            launches: correlate::LAUNCHES,
         }
     }
 }
@@ -148,7 +151,7 @@ impl<S: Symbols> Pipeline<S> {
             unresolved: Vec::new(),
             calls_wait: false,
             waits: Waits::default(),
-            correlate: Correlate::default(),
+            correlate: Correlate::new(config.launches),
             accounts: Accounts::default(),
             profile: Profile::new(meta, config.limits),
             newest_ns: 0,
@@ -163,6 +166,7 @@ impl<S: Symbols> Pipeline<S> {
             Input::Counters(counters) => self.accounts.kernel(counters),
             Input::Sites(sites) => self.correlate.learn(sites),
             Input::SiteCounts(counts) => self.correlate.counted(&counts),
+            Input::Recovered(kernels) => self.correlate.recovered(kernels, &mut self.profile),
         }
         while self.changes.is_over_capacity() {
             self.change(0);

@@ -26,6 +26,8 @@ pub enum Input<M> {
     Sites(Vec<SiteInfo>),
     /// Calls of each probe so far, by index, counted before a record can be lost. Later values replace earlier ones.
     SiteCounts(Vec<u64>),
+    /// Names of kernels that were found in processes since the last time, not told by calls.
+    Recovered(Vec<RecoveredKernel>),
 }
 
 impl<M> Input<M> {
@@ -39,6 +41,7 @@ impl<M> Input<M> {
             Input::Counters(counters) => Input::Counters(counters),
             Input::Sites(sites) => Input::Sites(sites),
             Input::SiteCounts(counts) => Input::SiteCounts(counts),
+            Input::Recovered(kernels) => Input::Recovered(kernels),
         }
     }
 }
@@ -56,6 +59,18 @@ pub struct SiteInfo {
     pub family: Family,
     /// What each fetched argument means, in the order in which they are fetched.
     pub roles: Vec<Role>,
+}
+
+/// The kernel of a handle, as it was found in the process: its name stands in the process's memory, and its code in the
+/// device code that the process has loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredKernel {
+    /// The process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// The handle with which it is launched.
+    pub handle: u64,
+    /// Its name as the compiler wrote it.
+    pub name: String,
 }
 
 /// What was learnt about a process outside the record stream.

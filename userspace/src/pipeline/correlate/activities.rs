@@ -40,10 +40,10 @@ impl Correlate {
         process.collect();
         match self.work.get_mut(record.call) {
             Some(work) if work.pid == record.pid && record.correlation != 0 => {
-                if work.correlation != 0 {
-                    self.ids.remove(&(record.pid, work.correlation));
+                let old = (record.pid, std::mem::replace(&mut work.correlation, record.correlation));
+                if self.ids.get(&old) == Some(&record.call) {
+                    self.ids.remove(&old);
                 }
-                work.correlation = record.correlation;
                 self.ids.insert((record.pid, record.correlation), record.call);
                 self.counts.merged();
             }
@@ -79,6 +79,10 @@ impl Correlate {
                 for activity in bytes.chunks_exact(size).filter_map(Activity::read_from) {
                     self.activity(message.pid, node, &activity, profile);
                 }
+            }
+            probe::BORROWED => {
+                process.node.get_or_insert_with(|| process_node(profile));
+                self.borrow(message, bytes, profile);
             }
             probe::NAME => {
                 if process.told.len() < TOLD_MAX {
@@ -117,7 +121,13 @@ impl Correlate {
     }
 
     /// One thing that a device did.
-    fn activity(&mut self, pid: u32, process_node: NodeId, activity: &Activity, profile: &mut Profile) {
+    pub(super) fn activity(
+        &mut self,
+        pid: u32,
+        process_node: NodeId,
+        activity: &Activity,
+        profile: &mut Profile,
+    ) {
         match activity.kind {
             kind::KERNEL | kind::COPY | kind::PEER_COPY | kind::FILL | kind::GRAPH => {}
             kind::OVERHEAD | kind::SYNC => {
@@ -131,7 +141,7 @@ impl Correlate {
             _ => return self.counts.gap(Gap::UnknownActivity, 1),
         }
         let call = self.ids.get(&(pid, activity.correlation)).copied();
-        let work = call.and_then(|call| self.work.get_mut(call));
+        let work = call.and_then(|call| self.work.get_mut(call)).filter(|work| work.kind.does(activity.kind));
         let Some(process) = self.processes.get_mut(pid) else { return };
         let kernel = activity.kind == kind::KERNEL;
         let frame = process.frame_of(activity, profile);
@@ -199,14 +209,14 @@ impl Correlate {
             }
             None => self.counts.gap(Gap::WithoutTimes, 1),
         }
-        if done && let Some(call) = call {
-            self.ids.remove(&(pid, activity.correlation));
-            self.work.take(call);
+        if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
+            self.forget_id(&work);
         }
     }
 
     /// The samples have reached this time: work that has waited too long for its activities is given up.
     pub(in crate::pipeline) fn expire(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.settle_all(now_ns, profile);
         let before_ns = now_ns.saturating_sub(EXPIRY_NS);
         while let Some(work) = self.work.oldest(before_ns) {
             self.given_up(work, Gap::LaunchWithoutActivity, profile);
@@ -278,7 +288,7 @@ impl Process {
                     profile.tree.add(work.node, Metric::Kernels, 1);
                     counts.gap(Gap::NameUnknown, u64::from(!told));
                     if told {
-                        self.names.name(held.handle, Named { frame, module: 0 });
+                        self.names.name(held.handle, Named::told(frame, 0));
                     }
                 } else if told && profile.tree.node(work.node).frame != frame {
                     counts.gap(Gap::NameDiffers, 1);
@@ -308,6 +318,7 @@ impl Process {
                     None => profile.tree.child(work.api, frame),
                 };
                 match activity.kind {
+                    _ if work.counted => {}
                     kind::KERNEL => profile.tree.add(node, Metric::Kernels, 1),
                     _ => profile.tree.add(node, Metric::CopyBytes, activity.bytes),
                 }

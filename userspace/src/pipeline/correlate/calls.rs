@@ -4,6 +4,7 @@
 //! calls before it said. Does not: know activities ([`super::activities`]).
 
 use deepctx_common::call::{Return, return_flag};
+use deepctx_profile::activity::{Join, Tier};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_uprobes::event::{Event, Memory as MemoryKind, Scope, Timing};
@@ -15,7 +16,7 @@ use super::memory::{self, Range};
 use super::names::Named;
 use super::process::{Answer, Asked, Work, WorkKind};
 use super::streams::Waited;
-use super::{CallAt, Correlate, transfer};
+use super::{CallAt, Correlate, borrowed, transfer};
 
 impl Correlate {
     /// A call: its effects, and its place in the tree where it has any figures.
@@ -36,6 +37,7 @@ impl Correlate {
         let mut calling = Calling { at, site, given, api: None };
         let mut asked = None;
         let mut launched = None;
+        let mut borrows = false;
         match event {
             Event::Launch
             | Event::LaunchEx
@@ -106,7 +108,7 @@ impl Correlate {
                 let named = calling.kernel(profile).zip(given.get(Role::Function));
                 let module = given.get(Role::Module).unwrap_or(0);
                 if let Some((frame, stub)) = named
-                    && !process.names.name(stub, Named { frame, module })
+                    && !process.names.name(stub, Named::told(frame, module))
                 {
                     counts.gap(Gap::StateFull, 1);
                 }
@@ -158,6 +160,10 @@ impl Correlate {
                 }
                 profile.tree.add(node, Metric::Calls, 1);
             }
+            Event::ActivityKindOn => borrows = given.get(Role::Kind).is_some_and(borrowed::tells_kernels),
+            Event::ActivityKindOff if given.get(Role::Kind).is_some_and(borrowed::tells_kernels) => {
+                process.borrowing_ends();
+            }
             // They have no figures, and nothing builds on them.
             Event::HostFunction
             | Event::GraphUpload
@@ -177,7 +183,6 @@ impl Correlate {
             | Event::ActivityClient
             | Event::ActivityClientGone
             | Event::ActivityCallbacks
-            | Event::ActivityKindOn
             | Event::ActivityKindOff
             | Event::ActivityFlush
             | Event::ActivityRecord => {}
@@ -195,6 +200,13 @@ impl Correlate {
             && let Some(gone) = work.put(at.time_ns, at.number, one)
         {
             self.given_up(gone, Gap::Expired, profile);
+        }
+        if borrows {
+            // What came before belongs to an earlier collection.
+            self.settle(at.pid, u64::MAX, profile);
+            if let Some(process) = self.processes.get_mut(at.pid) {
+                process.borrowing_begins();
+            }
         }
     }
 
@@ -217,7 +229,7 @@ impl Correlate {
         let out = Some(record.out).filter(|_| done && record.flags & return_flag::OUT != 0);
         let fits = match answer {
             Answer::Name { frame, module } => {
-                out.is_none_or(|handle| process.names.name(handle, Named { frame, module }))
+                out.is_none_or(|handle| process.names.name(handle, Named::told(frame, module)))
             }
             Answer::Alias { of } => out.is_none_or(|handle| process.names.alias(handle, of)),
             Answer::Alloc { bytes, kind, node, address } => match address.filter(|_| done).or(out) {
@@ -277,9 +289,7 @@ impl Correlate {
 
     /// Work that will get no more activities: what is known of it is entered, what is missing is counted.
     pub(super) fn given_up(&mut self, work: Work, why: Gap, profile: &mut Profile) {
-        if work.correlation != 0 {
-            self.ids.remove(&(work.pid, work.correlation));
-        }
+        self.forget_id(&work);
         if let Some(held) = work.held {
             let frame = kernel_frame(UNNAMED, profile);
             let node = profile.tree.child(work.api, frame);
@@ -287,19 +297,34 @@ impl Correlate {
             profile.gpu.shape(node, &held.launch);
             self.counts.gap(Gap::NameUnknown, 1);
         }
-        if work.seen == 0 {
+        let Some(process) = self.processes.get_mut(work.pid) else { return };
+        if process.info.tier == Tier::Observed {
+            // Another tool's collection was begun, and nothing came of it that could be read.
+        } else if work.seen == 0 {
             let gap = match why {
-                Gap::LaunchWithoutActivity if work.correlation == 0 => Gap::LaunchWithoutCorrelation,
+                Gap::LaunchWithoutActivity if work.correlation == 0 && process.info.join == Join::Exact => {
+                    Gap::LaunchWithoutCorrelation
+                }
                 why => why,
             };
             self.counts.gap(gap, 1);
             if let WorkKind::Graph { launchable } = work.kind
-                && let Some(process) = self.processes.get_mut(work.pid)
+                && !work.counted
             {
                 process.enter_graph(launchable, work.api, profile);
             }
         } else if work.seen < work.expected {
             self.counts.gap(Gap::GraphIncomplete, u64::from(work.expected - work.seen));
+        }
+    }
+}
+
+impl Correlate {
+    /// The id of work leads to it no more; ids come again, so it may lead to other work by now.
+    pub(super) fn forget_id(&mut self, work: &Work) {
+        let key = (work.pid, work.correlation);
+        if self.ids.get(&key) == Some(&work.number) {
+            self.ids.remove(&key);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use deepctx_common::call::call_flag;
-use deepctx_profile::activity::Launch;
+use deepctx_profile::activity::{Launch, Tier};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
@@ -17,6 +17,7 @@ use deepctx_uprobes::event::{Direction, Event, Memory as MemoryKind};
 use deepctx_uprobes::role::Role;
 
 use super::CallAt;
+use super::borrowed::{Queued, QueuedWhat};
 use super::counts::{Counts, Gap};
 use super::graphs::{Recorded, What};
 use super::process::{Answer, Held, Process, Target, Work, WorkKind};
@@ -48,6 +49,11 @@ pub(super) fn kernel_frame(name: &str, profile: &mut Profile) -> FrameId {
 /// The kernel of a name as compilers write it.
 pub(super) fn named_kernel(name: &[u8], profile: &mut Profile) -> FrameId {
     kernel_frame(&demangled(&String::from_utf8_lossy(name)), profile)
+}
+
+/// The kernel of a name that was found in the process, and says so.
+pub(super) fn recovered_kernel(name: &str, profile: &mut Profile) -> FrameId {
+    kernel_frame(&format!("{} [recovered]", demangled(name)), profile)
 }
 
 impl Calling<'_> {
@@ -131,11 +137,10 @@ impl Process {
             .filter(|handle| *handle != 0)
             .or(calling.given.get(Role::Handle));
         let handle = handle.unwrap_or(0);
-        let named = if several {
-            Some(kernel_frame(LISTED, profile))
-        } else {
-            self.names.get(handle).map(|n| n.frame)
-        };
+        // What the next activity will tell is surer than what was found in the process.
+        let known = self.names.get(handle).filter(|named| !named.recovered || !self.is_told());
+        let named =
+            if several { Some(kernel_frame(LISTED, profile)) } else { known.map(|named| named.frame) };
         if let Some(recording) = self.streams.capture(target.stream) {
             let what = if named.is_some() { What::Kernel } else { What::KernelUnnamed };
             let frame = named.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
@@ -148,7 +153,7 @@ impl Process {
         self.info.launches += kernels;
         self.info.launches_without_stack += kernels * u64::from(calling.without_stack().is_some());
         // While activities come, the first one can still tell the name.
-        let held = (self.collecting && named.is_none()).then_some(Held { handle, launch });
+        let held = (self.is_told() && named.is_none()).then_some(Held { handle, launch });
         let node = if held.is_some() {
             api
         } else {
@@ -163,24 +168,49 @@ impl Process {
             }
             node
         };
-        if !self.collecting {
+        if !self.is_told() {
             self.streams.launched(target.stream, target.context, node, at.time_ns);
-            return None;
         }
-        self.info.launches_collected += kernels;
         let kind = if several { WorkKind::Kernels } else { WorkKind::Kernel };
-        Some(Work { held, expected: kernels as u32, ..self.work(kind, api, node, at.time_ns) })
+        let what = QueuedWhat::Kernel(named, launch);
+        self.expect(Work { held, expected: kernels as u32, ..self.work(kind, api, node, at) }, what)
     }
 
-    fn work(&self, kind: WorkKind, api: NodeId, node: NodeId, time_ns: u64) -> Work {
+    /// Whether the devices' side of launches is told now: by a collector, or by another tool's that was heard of.
+    fn is_told(&self) -> bool {
+        self.collecting || self.borrowed.is_on() && self.info.tier == Tier::Borrowed
+    }
+
+    /// Work of which activities may come: remembered if they may.
+    fn expect(&mut self, work: Work, what: QueuedWhat) -> Option<Work> {
+        let kernels = match work.kind {
+            WorkKind::Kernel | WorkKind::Kernels => u64::from(work.expected),
+            WorkKind::Transfer { .. } | WorkKind::Graph { .. } => 0,
+        };
+        let transfers = u64::from(matches!(work.kind, WorkKind::Transfer { .. }));
+        if self.collecting {
+            self.info.launches_collected += kernels;
+            self.info.transfers_collected += transfers;
+        } else if self.borrowed.is_on() {
+            self.count_borrowed(kernels);
+            self.borrowed.queue(Queued { number: work.number, time_ns: work.time_ns, what });
+        } else {
+            return None;
+        }
+        Some(work)
+    }
+
+    fn work(&self, kind: WorkKind, api: NodeId, node: NodeId, at: &CallAt<'_>) -> Work {
         Work {
+            number: at.number,
             pid: self.info.pid,
-            time_ns,
+            time_ns: at.time_ns,
             kind,
             api,
             node,
             held: None,
             correlation: 0,
+            counted: false,
             seen: 0,
             expected: 1,
         }
@@ -201,13 +231,14 @@ impl Process {
         if expected.is_none() {
             counts.gap(Gap::GraphUnknown, 1);
         }
-        if !self.collecting {
+        let counted = !self.is_told();
+        if counted {
             self.enter_graph(launchable, api, profile);
             self.streams.launched(target.stream, target.context, api, at.time_ns);
-            return None;
         }
         let kind = WorkKind::Graph { launchable };
-        Some(Work { expected: expected.unwrap_or(0), ..self.work(kind, api, api, at.time_ns) })
+        let work = Work { expected: expected.unwrap_or(0), counted, ..self.work(kind, api, api, at) };
+        self.expect(work, QueuedWhat::Graph)
     }
 
     /// Counts what a graph runs, as it was recorded.
@@ -254,11 +285,11 @@ impl Process {
         self.info.transfers += 1;
         match bytes {
             Some(bytes) => profile.tree.add(node, Metric::CopyBytes, bytes),
-            None if !self.collecting => counts.gap(Gap::SizeUnknown, 1),
+            None if !self.is_told() => counts.gap(Gap::SizeUnknown, 1),
             None => {}
         }
         let kind = WorkKind::Transfer { sized: bytes.is_some() };
-        self.collecting.then(|| self.work(kind, api, node, at.time_ns))
+        self.expect(self.work(kind, api, node, at), QueuedWhat::Transfer(bytes))
     }
 
     pub(super) fn free(

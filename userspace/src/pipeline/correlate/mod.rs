@@ -13,6 +13,7 @@
 //! ```
 
 mod activities;
+mod borrowed;
 mod calls;
 mod clock;
 mod counts;
@@ -38,14 +39,16 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
 use super::decode::Arguments;
-use super::source::SiteInfo;
+use super::source::{RecoveredKernel, SiteInfo};
 use counts::{Counts, Gap};
+use names::Named;
 use process::{Answer, Asked, Process, Work};
 use sites::Sites;
 use window::Window;
 
-/// Launches that may wait for their activities: at 10 000 a second those of 26 s. About 30 MiB when full.
-const WORK_MAX: usize = 1 << 18;
+/// Launches that may wait for their activities when nothing else is asked for: at 10 000 a second those of 26 s. About
+/// 30 MiB when full.
+pub const LAUNCHES: usize = 1 << 18;
 /// Calls that may wait for their return: far more than there are threads.
 const ASKED_MAX: usize = 1 << 16;
 /// How long a launch waits for its activities: longer than queues are, and than collectors hold buffers back.
@@ -124,12 +127,6 @@ impl Processes {
     }
 }
 
-impl Default for Correlate {
-    fn default() -> Self {
-        Self::new(WORK_MAX)
-    }
-}
-
 impl Correlate {
     /// A stage that remembers `launches` launches until their activities come.
     pub fn new(launches: usize) -> Self {
@@ -153,6 +150,22 @@ impl Correlate {
     /// Calls of each probe so far, as the kernel programs counted them.
     pub fn counted(&mut self, counts: &[u64]) {
         self.sites.counted(counts);
+    }
+
+    /// Takes in names of kernels that no call told. What calls told is surer, and stays.
+    pub fn recovered(&mut self, kernels: Vec<RecoveredKernel>, profile: &mut Profile) {
+        for kernel in kernels {
+            let Some(process) = self.processes.get_or_make(kernel.pid, &self.ended) else {
+                self.counts.gap(Gap::StateFull, 1);
+                continue;
+            };
+            if process.names.get(kernel.handle).is_none() {
+                let frame = launches::recovered_kernel(&kernel.name, profile);
+                if !process.names.name(kernel.handle, Named { frame, module: 0, recovered: true }) {
+                    self.counts.gap(Gap::StateFull, 1);
+                }
+            }
+        }
     }
 
     /// The frames of a call's stack, root first, up to its caller: without those of the kernel (it was just running our
@@ -205,6 +218,7 @@ impl Correlate {
         if !self.processes.by_pid.contains_key(&pid) {
             return;
         }
+        self.settle(pid, u64::MAX, profile);
         for work in self.work.take_if(|work| work.pid == pid) {
             self.given_up(work, Gap::LaunchWithoutActivity, profile);
         }
@@ -233,6 +247,7 @@ impl Correlate {
     /// There will be nothing more.
     pub fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
         self.processes_changed(u64::MAX, profile);
+        self.settle_all(u64::MAX, profile);
         for work in self.work.take_if(|_| true) {
             self.given_up(work, Gap::LaunchWithoutActivity, profile);
         }

@@ -16,6 +16,15 @@ pub(super) struct Named {
     pub(super) frame: FrameId,
     /// The module that its code came with; 0 when it is not known.
     pub(super) module: u64,
+    /// It was found in the process, not told by a call.
+    pub(super) recovered: bool,
+}
+
+impl Named {
+    /// A kernel that a call told the name of.
+    pub(super) fn told(frame: FrameId, module: u64) -> Self {
+        Self { frame, module, recovered: false }
+    }
 }
 
 /// The names of one process.
@@ -63,8 +72,8 @@ mod tests {
     fn aliases_lead_to_the_kernel_until_its_module_is_unloaded() {
         let (gemm, relu) = (FrameId::from_number(10), FrameId::from_number(11));
         let mut names = Names::default();
-        names.name(1, Named { frame: gemm, module: 100 });
-        names.name(2, Named { frame: relu, module: 200 });
+        names.name(1, Named::told(gemm, 100));
+        names.name(2, Named::told(relu, 200));
         assert!(names.alias(3, 1) && names.alias(4, 99));
         assert_eq!(names.get(3).map(|named| named.frame), Some(gemm));
         assert_eq!(names.get(4), None, "an alias of nothing");

@@ -3,6 +3,7 @@
 //! Owns: [`Process`], and what calls wait for ([`Answer`], [`Work`]). Because: handles, streams and clocks mean something
 //! only within a process. Does not: interpret calls.
 
+use deepctx_common::activity;
 use deepctx_profile::activity::{GpuProcess, Launch};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
@@ -11,6 +12,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_uprobes::event::Memory as MemoryKind;
 use rustc_hash::FxHashMap;
 
+use super::borrowed::Borrowed;
 use super::clock::DeviceClock;
 use super::counts::{Counts, Gap};
 use super::graphs::{Graphs, Recorded};
@@ -41,6 +43,7 @@ pub(super) struct Process {
     pub(super) told: FxHashMap<u64, FrameId>,
     /// A collector is at work: launches will have activities.
     pub(super) collecting: bool,
+    pub(super) borrowed: Borrowed,
     /// It began while it was watched.
     pub(super) from_start: bool,
     /// A context was made while it was watched.
@@ -155,9 +158,23 @@ pub(super) enum WorkKind {
     Graph { launchable: u64 },
 }
 
+impl WorkKind {
+    /// Whether an activity of this kind can be because of it.
+    pub(super) fn does(self, kind: u8) -> bool {
+        match self {
+            Self::Kernel | Self::Kernels => kind == activity::kind::KERNEL,
+            // Some fills are kernels of the driver's.
+            Self::Transfer { .. } => kind != activity::kind::GRAPH,
+            Self::Graph { .. } => true,
+        }
+    }
+}
+
 /// Work whose activities have not all come.
 #[derive(Debug)]
 pub(super) struct Work {
+    /// The number of its call.
+    pub(super) number: u64,
     pub(super) pid: u32,
     /// When it was launched.
     pub(super) time_ns: u64,
@@ -170,6 +187,8 @@ pub(super) struct Work {
     pub(super) held: Option<Held>,
     /// The id; 0 until there is one.
     pub(super) correlation: u32,
+    /// What it runs is counted already, whether or not activities come.
+    pub(super) counted: bool,
     /// Activities that came.
     pub(super) seen: u32,
     /// Activities that are expected, as far as that is known.

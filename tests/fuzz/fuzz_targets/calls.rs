@@ -1,0 +1,75 @@
+//! Calls and what a collector says, from arbitrary bytes: records, and the messages in them, and device code.
+//!
+//! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": every record is accounted for, a
+//! figure is not entered twice, and an image never unpacks to more than it says.
+#![no_main]
+
+use deepctx_profile::ledger::When;
+use deepctx_profile::profile::Meta;
+use deepctx_symbolizer::cubin::{self, fatbin};
+use deepctx_uprobes::catalogue::rows;
+use deepctx_userspace::pipeline::source::{Input, SiteInfo, SpaceUpdate};
+use deepctx_userspace::pipeline::symbols::{Answer, CodeAddress, PythonReference, SpaceId, Symbols};
+use deepctx_userspace::pipeline::{Config, Pipeline};
+use libfuzzer_sys::fuzz_target;
+
+/// Nothing has a name.
+struct NoNames;
+
+impl Symbols for NoNames {
+    type Space = ();
+
+    fn replacement_seen(&mut self, _: u32) {}
+    fn python_seen(&mut self, _: u32, _: &[PythonReference]) {}
+    fn space_changed(&mut self, _: SpaceUpdate<()>) {}
+    fn forked(&mut self, _: &deepctx_common::record::ProcessEvent) {}
+    fn replaced(&mut self, _: &deepctx_common::record::ProcessEvent) {}
+    fn ended(&mut self, _: &deepctx_common::record::ProcessEvent) {}
+    fn retire(&mut self, _: u64) {}
+    fn space(&mut self, _: u32, _: u64) -> SpaceId {
+        SpaceId(0)
+    }
+    fn process_name(&mut self, _: u32, _: u64) -> Option<&str> {
+        None
+    }
+    fn user(&mut self, _: SpaceId, _: &[CodeAddress], _: &mut Answer<'_>) {}
+    fn python(&mut self, _: SpaceId, _: &[PythonReference], _: &mut Answer<'_>) {}
+    fn kernel(&mut self, _: &[CodeAddress], _: &mut Answer<'_>) {}
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, data)) = data.split_first() else { return };
+    match kind % 3 {
+        0 => {
+            let config = Config { foresight_ns: 0, launches: 64, waiting_records: 256, ..Config::default() };
+            let mut pipeline = Pipeline::new(NoNames, Meta::default(), config);
+            let sites = (0u32..).zip(rows()).map(|(site, row)| SiteInfo {
+                site,
+                event: row.event,
+                symbol: row.names[0].symbol.clone().into_owned(),
+                family: row.family,
+                roles: row.arguments().iter().map(|argument| argument.role).collect(),
+            });
+            pipeline.feed(Input::Sites(sites.collect()));
+            for batch in data.chunks(4096) {
+                pipeline.feed(Input::Records(batch.to_vec()));
+            }
+            pipeline.finish();
+            pipeline.profile().ledger.check(When::Finished).expect("every record is accounted for");
+        }
+        1 => {
+            if let Ok(cubin) = cubin::read(data) {
+                assert!(cubin.kernels.len() <= cubin::KERNELS_MAX);
+            }
+        }
+        _ => {
+            for image in fatbin::images(data) {
+                if image.unpacked_bytes() < 1 << 24
+                    && let Ok(unpacked) = image.unpack()
+                {
+                    _ = cubin::read(&unpacked);
+                }
+            }
+        }
+    }
+});

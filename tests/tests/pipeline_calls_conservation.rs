@@ -1,0 +1,243 @@
+//! Whatever comes in, in whatever order: each launch is counted once and its device time lands once, or a reason is.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pipeline_support;
+
+use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_userspace::pipeline::{Config, Pipeline};
+use pipeline_support::{NamesInAddresses, Step, config, steps};
+use proptest::prelude::*;
+
+/// Something that happens to a process.
+#[derive(Clone, Debug)]
+enum Happens {
+    /// A call, its return if it has one, its id and its activity, each after so long; in this process and thread.
+    Launch {
+        pid: u32,
+        tid: u32,
+        handle: u8,
+        stack: u8,
+        id: Option<u8>,
+        after: [u8; 3],
+        took: u16,
+    },
+    /// The same, of a copy.
+    Copy {
+        pid: u32,
+        id: Option<u8>,
+        after: [u8; 3],
+        took: u16,
+    },
+    /// An activity that no one launched.
+    Stray {
+        pid: u32,
+        id: u8,
+        took: u16,
+    },
+    Name {
+        pid: u32,
+        handle: u8,
+        name: u8,
+    },
+    Wait {
+        pid: u32,
+        lasts: Option<u8>,
+    },
+    Collect {
+        pid: u32,
+        on: bool,
+    },
+    Exit {
+        pid: u32,
+    },
+    Line(&'static str),
+    Advance,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let (pid, id, after) = (1u32..4, prop::option::weighted(0.9, 0u8..30), any::<[u8; 3]>());
+    let took = 0u16..1000;
+    prop_oneof![
+        12 => (pid.clone(), 0u32..3, 1u8..5, 0u8..4, id.clone(), after, took.clone()).prop_map(
+            |(pid, tid, handle, stack, id, after, took)| Happens::Launch { pid, tid, handle, stack, id, after, took },
+        ),
+        3 => (pid.clone(), id, after, took.clone()).prop_map(|(pid, id, after, took)| Happens::Copy { pid, id, after, took }),
+        1 => (pid.clone(), 0u8..30, took).prop_map(|(pid, id, took)| Happens::Stray { pid, id, took }),
+        2 => (pid.clone(), 1u8..5, 0u8..3).prop_map(|(pid, handle, name)| Happens::Name { pid, handle, name }),
+        2 => (pid.clone(), prop::option::of(any::<u8>())).prop_map(|(pid, lasts)| Happens::Wait { pid, lasts }),
+        3 => (pid.clone(), prop::bool::weighted(0.8)).prop_map(|(pid, on)| Happens::Collect { pid, on }),
+        1 => pid.prop_map(|pid| Happens::Exit { pid }),
+        1 => prop::sample::select(vec!["batch", "lose 0 2", "garbage 30"]).prop_map(Happens::Line),
+        1 => Just(Happens::Advance),
+    ]
+}
+
+/// The lines of what happens, by their times, and lines that have none.
+fn lines(all: &[Happens]) -> Vec<(u64, String)> {
+    let mut lines = Vec::new();
+    let stacks = [": ! f main", ": ! g main", "flags=limited", ""];
+    for (n, one) in (1u64..).zip(all) {
+        let at = n * 20;
+        let mut put = |time: u64, line: String| lines.push((time, line));
+        let timed = |after: &[u8; 3]| {
+            let returned = at + 1 + u64::from(after[0]);
+            let correlated = at + 1 + u64::from(after[1]) % 20;
+            (returned, correlated, correlated + u64::from(after[2]) * 4)
+        };
+        match one {
+            Happens::Launch { pid, tid, handle, stack, id, after, took } => {
+                let stack = stacks[usize::from(*stack)];
+                put(
+                    at,
+                    format!(
+                        "{at} call {n} cuLaunchKernel {pid}/{tid} app function={handle} stream={tid} {stack}"
+                    ),
+                );
+                if let Some(id) = id {
+                    let (_, correlated, active) = timed(after);
+                    put(correlated, format!("{correlated} correlate {n} {id}"));
+                    put(
+                        active,
+                        format!(
+                            "{active} kernel {pid} id={id} start={at} end={} name={handle}",
+                            at + u64::from(*took)
+                        ),
+                    );
+                }
+            }
+            Happens::Copy { pid, id, after, took } => {
+                put(at, format!("{at} call {n} cuMemcpyHtoD_v2 {pid}/{pid} app bytes=8 : ! f main"));
+                let (returned, correlated, active) = timed(after);
+                put(returned, format!("{returned} return {n} entered={at}"));
+                if let Some(id) = id {
+                    put(correlated, format!("{correlated} correlate {n} {id}"));
+                    put(
+                        active,
+                        format!("{active} copy {pid} id={id} start={at} end={}", at + u64::from(*took)),
+                    );
+                }
+            }
+            Happens::Stray { pid, id, took } => {
+                put(at, format!("{at} kernel {pid} id={id} start={at} end={} name=1", at + u64::from(*took)));
+            }
+            Happens::Name { pid, handle, name } => {
+                put(at, format!("{at} call {n} cuModuleGetFunction {pid}/{pid} app text=k{name}"));
+                put(at + 1, format!("{} return {n} out={handle} entered={at}", at + 1));
+                put(at + 1, format!("{} name {pid} {handle} k{name}", at + 1));
+            }
+            Happens::Wait { pid, lasts } => {
+                put(at, format!("{at} call {n} cuCtxSynchronize {pid}/{pid} app : ! main"));
+                if let Some(lasts) = lasts {
+                    let end = at + u64::from(*lasts);
+                    put(end, format!("{end} return {n} entered={at}"));
+                }
+            }
+            Happens::Collect { pid, on } => {
+                put(at, format!("{at} state {pid} {} 26", if *on { "collecting" } else { "idle" }));
+                put(at, format!("{at} clock {pid} {at} {at} {}", at + 2));
+            }
+            Happens::Exit { pid } => put(at, format!("{at} exit {pid}")),
+            Happens::Line(line) => put(at, (*line).to_owned()),
+            Happens::Advance => put(at, format!("advance {at}")),
+        }
+    }
+    lines
+}
+
+fn sum(profile: &Profile, of: fn(&GpuProcess) -> u64) -> u64 {
+    profile.gpu.processes.iter().map(of).sum()
+}
+
+/// What must hold at the end, whatever came in.
+fn check(profile: &Profile) {
+    profile.ledger.check(When::Finished).unwrap();
+    let gap = |key| profile.ledger.stage(Stage::Correlate).gaps.count(key);
+    let total = |metric| profile.tree.total(metric).sum;
+    let (kernels, joined) = (sum(profile, |p| p.kernels), sum(profile, |p| p.joined));
+    // A launch is counted when it is called; a kernel that no one launched, when it is told.
+    assert_eq!(total(Metric::Kernels), sum(profile, |p| p.launches) + kernels - joined);
+    let without = gap("launch-without-activity") + gap("launch-without-correlation") + gap("expired");
+    let collected = profile.tree.total(Metric::GpuTime).count + profile.tree.total(Metric::CopyTime).count;
+    let told = collected - gap("activity-without-launch");
+    let bounded = profile.tree.total(Metric::GpuTimeBound).count + gap("bound-unknown");
+    let launches = sum(profile, |p| p.launches);
+    assert_eq!(launches, sum(profile, |p| p.launches_collected) + bounded);
+    let waited = sum(profile, |p| p.launches_collected) + sum(profile, |p| p.transfers_collected);
+    assert_eq!(waited, told + without);
+}
+
+fn run(lines: &[(u64, String)], config: Config) -> Pipeline<NamesInAddresses> {
+    let page: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
+    let mut pipeline = Pipeline::new(NamesInAddresses::default(), Default::default(), config);
+    for step in steps(&page.join("\n")) {
+        match step {
+            Step::Feed(input) => pipeline.feed(input),
+            Step::Advance(time) => pipeline.advance(time),
+        }
+        pipeline.profile().ledger.check(When::Running).unwrap();
+    }
+    pipeline.finish();
+    pipeline
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// In any order of arrival, with records that are lost, late and damaged, and with hardly any room to wait.
+    #[test]
+    fn every_launch_is_attributed_and_its_time_is_too_or_has_a_reason(
+        all in prop::collection::vec(happens(), 0..120),
+        arrival in prop::collection::vec(any::<u16>(), 1..60),
+        launches in prop_oneof![1usize..8, Just(1 << 10)],
+        waiting_records in prop_oneof![1usize..30, Just(1 << 12)],
+        dropped in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+    ) {
+        let mut lines = lines(&all);
+        lines.sort_by_key(|(time, _)| *time);
+        for index in dropped {
+            if !lines.is_empty() {
+                lines.remove(index.index(lines.len()));
+            }
+        }
+        let mut late = arrival.iter().cycle();
+        lines.sort_by_cached_key(|(time, _)| time + u64::from(late.next().unwrap() % 300));
+        let mut pipeline = run(&lines, Config { launches, waiting_records, ..config() });
+        prop_assert_eq!(pipeline.waiting_bytes(), 0);
+        check(pipeline.profile());
+    }
+
+    /// When nothing is lost, every nanosecond that was told is in the tree, in whatever order the records arrive.
+    #[test]
+    fn every_nanosecond_that_is_told_lands_once(
+        all in prop::collection::vec(happens(), 0..120),
+        arrival in prop::collection::vec(any::<u16>(), 1..60),
+    ) {
+        let all: Vec<_> = all.into_iter().filter(|one| !matches!(one, Happens::Line(_) | Happens::Advance)).collect();
+        let in_order = {
+            let mut lines = lines(&all);
+            lines.sort_by_key(|(time, _)| *time);
+            lines
+        };
+        let mut told = [0, 0];
+        for one in &all {
+            match one {
+                Happens::Launch { id: Some(_), took, .. } | Happens::Stray { took, .. } => told[0] += u64::from(*took),
+                Happens::Copy { id: Some(_), took, .. } => told[1] += u64::from(*took),
+                _ => {}
+            }
+        }
+        let mut shuffled = in_order.clone();
+        let mut late = arrival.iter().cycle();
+        shuffled.sort_by_cached_key(|_| *late.next().unwrap());
+        let mut pipeline = run(&shuffled, config());
+        let profile = pipeline.profile();
+        check(profile);
+        prop_assert_eq!([Metric::GpuTime, Metric::CopyTime].map(|metric| profile.tree.total(metric).sum), told);
+        let launches = all.iter().filter(|one| matches!(one, Happens::Launch { .. })).count() as u64;
+        prop_assert_eq!(sum(profile, |p| p.launches), launches);
+    }
+}
