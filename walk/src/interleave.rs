@@ -25,6 +25,7 @@ use deepctx_common::python::{EVAL_RANGES, NO_PYTHON, PythonLayout, entry_rule};
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag, rule_kind};
 
+use crate::generated;
 use crate::memory::Memory;
 use crate::python::{self, Buffers};
 use crate::unwind_row::{self, Registers};
@@ -36,8 +37,6 @@ pub const PYTHON_FRAMES_MAX: u32 = 1024;
 
 /// Most frames read in one walk: each evaluation frame since 3.12 has one that is not shown.
 pub const PYTHON_READS_MAX: u32 = 2 * PYTHON_FRAMES_MAX;
-/// Most bytes between the stack pointer of generated code and the evaluation that called it: a few saved registers.
-const GENERATED_FRAME_MAX: u64 = 1 << 12;
 
 /// Where unwind rules come from.
 pub trait Tables {
@@ -254,7 +253,7 @@ impl Walk {
 
     /// Ends the native walk. Python frames that were not reached are still worth having, behind a labelled gap.
     #[inline(always)]
-    fn end_native<W: Words>(&mut self, words: &mut W, end: WalkEnd) -> Flow {
+    pub(crate) fn end_native<W: Words>(&mut self, words: &mut W, end: WalkEnd) -> Flow {
         self.native_end = end as u32;
         let rest =
             self.process.python.layout != NO_PYTHON && (self.python_started == 0 || self.python_cursor != 0);
@@ -425,7 +424,7 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
 #[inline(always)]
 pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     if walk.phase == phase::GENERATED {
-        return generated_step(walk, words, env);
+        return generated::step(walk, words, env);
     }
     if walk.run_open == 0
         && let Err(flow) = begin_frames(walk, words, env)
@@ -474,55 +473,6 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         }
     }
     if frame.entry { end_run(walk, words, at) } else { Flow::Continue }
-}
-
-/// In generated code, which neither has unwind rows nor keeps frame pointers: the sentinel of the evaluation that called
-/// it lies in the native frame of that evaluation, at a place that is always the same.
-#[inline(always)]
-fn generated_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
-    walk.phase = phase::NATIVE;
-    walk.generated_tried = 1;
-    if walk.python_started == 0 {
-        if start_python(walk, env).is_err() {
-            return Flow::Continue;
-        }
-        walk.python_started = 1;
-    }
-    if walk.peeked == 0 {
-        walk.peeked = walk.python_cursor;
-    }
-    walk.python_reads += 1;
-    let at = walk.peeked;
-    if at == 0 || walk.python_reads > PYTHON_READS_MAX {
-        return Flow::Continue;
-    }
-    let Walk { layout, buffers, .. } = walk;
-    let Some(frame) = python::read_frame(env, at, layout, buffers) else { return Flow::Continue };
-    if !frame.entry {
-        walk.peeked = frame.previous;
-        if frame.previous != 0 {
-            walk.generated_tried = 0;
-            walk.phase = phase::GENERATED;
-        }
-        return Flow::Continue;
-    }
-    if at.wrapping_sub(walk.registers.sp) > GENERATED_FRAME_MAX {
-        return Flow::Continue;
-    }
-    let word = walk.native_word();
-    if !walk.push_native(words, word) {
-        return walk.end_native(words, WalkEnd::TooManyFrames);
-    }
-    walk.generated_tried = 0;
-    let python = &walk.process.python;
-    let pc = python.eval[0][0].wrapping_add(u64::from(python.resume));
-    let base = at.wrapping_add_signed(i64::from(python.resume_base));
-    if python.resume_base > 0 {
-        walk.registers.resume(pc, at, Some(base));
-    } else {
-        walk.registers.resume(pc, base, None);
-    }
-    Flow::Continue
 }
 
 /// Before the first frame of a run: finds the chain, and whether the run at its head belongs to this evaluation.
@@ -580,7 +530,7 @@ fn hang(walk: &mut Walk, chain: python::Chain) {
 
 /// Finds the innermost Python frame of the thread.
 #[inline(always)]
-fn start_python<E: Memory + Tables>(walk: &mut Walk, env: &E) -> Result<(), PythonEnd> {
+pub(crate) fn start_python<E: Memory + Tables>(walk: &mut Walk, env: &E) -> Result<(), PythonEnd> {
     if !env.find_layout(walk) {
         return Err(PythonEnd::NotPython);
     }

@@ -6,6 +6,7 @@
 //! through [`interleave::Tables`]; every loop is the caller's, and bounded.
 #![no_std]
 
+mod generated;
 pub mod interleave;
 pub mod memory;
 pub mod python;
