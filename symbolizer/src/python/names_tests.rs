@@ -144,6 +144,21 @@ fn one_with_the_same_numbers_is_told_apart_by_where_its_parts_lie() {
 }
 
 #[test]
+fn one_with_the_same_checksum_is_found_out_by_doubt() {
+    // Its checksum covers no pointers: a version tells code objects apart, which these two share.
+    let layout = Layout::of(12, false).unwrap();
+    let memory = Shared::default();
+    let checksum = memory.code(layout, CODE, 0, "before", 3);
+    let mut symbols = symbols(layout, &memory);
+    assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("before"));
+    assert_eq!(memory.code(layout, CODE, 1, "after", 3), checksum);
+    assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("before"), "not asked again within an epoch");
+    symbols.doubt();
+    assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("after"));
+    assert_eq!(symbols.counters().reread, 1);
+}
+
+#[test]
 fn what_is_no_code_object_is_refused() {
     let memory = Shared::default();
     let checksum = memory.code(layout(), CODE, 0, "f", 3);

@@ -30,10 +30,12 @@ fn a_function_is_not_shown_under_the_name_of_another_that_took_its_address() {
             compared += count;
         }
         row(&python.name, "code objects reused", 1, compared, equal, unnamed);
-        // These functions agree in every field and every address; nothing in memory tells one from the next, so one
-        // that was replaced between the sample and the reading of its name cannot be found out (docs/python-frames.md).
+        // Since 3.12 a code object has a version that no other shares. Up to 3.11 these functions agree in every field and
+        // every address: nothing in memory tells one from the next, so one that was replaced between the sample and the
+        // reading of its name cannot be found out (docs/python-frames.md).
+        let wrong_at_most = if python.minor >= 12 { 0 } else { compared / 100 };
         assert!(
-            wrong * 100 <= compared,
+            wrong <= wrong_at_most,
             "{}: {wrong} of {compared} under another function's name",
             python.name
         );
