@@ -3,6 +3,7 @@
 //! Owns: the meeting of all other crates. Because: the binary, the tests and the benchmarks drive the same code.
 //! Does not: walk, symbolize, model or draw; it calls those who do.
 
+mod awaiting;
 pub mod capture;
 pub mod cli;
 pub mod pipeline;

@@ -9,14 +9,20 @@ use std::collections::VecDeque;
 use deepctx_common::record::ProcessEvent;
 use deepctx_symbolizer::maps::{Mapping, Maps};
 use deepctx_symbolizer::native::{DebugInfo, Named};
-use deepctx_symbolizer::python::{NoInterpreter, NoPythonName, PythonSymbols, locate_process};
+use deepctx_symbolizer::python::{
+    Awaited, Link, NoInterpreter, NoPythonName, NoTask, PythonSymbols, locate_process,
+};
 use deepctx_symbolizer::space::AddressSpace;
 use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::awaiting::{Awaiting, Chain, Part};
+use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::give_back;
 use crate::pipeline::source::SpaceUpdate;
-use crate::pipeline::symbols::{Answer, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols};
+use crate::pipeline::symbols::{
+    Answer, AwaitingId, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols,
+};
 use crate::pipeline::threads::text;
 
 /// How often what is cached is looked at again, in the time of the samples.
@@ -39,6 +45,7 @@ const VERSIONS_MAX: usize = 64;
 pub struct Resolver {
     symbolizer: Symbolizer,
     python: PythonSymbols,
+    awaiting: Awaiting,
     processes: FxHashMap<u32, Process>,
     interpreters: FxHashMap<u32, Interpreter>,
     spaces: FxHashMap<SpaceId, Asked>,
@@ -109,6 +116,7 @@ impl Resolver {
         Self {
             symbolizer: Symbolizer::new(debug_info),
             python: PythonSymbols::default(),
+            awaiting: Awaiting::default(),
             processes: FxHashMap::default(),
             interpreters: FxHashMap::default(),
             spaces: FxHashMap::default(),
@@ -255,6 +263,7 @@ impl Symbols for Resolver {
     fn replacement_seen(&mut self, pid: u32) {
         self.interpreters.remove(&pid);
         self.python.detach(pid);
+        self.awaiting.forget(pid);
     }
 
     fn python_seen(&mut self, pid: u32, frames: &[PythonReference]) {
@@ -263,6 +272,43 @@ impl Symbols for Resolver {
                 // Kept by the cache of names; a failure is told when the name is asked for.
                 let _ = self.python.frame(pid, frame.code, frame.checksum, u32::MAX);
             }
+        }
+    }
+
+    fn coroutines_seen(&mut self, pid: u32, time_ns: u64, frames: &[u64]) {
+        if self.attach_python(pid).is_err() {
+            return;
+        }
+        for &frame in frames {
+            if !self.awaiting.was_read_after(pid, frame, time_ns) {
+                let began_ns = monotonic_ns();
+                let awaited = self.python.awaiting(pid, frame);
+                let read_ns = [began_ns, monotonic_ns()];
+                let number = awaited.as_ref().ok().and_then(|awaited| awaited.number);
+                let chain = chain(pid, awaited, &mut self.python);
+                self.awaiting.read(pid, frame, read_ns, chain, number);
+            }
+        }
+    }
+
+    fn awaiting(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        frames: &mut dyn Iterator<Item = u64>,
+    ) -> Option<(u64, AwaitingId)> {
+        loop {
+            let frame = frames.next()?;
+            if let Some(chain) = self.awaiting.at(pid, frame, time_ns) {
+                return Some((frame, chain));
+            }
+        }
+    }
+
+    fn awaiting_parts(&mut self, chains: &[AwaitingId], answer: &mut Answer<'_>) {
+        for (n, id) in chains.iter().enumerate() {
+            let names: Vec<_> = self.awaiting.chain(*id).iter().map(Part::name).collect();
+            answer(n, &names);
         }
     }
 
@@ -324,6 +370,7 @@ impl Symbols for Resolver {
         }
         self.retired_ns = before_ns;
         self.symbolizer.retire(before_ns);
+        self.awaiting.retire(before_ns);
         self.compare_functions(before_ns);
         self.rests += 1;
         let now_and_then = self.rests == GIVE_BACK_FIRST || self.rests.is_multiple_of(GIVE_BACK_EVERY);
@@ -331,6 +378,7 @@ impl Symbols for Resolver {
             give_back();
         }
         let (spaces, python, interpreters) = (&mut self.spaces, &mut self.python, &mut self.interpreters);
+        let awaiting = &mut self.awaiting;
         self.processes.retain(|pid, process| {
             while process.versions.get(1).is_some_and(|next| next.since_ns <= before_ns) {
                 if let Some(old) = process.versions.pop_front() {
@@ -343,6 +391,7 @@ impl Symbols for Resolver {
                     spaces.remove(&version.id);
                 }
                 python.detach(*pid);
+                awaiting.forget(*pid);
                 interpreters.remove(pid);
             }
             !dead
@@ -483,6 +532,51 @@ fn tell(n: usize, named: &Named, module: &str, offset: u64, answer: &mut Answer<
 
 fn no_symbol(reason: NoSymbol) -> NoName {
     NoName { key: reason.key(), sentence: reason.sentence() }
+}
+
+/// What was read of tasks, with names. Whatever has no task is no part of a chain.
+fn chain(pid: u32, awaited: Result<Awaited, NoTask>, python: &mut PythonSymbols) -> Chain {
+    let links = match awaited {
+        Ok(awaited) => awaited.links,
+        Err(NoTask::None | NoTask::Unsupported) => return Chain::new(),
+        Err(reason) => return vec![Part::Unknown(no_task(reason))],
+    };
+    let mut part = |link| match link {
+        Link::Task(name) => Some(Part::Task(name)),
+        Link::SeveralAwaiters => Some(Part::Unknown(SEVERAL_AWAITERS)),
+        Link::TooLong => Some(Part::Unknown(CHAIN_TOO_LONG)),
+        Link::Coroutine { code, checksum, instruction } => {
+            match python.frame(pid, code, checksum, instruction) {
+                Ok(frame) if frame.incomplete => None,
+                Ok(frame) => Some(Part::Function {
+                    function: frame.qualname,
+                    file: frame.file,
+                    line: frame.line.unwrap_or(0),
+                    first_line: frame.first_line,
+                }),
+                Err(reason) => Some(Part::Unknown(no_python(reason))),
+            }
+        }
+    };
+    links.into_iter().filter_map(&mut part).collect()
+}
+
+const SEVERAL_AWAITERS: NoName =
+    NoName { key: "async-several-awaiters", sentence: "more than one task awaits the task below" };
+const CHAIN_TOO_LONG: NoName = NoName {
+    key: "async-chain-too-long",
+    sentence: "the chain of awaiting tasks goes on beyond what is read",
+};
+
+fn no_task(reason: NoTask) -> NoName {
+    let (key, sentence) = match reason {
+        NoTask::Ended => ("async-task-ended", "the task ended before it was read"),
+        NoTask::TooMany => ("async-too-many-tasks", "the process has more tasks than are looked at"),
+        NoTask::None | NoTask::Unsupported | NoTask::Unreadable => {
+            ("async-unreadable", "the tasks of the process could not be read")
+        }
+    };
+    NoName { key, sentence }
 }
 
 fn no_python(reason: NoPythonName) -> NoName {

@@ -40,6 +40,14 @@ pub fn free_threaded(memory: &dyn TargetMemory, runtime: u64) -> Result<Option<b
     Ok((head[..8] == COOKIE && flag <= 1).then_some(flag == 1))
 }
 
+/// `sizeof(PyInterpreterState)` in this build, which depends on more than the version (3.13+).
+///
+/// # Errors
+/// When memory cannot be read.
+pub fn interpreter_size(memory: &dyn TargetMemory, runtime: u64) -> Result<u64, ReadError> {
+    memory.read_u64(runtime.wrapping_add(48))
+}
+
 /// Compares the offsets at `runtime` with the layout, field by field.
 ///
 /// # Errors

@@ -68,8 +68,11 @@ pub struct UserLayout {
     pub frame_owner: u16,
     /// `_PyRuntime` → the main interpreter, where `interpreter_jit` is known.
     pub runtime_main: u16,
-    /// `PyInterpreterState.jit`: the interpreter generates code that cannot be unwound by itself (3.14); else 0.
+    /// `PyInterpreterState.jit`: the interpreter generates code that cannot be unwound by itself (3.14); else 0. It stands
+    /// behind parts that builds leave out, so that it is there only if `PyInterpreterState` has `interpreter_size` bytes.
     pub interpreter_jit: u32,
+    /// `sizeof(PyInterpreterState)` with a JIT and with a GIL; else 0.
+    pub interpreter_size: u32,
 }
 
 impl Layout {
@@ -208,6 +211,7 @@ const USER_3_8: UserLayout = UserLayout {
     frame_owner: NO_FIELD,
     runtime_main: NO_FIELD,
     interpreter_jit: 0,
+    interpreter_size: 0,
 };
 const USER_3_9: UserLayout = UserLayout { runtime_tss: 584, runtime_running: 568, ..USER_3_8 };
 const USER_3_10: UserLayout = UserLayout { line_format: LineFormat::Ranges, ..USER_3_9 };
@@ -261,6 +265,7 @@ const USER_3_14: UserLayout = UserLayout {
     frame_owner: FRAMES_3_14.frame_entry_mark,
     runtime_main: 816,
     interpreter_jit: 223_184,
+    interpreter_size: 225_864,
     ..USER_3_13
 };
 /// `interned` is a byte of its own there, to be written without the bits beside it.
@@ -272,8 +277,13 @@ const USER_3_14T: UserLayout = UserLayout {
     ..USER_3_13T
 };
 /// 3.15 keeps the thread state in TLS variables only.
-const USER_3_15: UserLayout =
-    UserLayout { runtime_tss: NO_FIELD, runtime_main: NO_FIELD, interpreter_jit: 0, ..USER_3_14 };
+const USER_3_15: UserLayout = UserLayout {
+    runtime_tss: NO_FIELD,
+    runtime_main: NO_FIELD,
+    interpreter_jit: 0,
+    interpreter_size: 0,
+    ..USER_3_14
+};
 const USER_3_15T: UserLayout = UserLayout { runtime_tss: NO_FIELD, ..USER_3_14T };
 
 const fn row(minor: u8, free_threaded: bool, kernel: PythonLayout, user: UserLayout) -> Layout {

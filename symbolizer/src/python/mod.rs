@@ -32,4 +32,4 @@ pub use locate::{Interpreter, Module, NoInterpreter, locate};
 pub use memory::{ProcessMemory, TargetMemory};
 pub use names::{NoPythonName, PythonFrame, PythonSymbols};
 pub use process::locate_process;
-pub use tasks::{Link, NoTask};
+pub use tasks::{Awaited, Link, NoTask};

@@ -12,7 +12,7 @@ use super::code::{Code, CodeError, read_code, read_identity};
 use super::layout::Layout;
 use super::locate::Interpreter;
 use super::memory::{ReadError, TargetMemory};
-use super::tasks::{Link, NoTask, Tasks};
+use super::tasks::{Awaited, NoTask, Tasks};
 
 /// Most code objects kept, over all processes: a process with torch loaded has about 60 000 and runs far fewer;
 /// at ~400 bytes each this is 25 MiB.
@@ -158,11 +158,11 @@ impl PythonSymbols {
         true
     }
 
-    /// Who awaits the asyncio task whose coroutine has its frame at `frame`, as it is now; root first, that task last.
+    /// Who awaits the asyncio task whose coroutine has its frame at `frame`, as it is now.
     ///
     /// # Errors
     /// The reason why there is no task, or why it cannot be told.
-    pub fn awaiting(&mut self, pid: u32, frame: u64) -> Result<Vec<Link>, NoTask> {
+    pub fn awaiting(&mut self, pid: u32, frame: u64) -> Result<Awaited, NoTask> {
         let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
         process.tasks.chain(&*process.memory, process.layout, process.runtime, frame)
     }

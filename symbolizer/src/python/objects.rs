@@ -138,6 +138,19 @@ impl<'m> Objects<'m> {
         Ok(read_text(self.memory, &self.layout.user, object)?)
     }
 
+    /// A number of up to 60 bits, as 3.12 and later lay it out.
+    pub fn number(&self, object: u64) -> Found<u64> {
+        let digits = self.field(object, 0)? >> 3;
+        let both = self.field(object, 8)?;
+        let (low, high) = (both & 0x3fff_ffff, both >> 32 & 0x3fff_ffff);
+        match digits {
+            0 => Ok(0),
+            1 => Ok(low),
+            2 => Ok(low | high << 30),
+            _ => Err(ObjectError::Other),
+        }
+    }
+
     /// Keys and values of a dictionary, up to [`ENTRIES_MAX`], in the order in which they were added.
     pub fn entries(&self, dictionary: u64) -> Found<Vec<(u64, u64)>> {
         let keys = self.field(dictionary, field::DICT_KEYS)?;
@@ -240,7 +253,7 @@ impl<'m> Objects<'m> {
                 values => return shared_keys(values),
             },
             12 => match before(3)? {
-                tagged if tagged & 1 != 0 => return shared_keys(tagged - 1),
+                tagged if tagged & 1 != 0 => return shared_keys(tagged.wrapping_add(1)),
                 dictionary => dictionary,
             },
             _ => match before(if self.layout.free_threaded { 1 } else { 3 })? {

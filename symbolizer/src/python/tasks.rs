@@ -22,6 +22,8 @@ use super::objects::{ENTRIES_MAX, Found, ObjectError, Objects};
 const AWAITERS_MAX: usize = 64;
 /// Most coroutines that one task is in, each awaiting the next.
 const COROUTINES_MAX: usize = 128;
+/// Most parts of a chain; the last task's coroutines may add to it.
+const LINKS_MAX: usize = 512;
 /// Most tasks that await one task and are looked at.
 const TOGETHER_MAX: usize = 16;
 /// Futures between a task and its awaiter: that of a `gather` within one of a `shield`, and so on.
@@ -49,6 +51,17 @@ pub enum Link {
     },
     /// More than one task awaits the next one: the chain goes on in several ways.
     SeveralAwaiters,
+    /// The chain goes on, beyond what is read of one.
+    TooLong,
+}
+
+/// What was read of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Who awaits it, and the task itself; root first.
+    pub links: Vec<Link>,
+    /// The number that asyncio gave the task, if it has no other name. No two tasks of a process share one.
+    pub number: Option<u64>,
 }
 
 /// Why there is no chain.
@@ -101,7 +114,7 @@ impl Tasks {
         layout: &'static Layout,
         runtime: u64,
         frame: u64,
-    ) -> Result<Vec<Link>, NoTask> {
+    ) -> Result<Awaited, NoTask> {
         let objects = Objects::new(memory, layout).ok_or(NoTask::Unsupported)?;
         let mut reader =
             Reader { objects, memory, layout, runtime, buffers: Buffers::default(), tasks: self };
@@ -167,32 +180,29 @@ struct Roots {
     modules: u64,
     /// `_PyThreadStateImpl.asyncio_running_task` (3.14+)
     running: u64,
-    /// `_PyThreadStateImpl.asyncio_tasks_head` (3.14+)
-    of_thread: u64,
-    /// `PyInterpreterState.asyncio_tasks_head` (3.14+)
-    of_interpreter: u64,
+    /// `_PyThreadStateImpl.asyncio_tasks_head` (3.14+). Tasks of threads that ended move to a list of the interpreter, which
+    /// nothing runs any more.
+    tasks: u64,
 }
 
 impl Roots {
     fn of(minor: u8, free_threaded: bool) -> Self {
-        let of = |interpreters, next, threads, modules, running, of_thread, of_interpreter| Self {
+        let of = |interpreters, next, threads, modules, running, tasks| Self {
             interpreters,
             next,
             threads,
             modules,
             running,
-            of_thread,
-            of_interpreter,
+            tasks,
         };
         match (minor, free_threaded) {
-            (11, _) => of(40, 0, 16, 888, 0, 0, 0),
-            (12, _) => of(40, 0, 72, 944, 0, 0, 0),
-            (13, false) => of(632, 7264, 7344, 7656, 0, 0, 0),
-            (13, true) => of(632, 7264, 7344, 7664, 0, 0, 0),
-            (14, false) => of(808, 7272, 7344, 7688, 872, 880, 10880),
-            (14, true) => of(808, 7272, 7344, 7712, 872, 880, 17304),
-            (_, false) => of(936, 7264, 7336, 7592, 1032, 1048, 10856),
-            (_, true) => of(936, 7264, 7336, 7592, 1032, 1048, 17256),
+            (11, _) => of(40, 0, 16, 888, 0, 0),
+            (12, _) => of(40, 0, 72, 944, 0, 0),
+            (13, false) => of(632, 7264, 7344, 7656, 0, 0),
+            (13, true) => of(632, 7264, 7344, 7664, 0, 0),
+            (14, false) => of(808, 7272, 7344, 7688, 872, 880),
+            (14, true) => of(808, 7272, 7344, 7712, 872, 880),
+            (_, _) => of(936, 7264, 7336, 7592, 1032, 1048),
         }
     }
 }
@@ -228,7 +238,7 @@ impl Reader<'_, '_> {
         Roots::of(self.layout.minor, self.layout.free_threaded)
     }
 
-    fn chain(&mut self, frame: u64) -> Result<Vec<Link>, NoTask> {
+    fn chain(&mut self, frame: u64) -> Result<Awaited, NoTask> {
         let coroutine = frame.wrapping_sub(self.objects.head()).wrapping_sub(self.fields().frame);
         // What ended may be gone, or something else by now.
         match self.objects.is_a(coroutine, "coroutine") {
@@ -236,14 +246,16 @@ impl Reader<'_, '_> {
             Ok(false) if self.objects.is_a(coroutine, "generator") == Ok(true) => return Err(NoTask::None),
             Ok(false) | Err(_) => return Err(NoTask::Ended),
         }
-        let unreadable = |error| match error {
-            ObjectError::Read(_) | ObjectError::Other => NoTask::Unreadable,
-        };
+        let unreadable = |_: ObjectError| NoTask::Unreadable;
         if !self.may_run(coroutine).map_err(unreadable)? {
             return Err(NoTask::Ended);
         }
         let task = self.task_of(coroutine)?;
-        self.links(task).map_err(unreadable)
+        let links = self.links(task).map_err(unreadable)?;
+        let number = self.name(task).map_err(unreadable)?.err();
+        // What was read is what was there only if it still is: a task that ends lets go of those who await it.
+        let still = self.runs(task, coroutine) && self.may_run(coroutine) == Ok(true);
+        if still { Ok(Awaited { links, number }) } else { Err(NoTask::Ended) }
     }
 
     /// Whether a coroutine has neither ended nor been cleared.
@@ -353,9 +365,8 @@ impl Reader<'_, '_> {
         if self.layout.minor >= 14 {
             let roots = self.roots();
             for interpreter in self.interpreters()? {
-                self.listed(interpreter.wrapping_add(roots.of_interpreter), &mut all)?;
                 for thread in self.threads(interpreter)? {
-                    self.listed(thread.wrapping_add(roots.of_thread), &mut all)?;
+                    self.listed(thread.wrapping_add(roots.tasks), &mut all)?;
                 }
             }
             return Ok(all);
@@ -407,17 +418,21 @@ impl Reader<'_, '_> {
     /// The task and those who await it, root first.
     fn links(&mut self, task: u64) -> Found<Vec<Link>> {
         let (mut upwards, mut seen, mut at) = (Vec::new(), vec![task], task);
-        upwards.push(Link::Task(self.name(task)?));
-        while seen.len() < AWAITERS_MAX {
+        upwards.push(Link::Task(self.name(task)?.ok()));
+        loop {
             let awaiters = self.awaiters(at)?;
             match awaiters[..] {
                 [] => break,
+                _ if seen.len() >= AWAITERS_MAX || upwards.len() >= LINKS_MAX => {
+                    upwards.push(Link::TooLong);
+                    break;
+                }
                 [awaiter] if !seen.contains(&awaiter) => {
                     let coroutine = self.objects.field(awaiter, self.fields().coroutine)?;
                     let mut waiting = self.coroutines(coroutine)?;
                     waiting.reverse();
                     upwards.append(&mut waiting);
-                    upwards.push(Link::Task(self.name(awaiter)?));
+                    upwards.push(Link::Task(self.name(awaiter)?.ok()));
                     seen.push(awaiter);
                     at = awaiter;
                 }
@@ -433,17 +448,15 @@ impl Reader<'_, '_> {
         Ok(upwards)
     }
 
-    /// The name of a task. asyncio counts those that it is given none for; 3.12 and later keep the number alone.
-    fn name(&self, task: u64) -> Found<Option<Box<str>>> {
+    /// The name of a task, or the number of one that asyncio counted; 3.12 and later keep that alone.
+    fn name(&self, task: u64) -> Found<Result<Box<str>, u64>> {
         let name = self.objects.field(task, self.fields().coroutine + 8)?;
         if self.objects.is_a(name, "int")? {
-            return Ok(None);
+            return Ok(Err(self.objects.number(name)?));
         }
         let name = self.objects.text(name)?;
-        let counted = name
-            .strip_prefix("Task-")
-            .is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()));
-        Ok(if counted { None } else { Some(name.into()) })
+        let number = name.strip_prefix("Task-").and_then(|number| number.parse().ok());
+        Ok(number.map_or(Ok(name.into()), Err))
     }
 
     /// The coroutines that a task waits in, outermost first.
@@ -489,7 +502,12 @@ impl Reader<'_, '_> {
             let locals = frame.wrapping_add(self.fields().locals);
             locals.wrapping_add(8 * u64::from(top as u32)).wrapping_sub(8)
         };
-        let object = self.objects.word(place)? & !u64::from(self.layout.kernel.code_tag_mask);
+        let untagged = |word: u64| word & !u64::from(self.layout.kernel.code_tag_mask);
+        let mut object = untagged(self.objects.word(place)?);
+        // 3.15 keeps an index above it, which coroutines do not have.
+        if object == 0 && self.layout.minor >= 15 {
+            object = untagged(self.objects.word(place.wrapping_sub(8))?);
+        }
         Ok(Some(object).filter(|object| *object != 0))
     }
 
@@ -511,7 +529,8 @@ impl Reader<'_, '_> {
                 found
             }
         };
-        awaiters.retain(|awaiter| self.is_task(*awaiter));
+        // A shield's future calls back to the task, too.
+        awaiters.retain(|awaiter| *awaiter != task && self.is_task(*awaiter));
         awaiters.sort_unstable();
         awaiters.dedup();
         Ok(awaiters)

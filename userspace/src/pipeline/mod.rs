@@ -20,8 +20,10 @@ pub mod encode;
 mod glue;
 pub mod order;
 pub mod resolve;
+pub mod seen;
 pub mod source;
 pub mod stacks;
+mod steps;
 pub mod symbols;
 pub mod threads;
 pub mod waits;
@@ -37,7 +39,8 @@ use attribute::Tick;
 use correlate::{CallAt, Correlate};
 use decode::{Arguments, Event, Sample, Sequences, decode, records};
 use order::{Key, Late, Order};
-use resolve::{CallPath, PythonSeen, Resolve};
+use resolve::{CallPath, Resolve};
+use seen::PythonSeen;
 use source::{Input, Place, Shelf, SpaceUpdate};
 use stacks::{Head, Known, Stacks};
 use symbols::{NoName, Symbols};
@@ -102,6 +105,8 @@ pub struct Pipeline<S: Symbols> {
     stacks: Stacks,
     resolve: Resolve,
     python_seen: PythonSeen,
+    /// Coroutines were told in some sample.
+    coroutines_told: bool,
     unresolved: Vec<Unresolved>,
     /// A call is among the unresolved: whatever belongs to calls must wait with it.
     calls_wait: bool,
@@ -148,6 +153,7 @@ impl<S: Symbols> Pipeline<S> {
             stacks: Stacks::new(config.stack_bytes),
             resolve: Resolve::default(),
             python_seen: PythonSeen::default(),
+            coroutines_told: false,
             unresolved: Vec::new(),
             calls_wait: false,
             waits: Waits::default(),
@@ -300,8 +306,13 @@ impl<S: Symbols> Pipeline<S> {
     /// Tells of Python functions that were not met before, so that they are read while they are there.
     fn note_python(&mut self, sample: &Sample<'_>) {
         let new = self.python_seen.new_in(sample);
-        if !new.is_empty() {
-            self.symbols.python_seen(sample.fixed.pid, new);
+        let pid = sample.fixed.pid;
+        if !new.functions.is_empty() {
+            self.symbols.python_seen(pid, new.functions);
+        }
+        if !new.coroutines.is_empty() {
+            self.coroutines_told = true;
+            self.symbols.coroutines_seen(pid, sample.fixed.header.time_ns, new.coroutines);
         }
     }
 
@@ -400,7 +411,13 @@ impl<S: Symbols> Pipeline<S> {
         let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
         let Self { stacks, resolve, profile, waits, accounts, config, correlate, .. } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
-        let head = Head::new(thread, space, &sample);
+        let awaiting = if self.coroutines_told {
+            let (pid, time_ns) = (sample.fixed.pid, sample.fixed.header.time_ns);
+            self.symbols.awaiting(pid, time_ns, &mut seen::coroutines(&sample))
+        } else {
+            None
+        };
+        let head = Head::new(thread, space, &sample, awaiting);
         let hash = stacks::hash(&head, &sample);
         match wait_of(&sample) {
             Some(wait) => waits.began(wait, sample.fixed.pid),
@@ -409,7 +426,7 @@ impl<S: Symbols> Pipeline<S> {
         }
         let known = match stacks.get(hash, &head, sample.words) {
             Some(known) => known,
-            None => match resolve.path_or_note(space, &sample, profile, accounts) {
+            None => match resolve.path_or_note(&head, &sample, profile, accounts) {
                 Some(path) => {
                     let known = context(profile, accounts, correlate, thread, &sample, call.as_ref(), &path);
                     stacks.put(hash, &head, sample.words, known);
@@ -496,7 +513,7 @@ impl<S: Symbols> Pipeline<S> {
         let Some((sample, call)) = sample_at(&self.shelf, place) else { return };
         let Self { resolve, profile, accounts, waits, config, correlate, .. } = self;
         let thread = head.thread();
-        let path = resolve.path(head.space(), &sample, profile, accounts);
+        let path = resolve.path(&head, &sample, profile, accounts);
         let known = context(profile, accounts, correlate, thread, &sample, call.as_ref(), &path);
         match call {
             None => enter(profile, waits, accounts, config, thread, &sample, known),

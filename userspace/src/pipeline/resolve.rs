@@ -1,35 +1,32 @@
 //! Resolve: raw words → the frames of a stack, root first.
 //!
-//! Owns: what the words mean, which addresses are known already, and the order of frames: user frames from the
+//! Owns: which addresses are known already, and the order of frames: user frames from the
 //! thread's start (Python where the walk put it), kernel frames on top. Because: names are slow to get and stacks are
 //! many: an address is asked for once, together with all others that are missing, and then costs one look-up.
 //! Does not: know where names come from ([`super::symbols`]), or lose a frame: what has no name says why.
-//!
-//! ```text
-//!  words, leaf first:  kernel… | native  PYTHON PYTHON  native(eval loop)  native …  GAP
-//!                                           ▲ one run of Python frames belongs to the native frame after it
-//! ```
-//!
-//! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why ([`user_steps`]).
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
-use deepctx_common::record::{sample_flag, word};
+use deepctx_common::record::sample_flag;
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use deepctx_symbolizer::framework::{self, Meaning};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::num::NonZeroU32;
 
 use super::account::{Accounts, python_key};
-use super::decode::{Sample, Words};
+use super::decode::Sample;
 use super::glue::Glue;
-use super::symbols::{CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols};
+use super::stacks::Head;
+use super::steps::{Code, Step, group, kernel_steps, repaired, user_steps};
+use super::symbols::{Name, NoName, Symbols};
 
 /// Addresses remembered: 256 Ki at about 40 bytes are 10 MiB; a torch process shows some ten thousand.
 const ADDRESSES_MAX: usize = 1 << 18;
 /// Most frames of one address: how deep compilers inline, with a wide margin.
 const INLINED_MAX: usize = 64;
+/// Most parts of a chain of awaiting tasks: more than is ever read of one.
+const AWAITING_MAX: usize = 1 << 12;
 
 const NOT_ANSWERED: NoName = NoName { key: "not-answered", sentence: "the symbolizer gave no answer" };
 const MALFORMED: NoName =
@@ -69,14 +66,6 @@ enum Part {
 /// Stands for the answer until there is one.
 const ASKED: Known = Known { begin: u32::MAX, len: 0, unnamed: 0 };
 
-/// A word with a meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Code {
-    Native { space: SpaceId, address: CodeAddress, role: Role },
-    Python { space: SpaceId, code: u64, detail: u64 },
-    Kernel { address: CodeAddress },
-}
-
 /// The stage's state.
 #[derive(Debug, Default)]
 pub struct Resolve {
@@ -97,154 +86,16 @@ pub struct Resolve {
     forgotten: u64,
 }
 
-/// Functions remembered by [`PythonSeen`]; at the bound all are forgotten and told again.
-const SEEN_MAX: usize = 1 << 16;
-
-/// Python functions that were met already, so that each is told once.
-#[derive(Debug, Default)]
-pub struct PythonSeen {
-    seen: FxHashSet<(u32, u64, u32)>,
-    new: Vec<PythonReference>,
-}
-
-impl PythonSeen {
-    /// The functions of a sample that were not met before in its process.
-    pub fn new_in(&mut self, sample: &Sample<'_>) -> &[PythonReference] {
-        self.new.clear();
-        if sample.fixed.python_frames == 0 {
-            return &self.new;
-        }
-        if self.seen.len() >= SEEN_MAX {
-            self.seen.clear();
-        }
-        let mut words = sample.user.iter();
-        while let Some(current) = words.next() {
-            if word::tag(current) == word::PYTHON
-                && let Some(detail) = words.next()
-            {
-                let reference = python_reference(current & word::PAYLOAD, detail);
-                if self.seen.insert((sample.fixed.pid, reference.code, reference.checksum)) {
-                    self.new.push(reference);
-                }
-            }
-        }
-        &self.new
-    }
-
-    /// The process has another program now: its functions are new.
-    pub fn forget(&mut self, pid: u32) {
-        self.seen.retain(|(of, _, _)| *of != pid);
-    }
-}
-
-fn python_reference(code: u64, detail: u64) -> PythonReference {
-    let instruction = Some(detail as u32).filter(|instruction| *instruction != u32::MAX);
-    PythonReference { code, checksum: (detail >> 32) as u32, instruction }
-}
-
-/// One step of a user stack as the words tell it.
-enum Step {
-    Code(Code),
-    Gap(WalkEnd),
-    PythonGap(PythonEnd),
-    Malformed,
-}
-
-/// The steps of user words, leaf first.
-fn user_steps(space: SpaceId, words: impl Iterator<Item = u64>) -> impl Iterator<Item = Step> {
-    let mut words = words;
-    let mut after_python = false;
-    std::iter::from_fn(move || {
-        let current = words.next()?;
-        let payload = current & word::PAYLOAD;
-        let mut native = |address| {
-            let role = if std::mem::take(&mut after_python) { Role::Interpreter } else { Role::Code };
-            Step::Code(Code::Native { space, address, role })
-        };
-        Some(match word::tag(current) {
-            word::RETURN => native(CodeAddress::Return(payload)),
-            word::EXACT => native(CodeAddress::Exact(payload)),
-            word::PYTHON => match words.next() {
-                Some(detail) => {
-                    after_python = true;
-                    Step::Code(Code::Python { space, code: payload, detail })
-                }
-                None => Step::Malformed,
-            },
-            word::GAP => {
-                after_python = payload & word::PYTHON_GAP != 0;
-                gap_step(payload)
-            }
-            // Nothing is shown for it.
-            word::COROUTINE => Step::PythonGap(PythonEnd::Complete),
-            _ => Step::Malformed,
-        })
-    })
-}
-
-fn gap_step(payload: u64) -> Step {
-    let number = |payload| u8::try_from(payload).ok();
-    let step = if payload & word::PYTHON_GAP == 0 {
-        number(payload).and_then(WalkEnd::from_number).map(Step::Gap)
-    } else {
-        number(payload & !word::PYTHON_GAP).and_then(PythonEnd::from_number).map(Step::PythonGap)
-    };
-    step.unwrap_or(Step::Malformed)
-}
-
-const LACKING: u64 = word::tagged(word::GAP, word::PYTHON_GAP | PythonEnd::ChainShort as u64);
-
-/// The words with each run of Python frames at the evaluation it belongs to. Up to 3.10 nothing in the stack says which
-/// one that is, so the walk gives the first run to the innermost evaluation, and the outermost ones come out short. But
-/// it is the innermost that have none: one that has not hung its frame on the chain yet, or those of a sub-interpreter.
-/// `None` when nothing has to be moved.
-fn repaired(words: Words<'_>) -> Option<Vec<u64>> {
-    let lacking = words.iter().filter(|word| *word == LACKING).count();
-    if lacking == 0 {
-        return None;
-    }
-    let mut runs = std::collections::VecDeque::with_capacity(lacking);
-    // The first runs are nobody's: silently that of one evaluation, which is just beginning or ending.
-    let end = if lacking == 1 { PythonEnd::Complete } else { PythonEnd::OtherState };
-    runs.extend(std::iter::repeat_n(vec![word::tagged(word::GAP, word::PYTHON_GAP | end as u64)], lacking));
-    let (mut out, mut run) = (Vec::with_capacity(words.len()), Vec::new());
-    let mut words = words.iter();
-    while let Some(current) = words.next() {
-        match word::tag(current) {
-            word::PYTHON => run.extend(std::iter::once(current).chain(words.next())),
-            _ if current == LACKING => {
-                out.extend(runs.pop_front().unwrap_or_default());
-            }
-            _ => {
-                if !run.is_empty() {
-                    runs.push_back(std::mem::take(&mut run));
-                    out.extend(runs.pop_front().unwrap_or_default());
-                }
-                out.push(current);
-            }
-        }
-    }
-    out.extend(run);
-    Some(out)
-}
-
-/// The steps of kernel words, leaf first. All but the interrupted instruction are return addresses.
-fn kernel_steps(words: Words<'_>) -> impl Iterator<Item = Code> + '_ {
-    words.iter().enumerate().map(|(n, word)| Code::Kernel {
-        address: if n == 0 { CodeAddress::Exact(word) } else { CodeAddress::Return(word) },
-    })
-}
-
 impl Resolve {
     /// The path of a sample, if all its addresses are known; else takes note of those that are not.
     pub fn path_or_note(
         &mut self,
-        space: SpaceId,
+        head: &Head,
         sample: &Sample<'_>,
         profile: &mut Profile,
         accounts: &mut Accounts,
     ) -> Option<CallPath<'_>> {
-        if self.gather(space, sample, false, profile, accounts) { Some(self.joined()) } else { None }
+        if self.gather(head, sample, false, profile, accounts) { Some(self.joined()) } else { None }
     }
 
     /// Addresses that [`Resolve::ask`] would ask for.
@@ -274,6 +125,10 @@ impl Resolve {
                 Code::Kernel { .. } => {
                     let addresses: Vec<_> = codes.iter().filter_map(Code::address).collect();
                     symbols.kernel(&addresses, &mut answer);
+                }
+                Code::Awaiting(_) => {
+                    let chains: Vec<_> = codes.iter().filter_map(Code::awaiting).collect();
+                    symbols.awaiting_parts(&chains, &mut answer);
                 }
             }
             for code in codes {
@@ -307,12 +162,12 @@ impl Resolve {
     /// The path of a sample, all of whose addresses have been noted and asked for.
     pub fn path(
         &mut self,
-        space: SpaceId,
+        head: &Head,
         sample: &Sample<'_>,
         profile: &mut Profile,
         accounts: &mut Accounts,
     ) -> CallPath<'_> {
-        self.gather(space, sample, true, profile, accounts);
+        self.gather(head, sample, true, profile, accounts);
         self.joined()
     }
 
@@ -320,7 +175,7 @@ impl Resolve {
     /// not answered. False when one was noted.
     fn gather(
         &mut self,
-        space: SpaceId,
+        head: &Head,
         sample: &Sample<'_>,
         asked: bool,
         profile: &mut Profile,
@@ -344,6 +199,11 @@ impl Resolve {
                 self.steps.push(gap);
             }
             Step::PythonGap(PythonEnd::Complete) => {}
+            Step::Coroutine(frame) => {
+                if let Some((_, chain)) = head.awaiting().filter(|(of, _)| *of == frame) {
+                    all_known &= self.add(Code::Awaiting(chain), asked, profile, accounts);
+                }
+            }
             Step::PythonGap(end) => {
                 let gap = self.python_gap(end, profile);
                 self.steps.push(gap);
@@ -354,6 +214,7 @@ impl Resolve {
                 self.steps.push(malformed);
             }
         };
+        let space = head.space();
         match repaired(sample.user) {
             None => user_steps(space, sample.user.iter()).for_each(&mut each),
             Some(words) => user_steps(space, words.into_iter()).for_each(&mut each),
@@ -425,6 +286,7 @@ impl Resolve {
         let names: &[Name<'_>] = match names {
             [] => &none,
             [Name::PythonIncomplete] => &[],
+            names if matches!(code, Code::Awaiting(_)) => &names[..names.len().min(AWAITING_MAX)],
             names => &names[..names.len().min(INLINED_MAX)],
         };
         let begin = self.frames.len() as u32;
@@ -525,52 +387,16 @@ fn incomplete(sample: &Sample<'_>) -> Option<WalkEnd> {
     }
 }
 
-/// Questions with equal groups go into one call.
-fn group(code: &Code) -> (u8, u32) {
-    match code {
-        Code::Kernel { .. } => (0, 0),
-        Code::Native { space, .. } => (1, space.0),
-        Code::Python { space, .. } => (2, space.0),
-    }
-}
-
-impl Code {
-    fn address(&self) -> Option<CodeAddress> {
-        match self {
-            Code::Native { address, .. } | Code::Kernel { address } => Some(*address),
-            Code::Python { .. } => None,
-        }
-    }
-
-    fn reference(&self) -> Option<PythonReference> {
-        let Code::Python { code, detail, .. } = *self else { return None };
-        Some(python_reference(code, detail))
-    }
-
-    fn role(&self) -> Role {
-        match self {
-            Code::Native { role, .. } => *role,
-            Code::Python { .. } | Code::Kernel { .. } => Role::Code,
-        }
-    }
-
-    fn unnamed(&self, reason: NoName) -> Name<'static> {
-        match self {
-            Code::Native { address: CodeAddress::Exact(offset) | CodeAddress::Return(offset), .. } => {
-                Name::NativeUnnamed { module: "", offset: *offset, reason }
-            }
-            Code::Python { .. } => Name::PythonUnnamed { reason },
-            Code::Kernel { .. } => Name::KernelUnnamed { reason },
-        }
-    }
-}
-
 fn reason(name: &Name<'_>) -> Option<NoName> {
     match name {
         Name::NativeUnnamed { reason, .. }
         | Name::KernelUnnamed { reason }
         | Name::PythonUnnamed { reason } => Some(*reason),
-        Name::Native { .. } | Name::Kernel { .. } | Name::Python { .. } | Name::PythonIncomplete => None,
+        Name::Native { .. }
+        | Name::Kernel { .. }
+        | Name::Python { .. }
+        | Name::Task { .. }
+        | Name::PythonIncomplete => None,
     }
 }
 
@@ -598,6 +424,11 @@ fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
             line: NonZeroU32::new(line),
             first_line: NonZeroU32::new(first_line),
         },
+        Name::Task { name } => {
+            let shown = if name.is_empty() { "[task]".to_owned() } else { format!("[task {name}]") };
+            let none = profile.text("");
+            Frame::Python { function: profile.text(&shown), file: none, line: None, first_line: None }
+        }
         Name::PythonIncomplete => {
             Frame::Unresolved { reason: profile.text("incomplete"), origin: Origin::Python }
         }

@@ -13,7 +13,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::decode::Sample;
-use super::symbols::SpaceId;
+use super::symbols::{AwaitingId, SpaceId};
 
 /// Everything besides the words that decides what a stack means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,16 +22,29 @@ pub struct Head {
     space: SpaceId,
     /// Number of kernel words, ends of the two walks, flags, kind of the record.
     rest: [u8; 6],
+    /// The coroutine among the words that is a task's, and who awaits that task.
+    awaiting: Option<(u64, AwaitingId)>,
 }
 
 impl Head {
     /// The head of a sample whose thread and space are known.
-    pub fn new(thread: NodeId, space: SpaceId, sample: &Sample<'_>) -> Self {
+    pub fn new(
+        thread: NodeId,
+        space: SpaceId,
+        sample: &Sample<'_>,
+        awaiting: Option<(u64, AwaitingId)>,
+    ) -> Self {
         let fixed = &sample.fixed;
         let [low, high] = fixed.kernel_words.to_ne_bytes();
         // Kinds of records are few.
         let kind = fixed.header.kind as u8;
-        Self { thread, space, rest: [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind] }
+        let rest = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
+        Self { thread, space, rest, awaiting }
+    }
+
+    /// The coroutine that is a task's, and who awaits that task.
+    pub fn awaiting(&self) -> Option<(u64, AwaitingId)> {
+        self.awaiting
     }
 
     /// The thread's node.
@@ -52,6 +65,9 @@ pub fn hash(head: &Head, sample: &Sample<'_>) -> u64 {
     hasher.write_u32(head.thread.number());
     hasher.write_u32(head.space.0);
     hasher.write(&head.rest);
+    if let Some((_, chain)) = head.awaiting {
+        hasher.write_u32(chain.0);
+    }
     hasher.finish()
 }
 
@@ -156,7 +172,7 @@ mod tests {
     use super::*;
 
     fn head(thread: u32) -> Head {
-        Head { thread: NodeId::from_number(thread), space: SpaceId(0), rest: [0; 6] }
+        Head { thread: NodeId::from_number(thread), space: SpaceId(0), rest: [0; 6], awaiting: None }
     }
 
     fn known(node: u32) -> Known {

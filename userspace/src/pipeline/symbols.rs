@@ -11,6 +11,10 @@ use super::source::SpaceUpdate;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId(pub u32);
 
+/// A chain of tasks and coroutines of asyncio, each of which awaits the next. The same number, the same chain, always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AwaitingId(pub u32);
+
 /// A code address in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CodeAddress {
@@ -86,6 +90,11 @@ pub enum Name<'a> {
         /// First line of the function; 0 when unknown.
         first_line: u32,
     },
+    /// A task of asyncio.
+    Task {
+        /// Its name; empty when it is one that asyncio counted.
+        name: &'a str,
+    },
     /// A Python function that was just being entered: its interpreter would not show it.
     PythonIncomplete,
     /// A Python function without a name.
@@ -109,6 +118,23 @@ pub trait Symbols {
     /// Python frames were seen, at once, not in their turn: what can only be read while the process lives should be.
     /// Each function of a process is told once, or a few times.
     fn python_seen(&mut self, _pid: u32, _frames: &[PythonReference]) {}
+
+    /// Coroutines whose frames are at these addresses ran at a time, told at once, not in their turn: which tasks they
+    /// are, and who awaits those, can be read while they run.
+    fn coroutines_seen(&mut self, _pid: u32, _time_ns: u64, _frames: &[u64]) {}
+
+    /// Which of the coroutines that ran, innermost first, is a task's, and who awaited that task at the time.
+    fn awaiting(
+        &mut self,
+        _pid: u32,
+        _time_ns: u64,
+        _frames: &mut dyn Iterator<Item = u64>,
+    ) -> Option<(u64, AwaitingId)> {
+        None
+    }
+
+    /// Asks for the parts of chains, root first. Each is answered once, in any order.
+    fn awaiting_parts(&mut self, _chains: &[AwaitingId], _answer: &mut Answer<'_>) {}
 
     /// The address space of a process was read.
     fn space_changed(&mut self, update: SpaceUpdate<Self::Space>);
