@@ -54,7 +54,7 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
     let (k, u) = (&layout.kernel, &layout.user);
     let sentinel = k.entry_rule == deepctx_common::python::entry_rule::SENTINEL;
     let bit = |n: u32| 1_u64 << (u32::from(u.str_kind_shift) + n);
-    let fields: [(&str, u16); 27] = [
+    let fields: [(&str, u16); 29] = [
         ("tstate_frame", k.tstate_frame),
         ("cframe_current_frame", k.cframe_current_frame),
         ("tstate_thread_id", k.tstate_thread_id),
@@ -82,6 +82,8 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
         ("str_state", u.str_state),
         ("runtime_tss", u.runtime_tss),
         ("runtime_running", u.runtime_running),
+        ("frame_owner", u.frame_owner),
+        ("runtime_main", u.runtime_main),
     ];
     let more = [
         ("str_ascii_data", u.str_ascii_data.into()),
@@ -91,7 +93,8 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
         ("str_ascii_bit", bit(4)),
     ];
     let present = fields.into_iter().filter(|(_, offset)| *offset != NO_FIELD);
-    let all = present.map(|(name, offset)| (name, u64::from(offset))).chain(more);
+    let jit = [("interpreter_jit", u64::from(u.interpreter_jit))].into_iter().filter(|(_, at)| *at != 0);
+    let all = present.map(|(name, offset)| (name, u64::from(offset))).chain(more).chain(jit);
     all.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 

@@ -3,10 +3,12 @@
 // A test that cannot go on fails; this file is nothing but tests.
 #![allow(clippy::unwrap_used)]
 
+mod awaiting;
 mod capture;
 mod headers;
 mod hostile;
 mod live;
+mod lives;
 mod moving;
 mod peer;
 mod reuse;

@@ -99,6 +99,16 @@ int main(void) {
 #elif PY_VERSION_HEX < 0x030f0000
     FIELD("runtime_tss", _PyRuntimeState, autoTSSkey);
 #endif
+#if PY_VERSION_HEX >= 0x030b0000
+    FIELD("frame_owner", _PyInterpreterFrame, owner);
+#endif
+#if PY_VERSION_HEX >= 0x030e0000 && PY_VERSION_HEX < 0x030f0000 && !defined(Py_GIL_DISABLED)
+    FIELD("runtime_main", _PyRuntimeState, interpreters.main);
+    /* Builds without a JIT have no such field, and another size. */
+    if (sizeof(PyInterpreterState) == 225864) {
+        FIELD("interpreter_jit", PyInterpreterState, jit);
+    }
+#endif
 #if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030e0000
     FIELD("frame_tlbc_index", _PyInterpreterFrame, tlbc_index);
     FIELD("code_tlbc", PyCodeObject, co_tlbc);

@@ -134,14 +134,31 @@ fn run(profiler: &Path, arguments: &[&str]) -> String {
 pub(crate) fn captured(
     profiler: &Path,
     pid: u32,
+    seconds_and_frequency: [u32; 2],
+    view: &str,
+) -> Vec<(Vec<String>, u64)> {
+    captured_with(profiler, pid, seconds_and_frequency, view, &[])
+}
+
+/// As [`captured`], with more options for the capture.
+pub(crate) fn captured_with(
+    profiler: &Path,
+    pid: u32,
     [seconds, frequency]: [u32; 2],
     view: &str,
+    options: &[&str],
 ) -> Vec<(Vec<String>, u64)> {
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("run.dctx");
     let profile = profile.to_str().unwrap();
     let (pid, duration, frequency) = (pid.to_string(), format!("{seconds}s"), frequency.to_string());
-    run(profiler, &["record", "--pid", &pid, "--duration", &duration, "--freq", &frequency, "-o", profile]);
+    let record = ["record", "--pid", &pid, "--duration", &duration, "--freq", &frequency, "-o", profile];
+    run(profiler, &[&record[..], options].concat());
+    stacks(profiler, profile, view)
+}
+
+/// The stacks of a profile, root first, without the process, and how often each was seen.
+pub(crate) fn stacks(profiler: &Path, profile: &str, view: &str) -> Vec<(Vec<String>, u64)> {
     let format = ["--format", "folded", "--view", view, "--lines", "--metric", "samples", "-o", "-"];
     let stacks = run(profiler, &[&["export", profile][..], &format].concat());
     let parse = |line: &str| {

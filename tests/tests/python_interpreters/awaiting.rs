@@ -1,0 +1,100 @@
+//! Who awaits the task that runs, read from outside, against what the program wrote down of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{Python, Target, captured_with, profiler, pythons, row, workload};
+
+/// The oldest `3.n` whose tasks are read.
+const OLDEST_MINOR: u8 = 11;
+const CONTEXT: &[&str] = &["--context", "python,native,kernel,async"];
+
+/// What stands between the event loop and the functions of the task, and those.
+fn parts(frames: &[String]) -> Option<(&[String], &[String])> {
+    let called = 1 + frames.iter().rposition(|frame| frame.starts_with("events.py:Handle._run:"))?;
+    let rest = frames.get(called..)?;
+    let is_chain = |frame: &String| frame.starts_with("[task") || frame.starts_with("[unknown: async-");
+    let own = rest.iter().rposition(is_chain).map_or(0, |last| last + 1);
+    Some(rest.split_at(own))
+}
+
+fn unknown(chain: &[String]) -> bool {
+    chain.iter().any(|frame| frame.starts_with("[unknown: "))
+}
+
+fn check(profiler: &Path, python: &Python) {
+    let mut target = Target::start(python, &[&workload("python_async.py")]);
+    let lines = target.lines_until_ready();
+    let expected: BTreeMap<String, String> = lines
+        .iter()
+        .map(|line| {
+            let said: Value = serde_json::from_str(line).unwrap();
+            let chain: Vec<_> =
+                said["chain"].as_array().unwrap().iter().map(|part| part.as_str().unwrap()).collect();
+            (chain.join(";"), said["leaf"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    let (mut compared, mut equal, mut labelled) = (0, 0, 0);
+    let mut seen = BTreeSet::new();
+    for (frames, count) in captured_with(profiler, target.pid(), [3, 499], "python", CONTEXT) {
+        let Some((chain, own)) = parts(&frames) else { continue };
+        // The loop's own work, before and after that of a task.
+        if !own.iter().any(|frame| frame.starts_with("python_async.py:spin:")) {
+            continue;
+        }
+        compared += count;
+        if unknown(chain) {
+            labelled += count;
+            continue;
+        }
+        let leaf = expected.get(&chain.join(";"));
+        let leaf = leaf.unwrap_or_else(|| panic!("{}: {chain:?} is none of {expected:#?}", python.name));
+        seen.insert(leaf);
+        equal += count;
+    }
+    row(&python.name, "awaiting tasks", expected.len(), compared, equal, labelled);
+    let missing: Vec<_> = expected.values().filter(|leaf| !seen.contains(leaf)).collect();
+    assert!(missing.is_empty(), "{}: never seen: {missing:?}", python.name);
+    // What ran before each task was read for the first time.
+    assert!(labelled * 4 <= compared, "{}: {labelled} of {compared} labelled", python.name);
+}
+
+#[test]
+fn the_chain_that_awaits_a_task_is_the_one_that_the_program_wrote_down() {
+    let Some(profiler) = profiler() else { return };
+    for python in pythons().iter().filter(|python| python.minor >= OLDEST_MINOR) {
+        check(&profiler, python);
+    }
+}
+
+#[test]
+fn a_task_is_not_shown_under_the_name_of_another_that_took_its_place() {
+    let Some(profiler) = profiler() else { return };
+    for python in pythons().iter().filter(|python| python.minor >= OLDEST_MINOR) {
+        let mut target = Target::start(python, &[&workload("python_async_turns.py")]);
+        target.lines_until_ready();
+        let (mut compared, mut equal, mut labelled, mut wrong) = (0, 0, 0, 0);
+        for (frames, count) in captured_with(&profiler, target.pid(), [1, 999], "python", CONTEXT) {
+            let Some((chain, own)) = parts(&frames) else { continue };
+            let turn = own.iter().find_map(|frame| {
+                ["odd", "even"].into_iter().find(|turn| {
+                    frame.starts_with("python_async_turns.py:") && frame.contains(&format!(":{turn}:"))
+                })
+            });
+            let Some(turn) = turn else { continue };
+            compared += count;
+            match chain.last() {
+                _ if unknown(chain) => labelled += count,
+                Some(name) if *name == format!("[task {turn}]") => equal += count,
+                _ => wrong += count,
+            }
+        }
+        row(&python.name, "tasks that take turns", 1, compared, equal, labelled);
+        // Their coroutines and tasks share addresses and everything in them; once both names were met at an address,
+        // nothing is said of what runs there. The first few samples may come before that.
+        assert!(wrong * 50 <= compared, "{}: {wrong} of {compared} under another's name", python.name);
+        assert!(compared > 100, "{}: {compared}", python.name);
+    }
+}

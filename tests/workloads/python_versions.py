@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Stays in `stay_N` of CPython 3.N, below `main`; starts others likewise, or turns into another.
+
+usage: python_versions.py                       stays until its standard input ends
+       python_versions.py --spawn PROGRAM...    starts each of these interpreters with this program, then stays
+       python_versions.py --exec PROGRAM        stays for two seconds, then becomes this interpreter with this program
+Prints {"ready": true, "pid"} once all that it started did. Runs on CPython 3.6 and later.
+"""
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+SOURCE = """
+def stay_%d(until, now):
+    while now() < until:
+        pass
+"""
+
+
+def environment():
+    # Where the libraries of this interpreter are is of no use to another.
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
+
+
+def spawned(program):
+    child = subprocess.Popen(
+        [program, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+    child.stdout.readline()
+    return child
+
+
+def main():
+    mode, programs = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
+    children = [spawned(program) for program in programs] if mode == "--spawn" else []
+    scope = {}
+    exec(compile(SOURCE % sys.version_info[1], __file__, "exec"), scope)
+    stay = scope["stay_%d" % sys.version_info[1]]
+    os.write(1, json.dumps({"ready": True, "pid": os.getpid()}).encode() + b"\n")
+    if mode == "--exec":
+        stay(time.time() + 2, time.time)
+        os.execve(programs[0], [programs[0], __file__], environment())
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    stay(time.time() + 1e6, time.time)
+    return children
+
+
+main()
