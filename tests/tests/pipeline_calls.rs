@@ -533,3 +533,21 @@ fn a_recovered_name_says_so_and_gives_way_to_one_that_was_told() {
     let kernels: Vec<_> = tree.lines().filter(|line| line.contains("[gpu]")).map(str::trim).collect();
     assert_eq!(kernels, ["[gpu] gemm(float*)  kernels=1", "[gpu] relu(float*) [recovered]  kernels=1"]);
 }
+
+#[test]
+fn host_memory_is_called_pageable_only_by_who_saw_everything() {
+    let records = |began: &str| {
+        format!(
+            "{began}
+            10 call 1 cuCtxCreate_v2 7/7 app
+            11 return 1 out=0x900 entered=10
+            12 call 2 cuMemcpyHtoDAsync_v2 7/7 app destination=0x7000 source=0x1234 bytes=16 : ! main
+        "
+        )
+    };
+    for (began, label) in [("5 exec 7 app", "[gpu] memcpy HtoD pageable"), ("", "[gpu] memcpy HtoD")] {
+        let mut pipeline = run(&records(began));
+        let tree = text::tree(pipeline.profile());
+        assert!(tree.contains(&format!("{label}  copy-bytes=16")), "{tree}");
+    }
+}

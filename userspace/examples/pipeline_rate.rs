@@ -1,13 +1,19 @@
-//! How fast the pipeline is on one core: `pipeline_rate RUNS SAMPLES DISTINCT`, one line `samples seconds nodes` per run.
+//! How fast the pipeline is on one core: `pipeline_rate RUNS SAMPLES DISTINCT [launches]`, one line
+//! `samples seconds nodes` per run.
 //!
-//! Owns: a synthetic stream of samples with 60 frames (44 native, 16 Python), `DISTINCT` different stacks. Because: the
-//! figure must not hang on a machine's kernel. Does not: look up names anywhere; answers are made up, and what a real
+//! Owns: a synthetic stream of samples with 60 frames (44 native, 16 Python), `DISTINCT` different stacks; or of as many
+//! launches of kernels from there, each with its correlation id and what the device did. Because: the figure must not hang on a machine's kernel. Does not: look up names anywhere; answers are made up, and what a real
 //! symbolizer costs comes on top, once per address.
 
+use deepctx_common::activity::{self, Activity};
+use deepctx_common::call::{Call, Correlation, Message};
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, word};
 use deepctx_profile::profile::Meta;
-use deepctx_userspace::pipeline::source::{Input, SpaceUpdate};
+use deepctx_uprobes::catalogue::Family;
+use deepctx_uprobes::event::Event;
+use deepctx_uprobes::role::Role;
+use deepctx_userspace::pipeline::source::{Input, SiteInfo, SpaceUpdate};
 use deepctx_userspace::pipeline::symbols::{Answer, CodeAddress, Name, PythonReference, SpaceId, Symbols};
 use deepctx_userspace::pipeline::{Config, Pipeline, encode};
 use std::process::ExitCode;
@@ -78,8 +84,9 @@ fn stack(which: u64, words: &mut Vec<u64>) {
 }
 
 /// All batches of a run, made beforehand so that only the pipeline is timed.
-fn batches(samples: u64, distinct: u64) -> Vec<Vec<u8>> {
+fn batches(samples: u64, distinct: u64, launches: bool) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
+    let mut told = Vec::new();
     let mut sequences = [0u64; 8];
     let starts = (0..samples).step_by(BATCH as usize);
     starts
@@ -110,22 +117,86 @@ fn batches(samples: u64, distinct: u64) -> Vec<Vec<u8>> {
                     generation: 1,
                     ..StackSample::default()
                 };
-                encode::sample(&mut batch, &sample, &[], &words);
+                if !launches {
+                    encode::sample(&mut batch, &sample, &[], &words);
+                    continue;
+                }
+                let sample = StackSample { period: number + 1, ..sample };
+                let call = Call { site: 0, event: Event::Launch.number(), ..Call::default() };
+                let arguments = [number % 500, 80, 1, 1, 256, 1, 1, 0, 5 + number % 4];
+                encode::call(&mut batch, &sample, &[], &words, &call, &arguments, &[]);
+                let mut next = || {
+                    sequences[cpu] += 1;
+                    RecordHeader { sequence: sequences[cpu], time_ns: header.time_ns + 1, ..header }
+                };
+                let (correlation, call) = (number as u32 + 1, number + 1);
+                let (pid, tid) = (sample.pid, sample.tid);
+                let record = Correlation { header: next(), pid, tid, call, correlation, api: 0 };
+                encode::correlation(&mut batch, &record);
+                told.push(Activity {
+                    kind: activity::kind::KERNEL,
+                    correlation,
+                    start_ns: header.time_ns,
+                    end_ns: header.time_ns + 5000,
+                    name: number % 500,
+                    ..Activity::default()
+                });
+                if told.len() == activity::BATCH_MAX || number + 1 == samples {
+                    let head = Message { header: next(), pid, tid, ..Message::default() };
+                    encode::activities(&mut batch, &head, &std::mem::take(&mut told));
+                }
             }
             batch
         })
         .collect()
 }
 
+/// The probe that all launches come from.
+fn launch_site() -> SiteInfo {
+    use Role::{BlockX, BlockY, BlockZ, Function, GridX, GridY, GridZ, SharedBytes, Stream};
+    SiteInfo {
+        site: 0,
+        event: Event::Launch,
+        symbol: "cuLaunchKernel".to_owned(),
+        family: Family::CudaDriver,
+        roles: vec![Function, GridX, GridY, GridZ, BlockX, BlockY, BlockZ, SharedBytes, Stream],
+    }
+}
+
+/// What a collector says before anything runs.
+fn collection_begins() -> Vec<u8> {
+    let mut batch = Vec::new();
+    let mut say = |number: u64, what, values, text: &[u8]| {
+        let header = RecordHeader { cpu: 9, sequence: number + 1, time_ns: 1, ..RecordHeader::default() };
+        encode::message(
+            &mut batch,
+            &Message { header, pid: PID, tid: PID, what, values, ..Message::default() },
+            text,
+        );
+    };
+    say(0, activity::probe::STATE, [activity::state::COLLECTING, 26, 0], &[]);
+    say(1, activity::probe::CLOCK, [1_000_000_000, 1_000_000_000, 1_000_000_100], &[]);
+    for name in 0..500 {
+        let text = format!("_Z{}kernel_{name:03}Pf", 10);
+        say(2 + name, activity::probe::NAME, [name, 0, 0], text.as_bytes());
+    }
+    batch
+}
+
 fn main() -> ExitCode {
     let numbers: Vec<u64> = std::env::args().skip(1).map_while(|word| word.parse().ok()).collect();
+    let launches = std::env::args().nth(4).is_some_and(|word| word == "launches");
     let &[runs, samples, distinct] = numbers.as_slice() else {
-        eprintln!("usage: pipeline_rate RUNS SAMPLES DISTINCT");
+        eprintln!("usage: pipeline_rate RUNS SAMPLES DISTINCT [launches]");
         return ExitCode::from(2);
     };
     for _ in 0..runs {
-        let batches = batches(samples, distinct.max(1));
+        let batches = batches(samples, distinct.max(1), launches);
         let mut pipeline = Pipeline::new(MadeUp, Meta::default(), Config::default());
+        if launches {
+            pipeline.feed(Input::Sites(vec![launch_site()]));
+            pipeline.feed(Input::Records(collection_begins()));
+        }
         let start = Instant::now();
         for batch in batches {
             pipeline.feed(Input::Records(batch));
@@ -134,7 +205,9 @@ fn main() -> ExitCode {
         let mut counters = [0; Counter::ALL.len()];
         counters[Counter::SamplesSeen as usize] = samples;
         counters[Counter::RecordsEmitted as usize] = samples;
-        pipeline.feed(Input::Counters(counters));
+        if !launches {
+            pipeline.feed(Input::Counters(counters));
+        }
         let profile = pipeline.into_profile();
         let seconds = start.elapsed().as_secs_f64();
         if let Err(imbalance) = profile.ledger.check(deepctx_profile::ledger::When::Finished) {

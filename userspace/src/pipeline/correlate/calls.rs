@@ -33,7 +33,7 @@ impl Correlate {
         };
         process.node.get_or_insert_with(|| profile.tree.node(at.thread).parent);
         let given = sites.given(&at.arguments);
-        let returns = sites.returns(at.arguments.call.site);
+        let (symbol, returns) = (sites.symbol(at.arguments.call.site), sites.returns(at.arguments.call.site));
         let mut calling = Calling { at, site, given, api: None };
         let mut asked = None;
         let mut launched = None;
@@ -149,9 +149,15 @@ impl Correlate {
             }
             Event::GraphRelease => process.graphs.released(given.get(Role::GraphExec).unwrap_or(0)),
             Event::GraphNode => asked = process.graph_node(&mut calling, counts, profile),
-            Event::ContextCreate => asked = Some(Answer::Context),
+            Event::ContextCreate => {
+                // Whoever retains the primary context has yet to choose it.
+                let current = !symbol.contains("PrimaryCtxRetain");
+                asked = Some(Answer::Context { current });
+            }
             Event::ContextCurrent => {
-                process.choose_context(at.tid, given.get(Role::Context).unwrap_or(0));
+                // What is pushed will be popped by a call that is not watched.
+                let context = given.get(Role::Context).filter(|_| !symbol.contains("Push"));
+                process.choose_context(at.tid, context.unwrap_or(0));
             }
             Event::User => {
                 let node = calling.api(counts, profile);
@@ -274,9 +280,9 @@ impl Correlate {
                 }
                 true
             }
-            Answer::Context => {
-                if let Some(context) = out {
-                    process.context_seen = true;
+            Answer::Context { current } => {
+                process.context_seen |= out.is_some();
+                if let Some(context) = out.filter(|_| current) {
                     process.choose_context(tid, context);
                 }
                 true

@@ -20,6 +20,9 @@ const GRAPHS_MAX: usize = 1 << 12;
 /// Nodes of a graph that are remembered. Whole training steps have some ten thousand.
 const NODES_MAX: usize = 1 << 16;
 
+/// Places that a graph is launched from, of which the contexts of its nodes are remembered.
+const PLACES_MAX: usize = 64;
+
 /// One thing that a graph does, as it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Recorded {
@@ -160,6 +163,9 @@ impl Launchable {
         mut make: impl FnMut(&Recorded) -> NodeId,
     ) -> Arc<Vec<NodeId>> {
         let Self { nodes, contexts, .. } = self;
+        if contexts.len() >= PLACES_MAX && !contexts.contains_key(&launch) {
+            contexts.clear();
+        }
         let made = contexts.entry(launch).or_insert_with(|| Arc::new(nodes.iter().map(&mut make).collect()));
         Arc::clone(made)
     }

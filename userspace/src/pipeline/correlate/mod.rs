@@ -36,7 +36,7 @@ use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decode::Arguments;
 use super::source::{RecoveredKernel, SiteInfo};
@@ -106,6 +106,8 @@ pub struct CallAt<'a> {
 #[derive(Debug, Default)]
 struct Processes {
     by_pid: FxHashMap<u32, Process>,
+    /// Processes that began while they were watched. Most will never call an accelerator.
+    born: FxHashSet<u32>,
 }
 
 impl Processes {
@@ -115,9 +117,7 @@ impl Processes {
             if self.by_pid.len() + ended.len() >= PROCESSES_MAX {
                 return None;
             }
-            let mut process = Process::default();
-            process.info.pid = pid;
-            self.by_pid.insert(pid, process);
+            self.by_pid.insert(pid, Process::new(pid, self.born.contains(&pid)));
         }
         self.by_pid.get_mut(&pid)
     }
@@ -206,10 +206,11 @@ impl Correlate {
         {
             self.changes.pop_front();
             self.process_ends(pid, time_ns, profile);
-            if change == Change::Begins
-                && let Some(process) = self.processes.get_or_make(pid, &self.ended)
-            {
-                process.from_start = true;
+            let born = &mut self.processes.born;
+            match change {
+                Change::Begins if born.len() < ASKED_MAX => _ = born.insert(pid),
+                Change::Begins => born.clear(),
+                Change::Ends => _ = born.remove(&pid),
             }
         }
     }

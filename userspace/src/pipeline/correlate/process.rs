@@ -53,6 +53,11 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// A process of which nothing is known, or only that it began while it was watched.
+    pub(super) fn new(pid: u32, from_start: bool) -> Self {
+        Self { info: GpuProcess { pid, ..GpuProcess::default() }, from_start, ..Self::default() }
+    }
+
     /// All of its pinned memory was seen being made.
     pub(super) fn host_memory_known(&self) -> bool {
         self.from_start && self.context_seen
@@ -132,8 +137,8 @@ pub(super) enum Answer {
     Clone { of: u64 },
     /// Whether a node was added to a graph.
     Node { graph: u64, recorded: Recorded },
-    /// The context that was made.
-    Context,
+    /// The context that was made, and whether the thread has it now.
+    Context { current: bool },
 }
 
 /// A call that waits for its return.
