@@ -8,6 +8,7 @@ mod apt;
 mod bench;
 mod demo;
 mod ebpf;
+mod fuzz;
 mod interpreters;
 mod kernels;
 mod setup;
@@ -47,6 +48,8 @@ enum Chore {
     CheckAarch64(aarch64::Options),
     /// Check what compilers do not: dependency table, module headers, safety arguments, file sizes.
     Tidy,
+    /// Feed every parser of foreign bytes with what a fuzzer makes up.
+    Fuzz(fuzz::Options),
     /// Measure the figures the project promises; one JSON line each.
     Bench(bench::Options),
 }
@@ -61,6 +64,7 @@ fn main() {
         Chore::Test(options) => test::run(&options),
         Chore::CheckAarch64(options) => aarch64::run(&options),
         Chore::Tidy => tidy::run(),
+        Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Bench(options) => bench::run(&options),
     };
     if let Err(error) = outcome {

@@ -1,0 +1,116 @@
+//! `cargo xtask fuzz`: every parser of foreign bytes, fed with bytes that a fuzzer makes up.
+//!
+//! Owns: how the fuzzer is had, built and run, and what it found. Because: the profiler runs as root and reads files and
+//! memory of programs that it knows nothing about. Does not: contain targets (`tests/fuzz/fuzz_targets`).
+
+use crate::sh;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Options of `cargo xtask fuzz`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Targets to run; all of them when none is named.
+    targets: Vec<String>,
+    /// Seconds for each.
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+    /// Most bytes of an input.
+    #[arg(long, default_value_t = 16384)]
+    bytes: u32,
+}
+
+/// An input that takes longer counts as a hang, seconds.
+const HANG_SECONDS: u32 = 20;
+/// Memory of the fuzzer; a target that needs more takes an allocation from its input, MiB.
+const MEMORY_MIB: u32 = 2048;
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if sh::which("cargo-fuzz").is_none() {
+        sh::step("install cargo-fuzz", "it builds the targets with the compiler's coverage instrumentation");
+        sh::run(sh::command("cargo").args(["install", "--locked", "cargo-fuzz"]))?;
+    }
+    let all = targets()?;
+    let chosen: Vec<_> = match &options.targets[..] {
+        [] => all,
+        named => {
+            if let Some(unknown) = named.iter().find(|name| !all.contains(name)) {
+                bail!("there is no target {unknown}\nhint: there are {}", all.join(", "));
+            }
+            named.to_vec()
+        }
+    };
+    let mut failed = Vec::new();
+    for target in &chosen {
+        let found = fuzz(target, options).with_context(|| format!("cannot run {target}"))?;
+        println!("{} {target:<14} {}", if found.ok { "ok    " } else { "FAILED" }, found.summary);
+        if !found.ok {
+            failed.push(target.as_str());
+        }
+    }
+    ensure!(failed.is_empty(), "found something in {}", failed.join(", "));
+    Ok(())
+}
+
+/// What one run came to.
+struct Found {
+    ok: bool,
+    summary: String,
+}
+
+/// The targets, by their files.
+fn targets() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder().join("fuzz_targets"))? {
+        let path = entry?.path();
+        names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn folder() -> PathBuf {
+    sh::root().join("tests/fuzz")
+}
+
+fn fuzz(target: &str, options: &Options) -> Result<Found> {
+    // What was found interesting lasts longer than the build folder's other contents are worth.
+    let corpus = sh::target_dir().join("fuzz-corpus").join(target);
+    let corpus = if corpus.is_absolute() { corpus } else { sh::root().join(corpus) };
+    fs::create_dir_all(&corpus)?;
+    let mut cargo = sh::command("cargo");
+    cargo
+        .args(["fuzz", "run", "--fuzz-dir"])
+        .arg(folder())
+        .args(["--sanitizer", "none", target])
+        .arg(&corpus);
+    let seeds = folder().join("seeds").join(target);
+    cargo.args(seeds.exists().then_some(seeds));
+    let limits = [
+        format!("-max_total_time={}", options.seconds),
+        format!("-max_len={}", options.bytes),
+        format!("-timeout={HANG_SECONDS}"),
+        format!("-rss_limit_mb={MEMORY_MIB}"),
+        "-print_final_stats=1".to_owned(),
+    ];
+    // The instrumentation is a flag that released compilers refuse without this.
+    cargo.arg("--").args(limits).env("RUSTC_BOOTSTRAP", "1");
+    eprintln!("  $ {}", sh::words(&cargo));
+    let said = Command::output(&mut cargo)?;
+    let text = String::from_utf8_lossy(&said.stderr);
+    let figure = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("stat::{name}:")));
+        line.map_or("?", str::trim).to_owned()
+    };
+    let summary =
+        format!("{} inputs, peak {} MiB", figure("number_of_executed_units"), figure("peak_rss_mb"));
+    if said.status.success() {
+        return Ok(Found { ok: true, summary });
+    }
+    let last: Vec<&str> = text.lines().rev().take(40).collect();
+    let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+    Ok(Found { ok: false, summary: format!("{summary}\n{last}") })
+}
