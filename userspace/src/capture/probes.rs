@@ -285,7 +285,11 @@ impl Attached {
         let mut returns = Vec::new();
         let mut messages = Vec::new();
         let mut names: Vec<SiteInfo> = Vec::new();
+        let collected = self.is_collected(planned);
         for site in &planned.sites {
+            if collected && site.row.event == Event::ActivityRecord {
+                continue;
+            }
             let Some(index) = self.number() else { continue };
             let (mut kernel, name) = sites::describe(index, site);
             if self.counters.collectors > 0 {
@@ -319,6 +323,13 @@ impl Attached {
         self.place(planned, path, &calls, Program::Call);
         self.place(planned, path, &messages, Program::Message);
         self.counters.probes += (calls.len() + messages.len()) as u64;
+    }
+
+    /// Whether our own collector is in a process with this file: the records that it reads need not be read along, at
+    /// the price of a trap for each.
+    fn is_collected(&self, planned: &Planned) -> bool {
+        let collectors = self.planner.planned().iter().filter(|other| other.collector.is_some());
+        collectors.flat_map(|collector| &collector.pids).any(|pid| planned.pids.contains(pid))
     }
 
     /// Tells what must not be lost; false when nobody listens any more.
