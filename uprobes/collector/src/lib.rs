@@ -19,7 +19,7 @@ mod fork;
 mod listen;
 mod memory;
 mod names;
-pub mod probe;
+mod probe;
 mod session;
 
 /// Called by the driver within `cuInit`. Gives 1: all is well, whatever became of us.

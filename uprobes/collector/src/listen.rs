@@ -13,7 +13,7 @@ use deepctx_common::activity::state;
 
 use crate::cupti::Error;
 use crate::session::Collection;
-use crate::{clock, fork, guard, names, probe};
+use crate::{clock, fork, guard, names, probe, session};
 
 /// How often the counter is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -29,9 +29,18 @@ pub(crate) fn start() {
         return;
     }
     fork::watch();
+    // SAFETY: the function lives as long as the process: the driver does not unload us.
+    unsafe { libc::atexit(at_exit) };
     let thread = std::thread::Builder::new().name("deepctx".to_owned()).stack_size(256 << 10);
     // Without a thread there is no collection; the program goes on as if we were not there.
     let _ = thread.spawn(|| guard(watch));
+}
+
+/// The program ends: what CUPTI still has is told.
+extern "C" fn at_exit() {
+    if !fork::is_child() && probe::listeners() > 0 {
+        guard(session::finish);
+    }
 }
 
 /// What is going on.
@@ -106,12 +115,17 @@ fn number(Error(error): Error) -> u64 {
     error.cast_unsigned().into()
 }
 
-/// Signals belong to the program's own threads.
+/// Signals belong to the program's own threads; those that an instruction of ours would raise stay ours.
 fn block_signals() {
-    // SAFETY: all zeroes are a value of it; both calls get a valid set.
+    const OWN: [i32; 6] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+    // SAFETY: all zeroes are a value of it; the calls get a valid set.
     unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+        let mut blocked: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut blocked);
+        for signal in OWN {
+            libc::sigdelset(&raw mut blocked, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut());
     }
 }

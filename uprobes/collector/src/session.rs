@@ -4,7 +4,7 @@
 //! for costs, and it must all be taken back. Does not: decide when ([`crate::listen`]).
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use deepctx_common::activity::{Activity, BATCH_MAX, state};
@@ -35,7 +35,12 @@ pub(crate) struct Collection {
     cupti: Cupti,
     subscriber: Subscriber,
     skipped: AtomicU64,
+    /// By kind: bytes of its records in this version; 0 for not known yet.
+    sizes: [AtomicUsize; KINDS_MAX],
 }
+
+/// Kinds of records whose size is remembered; 13.5 has 59.
+const KINDS_MAX: usize = 128;
 
 /// The collection that runs.
 fn current() -> Option<Arc<Collection>> {
@@ -96,7 +101,12 @@ impl Collection {
     pub(crate) fn begin() -> Result<Arc<Self>, Error> {
         let mut cupti = Cupti::find()?;
         let subscriber = cupti.subscribe(on_call)?;
-        let collection = Arc::new(Self { cupti, subscriber, skipped: AtomicU64::new(0) });
+        let collection = Arc::new(Self {
+            cupti,
+            subscriber,
+            skipped: AtomicU64::new(0),
+            sizes: [const { AtomicUsize::new(0) }; KINDS_MAX],
+        });
         // Before anything is enabled: buffers are asked for at once.
         *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = Some(collection.clone());
         if let Err(error) = collection.enable() {
@@ -183,27 +193,14 @@ impl Collection {
         if buffer.is_null() {
             return;
         }
+        // SAFETY: CUPTI has handed the buffer back, and `valid` bytes of it are written.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer.cast_const(), valid) };
         let mut names = Lookup::new();
         let mut batch = [Activity::default(); BATCH_MAX];
         let mut count = 0;
-        let mut record = std::ptr::null_mut();
-        // No record is shorter than eight bytes, so a walk that goes on for longer runs in circles.
-        for _ in 0..=valid / 8 {
-            if let Err(error) = self.cupti.next(self.subscriber, buffer, valid, &mut record) {
-                if error != END {
-                    // What is left of the buffer cannot be read.
-                    self.skipped.fetch_add(1, Ordering::Relaxed);
-                }
-                break;
-            }
-            let at = record.addr().wrapping_sub(buffer.addr());
-            if at >= valid {
-                self.skipped.fetch_add(1, Ordering::Relaxed);
-                break;
-            }
-            // SAFETY: CUPTI has handed the buffer back, `valid` bytes of it are written, and `at` lies within.
-            let bytes = unsafe { std::slice::from_raw_parts(buffer.add(at), valid - at) };
-            match convert(bytes) {
+        let mut at = 0;
+        while let Some(record) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            match convert(record) {
                 Converted::Activity(mut activity, name) => {
                     if name != 0 {
                         activity.name = names.id(name);
@@ -219,10 +216,50 @@ impl Collection {
                     self.skipped.fetch_add(1, Ordering::Relaxed);
                 }
             }
+            match self.size_of(buffer, valid, at) {
+                Some(size) => at += size,
+                None => {
+                    // What is left of the buffer cannot be read.
+                    self.skipped.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+            }
         }
         if count > 0 {
             probe::activities(&batch[..count]);
         }
+    }
+
+    /// Bytes of the record at `at`; `None` when it is none. CUPTI is asked once for each kind: the function that steps from
+    /// record to record is where records of other tools are read along, and ours are not to be taken for theirs.
+    fn size_of(&self, buffer: *mut u8, valid: usize, at: usize) -> Option<usize> {
+        // SAFETY: within the bytes that are written; a buffer's records have a kind of four bytes each, and CUPTI's
+        // buffers are larger than that.
+        let kind = (valid - at >= 4).then(|| unsafe { buffer.add(at).cast::<u32>().read_unaligned() })?;
+        let known = self.sizes.get(kind as usize);
+        if let Some(size) = known.map(|size| size.load(Ordering::Relaxed)).filter(|size| *size > 0) {
+            return Some(size);
+        }
+        let mut record = buffer.wrapping_add(at);
+        let next = match self.cupti.next(self.subscriber, buffer, valid, &mut record) {
+            Ok(()) => record.addr().wrapping_sub(buffer.addr()),
+            Err(END) => valid,
+            Err(_) => return None,
+        };
+        // No record is shorter than eight bytes, and none leads backwards.
+        let size = next.checked_sub(at).filter(|size| *size >= 8 && next <= valid)?;
+        if let Some(known) = known {
+            known.store(size, Ordering::Relaxed);
+        }
+        Some(size)
+    }
+}
+
+/// Has what is left of the records handed over, when the program ends.
+pub(crate) fn finish() {
+    if let Some(collection) = current() {
+        let _ = collection.cupti.flush();
+        collection.tell_losses();
     }
 }
 
