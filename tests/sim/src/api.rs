@@ -289,9 +289,9 @@ pub(crate) fn code_of(status: Status) -> i32 {
     status.err().map_or(0, |Code(code)| code)
 }
 
-/// The domains that nobody can subscribe to need no more than this.
+/// Whose calls have numbers. HIP's have, though nobody can subscribe to them here.
 pub(crate) const fn is_announced(domain: Domain) -> bool {
-    matches!(domain, Domain::Driver | Domain::Runtime)
+    matches!(domain, Domain::Driver | Domain::Runtime | Domain::Hip)
 }
 
 const _: () = assert!(link::DOMAINS > Domain::Runtime as usize);

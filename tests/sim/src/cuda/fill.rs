@@ -47,7 +47,7 @@ pub(crate) fn blocking(fill: Fill, stream: &Stream) -> Status {
 }
 
 /// Elements to bytes.
-fn scaled(count: usize, bytes: usize) -> Result<usize, Code> {
+pub(crate) fn scaled(count: usize, bytes: usize) -> Result<usize, Code> {
     count.checked_mul(bytes).ok_or(Code::INVALID_VALUE)
 }
 

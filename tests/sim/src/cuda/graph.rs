@@ -121,7 +121,12 @@ impl Graph {
     }
 
     /// Adds a node behind those with these handles; gives its handle.
-    fn add_behind(self: &Arc<Self>, work: Work, after: In<Raw>, count: usize) -> Result<usize, Code> {
+    pub(crate) fn add_behind(
+        self: &Arc<Self>,
+        work: Work,
+        after: In<Raw>,
+        count: usize,
+    ) -> Result<usize, Code> {
         let handles = after.list(count)?;
         let entries = self.entries();
         let index_of = |handle: usize| entries.iter().position(|entry| handle_of(&entry.node) == handle);

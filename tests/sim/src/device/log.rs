@@ -65,6 +65,8 @@ pub(crate) fn write(done: &Finished, start: u64, end: u64) {
 /// A wait of the host.
 pub(crate) fn write_wait(tags: &super::Tags, submitted: u64, times: (u64, u64), name: &str) {
     line("sync", tags, submitted, times, 0, name);
+    // Who waited may look at the account next.
+    flush();
 }
 
 fn line(what: &str, tags: &super::Tags, submitted: u64, (start, end): (u64, u64), bytes: u64, name: &str) {

@@ -1,0 +1,84 @@
+//! The simulated libraries, as probes find them: every row of the catalogue, each with code of its own.
+//!
+//! What the libraries do is tested in their crate and by the collector's tests; this is about symbols, versions and
+//! first instructions.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::PathBuf;
+
+use deepctx_uprobes::catalogue::{Family, Row, rows};
+use deepctx_uprobes::entry::{Cost, Kernel};
+use deepctx_uprobes::libraries::Library;
+use deepctx_uprobes::plan::{Layers, Planner};
+
+/// Where `cargo xtask sim` puts them; `None` with a reason printed where it was not run.
+fn simulated() -> Option<PathBuf> {
+    let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().with_file_name("sim");
+    if folder.join("hip/libamdhip64.so.6").exists() {
+        return Some(folder);
+    }
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the simulated libraries are not built");
+    println!("skipped: the simulated libraries are not built (cargo xtask sim)");
+    None
+}
+
+/// Whether a library of this version has the row's function.
+fn is_due(row: &Row, symbol: &str, file: &str) -> bool {
+    let twelve = file.ends_with(".12");
+    let name = row.names.iter().find(|name| name.symbol == symbol).unwrap();
+    match name.major {
+        Some(major) => major == if twelve { 12 } else { 13 },
+        // CUPTI 12.9 lets in one subscriber only.
+        None => !(twelve && row.family == Family::Cupti && symbol.ends_with("_v2")),
+    }
+}
+
+fn check(file: &str, family: Family) {
+    let Some(folder) = simulated() else { return };
+    let mut planner = Planner::new(Vec::new(), Layers::All, Kernel { version: (6, 12) });
+    planner.add_libraries(vec![Library::of_file(&folder.join(file)).unwrap()]);
+    let [planned] = planner.planned() else { panic!("{file} is not a library of the catalogue") };
+    let missing: Vec<&str> = planned
+        .missing
+        .iter()
+        .filter(|missing| is_due(&missing.row, &missing.symbol, file))
+        .map(|missing| missing.symbol.as_str())
+        .collect();
+    assert!(missing.is_empty(), "{file} has not {missing:?}");
+    let due = rows().iter().filter(|row| row.family == family);
+    let due: usize =
+        due.map(|row| row.names.iter().filter(|name| is_due(row, &name.symbol, file)).count()).sum();
+    assert_eq!(planned.sites.len(), due, "{file}");
+    let shared: Vec<_> = planned.sites.iter().filter(|site| !site.aliases.is_empty()).collect();
+    assert!(shared.is_empty(), "{file}: one code for several functions: {shared:?}");
+    let stepped = planned.sites.iter().filter(|site| matches!(site.point.cost, Cost::Stepped(_))).count();
+    println!("{file}: {due} functions, {stepped} of them stepped");
+}
+
+#[test]
+fn the_driver_has_every_function_of_the_catalogue() {
+    check("cuda13/libcuda.so.1", Family::CudaDriver);
+}
+
+#[test]
+fn the_runtimes_have_the_functions_of_their_versions() {
+    check("cuda13/libcudart.so.13", Family::CudaRuntime);
+    check("cuda12/libcudart.so.12", Family::CudaRuntime);
+}
+
+#[test]
+fn cupti_has_the_functions_of_its_version() {
+    check("cuda13/libcupti.so.13", Family::Cupti);
+    check("cuda12/libcupti.so.12", Family::Cupti);
+}
+
+#[test]
+fn amds_runtime_has_every_function_of_the_catalogue() {
+    check("hip/libamdhip64.so.6", Family::Hip);
+}
+
+#[test]
+fn the_collectives_have_every_function_of_the_catalogue() {
+    check("cuda13/libnccl.so.2", Family::Nccl);
+}
