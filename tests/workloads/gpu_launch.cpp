@@ -1,12 +1,13 @@
 // Launches kernels, copies, fills and graphs at a fixed rate from several threads, and says how many of each.
 //
-// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs] [--copies] [--borrow] [--wait]
+// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs] [--copies] [--borrow] [--wait | --attended]
 //
 // It needs no CUDA headers and no device: whatever `libcuda.so.1` the linker finds is used. Every launch goes through
 // functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
 // that is named after them. `--rate 0` goes as fast as it can. With `--borrow` the program has its own client of CUPTI,
 // as PyTorch's profiler is one, and counts what it gets. With `--wait` it starts when a line comes on standard input,
-// and ends when another does.
+// and ends when another does; with `--attended` it starts once somebody watches: a probe was put on cuLaunchKernel, and a
+// collector that was loaded is listened to.
 //
 // Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
 
@@ -165,7 +166,7 @@ struct Options {
     double rate = 10000;
     uint64_t launches = 0;
     double seconds = 0;
-    bool graphs = false, copies = false, borrow = false, wait = false;
+    bool graphs = false, copies = false, borrow = false, wait = false, attended = false;
 };
 
 void work_on(const Options &options, Handle context, Handle module, std::atomic<bool> &stop) {
@@ -261,6 +262,29 @@ void wait_for_line() {
     }
 }
 
+// The code of a launch, before anybody can have put a probe there.
+struct Code {
+    const uint8_t *at;
+    uint8_t before[64];
+};
+
+void wait_for_attention(const Code &code) {
+    for (int i = 0; std::memcmp(code.at, code.before, sizeof code.before) == 0; i++) {
+        if (i == 12000) {
+            std::fprintf(stderr, "nobody watches\n");
+            std::exit(3);
+        }
+        usleep(10000);
+    }
+    if (const char *path = std::getenv("CUDA_INJECTION64_PATH")) {
+        Handle collector = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+        auto *listeners = collector ? static_cast<volatile uint16_t *>(dlsym(collector, "deepctx_collector_listeners")) : nullptr;
+        for (int i = 0; listeners && *listeners == 0 && i < 12000; i++) usleep(10000);
+    }
+    // The other probes come right behind, and the collector looks ten times a second.
+    usleep(500000);
+}
+
 }  // namespace
 
 int main(int count, char **words) {
@@ -276,6 +300,7 @@ int main(int count, char **words) {
         else if (word == "--copies") options.copies = true;
         else if (word == "--borrow") options.borrow = true;
         else if (word == "--wait") options.wait = true;
+        else if (word == "--attended") options.attended = true;
         else {
             std::fprintf(stderr, "unknown word %s\n", words[i]);
             return 2;
@@ -287,6 +312,8 @@ int main(int count, char **words) {
         return 2;
     }
     driver = new Driver(library);
+    Code code{reinterpret_cast<const uint8_t *>(driver->launch), {}};
+    std::memcpy(code.before, code.at, sizeof code.before);
     check(driver->init(0), "cuInit");
     if (options.borrow) borrow();
     Handle context, module;
@@ -296,6 +323,7 @@ int main(int count, char **words) {
     std::printf("ready %d\n", getpid());
     std::fflush(stdout);
     if (options.wait) wait_for_line();
+    if (options.attended) wait_for_attention(code);
     std::atomic<bool> stop{false};
     std::atomic<unsigned> running{options.threads};
     std::vector<std::thread> threads;
@@ -332,5 +360,7 @@ int main(int count, char **words) {
     std::printf("seconds %.3f\n", seconds);
     std::fflush(stdout);
     if (options.wait) wait_for_line();
+    // Who watches names what was seen while the process lives.
+    if (options.attended) sleep(1);
     return 0;
 }

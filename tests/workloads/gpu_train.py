@@ -5,10 +5,10 @@ emit them, streams, events, pinned memory, a captured graph, collectives), and i
 where. Because: a profile can be compared with that account, line by line. Does not: compute anything; it needs no package,
 and no device where the libraries are the simulated ones.
 
-    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--wait]
+    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--driver] [--wait | --attended]
 
-Without --steps and --seconds it runs until killed. --wait: starts when a line comes on standard input, and ends when another
-does. --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
+With --driver all goes through the driver, as on a machine that has a device but no CUDA runtime. Without --steps and --seconds it runs until killed. --wait: starts when a line comes on standard input, and ends when another
+does. --attended: starts once somebody watches (a probe was put on cuLaunchKernel, a collector that was loaded is listened to). --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
 own functions, outermost first, each with the line that called on.
 """
 
@@ -45,7 +45,7 @@ DRIVER_KERNELS = [
 
 def module_text(names):
     """PTX with these kernels, as a compiler would hand it to the driver."""
-    lines = [".version 8.0", ".target sm_90", ".address_size 64"]
+    lines = [".version 6.4", ".target sm_50", ".address_size 64"]
     lines += [f".visible .entry {name}() {{ ret; }}" for name in names]
     return "\n".join(lines).encode() + b"\0"
 
@@ -108,24 +108,58 @@ def first_library(names):
     raise problem
 
 
+class DriverAsRuntime:
+    """The runtime's functions that are used here, by the driver's."""
+
+    def __init__(self, driver):
+        self.driver = driver
+        self.cudaHostAlloc = driver.cuMemHostAlloc
+        self.cudaMalloc = driver.cuMemAlloc_v2
+        self.cudaStreamCreateWithFlags = driver.cuStreamCreate
+        self.cudaStreamSynchronize = driver.cuStreamSynchronize
+        self.cudaStreamWaitEvent = driver.cuStreamWaitEvent
+        self.cudaStreamBeginCapture = driver.cuStreamBeginCapture_v2
+        self.cudaStreamEndCapture = driver.cuStreamEndCapture
+        self.cudaEventCreateWithFlags = driver.cuEventCreate
+        self.cudaEventRecord = driver.cuEventRecord
+        self.cudaGraphInstantiate = driver.cuGraphInstantiateWithFlags
+        self.cudaGraphLaunch = driver.cuGraphLaunch
+
+    def cudaSetDevice(self, number):
+        context = ctypes.c_void_p()
+        return self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) or self.driver.cuCtxSetCurrent(context)
+
+    def cudaLaunchKernel(self, function, grid, block, arguments, shared, stream):
+        sizes = [grid.x, grid.y, grid.z, block.x, block.y, block.z, shared.value]
+        return self.driver.cuLaunchKernel(function, *sizes, stream, arguments, None)
+
+    def cudaMemcpyAsync(self, target, source, size, kind, stream):
+        copy = self.driver.cuMemcpyHtoDAsync_v2 if kind == 1 else self.driver.cuMemcpyDtoHAsync_v2
+        return copy(target, source, size, stream)
+
+    def cudaMemsetAsync(self, target, value, size, stream):
+        return self.driver.cuMemsetD8Async(target, value, size, stream)
+
+
 class Device:
     """The libraries, and what is loaded into them."""
 
-    def __init__(self, account):
+    def __init__(self, account, driver_only):
         self.account = account
         self.driver = ctypes.CDLL("libcuda.so.1")
-        self.runtime = first_library(["libcudart.so.13", "libcudart.so.12"])
-        try:
-            self.collectives = ctypes.CDLL("libnccl.so.2")
-        except OSError:
-            self.collectives = None
+        if driver_only:
+            self.runtime = DriverAsRuntime(self.driver)
+        else:
+            self.runtime = first_library(["libcudart.so.13", "libcudart.so.12"])
         self.check(self.driver.cuInit(0))
         self.check(self.runtime.cudaSetDevice(0))
         self.context = ctypes.c_void_p()
         self.check(self.driver.cuCtxGetCurrent(ctypes.byref(self.context)))
         self.launch_config = LaunchConfig(Dim3(8, 2, 1), Dim3(128, 1, 1), 0, None, None, 0)
-        self.stubs = self.register(RUNTIME_KERNELS)
+        self.images = []
+        self.stubs = self.load(RUNTIME_KERNELS) if driver_only else self.register(RUNTIME_KERNELS)
         self.functions = self.load(DRIVER_KERNELS)
+        self.collectives, self.communicator = self.join()
 
     @staticmethod
     def check(result):
@@ -134,10 +168,11 @@ class Device:
 
     def register(self, names):
         """What a compiled program does at its start: its stubs stand for kernels."""
-        self.runtime_image = ctypes.create_string_buffer(module_text(names))
+        image = ctypes.create_string_buffer(module_text(names))
+        self.images.append(image)
         begin = self.runtime.__getattr__("__cudaRegisterFatBinary")
         begin.restype = ctypes.c_void_p
-        binary = begin(self.runtime_image)
+        binary = begin(image)
         # Addresses of nothing, but of their own.
         self.stub_memory = ctypes.create_string_buffer(16 * len(names))
         register = self.runtime.__getattr__("__cudaRegisterFunction")
@@ -150,15 +185,26 @@ class Device:
 
     def load(self, names):
         """What a compiler at run time does: a module, and functions by name."""
-        self.driver_image = ctypes.create_string_buffer(module_text(names))
+        image = ctypes.create_string_buffer(module_text(names))
+        self.images.append(image)
         module = ctypes.c_void_p()
-        self.check(self.driver.cuModuleLoadData(ctypes.byref(module), self.driver_image))
+        self.check(self.driver.cuModuleLoadData(ctypes.byref(module), image))
         functions = {}
         for name in names:
             function = ctypes.c_void_p()
             self.check(self.driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
             functions[name] = function
         return functions
+
+    def join(self):
+        """A communicator of one rank, where there are collectives."""
+        try:
+            library = ctypes.CDLL("libnccl.so.2")
+        except OSError:
+            return None, None
+        communicator = ctypes.c_void_p()
+        self.check(library.ncclCommInitAll(ctypes.byref(communicator), 1, None))
+        return library, communicator
 
     def stream(self):
         stream = ctypes.c_void_p()
@@ -192,6 +238,14 @@ class Device:
         config = LaunchConfig(Dim3(grid, 2, 1), Dim3(128, 1, 1), 1024, stream.value, None, 0)
         self.check(self.driver.cuLaunchKernelEx(ctypes.byref(config), self.functions[name], None, None))
 
+    def all_reduce(self, memory, count, stream):
+        """Its kernel is the library's own."""
+        if self.collectives:
+            self.account.take("ncclDevKernel_AllReduce_Sum_f32_RING_LL_40us")
+            # Single-precision sums.
+            size = ctypes.c_size_t(count)
+            self.check(self.collectives.ncclAllReduce(memory, memory, size, 7, 0, self.communicator, stream))
+
     def copy_in(self, target, source, size, stream):
         self.account.take("[copy-in]")
         self.check(self.runtime.cudaMemcpyAsync(target, source, ctypes.c_size_t(size), 1, stream))
@@ -211,6 +265,31 @@ class Device:
     def synchronize(self, stream):
         self.account.take("[sync]")
         self.check(self.runtime.cudaStreamSynchronize(stream))
+
+
+class Code:
+    """The code of a launch, before anybody can have put a probe there."""
+
+    def __init__(self):
+        self.at = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value
+        self.before = self.now()
+
+    def now(self):
+        return ctypes.string_at(self.at, 64)
+
+    def wait_for_attention(self):
+        end = time.monotonic() + 120
+        while self.now() == self.before:
+            if time.monotonic() > end:
+                raise SystemExit("nobody watches")
+            time.sleep(0.01)
+        path = os.environ.get("CUDA_INJECTION64_PATH")
+        if path:
+            listeners = ctypes.c_uint16.in_dll(ctypes.CDLL(path), "deepctx_collector_listeners")
+            while listeners.value == 0 and time.monotonic() < end:
+                time.sleep(0.01)
+        # The other probes come right behind, and the collector looks ten times a second.
+        time.sleep(0.5)
 
 
 class Embedding:
@@ -337,9 +416,13 @@ class Trainer:
         self.model.forward(self.stream)
         self.model.loss(self.stream)
         self.model.backward(self.stream)
+        self.reduce()
         self.optimizer.step(self.stream)
         if number % 5 == 4:
             self.report()
+
+    def reduce(self):
+        self.device.all_reduce(self.loader.batch, 1024, self.stream)
 
     def report(self):
         self.device.launch("evaluate_9us", self.stream)
@@ -367,13 +450,18 @@ def main():
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--pause", type=float, default=2.0)
     parser.add_argument("--log")
+    parser.add_argument("--driver", action="store_true")
     parser.add_argument("--wait", action="store_true")
+    parser.add_argument("--attended", action="store_true")
     options = parser.parse_args()
+    code = Code()
     account = Account(options.log)
-    device = Device(account)
+    device = Device(account, options.driver)
     print("ready", os.getpid(), flush=True)
     if options.wait:
         sys.stdin.readline()
+    if options.attended:
+        code.wait_for_attention()
     stop = threading.Event()
     threads = [
         threading.Thread(target=train, args=(device, options, stop), name=f"trainer-{i}") for i in range(options.threads)
@@ -388,6 +476,9 @@ def main():
     if options.log:
         account.write(options.log)
     print("done", sum(account.counts.values()), flush=True)
+    if options.attended:
+        # Who watches names what was seen while the process lives.
+        time.sleep(1)
     if options.wait:
         sys.stdin.readline()
 

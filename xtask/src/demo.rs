@@ -3,7 +3,7 @@
 //! Owns: the order of steps. Because: the first five minutes decide whether somebody uses a profiler. Does not:
 //! do anything that the printed commands would not do as well.
 
-use crate::workloads::{Running, mixed};
+use crate::workloads::{Device, Running, training};
 use crate::{bench, sh};
 use anyhow::{Context, Result, bail};
 use std::io::IsTerminal;
@@ -24,8 +24,13 @@ const HOTTEST: usize = 10;
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let program = bench::release()?;
-    sh::step("start the example workload", "a profiler shows its worth on Python, numpy and C++ together");
-    let workload = mixed()?.start()?;
+    let device = Device::of_this_machine();
+    let where_it_runs = match device {
+        Device::Real => "this machine has a GPU, and a Python training loop runs on it",
+        Device::Simulated => "this machine has no GPU: a Python training loop runs on the simulated device",
+    };
+    sh::step("start the example workload", where_it_runs);
+    let workload = training(device)?.start()?;
     eprintln!("    it runs as process {}", workload.pid());
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if options.print.is_none() && terminal {
@@ -65,9 +70,12 @@ fn print(program: &Path, workload: &Running, seconds: u32) -> Result<()> {
     if folded.trim().is_empty() {
         bail!("nothing was sampled: the workload got no CPU time in {seconds} s");
     }
-    let mut report = Command::new(program);
-    report.arg("report").arg(&profile).args(["--limit", &HOTTEST.to_string()]).stdin(Stdio::null());
-    sh::run(&mut report)?;
+    // Where the time of the CPUs goes, then that of the device.
+    for metric in ["cpu-time", "gpu-time"] {
+        let mut report = Command::new(program);
+        report.arg("report").arg(&profile).args(["--metric", metric, "--limit", &HOTTEST.to_string()]);
+        sh::run(report.stdin(Stdio::null()))?;
+    }
     println!("\nEvery context: demo.folded. As a picture, for the browser: demo.svg");
     Ok(())
 }

@@ -91,18 +91,21 @@ pub(crate) fn folder() -> PathBuf {
     sh::target_dir().join("sim")
 }
 
+/// The collector.
+pub(crate) fn collector() -> PathBuf {
+    sh::target_dir().join("debug/libdeepctx_collector.so")
+}
+
 /// Builds everything that is older than its sources.
 pub(crate) fn run() -> Result<()> {
-    sh::run(sh::command("cargo").args([
-        "build",
-        "--locked",
-        "--quiet",
-        "-p",
-        "deepctx-sim",
-        "-p",
-        "deepctx-collector",
-    ]))?;
-    let archive = sh::target_dir().join("debug/libdeepctx_sim.a");
+    sh::run(sh::command("cargo").args(["build", "--locked", "--quiet", "-p", "deepctx-collector"]))?;
+    // Functions of the vendors' libraries begin with a push, on which a probe is cheap; with frame pointers, so do these.
+    // In a folder of its own, since what is built with other flags would be built anew each time.
+    let builds = folder().join("build");
+    let mut cargo = sh::command("cargo");
+    cargo.env("RUSTFLAGS", "-C force-frame-pointers=yes").env("CARGO_TARGET_DIR", &builds);
+    sh::run(cargo.args(["build", "--locked", "--quiet", "-p", "deepctx-sim"]))?;
+    let archive = builds.join("debug/libdeepctx_sim.a");
     let functions = functions(&archive)?;
     let age = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     for library in LIBRARIES {

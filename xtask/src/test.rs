@@ -7,7 +7,7 @@
 //! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
 
-use crate::{aarch64, ebpf, interpreters, kernels, setup, sh, tidy, validators, workloads};
+use crate::{aarch64, ebpf, interpreters, kernels, setup, sh, sim, tidy, validators, workloads};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,6 +78,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Ok((built, outcome)) => {
                 outcomes.push(outcome);
                 let mut surroundings = Surroundings { product: built.product, ..Surroundings::default() };
+                if ["unit", "live", "gpu"].into_iter().any(wanted) {
+                    outcomes.push(check("simulated device", sim::run));
+                }
                 if wanted("python") {
                     outcomes.push(check("interpreters", || {
                         surroundings.interpreters = interpreters::fetch()?.variables()?;

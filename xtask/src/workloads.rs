@@ -3,7 +3,7 @@
 //! Owns: compiled programs under `target/workloads`, private Python environments under `target/venvs`. Because: demo
 //! and benchmarks must run on the same programs, on a machine that has none of them. Does not: profile them.
 
-use crate::sh;
+use crate::{sh, sim};
 use anyhow::{Context, Result, bail};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write as _};
@@ -183,13 +183,41 @@ impl Drop for Launcher {
     }
 }
 
-/// The example of the demo: Python, numpy and a C++ extension on several threads.
+/// Python, numpy and a C++ extension on several threads.
 pub(crate) fn mixed() -> Result<Workload> {
     let python = venv("numpy", &["numpy"])?;
     extension("burn", &python)?;
     let mut command = Command::new(python);
     command.arg(source("mixed_numpy.py")).env("PYTHONPATH", sh::target_dir().join("workloads"));
     Ok(Workload { name: "python+numpy+c++", command })
+}
+
+/// Where a training loop runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// On this machine's accelerator.
+    Real,
+    /// On the simulated one.
+    Simulated,
+}
+
+impl Device {
+    /// The real one if there is one.
+    pub(crate) fn of_this_machine() -> Self {
+        if Path::new("/dev/nvidia0").exists() { Self::Real } else { Self::Simulated }
+    }
+}
+
+/// The example of the demo: a training loop in Python that launches its kernels by hand, with the collector loaded.
+pub(crate) fn training(device: Device) -> Result<Workload> {
+    sim::run()?;
+    let mut command = sh::command("python3");
+    command.arg(source("gpu_train.py")).env("CUDA_INJECTION64_PATH", sim::collector());
+    match device {
+        Device::Real => command.arg("--driver"),
+        Device::Simulated => command.env("LD_LIBRARY_PATH", sim::folder().join("cuda13")),
+    };
+    Ok(Workload { name: "python training loop", command })
 }
 
 /// Compiles an extension without frame pointers for this very interpreter.

@@ -1,0 +1,182 @@
+//! Whole captures of programs on the simulated device, compared with what the programs and the device say they did.
+//!
+//! Owns: the tests from a launch to the stored profile, by the program as a user runs it. Because: exact counts, right
+//! lines and right times are promises about all stages together. Does not: look into any stage. Needs root and BPF.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+mod simulated;
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::activity::Tier;
+use deepctx_profile::metric::Metric;
+use simulated::{Capture, Line, Setting};
+
+const KERNELS: [&str; 4] = ["kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "kernel_3_5us"];
+
+/// Kernels by name, as the device did them.
+fn done(account: &[Line]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for line in account.iter().filter(|line| line.what == "kernel") {
+        *counts.entry(line.name.clone()).or_default() += 1;
+    }
+    counts
+}
+
+/// Nanoseconds of the device's work of one kind.
+fn time(account: &[Line], what: &[&str]) -> u64 {
+    let lines = account.iter().filter(|line| what.contains(&line.what.as_str()));
+    lines.map(|line| line.end - line.start).sum()
+}
+
+/// Each activity that was told has the times that the device says, and none is missing.
+fn compare_times(capture: &Capture) {
+    let key = |correlation: u32, start: u64, end: u64| (correlation, end - start);
+    let mut told: Vec<_> = capture
+        .profile
+        .gpu
+        .activities
+        .iter()
+        .filter(|activity| activity.correlation != 0)
+        .map(|activity| key(activity.correlation, activity.start.0, activity.end.0))
+        .collect();
+    let mut done: Vec<_> = capture
+        .account
+        .iter()
+        .filter(|line| ["kernel", "copy", "fill"].contains(&line.what.as_str()))
+        .map(|line| key(line.correlation, line.start, line.end))
+        .collect();
+    told.sort_unstable();
+    done.sort_unstable();
+    assert_eq!(told.len(), done.len());
+    assert_eq!(told, done);
+}
+
+/// A program of four threads at ten thousand launches a second, with graphs and copies.
+fn launcher(setting: Setting) -> Option<Capture> {
+    let words = "--threads 4 --rate 10000 --launches 2500 --graphs --copies --attended";
+    simulated::record(setting, &simulated::launcher()?, &words.split(' ').collect::<Vec<_>>())
+}
+
+#[test]
+fn ten_thousand_launches_a_second_of_four_threads_are_counted_and_timed_exactly() {
+    let Some(capture) = launcher(Setting { libraries: "cuda12", collector: true, ..Setting::default() })
+    else {
+        return;
+    };
+    let process = capture.process();
+    assert_eq!(process.tier, Tier::Collected, "{process:?}");
+    assert_eq!((process.launches, process.launches_collected, process.kernels), (10_000, 10_000, 10_000));
+    assert_eq!(process.graph_kernels, 200 * 3);
+    assert_eq!((process.difference(), process.joined), (0, 10_600));
+    let done = done(&capture.account);
+    for name in KERNELS {
+        assert_eq!(capture.kernels(name), 2500, "{name}");
+        assert_eq!(done[name], 2500);
+        // The function that launches it stands above it, and below `step`.
+        let number = &name[7..8];
+        for stack in capture.stacks_of(name) {
+            let at = stack.iter().position(|frame| frame.contains(&format!("launch_{number}")));
+            let at = at.unwrap_or_else(|| panic!("{stack:?}"));
+            assert!(stack[at - 1].contains("step<"), "{stack:?}");
+            assert_eq!(stack.iter().filter(|frame| frame.contains("step<")).count(), 13, "{stack:?}");
+        }
+    }
+    assert_eq!(capture.total(Metric::GpuTime), time(&capture.account, &["kernel"]));
+    assert_eq!(capture.total(Metric::CopyTime), time(&capture.account, &["copy", "fill"]));
+    compare_times(&capture);
+    capture.adds_up();
+}
+
+#[test]
+fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
+    let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let words = ["--threads", "2", "--steps", "25", "--attended", "--log", log.path().to_str().unwrap()];
+    let Some(capture) = simulated::record(setting, &simulated::python("gpu_train.py"), &words) else {
+        return;
+    };
+    assert_eq!(capture.process().tier, Tier::Collected);
+    assert_eq!(capture.process().difference(), 0, "{:?}", capture.process());
+    let account: serde_json::Value = serde_json::from_reader(log.reopen().unwrap()).unwrap();
+    let mut compared = 0;
+    for row in account["launches"].as_array().unwrap() {
+        let what = row["what"].as_str().unwrap();
+        if what.starts_with('[') || what.starts_with("optimizer") {
+            // What is captured runs when its graph is launched.
+            continue;
+        }
+        let expect: Vec<String> = row["stack"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|frame| format!("{}:{}", frame["function"].as_str().unwrap(), frame["line"]))
+            .collect();
+        let count = row["count"].as_u64().unwrap();
+        assert_eq!(capture.kernels_below(what, "gpu_train.py", &expect), count, "{what} below {expect:?}");
+        compared += count;
+    }
+    assert!(compared > 2000, "{compared}");
+    for (name, count) in done(&capture.account) {
+        assert_eq!(capture.kernels(&name), count, "{name}");
+    }
+    assert_eq!(capture.total(Metric::GpuTime), time(&capture.account, &["kernel"]));
+    compare_times(&capture);
+    capture.adds_up();
+}
+
+#[test]
+fn what_another_tool_collects_is_read_along() {
+    let Some(program) = simulated::launcher() else { return };
+    let words = "--threads 2 --rate 5000 --launches 2000 --copies --borrow --attended";
+    let setting = Setting { libraries: "cuda13", ..Setting::default() };
+    let Some(capture) = simulated::record(setting, &program, &words.split(' ').collect::<Vec<_>>()) else {
+        return;
+    };
+    let process = capture.process();
+    assert_eq!(process.tier, Tier::Borrowed, "{process:?}");
+    assert_eq!((process.launches, process.kernels), (4000, 4000));
+    assert_eq!(capture.total(Metric::GpuTime), time(&capture.account, &["kernel"]));
+    capture.adds_up();
+}
+
+#[test]
+fn without_a_collector_launches_are_counted_and_device_time_is_never_claimed() {
+    let Some(capture) = launcher(Setting { libraries: "bare", ..Setting::default() }) else { return };
+    let process = capture.process();
+    assert_eq!((process.tier, process.launches, process.graph_launches), (Tier::Observed, 10_000, 200));
+    assert_eq!(capture.total(Metric::GpuTime), 0);
+    assert!(process.busy_at_most_ns > 0);
+    for name in KERNELS {
+        assert_eq!(capture.kernels(name), 2500, "{name}");
+    }
+    capture.adds_up();
+}
+
+#[test]
+fn each_misbehaviour_of_cupti_is_a_gap_with_a_label_and_the_program_goes_on() {
+    for (words, tier) in [
+        ("busy", Tier::Observed),
+        ("denied", Tier::Observed),
+        ("lose=7", Tier::Collected),
+        ("garbage=3", Tier::Collected),
+        ("wild=5", Tier::Collected),
+        ("skew", Tier::Collected),
+    ] {
+        let setting = Setting { libraries: "cuda12", collector: true, misbehaves: words };
+        let Some(program) = simulated::launcher() else { return };
+        let arguments = "--threads 2 --rate 5000 --launches 1000 --attended";
+        let arguments: Vec<_> = arguments.split(' ').collect();
+        let Some(capture) = simulated::record(setting, &program, &arguments) else { return };
+        let process = capture.process();
+        assert_eq!((process.tier, process.launches), (tier, 2000), "{words}: {process:?}");
+        let labels: Vec<String> =
+            capture.profile.ledger.rows().iter().map(|row| format!("{row:?}")).collect();
+        let told = !process.note.is_empty() || !labels.is_empty();
+        assert!(told, "{words} is told nowhere: {process:?}");
+        println!("{words}: {:?} {labels:?}", process.note);
+        capture.adds_up();
+    }
+}

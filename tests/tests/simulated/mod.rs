@@ -1,0 +1,208 @@
+//! A program on the simulated device, recorded from its start to its end.
+//!
+//! Owns: setting the libraries, the collector and the device's own account up, and questions to the stored profile. Does
+//! not: test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::frame::Frame;
+use deepctx_profile::ledger::When;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::store;
+
+use crate::cli_support::{can_capture, program, stderr, stdout};
+
+/// What a program runs with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Setting {
+    /// Folder of the libraries.
+    pub(crate) libraries: &'static str,
+    /// Whether the collector is loaded.
+    pub(crate) collector: bool,
+    /// What CUPTI does wrong.
+    pub(crate) misbehaves: &'static str,
+}
+
+/// One line of the device's own account.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) what: String,
+    pub(crate) correlation: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) name: String,
+}
+
+/// What came of it.
+pub(crate) struct Capture {
+    pub(crate) profile: Profile,
+    pub(crate) account: Vec<Line>,
+}
+
+/// Folder of what was built: `target/debug`.
+fn built() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
+}
+
+fn is_built() -> bool {
+    if built().with_file_name("sim").join("cuda13/libcupti.so.13").exists() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the simulated libraries are not built");
+    println!("skipped: the simulated libraries are not built (cargo xtask sim)");
+    false
+}
+
+fn workload(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
+}
+
+/// A Python workload as a command.
+pub(crate) fn python(name: &str) -> Vec<String> {
+    vec!["python3".into(), workload(name).to_str().unwrap().into()]
+}
+
+/// The launcher, compiled; `None` where there is no compiler.
+pub(crate) fn launcher() -> Option<Vec<String>> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        let to = built().with_file_name("sim").join("gpu_launch");
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        let mut compiler = Command::new("c++");
+        compiler.args(["-O2", "-fomit-frame-pointer", "-pthread", "-o"]).arg(&to);
+        match compiler.arg(workload("gpu_launch.cpp")).arg("-ldl").status() {
+            Ok(status) => {
+                assert!(status.success(), "the launcher does not compile");
+                Some(to)
+            }
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no C++ compiler: {error}");
+                println!("skipped: no C++ compiler: {error}");
+                None
+            }
+        }
+    });
+    program.as_ref().map(|path| vec![path.to_str().unwrap().to_owned()])
+}
+
+/// Records the command from its start to its end.
+pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Capture> {
+    if !can_capture() || !is_built() {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
+    let mut words: Vec<String> =
+        vec!["record".into(), "-o".into(), output.to_str().unwrap().into(), "--".into()];
+    let libraries = built().with_file_name("sim").join(setting.libraries);
+    words.push("env".into());
+    words.push(format!("LD_LIBRARY_PATH={}", libraries.display()));
+    words.push(format!("DEEPCTX_SIM_LOG={}", log.display()));
+    words.push(format!("DEEPCTX_SIM_CUPTI={}", setting.misbehaves));
+    if setting.collector {
+        let collector = built().join("libdeepctx_collector.so");
+        words.push(format!("CUDA_INJECTION64_PATH={}", collector.display()));
+    }
+    words.extend(command.iter().cloned());
+    words.extend(arguments.iter().map(|&word| word.to_owned()));
+    let said = program().args(&words).output().unwrap();
+    assert!(said.status.success(), "{words:?}\n{}{}", stdout(&said), stderr(&said));
+    let opened = store::open(&output).unwrap();
+    assert!(opened.is_complete(), "{:?}", opened.lost);
+    Some(Capture { profile: opened.profile, account: account(&log) })
+}
+
+fn account(log: &Path) -> Vec<Line> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines = text.lines().skip(1).map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        Line {
+            what: fields[0].into(),
+            correlation: fields[3].parse().unwrap(),
+            start: fields[8].parse().unwrap(),
+            end: fields[9].parse().unwrap(),
+            name: fields[13].into(),
+        }
+    });
+    lines.collect()
+}
+
+impl Capture {
+    /// The one process that used a device.
+    pub(crate) fn process(&self) -> &GpuProcess {
+        let used: Vec<_> = self.profile.gpu.processes.iter().filter(|process| process.is_used()).collect();
+        let [process] = used[..] else { panic!("{used:?}") };
+        process
+    }
+
+    fn text(&self, frame: Frame) -> String {
+        let text = |id| self.profile.strings.get(id).to_owned();
+        match frame {
+            Frame::Python { function, .. } => text(function),
+            Frame::Native { symbol, .. } => text(symbol),
+            Frame::GpuApi { name } | Frame::GpuKernel { name } | Frame::Operator { name } => text(name),
+            _ => String::new(),
+        }
+    }
+
+    /// Contexts of a kernel, each with its frames from the outermost and how often it ran.
+    fn contexts_of(&self, kernel: &str) -> Vec<(Vec<Frame>, u64)> {
+        let (tree, frames) = (&self.profile.tree, &self.profile.frames);
+        let mut found = Vec::new();
+        for (node, cell) in tree.cells(Metric::Kernels) {
+            let stack: Vec<Frame> = tree.stack(node).into_iter().map(|id| frames.get(id)).collect();
+            let is_it =
+                |frame: &Frame| matches!(frame, Frame::GpuKernel { .. }) && self.text(*frame) == kernel;
+            if stack.last().is_some_and(is_it) {
+                found.push((stack, cell.sum));
+            }
+        }
+        found
+    }
+
+    /// How often a kernel ran.
+    pub(crate) fn kernels(&self, name: &str) -> u64 {
+        self.contexts_of(name).iter().map(|(_, count)| count).sum()
+    }
+
+    /// The stacks below which a kernel ran, outermost first, as text.
+    pub(crate) fn stacks_of(&self, kernel: &str) -> Vec<Vec<String>> {
+        let contexts = self.contexts_of(kernel).into_iter();
+        contexts.map(|(stack, _)| stack.into_iter().map(|frame| self.text(frame)).collect()).collect()
+    }
+
+    /// How often a kernel ran below exactly these Python frames (`function:line`) of a file, and one more that launched.
+    pub(crate) fn kernels_below(&self, kernel: &str, file: &str, expect: &[String]) -> u64 {
+        let mut sum = 0;
+        for (stack, count) in self.contexts_of(kernel) {
+            let python = stack.iter().filter_map(|frame| match frame {
+                Frame::Python { function, file: of, line, .. }
+                    if self.profile.strings.get(*of).ends_with(file) =>
+                {
+                    let line = line.map_or(0, std::num::NonZero::get);
+                    Some(format!("{}:{line}", self.profile.strings.get(*function)))
+                }
+                _ => None,
+            });
+            let python: Vec<String> = python.collect();
+            if python.split_last().is_some_and(|(_, above)| above == expect) {
+                sum += count;
+            }
+        }
+        sum
+    }
+
+    /// The sum of a metric over everything.
+    pub(crate) fn total(&self, metric: Metric) -> u64 {
+        self.profile.tree.total(metric).sum
+    }
+
+    /// Every record is accounted for.
+    pub(crate) fn adds_up(&self) {
+        self.profile.ledger.check(When::Finished).unwrap();
+    }
+}
