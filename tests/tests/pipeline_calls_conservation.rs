@@ -8,6 +8,7 @@ use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_userspace::pipeline::source::Input;
 use deepctx_userspace::pipeline::{Config, Pipeline};
 use pipeline_support::{NamesInAddresses, Step, config, steps};
 use proptest::prelude::*;
@@ -54,8 +55,28 @@ enum Happens {
     Exit {
         pid: u32,
     },
+    /// Another tool begins to collect, and is handed a record.
+    Borrow {
+        pid: u32,
+    },
+    Record {
+        pid: u32,
+        id: u8,
+        took: u16,
+        grid: u8,
+    },
     Line(&'static str),
     Advance,
+}
+
+/// The same with another tool's collection, whose records are joined by order.
+fn happens_with_another_tool() -> impl Strategy<Value = Happens> {
+    let pid = 1u32..4;
+    prop_oneof![
+        6 => happens(),
+        1 => pid.clone().prop_map(|pid| Happens::Borrow { pid }),
+        3 => (pid, 0u8..30, 0u16..1000, 0u8..2).prop_map(|(pid, id, took, grid)| Happens::Record { pid, id, took, grid }),
+    ]
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -141,6 +162,17 @@ fn lines(all: &[Happens]) -> Vec<(u64, String)> {
                 put(at, format!("{at} clock {pid} {at} {at} {}", at + 2));
             }
             Happens::Exit { pid } => put(at, format!("{at} exit {pid}")),
+            Happens::Borrow { pid } => {
+                put(at, format!("{at} call {n} cuptiActivityEnable {pid}/{pid} app kind=10"))
+            }
+            Happens::Record { pid, id, took, grid } => {
+                let (end, name) = (at + u64::from(*took), grid);
+                put(at, format!("{at} borrow {pid} api id={id} start={at} end={end}"));
+                put(
+                    at,
+                    format!("{at} borrow {pid} kernel id={id} start={at} end={end} grid={grid} name=k{name}"),
+                );
+            }
             Happens::Line(line) => put(at, (*line).to_owned()),
             Happens::Advance => put(at, format!("advance {at}")),
         }
@@ -239,5 +271,39 @@ proptest! {
         prop_assert_eq!([Metric::GpuTime, Metric::CopyTime].map(|metric| profile.tree.total(metric).sum), told);
         let launches = all.iter().filter(|one| matches!(one, Happens::Launch { .. })).count() as u64;
         prop_assert_eq!(sum(profile, |p| p.launches), launches);
+    }
+
+    /// Bytes from another process may be anything: each record is accounted for, and figures never overflow.
+    #[test]
+    fn damaged_records_of_calls_are_accounted_for(
+        all in prop::collection::vec(happens_with_another_tool(), 0..80),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
+    ) {
+        let mut lines = lines(&all);
+        lines.sort_by_key(|(time, _)| *time);
+        let page: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
+        let config = Config { launches: 16, ..config() };
+        let mut pipeline = Pipeline::new(NamesInAddresses::default(), Default::default(), config);
+        for step in steps(&page.join("\n")) {
+            match step {
+                Step::Feed(Input::Records(mut bytes)) => {
+                    for (index, value) in &damage {
+                        let at = index.index(bytes.len());
+                        bytes[at] = *value;
+                    }
+                    pipeline.feed(Input::Records(bytes));
+                }
+                Step::Feed(input) => pipeline.feed(input),
+                Step::Advance(time) => pipeline.advance(time),
+            }
+            pipeline.profile().ledger.check(When::Running).unwrap();
+        }
+        pipeline.finish();
+        prop_assert_eq!(pipeline.waiting_bytes(), 0);
+        let profile = pipeline.profile();
+        profile.ledger.check(When::Finished).unwrap();
+        let joined: u64 = profile.gpu.processes.iter().map(|process| process.joined).sum();
+        let told: u64 = profile.gpu.processes.iter().map(|process| process.kernels + process.graph_kernels).sum();
+        prop_assert!(joined <= told);
     }
 }

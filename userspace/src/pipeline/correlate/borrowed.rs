@@ -204,7 +204,7 @@ impl Units {
         if self.ratio > 0.0 {
             let (host, begin) = self.first?;
             let since = (other as i128 - begin as i128) as f64 / self.ratio;
-            return Some((host as i128 + since as i128).clamp(0, i128::from(u64::MAX)) as u64);
+            return Some(i128::from(host).saturating_add(since as i128).clamp(0, i128::from(u64::MAX)) as u64);
         }
         // Nothing to compare with. CUPTI counts from 1970; a day around the begin of the capture is believed.
         (started_ns > 0 && other.abs_diff(started_ns) < 86_400_000_000_000).then_some(other)

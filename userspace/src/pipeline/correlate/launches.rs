@@ -346,7 +346,8 @@ impl Process {
             profile.tree.add(launch.node, Metric::GpuTimeBound, end_ns.saturating_sub(launch.from_ns));
         }
         if let Some(first) = first {
-            self.info.busy_at_most_ns += end_ns.saturating_sub(first);
+            let busy = end_ns.saturating_sub(first);
+            self.info.busy_at_most_ns = self.info.busy_at_most_ns.saturating_add(busy);
         }
     }
 }
