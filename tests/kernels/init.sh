@@ -41,4 +41,10 @@ captured python --off-cpu
 counted python samples '/chain.py:outer.*chain.py:middle.*chain.py:inner/'
 counted python off-cpu-time '/chain.py:nap.*\[off-cpu: /'
 kill "$target"
+
+LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 600 >/dev/null 2>&1 &
+target=$!
+sleep 3
+captured launches
+counted launches kernels '/gpu_launch-.*step<12>.*step<1>.*launch_.*cuLaunchKernel;/'
 poweroff -f

@@ -128,11 +128,11 @@ pub fn call(ctx: ProbeContext) -> u32 {
 /// Fills the record in `slot` and sends it.
 #[inline(always)]
 fn take(ctx: &ProbeContext, config: &Config, ids: Ids, index: u32, site: &Site, slot: &mut Scratch) {
-    // The time at which it was entered, not that at which its stack was walked.
-    let header = emit::header(kind::CALL, 0);
-    let number = u64::from(header.cpu) << 48 | header.sequence;
-    stack::begin(slot, ids, number, 0);
-    slot.sample.header = header;
+    stack::begin(slot, ids, 0, 0);
+    // The time at which it was entered, not that at which its stack was walked. It and the number stay in the record: what
+    // is kept across the walk lies on the stack beside it.
+    slot.sample.header = emit::header(kind::CALL, 0);
+    slot.sample.period = u64::from(slot.sample.header.cpu) << 48 | slot.sample.header.sequence;
     slot.sample.kernel_end = KernelEnd::Complete as u8;
     let registers = registers(ctx, config, slot);
     let mut call = Call { site: index, event: site.event, ..Call::default() };
@@ -141,25 +141,25 @@ fn take(ctx: &ProbeContext, config: &Config, ids: Ids, index: u32, site: &Site, 
         call.arguments = ARGUMENTS_MAX as u16;
     }
     call.unread = fetch_all(site, slot);
-    let argument = |slot: &Scratch, number: u8| {
-        let number = core::hint::black_box(usize::from(number));
-        if number < ARGUMENTS_MAX { slot.arguments[number] } else { 0 }
-    };
-    let (text, out) = (argument(slot, site.text), argument(slot, site.out));
-
     if site.flags & site_flag::STACK == 0 {
         call.flags |= call_flag::STACK_UNWANTED;
         no_stack(slot);
-    } else if has_stack(config, header.time_ns) {
+    } else if has_stack(config, slot.sample.header.time_ns) {
         stack::user(config, ids.pid, 0, registers, slot);
     } else {
         call.flags |= call_flag::STACK_LIMITED;
         no_stack(slot);
     }
     let words = stack::finish(slot, 0);
-    send(slot, words, call, text);
+    let argument = |slot: &Scratch, number: u8| {
+        let number = core::hint::black_box(usize::from(number));
+        if number < ARGUMENTS_MAX { slot.arguments[number] } else { 0 }
+    };
+    let [first, second] = halves(&call);
+    let text = argument(slot, site.text);
+    send(slot, words, first, second, text);
     if site.flags & (site_flag::RETURN | site_flag::LAUNCH) != 0 {
-        remember(index, site, number, out);
+        remember(index, u32::from(site.flags), slot.sample.period, argument(slot, site.out));
     }
 }
 
@@ -193,7 +193,14 @@ fn has_stack(config: &Config, now: u64) -> bool {
     if config.stacks_per_second == 0 {
         return false;
     }
-    LIMITER.get_ptr_mut(0).is_some_and(|limiter| Limiter::wins(limiter, config.stacks_per_second, now))
+    draw(config.stacks_per_second, now) != 0
+}
+
+/// Draws for one call; 1 when it gets a stack. Of its own for the reason of [`remember`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn draw(limit: u32, now: u64) -> u32 {
+    LIMITER.get_ptr_mut(0).is_some_and(|limiter| Limiter::wins(limiter, limit, now)) as u32
 }
 
 #[inline(always)]
@@ -208,20 +215,26 @@ fn no_stack(slot: &mut Scratch) {
 
 /// Keeps what the return, or the id that will be given to a launch, must be joined with. Last of all, so that the time
 /// that is measured is the function's own.
-#[inline(always)]
-fn remember(index: u32, site: &Site, call: u64, out: u64) {
+///
+/// A function of its own: what it puts into maps would lie on the stack beside the walk, for which kernels before 6.13
+/// have 512 bytes in all.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn remember(index: u32, flags: u32, call: u64, out: u64) -> u32 {
+    let flags = flags as u16;
     // SAFETY: helpers without arguments.
     let (thread, entered_ns) = unsafe { (bpf_get_current_pid_tgid() as u32, bpf_ktime_get_ns()) };
-    if site.flags & site_flag::RETURN != 0
+    if flags & site_flag::RETURN != 0
         && IN_FLIGHT.insert(&in_flight_key(thread, index), InFlight { call, entered_ns, out }, 0).is_err()
     {
         emit::count(Counter::ReturnsUntracked);
     }
-    if site.flags & site_flag::LAUNCH != 0
-        && LAUNCHED.insert(&thread, Launched { call, flags: u64::from(site.flags) }, 0).is_err()
+    if flags & site_flag::LAUNCH != 0
+        && LAUNCHED.insert(&thread, Launched { call, flags: u64::from(flags) }, 0).is_err()
     {
         emit::count(Counter::LaunchersUntracked);
     }
+    0
 }
 
 #[inline(always)]
@@ -297,13 +310,36 @@ fn cut(value: u64, fetch: &Fetch) -> u64 {
     }
 }
 
-/// Puts the call, its arguments and its text behind the `words` of the stack, and hands the record over.
+/// A call as the two words that it is sent as.
 #[inline(always)]
-fn send(slot: &mut Scratch, words: u32, mut call: Call, text: u64) {
+fn halves(call: &Call) -> [u64; 2] {
+    [
+        u64::from(call.site) | u64::from(call.event) << 32 | u64::from(call.flags) << 48,
+        u64::from(call.arguments) | u64::from(call.text_bytes) << 16 | u64::from(call.unread) << 32,
+    ]
+}
+
+/// Puts the call, its arguments and its text behind the `words` of the stack, and hands the record over. Of its own for
+/// the reason of [`remember`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn send(scratch: *mut Scratch, words: u32, first: u64, second: u64, text: u64) -> u32 {
+    if scratch.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller passes a claimed slot.
+    send_call(unsafe { &mut *scratch }, words, [first, second], text);
+    0
+}
+
+#[inline(always)]
+fn send_call(slot: &mut Scratch, words: u32, [first, second]: [u64; 2], text: u64) {
+    let mut flags = 0;
+    let mut text_bytes = 0;
     const CALL_WORDS: usize = size_of::<Call>() / 8;
     // The kernel's verifier must see the bounds on the very registers that are used.
     let words = core::hint::black_box(words) as usize;
-    let arguments = core::hint::black_box(usize::from(call.arguments));
+    let arguments = core::hint::black_box((second & 0xffff) as usize);
     if words > WORDS_MAX || arguments > ARGUMENTS_MAX {
         return;
     }
@@ -324,14 +360,14 @@ fn send(slot: &mut Scratch, words: u32, mut call: Call, text: u64) {
         // SAFETY: there is room for TEXT_MAX; the helper checks the source and never faults.
         let read = unsafe { bpf_probe_read_user_str(to.cast(), TEXT_MAX as u32, text as *const _) };
         if read <= 0 {
-            call.flags |= call_flag::TEXT_UNREAD;
+            flags |= call_flag::TEXT_UNREAD;
         } else {
             // With the zero at its end, which is not told.
             let bytes = core::hint::black_box(read as u64 - 1) & (TEXT_MAX as u64 - 1);
             if read as usize == TEXT_MAX {
-                call.flags |= call_flag::TEXT_CUT;
+                flags |= call_flag::TEXT_CUT;
             }
-            call.text_bytes = bytes as u16;
+            text_bytes = bytes;
             text_words = bytes.div_ceil(8);
             if bytes & 7 != 0 {
                 // SAFETY: as above. What an earlier text left behind the end of this one stays here.
@@ -344,10 +380,8 @@ fn send(slot: &mut Scratch, words: u32, mut call: Call, text: u64) {
     }
     // SAFETY: as above; `Call` is two words.
     unsafe {
-        at.write_volatile(u64::from(call.site) | u64::from(call.event) << 32 | u64::from(call.flags) << 48);
-        at.add(1).write_volatile(
-            u64::from(call.arguments) | u64::from(call.text_bytes) << 16 | u64::from(call.unread) << 32,
-        );
+        at.write_volatile(first | u64::from(flags) << 48);
+        at.add(1).write_volatile(second | text_bytes << 16);
     }
     let size =
         (size_of::<StackSample>() + 8 * (words + CALL_WORDS + arguments)) as u32 + text_words as u32 * 8;
