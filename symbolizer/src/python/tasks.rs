@@ -28,9 +28,13 @@ const LINKS_MAX: usize = 512;
 const TOGETHER_MAX: usize = 16;
 /// Futures between a task and its awaiter: that of a `gather` within one of a `shield`, and so on.
 const FUTURES_MAX: usize = 4;
-/// Most interpreters and threads of a process that are looked at.
+/// Callbacks and what they carry along that are looked at to find who awaits one task.
+const CARRIED_MAX: u32 = 256;
+/// Most interpreters of a process that are looked at.
+const INTERPRETERS_MAX: usize = 16;
+/// Most threads of one that are.
 const THREADS_MAX: usize = 1 << 10;
-/// Tasks looked at in a second while a coroutine's task is sought, at about two microseconds each.
+/// Tasks and threads looked at in a second while a coroutine's task is sought, at about two microseconds each.
 const SOUGHT_MAX: u32 = 20_000;
 /// Coroutines whose tasks are remembered; at the bound all are forgotten.
 const KNOWN_MAX: usize = 1 << 13;
@@ -293,13 +297,14 @@ impl Reader<'_, '_> {
             }
             self.tasks.known.remove(&coroutine);
         }
+        if self.tasks.sought >= SOUGHT_MAX {
+            return Err(NoTask::TooMany);
+        }
         let running = self.running().unwrap_or_default();
+        self.tasks.sought += running.len() as u32;
         if let Some(task) = running.into_iter().find(|task| self.runs(*task, coroutine)) {
             self.know(coroutine, task);
             return Ok(task);
-        }
-        if self.tasks.sought >= SOUGHT_MAX {
-            return Err(NoTask::TooMany);
         }
         let all = self.all().unwrap_or_default();
         let mut found = Err(if all.len() as u64 >= ENTRIES_MAX { NoTask::TooMany } else { NoTask::None });
@@ -325,9 +330,9 @@ impl Reader<'_, '_> {
     }
 
     /// A list of structures that each point to the next.
-    fn linked(&self, first: u64, next: u64) -> Found<Vec<u64>> {
+    fn linked(&self, first: u64, next: u64, most: usize) -> Found<Vec<u64>> {
         let (mut all, mut at) = (Vec::new(), self.objects.word(first)?);
-        while at != 0 && all.len() < THREADS_MAX {
+        while at != 0 && all.len() < most {
             all.push(at);
             at = self.objects.word(at.wrapping_add(next))?;
         }
@@ -336,12 +341,12 @@ impl Reader<'_, '_> {
 
     fn interpreters(&self) -> Found<Vec<u64>> {
         let roots = self.roots();
-        self.linked(self.runtime.wrapping_add(roots.interpreters), roots.next)
+        self.linked(self.runtime.wrapping_add(roots.interpreters), roots.next, INTERPRETERS_MAX)
     }
 
     fn threads(&self, interpreter: u64) -> Found<Vec<u64>> {
         // `PyThreadState.next` is its second word.
-        self.linked(interpreter.wrapping_add(self.roots().threads), 8)
+        self.linked(interpreter.wrapping_add(self.roots().threads), 8, THREADS_MAX)
     }
 
     /// Tasks that run right now.
@@ -463,7 +468,7 @@ impl Reader<'_, '_> {
     fn coroutines(&mut self, outermost: u64) -> Found<Vec<Link>> {
         let (mut links, mut at) = (Vec::new(), outermost);
         let fields = self.fields();
-        while links.len() < COROUTINES_MAX {
+        for _ in 0..COROUTINES_MAX {
             let runnable = self.objects.is_a(at, "coroutine")? || self.objects.is_a(at, "generator")?;
             if !runnable {
                 match self.objects.is_a(at, "coroutine_wrapper")? {
@@ -524,12 +529,13 @@ impl Reader<'_, '_> {
                 }
             }
             None => {
-                let mut found = Vec::new();
-                self.called_back(task, FUTURES_MAX, &mut found)?;
+                let (mut found, mut left) = (Vec::new(), CARRIED_MAX);
+                self.called_back(task, FUTURES_MAX, &mut left, &mut found)?;
                 found
             }
         };
         // A shield's future calls back to the task, too.
+        awaiters.truncate(TOGETHER_MAX);
         awaiters.retain(|awaiter| *awaiter != task && self.is_task(*awaiter));
         awaiters.sort_unstable();
         awaiters.dedup();
@@ -537,7 +543,13 @@ impl Reader<'_, '_> {
     }
 
     /// Adds the tasks that are woken, in whatever way, when a future is done.
-    fn called_back(&mut self, future: u64, further: usize, found: &mut Vec<u64>) -> Found<()> {
+    fn called_back(
+        &mut self,
+        future: u64,
+        further: usize,
+        left: &mut u32,
+        found: &mut Vec<u64>,
+    ) -> Found<()> {
         let fields = self.fields();
         let mut callbacks = vec![self.objects.field(future, fields.callback)?];
         let more = self.objects.field(future, fields.callbacks)?;
@@ -548,18 +560,79 @@ impl Reader<'_, '_> {
         }
         for callback in callbacks.into_iter().filter(|callback| *callback != 0).take(TOGETHER_MAX) {
             for carried in self.objects.carried(callback)? {
-                if carried == 0 || carried == future || found.len() >= TOGETHER_MAX {
+                if carried == 0 || carried == future {
                     continue;
+                }
+                *left = left.saturating_sub(1);
+                if *left == 0 || found.len() >= TOGETHER_MAX {
+                    return Ok(());
                 }
                 if self.is_task(carried) {
                     found.push(carried);
                 } else if self.objects.is_a(carried, "TaskGroup")? {
                     found.extend(self.objects.attribute(carried, "_parent_task")?);
                 } else if further > 0 && self.objects.is_a(carried, "_asyncio.Future")? {
-                    self.called_back(carried, further - 1, found)?;
+                    self.called_back(carried, further - 1, left, found)?;
                 }
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::layout::all_layouts;
+    use super::super::memory::ReadError;
+    use super::*;
+
+    /// Memory of pointers into itself: every object is of one type, whose name is `name`, and every chain goes on for ever.
+    struct Loops {
+        name: &'static [u8],
+        salt: u64,
+        reads: Cell<u64>,
+    }
+
+    impl TargetMemory for Loops {
+        fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+            self.reads.set(self.reads.get() + 1);
+            for (n, byte) in into.iter_mut().enumerate() {
+                let at = address.wrapping_add(n as u64);
+                // The low half of the addresses holds pointers, the high half the name.
+                *byte = if at & 1 << 20 != 0 {
+                    self.name.get(at as usize & 63).copied().unwrap_or(0)
+                } else {
+                    let word = (at >> 3).wrapping_add(self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    let pointer = 0x5000_0000 | word >> 40 & 0xf_fff8 | (at >> 3 & 1) << 20;
+                    pointer.to_le_bytes()[at as usize & 7]
+                };
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn memory_that_leads_round_in_circles_gives_a_reason_or_a_bounded_answer() {
+        let names: [&[u8]; 6] =
+            [b"coroutine", b"_asyncio.Task", b"coroutine_wrapper", b"method", b"TaskGroup", b"function"];
+        for layout in all_layouts() {
+            for (salt, name) in (0..).zip(names) {
+                let memory = Loops { name, salt, reads: Cell::new(0) };
+                let mut tasks = Tasks::default();
+                let _ = tasks.chain(&memory, layout, 0x5000_1000, 0x5000_2000);
+                let objects = Objects::new(&memory, layout);
+                if let Some(objects) = objects {
+                    let buffers = Buffers::default();
+                    let (memory, runtime) = (&memory, 0x5000_1000);
+                    let mut reader = Reader { objects, memory, layout, runtime, buffers, tasks: &mut tasks };
+                    let _ = reader.links(0x5000_3000);
+                    let _ = reader.all();
+                    let _ = reader.coroutines(0x5000_4000);
+                }
+                assert!(memory.reads.get() < 2_000_000, "{}: {} reads", layout.minor, memory.reads.get());
+            }
+        }
     }
 }
