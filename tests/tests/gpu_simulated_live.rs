@@ -128,6 +128,33 @@ fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
 }
 
 #[test]
+fn who_comes_late_tells_what_came_after_and_leaves_the_program_as_it_was() {
+    let Some(program) = simulated::launcher() else { return };
+    let words = "--threads 4 --rate 10000 --seconds 8 --copies";
+    let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
+    let words: Vec<_> = words.split(' ').collect();
+    let Some(capture) = simulated::record_late(setting, &program, &words) else { return };
+    let process = capture.process();
+    assert_eq!(process.tier, Tier::Collected, "{process:?}");
+    assert!(process.launches > 1000 && process.kernels > 1000, "{process:?}");
+    // What was on its way when the collection began or ended is on one side only: a queue's length at most, and what the
+    // collector has not handed over.
+    assert!(process.difference().unsigned_abs() < 4096, "{process:?}");
+    assert!(process.joined <= process.kernels, "{process:?}");
+    let done: BTreeMap<u32, u64> =
+        capture.account.iter().map(|line| (line.correlation, line.end - line.start)).collect();
+    let told = capture.profile.gpu.activities.iter().filter(|activity| activity.correlation != 0);
+    for activity in told {
+        assert_eq!(
+            done.get(&activity.correlation),
+            Some(&(activity.end.0 - activity.start.0)),
+            "{activity:?}"
+        );
+    }
+    capture.adds_up();
+}
+
+#[test]
 fn what_another_tool_collects_is_read_along() {
     let Some(program) = simulated::launcher() else { return };
     let words = "--threads 2 --rate 5000 --launches 2000 --copies --borrow --attended";

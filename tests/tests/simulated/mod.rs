@@ -4,8 +4,9 @@
 //! not: test.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::frame::Frame;
@@ -25,6 +26,23 @@ pub(crate) struct Setting {
     pub(crate) collector: bool,
     /// What CUPTI does wrong.
     pub(crate) misbehaves: &'static str,
+}
+
+impl Setting {
+    /// What the program finds in its environment.
+    fn variables(self, log: &Path) -> Vec<(&'static str, String)> {
+        let libraries = built().with_file_name("sim").join(self.libraries);
+        let mut variables = vec![
+            ("LD_LIBRARY_PATH", libraries.display().to_string()),
+            ("DEEPCTX_SIM_LOG", log.display().to_string()),
+            ("DEEPCTX_SIM_CUPTI", self.misbehaves.to_owned()),
+        ];
+        if self.collector {
+            let collector = built().join("libdeepctx_collector.so");
+            variables.push(("CUDA_INJECTION64_PATH", collector.display().to_string()));
+        }
+        variables
+    }
 }
 
 /// One line of the device's own account.
@@ -89,6 +107,29 @@ pub(crate) fn launcher() -> Option<Vec<String>> {
     program.as_ref().map(|path| vec![path.to_str().unwrap().to_owned()])
 }
 
+/// Attaches to the command after it has run for a while, and records it for two seconds.
+pub(crate) fn record_late(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Capture> {
+    if !can_capture() || !is_built() {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
+    let mut target = Command::new(&command[0]);
+    target.args(&command[1..]).args(arguments).envs(setting.variables(&log));
+    let mut target = target.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let pid = target.id().to_string();
+    let said = program()
+        .args(["record", "--pid", &pid, "--duration", "2s", "-o", output.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(target.try_wait().unwrap(), None, "the program ended before it was left alone");
+    let status = target.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(said.status.success(), "{}{}", stdout(&said), stderr(&said));
+    Some(Capture { profile: store::open(&output).unwrap().profile, account: account(&log) })
+}
+
 /// Records the command from its start to its end.
 pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Capture> {
     if !can_capture() || !is_built() {
@@ -98,15 +139,8 @@ pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -
     let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
     let mut words: Vec<String> =
         vec!["record".into(), "-o".into(), output.to_str().unwrap().into(), "--".into()];
-    let libraries = built().with_file_name("sim").join(setting.libraries);
     words.push("env".into());
-    words.push(format!("LD_LIBRARY_PATH={}", libraries.display()));
-    words.push(format!("DEEPCTX_SIM_LOG={}", log.display()));
-    words.push(format!("DEEPCTX_SIM_CUPTI={}", setting.misbehaves));
-    if setting.collector {
-        let collector = built().join("libdeepctx_collector.so");
-        words.push(format!("CUDA_INJECTION64_PATH={}", collector.display()));
-    }
+    words.extend(setting.variables(&log).into_iter().map(|(name, value)| format!("{name}={value}")));
     words.extend(command.iter().cloned());
     words.extend(arguments.iter().map(|&word| word.to_owned()));
     let said = program().args(&words).output().unwrap();

@@ -252,7 +252,7 @@ pub(crate) fn put_text(out: Out<c_char>, room: i32, text: &CStr) -> Status {
     let room = usize::try_from(room).unwrap_or(0);
     for (i, &byte) in bytes.iter().take(room).enumerate() {
         let end = i + 1 == room;
-        out.put_at(i, if end { 0 } else { byte.cast_signed() })?;
+        out.put_at(i, if end { 0 } else { byte as c_char })?;
     }
     Ok(())
 }

@@ -33,8 +33,8 @@ struct Stub {
 struct State {
     binaries: Vec<Option<Binary>>,
     stubs: BTreeMap<usize, Stub>,
-    /// Kernels that programs hold as such.
-    kernels: BTreeMap<usize, ()>,
+    /// Functions of kernels; 0 until one is needed.
+    kernels: BTreeMap<usize, usize>,
 }
 
 static STATE: Mutex<State> =
@@ -75,15 +75,20 @@ fn kernel(function: usize) -> Result<usize, Code> {
         }
         check((driver.cuLibraryGetKernel)(&raw mut stub.kernel, binary.library, stub.name.as_ptr()))
             .map_err(|_| INVALID_FUNCTION)?;
-        kernels.insert(stub.kernel, ());
+        kernels.insert(stub.kernel, 0);
     }
     Ok(stub.kernel)
 }
 
 /// The function of a stub, for the driver.
 pub(crate) fn function(stub: usize) -> Result<usize, Code> {
+    let kernel = kernel(stub)?;
+    if let Some(known) = state().kernels.get(&kernel).copied().filter(|function| *function != 0) {
+        return Ok(known);
+    }
     let mut function = 0;
-    check((ready()?.cuKernelGetFunction)(&raw mut function, kernel(stub)?))?;
+    check((ready()?.cuKernelGetFunction)(&raw mut function, kernel))?;
+    state().kernels.insert(kernel, function);
     Ok(function)
 }
 
@@ -210,7 +215,7 @@ api! { Runtime;
     fn cudaLibraryGetKernel(out: Out<Raw>, library: Raw, name: In<c_char>) {
         let mut kernel = 0;
         check((ready()?.cuLibraryGetKernel)(&raw mut kernel, library, name.text()?.as_ptr()))?;
-        state().kernels.insert(kernel, ());
+        state().kernels.insert(kernel, 0);
         out.put(kernel)
     }
     fn cudaLibraryUnload(library: Raw) { check((ready()?.cuLibraryUnload)(library)) }
