@@ -252,3 +252,38 @@ fn an_export_comes_back_as_a_profile() {
     let opened = store::open(&capture.export("dctx", &[])).unwrap();
     assert_eq!(opened.profile.tree.total(Metric::CpuTime).sum, capture.totals["cpu-time"]);
 }
+
+/// Most of its time passes on line 4.
+const LOOP_IN_C: &str = "#include <stdlib.h>
+static volatile long sum;
+static void inner(long n) {
+    for (long i = 0; i < n; i++) { sum += i; sum ^= n; sum += i / 3; sum -= i / 5; }
+}
+int main(int count, char **words) {
+    for (long n = atol(words[1]); n > 0; n--)
+        inner(100000);
+}
+";
+
+#[test]
+fn lines_of_native_code_are_seen_unless_they_are_not_wanted() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (code, compiled) = (folder.path().join("loop.c"), folder.path().join("loop"));
+    fs::write(&code, LOOP_IN_C).unwrap();
+    output(Command::new("cc").args(["-g", "-O1", "-o"]).arg(&compiled).arg(&code));
+    for (debug_info, expect) in [("512M", true), ("off", false)] {
+        let profile = folder.path().join(format!("{debug_info}.dctx"));
+        let arguments = ["record", "--freq", "499", "--debug-info", debug_info, "-o"];
+        let recorded =
+            program().args(arguments).arg(&profile).arg("--").arg(&compiled).arg("1500").output().unwrap();
+        assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+        let still = ["--once", "--tab", "source", "--lines", "--size", "100x20", "--source"];
+        let shown = program().arg("view").arg(&profile).args(still).arg(&code).output().unwrap();
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let hot = shown.lines().any(|line| line.contains('%') && line.contains("sum += i; sum ^= n"));
+        assert_eq!(hot, expect, "{debug_info}:\n{shown}");
+    }
+}

@@ -55,7 +55,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
                 timer: look::measured(arguments.capture.event),
                 ..Config::default()
             },
-            debug_info: Default::default(),
+            debug_info: arguments.capture.debug_info.clone(),
             named: arguments.target.pid.clone(),
             store: None,
             raw: None,

@@ -11,7 +11,9 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use deepctx_profile::export::Format;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::Pattern;
+use deepctx_symbolizer::native::DebugInfo;
 
+use super::debug_info;
 use super::duration;
 use super::sight::SightArgs;
 
@@ -148,6 +150,10 @@ pub struct CaptureArgs {
     /// Which frames to record; leave one out to pay less.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', default_values_t = [Context::Python, Context::Native, Context::Kernel])]
     pub context: Vec<Context>,
+    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than this
+    /// (like 512M or 2G; `off` reads none, which saves memory).
+    #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
+    pub debug_info: DebugInfo,
     /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
     #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub off_cpu: bool,

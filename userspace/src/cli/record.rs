@@ -68,7 +68,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
                 timer: look::measured(arguments.capture.event),
                 ..Config::default()
             },
-            debug_info: Default::default(),
+            debug_info: arguments.capture.debug_info.clone(),
             named: arguments.target.pid.clone(),
             store: Some((writer, arguments.flush)),
             raw,

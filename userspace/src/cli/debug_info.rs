@@ -1,0 +1,44 @@
+//! Debug information: how much of it is read for source lines and inlined calls of native code.
+//!
+//! Owns: reading `512M` or `off`. Because: lines are worth seconds and memory in proportion to the debug information, and
+//! who profiles a whole system may not want to pay that. Does not: look for any.
+
+use deepctx_symbolizer::native::DebugInfo;
+
+/// Reads the largest size of a file's debug information that is read.
+pub fn parse(text: &str) -> Result<DebugInfo, String> {
+    let expected = || format!("expected a size like 512M or 2G, or off, found '{text}'");
+    let bytes_max = match text {
+        "off" => 0,
+        text => {
+            let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            let unit: u64 = match &text[digits.len()..] {
+                "" => 1,
+                "K" => 1 << 10,
+                "M" => 1 << 20,
+                "G" => 1 << 30,
+                _ => return Err(expected()),
+            };
+            digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(expected)?
+        }
+    };
+    Ok(DebugInfo { bytes_max, ..DebugInfo::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_off_is_none() {
+        let check = |text, expect| assert_eq!(parse(text).map(|info| info.bytes_max).ok(), expect, "{text}");
+        check("off", Some(0));
+        check("512M", Some(DebugInfo::default().bytes_max));
+        check("2G", Some(2 << 30));
+        check("4096", Some(4096));
+        check("16K", Some(16 << 10));
+        for wrong in ["", "M", "1T", "-1", "1.5G", "99999999999G", "512 M"] {
+            check(wrong, None);
+        }
+    }
+}
