@@ -327,6 +327,31 @@ fn a_profile_without_samples_is_not_an_empty_screen() {
     expect_file!["golden/no_samples_80x24.txt"].assert_eq(&program.picture());
 }
 
+/// As `pictures`, of a run whose device is seen.
+macro_rules! device_pictures {
+    ($($name:ident: $width:literal x $height:literal, $keys:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let mut program = Program::empty($width, $height);
+            program.training = Some(Training::on_device(50));
+            program.answer();
+            program.press($keys);
+            expect_file![concat!("golden/", stringify!($name), ".txt")].assert_eq(&program.picture());
+        }
+    )*};
+}
+
+device_pictures! {
+    device_flame_80x24: 80 x 24, "mmm";
+    device_callers_80x24: 80 x 24, "mmm2";
+    device_table_120x40: 120 x 40, "mmm3";
+    device_timeline_80x24: 80 x 24, "4";
+    device_timeline_processes_80x24: 80 x 24, "t4 Down Down";
+    device_kernels_80x24: 80 x 24, "mmmm";
+    device_filtered_80x24: 80 x 24, "mmmf cutlass Enter";
+    device_source_80x24: 80 x 24, "mmm/step Enter o";
+}
+
 /// What each tab asks for.
 fn still(tab: Tab) -> Still {
     let part = match tab {

@@ -13,7 +13,7 @@ use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::snapshot::{Header, Snapshot};
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::{Grain, GroupBy, Request, Selection, Viewer};
-use deepctx_profile::{NodeId, StrId};
+use deepctx_profile::{FrameId, NodeId, StrId};
 use deepctx_tui::SourceText;
 
 /// Paths with the weight at their end; the letter before each frame is its kind. Python functions have their line.
@@ -99,17 +99,27 @@ pub(crate) struct Training {
     viewer: Viewer,
     /// Reading takes four times as long.
     pub(crate) slow_disk: bool,
+    /// What the device did is known too.
+    pub(crate) device: bool,
 }
 
 impl Training {
     pub(crate) fn new() -> Self {
         let profile = Profile::new(Meta::default(), Limits::default());
-        Self { profile, turn: 0, viewer: Viewer::new(), slow_disk: false }
+        Self { profile, turn: 0, viewer: Viewer::new(), slow_disk: false, device: false }
     }
 
     /// The profile after some turns.
     pub(crate) fn at(turn: u64) -> Self {
         let mut training = Self::new();
+        training.go_on(turn);
+        training
+    }
+
+    /// The profile after some turns on a device.
+    #[allow(dead_code, reason = "the example has none")]
+    pub(crate) fn on_device(turn: u64) -> Self {
+        let mut training = Self { device: true, ..Self::new() };
         training.go_on(turn);
         training
     }
@@ -160,6 +170,34 @@ impl Training {
             self.profile.timeline.add_span(thread, Metric::OffCpuTime, begin, end, wait);
         }
         self.profile.timeline.add(thread, Metric::CpuTime, begin, value);
+        if self.device && path.last().is_some_and(|leaf| leaf.starts_with('G')) {
+            self.work(node, frames[0], begin);
+        }
+    }
+
+    /// A turn of a device: kernels on one stream, copies on another.
+    fn work(&mut self, node: NodeId, process: FrameId, begin: Nanos) {
+        let part = |eighths: u64| Nanos(TURN.0 / 8 * eighths);
+        let tree = &mut self.profile.tree;
+        for (metric, value) in [
+            (Metric::GpuTime, part(5).0),
+            (Metric::Kernels, 1),
+            (Metric::LaunchDelay, 12_000 + self.turn % 7 * 1_000),
+            (Metric::CopyTime, part(2).0),
+            (Metric::CopyBytes, 48 << 20),
+        ] {
+            tree.add(node, metric, value);
+        }
+        let end = |from: Nanos, length: Nanos| Nanos(from.0 + length.0);
+        for (name, metric, from, length) in [
+            ("[device 0] stream 7", Metric::GpuTime, end(begin, part(1)), part(5)),
+            ("[device 0] stream 13", Metric::CopyTime, begin, part(2)),
+        ] {
+            let name = self.profile.text(name);
+            let stream = self.profile.frame(Frame::GpuApi { name });
+            let lane = self.profile.tree.path(NodeId::ROOT, [process, stream]);
+            self.profile.timeline.add_span(lane, metric, from, end(from, length), length.0);
+        }
     }
 
     /// What a screen is shown that asks for it.
