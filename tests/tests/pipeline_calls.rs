@@ -355,6 +355,8 @@ fn a_graph_runs_what_was_recorded_below_its_launch() {
 fn kernels_of_a_graph_find_the_node_that_they_were_recorded_as() {
     let records = format!(
         "{NAMED}{COLLECTING}{CAPTURED}
+        6 correlate 4 60
+        6 correlate 5 61
         10 call 8 cuGraphLaunch 7/7 app graph-exec=0x80 stream=5 : ! run main
         11 correlate 8 70
         12 call 9 cuGraphLaunch 7/7 app graph-exec=0x80 stream=5 : ! run main

@@ -39,6 +39,10 @@ impl Correlate {
         // Ids are only given while someone collects; that it began may have been lost.
         process.collect();
         match self.work.get_mut(record.call) {
+            Some(work) if work.pid == record.pid && work.kind == WorkKind::Recorded => {
+                self.work.take(record.call);
+                self.counts.merged();
+            }
             Some(work) if work.pid == record.pid && record.correlation != 0 => {
                 let old = (record.pid, std::mem::replace(&mut work.correlation, record.correlation));
                 if self.ids.get(&old) == Some(&record.call) {
@@ -153,7 +157,7 @@ impl Correlate {
                     WorkKind::Kernel => kernel,
                     WorkKind::Kernels => work.seen >= work.expected,
                     WorkKind::Transfer { sized } => sized,
-                    WorkKind::Graph { .. } => false,
+                    WorkKind::Graph { .. } | WorkKind::Recorded => false,
                 };
                 if kernel {
                     process.info.joined += 1;
@@ -296,6 +300,7 @@ impl Process {
                 work.node
             }
             WorkKind::Kernels => profile.tree.child(work.api, frame),
+            WorkKind::Recorded => work.node,
             WorkKind::Transfer { sized } => {
                 if !sized {
                     profile.tree.add(work.node, Metric::CopyBytes, activity.bytes);

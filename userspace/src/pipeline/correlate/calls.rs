@@ -296,6 +296,9 @@ impl Correlate {
     /// Work that will get no more activities: what is known of it is entered, what is missing is counted.
     pub(super) fn given_up(&mut self, work: Work, why: Gap, profile: &mut Profile) {
         self.forget_id(&work);
+        if work.kind == WorkKind::Recorded {
+            return;
+        }
         if let Some(held) = work.held {
             let frame = kernel_frame(UNNAMED, profile);
             let node = profile.tree.child(work.api, frame);

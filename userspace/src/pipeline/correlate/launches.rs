@@ -147,7 +147,7 @@ impl Process {
             let node = profile.tree.child(api, frame);
             self.info.captured += 1;
             self.graphs.record(recording, Recorded { node, frame, what, bytes: 0 });
-            return None;
+            return self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at));
         }
         let kernels = if several { calling.given.get(Role::Count).unwrap_or(1).min(64) } else { 1 };
         self.info.launches += kernels;
@@ -185,7 +185,7 @@ impl Process {
     fn expect(&mut self, work: Work, what: QueuedWhat) -> Option<Work> {
         let kernels = match work.kind {
             WorkKind::Kernel | WorkKind::Kernels => u64::from(work.expected),
-            WorkKind::Transfer { .. } | WorkKind::Graph { .. } => 0,
+            WorkKind::Transfer { .. } | WorkKind::Graph { .. } | WorkKind::Recorded => 0,
         };
         let transfers = u64::from(matches!(work.kind, WorkKind::Transfer { .. }));
         if self.collecting {
@@ -280,7 +280,7 @@ impl Process {
         if let Some(recording) = self.streams.capture(target.stream) {
             let bytes = bytes.unwrap_or(0);
             self.graphs.record(recording, Recorded { node, frame, what: What::Transfer, bytes });
-            return None;
+            return self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at));
         }
         self.info.transfers += 1;
         match bytes {

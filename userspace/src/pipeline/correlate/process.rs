@@ -161,6 +161,8 @@ pub(super) enum WorkKind {
     Transfer { sized: bool },
     /// A graph, by its launchable handle.
     Graph { launchable: u64 },
+    /// Nothing ran: it was recorded into a graph. It still gets a correlation id.
+    Recorded,
 }
 
 impl WorkKind {
@@ -171,6 +173,7 @@ impl WorkKind {
             // Some fills are kernels of the driver's.
             Self::Transfer { .. } => kind != activity::kind::GRAPH,
             Self::Graph { .. } => true,
+            Self::Recorded => false,
         }
     }
 }
