@@ -159,6 +159,10 @@ pub static IN_FLIGHT: HashMap<u64, InFlight, { IN_FLIGHT_MAX as usize }> = HashM
 #[btf_map]
 pub static LAUNCHED: HashMap<u32, Launched, { LAUNCHERS_MAX as usize }> = HashMap::new();
 
+/// Processes in which our own collector collects: what it reads of records is told by itself. As many as are sampled.
+#[btf_map]
+pub static COLLECTED: HashMap<u32, u32, { PROCESSES_MAX as usize }> = HashMap::new();
+
 /// Who of those that call gets a stack.
 #[btf_map]
 pub static LIMITER: Array<Limiter, 1> = Array::new();

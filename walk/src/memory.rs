@@ -27,6 +27,13 @@ pub trait Memory {
         None
     }
 
+    /// Like [`Self::read_u64`], of a structure from which more will be asked for, at higher addresses: an implementer may
+    /// read ahead.
+    #[inline(always)]
+    fn read_ahead(&self, address: u64) -> Option<u64> {
+        self.read_u64(address)
+    }
+
     /// Like [`Self::read_words`], of frames whose callers lie at lower addresses: an implementer may read more there.
     #[inline(always)]
     fn read_below(&self, address: u64, words: &mut [u64]) -> bool {

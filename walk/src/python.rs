@@ -97,7 +97,9 @@ pub fn belongs_to_thread<M: Memory>(
     thread_pointer: u64,
     layout: &PythonLayout,
 ) -> bool {
-    memory.read_u64(state.wrapping_add(u64::from(layout.tstate_thread_id))) == Some(thread_pointer)
+    // What comes next is where its chain begins, which stands before this.
+    let _ = memory.read_ahead(state.wrapping_add(u64::from(layout.tstate_frame)));
+    memory.read_ahead(state.wrapping_add(u64::from(layout.tstate_thread_id))) == Some(thread_pointer)
 }
 
 /// Where the chain of frames of a thread state begins.
@@ -115,7 +117,7 @@ pub struct Chain {
 /// The chain of a thread state. `None` when it cannot be read.
 #[inline(always)]
 pub fn chain<M: Memory>(memory: &M, state: u64, layout: &PythonLayout) -> Option<Chain> {
-    let first = memory.read_u64(state.wrapping_add(u64::from(layout.tstate_frame)))?;
+    let first = memory.read_ahead(state.wrapping_add(u64::from(layout.tstate_frame)))?;
     if layout.cframe_current_frame == NO_CFRAME || first == 0 {
         return Some(Chain { frame: first, ..Chain::default() });
     }
@@ -126,7 +128,13 @@ pub fn chain<M: Memory>(memory: &M, state: u64, layout: &PythonLayout) -> Option
 #[inline(always)]
 pub fn chain_of_cframe<M: Memory>(memory: &M, cframe: u64, layout: &PythonLayout) -> Option<Chain> {
     let field = u64::from(layout.cframe_current_frame);
-    let [frame, previous] = memory.read_array(cframe.wrapping_add(field))?;
+    let at = cframe.wrapping_add(field);
+    // It lies in a native frame, which was often read already.
+    let near = [memory.peek_stack(at), memory.peek_stack(at.wrapping_add(8))];
+    let [frame, previous] = match near {
+        [Some(frame), Some(previous)] => [frame, previous],
+        _ => memory.read_array(at)?,
+    };
     // One that is not filled yet may name anything.
     let outer = if previous == 0 { 0 } else { memory.read_u64(previous.wrapping_add(field)).unwrap_or(0) };
     Some(Chain { frame, cframe, outer })

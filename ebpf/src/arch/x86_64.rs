@@ -56,8 +56,9 @@ pub fn in_kernel(regs: &bpf_user_pt_regs_t) -> bool {
 pub fn copy(to: &mut UserRegs, r: &bpf_user_pt_regs_t) {
     macro_rules! fields {
         ($($field:ident)*) => {
-            // SAFETY: each is a field of a context that is borrowed.
-            *to = pt_regs { $($field: unsafe { (&raw const r.$field).read_volatile() },)* }
+            // One after another: all at once would need as much of the kernel's stack.
+            // SAFETY: each is a field of a context that is borrowed, and of a value that is.
+            $(unsafe { (&raw mut to.$field).write_volatile((&raw const r.$field).read_volatile()) };)*
         };
     }
     fields!(r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss);

@@ -179,7 +179,14 @@ pub(super) fn fetch_all(site: &Site, slot: &mut Scratch) -> u32 {
         if i >= u32::from(site.arguments) {
             break;
         }
-        unread |= fetch(slot, &raw const site.fetches[i as usize], i, site.frame) << i;
+        let recipe = &site.fetches[i as usize];
+        if recipe.reads == 0 {
+            // Most are in registers, and a call costs more than this.
+            let value = arch::register(&slot.walk.registers, &slot.regs, recipe.base);
+            slot.arguments[i as usize] = cut(value >> (recipe.offsets[0] & 63), recipe);
+        } else {
+            unread |= fetch(slot, &raw const *recipe, i, site.frame) << i;
+        }
     }
     unread
 }

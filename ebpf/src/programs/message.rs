@@ -9,6 +9,7 @@ use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
 use deepctx_common::activity::{
     Activity, BATCH_MAX, BORROWED_BYTES_MAX, BORROWED_KERNELS, BORROWED_NAME_AT, BORROWED_NAME_MAX, probe,
+    state,
 };
 use deepctx_common::call::{Correlation, MESSAGE_BYTES_MAX, Message, Site, message_flag, site_flag};
 use deepctx_common::config::Config;
@@ -16,7 +17,7 @@ use deepctx_common::end::Counter;
 use deepctx_common::record::kind;
 
 use super::call::{fetch_all, registers, site_of};
-use crate::maps::{LAUNCHED, SITE_COUNTS, config};
+use crate::maps::{COLLECTED, LAUNCHED, SITE_COUNTS, config};
 use crate::task::Ids;
 use crate::walk::{self, Scratch, WORDS_MAX};
 use crate::{arch, emit, filter, task};
@@ -41,9 +42,16 @@ pub fn message(ctx: ProbeContext) -> u32 {
     }
     // SAFETY: the context of a probe is readable, and is the registers.
     let values = arch::arguments(unsafe { &*ctx.regs.cast() });
-    if site.flags & site_flag::BORROW == 0 && site.event == probe::CORRELATION {
+    if site.flags & site_flag::BORROW != 0 {
+        // SAFETY: only the presence of the entry is used.
+        if unsafe { COLLECTED.get(&ids.pid) }.is_some() {
+            return 0;
+        }
+    } else if site.event == probe::CORRELATION {
         correlation(ids, values);
         return 0;
+    } else if site.event == probe::STATE {
+        note_state(ids.pid, values[0]);
     }
     let Some(scratch) = walk::claim() else {
         emit::count(Counter::CallsSeen);
@@ -60,6 +68,17 @@ pub fn message(ctx: ProbeContext) -> u32 {
     }
     walk::release(scratch);
     0
+}
+
+/// Whether the collector of this process collects.
+#[inline(always)]
+fn note_state(pid: u32, what: u64) {
+    if what == state::COLLECTING {
+        // Without room the records are read twice, and told apart by who told them.
+        let _ = COLLECTED.insert(&pid, 1, 0);
+    } else if what == state::IDLE {
+        let _ = COLLECTED.remove(&pid);
+    }
 }
 
 /// An id was given to the last launch of this thread.

@@ -11,7 +11,7 @@ use deepctx_common::process::{Target, target_flag};
 use deepctx_common::record::{ProcessEvent, kind};
 
 use crate::emit::{self, Urgency};
-use crate::maps::{PROCESSES, TARGETS, config};
+use crate::maps::{COLLECTED, PROCESSES, TARGETS, config};
 use crate::{filter, task};
 
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`
@@ -68,6 +68,7 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
     if filter::is_target(config, ids.pid) {
         let _ = TARGETS.remove(&ids.pid);
         let _ = PROCESSES.remove(&ids.pid);
+        let _ = COLLECTED.remove(&ids.pid);
         send(kind::EXIT, ids.pid, 0, child_comm(config, p));
     }
     0

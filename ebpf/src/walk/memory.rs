@@ -118,6 +118,15 @@ impl Memory for Kernel {
     }
 
     #[inline(always)]
+    fn read_ahead(&self, address: u64) -> Option<u64> {
+        if address & 7 != 0 {
+            return self.read_u64(address);
+        }
+        // SAFETY: as above; the frames that it was for are read anew when they are asked for.
+        unsafe { &mut *self.frames }.word(address)
+    }
+
+    #[inline(always)]
     fn peek_stack(&self, address: u64) -> Option<u64> {
         let mut word = [0; 1];
         // SAFETY: as above.
