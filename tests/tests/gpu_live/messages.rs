@@ -12,12 +12,15 @@ fn a_collector_is_heard_while_someone_listens() {
     if !can_capture() {
         return;
     }
-    let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR"], |_| {});
-    scene.until(|told| told.probes.collectors == 1 && told.probes.files == 2);
+    let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR", "records CUPTI 1"], |_| {});
+    scene.until(|told| told.probes.collectors == 1 && told.probes.files == 3);
     assert_eq!(scene.tell("listeners"), 5, "one for each message");
     scene.tell("say");
     scene.until(|told| told.said.len() >= 4 && told.correlations.len() >= 2);
+    // What a collector reads it tells by itself.
+    scene.tell("records CUPTI 20");
     scene.end();
+    assert_eq!(scene.told.said.len(), 4);
     assert_eq!(scene.tell("listeners"), 0, "nobody listens any more");
 
     let told = &scene.told;

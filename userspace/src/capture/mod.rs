@@ -37,6 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use deepctx_common::config::{Config, config_flag, map};
@@ -140,13 +141,18 @@ pub struct CaptureOptions {
 pub struct ProbeOptions {
     /// Rows of the user's own.
     pub user: Vec<UserRow>,
+    /// Attach to installed drivers and runtimes before any process has them: a command that is about to start is then
+    /// watched from its first call. Other processes that use them pay for being turned away.
+    pub ahead: bool,
+    /// Read the activity records of collections that processes have of their own.
+    pub borrow: bool,
     /// Calls that get a stack, per second and over all CPUs: 0 for none, [`ALL_STACKS`] for all. All are counted.
     pub stacks_per_second: u32,
 }
 
 impl Default for ProbeOptions {
     fn default() -> Self {
-        Self { user: Vec::new(), stacks_per_second: ALL_STACKS }
+        Self { user: Vec::new(), ahead: false, borrow: true, stacks_per_second: ALL_STACKS }
     }
 }
 
@@ -292,10 +298,12 @@ impl Capture {
                     way,
                     sites: loaded.map(map::SITES).map_err(|e| failed(&e))?,
                     user: probes.user,
+                    borrow: probes.borrow,
                     messages: sender.clone(),
                     ending: Arc::default(),
                 };
-                Some(Probes::start(setup, found.clone()).map_err(|e| failed(&e))?)
+                let ahead = if probes.ahead { probes::installed() } else { Vec::new() };
+                Some(Probes::start(setup, ahead, found.clone()).map_err(|e| failed(&e))?)
             }
             _ => None,
         };
@@ -334,6 +342,14 @@ impl Capture {
     /// Number of CPUs that are sampled.
     pub fn cpus(&self) -> usize {
         self.samplers.cpus()
+    }
+
+    /// Waits until what could be attached at once is attached, for at most `longest`. Someone must read the messages
+    /// meanwhile.
+    pub fn wait_for_probes(&self, longest: Duration) {
+        if let Some(probes) = &self.probes {
+            probes.wait(longest);
+        }
     }
 
     /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is

@@ -9,6 +9,7 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +20,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 use deepctx_common::Plain as _;
 use deepctx_common::call::{self, SITES_MAX, site_flag};
+use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::entry::Kernel;
 use deepctx_uprobes::event::Event;
+use deepctx_uprobes::libraries::Library;
 use deepctx_uprobes::plan::{Layers, Planned, Planner};
 use deepctx_uprobes::user::UserRow;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
@@ -90,6 +93,8 @@ pub(super) struct Probes {
     thread: JoinHandle<()>,
     sites: Arc<AtomicU32>,
     ending: Arc<AtomicBool>,
+    /// Closed after the first look.
+    looked: Receiver<()>,
 }
 
 /// What probes are made with.
@@ -100,6 +105,8 @@ pub(super) struct Setup {
     pub(super) way: Way,
     /// `SITES`.
     pub(super) sites: MapHandle,
+    /// Read the records of other collections.
+    pub(super) borrow: bool,
     /// Rows of the user's own.
     pub(super) user: Vec<UserRow>,
     /// Where names of sites and counters go.
@@ -109,11 +116,11 @@ pub(super) struct Setup {
 }
 
 impl Probes {
-    /// Starts the thread, which looks at `pids` first.
+    /// Starts the thread, which looks at the files in `ahead` first, then at `pids`.
     ///
     /// # Errors
     /// No thread can be made.
-    pub(super) fn start(setup: Setup, pids: Vec<u32>) -> io::Result<Self> {
+    pub(super) fn start(setup: Setup, ahead: Vec<Library>, pids: Vec<u32>) -> io::Result<Self> {
         let (sender, requests) = bounded(REQUESTS_MAX);
         let put_off = Arc::new(AtomicU32::new(0));
         let sites = Arc::new(AtomicU32::new(0));
@@ -130,12 +137,16 @@ impl Probes {
             counters: ProbeCounters::default(),
             put_off: Arc::clone(&looks.1),
         };
+        let (looking, looked) = bounded(0);
         let body = move || {
+            let new = attached.planner.add_libraries(ahead);
+            attached.attach_all(new);
             attached.look(&pids);
+            drop(looking);
             attached.run(&requests);
         };
         let thread = thread::Builder::new().name("probes".into()).spawn(body)?;
-        Ok(Self { looks, thread, sites, ending })
+        Ok(Self { looks, thread, sites, ending, looked })
     }
 
     /// A way to ask for looks.
@@ -148,6 +159,12 @@ impl Probes {
         Arc::clone(&self.sites)
     }
 
+    /// Waits for the end of the first look, for at most `longest`.
+    pub(super) fn wait(&self, longest: Duration) {
+        // Nothing is ever sent: the end of the channel is the word.
+        let _ = self.looked.recv_timeout(longest);
+    }
+
     /// Takes all probes away.
     pub(super) fn stop(self) {
         self.ending.store(true, Ordering::Release);
@@ -155,6 +172,29 @@ impl Probes {
             tracing::error!("the thread of the probes stopped because of a defect");
         }
     }
+}
+
+/// Drivers and runtimes where loaders look for them: folders that the environment names, and the usual ones.
+pub(super) fn installed() -> Vec<Library> {
+    const USUAL: [&str; 5] =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/lib64", "/opt/rocm/lib"];
+    /// Entries of a folder that are looked at: far more than system folders have.
+    const ENTRIES_MAX: usize = 1 << 16;
+    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&named).filter(|folder| folder.is_absolute());
+    let folders: Vec<PathBuf> = folders.chain(USUAL.map(PathBuf::from)).collect();
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entries in folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()) {
+        let ours = entries.flatten().take(ENTRIES_MAX).filter(|entry| {
+            let name = entry.file_name();
+            Family::ALL.into_iter().any(|family| family.is_named(name.as_bytes()))
+        });
+        // Several names lead to one file.
+        paths.extend(ours.filter_map(|entry| std::fs::canonicalize(entry.path()).ok()));
+    }
+    paths.sort_unstable();
+    paths.dedup();
+    paths.iter().filter_map(|path| Library::of_file(path).ok()).collect()
 }
 
 /// Version of the running kernel; one that cannot be read counts as old.
@@ -207,16 +247,20 @@ impl Attached {
                 }
             };
             self.counters.planning_ns += monotonic_ns().saturating_sub(began_ns);
-            for at in new {
-                if let Some(planned) = self.planner.planned().get(at).cloned() {
-                    self.attach(&planned);
-                }
-            }
+            self.attach_all(new);
         }
         self.counters.put_off = u64::from(self.put_off.load(Ordering::Relaxed));
         if self.counters != self.told && self.setup.messages.try_send(Message::Probes(self.counters)).is_ok()
         {
             self.told = self.counters;
+        }
+    }
+
+    fn attach_all(&mut self, new: Vec<usize>) {
+        for at in new {
+            if let Some(planned) = self.planner.planned().get(at).cloned() {
+                self.attach(&planned);
+            }
         }
     }
 
@@ -285,7 +329,7 @@ impl Attached {
         let mut returns = Vec::new();
         let mut messages = Vec::new();
         let mut names: Vec<SiteInfo> = Vec::new();
-        let collected = self.is_collected(planned);
+        let collected = !self.setup.borrow || self.is_collected(planned);
         for site in &planned.sites {
             if collected && site.row.event == Event::ActivityRecord {
                 continue;

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufWriter};
 use std::path::Path;
+use std::time::Duration;
 
 use clap::ValueEnum as _;
 
@@ -22,6 +23,9 @@ use crate::capture::clock::monotonic_ns;
 use crate::pipeline::Config;
 use crate::raw::RawWriter;
 use crate::session::{Options, Session};
+
+/// Longest that a command waits for probes in installed libraries: they take a few milliseconds each.
+const PROBES_LONGEST: Duration = Duration::from_secs(2);
 
 /// Runs it.
 ///
@@ -44,6 +48,10 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     let words = arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let mut target =
         target::resolve(&arguments.target, &arguments.capture, waiting.as_ref().map(|_| words.as_str()))?;
+    if let Some(probes) = &mut target.options.probes {
+        // What our collector reads it tells by itself.
+        probes.borrow = !arguments.gpu_activity;
+    }
     target.options.pids.extend(waiting.as_ref().map(Waiting::pid));
 
     let capture = start_capture(&target)?;
@@ -75,6 +83,9 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         },
     )
     .map_err(|error| Failure::io("the pipeline's thread", &error))?;
+    if waiting.is_some() {
+        capture.wait_for_probes(PROBES_LONGEST);
+    }
     let child = match waiting.map(Waiting::go).transpose() {
         Ok(child) => child,
         Err(failure) => {

@@ -45,6 +45,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
     };
     let probes = (!capture.no_gpu).then_some(ProbeOptions {
         user,
+        ahead: command.is_some(),
+        borrow: true,
         stacks_per_second: match capture.launch_stacks {
             LaunchStacks::All => ALL_STACKS,
             LaunchStacks::PerSecond(most) => most,
