@@ -155,7 +155,7 @@ fn every_tab_of_a_stored_profile_can_be_printed() {
     };
     check(&["--tab", "callers"], &["N f", "N g", "N main"]);
     check(&["--tab", "table"], &["self", "total", "m.py:step"]);
-    check(&["--tab", "time", "--group-by", "thread"], &["CPUs", "# app-7", "~ app/8"]);
+    check(&["--tab", "time", "--group-by", "thread"], &["mean", "# app-7", "~ app/8"]);
     check(&["--tab", "source", "--source", "m.py"], &["no text: there is no such file", "31.2%  3"]);
     check(&["--tab", "losses"], &["received", "no-row"]);
     check(&["--filter", "^f$"], &["filter ^f$ 62.5%", "N main"]);

@@ -95,9 +95,15 @@ fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     let log = tempfile::NamedTempFile::new().unwrap();
     let words = ["--threads", "2", "--steps", "25", "--attended", "--log", log.path().to_str().unwrap()];
-    let Some(capture) = simulated::record(setting, &simulated::python("gpu_train.py"), &words) else {
-        return;
-    };
+    // Now and then a program that is captured from its first instruction has no thread state where it is looked for, and
+    // says so at every evaluation (docs/python-frames.md): then there is nothing to compare.
+    let mut captures =
+        std::iter::repeat_with(|| simulated::record(setting, &simulated::python("gpu_train.py"), &words));
+    let found = captures
+        .by_ref()
+        .take(4)
+        .find(|capture| capture.as_ref().is_none_or(|capture| !capture.lacks("python-no-thread-state")));
+    let Some(capture) = found.expect("one capture of twelve with Python frames") else { return };
     assert_eq!(capture.process().tier, Tier::Collected);
     assert_eq!(capture.process().difference(), 0, "{:?}", capture.process());
     let account: serde_json::Value = serde_json::from_reader(log.reopen().unwrap()).unwrap();
@@ -115,7 +121,8 @@ fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
             .map(|frame| format!("{}:{}", frame["function"].as_str().unwrap(), frame["line"]))
             .collect();
         let count = row["count"].as_u64().unwrap();
-        assert_eq!(capture.kernels_below(what, "gpu_train.py", &expect), count, "{what} below {expect:?}");
+        let below = capture.kernels_below(what, "gpu_train.py", &expect);
+        assert_eq!(below, count, "{what} below {expect:?}; it is below {:#?}", capture.stacks_of(what));
         compared += count;
     }
     assert!(compared > 2000, "{compared}");
