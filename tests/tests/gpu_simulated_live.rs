@@ -97,11 +97,10 @@ fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
     let words = ["--threads", "2", "--steps", "25", "--attended", "--log", log.path().to_str().unwrap()];
     // Now and then a program that is captured from its first instruction has no thread state where it is looked for, and
     // says so at every evaluation (docs/python-frames.md): then there is nothing to compare.
-    let mut captures =
+    let captures =
         std::iter::repeat_with(|| simulated::record(setting, &simulated::python("gpu_train.py"), &words));
     let found = captures
-        .by_ref()
-        .take(4)
+        .take(12)
         .find(|capture| capture.as_ref().is_none_or(|capture| !capture.lacks("python-no-thread-state")));
     let Some(capture) = found.expect("one capture of twelve with Python frames") else { return };
     assert_eq!(capture.process().tier, Tier::Collected);
