@@ -95,8 +95,8 @@ fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     let log = tempfile::NamedTempFile::new().unwrap();
     let words = ["--threads", "2", "--steps", "25", "--attended", "--log", log.path().to_str().unwrap()];
-    // Now and then a program that is captured from its first instruction has no thread state where it is looked for, and
-    // says so at every evaluation (docs/python-frames.md): then there is nothing to compare.
+    // A known defect: some captures of this program have no thread state where it is looked for, and say so at every
+    // evaluation (docs/python-frames.md). Then there is nothing to compare.
     let captures =
         std::iter::repeat_with(|| simulated::record(setting, &simulated::python("gpu_train.py"), &words));
     let found = captures
