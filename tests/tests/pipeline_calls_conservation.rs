@@ -8,9 +8,8 @@ use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_userspace::pipeline::source::Input;
 use deepctx_userspace::pipeline::{Config, Pipeline};
-use pipeline_support::{NamesInAddresses, Step, config, steps};
+use pipeline_support::{NamesInAddresses, config, feed_damaged};
 use proptest::prelude::*;
 
 /// Something that happens to a process.
@@ -205,13 +204,7 @@ fn check(profile: &Profile) {
 fn run(lines: &[(u64, String)], config: Config) -> Pipeline<NamesInAddresses> {
     let page: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
     let mut pipeline = Pipeline::new(NamesInAddresses::default(), Default::default(), config);
-    for step in steps(&page.join("\n")) {
-        match step {
-            Step::Feed(input) => pipeline.feed(input),
-            Step::Advance(time) => pipeline.advance(time),
-        }
-        pipeline.profile().ledger.check(When::Running).unwrap();
-    }
+    feed_damaged(&mut pipeline, &page.join("\n"), &[]);
     pipeline.finish();
     pipeline
 }
@@ -284,20 +277,7 @@ proptest! {
         let page: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
         let config = Config { launches: 16, ..config() };
         let mut pipeline = Pipeline::new(NamesInAddresses::default(), Default::default(), config);
-        for step in steps(&page.join("\n")) {
-            match step {
-                Step::Feed(Input::Records(mut bytes)) => {
-                    for (index, value) in &damage {
-                        let at = index.index(bytes.len());
-                        bytes[at] = *value;
-                    }
-                    pipeline.feed(Input::Records(bytes));
-                }
-                Step::Feed(input) => pipeline.feed(input),
-                Step::Advance(time) => pipeline.advance(time),
-            }
-            pipeline.profile().ledger.check(When::Running).unwrap();
-        }
+        feed_damaged(&mut pipeline, &page.join("\n"), &damage);
         pipeline.finish();
         prop_assert_eq!(pipeline.waiting_bytes(), 0);
         let profile = pipeline.profile();

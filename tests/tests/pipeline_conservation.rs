@@ -6,9 +6,8 @@ mod pipeline_support;
 
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
-use deepctx_userspace::pipeline::source::Input;
 use deepctx_userspace::pipeline::{Config, Pipeline};
-use pipeline_support::{NamesInAddresses, Step, steps};
+use pipeline_support::{NamesInAddresses, feed_damaged};
 use proptest::prelude::*;
 
 /// A line of the notation.
@@ -63,20 +62,7 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
     ) {
         let mut pipeline = Pipeline::new(NamesInAddresses::default(), Default::default(), config);
-        for step in steps(&lines.join("\n")) {
-            match step {
-                Step::Feed(Input::Records(mut bytes)) => {
-                    for (index, value) in &damage {
-                        let at = index.index(bytes.len());
-                        bytes[at] = *value;
-                    }
-                    pipeline.feed(Input::Records(bytes));
-                }
-                Step::Feed(input) => pipeline.feed(input),
-                Step::Advance(time) => pipeline.advance(time),
-            }
-            pipeline.profile().ledger.check(When::Running).unwrap();
-        }
+        feed_damaged(&mut pipeline, &lines.join("\n"), &damage);
         pipeline.finish();
         prop_assert_eq!(pipeline.waiting_bytes(), 0);
         let profile = pipeline.profile();

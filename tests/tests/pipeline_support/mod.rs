@@ -39,6 +39,7 @@ use deepctx_common::record::{
     ProcessEvent, RecordHeader, StackSample, Wake, kind, sample_flag, wake_stack, word,
 };
 use deepctx_profile::export::folded;
+use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
@@ -369,6 +370,28 @@ pub(crate) fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses>
     }
     pipeline.finish();
     pipeline
+}
+
+/// Feeds a page whose records were damaged: at each of these places a byte is another. The ledger adds up after each step.
+pub(crate) fn feed_damaged(
+    pipeline: &mut Pipeline<NamesInAddresses>,
+    page: &str,
+    damage: &[(proptest::sample::Index, u8)],
+) {
+    for step in steps(page) {
+        match step {
+            Step::Feed(Input::Records(mut bytes)) => {
+                for (index, value) in damage {
+                    let at = index.index(bytes.len());
+                    bytes[at] = *value;
+                }
+                pipeline.feed(Input::Records(bytes));
+            }
+            Step::Feed(input) => pipeline.feed(input),
+            Step::Advance(time) => pipeline.advance(time),
+        }
+        pipeline.profile().ledger.check(When::Running).unwrap();
+    }
 }
 
 /// Folded stacks of a profile, by samples, every frame shown.

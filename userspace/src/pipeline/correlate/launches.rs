@@ -21,7 +21,7 @@ use super::borrowed::{Queued, QueuedWhat};
 use super::counts::{Counts, Gap};
 use super::graphs::{Recorded, What};
 use super::process::{Answer, Held, Process, Target, Work, WorkKind};
-use super::sites::{Given, Site};
+use super::sites::{Given, Site, small};
 use super::streams::{StreamKey, Waited};
 use super::{memory, transfer};
 
@@ -114,10 +114,6 @@ impl Calling<'_> {
     }
 }
 
-fn small(value: Option<u64>) -> u32 {
-    value.map_or(0, |value| u32::try_from(value).unwrap_or(u32::MAX))
-}
-
 impl Process {
     pub(super) fn launch(
         &mut self,
@@ -131,12 +127,7 @@ impl Process {
         let target = calling.target(self);
         let launch = calling.launch();
         let several = event == Event::LaunchMultiDevice;
-        let handle = calling
-            .given
-            .get(Role::Function)
-            .filter(|handle| *handle != 0)
-            .or(calling.given.get(Role::Handle));
-        let handle = handle.unwrap_or(0);
+        let handle = calling.given.kernel_handle().unwrap_or(0);
         // What the next activity will tell is surer than what was found in the process.
         let known = self.names.get(handle).filter(|named| !named.recovered || !self.is_told());
         let named =
@@ -320,8 +311,7 @@ impl Process {
     ) -> Option<Answer> {
         let given = &calling.given;
         let graph = given.get(Role::Graph)?;
-        let handle = given.get(Role::Function).filter(|handle| *handle != 0).or(given.get(Role::Handle));
-        let (frame, what, bytes) = match handle {
+        let (frame, what, bytes) = match given.kernel_handle() {
             Some(handle) => match self.names.get(handle) {
                 Some(named) => (named.frame, What::Kernel, 0),
                 None => (kernel_frame(UNNAMED, profile), What::KernelUnnamed, 0),

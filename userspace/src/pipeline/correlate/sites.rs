@@ -142,6 +142,16 @@ impl<'a> Given<'a> {
 
     /// A number of 32 bits, 0 when it is not there.
     pub(super) fn small(&self, role: Role) -> u32 {
-        self.get(role).map_or(0, |value| u32::try_from(value).unwrap_or(u32::MAX))
+        small(self.get(role))
     }
+
+    /// The handle of the kernel: a function, or the kernel that stands for it.
+    pub(super) fn kernel_handle(&self) -> Option<u64> {
+        self.get(Role::Function).filter(|handle| *handle != 0).or(self.get(Role::Handle))
+    }
+}
+
+/// A number of 32 bits; the largest for one that has more, 0 for none.
+pub(super) fn small(value: Option<u64>) -> u32 {
+    value.map_or(0, |value| u32::try_from(value).unwrap_or(u32::MAX))
 }
