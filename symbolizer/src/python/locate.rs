@@ -14,7 +14,7 @@ use super::eval_ranges::eval_ranges;
 use super::layout::{Layout, OLDEST_MINOR};
 use super::memory::{ReadError, TargetMemory};
 use super::prologue::{generated_code_returns, unset_cframe};
-use super::thread_slot::{self, Bound, Slot};
+use super::thread_slot::{self, Bound, Followed, Slot};
 
 /// One executable mapping of a file, with the file's bytes.
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +236,11 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
         )?;
         let attached = match symbols.attached {
             Some(getter) if layout.minor >= 12 => {
-                thread_slot::tls_variable(&self.elf, getter, self.bias, memory).unwrap_or(Slot::NONE)
+                match thread_slot::tls_variable(&self.elf, getter, self.bias, memory) {
+                    Followed::To(slot) => slot,
+                    Followed::NotYet => return Err(NoInterpreter::NotInitialised),
+                    Followed::Nowhere => Slot::NONE,
+                }
             }
             _ if layout.user.runtime_running != NO_FIELD => Slot {
                 kind: thread_state::GLOBAL,
@@ -304,14 +308,15 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
         libc: Option<(&Self, Symbol)>,
     ) -> Result<(Slot, SlotSource), NoInterpreter> {
         let mut source = SlotSource::Followed;
-        let followed = symbols
-            .bound
-            .and_then(|getter| thread_slot::bound(&self.elf, getter, self.bias, memory, runtime.clone()));
+        let followed = symbols.bound.map_or(Followed::Nowhere, |getter| {
+            thread_slot::bound(&self.elf, getter, self.bias, memory, runtime.clone())
+        });
         let key = match followed {
-            Some(Bound::Slot(slot)) => return Ok((slot, SlotSource::Variable)),
-            Some(Bound::Key(key)) => key,
-            Some(Bound::Tss(tss)) => read_key(memory, tss)?,
-            None => {
+            Followed::To(Bound::Slot(slot)) => return Ok((slot, SlotSource::Variable)),
+            Followed::To(Bound::Key(key)) => key,
+            Followed::To(Bound::Tss(tss)) => read_key(memory, tss)?,
+            Followed::NotYet => return Err(NoInterpreter::NotInitialised),
+            Followed::Nowhere => {
                 let offset = layout.user.runtime_tss;
                 if offset == NO_FIELD {
                     return Err(NoInterpreter::NoThreadState);

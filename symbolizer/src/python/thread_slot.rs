@@ -66,6 +66,17 @@ impl Slot {
     }
 }
 
+/// What following a getter came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed<T> {
+    /// This is what it looks at.
+    To(T),
+    /// Its module is not relocated yet: ask again in a moment.
+    NotYet,
+    /// It could not be followed.
+    Nowhere,
+}
+
 /// What `PyGILState_GetThisThreadState` looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
@@ -84,14 +95,23 @@ pub(super) fn bound<'a, R: ReadRef<'a>>(
     bias: u64,
     memory: &dyn TargetMemory,
     runtime: std::ops::Range<u64>,
-) -> Option<Bound> {
-    let function = function(elf, getter, bias, memory, Value::Unknown)?;
+) -> Followed<Bound> {
+    let Some(function) = function(elf, getter, bias, memory, Value::Unknown) else {
+        return Followed::Nowhere;
+    };
     match function.follow(Calls::End) {
-        Outcome::Passed(Value::Constant(address)) if runtime.contains(&address) => Some(Bound::Tss(address)),
-        Outcome::Passed(Value::Constant(key @ 0..KEYS_MAX)) => Some(Bound::Key(key as u32)),
+        Outcome::Passed(Value::Constant(address)) if runtime.contains(&address) => {
+            Followed::To(Bound::Tss(address))
+        }
+        Outcome::Passed(Value::Constant(key @ 0..KEYS_MAX)) => Followed::To(Bound::Key(key as u32)),
+        Outcome::Unset => Followed::NotYet,
         // Before the runtime is initialised, the getter returns NULL at once.
-        Outcome::Returned(Value::Constant(_)) => None,
-        _ => tls_variable(elf, getter, bias, memory).map(Bound::Slot),
+        Outcome::Returned(Value::Constant(_)) => Followed::Nowhere,
+        _ => match tls_variable(elf, getter, bias, memory) {
+            Followed::To(slot) => Followed::To(Bound::Slot(slot)),
+            Followed::NotYet => Followed::NotYet,
+            Followed::Nowhere => Followed::Nowhere,
+        },
     }
 }
 
@@ -101,10 +121,14 @@ pub(super) fn tls_variable<'a, R: ReadRef<'a>>(
     getter: Symbol,
     bias: u64,
     memory: &dyn TargetMemory,
-) -> Option<Slot> {
-    match function(elf, getter, bias, memory, Value::Unknown)?.follow(Calls::TlsGetAddr) {
-        Outcome::Returned(value) => Slot::of_loaded(&value),
-        _ => None,
+) -> Followed<Slot> {
+    let Some(function) = function(elf, getter, bias, memory, Value::Unknown) else {
+        return Followed::Nowhere;
+    };
+    match function.follow(Calls::TlsGetAddr) {
+        Outcome::Returned(value) => Slot::of_loaded(&value).map_or(Followed::Nowhere, Followed::To),
+        Outcome::Unset => Followed::NotYet,
+        _ => Followed::Nowhere,
     }
 }
 

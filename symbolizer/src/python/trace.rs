@@ -51,6 +51,9 @@ pub(super) enum Outcome {
     Returned(Value),
     /// It called or jumped to another function with this first argument.
     Passed(Value),
+    /// It reads a pointer of its own module that is still 0, such as an entry of the global offset table that the
+    /// dynamic loader has not come to: what it does is not decided yet.
+    Unset,
     /// It did something that is not understood.
     Lost,
 }
@@ -80,8 +83,12 @@ impl Function<'_, '_> {
     /// Follows the function until it ends. Branches on values that only a thread knows are not taken: compilers
     /// put the ways to an error or to "not set" behind them.
     pub(super) fn follow(&self, calls: Calls) -> Outcome {
-        let mut machine =
-            Machine { memory: self.memory, registers: vec![Value::Unknown; 16], compared: None };
+        let mut machine = Machine {
+            memory: self.memory,
+            registers: vec![Value::Unknown; 16],
+            compared: None,
+            read_unset: false,
+        };
         machine.set(Register::RDI, self.argument.clone());
         let mut decoder = Decoder::with_ip(64, self.text, self.address, DecoderOptions::NONE);
         for _ in 0..STEPS_MAX {
@@ -92,6 +99,9 @@ impl Function<'_, '_> {
             let jump = match instruction.flow_control() {
                 FlowControl::Next => {
                     machine.step(&instruction);
+                    if machine.read_unset {
+                        return Outcome::Unset;
+                    }
                     continue;
                 }
                 FlowControl::Return => return Outcome::Returned(machine.get(Register::RAX)),
@@ -100,6 +110,9 @@ impl Function<'_, '_> {
                         return Outcome::Passed(machine.get(Register::RDI));
                     }
                     machine.tls_get_addr();
+                    if machine.read_unset {
+                        return Outcome::Unset;
+                    }
                     continue;
                 }
                 FlowControl::IndirectBranch => return Outcome::Passed(machine.get(Register::RDI)),
@@ -129,6 +142,8 @@ struct Machine<'m> {
     registers: Vec<Value>,
     /// Operands of the last comparison, when both are constants.
     compared: Option<(u64, u64)>,
+    /// A pointer at a fixed place was 0.
+    read_unset: bool,
 }
 
 impl Machine<'_> {
@@ -201,13 +216,18 @@ impl Machine<'_> {
         }
     }
 
-    fn operand(&self, i: &Instruction, n: u32) -> Value {
+    fn operand(&mut self, i: &Instruction, n: u32) -> Value {
         if n >= i.op_count() {
             return Value::Unknown;
         }
         match i.op_kind(n) {
             OpKind::Register => self.get(i.op_register(n)),
-            OpKind::Memory => self.load(self.address(i), i.memory_size().size()),
+            OpKind::Memory => {
+                let size = i.memory_size().size();
+                let value = self.load(self.address(i), size);
+                self.read_unset |= size == 8 && i.is_ip_rel_memory_operand() && value == Value::Constant(0);
+                value
+            }
             OpKind::Immediate8
             | OpKind::Immediate8to32
             | OpKind::Immediate8to64
@@ -266,6 +286,11 @@ impl Machine<'_> {
         let result = match self.get(Register::RDI) {
             Value::Constant(index) => {
                 match (self.memory.read_u64(index), self.memory.read_u64(index.wrapping_add(8))) {
+                    // Modules are numbered from 1.
+                    (Ok(0), _) => {
+                        self.read_unset = true;
+                        Value::Unknown
+                    }
                     (Ok(module @ 1..=0xffff), Ok(offset)) => {
                         let dtv = Base::Loaded(Box::new(Base::ThreadPointer), 8);
                         let block = Base::Loaded(Box::new(dtv), module.cast_signed() * 16);
@@ -401,6 +426,30 @@ mod tests {
         check(&known, Value::Constant(31), Calls::End, &memory, returned(0));
         check(&known, Value::Constant(32), Calls::End, &memory, returned(7));
         check(&known, Value::Unknown, Calls::End, &memory, returned(0));
+    }
+
+    #[test]
+    fn what_the_dynamic_loader_has_not_set_yet_decides_nothing() {
+        // mov rax, [rip + 0x1000]; cmp qword [rax + 0x248], 0; je +12; lea rdi, [rax + 0x250]; jmp far away
+        let key = [
+            0x48, 0x8b, 0x05, 0, 0x10, 0, 0, 0x48, 0x83, 0xb8, 0x48, 2, 0, 0, 0, 0x74, 12, 0x48, 0x8d, 0xb8,
+            0x50, 2, 0, 0, 0xe9, 0, 0x20, 0, 0,
+        ];
+        // mov rax, [rip + 0x1000]; mov rax, fs:[rax]; ret
+        let variable = [0x48, 0x8b, 0x05, 0, 0x10, 0, 0, 0x64, 0x48, 0x8b, 0, 0xc3];
+        // lea rdi, [rip + 0x1000]; call far away; mov rax, [rax + 8]; ret
+        let library = [0x48, 0x8d, 0x3d, 0, 0x10, 0, 0, 0xe8, 0, 0x20, 0, 0, 0x48, 0x8b, 0x40, 8, 0xc3];
+        let entry = AT + 7 + 0x1000;
+        let mut before = RecordedMemory::default();
+        before.insert(entry, vec![0; 16]);
+        check(&key, Value::Unknown, Calls::End, &before, Outcome::Unset);
+        check(&variable, Value::Unknown, Calls::TlsGetAddr, &before, Outcome::Unset);
+        check(&library, Value::Unknown, Calls::TlsGetAddr, &before, Outcome::Unset);
+        let mut after = RecordedMemory::default();
+        after.insert(entry, 0x7f00_0000_0000_u64.to_le_bytes().to_vec());
+        after.insert(0x7f00_0000_0248, 1_u64.to_le_bytes().to_vec());
+        let passed = Outcome::Passed(Value::Constant(0x7f00_0000_0250));
+        check(&key, Value::Unknown, Calls::End, &after, passed);
     }
 
     #[test]

@@ -230,11 +230,6 @@ impl Capture {
         sum
     }
 
-    /// Whether there are gaps of this kind.
-    pub(crate) fn lacks(&self, reason: &str) -> bool {
-        self.profile.ledger.rows().iter().any(|row| row.reason == reason)
-    }
-
     /// The sum of a metric over everything.
     pub(crate) fn total(&self, metric: Metric) -> u64 {
         self.profile.tree.total(metric).sum
