@@ -1,7 +1,8 @@
-//! How fast a big tree is read: `tree_rate RUNS NODES FOLDER`, one line of eleven numbers per run.
+//! How fast a big tree is read: `tree_rate RUNS NODES FOLDER`, one line of eleven numbers per run; or, for inferno alone on
+//! what perf recorded, `tree_rate collapse PERF_SCRIPT`.
 //!
-//! Owns: a synthetic profile, and the timing of a redraw, of folding to text, of writing to disk and reading it back, and of inferno folding
-//! the same stacks. Because: `cargo xtask bench tree` needs them optimized and alone. Does not: draw; a screen adds what
+//! Owns: a synthetic profile, and the timing of a redraw, of folding to text, of writing to disk and reading it back, and
+//! of inferno folding the same stacks. Because: `cargo xtask bench tree` needs them optimized and alone. Does not: draw; a screen adds what
 //! its size costs.
 //!
 //! Numbers: nodes, seconds of a redraw, stacks, bytes of folded text, seconds of folding, bytes on disk, seconds of
@@ -107,10 +108,21 @@ fn row_bytes(profile: &Profile) -> usize {
     profile.tree.len() * 12 + values * (4 + 6 * 8 + 16 + Metric::CpuTime.name().len()) + texts
 }
 
+/// Prints how long inferno takes to fold what `perf script` printed.
+fn inferno_alone(script: &Path) -> Result<(), Box<dyn Error>> {
+    let script = std::fs::read(script)?;
+    let (start, mut folded) = (Instant::now(), Vec::new());
+    Folder::from(Options::default()).collapse(script.as_slice(), &mut folded)?;
+    println!("{}", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [runs, nodes, folder] = arguments.as_slice() else {
-        return Err("usage: tree_rate RUNS NODES FOLDER".into());
+    let (runs, nodes, folder) = match arguments.as_slice() {
+        [collapse, script] if collapse == "collapse" => return inferno_alone(Path::new(script)),
+        [runs, nodes, folder] => (runs, nodes, folder),
+        _ => return Err("usage: tree_rate RUNS NODES FOLDER, or tree_rate collapse PERF_SCRIPT".into()),
     };
     let (runs, nodes, folder): (u32, usize, _) = (runs.parse()?, nodes.parse()?, Path::new(folder));
     let (profile, stacks) = profile(nodes);

@@ -1,5 +1,6 @@
 //! Exports of a real capture, read by those who own the formats: Go's pprof, the generated classes of Perfetto and
-//! OpenTelemetry, speedscope's schema, the Firefox Profiler, hatchet, PyTorch, DuckDB, pandas and polars. Needs root and BPF.
+//! OpenTelemetry, speedscope's schema, the Firefox Profiler, hatchet, PyTorch, HolisticTraceAnalysis, DuckDB, pandas and
+//! polars. Needs root and BPF.
 //!
 //! `cargo xtask test exports` fetches the readers and says where they are. Without them a test is skipped with the reason;
 //! where `CI=true`, only what the set-up does not install may be missing.
@@ -15,8 +16,12 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use cli_support::{can_capture, expect_code, program};
+use deepctx_profile::activity::{Activity, ActivityKind};
+use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::store;
+use deepctx_profile::units::{Nanos, Time};
 
 /// A capture of a program with frames of every kind, made once.
 struct Capture {
@@ -90,14 +95,17 @@ fn output(command: &mut Command) -> String {
 
 /// Totals as the reader of a format finds them.
 fn read(validators: &Path, reader: &str, file: &Path) -> Totals {
+    let environment = if reader == "hta" { "traces" } else { "python" };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("validators/totals.py");
     let schema = validators.join("node/node_modules/speedscope/dist/release/file-format-schema.json");
-    let mut python = Command::new(validators.join("python/bin/python"));
+    let mut python = Command::new(validators.join(environment).join("bin/python"));
     python.arg("-W").arg("ignore").arg(script).arg(reader).arg(file);
     if reader == "speedscope" {
         python.arg(schema);
     }
-    serde_json::from_str(&output(&mut python)).unwrap()
+    let said = output(&mut python);
+    // Some say more than they are asked for; the totals come last.
+    serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap()
 }
 
 #[test]
@@ -195,19 +203,86 @@ fn the_firefox_profiler_loads_the_export() {
     assert!(functions.contains("stdlib_mix.py"), "{functions}");
 }
 
+/// A profile of what a device did, since no machine that tests need have one: ten launches, each of a kernel of 12 µs
+/// that begins 5 µs later, but for two copies of the same length; 8 µs lie between the end of one and the next.
+fn on_a_device(folder: &Path) -> PathBuf {
+    let mut profile = Profile::new(Meta::default(), Limits::default());
+    let text = |profile: &mut Profile, text| profile.text(text);
+    let comm = text(&mut profile, "python3");
+    let (function, file) = (text(&mut profile, "step"), text(&mut profile, "/srv/train.py"));
+    let (call, kernel) = (text(&mut profile, "cudaLaunchKernel"), text(&mut profile, "gemm<float>"));
+    let (copy_call, copy) = (text(&mut profile, "cudaMemcpyAsync"), text(&mut profile, "memcpy HtoD"));
+    let mut context = |frames: &[Frame], metric| {
+        let frames: Vec<_> = frames.iter().map(|frame| profile.frame(*frame)).collect();
+        profile.add(&frames, metric, 12_000)
+    };
+    let process = Frame::Process { comm, pid: 7 };
+    let thread = Frame::Thread { name: comm, tid: 8 };
+    let caller = Frame::Python { function, file, line: None, first_line: None };
+    let work = |api, name| [process, thread, caller, Frame::GpuApi { name: api }, Frame::GpuKernel { name }];
+    let kernels = context(&work(call, kernel), Metric::GpuTime);
+    let copies = context(&work(copy_call, copy), Metric::CopyTime);
+    for n in 0..10 {
+        let launched = 100_000 + u64::from(n) * 20_000;
+        let copy = n % 5 == 0;
+        profile.gpu.activities.push(Activity {
+            node: if copy { copies } else { kernels },
+            kind: if copy { ActivityKind::Copy } else { ActivityKind::Kernel },
+            pid: 7,
+            device: 0,
+            context: 1,
+            stream: 7,
+            correlation: n + 1,
+            start: Nanos(launched + 5_000),
+            end: Nanos(launched + 17_000),
+            launched: Some(Nanos(launched)),
+            bytes: if copy { 4096 } else { 0 },
+        });
+    }
+    let path = folder.join("device.dctx");
+    let mut writer = store::Writer::create(&path, &profile.meta).unwrap();
+    writer.finish(&profile, Time::from_nanos(1_000_000)).unwrap();
+    path
+}
+
+/// It as a trace.
+fn device_trace(folder: &Path, format: &str) -> PathBuf {
+    let (profile, trace) = (on_a_device(folder), folder.join(format!("{format}.json")));
+    let (from, to) = (profile.to_str().unwrap(), trace.to_str().unwrap());
+    expect_code(0, &["export", from, "--format", format, "-o", to]);
+    trace
+}
+
 #[test]
-fn pytorch_accepts_the_trace() {
+fn holistic_trace_analysis_understands_what_devices_did() {
+    let Some(validators) = validators() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let found = read(&validators, "hta", &device_trace(folder.path(), "chrome"));
+    let expect = [
+        ("computation", 8 * 12),
+        ("memory", 2 * 12),
+        ("launched kernels", 10),
+        ("launch delay", 10 * 5),
+        ("idle", 9 * 8),
+    ];
+    assert_eq!(found, expect.map(|(name, value)| (name.to_owned(), value)).into());
+}
+
+#[test]
+fn pytorch_accepts_the_traces() {
     let Some(capture) = capture() else { return };
     let torch = std::env::var_os("TEST_TORCH_PYTHON").map(PathBuf::from).filter(|python| python.exists());
     let Some(torch) = torch else {
         println!("skipped: torch, which is large, is fetched by its own benchmarks only");
         return;
     };
-    let file = capture.export("chrome", &[]);
     let check = "import sys\nfrom torch.profiler._trace_validator import validate_trace\n\
                  accepted, violations = validate_trace(sys.argv[1])\n\
                  assert accepted, violations";
-    output(Command::new(torch).args(["-W", "ignore", "-c", check]).arg(&file));
+    let folder = tempfile::tempdir().unwrap();
+    for file in [capture.export("chrome", &[]), device_trace(folder.path(), "chrome")] {
+        output(Command::new(&torch).args(["-W", "ignore", "-c", check]).arg(&file));
+    }
 }
 
 #[test]

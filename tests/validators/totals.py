@@ -174,6 +174,23 @@ def chrome(path, _):
     return totals
 
 
+def hta(path, _):
+    """What Meta's HolisticTraceAnalysis makes of a trace, in whole microseconds, to which it rounds down."""
+    from hta.trace_analysis import TraceAnalysis
+
+    trace = TraceAnalysis(trace_files={0: path}, trace_dir="/")
+    kinds, _ = trace.get_gpu_kernel_breakdown(visualize=False)
+    launches = trace.get_cuda_kernel_launch_stats(visualize=False)[0]
+    busy = trace.get_temporal_breakdown(visualize=False)
+    assert len(trace.get_idle_time_breakdown(visualize=False)[0]) > 0
+    return {
+        **{kind.lower(): int(sum_) for kind, sum_ in zip(kinds["kernel_type"], kinds["sum"])},
+        "launched kernels": len(launches),
+        "launch delay": int(launches["launch_delay"].sum()),
+        "idle": int(busy["idle_time(us)"].sum()),
+    }
+
+
 def as_json(path, _):
     with open(path) as file:
         document = json.load(file)
@@ -225,6 +242,7 @@ def polars(path, _):
 READERS = {
     "speedscope": speedscope, "perfetto": perfetto, "otlp": otlp, "hatchet": hatchet, "chrome": chrome,
     "json": as_json, "csv": as_csv, "folded": folded, "duckdb": duckdb, "pandas": pandas, "polars": polars,
+    "hta": hta,
 }
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Stdin, Stdout, Write, stdin, stdout};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,9 @@ use std::time::Duration;
 
 use crossterm::cursor::{Hide, Show};
 use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use crossterm::{ExecutableCommand, QueueableCommand};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -22,8 +25,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Whether the terminal is ours now; the one thing that must be known without the guard.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// A terminal that draws to standard output.
-pub type Screen = Terminal<CrosstermBackend<Stdout>>;
+/// A terminal that draws to standard output. It is never dropped: ratatui's own end shows the cursor, which the guard does
+/// as well, and panics when the terminal is gone and standard error with it.
+pub type Screen = ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>;
 
 /// Holds the terminal; dropping it gives the terminal back.
 #[derive(Debug)]
@@ -47,10 +51,13 @@ impl Guard {
         TAKEN.store(true, Ordering::SeqCst);
         // From here on an error drops the guard.
         let guard = Self(());
-        stdout().queue(EnterAlternateScreen)?.queue(EnableMouseCapture)?.queue(Hide)?.flush()?;
-        let mut screen = Terminal::new(CrosstermBackend::new(stdout()))?;
-        screen.clear()?;
-        Ok((guard, screen))
+        let mut out = stdout();
+        out.queue(EnterAlternateScreen)?.queue(EnableMouseCapture)?.queue(Hide)?;
+        // Not `Terminal::clear`: that asks where the cursor is, and fails where nobody answers in time (a slow line, a
+        // terminal that is only a pipe to something else).
+        out.queue(Clear(ClearType::All))?.flush()?;
+        let screen = Terminal::new(CrosstermBackend::new(stdout()))?;
+        Ok((guard, ManuallyDrop::new(screen)))
     }
 }
 

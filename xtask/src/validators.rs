@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! validators/python   a private environment: Perfetto's and OpenTelemetry's classes, a schema validator, hatchet, data tools
+//!           /traces   another one, for HolisticTraceAnalysis
 //!           /node     speedscope's schema, the Firefox Profiler's command line and the node that it needs
 //! ```
 
@@ -24,6 +25,22 @@ const PYTHON: &[&str] = &[
     "pyarrow==26.0.1",
 ];
 
+/// HolisticTraceAnalysis, which works with pandas 2 alone; of what it names as needed, what its analyses import.
+const TRACES: &[&str] = &[
+    "pandas==2.3.3",
+    "numpy==2.4.6",
+    "plotly==6.5.0",
+    "networkx==3.6.1",
+    "psutil==7.2.2",
+    "PyYAML==6.0.3",
+    "python-dateutil==4.0.0",
+    "pytz==2026.6",
+    "tzdata==2026.6",
+    "packaging==26.3",
+    "narwhals==2.28.0",
+    "HolisticTraceAnalysis==0.5.0",
+];
+
 const NODE: &[&str] = &["speedscope@1.25.0", "@firefox-devtools/profiler-cli@0.10.0"];
 
 /// Fetches what is not there yet. Gives what tests are told.
@@ -35,6 +52,12 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
         let mut pip = Command::new(python.join("bin/python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
         sh::run(pip.args(PYTHON))
+    })?;
+    unless_made(&folder.join("traces"), &TRACES.join(" "), |python| {
+        sh::run(sh::command("python3").args(["-m", "venv"]).arg(python))?;
+        let mut pip = Command::new(python.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
+        sh::run(pip.arg("--no-deps").args(TRACES))
     })?;
     let mut packages: Vec<&str> = NODE.to_vec();
     // The profiler's command line needs a newer node than most systems have; these packages are just the program.

@@ -10,6 +10,7 @@
 //! them; `native`, `kernel_code`, `gpu_api`, `gpu_kernel` and the rest are ours: PyTorch's own categories for device work
 //! stand for single launches, which a sum is not.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
@@ -195,7 +196,7 @@ fn device_work(devices: &Devices, number: usize, out: &mut dyn Write) -> io::Res
     let (pid, tid) = (line.device, line_number(line));
     let (start, length) = (activity.start.0, activity.end.0.saturating_sub(activity.start.0));
     write!(out, "{{\"ph\":\"X\",\"cat\":\"{}\",", category(activity.kind))?;
-    field(out, "name", &place.name)?;
+    field(out, "name", &as_in_pytorch(activity.kind, &place.name))?;
     write!(out, ",\"pid\":{pid},\"tid\":{tid},\"ts\":{},\"dur\":{},", Micros(start), Micros(length))?;
     field(out, "args", &arguments)?;
     out.write_all(b"}")?;
@@ -205,6 +206,15 @@ fn device_work(devices: &Devices, number: usize, out: &mut dyn Write) -> io::Res
         write!(out, "\"pid\":{pid},\"tid\":{tid},\"ts\":{}}}", Micros(start))?;
     }
     Ok(())
+}
+
+/// Trace tools tell copies from kernels by their names: `Memcpy HtoD`, `Memset`.
+fn as_in_pytorch(kind: ActivityKind, name: &str) -> Cow<'_, str> {
+    let moves = matches!(kind, ActivityKind::Copy | ActivityKind::Fill);
+    match name.strip_prefix("mem").filter(|_| moves) {
+        Some(rest) => format!("Mem{rest}").into(),
+        None => name.into(),
+    }
 }
 
 /// A launch: a moment, drawn as short as can be written, and the beginnings of the arrows to what it asked for.

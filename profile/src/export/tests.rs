@@ -471,7 +471,7 @@ fn chrome_traces_draw_an_arrow_from_each_launch_to_what_it_asked_for() {
     expect![[r#"
         X gemm 0/7 at 20.0+30.0 id null {External id:0,block:[128,1,1],called by:m.py:step:3,context:1,correlation:11,device:0,grid:[8,1,1],registers per thread:40,shared memory:48,stream:7}
         f ac2g 0/7 at 20.0+null id 1 null
-        X memcpy 0/7 at 50.0+10.0 id null {External id:0,bytes:4096,called by:m.py:step:4,context:1,correlation:12,device:0,stream:7}
+        X Memcpy 0/7 at 50.0+10.0 id null {External id:0,bytes:4096,called by:m.py:step:4,context:1,correlation:12,device:0,stream:7}
         f ac2g 0/7 at 50.0+null id 2 null
         X fused 0/7 at 70.0+20.0 id null {External id:0,context:1,correlation:13,device:0,stream:7}
         f ac2g 0/7 at 70.0+null id 3 null

@@ -13,6 +13,7 @@ mod overhead;
 mod overload;
 mod profiler;
 mod rates;
+mod recording;
 mod report;
 mod sample_cost;
 
@@ -65,6 +66,8 @@ enum Name {
     Pipeline,
     /// Redraw, fold and store of a tree with a million nodes.
     Tree,
+    /// Size of a recording, and its way to folded stacks, beside perf.
+    Recording,
 }
 
 /// Runs the chore.
@@ -103,6 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::LaunchCost => launch_cost::run(&profilers, options),
             Name::LaunchOverhead => launch_overhead::run(&profilers, options),
             Name::Memory => memory::run(&profilers, options),
+            Name::Recording => recording::run(&profilers, options),
             Name::UnwindRows | Name::Pipeline | Name::Tree => continue,
         }
         .with_context(|| format!("the figure {name:?} could not be measured"))?;

@@ -18,7 +18,7 @@ const ROWS_MIN: f64 = 100_000.0;
 const SAMPLES: u32 = 1_000_000;
 
 /// Builds an example for release and gives its path.
-fn example(package: &str, name: &str) -> Result<PathBuf> {
+pub(super) fn example(package: &str, name: &str) -> Result<PathBuf> {
     sh::run(sh::command("cargo").args([
         "build",
         "--release",

@@ -1,0 +1,188 @@
+//! What a capture depends on goes away: the disk is full, the terminal is closed. Needs root and BPF.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use cli_support::{binary, can_capture, expect_code, program, run, stderr};
+
+/// A small disk of its own, until it is dropped.
+struct Disk {
+    folder: tempfile::TempDir,
+}
+
+impl Disk {
+    /// One of this size; `None` where none can be made.
+    fn of(size: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
+        let mounted = mount.output().unwrap();
+        if mounted.status.success() {
+            return Some(Disk { folder });
+        }
+        let because = String::from_utf8_lossy(&mounted.stderr).trim().to_owned();
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "no disk can be mounted: {because}");
+        println!("skipped: no disk can be mounted here: {because}");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+/// Ever new stacks, so that each flush has something to write.
+const NEW_STACKS: &str = "
+import random, sys, time
+names = ['f%d' % n for n in range(300)]
+code = ''.join('def %s(n):\\n    s = 0\\n    for i in range(200): s += i\\n    return go(n - 1)\\n' % name for name in names)
+scope = {'go': lambda n: n and scope[random.choice(names)](n)}
+exec(code, scope)
+end = time.time() + float(sys.argv[1])
+while time.time() < end:
+    scope['go'](20)
+";
+
+#[test]
+fn a_disk_that_fills_up_ends_the_capture_and_keeps_what_was_flushed() {
+    if !can_capture() {
+        return;
+    }
+    let Some(disk) = Disk::of("160k") else { return };
+    let profile = disk.path().join("run.dctx");
+    let path = profile.to_str().unwrap();
+    let recorded = run(&[
+        "record", "--freq", "999", "--flush", "100ms", "-o", path, "--", "python3", "-c", NEW_STACKS, "6",
+    ]);
+    let said = stderr(&recorded);
+    assert_eq!(recorded.status.code(), Some(2), "{said}");
+    assert!(said.contains("No space left") && said.contains("hint: "), "{said}");
+    // Nothing half-written is listed, and no file of a flush that failed takes what space there is.
+    let report = run(&["report", path]);
+    assert!(report.status.success(), "{}", stderr(&report));
+    assert!(stderr(&report).contains("did not end well"), "{}", stderr(&report));
+    let manifest = fs::read_to_string(profile.join("manifest.json")).unwrap();
+    for file in fs::read_dir(&profile).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        assert!(name == "manifest.json" || manifest.contains(&name), "{name} belongs to nothing");
+    }
+}
+
+#[test]
+fn an_export_that_finds_no_room_leaves_nothing_behind() {
+    let Some(disk) = Disk::of("16k") else { return };
+    let source = tempfile::tempdir().unwrap();
+    let folded = source.path().join("in.folded");
+    let stacks: String = (0..3000).map(|n| format!("main;function_{n};leaf_{} {n}\n", n % 7)).collect();
+    fs::write(&folded, stacks).unwrap();
+    for format in ["folded", "html", "csv", "dctx"] {
+        let out = disk.path().join("out");
+        let exported =
+            run(&["export", folded.to_str().unwrap(), "--format", format, "-o", out.to_str().unwrap()]);
+        let said = stderr(&exported);
+        assert_eq!(exported.status.code(), Some(2), "{format}: {said}");
+        assert!(said.contains("No space left") && said.contains("hint: "), "{format}: {said}");
+        assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0, "{format}");
+    }
+}
+
+#[test]
+fn hanging_up_ends_a_recording_that_is_complete() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("run.dctx");
+    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let arguments = ["record", "--flush", "200ms", "-o", profile.to_str().unwrap(), "--pid"];
+    let mut recording = program()
+        .args(arguments)
+        .arg(busy.id().to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !fs::read_to_string(profile.join("manifest.json")).unwrap_or_default().contains("values-") {
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing was recorded");
+        sleep(Duration::from_millis(20));
+    }
+    let hang_up = Command::new("kill").args(["-s", "HUP", &recording.id().to_string()]).status().unwrap();
+    let ended = recording.wait().unwrap();
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    assert!(hang_up.success() && ended.success(), "{ended}");
+    let report = run(&["report", profile.to_str().unwrap()]);
+    assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
+}
+
+/// Runs a program in a terminal of its own, waits until it has drawn `drawn`, closes the terminal, and tells how the
+/// program ended.
+const IN_A_TERMINAL: &str = "
+import fcntl, os, pty, select, struct, sys, termios, time
+drawn, command = sys.argv[1].encode(), sys.argv[2:]
+pid, master = pty.fork()
+if pid == 0:
+    os.environ['TERM'] = 'xterm-256color'
+    os.execv(command[0], command)
+fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
+seen, end = b'', time.time() + 60
+while drawn not in seen:
+    assert time.time() < end, seen
+    if select.select([master], [], [], 1)[0]:
+        seen += os.read(master, 65536)
+os.close(master)
+while time.time() < end:
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    if ended:
+        print('exit', os.waitstatus_to_exitcode(status))
+        sys.exit(0)
+    time.sleep(0.05)
+os.kill(pid, 9)
+sys.exit('it stayed when its terminal was gone')
+";
+
+fn ends_with_its_terminal(drawn: &str, arguments: &[&str]) {
+    let mut python = Command::new("python3");
+    let ended = python.args(["-c", IN_A_TERMINAL, drawn]).arg(binary()).args(arguments).output().unwrap();
+    let said = stderr(&ended);
+    assert!(ended.status.success(), "{arguments:?}: {said}");
+    // Neither a crash nor a signal: it has put away what it attached.
+    let code = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
+    assert!(["exit 0", "exit 1", "exit 2"].contains(&code.as_str()), "{arguments:?}: {code}");
+}
+
+#[test]
+fn a_live_view_ends_with_its_terminal() {
+    if !can_capture() {
+        return;
+    }
+    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    ends_with_its_terminal("Flame", &["live", "--pid", &busy.id().to_string()]);
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+}
+
+#[test]
+fn a_view_of_a_stored_profile_ends_with_its_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let folded = folder.path().join("in.folded");
+    fs::write(&folded, "main;work 10\n").unwrap();
+    let profile = folder.path().join("in.dctx");
+    let (from, to) = (folded.to_str().unwrap(), profile.to_str().unwrap());
+    expect_code(0, &["export", from, "--format", "dctx", "-o", to]);
+    ends_with_its_terminal("Flame", &["view", to]);
+}
