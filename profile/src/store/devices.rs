@@ -139,14 +139,18 @@ impl ShapeColumns {
     fn push(&mut self, node: NodeId, shape: &Shape) {
         let known = shape.grid.into_iter().chain(shape.block).chain([shape.dynamic_shared]).map(Some);
         let all = known.chain([shape.static_shared, shape.registers]);
-        for (what, spread) in SHAPE.into_iter().zip(all) {
+        for (what, spread) in all.enumerate() {
             let Some(Spread { min, max, last }) = spread else { continue };
-            self.rows += 1;
-            self.node.append_value(node.number());
-            self.what.append_value(what);
-            let spread = [min, max, last];
-            self.spread.iter_mut().zip(spread).for_each(|(column, value)| column.append_value(value));
+            self.push_row(node.number(), what, [min, max, last]);
         }
+    }
+
+    /// Adds a row: number of the node, place of what it is about, smallest, largest and last.
+    pub(super) fn push_row(&mut self, node: u32, what: usize, spread: [u32; 3]) {
+        self.rows += 1;
+        self.node.append_value(node);
+        self.what.append_value(SHAPE[what]);
+        self.spread.iter_mut().zip(spread).for_each(|(column, value)| column.append_value(value));
     }
 
     pub(super) fn finish(self) -> Result<RecordBatch, ArrowError> {
@@ -155,6 +159,13 @@ impl ShapeColumns {
         columns.extend(spread.map(|mut column| Arc::new(column.finish()) as ArrayRef));
         RecordBatch::try_new(Table::Shapes.schema(), columns)
     }
+}
+
+/// A row of `shapes`: number of the node, place of what it is about if that is known; smallest, largest and last.
+pub(super) fn shape_row(row: &Row<'_>) -> Option<(u32, Option<usize>, [u32; 3])> {
+    let (node, what) = (row.u32("node")?, row.text("what")?);
+    let spread = [row.u32("min")?, row.u32("max")?, row.u32("last")?];
+    Some((node, SHAPE.iter().position(|known| *known == what), spread))
 }
 
 /// Shapes while their rows are read.
@@ -167,9 +178,8 @@ pub(super) struct Shapes {
 impl Shapes {
     /// Takes a row; what this version does not know is passed over.
     pub(super) fn take(&mut self, row: &Row<'_>) -> Option<()> {
-        let (node, what) = (row.u32("node")?, row.text("what")?);
-        let spread = [row.u32("min")?, row.u32("max")?, row.u32("last")?];
-        if let Some(place) = SHAPE.iter().position(|known| *known == what) {
+        let (node, what, spread) = shape_row(row)?;
+        if let Some(place) = what {
             self.rows.entry(node).or_default()[place] = Some(spread);
         }
         Some(())

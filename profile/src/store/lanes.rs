@@ -20,7 +20,7 @@ use crate::units::Nanos;
 #[derive(Clone, Debug, Default)]
 pub(super) struct WrittenLanes {
     /// Length of a window then, nanoseconds.
-    window_ns: u64,
+    pub(super) window_ns: u64,
     /// By place of the lane, by window.
     values: Vec<Vec<u64>>,
 }
@@ -73,7 +73,7 @@ pub(super) fn new_rows(
 }
 
 impl LaneColumns {
-    fn push(&mut self, node: u32, metric: Metric, (from_ns, to_ns): (u64, u64), sum: u64) {
+    pub(super) fn push(&mut self, node: u32, metric: Metric, (from_ns, to_ns): (u64, u64), sum: u64) {
         self.rows += 1;
         self.node.append_value(node);
         self.metric.append_value(metric.name());

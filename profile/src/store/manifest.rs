@@ -20,7 +20,7 @@ const FORMAT: &str = "deepctx-profile";
 pub const VERSION: u64 = 1;
 /// Raised with additions that old readers may ignore.
 const MINOR: u64 = 2;
-/// A manifest entry takes about 150 bytes and a flush adds at most five: this is a day of flushes each second.
+/// A manifest entry takes about 150 bytes: this is more of them than any capture writes.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,6 +50,9 @@ pub(super) struct Segment {
     pub(super) rows: u64,
     pub(super) bytes: u64,
     pub(super) crc32: u32,
+    /// How often it was merged with others; only its writer needs to know.
+    #[serde(skip)]
+    pub(super) level: u8,
 }
 
 /// Only what tells a profile from anything else, so that a later version need keep nothing but this.
@@ -108,7 +111,13 @@ impl Manifest {
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<(), StoreError> {
-        replace(folder, FILE, &self.to_bytes()?)
+        self.put(folder)?;
+        sync(folder)
+    }
+
+    /// As [`Manifest::write`], but it is sure to last only after a [`sync`].
+    pub(super) fn put(&self, folder: &Path) -> Result<(), StoreError> {
+        put(folder, FILE, &self.to_bytes()?)
     }
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
@@ -130,13 +139,8 @@ pub(super) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Puts a file in place so that it is there with all its bytes, or not at all, whenever the machine stops.
-fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-    put(folder, name, bytes)?;
-    sync(folder)
-}
-
-/// As [`replace`], but the file's name lasts only after a [`sync`].
+/// Puts a file in place so that it is there with all its bytes, or not at all, whenever the machine stops. Its name lasts
+/// only after a [`sync`].
 pub(super) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let path = folder.join(name);
     let temporary = folder.join(format!(".{name}.new"));

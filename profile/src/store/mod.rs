@@ -22,7 +22,15 @@
 //!
 //! A flush writes each table's new rows to a temporary name, syncs, renames, and then replaces the manifest in the
 //! same way. Files that the manifest does not list (of a flush that was cut short) mean nothing. Tables without new
-//! rows get no segment. All of a table's segments together are the table:
+//! rows get no segment.
+//!
+//! Eight segments of a table become one, and eight of those, in the same way, so that a capture of any length has some
+//! dozens of files. What old ones are merged into has the same rows, but for three tables: rows of `values` about one
+//! context and metric become one row, of a window that is as wide as theirs together; so do rows of `timeline` about one
+//! window of its present width; and of the `ledger` the newest rows stay. Sums are the same. A segment that was merged is
+//! removed after the manifest lists the new one: a program that meets a missing file reads the manifest again.
+//!
+//! All of a table's segments together are the table:
 //!
 //! | table | column | type | meaning |
 //! |---|---|---|---|
@@ -45,7 +53,7 @@
 //! | | `frame` | u32 | what is called |
 //! | `values` | `node` | u32 | calling context |
 //! | | `metric` | string | `cpu-time`, … (nanoseconds, bytes or counts) |
-//! | | `from_ns`, `to_ns` | u64 | window of time since the capture began |
+//! | | `from_ns`, `to_ns` | u64 | window of time since the capture began; wider in older rows |
 //! | | `count`, `sum` | u64 | values in the window |
 //! | | `min`, `max` | u64 | extremes from the start of the capture to the end of the window |
 //! | | `sum_squares` | decimal(38, 0) | in the window |
@@ -81,7 +89,8 @@
 //! where metric = 'cpu-time' group by label order by own desc limit 10;
 //! ```
 //!
-//! (After a crash such a pattern may match files of the flush that was cut short; the manifest knows which count.)
+//! (After a crash such a pattern may match files of the flush or of the merge that was cut short; the manifest knows which
+//! count.)
 //!
 //! The manifest is a JSON object: `format` (`"deepctx-profile"`), `version` (a reader refuses another one), `minor`
 //! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
@@ -98,6 +107,7 @@ mod devices;
 mod error;
 mod lanes;
 mod manifest;
+mod merge;
 mod pack;
 mod read;
 mod schema;

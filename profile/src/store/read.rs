@@ -26,10 +26,12 @@ use crate::units::Nanos;
 
 /// Activities that are read at most, the last ones: 80 MiB.
 const ACTIVITIES_MAX: usize = 1 << 20;
-/// A segment is one flush's new rows of one table; the largest is all of a full tree at once, well below this.
+/// A segment is the new rows of one table, of one flush or of many; the largest is all of a full tree at once, well below.
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Rows that a segment may claim: beyond what a tree can hold, a few bytes of a hostile file could claim any number.
 const SEGMENT_ROWS_MAX: u64 = 1 << 26;
+/// How often a profile is read again that changes while it is read: whoever writes it flushes seconds apart.
+const AGAIN: usize = 4;
 /// A profile is opened with all it has, whatever the limits of the capture were; these only stop the absurd.
 const LIMITS: Limits = Limits { nodes: 1 << 26, frames: 1 << 25, string_bytes: 1 << 31 };
 
@@ -67,9 +69,25 @@ pub struct LostSegment {
 /// Opens a profile, a folder or one file. Damaged or missing segments are left out and told in [`Opened::lost`].
 pub fn open(path: &Path) -> Result<Opened, StoreError> {
     let place = Place::at(path)?;
-    let manifest = Manifest::read(&place)?;
+    let mut manifest = Manifest::read(&place)?;
+    for _ in 0..AGAIN {
+        let segments = manifest.segments.clone();
+        let opened = read(&place, manifest);
+        if opened.lost.is_empty() {
+            return Ok(opened);
+        }
+        // A capture that goes on may have merged them since.
+        manifest = Manifest::read(&place)?;
+        if manifest.segments == segments {
+            return Ok(opened);
+        }
+    }
+    Ok(read(&place, manifest))
+}
+
+fn read(place: &Place<'_>, manifest: Manifest) -> Opened {
     let mut reader = Reader {
-        place: &place,
+        place,
         profile: Profile::new(manifest.meta, LIMITS),
         frames: FxHashMap::default(),
         nodes: FxHashMap::from_iter([(0, NodeId::ROOT)]),
@@ -106,7 +124,7 @@ pub fn open(path: &Path) -> Result<Opened, StoreError> {
         );
         profile.ledger.gap(Stage::Store, reason, 1);
     }
-    Ok(Opened { profile, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost })
+    Opened { profile, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost }
 }
 
 struct Reader<'a> {
@@ -250,7 +268,7 @@ impl Reader<'_> {
 }
 
 /// Bytes of a segment, after its checksum was found right.
-fn load(place: &Place<'_>, segment: &Segment) -> Result<Vec<u8>, String> {
+pub(super) fn load(place: &Place<'_>, segment: &Segment) -> Result<Vec<u8>, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if segment.file.is_empty() || segment.file.starts_with('.') || !segment.file.chars().all(plain) {
         return Err("it has a name that no segment has".to_owned());

@@ -11,7 +11,9 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -59,30 +61,55 @@ pub(super) fn encode(
     writer.into_inner()
 }
 
-/// Decodes a Parquet file of exactly `rows` rows, one batch after the other.
+/// The rows of a Parquet file, one batch after the other.
 ///
 /// The bytes may be anything. The Parquet reader is not proof against all of it, so a panic in there ends this file
 /// and nothing else.
+pub(super) struct Batches {
+    reader: ParquetRecordBatchReader,
+    rows: u64,
+    seen: u64,
+}
+
+impl Batches {
+    /// A file of exactly `rows` rows, in batches of at most `batch_rows`.
+    pub(super) fn of(bytes: Vec<u8>, rows: u64, batch_rows: usize) -> Result<Self, String> {
+        let reader = guarded(|| {
+            let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+            let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(Bytes::from(bytes), options)?;
+            let found = reader.metadata().file_metadata().num_rows();
+            if u64::try_from(found) != Ok(rows) {
+                return Err(ParquetError::General(format!("it has {found} rows instead of {rows}")));
+            }
+            reader.with_batch_size(batch_rows).build()
+        })?;
+        Ok(Batches { reader, rows, seen: 0 })
+    }
+
+    /// The next batch; none behind the last row.
+    pub(super) fn next(&mut self) -> Result<Option<RecordBatch>, String> {
+        match guarded(|| self.reader.next().transpose().map_err(ParquetError::from))? {
+            Some(batch) => {
+                self.seen += batch.num_rows() as u64;
+                Ok(Some(batch))
+            }
+            None if self.seen == self.rows => Ok(None),
+            None => Err(format!("it ended after {} of {} rows", self.seen, self.rows)),
+        }
+    }
+}
+
+/// Decodes a Parquet file of exactly `rows` rows.
 pub(super) fn decode(
     bytes: Vec<u8>,
     rows: u64,
     mut take: impl FnMut(&RecordBatch) -> Result<(), String>,
 ) -> Result<(), String> {
-    let mut batches = guarded(|| {
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(Bytes::from(bytes), options)?;
-        let found = reader.metadata().file_metadata().num_rows();
-        if u64::try_from(found) != Ok(rows) {
-            return Err(ParquetError::General(format!("it has {found} rows instead of {rows}")));
-        }
-        reader.with_batch_size(BATCH_ROWS).build()
-    })?;
-    let mut seen = 0;
-    while let Some(batch) = guarded(|| batches.next().transpose().map_err(ParquetError::from))? {
-        seen += batch.num_rows() as u64;
+    let mut batches = Batches::of(bytes, rows, BATCH_ROWS)?;
+    while let Some(batch) = batches.next()? {
         take(&batch)?;
     }
-    if seen == rows { Ok(()) } else { Err(format!("it ended after {seen} of {rows} rows")) }
+    Ok(())
 }
 
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {

@@ -18,11 +18,11 @@ type Monotonic = Time<crate::units::clock::Monotonic>;
 
 const START: u64 = 1_000_000;
 
-fn at(ns: u64) -> Monotonic {
+pub(super) fn at(ns: u64) -> Monotonic {
     Time::from_nanos(START + ns)
 }
 
-fn new_profile() -> Profile {
+pub(super) fn new_profile() -> Profile {
     let meta = Meta {
         target: "python train.py (pid 7)".to_owned(),
         host: "gpu-1".to_owned(),
@@ -36,7 +36,7 @@ fn new_profile() -> Profile {
 }
 
 /// One frame of every kind, numbered.
-fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
+pub(super) fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
     let mut s = |text: &str| profile.strings.intern(text);
     let line = std::num::NonZeroU32::new(n % 5);
     let role = if n.is_multiple_of(2) { Role::Code } else { Role::Interpreter };
@@ -70,14 +70,14 @@ fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
     profile.frame(frame)
 }
 
-fn add(profile: &mut Profile, stack: &[u32], metric: Metric, value: u64) {
+pub(super) fn add(profile: &mut Profile, stack: &[u32], metric: Metric, value: u64) {
     let stack: Vec<FrameId> = stack.iter().map(|&n| any_frame(profile, n)).collect();
     profile.add(&stack, metric, value);
     profile.ledger.stage_mut(Stage::Attribute).pass(1);
 }
 
 /// All that a profile says, in a form that does not depend on the numbers of its handles.
-fn contents(profile: &Profile) -> String {
+pub(super) fn contents(profile: &Profile) -> String {
     let mut details: Vec<String> =
         profile.frames.iter().map(|(_, frame)| format!("{:?}", describe(profile, frame))).collect();
     details.sort();
@@ -149,7 +149,7 @@ fn stored() -> (TempDir, PathBuf, Profile) {
     (folder, path, profile)
 }
 
-fn segments(path: &Path) -> Vec<String> {
+pub(super) fn segments(path: &Path) -> Vec<String> {
     let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut segments: Vec<String> = names.filter(|name| name.ends_with(".parquet")).collect();
     segments.sort();
@@ -434,7 +434,8 @@ fn writes_until_it_is_killed() {
 #[test]
 fn a_writer_killed_at_any_moment_leaves_a_profile_that_opens() {
     let folder = tempfile::tempdir().unwrap();
-    for round in 0..8 {
+    // Long enough for several merges, which come with every eighth flush.
+    for round in 0..12 {
         let path = folder.path().join(format!("{round}.dctx"));
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "store::tests::writes_until_it_is_killed"])
@@ -443,11 +444,13 @@ fn a_writer_killed_at_any_moment_leaves_a_profile_that_opens() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        while !path.join("nodes-000001.parquet").exists() {
+        let flushed =
+            || fs::read_to_string(path.join("manifest.json")).is_ok_and(|text| text.contains("nodes-"));
+        while !flushed() {
             assert!(child.try_wait().unwrap().is_none(), "the writer ended by itself");
             std::thread::yield_now();
         }
-        std::thread::sleep(std::time::Duration::from_micros(1_300 * round));
+        std::thread::sleep(std::time::Duration::from_micros(9_100 * round));
         child.kill().unwrap();
         child.wait().unwrap();
         let opened = open(&path).unwrap();

@@ -15,6 +15,8 @@ use super::StoreError;
 use super::devices::{self, WrittenDevices};
 use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, put, sync};
+use super::merge;
+use super::pack::Place;
 use super::schema::{self, FrameColumns, LedgerRow, NodeColumns, Table, ValueColumns};
 use super::table::{BATCH_ROWS, encode};
 use crate::activity::GpuProcess;
@@ -127,10 +129,13 @@ impl Writer {
         &self.folder
     }
 
-    /// Writes what is new. `profile` is the same growing profile at each call, `now` the time of its last record.
+    /// Writes what is new, and merges old segments now and then. `profile` is the same growing profile at each call, `now`
+    /// the time of its last record.
     pub fn flush(&mut self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<(), StoreError> {
         let delta = self.delta(profile, now)?;
-        self.commit(delta, false)
+        self.commit(delta, false)?;
+        self.merge();
+        Ok(())
     }
 
     /// Writes what is new and marks the profile as complete.
@@ -281,13 +286,82 @@ impl Writer {
         }
         Ok(())
     }
+
+    /// Merges old segments where there are enough of them. Readers see them or what they became, never both.
+    ///
+    /// What cannot be merged stays as it is: the profile is no less complete for it.
+    pub fn merge(&mut self) {
+        let merged: Vec<Merged> = Table::ALL.into_iter().filter_map(|table| self.merge_of(table)).collect();
+        if merged.is_empty() {
+            return;
+        }
+        let mut manifest = self.manifest.clone();
+        let old: Vec<String> = merged.iter().flat_map(|merged| merged.old.iter().cloned()).collect();
+        for Merged { old, new, .. } in &merged {
+            if let Some(first) = manifest.segments.iter_mut().find(|segment| segment.file == old[0]) {
+                *first = new.clone();
+            }
+            manifest.segments.retain(|segment| !old.contains(&segment.file));
+        }
+        let put_all = || {
+            for Merged { new, bytes, .. } in &merged {
+                put(&self.folder, &new.file, bytes)?;
+            }
+            sync(&self.folder)?;
+            manifest.put(&self.folder)
+        };
+        let unused = if put_all().is_ok() {
+            self.manifest = manifest;
+            // A manifest whose name may not last is no reason to remove what the one before lists.
+            if sync(&self.folder).is_ok() { old } else { Vec::new() }
+        } else {
+            let stays = |segment: &&mut Segment| old.contains(&segment.file);
+            let kept = self.manifest.segments.iter_mut().filter(stays);
+            kept.for_each(|segment| segment.level = merge::NEVER);
+            merged.into_iter().map(|merged| merged.new.file).collect()
+        };
+        for file in unused {
+            _ = fs::remove_file(self.folder.join(file));
+        }
+    }
+
+    /// What segments of a table become, if it is their time.
+    fn merge_of(&mut self, table: Table) -> Option<Merged> {
+        let numbered = self.manifest.segments.iter().enumerate();
+        let of_table = numbered.filter(|(_, segment)| segment.table == table.name());
+        let levels: Vec<_> = of_table.map(|(place, segment)| (place, segment.level, segment.rows)).collect();
+        let (places, level) = merge::due(table, &levels)?;
+        let segments: Vec<&Segment> = places.iter().map(|&place| &self.manifest.segments[place]).collect();
+        let window_ns = self.written.lanes.window_ns;
+        let merged = match segments[..] {
+            [_] => None,
+            _ => merge::merge(table, &Place::Folder(&self.folder), &segments, window_ns).ok(),
+        };
+        let Some((rows, bytes)) = merged else {
+            // Full, or damaged since it was written: not to be tried again and again.
+            places.iter().for_each(|&place| self.manifest.segments[place].level = merge::NEVER);
+            return None;
+        };
+        let old = segments.iter().map(|segment| segment.file.clone()).collect();
+        let new = Segment { level, ..segment(table, self.attempt, rows, &bytes) };
+        self.attempt = self.attempt.saturating_add(1);
+        Some(Merged { old, new, bytes })
+    }
+}
+
+/// What became of some segments.
+struct Merged {
+    /// Names of their files.
+    old: Vec<String>,
+    new: Segment,
+    bytes: Vec<u8>,
 }
 
 /// How the manifest lists a file of rows.
 fn segment(table: Table, attempt: u32, rows: u64, bytes: &[u8]) -> Segment {
     let file = format!("{}-{attempt:06}.parquet", table.name());
     let (table, crc32) = (table.name().to_owned(), crc32fast::hash(bytes));
-    Segment { table, file, rows, bytes: bytes.len() as u64, crc32 }
+    Segment { table, file, rows, bytes: bytes.len() as u64, crc32, level: 0 }
 }
 
 impl Delta {
