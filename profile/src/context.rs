@@ -24,10 +24,11 @@
 //! | `python` | Python functions and operators, each below the one that called it, however much native code was between |
 //! | `native` | native and kernel code, the interpreter's own frames and dispatch among it, and no Python |
 //!
-//! Processes, what runs on GPUs, and the stand-ins for what the tables refused show in every view. The value of a
+//! Grouped by device or stream, what ran there stands below it, and that below its process; everything else stays where
+//! it is. Processes, what runs on GPUs, and the stand-ins for what the tables refused show in every view. The value of a
 //! folded frame goes to the nearest caller that shows, so the totals of all metrics are the same in every view.
 
-use crate::frame::{Frame, Origin, Role};
+use crate::frame::{Frame, FrameKind, Origin, Role};
 use crate::intern::{FrameId, Frames, Strings};
 use crate::metric::Metric;
 use crate::profile::Profile;
@@ -45,7 +46,7 @@ impl Selection {
         let native = self.view != View::Python;
         let python = self.view != View::Native;
         match frame {
-            Frame::Root => false,
+            Frame::Root | Frame::Stream { .. } => false,
             Frame::Thread { .. } => self.group_by == GroupBy::Thread,
             Frame::Python { .. }
             | Frame::Operator { .. }
@@ -66,10 +67,31 @@ impl Selection {
         }
     }
 
+    /// What stands below the process because of this frame, when devices or streams are told apart.
+    pub(crate) fn group(&self, frame: &Frame) -> Option<Frame> {
+        match (self.group_by, frame) {
+            (GroupBy::Device, &Frame::Stream { device, .. }) => Some(Frame::Stream { device, stream: None }),
+            (GroupBy::Stream, stream @ Frame::Stream { .. }) => Some(*stream),
+            _ => None,
+        }
+    }
+
     /// A stack as this selection shows it, root first.
     pub fn stack(&self, frames: impl IntoIterator<Item = Frame>) -> impl Iterator<Item = Frame> {
-        frames.into_iter().filter_map(|frame| self.shown(&frame))
+        let mut shown = Vec::new();
+        for frame in frames {
+            match self.group(&frame) {
+                Some(group) => shown.insert(below_process(shown.iter().map(Frame::kind)), group),
+                None => shown.extend(self.shown(&frame)),
+            }
+        }
+        shown.into_iter()
     }
+}
+
+/// Where in a stack a device stands that tells it from others: below its process, when there is one.
+pub(crate) fn below_process(mut kinds: impl Iterator<Item = FrameKind>) -> usize {
+    usize::from(kinds.next() == Some(FrameKind::Process))
 }
 
 fn without_line(mut frame: Frame) -> Frame {
@@ -93,13 +115,19 @@ pub struct Contexts<'p> {
 impl<'p> Contexts<'p> {
     /// What `selection` shows of `profile`; its metric is not looked at.
     pub fn of(profile: &'p Profile, selection: &Selection) -> Self {
-        // No frame or context comes out as two, so what fitted once fits again.
-        let mut frames = Frames::new(profile.frames.len());
-        let mut tree = Tree::new(profile.tree.len());
+        // No frame or context comes out as two, so what fitted once fits again; but for those that come to stand below
+        // their devices, and a profile has some dozens of streams.
+        let mut frames = Frames::new(profile.frames.len().saturating_mul(2));
+        let mut tree = Tree::new(usize::MAX);
         let shown: Vec<Option<FrameId>> = profile
             .frames
             .iter()
             .map(|(_, frame)| selection.shown(&frame).map(|frame| frames.intern(frame)))
+            .collect();
+        let groups: Vec<Option<FrameId>> = profile
+            .frames
+            .iter()
+            .map(|(_, frame)| selection.group(&frame).map(|frame| frames.intern(frame)))
             .collect();
         let mut place: Vec<NodeId> = Vec::with_capacity(profile.tree.len());
         place.push(NodeId::ROOT);
@@ -107,7 +135,17 @@ impl<'p> Contexts<'p> {
             let parent = place[node.parent.index()];
             // A frame of another table stands for one that the table refused.
             let frame = shown.get(node.frame.index()).copied().unwrap_or(Some(FrameId::TABLE_FULL));
-            place.push(frame.map_or(parent, |frame| tree.child(parent, frame)));
+            let group = groups.get(node.frame.index()).copied().flatten();
+            place.push(match (group, frame) {
+                (Some(group), _) => {
+                    let mut stack = tree.stack(parent);
+                    let kinds = stack.iter().map(|frame| frames.get(*frame).kind());
+                    stack.insert(below_process(kinds), group);
+                    tree.path(NodeId::ROOT, stack)
+                }
+                (None, Some(frame)) => tree.child(parent, frame),
+                (None, None) => parent,
+            });
         }
         for &metric in Metric::ALL {
             for (node, cell) in profile.tree.cells(metric) {
@@ -185,7 +223,8 @@ mod tests {
             for &metric in Metric::ALL {
                 prop_assert_eq!(contexts.tree.total(metric), profile.tree.total(metric));
             }
-            prop_assert!(contexts.tree.len() <= profile.tree.len());
+            let streams = [GroupBy::Device, GroupBy::Stream].contains(&selection.group_by);
+            prop_assert!(streams || contexts.tree.len() <= profile.tree.len());
             prop_assert_eq!((contexts.tree.refused(), contexts.frames.refused()), (0, 0));
         }
 

@@ -13,6 +13,7 @@
 //! | kernel | `symbol_[k]`, or `[unknown: reason]_[k]` |
 //! | operator, GPU API | its name |
 //! | GPU kernel | `[gpu] name` |
+//! | stream | `[device 0, stream 7]`, or `[device 0]` |
 //! | wait | `[off-cpu: reason]` |
 //! | unresolved | `[unknown: reason]` |
 //!
@@ -112,6 +113,14 @@ pub enum Frame {
         /// Demangled name.
         name: StrId,
     },
+    /// The stream of a device that ran what is below, between the call and the kernel. Only grouping by device or stream
+    /// shows it, and not there but below the process.
+    Stream {
+        /// Number of the device.
+        device: u32,
+        /// Number of the stream; `None` for all of the device's.
+        stream: Option<u32>,
+    },
     /// What a thread waited for, at the leaf of its stack.
     Wait {
         /// In a few words.
@@ -165,7 +174,7 @@ impl Frame {
             Frame::Native { .. } | Frame::NativeUnnamed { .. } => FrameKind::Native,
             Frame::Kernel { .. } | Frame::KernelUnnamed { .. } | Frame::Wait { .. } => FrameKind::Kernel,
             Frame::Operator { .. } => FrameKind::Operator,
-            Frame::GpuApi { .. } => FrameKind::GpuApi,
+            Frame::GpuApi { .. } | Frame::Stream { .. } => FrameKind::GpuApi,
             Frame::GpuKernel { .. } => FrameKind::GpuKernel,
             Frame::TreeFull | Frame::TableFull | Frame::Unresolved { .. } => FrameKind::Unresolved,
         }
@@ -210,7 +219,7 @@ impl Frame {
     #[must_use]
     pub fn map_texts(mut self, mut map: impl FnMut(StrId) -> StrId) -> Frame {
         match &mut self {
-            Frame::Root | Frame::TreeFull | Frame::TableFull => {}
+            Frame::Root | Frame::TreeFull | Frame::TableFull | Frame::Stream { .. } => {}
             Frame::Process { comm: text, .. }
             | Frame::Thread { name: text, .. }
             | Frame::Kernel { symbol: text }
@@ -301,6 +310,10 @@ impl Frame {
             Frame::GpuKernel { name: id } => {
                 put("[gpu] ");
                 put(name(id));
+            }
+            Frame::Stream { device, stream: None } => put(&format!("[device {device}]")),
+            Frame::Stream { device, stream: Some(stream) } => {
+                put(&format!("[device {device}, stream {stream}]"));
             }
             Frame::Unresolved { reason, .. } => put_unknown(&mut put, strings.get(reason)),
         }

@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub metrics: Vec<&'static str>,
     /// Records by stage, in the order of the stages; unused ones left out.
     pub stages: Vec<StageRow>,
+    /// What is known of the device work of each process, in lines; empty when none used a device.
+    pub devices: Vec<DeviceRow>,
     /// Losses and gaps: one line each, in stage order, zero lines left out.
     pub losses: Vec<LossRow>,
 }
@@ -281,6 +283,19 @@ pub struct StageRow {
     pub merged: u64,
     /// Records lost, all reasons.
     pub dropped: u64,
+}
+
+/// Where the times of a process's device work come from, and whether both sides saw the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceRow {
+    /// The process (`python3-4711`).
+    pub process: String,
+    /// From where the times come (`T2 collected`).
+    pub tier: &'static str,
+    /// What the collector, or its absence, has to say; empty when nothing.
+    pub note: String,
+    /// What is known, a line each.
+    pub lines: Vec<String>,
 }
 
 /// One reason for a loss or a gap.

@@ -5,9 +5,12 @@
 mod pipeline_support;
 
 use deepctx_profile::activity::Join;
+use deepctx_profile::context::Contexts;
 use deepctx_profile::ledger::When;
-use deepctx_profile::profile::Meta;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
+use deepctx_profile::view::{GroupBy, Selection};
 use deepctx_userspace::pipeline::Pipeline;
 use deepctx_userspace::pipeline::source::{Input, RecoveredKernel};
 use pipeline_support::{NamesInAddresses, Step, config, losses, page, run, steps};
@@ -19,10 +22,21 @@ fn unindented(text: &str) -> String {
     lines.iter().map(|line| format!("{}\n", &line[margin..])).collect()
 }
 
+/// The tree, with lines, threads and the interpreter's own frames; streams of devices are folded into what ran in them.
+fn tree_of(profile: &Profile) -> String {
+    tree_by(profile, GroupBy::Thread)
+}
+
+fn tree_by(profile: &Profile, group_by: GroupBy) -> String {
+    let all = Selection { lines: true, group_by, interpreter: true, ..Selection::of(Metric::CpuTime) };
+    let Contexts { frames, tree, .. } = Contexts::of(profile, &all);
+    text::tree(&Profile { frames, tree, ..profile.clone() })
+}
+
 /// Records → the tree below `all`.
 fn check(records: &str, expect: &str) {
     let mut pipeline = run(records);
-    let tree = text::tree(pipeline.profile());
+    let tree = tree_of(pipeline.profile());
     let below: String = tree.lines().skip(1).map(|line| format!("{}\n", &line[2..])).collect();
     assert_eq!(below, unindented(expect));
     pipeline.profile().ledger.check(When::Finished).unwrap();
@@ -97,6 +111,35 @@ const COLLECTING: &str = "
     3 name 7 1 _Z4gemmPf
     3 clock 7 1000 3 3
 ";
+
+#[test]
+fn device_time_is_told_apart_by_device_and_stream() {
+    let records = format!(
+        "{NAMED}{COLLECTING}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        11 correlate 2 70
+        20 call 3 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        21 correlate 3 71
+        100 kernel 7 id=71 start=1030 end=1050 name=1 stream=9
+        101 kernel 7 id=70 start=1012 end=1015 name=1 stream=7
+    "
+    );
+    let mut pipeline = run(&records);
+    let tree = tree_by(pipeline.profile(), GroupBy::Stream);
+    let told = |line: &&str| line.contains(", stream ") || line.contains("[gpu]");
+    let lines: Vec<_> = tree.lines().map(str::trim).filter(told).collect();
+    assert_eq!(
+        lines,
+        [
+            "[device 0, stream 7]",
+            "[gpu] gemm(float*)  gpu-time=3 launch-delay=5",
+            "[device 0, stream 9]",
+            "[gpu] gemm(float*)  gpu-time=20 launch-delay=13",
+            // Counts are known when the host asks, and times when the device has answered.
+            "[gpu] gemm(float*)  kernels=2/2[1..1]",
+        ]
+    );
+}
 
 #[test]
 fn device_time_goes_to_the_launch_with_the_id() {
@@ -370,7 +413,7 @@ fn kernels_of_a_graph_find_the_node_that_they_were_recorded_as() {
     "
     );
     let mut pipeline = run(&records);
-    let tree = text::tree(pipeline.profile());
+    let tree = tree_of(pipeline.profile());
     let figures: Vec<_> = tree.lines().filter(|line| line.contains("gpu-time")).map(str::trim).collect();
     assert_eq!(
         figures,
@@ -423,7 +466,7 @@ fn a_process_that_ends_takes_its_handles_with_it() {
     "
     );
     let mut pipeline = run(&records);
-    let tree = text::tree(pipeline.profile());
+    let tree = tree_of(pipeline.profile());
     assert!(tree.contains("[gpu] [unknown: handle-not-named]  kernels=1"), "{tree}");
     let processes = &pipeline.profile().gpu.processes;
     assert_eq!(
@@ -453,7 +496,7 @@ fn records_of_another_tool_are_joined_by_order_and_say_so() {
     "
     );
     let mut pipeline = run(&records);
-    let tree = text::tree(pipeline.profile());
+    let tree = tree_of(pipeline.profile());
     let figures: Vec<_> = tree.lines().filter(|line| line.contains("[gpu]")).map(str::trim).collect();
     assert_eq!(
         figures,
@@ -490,7 +533,7 @@ fn a_launch_without_a_record_does_not_shift_the_others() {
         [format!("{NAMED}{BORROWING}"), (2..7).map(launch).collect(), [2, 3, 5, 6, 8].map(record).concat()]
             .concat();
     let mut pipeline = run(&records);
-    let tree = text::tree(pipeline.profile());
+    let tree = tree_of(pipeline.profile());
     let figures: Vec<_> = tree.lines().filter(|line| line.contains("[gpu]")).map(str::trim).collect();
     assert_eq!(
         figures,
@@ -531,7 +574,7 @@ fn a_recovered_name_says_so_and_gives_way_to_one_that_was_told() {
         }
     }
     pipeline.finish();
-    let tree = text::tree(pipeline.profile());
+    let tree = tree_of(pipeline.profile());
     let kernels: Vec<_> = tree.lines().filter(|line| line.contains("[gpu]")).map(str::trim).collect();
     assert_eq!(kernels, ["[gpu] gemm(float*)  kernels=1", "[gpu] relu(float*) [recovered]  kernels=1"]);
 }
@@ -549,7 +592,7 @@ fn host_memory_is_called_pageable_only_by_who_saw_everything() {
     };
     for (began, label) in [("5 exec 7 app", "[gpu] memcpy HtoD pageable"), ("", "[gpu] memcpy HtoD")] {
         let mut pipeline = run(&records(began));
-        let tree = text::tree(pipeline.profile());
+        let tree = tree_of(pipeline.profile());
         assert!(tree.contains(&format!("{label}  copy-bytes=16")), "{tree}");
     }
 }

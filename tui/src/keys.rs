@@ -56,8 +56,8 @@ pub enum Action {
     Pause,
     /// Next choice of languages.
     NextView,
-    /// Whether threads are told apart.
-    ToggleThreads,
+    /// What is told apart below processes: threads, devices, streams.
+    NextGroup,
     /// Whether the interpreter's own frames are shown.
     ToggleInterpreter,
     /// Whether source lines tell frames apart.
@@ -257,7 +257,13 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind(Scope::Views, &[letter('F')], Action::DropFilter, "count all stacks again", ""),
     bind(Scope::Views, &[letter('v')], Action::NextView, "languages shown: full, python, native", "view"),
-    bind(Scope::Views, &[letter('t')], Action::ToggleThreads, "tell threads apart", ""),
+    bind(
+        Scope::Views,
+        &[letter('t')],
+        Action::NextGroup,
+        "tell threads apart, then devices, then their streams",
+        "",
+    ),
     bind(Scope::Views, &[letter('i')], Action::ToggleInterpreter, "show the interpreter's own frames", ""),
     bind(Scope::Views, &[letter('L')], Action::ToggleLines, "tell frames apart by source line", ""),
     bind(

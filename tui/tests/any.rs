@@ -200,6 +200,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             since,
             metrics: vec!["cpu-time", "samples"],
             stages,
+            devices: Vec::new(),
             losses,
         },
     )

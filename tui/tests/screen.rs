@@ -346,7 +346,10 @@ device_pictures! {
     device_callers_80x24: 80 x 24, "mmm2";
     device_table_120x40: 120 x 40, "mmm3";
     device_timeline_80x24: 80 x 24, "4";
-    device_timeline_processes_80x24: 80 x 24, "t4 Down Down";
+    device_timeline_processes_80x24: 80 x 24, "ttt4 Down Down";
+    device_grouped_80x24: 80 x 24, "mmmt";
+    device_streams_80x24: 80 x 24, "mmmtt";
+    device_losses_80x24: 80 x 24, "6";
     device_kernels_80x24: 80 x 24, "mmmm";
     device_filtered_80x24: 80 x 24, "mmmf cutlass Enter";
     device_source_80x24: 80 x 24, "mmm/step Enter o";

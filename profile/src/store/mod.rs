@@ -35,14 +35,14 @@
 //! | table | column | type | meaning |
 //! |---|---|---|---|
 //! | `frames` | `id` | u32 | number of the frame |
-//! | | `kind` | string | `process` `thread` `python` `native` `native-unnamed` `kernel` `kernel-unnamed` `operator` `gpu-api` `gpu-kernel` `unresolved`, and the stand-ins `root` `tree-full` `table-full` |
+//! | | `kind` | string | `process` `thread` `python` `native` `native-unnamed` `kernel` `kernel-unnamed` `operator` `gpu-api` `gpu-kernel` `stream` `wait` `unresolved`, and the stand-ins `root` `tree-full` `table-full` |
 //! | | `label` | string | text of the frame, as in folded stacks |
 //! | | `name` | string? | name of the process or thread, qualified name of the function, symbol, operator |
-//! | | `number` | u32? | process or thread id |
+//! | | `number` | u32? | process or thread id; number of a stream |
 //! | | `module` | string? | path of the executable or library |
 //! | | `file` | string? | path of the source file |
 //! | | `line`, `first_line` | u32? | line being executed, line of the definition |
-//! | | `offset` | u64? | address in the module, of native code without a name |
+//! | | `offset` | u64? | address in the module, of native code without a name; device of a stream |
 //! | | `inlined` | bool | native code that was inlined into its caller |
 //! | | `interpreter` | bool | native code that is an interpreter's evaluation loop |
 //! | | `dispatch` | bool | native code that is a framework's dispatch within an operator |

@@ -281,6 +281,9 @@ impl<'a> Parts<'a> {
             Frame::Wait { reason } => named("wait", reason),
             Frame::GpuApi { name } => named("gpu-api", name),
             Frame::GpuKernel { name } => named("gpu-kernel", name),
+            Frame::Stream { device, stream } => {
+                Parts { number: stream, offset: Some(u64::from(device)), ..kind("stream") }
+            }
             Frame::Unresolved { reason, origin } => {
                 Parts { reason: known(reason), origin: Some(origin_name(origin)), ..kind("unresolved") }
             }
@@ -341,6 +344,10 @@ pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)
         "wait" => Frame::Wait { reason: text("name") },
         "gpu-api" => Frame::GpuApi { name: text("name") },
         "gpu-kernel" => Frame::GpuKernel { name: text("name") },
+        "stream" => {
+            let device = row.u64("offset").and_then(|device| u32::try_from(device).ok());
+            Frame::Stream { device: device.unwrap_or(0), stream: row.u32("number") }
+        }
         "unresolved" => {
             let origin =
                 row.text("origin").and_then(|name| ORIGINS.into_iter().find(|&o| origin_name(o) == name));

@@ -63,6 +63,7 @@ pub(super) fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
         7 => Frame::Operator { name: s("aten::addmm") },
         8 => Frame::GpuApi { name: s("cuLaunchKernel") },
         9 => Frame::GpuKernel { name: s("gemm") },
+        10 if n.is_multiple_of(2) => Frame::Stream { device: n, stream: Some(7) },
         10 => Frame::Unresolved { reason: s("code-changed"), origin: Origin::Python },
         11 => Frame::TreeFull,
         _ => Frame::Native { symbol: s(""), module: s(""), file: s(""), line: None, inlined: false, role },

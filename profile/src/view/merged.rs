@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use super::mark::Mark;
 use super::passing::Passing;
 use super::{Pattern, Selection};
+use crate::context::below_process;
 use crate::frame::{Frame, FrameKind};
 use crate::id::Id;
 use crate::intern::StrId;
@@ -61,6 +62,8 @@ pub(crate) struct Merged {
     ranks: Vec<u32>,
     /// By frame: its label, or none when it is not shown.
     of_frame: Vec<Option<LabelId>>,
+    /// By frame: the label of the device or stream that it puts its context below.
+    groups: Vec<Option<LabelId>>,
     shape: Trie<Label>,
     /// By node of the shape: whether a box of the same label stands above it.
     recursive: Vec<bool>,
@@ -110,6 +113,7 @@ impl Merged {
             labels: vec![root],
             ranks: vec![0],
             of_frame: Vec::new(),
+            groups: Vec::new(),
             shape: Trie::new(ROOT),
             recursive: vec![false],
             pids: vec![0],
@@ -206,6 +210,8 @@ impl Merged {
         for (_, frame) in profile.frames.iter().skip(self.of_frame.len()) {
             let shown = self.selection.shows(&frame).then(|| self.label_of(profile, &frame));
             self.of_frame.push(shown);
+            let group = self.selection.group(&frame).map(|frame| self.label_of(profile, &frame));
+            self.groups.push(group);
         }
         if self.ranks.len() < self.labels.len() {
             self.rank_labels();
@@ -253,12 +259,28 @@ impl Merged {
         for number in self.of_node.len()..tree.len() {
             let node = tree.node(NodeId::from_number(number as u32));
             let parent = self.of_node[node.parent.index()];
-            let place = match self.of_frame.get(node.frame.index()).copied().flatten() {
-                None => parent,
-                Some(label) => self.child(parent, label),
+            let of = |labels: &[Option<LabelId>]| labels.get(node.frame.index()).copied().flatten();
+            let place = match (of(&self.groups), of(&self.of_frame)) {
+                (Some(group), _) => self.below(parent, group),
+                (None, Some(label)) => self.child(parent, label),
+                (None, None) => parent,
             };
             self.of_node.push(place);
         }
+    }
+
+    /// The box of the same stack with a device below its process.
+    fn below(&mut self, node: u32, device: LabelId) -> u32 {
+        let mut labels = Vec::new();
+        let mut at = node;
+        while at != 0 {
+            labels.push(self.shape.key(at));
+            at = self.shape.parent(at);
+        }
+        labels.reverse();
+        let kinds = labels.iter().map(|label| self.labels[label.index()].kind);
+        labels.insert(below_process(kinds), device);
+        labels.into_iter().fold(0, |parent, label| self.child(parent, label))
     }
 
     fn child(&mut self, parent: u32, label: LabelId) -> u32 {

@@ -71,6 +71,26 @@ pub enum GroupBy {
     Process,
     /// Processes, and in them threads.
     Thread,
+    /// Processes, and in them devices for what ran on them.
+    Device,
+    /// Processes, and in them streams of devices for what ran in them.
+    Stream,
+}
+
+impl GroupBy {
+    /// Every choice.
+    pub const ALL: &'static [GroupBy] =
+        &[GroupBy::Process, GroupBy::Thread, GroupBy::Device, GroupBy::Stream];
+
+    /// Name as on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            GroupBy::Process => "process",
+            GroupBy::Thread => "thread",
+            GroupBy::Device => "device",
+            GroupBy::Stream => "stream",
+        }
+    }
 }
 
 /// What to show of a profile.

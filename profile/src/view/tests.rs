@@ -57,6 +57,10 @@ fn frame(profile: &mut Profile, part: &str) -> Frame {
         "k" => Frame::Kernel { symbol: name },
         "o" => Frame::Operator { name },
         "a" => Frame::GpuApi { name },
+        "s" => {
+            let (device, stream) = text.split_once('/').unwrap();
+            Frame::Stream { device: number(device), stream: Some(number(stream)) }
+        }
         "g" => Frame::GpuKernel { name },
         "?" => Frame::Unresolved { reason: name, origin: Origin::Native },
         other => panic!("no kind of frame `{other}`"),
@@ -78,6 +82,45 @@ fn check(selection: Selection, expect: Expect) {
 }
 
 const CPU: Selection = Selection::of(Metric::CpuTime);
+
+#[test]
+fn what_ran_on_a_device_stands_below_it_when_devices_are_told_apart() {
+    let profile = profile(
+        "P a-1 / T a/1 / y m.py:f / a cuLaunchKernel / s 0/7 / g gemm 5
+         P a-1 / T a/1 / y m.py:f / a cuLaunchKernel / s 0/9 / g gemm 3
+         P a-1 / T a/1 / y m.py:f / a cuLaunchKernel / s 1/7 / g gemm 2
+         P a-1 / T a/1 / y m.py:f 100",
+    );
+    let check = |group_by, expect: Expect| {
+        let mut out = Vec::new();
+        folded::write(&profile, &Selection { group_by, ..CPU }, &mut out).unwrap();
+        expect.assert_eq(&String::from_utf8(out).unwrap());
+    };
+    check(
+        GroupBy::Process,
+        expect![[r#"
+        a-1;m.py:f 100
+        a-1;m.py:f;cuLaunchKernel;[gpu] gemm 10
+    "#]],
+    );
+    check(
+        GroupBy::Device,
+        expect![[r#"
+        a-1;[device 0];m.py:f;cuLaunchKernel;[gpu] gemm 8
+        a-1;[device 1];m.py:f;cuLaunchKernel;[gpu] gemm 2
+        a-1;m.py:f 100
+    "#]],
+    );
+    check(
+        GroupBy::Stream,
+        expect![[r#"
+        a-1;[device 0, stream 7];m.py:f;cuLaunchKernel;[gpu] gemm 5
+        a-1;[device 0, stream 9];m.py:f;cuLaunchKernel;[gpu] gemm 3
+        a-1;[device 1, stream 7];m.py:f;cuLaunchKernel;[gpu] gemm 2
+        a-1;m.py:f 100
+    "#]],
+    );
+}
 
 #[test]
 fn the_full_view_shows_functions_of_all_languages_by_process() {
@@ -261,11 +304,11 @@ fn refused_frames_show_among_the_losses() {
 }
 
 pub(crate) fn stacks() -> impl Strategy<Value = Vec<(Vec<u8>, u64)>> {
-    prop::collection::vec((prop::collection::vec(0u8..14, 0..10), 0u64..1000), 0..60)
+    prop::collection::vec((prop::collection::vec(0u8..16, 0..10), 0u64..1000), 0..60)
 }
 
 pub(crate) fn grow(profile: &mut Profile, stacks: &[(Vec<u8>, u64)], metric: Metric) {
-    const FRAMES: [&str; 14] = [
+    const FRAMES: [&str; 16] = [
         "P a-1",
         "P b-2",
         "T a/1",
@@ -280,6 +323,8 @@ pub(crate) fn grow(profile: &mut Profile, stacks: &[(Vec<u8>, u64)], metric: Met
         "o f",
         "g f",
         "? f",
+        "s 0/7",
+        "s 1/7",
     ];
     for (stack, value) in stacks {
         let stack: Vec<FrameId> = stack
@@ -294,12 +339,9 @@ pub(crate) fn grow(profile: &mut Profile, stacks: &[(Vec<u8>, u64)], metric: Met
 }
 
 pub(crate) fn selections() -> impl Strategy<Value = Selection> {
-    (0usize..3, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(view, lines, threads, interpreter)| {
-            let group_by = if threads { GroupBy::Thread } else { GroupBy::Process };
-            Selection { view: View::ALL[view], lines, group_by, interpreter, ..CPU }
-        },
-    )
+    (0usize..3, any::<bool>(), 0usize..4, any::<bool>()).prop_map(|(view, lines, group_by, interpreter)| {
+        Selection { view: View::ALL[view], lines, group_by: GroupBy::ALL[group_by], interpreter, ..CPU }
+    })
 }
 
 proptest! {

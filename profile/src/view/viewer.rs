@@ -6,9 +6,12 @@
 use super::mark::Mark;
 use super::screen::{losses, stages};
 use super::{Grain, Part, Request, Screen};
+use crate::activity::GpuProcess;
+use crate::frame::clean;
 use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::snapshot::{Extra, Header, Since, Snapshot};
+use crate::report;
+use crate::snapshot::{DeviceRow, Extra, Header, Since, Snapshot};
 
 /// Answers the requests of one screen about one profile.
 #[derive(Clone, Debug, Default)]
@@ -70,10 +73,26 @@ impl Viewer {
             }),
             metrics: profile.tree.metrics().map(Metric::name).collect(),
             stages: stages(profile),
+            devices: devices(profile),
             losses: losses(profile),
             header,
         }
     }
+}
+
+/// Processes whose device work is told: more than anyone scrolls through.
+const PROCESSES_SHOWN: usize = 100;
+
+/// What is known of the device work of each process.
+fn devices(profile: &Profile) -> Vec<DeviceRow> {
+    let processes = profile.gpu.processes.iter().filter(|process| process.is_used());
+    let row = |process: &GpuProcess| DeviceRow {
+        process: format!("process {}", process.pid),
+        tier: process.tier.label(),
+        note: clean(&process.note),
+        lines: report::device_lines(process),
+    };
+    processes.take(PROCESSES_SHOWN).map(row).collect()
 }
 
 #[cfg(test)]

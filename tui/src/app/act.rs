@@ -34,11 +34,14 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
             let at = View::ALL.iter().position(|view| *view == selection.view).map_or(0, |at| at + 1);
             selection.view = View::ALL[at % View::ALL.len()];
         }
-        Action::ToggleThreads => {
+        Action::NextGroup => {
+            let devices = model.snapshot.as_ref().is_some_and(|snapshot| !snapshot.devices.is_empty());
             let group_by = &mut model.request.selection.group_by;
             *group_by = match group_by {
                 GroupBy::Process => GroupBy::Thread,
-                GroupBy::Thread => GroupBy::Process,
+                GroupBy::Thread if devices => GroupBy::Device,
+                GroupBy::Device => GroupBy::Stream,
+                GroupBy::Thread | GroupBy::Stream => GroupBy::Process,
             };
         }
         Action::ToggleInterpreter => {

@@ -35,7 +35,9 @@ pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buff
     if !short && let Some(snapshot) = &model.snapshot {
         let mut pen = Pen::new(buffer, area, 1);
         pen.skip(1);
-        line(&mut pen, fitting(figures(&snapshot.header, theme), usize::from(area.width).saturating_sub(2)));
+        let mut figures = figures(&snapshot.header, theme);
+        figures.extend(devices(snapshot));
+        line(&mut pen, fitting(figures, usize::from(area.width).saturating_sub(2)));
     }
     if let Some(tabs) = areas.tabs() {
         draw_tabs(model, theme, tabs, buffer);
@@ -90,6 +92,8 @@ fn asked(model: &Model) -> String {
         (selection.view != View::Full, selection.view.name()),
         (selection.lines, "lines"),
         (selection.group_by == GroupBy::Thread, "threads"),
+        (selection.group_by == GroupBy::Device, "devices"),
+        (selection.group_by == GroupBy::Stream, "streams"),
         (selection.interpreter, "interpreter"),
         (model.request.fold_recursion, "folded"),
     ];
@@ -113,6 +117,15 @@ fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
     );
     pieces.push(Piece { text: own, style: plain, rank: 3 });
     pieces
+}
+
+/// From where the times of devices come: the tier of every process that used one.
+fn devices(snapshot: &Snapshot) -> Option<Piece> {
+    let mut tiers: Vec<_> = snapshot.devices.iter().map(|device| device.tier).collect();
+    tiers.sort_unstable();
+    tiers.dedup();
+    let text = format!("gpu {}", tiers.join(", "));
+    (!tiers.is_empty()).then(|| Piece { text, style: Style::new(), rank: 4 })
 }
 
 fn lost(header: &Header, theme: &Theme) -> Piece {

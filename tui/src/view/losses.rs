@@ -1,7 +1,7 @@
 //! Losses: what is missing or has a gap, why, and what profiling costs.
 //!
-//! Owns: the page of the ledger. Because: a profile that hides what it lost cannot be trusted with what it shows. Does
-//! not: judge how much is too much.
+//! Owns: the page of the ledger, and of where the times of devices come from. Because: a profile that hides what it lost, or
+//! what it did not measure, cannot be trusted with what it shows. Does not: judge how much is too much.
 
 use deepctx_profile::snapshot::{LossRow, Snapshot, StageRow};
 use ratatui::buffer::Buffer;
@@ -20,6 +20,7 @@ const STAGE: usize = 14;
 enum Line<'a> {
     Blank,
     Title(&'static str),
+    Named(String),
     Text(String, Style),
     Stages,
     Stage(&'a StageRow),
@@ -51,6 +52,14 @@ fn lines<'a>(snapshot: &'a Snapshot, theme: &Theme) -> Vec<Line<'a>> {
     let cost =
         format!("{:.1}% of one CPU, {} of memory", share * 100.0, text::bytes(header.own_memory_bytes));
     out.extend([Line::Blank, Line::Title("Own cost"), Line::Text(cost, Style::new())]);
+    for device in &snapshot.devices {
+        let title = match device.note.as_str() {
+            "" => format!("Devices of {}: {}", device.process, device.tier),
+            note => format!("Devices of {}: {} ({note})", device.process, device.tier),
+        };
+        out.extend([Line::Blank, Line::Named(title)]);
+        out.extend(device.lines.iter().map(|line| Line::Text(line.clone(), Style::new())));
+    }
     let parts = [("Lost", true, "nothing was lost"), ("Kept with a gap", false, "no gaps")];
     for (title, lost, none) in parts {
         out.extend([Line::Blank, Line::Title(title)]);
@@ -83,6 +92,7 @@ pub(crate) fn draw(model: &Model, snapshot: &Snapshot, theme: &Theme, area: Rect
         match content {
             Line::Blank => {}
             Line::Title(title) => pen.write(title, theme.strong()),
+            Line::Named(title) => pen.write(title, theme.strong()),
             Line::Text(text, style) => {
                 pen.skip(1);
                 pen.write(text, *style);

@@ -29,9 +29,9 @@ pub(crate) fn lanes_area(body: Rect) -> Rect {
     Rect { y: body.y + axis, height: body.height - axis, ..body }
 }
 
-/// Columns of names and figures.
+/// Columns of names and figures: those of a copying stream fit in a width of 80.
 fn names(width: u16) -> u16 {
-    (width / 3).min(32)
+    (width * 2 / 5).min(36)
 }
 
 /// Columns of the time.
@@ -158,12 +158,20 @@ fn draw_lane(lane: &Lane, goes_on: bool, bars: &Bars, theme: &Theme, row: Rect, 
     }
 }
 
-/// Who, and what if it is not time on a CPU.
+/// Who, and what if it is not what that does most: time on a CPU, or kernels of a stream.
 fn name(lane: &Lane) -> String {
-    match lane.metric {
-        "cpu-time" => lane.label.clone(),
-        metric => format!("{} {}", short(metric), lane.label),
+    match (lane.metric, short_stream(&lane.label)) {
+        ("gpu-time", Some(stream)) => stream,
+        (metric, Some(stream)) => format!("{} {stream}", short(metric)),
+        ("cpu-time", None) => lane.label.clone(),
+        (metric, None) => format!("{} {}", short(metric), lane.label),
     }
+}
+
+/// `[device 0] stream 7` in fewer columns.
+fn short_stream(label: &str) -> Option<String> {
+    let (device, stream) = label.strip_prefix("[device ")?.split_once("] stream ")?;
+    Some(format!("gpu{device} stream {stream}"))
 }
 
 fn short(metric: &str) -> &str {
@@ -248,7 +256,7 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
         Unit::Nanoseconds => {
             let what = match lane.metric {
                 "cpu-time" => "CPUs",
-                "off-cpu-time" => "threads",
+                "off-cpu-time" | "sync-time" => "threads",
                 _ => "at once",
             };
             format!("{:.2} {what}", value as f64 / window as f64)

@@ -6,6 +6,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use deepctx_profile::activity::{GpuProcess, Join, Tier};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
@@ -178,16 +179,35 @@ impl Training {
     /// A turn of a device: kernels on one stream, copies on another.
     fn work(&mut self, node: NodeId, process: FrameId, begin: Nanos) {
         let part = |eighths: u64| Nanos(TURN.0 / 8 * eighths);
-        let tree = &mut self.profile.tree;
-        for (metric, value) in [
-            (Metric::GpuTime, part(5).0),
-            (Metric::Kernels, 1),
-            (Metric::LaunchDelay, 12_000 + self.turn % 7 * 1_000),
-            (Metric::CopyTime, part(2).0),
-            (Metric::CopyBytes, 48 << 20),
+        for (metric, stream, value) in [
+            (Metric::GpuTime, Some(7), part(5).0),
+            (Metric::Kernels, None, 1),
+            (Metric::LaunchDelay, Some(7), 12_000 + self.turn % 7 * 1_000),
+            (Metric::CopyTime, Some(13), part(2).0),
+            (Metric::CopyBytes, None, 48 << 20),
         ] {
-            tree.add(node, metric, value);
+            let kernel = self.profile.tree.node(node);
+            let node = match stream.map(|stream| Frame::Stream { device: 0, stream: Some(stream) }) {
+                Some(frame) => {
+                    let frame = self.profile.frame(frame);
+                    let stream = self.profile.tree.child(kernel.parent, frame);
+                    self.profile.tree.child(stream, kernel.frame)
+                }
+                None => node,
+            };
+            self.profile.tree.add(node, metric, value);
         }
+        self.profile.gpu.processes = vec![GpuProcess {
+            pid: 4711,
+            tier: Tier::Collected,
+            join: Join::Exact,
+            note: "CUPTI 26".to_owned(),
+            launches: self.turn,
+            launches_collected: self.turn,
+            kernels: self.turn,
+            joined: self.turn,
+            ..GpuProcess::default()
+        }];
         let end = |from: Nanos, length: Nanos| Nanos(from.0 + length.0);
         for (name, metric, from, length) in [
             ("[device 0] stream 7", Metric::GpuTime, end(begin, part(1)), part(5)),

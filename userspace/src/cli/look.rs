@@ -54,9 +54,15 @@ pub fn measured(event: Event) -> Metric {
     }
 }
 
-/// What stands at the root of each stack.
+/// What stands at the root of each stack: processes, and below them the finest that was asked for.
 pub fn group_by(groups: &[GroupBy]) -> view::GroupBy {
-    if groups.contains(&GroupBy::Thread) { view::GroupBy::Thread } else { view::GroupBy::Process }
+    let finest = [
+        (GroupBy::Stream, view::GroupBy::Stream),
+        (GroupBy::Device, view::GroupBy::Device),
+        (GroupBy::Thread, view::GroupBy::Thread),
+    ];
+    let asked = finest.into_iter().find(|(group, _)| groups.contains(group));
+    asked.map_or(view::GroupBy::Process, |(_, group)| group)
 }
 
 /// Opens a profile, or imports another tool's file, and says on standard error what is missing from it.

@@ -394,6 +394,9 @@ pub struct ReportArgs {
     /// How to look at it.
     #[command(flatten)]
     pub look: LookArgs,
+    /// What stands at the root of each stack.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
+    pub group_by: Vec<GroupBy>,
     /// Where it goes.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -443,6 +446,10 @@ pub enum GroupBy {
     Process,
     /// The thread.
     Thread,
+    /// The device, for what ran on one.
+    Device,
+    /// The stream of a device, for what ran in one.
+    Stream,
 }
 
 /// Options of `diff`.

@@ -22,7 +22,10 @@ use super::{look, output};
 pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let opened = look::open_filtered(&arguments.profile, &arguments.look, false)?;
-    let selection = look::selection_of(&arguments.look, &opened.profile);
+    let selection = Selection {
+        group_by: look::group_by(&arguments.group_by),
+        ..look::selection_of(&arguments.look, &opened.profile)
+    };
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         TextOrJson::Text => {
             let extent = Extent { rows: arguments.limit, ..Extent::default() };

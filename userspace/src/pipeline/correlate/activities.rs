@@ -192,11 +192,12 @@ impl Correlate {
                     kind::KERNEL | kind::GRAPH => Metric::GpuTime,
                     _ => Metric::CopyTime,
                 };
-                profile.tree.add(node, metric, took);
+                let ran = on_stream(node, activity, profile);
+                profile.tree.add(ran, metric, took);
                 let host = process.clock.host(Time::from_nanos(activity.start_ns));
                 let delay = host.zip(launched_ns).and_then(|(host, launched)| delay(host, launched));
                 match delay {
-                    Some(delay) => profile.tree.add(node, Metric::LaunchDelay, delay.0),
+                    Some(delay) => profile.tree.add(ran, Metric::LaunchDelay, delay.0),
                     None => self.counts.gap(Gap::ClockUnknown, u64::from(launched_ns.is_some())),
                 }
                 if let Some(host) = host {
@@ -226,6 +227,14 @@ impl Correlate {
             self.given_up(work, Gap::LaunchWithoutActivity, profile);
         }
     }
+}
+
+/// The same context with the stream above what ran: times are kept by stream, while counts are known before it is.
+fn on_stream(node: NodeId, activity: &Activity, profile: &mut Profile) -> NodeId {
+    let ran = profile.tree.node(node);
+    let frame = profile.frame(Frame::Stream { device: activity.device, stream: Some(activity.stream) });
+    let stream = profile.tree.child(ran.parent, frame);
+    profile.tree.child(stream, ran.frame)
 }
 
 /// How long it took; `None` when that is not known.

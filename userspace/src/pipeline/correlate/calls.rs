@@ -3,10 +3,15 @@
 //! Owns: one arm for each kind of call and of return. Because: a launch can only be named, bounded and placed by what the
 //! calls before it said. Does not: know activities ([`super::activities`]).
 
+use std::iter;
+
 use deepctx_common::call::{Return, return_flag};
 use deepctx_profile::activity::{Join, Tier};
+use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Time;
 use deepctx_uprobes::event::{Event, Memory as MemoryKind, Scope, Timing};
 use deepctx_uprobes::role::Role;
 
@@ -248,7 +253,7 @@ impl Correlate {
                 None => true,
             },
             Answer::Sync { node, waited } => {
-                profile.tree.add(node, Metric::SyncTime, end_ns.saturating_sub(entered_ns));
+                blocked(node, (entered_ns, end_ns), profile);
                 if let Some(waited) = waited.filter(|_| done) {
                     process.bound(waited, entered_ns, end_ns, profile);
                 }
@@ -335,6 +340,20 @@ impl Correlate {
         if self.ids.get(&key) == Some(&work.number) {
             self.ids.remove(&key);
         }
+    }
+}
+
+/// The host was blocked in a call, between two times of `CLOCK_MONOTONIC`: in its context, and on the line of its thread.
+pub(super) fn blocked(node: NodeId, (from_ns, to_ns): (u64, u64), profile: &mut Profile) {
+    let took_ns = to_ns.saturating_sub(from_ns);
+    profile.tree.add(node, Metric::SyncTime, took_ns);
+    let of_thread =
+        |node: &NodeId| matches!(profile.frames.get(profile.tree.node(*node).frame), Frame::Thread { .. });
+    let callers = iter::successors(Some(node), |node| Some(profile.tree.node(*node).parent));
+    let thread = callers.take_while(|node| *node != NodeId::ROOT).find(of_thread);
+    if let Some(thread) = thread {
+        let at = |ns| Time::from_nanos(ns) - profile.meta.started_monotonic;
+        profile.timeline.add_span(thread, Metric::SyncTime, at(from_ns), at(to_ns), took_ns);
     }
 }
 

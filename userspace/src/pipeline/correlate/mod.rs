@@ -33,7 +33,6 @@ use deepctx_profile::activity::{GpuProcess, PROCESSES_MAX};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -238,7 +237,7 @@ impl Correlate {
     fn never_returned(&mut self, asked: Asked, now_ns: u64, profile: &mut Profile) {
         match asked.answer {
             Answer::Sync { node, .. } => {
-                profile.tree.add(node, Metric::SyncTime, now_ns.saturating_sub(asked.entered_ns));
+                calls::blocked(node, (asked.entered_ns, now_ns), profile);
                 self.counts.gap(Gap::NotReturned, 1);
             }
             _ => self.counts.gap(Gap::ReturnMissing, 1),
