@@ -42,9 +42,13 @@ pub struct PythonLayout {
     pub code_tag_mask: u8,
     /// Frame → the byte that says who owns it (3.11+), or 0 when coroutines are not to be told.
     pub frame_owner: u16,
-    /// Padding.
-    pub reserved: u16,
+    /// `co_name`, in bytes behind `code_identity`, where no version tells code objects apart (≤ 3.11); else 0. What it says
+    /// then counts too, see [`TEXT_HASH`].
+    pub code_name: u16,
 }
+
+/// `PyASCIIObject.hash`: what a string says, as a number that it keeps. The same in all versions that need it.
+pub const TEXT_HASH: u64 = 24;
 
 /// [`PythonLayout::frame_owner`]'s byte in the frame of a generator or coroutine: it lies within that object.
 pub const OWNED_BY_GENERATOR: u8 = 1;
@@ -93,8 +97,9 @@ pub struct PythonProcess {
     pub bound_kind: u8,
     /// One of [`thread_state`] for the slot of the attached thread state, preferred when it is set and this thread's.
     pub attached_kind: u8,
-    /// Padding.
-    pub reserved: u16,
+    /// How far below the frame pointer of the function that enters generated code the return address into that function
+    /// lies, where such code keeps that frame pointer as it is (3.15+); else 0.
+    pub entered: u16,
     /// Parameter of `bound_kind`.
     pub bound: i64,
     /// Parameter of `attached_kind`.
@@ -104,8 +109,8 @@ pub struct PythonProcess {
     pub unset: u32,
     /// How many bytes they take; 0 when there are none.
     pub unset_length: u32,
-    /// Where the evaluation loop goes on, from `eval[0][0]` on, when code that it generated returns to it; 0 when it
-    /// generates none, or such code can be unwound by itself.
+    /// Where generated code returns to, from `eval[0][0]` on (it may lie before that): with `entered`, to the function that
+    /// enters it; else to the evaluation loop. 0 when there is no such code.
     pub resume: u32,
     /// What leads from the address of the sentinel in a frame of the evaluation loop to its frame pointer; not positive,
     /// to its stack pointer.

@@ -68,7 +68,8 @@ pub struct StackSample {
     /// What this sample stands for, in units of the event (nanoseconds for `cpu-clock`, cycles for cycles); for
     /// [`kind::BLOCK`] when the thread left its CPU, `CLOCK_MONOTONIC` nanoseconds.
     pub period: u64,
-    /// User PC where the native walk stopped; 0 when it ended well.
+    /// User PC where the native walk stopped; in a whole walk one that was in no known mapping, and that the walk left all
+    /// the same; else 0.
     pub stop_pc: u64,
     /// Thread name, NUL-padded.
     pub comm: [u8; 16],

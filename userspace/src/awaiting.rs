@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Two readings that agree may still be of two tasks, with another in between. Tasks that asyncio counted have a number
-//! that proves it. For those that were given names, and for places at which task follows task, readings are believed as
-//! long as all tasks that were ever met at the place had one name.
+//! that proves it. For those that were given names, and for places at which task follows task, readings are believed once
+//! there are many, and as long as all tasks that were ever met at the place had one name, and no chain came back after
+//! another. Two tasks that take turns at random look like one for so many readings once in thirty thousand times.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +25,16 @@ use crate::pipeline::symbols::{AwaitingId, Name, NoName};
 const COROUTINES_MAX: usize = 1 << 14;
 /// Readings of one coroutine that differ from the one before and are kept: samples wait half a second for their turn.
 const RUNS_MAX: usize = 64;
+/// Readings of tasks at one place after which they are believed without a proof: two thirds of a second's.
+const BELIEVED_FROM: u32 = 16;
+/// Chains of one place that are remembered to see one come back.
+const FORMER_MAX: usize = 8;
+/// A coroutine that ran within this time is read again though it does not run now.
+const RAN_LATELY_NS: u64 = 1_000_000_000;
+/// Shortest time between two readings of a coroutine that does not run: the next should find another task, if one is there.
+const AGAIN_NS: u64 = 30_000_000;
+/// Coroutines that are read again at a time, at about twenty microseconds each.
+const AGAIN_MAX: usize = 32;
 /// Time after which a coroutine is forgotten of which nobody asked.
 const FORGOTTEN_NS: u64 = 60_000_000_000;
 /// Different chains that are told apart.
@@ -83,8 +94,34 @@ struct Place {
     runs: VecDeque<Run>,
     /// The one name of all tasks that were met here.
     name: Option<Option<Box<str>>>,
-    /// There was more than one.
+    /// There was more than one, or tasks take turns by what else is known.
     mixed: bool,
+    /// Readings that met a task.
+    met: u32,
+    /// Chains of those, the last one last.
+    former: Vec<AwaitingId>,
+    /// When it was last seen to run.
+    ran_ns: u64,
+}
+
+impl Place {
+    /// A reading met a task.
+    fn meet(&mut self, name: Option<Box<str>>, chain: AwaitingId) {
+        self.met = self.met.saturating_add(1);
+        self.mixed |= self.name.get_or_insert_with(|| name.clone()) != &name;
+        if self.former.last() == Some(&chain) {
+            return;
+        }
+        self.mixed |= self.former.contains(&chain);
+        if self.former.len() >= FORMER_MAX {
+            self.former.remove(0);
+        }
+        self.former.push(chain);
+    }
+
+    fn is_believed(&self) -> bool {
+        self.met >= BELIEVED_FROM && !self.mixed
+    }
 }
 
 /// The readings.
@@ -99,8 +136,10 @@ const CHANGED: NoName = NoName {
     key: "async-task-changed",
     sentence: "the coroutine was another task's before and after, or its awaiters changed just then",
 };
-const NEW: NoName =
-    NoName { key: "async-task-new", sentence: "the coroutine's task was not read before the sample" };
+const NEW: NoName = NoName {
+    key: "async-task-new",
+    sentence: "the coroutine's task was not read before the sample, or not often enough to be sure",
+};
 const MANY: NoName =
     NoName { key: "async-too-many-chains", sentence: "more chains of awaiting tasks than are told apart" };
 
@@ -130,7 +169,7 @@ impl Awaiting {
         }
         let place = self.places.entry((pid, frame)).or_default();
         if let Some(name) = own_name {
-            place.mixed |= place.name.get_or_insert_with(|| name.clone()) != &name;
+            place.meet(name, chain);
         }
         match place.runs.back_mut() {
             Some(last) if last.chain == chain && last.number == number => last.until_ns = began_ns,
@@ -154,10 +193,13 @@ impl Awaiting {
                     (Some(before), Some(after)) if before.chain == after.chain => {
                         let proven = before.number.is_some() && before == after;
                         let nothing = self.chain(before.chain).is_empty();
-                        if proven || !place.mixed {
+                        if nothing && !place.mixed {
+                            return None;
+                        }
+                        if proven || place.is_believed() || self.is_unknown(before.chain) {
                             return Some(before.chain).filter(|_| !nothing);
                         }
-                        CHANGED
+                        if place.mixed { CHANGED } else { NEW }
                     }
                     // Nothing but generators and other libraries' coroutines was ever there.
                     _ if place.runs.iter().all(|run| self.chain(run.chain).is_empty()) => return None,
@@ -167,6 +209,29 @@ impl Awaiting {
             }
         };
         Some(self.number(vec![Part::Unknown(unknown)]))
+    }
+
+    /// Notes that a coroutine was seen to run.
+    pub(crate) fn ran(&mut self, pid: u32, frame: u64, time_ns: u64) {
+        if let Some(place) = self.places.get_mut(&(pid, frame)) {
+            place.ran_ns = place.ran_ns.max(time_ns);
+        }
+    }
+
+    /// Coroutines of a process that ran lately, may run again, and were not read for a while.
+    pub(crate) fn due(&self, pid: u32, now_ns: u64) -> Vec<u64> {
+        let due = self.places.iter().filter(|((of, _), place)| {
+            let read_ns = place.runs.back().map_or(0, |run| run.until_ns.max(run.since_ns));
+            *of == pid
+                && place.ran_ns.saturating_add(RAN_LATELY_NS) > now_ns
+                && read_ns.saturating_add(AGAIN_NS) < now_ns
+        });
+        due.map(|((_, frame), _)| *frame).take(AGAIN_MAX).collect()
+    }
+
+    /// Nothing but a reason why there is no chain.
+    fn is_unknown(&self, chain: AwaitingId) -> bool {
+        matches!(self.chain(chain), [Part::Unknown(_)])
     }
 
     /// The parts of a chain, root first.
@@ -247,6 +312,8 @@ mod tests {
 
     fn check(readings: &[(u64, &str)], time_ns: u64, expect: &str) {
         let mut awaiting = awaiting(readings);
+        // As if there had been many more before.
+        awaiting.places.values_mut().for_each(|place| place.met += BELIEVED_FROM);
         let got = match awaiting.at(PID, FRAME, time_ns).map(|id| awaiting.chain(id).to_vec()) {
             None => "none".to_owned(),
             Some(chain) => match &chain[..] {
@@ -283,6 +350,54 @@ mod tests {
         check(&counted[..4], 30, "counted");
         check(&counted, 15, "counted");
         check(&counted, 30, "async-task-changed");
+    }
+
+    #[test]
+    fn tasks_with_names_are_believed_once_they_were_read_often() {
+        let name = |readings: u64, named: &str| {
+            let readings: Vec<_> = (1..=readings).map(|n| (10 * n, named)).collect();
+            let mut awaiting = awaiting(&readings);
+            let id = awaiting.at(PID, FRAME, 15).unwrap();
+            match awaiting.chain(id) {
+                [Part::Task(name)] => name.as_deref().unwrap_or("counted").to_owned(),
+                [Part::Unknown(reason)] => reason.key.to_owned(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(name(u64::from(BELIEVED_FROM) - 1, "a"), "async-task-new");
+        assert_eq!(name(u64::from(BELIEVED_FROM), "a"), "a");
+        assert_eq!(name(2, "7"), "counted", "its number proves it");
+    }
+
+    #[test]
+    fn a_chain_that_comes_back_after_another_tells_of_tasks_that_take_turns() {
+        let mut awaiting = Awaiting::default();
+        let under = |parent: &str| vec![Part::Task(Some(parent.into())), Part::Task(Some("a".into()))];
+        let mut times = (1..).map(|n| 10 * n);
+        let mut read = |awaiting: &mut Awaiting, parent: &str| {
+            let time = times.next().unwrap();
+            awaiting.read(PID, FRAME, [time, time + 1], under(parent), None);
+            let id = awaiting.at(PID, FRAME, time).unwrap();
+            matches!(awaiting.chain(id), [Part::Task(_), _])
+        };
+        for _ in 0..BELIEVED_FROM {
+            read(&mut awaiting, "p");
+        }
+        assert!(read(&mut awaiting, "p"));
+        read(&mut awaiting, "q");
+        assert!(read(&mut awaiting, "q"), "who awaits a task may change");
+        read(&mut awaiting, "p");
+        assert!(!read(&mut awaiting, "p"), "but hardly back again");
+    }
+
+    #[test]
+    fn what_ran_lately_is_read_again_and_nothing_else() {
+        let mut awaiting = awaiting(&[(10, "a")]);
+        awaiting.ran(PID, FRAME, RAN_LATELY_NS);
+        assert!(awaiting.due(PID, AGAIN_NS).is_empty());
+        assert_eq!(awaiting.due(PID, RAN_LATELY_NS), [FRAME]);
+        assert!(awaiting.due(PID, 2 * RAN_LATELY_NS).is_empty());
+        assert!(awaiting.due(PID + 1, RAN_LATELY_NS).is_empty());
     }
 
     #[test]

@@ -229,6 +229,16 @@ impl Resolver {
         }
     }
 
+    /// Reads who awaits the task that runs a coroutine, now.
+    fn read_coroutine(&mut self, pid: u32, frame: u64) {
+        let began_ns = monotonic_ns();
+        let awaited = self.python.awaiting(pid, frame);
+        let read_ns = [began_ns, monotonic_ns()];
+        let number = awaited.as_ref().ok().and_then(|awaited| awaited.number);
+        let chain = chain(pid, awaited, &mut self.python);
+        self.awaiting.read(pid, frame, read_ns, chain, number);
+    }
+
     fn attach_python(&mut self, pid: u32) -> Result<(), NoName> {
         let Some(interpreter) = self.interpreters.get_mut(&pid) else {
             return Err(no_python(NoPythonName::NotAttached));
@@ -281,13 +291,12 @@ impl Symbols for Resolver {
         }
         for &frame in frames {
             if !self.awaiting.was_read_after(pid, frame, time_ns) {
-                let began_ns = monotonic_ns();
-                let awaited = self.python.awaiting(pid, frame);
-                let read_ns = [began_ns, monotonic_ns()];
-                let number = awaited.as_ref().ok().and_then(|awaited| awaited.number);
-                let chain = chain(pid, awaited, &mut self.python);
-                self.awaiting.read(pid, frame, read_ns, chain, number);
+                self.read_coroutine(pid, frame);
             }
+            self.awaiting.ran(pid, frame, time_ns);
+        }
+        for frame in self.awaiting.due(pid, monotonic_ns()) {
+            self.read_coroutine(pid, frame);
         }
     }
 

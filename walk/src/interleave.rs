@@ -129,7 +129,7 @@ pub struct Walk {
     pub peeked: u64,
     /// The thread state whose chain is walked.
     pub state: u64,
-    /// PC where the native walk stopped, 0 when it ended well.
+    /// PC where the native walk stopped, or in code that was in no known mapping and was left all the same; else 0.
     pub stop_pc: u64,
     /// One of [`phase`].
     pub phase: u32,
@@ -357,6 +357,11 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         && let Err(end) = env.find_mapping(walk, pc)
     {
         if env.put_back(walk) {
+            return Flow::Continue;
+        }
+        // Generated since mappings were last read: what tells the way out tells that it is such code, too.
+        if walk.process.python.entered != 0 && walk.generated_tried == 0 {
+            walk.phase = phase::GENERATED;
             return Flow::Continue;
         }
         walk.push_native(words, word);

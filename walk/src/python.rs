@@ -4,7 +4,7 @@
 //! Does not: know versions (they are data), names or lines (user space reads those from code objects).
 
 use deepctx_common::python::{
-    CODE_WORDS, NO_CFRAME, NO_FIELD, OWNED_BY_GENERATOR, PythonLayout, PythonProcess, entry_rule,
+    CODE_WORDS, NO_CFRAME, NO_FIELD, OWNED_BY_GENERATOR, PythonLayout, PythonProcess, TEXT_HASH, entry_rule,
     instruction_kind, thread_state as slot,
 };
 
@@ -20,11 +20,12 @@ pub const NO_INSTRUCTION: u32 = u32::MAX;
 /// Tells code objects at the same address apart; changes when the address is reused by another function.
 ///
 /// Over the first `count` of the words at [`PythonLayout::code_identity`]: numbers of arguments and lines, and a version
-/// that no two code objects share (3.12+), or the addresses of its names and tables. Same recipe on both sides: the
-/// kernel computes it from the frame, user space from the object it names.
+/// that no two code objects share (3.12+), or the addresses of its names and tables; these may all be used again, so that
+/// there what its name says is in it, as `name`. Same recipe on both sides: the kernel computes it from the frame, user
+/// space from the object it names.
 #[inline(always)]
-pub const fn code_checksum(words: &[u64; CODE_WORDS], count: u16) -> u32 {
-    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+pub const fn code_checksum(words: &[u64; CODE_WORDS], count: u16, name: u64) -> u32 {
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64 ^ name;
     let mut i = 0;
     while i < CODE_WORDS {
         if i < count as usize {
@@ -304,7 +305,11 @@ fn checksum<M: Memory>(memory: &M, code: u64, layout: &PythonLayout, buffers: &m
     if !memory.read_words(words, &mut buffers.code) {
         return None;
     }
-    let checksum = code_checksum(&buffers.code, layout.code_identity_words);
+    let name = match layout.code_name {
+        0 => 0,
+        at => memory.read_u64(u64_at(&buffers.code, at).wrapping_add(TEXT_HASH)).unwrap_or(0),
+    };
+    let checksum = code_checksum(&buffers.code, layout.code_identity_words, name);
     buffers.seen[place] = SeenCode { code, walk: buffers.walk, checksum: u64::from(checksum) };
     Some(checksum)
 }

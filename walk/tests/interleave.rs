@@ -29,6 +29,12 @@ struct World {
     evaluations: Vec<u64>,
     /// `PythonProcess::resume` and `resume_base`.
     resume: (u32, i32),
+    /// `PythonProcess::entered`.
+    entered: u16,
+    /// The code that the interpreter made is in no mapping that is known.
+    unknown: bool,
+    /// Frame pointer of the interrupted thread; 0 stands for one that leads nowhere.
+    frame_pointer: u64,
 }
 
 impl Memory for World {
@@ -43,7 +49,7 @@ impl Memory for World {
 
 impl Tables for World {
     fn find_mapping(&self, walk: &mut Walk, pc: u64) -> Result<(), WalkEnd> {
-        if (GENERATED..GENERATED + 0x1000).contains(&pc) {
+        if (GENERATED..GENERATED + 0x1000).contains(&pc) && !self.unknown {
             let flags = executable_flag::ANONYMOUS | executable_flag::FRAME_POINTERS;
             walk.mapping =
                 Mapping { begin: GENERATED, end: GENERATED + 0x1000, bias: 0, executable: 2, flags };
@@ -105,13 +111,13 @@ const ONE_WORD: Rule = Rule {
     addend: 0,
 };
 
-/// A thread that was interrupted at `pc`, with a frame pointer of 1.
-fn interrupted(pc: u64) -> Registers {
+/// A thread that was interrupted at `pc`.
+fn interrupted(pc: u64, fp: u64) -> Registers {
     let registers = Registers { pc, sp: STACK, exact: 1, ..Registers::default() };
     #[cfg(target_arch = "aarch64")]
-    return Registers { fp: 1, fp_known: 1, sp_known: 1, address_mask: u64::MAX, ..registers };
+    return Registers { fp, fp_known: 1, sp_known: 1, address_mask: u64::MAX, ..registers };
     #[cfg(target_arch = "x86_64")]
-    return Registers { bp: 1, bp_known: 1, ..registers };
+    return Registers { bp: fp, bp_known: 1, ..registers };
 }
 
 /// Functions are 0x100 bytes; each pushes nothing, so every frame is one word, but for the evaluation loop's. The last
@@ -177,7 +183,7 @@ fn hung_at(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)], stack: &
         entry_value: value,
         code_tag_mask: 0,
         frame_owner: 0,
-        reserved: 0,
+        code_name: 0,
     };
     world.memory.insert(THREAD + 0x10, STATE);
     world.memory.insert(STATE, THREAD);
@@ -200,7 +206,7 @@ fn hung_at(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)], stack: &
 
 fn walk(world: &World, pc: u64, python: bool) -> (Vec<u64>, WalkEnd, PythonEnd) {
     let mut walk = zeroed();
-    walk.registers = interrupted(pc);
+    walk.registers = interrupted(pc, world.frame_pointer.max(1));
     walk.thread_pointer = THREAD;
     let mut process = PythonProcess { layout: NO_PYTHON, ..PythonProcess::default() };
     if python {
@@ -211,6 +217,7 @@ fn walk(world: &World, pc: u64, python: bool) -> (Vec<u64>, WalkEnd, PythonEnd) 
         process.bound_kind = thread_state::THREAD_POINTER;
         process.bound = 0x10;
         (process.resume, process.resume_base) = world.resume;
+        process.entered = world.entered;
     }
     walk.process = Process { python: process, ..Process::default() };
     walk.begin(0, 512);
@@ -445,6 +452,35 @@ fn generated_code_is_left_by_way_of_the_sentinel_of_the_evaluation_that_called_i
 }
 
 #[test]
+fn generated_code_that_leaves_the_frame_pointer_alone_is_left_by_way_of_the_function_that_entered_it() {
+    let entering = TEXT + 0x420;
+    let stack = [GENERATED + 0x10, entering, TEXT + 0x110, TEXT + 0x330, TEXT + 0x110, TEXT + 0xf10];
+    let frames = [(0x7000, 0), (0x7100, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
+    let mut made = with_python(world(&stack), entry_rule::SENTINEL, 3, &frames);
+    made.resume = (entering.wrapping_sub(EVAL[0]) as u32, 0);
+    made.entered = 0x30;
+    let broken = "!10 2010 gap:frame-pointer-end py:7000@6 py:7100@6 py:7200@6 | frame-pointer-end complete";
+    check("another's frame pointer", &made, true, broken);
+    // The return address into that function is the second word of this stack.
+    made.frame_pointer = STACK + 8 + 0x30;
+    let whole = "!10 2010 420 py:7000@6 py:7100@6 110 330 py:7200@6 110 f10 | complete complete";
+    check("the function's frame pointer", &made, true, whole);
+    let mut far = made.clone();
+    far.entered = 0x28;
+    check("another word lies there", &far, true, broken);
+    let mut new = made.clone();
+    new.unknown = true;
+    check("in no mapping that is known", &new, true, whole);
+    new.memory.insert(STACK + 8, TEXT + 0x10);
+    let unknown = "!10 2010 gap:no-mapping py:7000@6 py:7100@6 py:7200@6 | no-mapping complete";
+    check("in none, and not entered by that function", &new, true, unknown);
+    // That of a caller before it, whose frame is further in.
+    made.entered = 0x40;
+    made.memory.insert(STACK - 8, entering);
+    check("below the stack pointer", &made, true, broken);
+}
+
+#[test]
 fn the_outermost_frame_of_coroutines_is_told_before_its_caller() {
     let stack = [TEXT + 0x110, TEXT + 0x330, TEXT + 0x120, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7100, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
@@ -547,12 +583,14 @@ proptest! {
         pc in TEXT..TEXT + 0x1000,
         flags in 0u32..8,
         resume in (0u32..0x100, any::<i32>()),
+        entered in prop_oneof![Just(0u16), any::<u16>()],
     ) {
         let frames: Vec<_> = frames.into_iter().map(|(code, mark)| (code & 0xffff_ffff_ffff, mark)).collect();
         let mut made = with_python(world(&stack), entry, 1, &frames);
         made.rules.extend(rules);
         made.flags = flags;
         made.resume = resume;
+        made.entered = entered;
         let (words, ..) = walk(&made, pc, true);
         prop_assert!(words.len() <= USER_WORDS_MAX);
         // Every Python word has its second half.

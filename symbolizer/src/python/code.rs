@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use deepctx_common::python::{CODE_WORDS, NO_FIELD};
+use deepctx_common::python::{CODE_WORDS, NO_FIELD, TEXT_HASH};
 use deepctx_walk::python::code_checksum;
 
 use super::layout::Layout;
@@ -98,8 +98,13 @@ pub fn read_identity(
     }
     let first_line = u32_at(user.code_firstlineno);
     let words = std::array::from_fn(|n| u64_at(kernel.code_identity + 8 * n as u16));
+    let said = match kernel.code_name {
+        0 => 0,
+        // As the kernel programs do: what cannot be read says nothing.
+        _ => memory.read_u64(u64_at(user.code_name).wrapping_add(TEXT_HASH)).unwrap_or(0),
+    };
     Ok(CodeIdentity {
-        checksum: code_checksum(&words, kernel.code_identity_words),
+        checksum: code_checksum(&words, kernel.code_identity_words, said),
         first_line,
         address,
         filename: u64_at(user.code_filename),

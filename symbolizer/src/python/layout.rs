@@ -106,9 +106,11 @@ pub fn all_layouts() -> &'static [Layout] {
 /// `n` of the oldest supported `3.n`.
 pub const OLDEST_MINOR: u8 = 8;
 
-/// Where in a code object are the words that tell it from others, and its bytecode.
-const fn code(kernel: PythonLayout, identity: (u16, u16), bytecode: u16) -> PythonLayout {
+/// Where in a code object are the words that tell it from others (the first, how many, and where among them a name that
+/// counts), and its bytecode.
+const fn code(kernel: PythonLayout, identity: (u16, u16, u16), bytecode: u16) -> PythonLayout {
     PythonLayout {
+        code_name: identity.2,
         code_identity: identity.0,
         code_identity_words: identity.1,
         code_bytecode: bytecode,
@@ -135,7 +137,7 @@ const FRAMES_3_8: PythonLayout = PythonLayout {
     entry_value: 0,
     code_tag_mask: 0,
     frame_owner: 0,
-    reserved: 0,
+    code_name: 0,
 };
 const FRAMES_3_10: PythonLayout =
     PythonLayout { frame_instruction: 96, instruction_kind: UNIT_OFFSET, ..FRAMES_3_8 };
@@ -181,13 +183,13 @@ const FRAMES_3_14T: PythonLayout = PythonLayout {
 const FRAMES_3_15: PythonLayout = PythonLayout { tstate_thread_id: 176, ..FRAMES_3_14 };
 const FRAMES_3_15T: PythonLayout = PythonLayout { tstate_thread_id: 176, ..FRAMES_3_14T };
 
-/// From `co_argcount` to `co_lnotab`.
-const CODE_3_8: (u16, u16) = (16, 14);
-/// From `co_argcount` to `co_linetable`.
-const CODE_3_11: (u16, u16) = (56, 11);
+/// From `co_argcount` to `co_lnotab`; `co_name` among them.
+const CODE_3_8: (u16, u16, u16) = (16, 14, USER_3_8.code_name - 16);
+/// From `co_argcount` to `co_linetable`; `co_name` among them.
+const CODE_3_11: (u16, u16, u16) = (56, 11, USER_3_11.code_name - 56);
 /// From `co_flags` to `co_version`.
-const CODE_3_12: (u16, u16) = (48, 6);
-const CODE_3_13T: (u16, u16) = (64, 6);
+const CODE_3_12: (u16, u16, u16) = (48, 6, 0);
+const CODE_3_13T: (u16, u16, u16) = (64, 6, 0);
 
 const USER_3_8: UserLayout = UserLayout {
     object_type: 8,

@@ -13,7 +13,7 @@ use super::elf::{Elf, Symbol};
 use super::eval_ranges::eval_ranges;
 use super::layout::{Layout, OLDEST_MINOR};
 use super::memory::{ReadError, TargetMemory};
-use super::prologue::{generated_code_returns, unset_cframe};
+use super::prologue::{enters_generated_code, generated_code_returns, unset_cframe};
 use super::thread_slot::{self, Bound, Followed, Slot};
 
 /// One executable mapping of a file, with the file's bytes.
@@ -180,10 +180,11 @@ struct Symbols {
     version_text: Option<Symbol>,
     bound: Option<Symbol>,
     attached: Option<Symbol>,
+    jit_entry: Option<Symbol>,
 }
 
 /// In the order of the fields of [`Symbols`].
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "_PyRuntime",
     "_PyEval_EvalFrameDefault",
     "PyCode_Type",
@@ -191,6 +192,7 @@ const NAMES: [&str; 7] = [
     "Py_GetVersion",
     "PyGILState_GetThisThreadState",
     "_PyThreadState_GetCurrent",
+    "_PyJIT_Entry",
 ];
 
 impl Symbols {
@@ -201,8 +203,8 @@ impl Symbols {
             return None;
         }
         let found = if exported { NAMES.map(|name| elf.exported(name)) } else { elf.local(NAMES) };
-        let [runtime, eval, code_type, version, version_text, bound, attached] = found;
-        runtime.map(|_| Self { runtime, eval, code_type, version, version_text, bound, attached })
+        let [runtime, eval, code_type, version, version_text, bound, attached, jit_entry] = found;
+        runtime.map(|_| Self { runtime, eval, code_type, version, version_text, bound, attached, jit_entry })
     }
 }
 
@@ -255,6 +257,14 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
             true => generated_code_returns(&self.elf, eval, &layout.kernel).unwrap_or((0, 0)),
             false => (0, 0),
         };
+        // A symbol of 3.15, whose generated code is told by it and need not be asked for.
+        let entering = symbols.jit_entry.and_then(|entry| enters_generated_code(&self.elf, entry));
+        let (entered, resume) = entering.map_or((0, resume), |(returns, depth)| {
+            (
+                depth,
+                i32::try_from(returns.wrapping_sub(eval.address).cast_signed()).map_or(0, i32::cast_unsigned),
+            )
+        });
         let mut ranges = [[0; 2]; EVAL_RANGES];
         for (range, [begin, end]) in ranges.iter_mut().zip(parts.ranges).filter(|(_, [begin, _])| *begin != 0)
         {
@@ -266,7 +276,7 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
                 layout: layout.index(),
                 bound_kind: bound.kind,
                 attached_kind: attached.kind,
-                reserved: 0,
+                entered,
                 bound: bound.parameter,
                 attached: attached.parameter,
                 unset,

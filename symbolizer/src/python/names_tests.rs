@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use deepctx_common::python::CODE_WORDS;
+use deepctx_common::python::{CODE_WORDS, TEXT_HASH};
 use deepctx_walk::python::code_checksum;
 use proptest::prelude::*;
 
@@ -31,6 +31,11 @@ impl Shared {
         self.0.lock().unwrap().1 = Some(error);
     }
 
+    /// As a string keeps it.
+    fn hash(text: &str) -> u64 {
+        text.bytes().fold(5381, |hash, byte| hash.wrapping_mul(33) ^ u64::from(byte))
+    }
+
     fn string(&self, layout: &Layout, address: u64, text: &str) {
         let user = &layout.user;
         let mut bytes = vec![0; usize::from(user.str_ascii_data)];
@@ -38,6 +43,10 @@ impl Shared {
         bytes[at..at + 8].copy_from_slice(&(text.len() as u64).to_le_bytes());
         let at = usize::from(user.str_state);
         bytes[at..at + 4].copy_from_slice(&(0b11001_u32 << user.str_kind_shift).to_le_bytes());
+        if layout.minor <= 11 {
+            let at = usize::try_from(TEXT_HASH).unwrap();
+            bytes[at..at + 8].copy_from_slice(&Self::hash(text).to_le_bytes());
+        }
         bytes.extend_from_slice(text.as_bytes());
         self.0.lock().unwrap().0.insert(address, bytes);
     }
@@ -61,7 +70,8 @@ impl Shared {
         }
         let words = bytes[usize::from(kernel.code_identity)..].chunks_exact(8).map(|b| b.try_into().unwrap());
         let words: Vec<u64> = words.map(u64::from_le_bytes).take(CODE_WORDS).collect();
-        let checksum = code_checksum(&words.try_into().unwrap(), kernel.code_identity_words);
+        let said = if kernel.code_name == 0 { 0 } else { Self::hash(name) };
+        let checksum = code_checksum(&words.try_into().unwrap(), kernel.code_identity_words, said);
         self.0.lock().unwrap().0.insert(address, bytes);
         self.string(layout, base, name);
         self.string(layout, base + 0x1000, "/file.py");
@@ -144,6 +154,23 @@ fn one_with_the_same_numbers_is_told_apart_by_where_its_parts_lie() {
 }
 
 #[test]
+fn one_of_another_name_is_never_taken_for_it_though_all_its_parts_have_the_same_addresses() {
+    for layout in all_layouts().iter().filter(|layout| layout.minor <= 11) {
+        let memory = Shared::default();
+        let before = memory.code(layout, CODE, 0, "f1", 3);
+        let mut symbols = symbols(layout, &memory);
+        assert_eq!(name(&mut symbols, before).as_deref(), Ok("f1"));
+        let after = memory.code(layout, CODE, 0, "f2", 3);
+        assert_ne!(before, after, "3.{}", layout.minor);
+        assert_eq!(name(&mut symbols, after).as_deref(), Ok("f2"));
+        // Sampled while `f3` was there, and first asked for when `f4` was.
+        let late = memory.code(layout, CODE, 0, "f3", 3);
+        memory.code(layout, CODE, 0, "f4", 3);
+        assert_eq!(name(&mut symbols, late), Err(NoPythonName::Replaced));
+    }
+}
+
+#[test]
 fn one_with_the_same_checksum_is_found_out_by_doubt() {
     // Its checksum covers no pointers: a version tells code objects apart, which these two share.
     let layout = Layout::of(12, false).unwrap();
@@ -173,13 +200,15 @@ fn what_is_no_code_object_is_refused() {
 
 #[test]
 fn an_exec_forgets_what_the_old_program_had() {
+    // One that checksums do not tell from the next.
+    let layout = Layout::of(12, false).unwrap();
     let memory = Shared::default();
-    let checksum = memory.code(layout(), CODE, 0, "old", 3);
-    let mut symbols = symbols(layout(), &memory);
+    let checksum = memory.code(layout, CODE, 0, "old", 3);
+    let mut symbols = symbols(layout, &memory);
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("old"));
     let other = Shared::default();
-    assert_eq!(other.code(layout(), CODE, 0, "new", 3), checksum);
-    symbols.attach_to(PID, layout(), CODE_TYPE, Box::new(other));
+    assert_eq!(other.code(layout, CODE, 0, "new", 3), checksum);
+    symbols.attach_to(PID, layout, CODE_TYPE, Box::new(other));
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("new"));
 }
 

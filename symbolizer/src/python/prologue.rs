@@ -1,7 +1,8 @@
 //! What the beginning of `_PyEval_EvalFrameDefault` says of its native frame.
 //!
 //! Owns: where an evaluation has named its `_PyCFrame` to the thread and not filled it yet (3.11, 3.12), and where in the
-//! native frame the sentinel lies, for code that the interpreter generates (3.14).
+//! native frame the sentinel lies, for code that the interpreter generates (3.14); for 3.15, what the function says that
+//! enters such code.
 //! Because: a sample between the two stores would follow pointers that an earlier call left on the stack; they look as
 //! good as any. Compilers put a dozen instructions there. And generated code has neither unwind rows nor frame pointers.
 //! Does not: matter to other versions: from 3.13 on one store hangs a whole chain that was built before.
@@ -14,6 +15,8 @@ use super::elf::{Elf, Symbol};
 
 /// Most bytes of the beginning that are decoded.
 const LENGTH_MAX: u64 = 1024;
+/// Most bytes of the function that enters generated code; 3.15's has 52.
+const ENTRY_LENGTH_MAX: u64 = 256;
 
 /// A place on the stack, relative to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +133,46 @@ fn find_sentinel(text: &[u8], layout: &PythonLayout) -> Option<(u32, i32)> {
     None
 }
 
+/// The function that enters generated code which leaves the frame pointer alone (3.15): the stated address to which that
+/// code returns, and how far below the function's frame pointer this return address lies. `None` when it is another function.
+pub(super) fn enters_generated_code<'a, R: ReadRef<'a>>(
+    elf: &Elf<'a, R>,
+    entry: Symbol,
+) -> Option<(u64, u16)> {
+    let length = ENTRY_LENGTH_MAX.min(if entry.size == 0 { ENTRY_LENGTH_MAX } else { entry.size });
+    let (returns, depth) = find_call(elf.bytes_at(entry.address, length)?)?;
+    Some((entry.address.checked_add(returns)?, depth))
+}
+
+/// The first indirect call behind `push rbp; mov rbp, rsp`, if it is known where the stack pointer is by then.
+fn find_call(text: &[u8]) -> Option<(u64, u16)> {
+    // Below the frame pointer, once there is one.
+    let (mut pushed, mut depth) = (false, None::<u16>);
+    for i in &mut Decoder::with_ip(64, text, 0, DecoderOptions::NONE) {
+        match (i.mnemonic(), i.flow_control()) {
+            (_, FlowControl::IndirectCall) => return Some((i.next_ip(), depth?.checked_add(8)?)),
+            (Mnemonic::Push, FlowControl::Next) => match depth {
+                Some(below) => depth = Some(below.checked_add(8)?),
+                None if i.op0_register() == Register::RBP && !pushed => pushed = true,
+                None => return None,
+            },
+            (Mnemonic::Mov, FlowControl::Next) if i.op0_register() == Register::RBP => {
+                if !pushed || depth.is_some() || i.op1_register() != Register::RSP {
+                    return None;
+                }
+                depth = Some(0);
+            }
+            (Mnemonic::Sub, FlowControl::Next) if i.op0_register() == Register::RSP => {
+                let more = u16::try_from(i.try_immediate(1).ok()?).ok()?;
+                depth = Some(depth?.checked_add(more)?);
+            }
+            (_, FlowControl::Next) if i.op0_register() != Register::RSP && i.mnemonic() != Mnemonic::Pop => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// Where the next instruction begins, when this one stores all 8 bytes at `base + offset`.
 fn covers(i: &Instruction, base: Register, offset: u64) -> Option<u64> {
     let into = offset.wrapping_sub(i.memory_displacement64());
@@ -181,9 +224,29 @@ mod tests {
         check("nothing is marked", &by_fp[..7], None);
     }
 
+    #[test]
+    fn the_call_that_enters_generated_code_is_found() {
+        let check = |what: &str, text: &[u8], expect: Option<(u64, u16)>| {
+            assert_eq!(find_call(text), expect, "{what}");
+        };
+        // push rbp; mov rbp, rsp; push r15; push rbx; sub rsp, 0x18; mov r12, rdi; xor edi, edi; call [r12 + 0x58]
+        let text = [
+            0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x53, 0x48, 0x83, 0xec, 0x18, 0x49, 0x89, 0xfc, 0x31, 0xff,
+            0x41, 0xff, 0x54, 0x24, 0x58,
+        ];
+        check("as 3.15 has it", &text, Some((21, 0x30)));
+        check("with a landing pad", &[&[0xf3, 0x0f, 0x1e, 0xfa], &text[..]].concat(), Some((25, 0x30)));
+        check("without a frame pointer", &text[4..], None);
+        check("not whole", &text[..18], None);
+        check("nothing", &[], None);
+        // push rbp; mov rbp, rsp; pop rbx; call [r12 + 0x58]
+        check("the stack shrinks", &[0x55, 0x48, 0x89, 0xe5, 0x5b, 0x41, 0xff, 0x54, 0x24, 0x58], None);
+    }
+
     proptest::proptest! {
         #[test]
         fn any_bytes_have_an_answer_within_them(text in proptest::collection::vec(proptest::num::u8::ANY, 0..512)) {
+            let _ = find_call(&text);
             let _ = find_sentinel(&text, &Layout::of(14, false).unwrap().kernel);
             for minor in [11, 12] {
                 if let Some((begin, length)) = find(&text, &Layout::of(minor, false).unwrap().kernel) {

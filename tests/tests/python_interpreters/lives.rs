@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::moving::{calls, wrong};
-use crate::support::{Python, Target, captured, labelled, profiler, pythons, row, stacks, workload};
+use crate::support::{Python, Target, broken, captured, labelled, profiler, pythons, row, stacks, workload};
 
 /// One interpreter of each version.
 fn versions() -> Vec<Python> {
@@ -42,7 +42,7 @@ fn an_interpreter_that_is_killed_while_it_is_walked_leaves_nothing_wrong_behind(
                 continue;
             }
             compared += count;
-            if labelled(&frames) || frames.iter().any(|frame| frame.starts_with("[unknown: stack-")) {
+            if broken(&frames) {
                 gaps += count;
                 continue;
             }

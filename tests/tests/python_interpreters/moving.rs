@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::support::{Python, Target, captured, labelled, profiler, pythons, row, workload};
+use crate::support::{Python, Target, broken, captured, profiler, pythons, row, workload};
 
 /// Line → callees, and the C function between.
 pub(crate) type Calls = BTreeMap<u32, (BTreeSet<String>, Option<String>)>;
@@ -64,7 +64,7 @@ fn check(profiler: &Path, python: &Python, calls: &Calls) {
             continue;
         }
         compared += count;
-        if labelled(&frames) {
+        if broken(&frames) {
             gaps += count;
             continue;
         }

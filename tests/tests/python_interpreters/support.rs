@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use deepctx_common::end::WalkEnd;
 use deepctx_symbolizer::maps::{self, Keep};
 use deepctx_symbolizer::python::{Interpreter, PythonSymbols, TargetMemory, locate_process};
 use serde_json::Value;
@@ -41,8 +42,10 @@ fn extension(path: &Path, name: &str) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/python_known.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-w"]);
-    for include in String::from_utf8(said.stdout).ok()?.lines() {
+    for include in String::from_utf8(said.stdout).ok()?.lines().map(Path::new) {
         compiler.arg("-I").arg(include);
+        // Debian's `pyconfig.h` names the one of the machine from the folder above.
+        compiler.args(include.parent().into_iter().flat_map(|above| [Path::new("-idirafter"), above]));
     }
     let built = compiler.arg("-o").arg(folder.join("python_known.so")).arg(source).output().ok()?;
     built.status.success().then_some(folder)
@@ -171,6 +174,17 @@ pub(crate) fn stacks(profiler: &Path, profile: &str, view: &str) -> Vec<(Vec<Str
 /// Whether the stack says that Python frames are missing, and why.
 pub(crate) fn labelled(frames: &[String]) -> bool {
     frames.iter().any(|frame| frame.starts_with("[unknown: python-"))
+}
+
+/// Whether the stack says that frames of either kind are missing, and why.
+pub(crate) fn broken(frames: &[String]) -> bool {
+    let native = |frame: &String| {
+        frame
+            .strip_prefix("[unknown: ")
+            .and_then(|rest| rest.strip_suffix(']'))
+            .is_some_and(|key| WalkEnd::ALL.iter().any(|end| end.key() == key))
+    };
+    labelled(frames) || frames.iter().any(native)
 }
 
 /// A line of the table that `cargo xtask test python` shows.

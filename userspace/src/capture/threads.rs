@@ -266,7 +266,9 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
             let end = WalkEnd::from_number(sample.native_end)?;
             // A broken chain of frame pointers is often code that was generated since the last scan.
             let unknown = WalkEnd::UnknownProcess as u8..=WalkEnd::NoTable as u8;
-            (unknown.contains(&sample.native_end) || end == WalkEnd::FramePointerEnd)
+            // A whole walk notes a PC in such code that it could leave all the same.
+            let passed = end == WalkEnd::Complete && sample.stop_pc != 0;
+            (unknown.contains(&sample.native_end) || end == WalkEnd::FramePointerEnd || passed)
                 .then_some(ScanRequest::Unknown(sample.pid))
         }
         kind::FORK => Some(ScanRequest::Forked(ProcessEvent::read_from(record)?.pid)),

@@ -69,6 +69,12 @@ impl Registers {
         if self.exact != 0 { self.pc } else { self.pc.wrapping_sub(1) }
     }
 
+    /// The frame pointer, while it is known.
+    #[inline(always)]
+    pub fn frame_pointer(&self) -> Option<u64> {
+        if self.bp_known != 0 { Some(self.bp) } else { None }
+    }
+
     /// Makes these the registers of a caller that goes on at `pc`. `fp`: its frame pointer, if that is known.
     #[inline(always)]
     pub fn resume(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
