@@ -137,7 +137,11 @@ pub fn chain_of_cframe<M: Memory>(memory: &M, cframe: u64, layout: &PythonLayout
         _ => memory.read_array(at)?,
     };
     // One that is not filled yet may name anything.
-    let outer = if previous == 0 { 0 } else { memory.read_u64(previous.wrapping_add(field)).unwrap_or(0) };
+    let outer = previous.wrapping_add(field);
+    let outer = match previous {
+        0 => 0,
+        _ => memory.peek_stack(outer).or_else(|| memory.read_u64(outer)).unwrap_or(0),
+    };
     Some(Chain { frame, cframe, outer })
 }
 

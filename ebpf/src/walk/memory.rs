@@ -10,8 +10,8 @@ use deepctx_walk::memory::Memory;
 
 use super::Kernel;
 
-/// Words of a [`Window`]: seven frames of CPython, or thirty small native ones.
-const WINDOW_WORDS: usize = 128;
+/// Words of a [`Window`]: fifteen frames of CPython, or sixty small native ones.
+const WINDOW_WORDS: usize = 256;
 const WINDOW_BYTES: u64 = WINDOW_WORDS as u64 * 8;
 
 /// User memory that was read ahead. The thread that is walked does not run meanwhile.
