@@ -69,6 +69,10 @@ impl Strings {
 
     /// The handle of `text`. Text above [`TEXT_MAX`] is cut and ends in `…`.
     pub fn intern(&mut self, text: &str) -> StrId {
+        // Every second text: a module or a file that is not known. It is there from the beginning.
+        if text.is_empty() && !self.texts.is_empty() {
+            return StrId::EMPTY;
+        }
         if text.len() > TEXT_MAX {
             self.cut += 1;
             let end = text.floor_char_boundary(TEXT_MAX - '…'.len_utf8());
