@@ -13,7 +13,7 @@ use deepctx_common::unwind::{
 };
 
 use crate::programs::{Bucket, InFlight, Launched, Limiter};
-use crate::walk::{RuleCache, Scratch};
+use crate::walk::{LastingWords, RuleCache, Scratch};
 
 /// What the loader knows of this kernel and session; constant once the programs are loaded.
 ///
@@ -138,6 +138,10 @@ pub static SCRATCH: PerCpuArray<Scratch, { SCRATCH_SLOTS as usize }> = PerCpuArr
 /// written by two.
 #[btf_map]
 pub static RULE_CACHE: PerCpuArray<RuleCache, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
+
+/// Words of interpreters that last, beside each scratch slot for the same reason.
+#[btf_map]
+pub static LASTING: PerCpuArray<LastingWords, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
 
 /// When user space was last woken because the ring fills, `CLOCK_MONOTONIC` nanoseconds.
 #[btf_map]

@@ -25,16 +25,33 @@ pub const NO_INSTRUCTION: u32 = u32::MAX;
 /// space from the object it names.
 #[inline(always)]
 pub const fn code_checksum(words: &[u64; CODE_WORDS], count: u16, name: u64) -> u32 {
-    let mut sum = 0xcbf2_9ce4_8422_2325_u64 ^ name;
+    named(parts_sum(words, count), name)
+}
+
+/// Over all but the name.
+#[inline(always)]
+const fn parts_sum(words: &[u64; CODE_WORDS], count: u16) -> u64 {
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
     let mut i = 0;
     while i < CODE_WORDS {
         if i < count as usize {
-            sum = (sum ^ words[i]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            sum ^= sum >> 29;
+            sum = mixed(sum ^ words[i]);
         }
         i += 1;
     }
+    sum
+}
+
+#[inline(always)]
+const fn named(parts: u64, name: u64) -> u32 {
+    let sum = mixed(parts ^ name);
     (sum ^ sum >> 32) as u32
+}
+
+#[inline(always)]
+const fn mixed(word: u64) -> u64 {
+    let product = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ product >> 29
 }
 
 /// The pointer in one slot, or 0 when it is unset or unreadable.
@@ -309,11 +326,15 @@ fn checksum<M: Memory>(memory: &M, code: u64, layout: &PythonLayout, buffers: &m
     if !memory.read_words(words, &mut buffers.code) {
         return None;
     }
+    let parts = parts_sum(&buffers.code, layout.code_identity_words);
     let name = match layout.code_name {
         0 => 0,
-        at => memory.read_u64(u64_at(&buffers.code, at).wrapping_add(TEXT_HASH)).unwrap_or(0),
+        at => {
+            let at = u64_at(&buffers.code, at).wrapping_add(TEXT_HASH);
+            memory.read_lasting(at, parts ^ code).unwrap_or(0)
+        }
     };
-    let checksum = code_checksum(&buffers.code, layout.code_identity_words, name);
+    let checksum = named(parts, name);
     buffers.seen[place] = SeenCode { code, walk: buffers.walk, checksum: u64::from(checksum) };
     Some(checksum)
 }

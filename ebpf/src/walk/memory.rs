@@ -9,6 +9,7 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use deepctx_walk::memory::Memory;
 
 use super::Kernel;
+use crate::maps::LASTING;
 
 /// Words of a [`Window`]: fifteen frames of CPython, or sixty small native ones.
 const WINDOW_WORDS: usize = 256;
@@ -124,6 +125,13 @@ impl Memory for Kernel {
         }
         // SAFETY: as above; the frames that it was for are read anew when they are asked for.
         unsafe { &mut *self.frames }.word(address)
+    }
+
+    #[inline(always)]
+    fn read_lasting(&self, address: u64, holder: u64) -> Option<u64> {
+        let Some(words) = LASTING.get_ptr_mut(self.slot) else { return self.read_u64(address) };
+        // SAFETY: it belongs to the claimed slot, and to nothing else that is borrowed.
+        unsafe { &mut *words }.word(holder ^ self.process << 32, || self.read_u64(address))
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@
 //! Does not: read memory (`memory`), search tables (`tables`).
 
 mod displaced;
+mod lasting;
 mod memory;
 mod tables;
 
@@ -20,6 +21,7 @@ use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, word
 use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
 use deepctx_walk::quick;
 
+pub use self::lasting::LastingWords;
 pub use self::memory::Window;
 pub use self::tables::RuleCache;
 use crate::arch::UserRegs;
@@ -207,7 +209,13 @@ fn flow_number(flow: Flow) -> u32 {
 unsafe fn parts<'a>(scratch: *mut Scratch, rules: *const RuleCache) -> (&'a mut Walk, RecordWords, Kernel) {
     // SAFETY: the caller's; the parts do not overlap.
     unsafe {
-        let kernel = Kernel { stack: &raw mut (*scratch).stack, frames: &raw mut (*scratch).frames, rules };
+        let kernel = Kernel {
+            stack: &raw mut (*scratch).stack,
+            frames: &raw mut (*scratch).frames,
+            rules,
+            process: u64::from((*scratch).sample.pid),
+            slot: (*scratch).walk.slot as u32,
+        };
         (&mut (*scratch).walk, RecordWords(&raw mut (*scratch).words), kernel)
     }
 }
@@ -232,4 +240,8 @@ struct Kernel {
     stack: *mut Window,
     frames: *mut Window,
     rules: *const RuleCache,
+    /// Tells the process that is walked from others.
+    process: u64,
+    /// The claimed slot.
+    slot: u32,
 }
