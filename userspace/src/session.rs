@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Executable, Meta, Profile};
 use deepctx_profile::snapshot::{Header, Snapshot};
-use deepctx_profile::store::Writer;
+use deepctx_profile::store::{Merged, Writer};
 use deepctx_profile::units::{Bytes, Time};
 use deepctx_profile::view::{Grain, Request, Viewer};
 use deepctx_symbolizer::native::DebugInfo;
@@ -222,6 +222,30 @@ struct Store {
     writer: Writer,
     every: Duration,
     next: Instant,
+    /// Old files on their way to fewer ones: that may take a second, which the pipeline has not.
+    merging: Option<JoinHandle<Merged>>,
+}
+
+impl Store {
+    /// Takes in what was merged, if that is done or must be.
+    fn adopt(&mut self, wait: bool) {
+        if let Some(merging) = self.merging.take_if(|merging| wait || merging.is_finished())
+            && let Ok(merged) = merging.join()
+        {
+            self.writer.adopt(merged);
+        }
+    }
+
+    /// Begins to merge, if there is something to merge.
+    fn merge(&mut self) {
+        if self.merging.is_none()
+            && let Some(due) = self.writer.due()
+        {
+            // Without a thread the files stay as they are, until the next flush.
+            let thread = std::thread::Builder::new().name("merge".into());
+            self.merging = thread.spawn(move || due.run()).ok();
+        }
+    }
 }
 
 /// Figures a moment ago, for rates.
@@ -234,7 +258,8 @@ struct Rates {
 impl Worker {
     fn new(options: Options, shared: Arc<Shared>) -> Self {
         let now = Instant::now();
-        let store = options.store.map(|(writer, every)| Store { writer, every, next: now + every });
+        let store =
+            options.store.map(|(writer, every)| Store { writer, every, next: now + every, merging: None });
         Self {
             pipeline: Pipeline::new(Resolver::new(options.debug_info), options.meta, options.config),
             shared,
@@ -352,7 +377,9 @@ impl Worker {
         self.note_executables();
         let Some(store) = &mut self.store else { return };
         let now = Time::from_nanos(self.pipeline.newest_ns());
+        store.adopt(false);
         let flushed = store.writer.flush(self.pipeline.profile(), now);
+        store.merge();
         // From now, not from when it was due: a slow disk must not be written to without pause.
         store.next = Instant::now() + store.every;
         if let Err(error) = flushed {
@@ -428,10 +455,11 @@ impl Worker {
             self.write_failed(format!("the raw copy: {error}"));
         }
         let now = Time::from_nanos(self.pipeline.newest_ns());
-        if let Some(store) = &mut self.store
-            && let Err(error) = store.writer.finish(self.pipeline.profile(), now)
-        {
-            self.write_failed(error.to_string());
+        if let Some(store) = &mut self.store {
+            store.adopt(true);
+            if let Err(error) = store.writer.finish(self.pipeline.profile(), now) {
+                self.write_failed(error.to_string());
+            }
         }
         self.measure();
         let wish = lock(&self.shared.picture).wish.take();

@@ -336,7 +336,8 @@ mod tests {
     fn flush(writer: &mut Writer, profile: &Profile, round: u32, merges: bool) {
         let now = at(u64::from(round + 1) * 700_000_000);
         if merges {
-            return writer.flush(profile, now).unwrap();
+            writer.flush(profile, now).unwrap();
+            return writer.merge();
         }
         let delta = writer.delta(profile, now).unwrap();
         writer.commit(delta, false).unwrap();
@@ -432,6 +433,31 @@ mod tests {
                 before = count;
             }
         });
+    }
+
+    #[test]
+    fn flushes_go_on_while_segments_are_merged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.dctx");
+        let mut profile = new_profile();
+        let mut writer = Writer::create(&path, &profile.meta).unwrap();
+        let mut due = None;
+        for round in 0..20 {
+            grow(&mut profile, round, &[0, 1, round], 1);
+            flush(&mut writer, &profile, round, false);
+            match round {
+                8 => due = writer.due(),
+                // Ten more flushes lie behind what is merged now.
+                18 => writer.adopt(due.take().unwrap().run()),
+                _ => {}
+            }
+        }
+        let mut opened = open(&path).unwrap();
+        assert_eq!(opened.lost, []);
+        opened.profile.ledger.stage_mut(Stage::Store).gaps = Default::default();
+        assert_eq!(contents(&opened.profile), contents(&profile));
+        let values = segments(&path).iter().filter(|name| name.starts_with("values")).count();
+        assert_eq!(values, 20 - FAN_IN + 1);
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub use error::StoreError;
 pub use manifest::VERSION;
 pub use pack::{is_packed, pack, write as write_packed};
 pub use read::{LostSegment, Opened, open};
-pub use write::{Delta, Writer};
+pub use write::{Delta, Due, Merged, Writer};
 
 #[cfg(test)]
 mod tests;

@@ -429,6 +429,7 @@ fn writes_until_it_is_killed() {
     for n in 0.. {
         add(&mut profile, &[0, 1, n % 50, n], Metric::CpuTime, 1);
         writer.flush(&profile, at(u64::from(n))).unwrap();
+        writer.merge();
     }
 }
 

@@ -129,13 +129,10 @@ impl Writer {
         &self.folder
     }
 
-    /// Writes what is new, and merges old segments now and then. `profile` is the same growing profile at each call, `now`
-    /// the time of its last record.
+    /// Writes what is new. `profile` is the same growing profile at each call, `now` the time of its last record.
     pub fn flush(&mut self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<(), StoreError> {
         let delta = self.delta(profile, now)?;
-        self.commit(delta, false)?;
-        self.merge();
-        Ok(())
+        self.commit(delta, false)
     }
 
     /// Writes what is new and marks the profile as complete.
@@ -287,74 +284,109 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges old segments where there are enough of them. Readers see them or what they became, never both.
-    ///
-    /// What cannot be merged stays as it is: the profile is no less complete for it.
+    /// Merges old segments where there are enough of them, as [`Writer::due`] does in steps.
     pub fn merge(&mut self) {
-        let merged: Vec<Merged> = Table::ALL.into_iter().filter_map(|table| self.merge_of(table)).collect();
-        if merged.is_empty() {
-            return;
+        if let Some(due) = self.due() {
+            self.adopt(due.run());
         }
+    }
+
+    /// Old segments to be merged, if there are enough of them. [`Due::run`] does that, on any thread, while flushes go on;
+    /// [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
+    pub fn due(&mut self) -> Option<Due> {
+        let of_tables: Vec<_> = Table::ALL.into_iter().filter_map(|table| self.due_of(table)).collect();
+        let window_ns = self.written.lanes.window_ns;
+        (!of_tables.is_empty()).then(|| Due { folder: self.folder.clone(), window_ns, of_tables })
+    }
+
+    fn due_of(&mut self, table: Table) -> Option<DueOfTable> {
+        let numbered = self.manifest.segments.iter().enumerate();
+        let of_table = numbered.filter(|(_, segment)| segment.table == table.name());
+        let levels: Vec<_> = of_table.map(|(place, segment)| (place, segment.level, segment.rows)).collect();
+        let (places, level) = merge::due(table, &levels)?;
+        if let [full] = places[..] {
+            self.manifest.segments[full].level = merge::NEVER;
+            return None;
+        }
+        let old = places.iter().map(|&place| self.manifest.segments[place].clone()).collect();
+        let attempt = self.attempt;
+        self.attempt = self.attempt.saturating_add(1);
+        Some(DueOfTable { table, old, level, attempt })
+    }
+
+    /// Lists what old segments became instead of them, and removes them. Readers see them or what they became, never both.
+    ///
+    /// What could not be merged stays as it is: the profile is no less complete for it.
+    pub fn adopt(&mut self, merged: Merged) {
         let mut manifest = self.manifest.clone();
-        let old: Vec<String> = merged.iter().flat_map(|merged| merged.old.iter().cloned()).collect();
-        for Merged { old, new, .. } in &merged {
-            if let Some(first) = manifest.segments.iter_mut().find(|segment| segment.file == old[0]) {
-                *first = new.clone();
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for (names, segment) in merged.of_tables {
+            let Some(segment) = segment else {
+                let stays = manifest.segments.iter_mut().filter(|segment| names.contains(&segment.file));
+                stays.for_each(|segment| segment.level = merge::NEVER);
+                continue;
+            };
+            new.push(segment.file.clone());
+            if let Some(first) = manifest.segments.iter_mut().find(|segment| segment.file == names[0]) {
+                *first = segment;
             }
-            manifest.segments.retain(|segment| !old.contains(&segment.file));
+            manifest.segments.retain(|segment| !names.contains(&segment.file));
+            old.extend(names);
         }
-        let put_all = || {
-            for Merged { new, bytes, .. } in &merged {
-                put(&self.folder, &new.file, bytes)?;
-            }
-            sync(&self.folder)?;
-            manifest.put(&self.folder)
-        };
-        let unused = if put_all().is_ok() {
+        let listed = sync(&self.folder).and_then(|()| manifest.put(&self.folder));
+        let unused = if listed.is_ok() {
             self.manifest = manifest;
             // A manifest whose name may not last is no reason to remove what the one before lists.
             if sync(&self.folder).is_ok() { old } else { Vec::new() }
         } else {
-            let stays = |segment: &&mut Segment| old.contains(&segment.file);
-            let kept = self.manifest.segments.iter_mut().filter(stays);
-            kept.for_each(|segment| segment.level = merge::NEVER);
-            merged.into_iter().map(|merged| merged.new.file).collect()
+            let stays = self.manifest.segments.iter_mut().filter(|segment| old.contains(&segment.file));
+            stays.for_each(|segment| segment.level = merge::NEVER);
+            new
         };
         for file in unused {
             _ = fs::remove_file(self.folder.join(file));
         }
     }
-
-    /// What segments of a table become, if it is their time.
-    fn merge_of(&mut self, table: Table) -> Option<Merged> {
-        let numbered = self.manifest.segments.iter().enumerate();
-        let of_table = numbered.filter(|(_, segment)| segment.table == table.name());
-        let levels: Vec<_> = of_table.map(|(place, segment)| (place, segment.level, segment.rows)).collect();
-        let (places, level) = merge::due(table, &levels)?;
-        let segments: Vec<&Segment> = places.iter().map(|&place| &self.manifest.segments[place]).collect();
-        let window_ns = self.written.lanes.window_ns;
-        let merged = match segments[..] {
-            [_] => None,
-            _ => merge::merge(table, &Place::Folder(&self.folder), &segments, window_ns).ok(),
-        };
-        let Some((rows, bytes)) = merged else {
-            // Full, or damaged since it was written: not to be tried again and again.
-            places.iter().for_each(|&place| self.manifest.segments[place].level = merge::NEVER);
-            return None;
-        };
-        let old = segments.iter().map(|segment| segment.file.clone()).collect();
-        let new = Segment { level, ..segment(table, self.attempt, rows, &bytes) };
-        self.attempt = self.attempt.saturating_add(1);
-        Some(Merged { old, new, bytes })
-    }
 }
 
-/// What became of some segments.
-struct Merged {
-    /// Names of their files.
-    old: Vec<String>,
-    new: Segment,
-    bytes: Vec<u8>,
+/// Segments that are to be merged: each of them is listed, so no flush touches it.
+#[derive(Debug)]
+pub struct Due {
+    folder: PathBuf,
+    window_ns: u64,
+    of_tables: Vec<DueOfTable>,
+}
+
+#[derive(Debug)]
+struct DueOfTable {
+    table: Table,
+    old: Vec<Segment>,
+    level: u8,
+    attempt: u32,
+}
+
+/// What came of a merge: files that nothing lists yet.
+#[derive(Debug)]
+pub struct Merged {
+    /// By table: names of the old files, and the new segment, if it could be made.
+    of_tables: Vec<(Vec<String>, Option<Segment>)>,
+}
+
+impl Due {
+    /// Merges: reads the old segments and writes the new ones.
+    pub fn run(self) -> Merged {
+        let Due { folder, window_ns, of_tables } = self;
+        let one = |due: DueOfTable| {
+            let old: Vec<&Segment> = due.old.iter().collect();
+            let merged = merge::merge(due.table, &Place::Folder(&folder), &old, window_ns).ok();
+            let new = merged.and_then(|(rows, bytes)| {
+                let new = Segment { level: due.level, ..segment(due.table, due.attempt, rows, &bytes) };
+                put(&folder, &new.file, &bytes).ok().map(|()| new)
+            });
+            (due.old.into_iter().map(|segment| segment.file).collect(), new)
+        };
+        Merged { of_tables: of_tables.into_iter().map(one).collect() }
+    }
 }
 
 /// How the manifest lists a file of rows.
