@@ -44,8 +44,13 @@ pub struct Fetch {
 }
 
 /// Values of [`Fetch::base`]: registers by their DWARF number on the machine (x86-64: rax 0, rdx 1, rcx 2, rbx 3, rsi 4,
-/// rdi 5, rbp 6, rsp 7, r8 to r15), and [`fetch_base::ENTRY_STACK`].
+/// rdi 5, rbp 6, rsp 7, r8 to r15), [`fetch_base::ENTRY_STACK`] and [`fetch_base::THREAD_LOCAL`].
 pub mod fetch_base {
+    /// A variable of the thread: `offsets[0]` counts within the block of thread-local variables of a module, and
+    /// `offsets[1]` is the DWARF number of the register with the address of that module's `tls_index`, as it is before a
+    /// call of `__tls_get_addr` (ELF Handling For Thread-Local Storage, 3.4). A thread that has not used the block yet has
+    /// 0 there.
+    pub const THREAD_LOCAL: u8 = 0xfe;
     /// The stack pointer as it was at the function's entry.
     pub const ENTRY_STACK: u8 = 0xff;
 }

@@ -5,7 +5,7 @@
 mod cli_support;
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -20,7 +20,7 @@ impl Target {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let target = Self(child);
-        assert!(lines.map_while(Result::ok).any(|line| line == "ready"), "the program ended");
+        assert!(lines.map_while(Result::ok).any(|line| line.starts_with("ready")), "the program ended");
         target
     }
 }
@@ -83,6 +83,94 @@ fn operators_are_told_by_the_names_on_the_stack() {
     assert!(forward * 3 > all && backward * 3 > all, "{chains:?}");
 }
 
+/// Captures a process with its backward pass below its forward pass. Gives the file.
+fn with_backward(pid: u32, seconds: u32, begun: impl FnOnce()) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.dctx").display().to_string();
+    let (pid, duration) = (pid.to_string(), format!("{seconds}s"));
+    std::thread::scope(|scope| {
+        let record = || {
+            let context = ["--context", "python,native,backward", "-F", "499"];
+            let target = ["record", "--pid", &pid, "--duration", &duration, "-o", &file];
+            expect_code(0, &[&target[..], &context].concat());
+        };
+        let recording = scope.spawn(record);
+        begun();
+        recording.join().unwrap();
+    });
+    (folder, file)
+}
+
+/// Stacks of a capture, without the process: frames of Python and operators, and a metric's sum for each.
+fn stacks(file: &str, metric: &str) -> BTreeMap<String, u64> {
+    let how = ["--view", "python", "--lines", "--metric", metric, "--format", "folded", "-o", "-"];
+    let folded = expect_code(0, &[&["export", file][..], &how].concat());
+    let mut stacks = BTreeMap::new();
+    for line in folded.lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        let stack = stack.split_once(';').map_or("", |(_, stack)| stack);
+        *stacks.entry(stack.to_owned()).or_insert(0) += count.parse::<u64>().unwrap();
+    }
+    stacks
+}
+
+#[test]
+fn the_backward_pass_stands_below_the_operators_that_it_belongs_to() {
+    if !can_capture() {
+        return;
+    }
+    if cfg!(not(target_arch = "x86_64")) {
+        println!("skipped: where arguments of native functions are is known on x86-64 only");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (library, program) = (folder.path().join("libtorch_cpu.so"), folder.path().join("program"));
+    let compile = |arguments: &[&str], to: &Path| {
+        let mut compiler = Command::new("c++");
+        compiler
+            .args(["-std=c++17", "-O2", "-o"])
+            .arg(to)
+            .arg(workload("torch_backward.cpp"))
+            .args(arguments);
+        assert!(compiler.status().unwrap().success());
+    };
+    compile(&["-fPIC", "-shared", "-DLIBRARY"], &library);
+    let search = format!("-L{}", folder.path().display());
+    compile(&["-fomit-frame-pointer", "-pthread", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"], &program);
+
+    let target = Target::start(&mut Command::new(&program));
+    let (_folder, file) = with_backward(target.0.id(), 3, || {});
+    drop(target);
+    let calls = stacks(&file, "calls");
+    const AGAIN: &str = "aten::sum;[backward];SumBackward0;aten::mul.Tensor;[backward]";
+    const STEPS: [&str; 4] =
+        ["aten::index.Tensor;[backward]", "aten::addmm;[backward]", "aten::sum;[backward]", AGAIN];
+    // Each pass has all four steps, and each step was made once. Where the first ones were made is not certain yet.
+    let of = STEPS.map(|stack| calls.get(stack).copied().unwrap_or(0));
+    let (least, most) = (of.iter().min().unwrap(), of.iter().max().unwrap());
+    assert!(*least > 100 && most - least <= 2 + most / 20, "{calls:?}");
+    assert!(calls.values().sum::<u64>() - of.iter().sum::<u64>() < 10, "{calls:?}");
+
+    let samples = stacks(&file, "samples");
+    let count = |stack: &str| samples.get(stack).copied().unwrap_or(0);
+    let placed: u64 = samples.iter().filter(|(stack, _)| stack.contains("[backward]")).map(|(_, n)| n).sum();
+    let right = count("aten::index.Tensor;[backward];IndexBackward0")
+        + count("aten::addmm;[backward];AddmmBackward0")
+        + count("aten::sum;[backward];SumBackward0")
+        + count("aten::sum;[backward];SumBackward0;aten::mul.Tensor")
+        + count(&format!("{AGAIN};MulBackward0"))
+        + count("SumBackward0;aten::mul.Tensor;[backward];MulBackward0");
+    // Never below a wrong one; nearly always below one at all, once the probes are there.
+    assert_eq!(right, placed, "{samples:?}");
+    let elsewhere: u64 =
+        samples.iter().filter(|(stack, _)| stack.contains("Backward0")).map(|(_, n)| n).sum();
+    assert!(placed > 100 && elsewhere - placed < placed, "{samples:?}");
+    assert!(
+        count("aten::index.Tensor;[backward];IndexBackward0") > 2 * count("aten::index.Tensor"),
+        "{samples:?}"
+    );
+}
+
 /// A name as torch's profiler shows it: without the overload. `None` for what is no operator.
 fn as_torch_shows(frame: &str) -> Option<String> {
     let backward = frame.split_once("Backward").is_some_and(|(name, number)| {
@@ -105,23 +193,101 @@ fn chain<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     chain
 }
 
-#[test]
-fn operators_of_a_training_loop_nest_as_torchs_own_profiler_saw_them() {
+/// A program in Python with torch, if there is any.
+fn with_torch(program: &str) -> Option<Command> {
     let Some(python) = std::env::var_os("TEST_TORCH_PYTHON").filter(|python| Path::new(python).exists())
     else {
         println!(
             "skipped: torch, which is large, is fetched when `cargo xtask test torch` is asked for by name"
         );
-        return;
+        return None;
     };
     if !can_capture() {
-        return;
+        return None;
     }
+    let mut command = Command::new(python);
+    command.args(["-W", "ignore"]).arg(workload(program)).stderr(Stdio::null());
+    command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
+    Some(command)
+}
+
+#[test]
+fn every_step_of_a_backward_pass_stands_below_the_line_that_made_it() {
+    // On a busy machine it takes long until the probes are there, and until the program is through.
+    for seconds in [20, 60, 180] {
+        let Some((expect, found)) = steps_of_a_program(seconds) else { return };
+        println!("| {} steps in {} chains", expect.values().sum::<u64>(), expect.len());
+        if expect == found && expect.len() > 20 {
+            return;
+        }
+        assert!(seconds < 180, "expected {expect:?}, found {found:?}");
+    }
+}
+
+type Steps = BTreeMap<String, u64>;
+
+/// The steps of a program by the Python stacks that made them, as it tells itself, and as they are seen from outside.
+fn steps_of_a_program(seconds: u32) -> Option<(Steps, Steps)> {
+    const STEPS: u64 = 200;
+    let mut command = with_torch("torch_backward.py")?;
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    command.arg(&said).arg(STEPS.to_string()).stdin(Stdio::piped());
+    let mut target = Target::start(&mut command);
+    let mut wanted = target.0.stdin.take().unwrap();
+    let (_folder, file) = with_backward(target.0.id(), seconds, || {
+        // Looking through half a gigabyte takes a moment.
+        std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds) / 3));
+        writeln!(wanted).unwrap();
+    });
+    let said = std::fs::read_to_string(&said).unwrap_or_default();
+    // Of a step that was made within another one the program tells who called the engine, and the profile who made the other.
+    let mut expect: Steps = Steps::new();
+    for line in said.lines() {
+        let (count, chain) = line.split_once(' ').unwrap();
+        let within = chain.rsplit_once("graph.py:").and_then(|(_, rest)| rest.split_once(';'));
+        let chain = within.map_or(chain, |(_, chain)| chain);
+        *expect.entry(chain.to_owned()).or_default() += count.parse::<u64>().unwrap();
+    }
+    let mut found: Steps = Steps::new();
+    for (stack, count) in stacks(&file, "calls") {
+        let maker = stack.strip_suffix(";[backward]").unwrap_or(&stack);
+        let maker = maker.rsplit_once("[backward];").map_or(maker, |(_, within)| within);
+        let chain: Vec<String> = maker.split(';').filter_map(file_and_line).collect();
+        *found.entry(chain.join(";")).or_default() += count;
+    }
+    Some((expect, found))
+}
+
+/// `net.py:12` of a frame `net.py:Net.forward:12`; `None` for an operator.
+fn file_and_line(frame: &str) -> Option<String> {
+    let (file, rest) = frame.split_once(".py:")?;
+    let file = file.rsplit('/').next().unwrap_or(file);
+    Some(format!("{file}.py:{}", rest.rsplit_once(':')?.1))
+}
+
+#[test]
+fn the_gradient_of_an_index_stands_below_the_line_that_indexes() {
+    let Some(mut command) = with_torch("torch_embedding.py") else { return };
+    let target = Target::start(&mut command);
+    let (_folder, file) = with_backward(target.0.id(), 10, || {});
+    let samples = stacks(&file, "samples");
+    let share = |has: &dyn Fn(&str) -> bool| -> u64 {
+        samples.iter().filter(|(stack, _)| has(stack)).map(|(_, count)| count).sum()
+    };
+    let line = ":look_up:20;aten::index.Tensor";
+    let backward = share(&|stack| stack.contains(&format!("{line};[backward];IndexBackward0")));
+    let forward = share(&|stack| stack.ends_with(line));
+    println!("| below the line that indexes: {forward} samples, and {backward} of its backward pass");
+    assert!(forward > 10 && backward > forward, "{samples:?}");
+}
+
+#[test]
+fn operators_of_a_training_loop_nest_as_torchs_own_profiler_saw_them() {
+    let Some(mut command) = with_torch("torch_train.py") else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("chains");
-    let mut command = Command::new(python);
-    command.args(["-W", "ignore"]).args([&workload("torch_train.py"), &file]).stderr(Stdio::null());
-    command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
+    command.arg(&file);
     let target = Target::start(&mut command);
     let said = std::fs::read_to_string(&file).unwrap();
     let seen: HashSet<Vec<String>> = said.lines().map(|line| chain(line.split(';'))).collect();
@@ -149,5 +315,5 @@ fn operators_of_a_training_loop_nest_as_torchs_own_profiler_saw_them() {
         seen.len()
     );
     assert!(other.is_empty(), "not seen by the profiler: {other:?}; {equal} equal");
-    assert!(equal > 1000 && met.len() > 20, "{equal} samples in {} chains", met.len());
+    assert!(equal > 300 && met.len() > 20, "{equal} samples in {} chains", met.len());
 }

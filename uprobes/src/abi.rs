@@ -94,6 +94,9 @@ pub enum Place {
         /// Bytes behind the pointer.
         offset: i32,
     },
+    /// In a variable of the thread, this many bytes into the block of its module, where the probe is on the call of
+    /// `__tls_get_addr` for that module.
+    ThreadLocal(i16),
     /// In a vector register, which probes are not given.
     Unreadable,
 }
@@ -103,7 +106,7 @@ impl Place {
     pub const fn register(self) -> Option<Register> {
         match self {
             Self::Register { register, .. } | Self::BehindRegister { register, .. } => Some(register),
-            Self::Stack(_) | Self::BehindStack { .. } | Self::Unreadable => None,
+            Self::Stack(_) | Self::BehindStack { .. } | Self::ThreadLocal(_) | Self::Unreadable => None,
         }
     }
 
@@ -121,6 +124,7 @@ impl fmt::Display for Place {
             Self::Stack(bytes) => write!(f, "[rsp+{bytes}]"),
             Self::BehindRegister { register, offset } => write!(f, "[{}{offset:+}]", register.name()),
             Self::BehindStack { stack, offset } => write!(f, "[[rsp+{stack}]{offset:+}]"),
+            Self::ThreadLocal(offset) => write!(f, "thread-local{offset:+}"),
             Self::Unreadable => f.write_str("vector register"),
         }
     }

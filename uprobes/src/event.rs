@@ -275,6 +275,12 @@ pub enum Event {
     ActivityFlush,
     /// A reader goes from one record to the next.
     ActivityRecord,
+    /// A number is given to a step of the backward pass, in the operator that it will be the backward of.
+    StepCreated,
+    /// A step of the backward pass begins.
+    StepBegins,
+    /// A backward pass begins.
+    BackwardBegins,
     /// What a user's row stands for.
     User,
 }
@@ -339,6 +345,9 @@ impl Event {
             Self::ActivityKindOff => (15, 4),
             Self::ActivityFlush => (15, 5),
             Self::ActivityRecord => (15, 6),
+            Self::StepCreated => (16, 0),
+            Self::StepBegins => (16, 1),
+            Self::BackwardBegins => (16, 2),
             Self::User => (255, 0),
         };
         kind << 8 | detail
@@ -363,7 +372,7 @@ impl Event {
     }
 
     /// The events without a parameter by the two parts of their number.
-    const PLAIN: [&[Self]; 16] = [
+    const PLAIN: [&[Self]; 17] = [
         &[],
         &[
             Self::Launch,
@@ -419,6 +428,7 @@ impl Event {
             Self::ActivityFlush,
             Self::ActivityRecord,
         ],
+        &[Self::StepCreated, Self::StepBegins, Self::BackwardBegins],
     ];
 
     /// True when kernels run because of it.

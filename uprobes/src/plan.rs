@@ -15,6 +15,7 @@ use crate::image::Image;
 use crate::libraries::{self, FileKey, Library};
 use crate::reason::NoProbe;
 use crate::resolve::{Inside, Resolution, resolve, runtime_inside};
+use crate::torch;
 use crate::user::UserRow;
 
 /// Most files that are kept track of, those without anything to probe included: eight thousand processes with a few
@@ -100,6 +101,8 @@ pub struct Planned {
 pub struct Planner {
     user: Vec<UserRow>,
     layers: Layers,
+    accelerators: bool,
+    backward: bool,
     kernel: Kernel,
     /// Where a file stands in `planned`; `None` when it has nothing.
     seen: FxHashMap<FileKey, Option<usize>>,
@@ -110,7 +113,22 @@ pub struct Planner {
 impl Planner {
     /// Nothing yet.
     pub fn new(user: Vec<UserRow>, layers: Layers, kernel: Kernel) -> Self {
-        Self { user, layers, kernel, seen: FxHashMap::default(), planned: Vec::new(), left_out: 0 }
+        Self {
+            user,
+            layers,
+            accelerators: true,
+            backward: false,
+            kernel,
+            seen: FxHashMap::default(),
+            planned: Vec::new(),
+            left_out: 0,
+        }
+    }
+
+    /// Chooses what is looked for besides the user's rows: libraries of accelerators (they are unless this says otherwise),
+    /// and what ties the backward pass of a framework to its forward pass (it is not).
+    pub fn watching(self, accelerators: bool, backward: bool) -> Self {
+        Self { accelerators, backward, ..self }
     }
 
     /// Looks at the files of a process. Gives the places in [`Planner::planned`] of those that are new.
@@ -167,7 +185,11 @@ impl Planner {
                 Contents::User | Contents::Collector => false,
             })
         };
-        Family::ALL.into_iter().filter(|family| !has(*family)).collect()
+        Family::ALL.into_iter().filter(|family| self.wants(*family) && !has(*family)).collect()
+    }
+
+    fn wants(&self, family: Family) -> bool {
+        if family == Family::Torch { self.backward } else { self.accelerators }
     }
 
     fn look(&self, library: Library) -> Option<Planned> {
@@ -175,14 +197,22 @@ impl Planner {
         let file = library.open();
         let image = file.as_ref().map_err(|reason| *reason).and_then(Image::parse);
         let inside = match (library.family(), &image) {
-            (None, Ok(image)) => runtime_inside(image),
+            (None, Ok(image)) if self.accelerators => runtime_inside(image),
             _ => Inside::No,
         };
-        let (contents, mut rows) = match library.family() {
+        let torch: Vec<Row>;
+        let (contents, mut rows) = match library.family().filter(|family| self.wants(*family)) {
+            Some(Family::Torch) => {
+                torch = match image.as_ref().map_err(|reason| NoProbe::File(*reason)).and_then(torch::rows) {
+                    Ok(rows) => rows,
+                    Err(because) => return Some(Planned::without(library, torch::unplaced(), because)),
+                };
+                (Contents::Library(Family::Torch), torch.iter().collect())
+            }
             Some(family) => (Contents::Library(family), of_family(family)),
             None if inside != Inside::No => (Contents::RuntimeInside, of_family(Family::CudaRuntime)),
             None if !user.is_empty() => (Contents::User, Vec::new()),
-            None if library.is_collector() => (Contents::Collector, Vec::new()),
+            None if self.accelerators && library.is_collector() => (Contents::Collector, Vec::new()),
             None => return None,
         };
         rows.extend(user.into_iter().map(|user| &user.row));
@@ -227,6 +257,20 @@ fn of_family(family: Family) -> Vec<&'static Row> {
 }
 
 impl Planned {
+    /// A library of which nothing can be watched.
+    fn without(library: Library, rows: Vec<Row>, because: NoProbe) -> Self {
+        let missing = |row: Row| Missing { symbol: row.names[0].symbol.clone().into_owned(), row, because };
+        Self {
+            attach_path: library.attach_path(),
+            pids: vec![library.pid],
+            contents: Contents::Library(Family::Torch),
+            library,
+            sites: Vec::new(),
+            missing: rows.into_iter().map(missing).collect(),
+            collector: None,
+        }
+    }
+
     fn take(&mut self, resolution: Resolution<'_>, layers: Layers) {
         let Resolution { row, name, places } = resolution;
         let symbol = name.symbol.clone().into_owned();

@@ -37,6 +37,8 @@ pub enum NoProbe {
     TooMany,
     /// The same call is seen again in a lower library, where it is counted.
     SeenAgainIn(Family),
+    /// The code from which offsets are taken has another form than any that is known.
+    NotCalibrated,
     /// The file could not be read, or is no ELF file.
     File(NoSymbol),
 }
@@ -56,6 +58,7 @@ impl NoProbe {
             Self::Refused => "refused",
             Self::TooMany => "too-many",
             Self::SeenAgainIn(_) => "seen-again",
+            Self::NotCalibrated => "not-calibrated",
             Self::File(reason) => reason.key(),
         }
     }
@@ -80,6 +83,9 @@ impl fmt::Display for NoProbe {
             Self::NotAnInstruction => "there is no valid instruction at the symbol",
             Self::Refused => "the kernel does not allow a probe on its first instruction",
             Self::TooMany => "more functions have this name than are probed",
+            Self::NotCalibrated => {
+                "the library's code does not show where its fields are: it is of an unknown version"
+            }
             Self::File(reason) => reason.sentence(),
         })
     }

@@ -7,8 +7,10 @@ use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
 
 use crate::catalogue::{Family, Name, Row, Version};
 use crate::entry::{self, FUNCTION_BYTES_MAX, Kernel, NoPoint, Point};
+use crate::event::Event;
 use crate::image::{Image, Kind, SAME_NAME_MAX, Source, Symbol};
 use crate::reason::NoProbe;
+use crate::torch;
 
 /// A function in a file, and where to probe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +136,11 @@ fn places<S: Source + ?Sized>(
             reason = NoProbe::NotCode;
             continue;
         };
-        match entry::choose(&code, sized, &arguments, kernel) {
+        let chosen = match row.event {
+            Event::StepCreated => torch::thread_local_point(&code).ok_or(NoPoint::NotAnInstruction),
+            _ => entry::choose(&code, sized, &arguments, kernel),
+        };
+        match chosen {
             Ok(point) => {
                 let Symbol { svma, version, exported, .. } = symbol;
                 places.push(Place { svma, entry, version, exported, point });

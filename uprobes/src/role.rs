@@ -98,6 +98,9 @@ roles! {
     Rank = 72, "rank", "the own rank";
     Buffer = 73, "buffer", "a buffer of records";
     User = 74, "user", "what the user calls it";
+    Sequence = 75, "sequence", "the number of a step of the backward pass, within the thread that made it";
+    ForwardThread = 76, "forward-thread", "the thread that made a step of the backward pass, as the framework counts threads";
+    StackPointer = 77, "stack-pointer", "the stack pointer";
 }
 
 /// Type of a parameter, as far as passing it is concerned.

@@ -27,6 +27,7 @@ fn family_name(family: Family) -> &'static str {
         Family::Nccl => "nccl",
         Family::Rccl => "rccl",
         Family::Cupti => "cupti",
+        Family::Torch => "torch",
         Family::User => "user",
     }
 }

@@ -270,6 +270,9 @@ extern "C" fn fetch(scratch: *mut Scratch, fetch: *const Fetch, index: u32, fram
 
 #[inline(always)]
 fn fetched(slot: &mut Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
+    if fetch.base == fetch_base::THREAD_LOCAL {
+        return thread_local(slot, fetch);
+    }
     let on_stack = fetch.base == fetch_base::ENTRY_STACK;
     let base = if on_stack {
         slot.walk.registers.sp.wrapping_add(u64::from(frame))
@@ -289,6 +292,35 @@ fn fetched(slot: &mut Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
     in_word(slot.frames.word(address & !7)?, address, fetch)
 }
 
+/// A variable of the running thread, by glibc's table of thread-local blocks (`dtv_t` in sysdeps/generic/dl-dtv.h: the
+/// second word of the thread's control block leads to pairs, of which the first has the number of pairs before it).
+#[inline(always)]
+fn thread_local(slot: &Scratch, fetch: &Fetch) -> Option<u64> {
+    let index = arch::register(&slot.walk.registers, &slot.regs, fetch.offsets[1] as u8);
+    let [module, offset]: [u64; 2] = read(index)?;
+    let blocks: u64 = read(slot.walk.thread_pointer.wrapping_add(8))?;
+    if module > read(blocks.wrapping_sub(16))? {
+        return Some(0);
+    }
+    let block: u64 = read(blocks.wrapping_add(module.wrapping_mul(16)))?;
+    // Blocks are made at their first use, of zeros as far as these variables are concerned.
+    if block == u64::MAX {
+        return Some(0);
+    }
+    read(block.wrapping_add(offset).wrapping_add_signed(i64::from(fetch.offsets[0])))
+}
+
+/// A value of the process, read by itself: it lies nowhere near what is read otherwise.
+#[inline(always)]
+fn read<T: Copy + Default>(address: u64) -> Option<T> {
+    let mut value = T::default();
+    // SAFETY: destination and size agree; the helper checks the source and never faults.
+    let failed =
+        unsafe { bpf_probe_read_user((&raw mut value).cast(), size_of::<T>() as u32, address as *const _) }
+            != 0;
+    if failed { None } else { Some(value) }
+}
+
 /// The value that begins at `address`, given the aligned word that holds it; one that does not lie within a word is
 /// read by itself.
 #[inline(always)]
@@ -297,10 +329,7 @@ fn in_word(word: u64, address: u64, fetch: &Fetch) -> Option<u64> {
     if into + u64::from(fetch.bytes) <= 8 || into == 0 {
         return Some(word >> (8 * into));
     }
-    let mut value = 0u64;
-    // SAFETY: destination and size agree; the helper checks the source and never faults.
-    let failed = unsafe { bpf_probe_read_user((&raw mut value).cast(), 8, address as *const _) } != 0;
-    if failed { None } else { Some(value) }
+    read(address)
 }
 
 /// The lowest bytes of a value, extended as it is declared.

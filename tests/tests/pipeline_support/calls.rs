@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use deepctx_common::activity::{Activity, flag, kind, probe, state};
 use deepctx_common::call::{Call, Correlation, Message, Return, call_flag, return_flag};
 use deepctx_common::record::{RecordHeader, StackSample, word};
-use deepctx_uprobes::catalogue::rows;
+use deepctx_uprobes::catalogue::{Family, rows};
+use deepctx_uprobes::event::Event;
+use deepctx_uprobes::role::Role;
 use deepctx_userspace::pipeline::encode;
 use deepctx_userspace::pipeline::source::SiteInfo;
 
@@ -42,6 +44,11 @@ impl Calls {
     fn site(&mut self, symbol: &str) -> (u32, bool) {
         if let Some(known) = self.sites.iter().find(|site| site.symbol == symbol) {
             return (known.site, false);
+        }
+        if let Some(info) = step(symbol) {
+            let site = self.sites.len() as u32;
+            self.sites.push(SiteInfo { site, ..info });
+            return (site, true);
         }
         let row = rows().iter().find(|row| row.names.iter().any(|name| name.symbol == symbol));
         let row = row.unwrap_or_else(|| panic!("{symbol} is not in the catalogue"));
@@ -183,6 +190,18 @@ impl Calls {
         self.calls.insert(number_of_call, (site, pid, tid));
         encode::call(batch, &fixed, &[], &user, &call, &arguments, text.as_bytes());
     }
+}
+
+/// Probes that are not in the catalogue, since their arguments are found in the file.
+fn step(symbol: &str) -> Option<SiteInfo> {
+    use Role::{ForwardThread, Sequence, StackPointer};
+    let (event, roles) = match symbol {
+        "made" => (Event::StepCreated, vec![Sequence, ForwardThread]),
+        "step" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
+        "pass" => (Event::BackwardBegins, vec![StackPointer]),
+        _ => return None,
+    };
+    Some(SiteInfo { site: 0, event, symbol: symbol.to_owned(), family: Family::Torch, roles })
 }
 
 fn message(numbers: &mut BTreeMap<u16, u64>, time: u64, pid: &str, what: u16, values: [u64; 3]) -> Message {

@@ -20,13 +20,17 @@
 //!                         stands for the function itself, no `:` for no stack; text=…, flags=limited
 //! 12 return 5 out=0x100 entered=10      call 5 returned
 //! 11 correlate 5 77       call 5 has the correlation id 77
+//! 10 call 5 made 7/7 app sequence=3 forward-thread=1 : ! o.mm main     an operator makes step 3 of a backward pass
+//! 20 call 6 pass 7/7 app stack-pointer=500 : ! main                    a backward pass begins
+//! 21 call 7 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400     the step begins
 //! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
 //! 20 borrow 7 kernel id=77 start=1000 end=1500 name=_Z4gemmv    the same, as a record of another tool's; also copy, api
 //! 20 name 7 1 _Z4gemmv    20 clock 7 1000 2000 2010    20 state 7 collecting 26
 //! ```
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
 //! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason. `o.mm` is the function with
-//! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator.
+//! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator. `e.` is
+//! the function of PyTorch's engine that runs a step.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -75,6 +79,7 @@ fn of_framework(short: &str) -> Option<String> {
         "o" => format!("at::_ops::{operator}::call()"),
         "r" => format!("at::_ops::{operator}::redispatch()"),
         "v" => format!("torch::autograd::VariableType::(anonymous namespace)::{operator}()"),
+        "e" => "torch::autograd::Engine::evaluate_function(GraphTask&)".to_owned(),
         "d" => format!("c10::Dispatcher::{operator}()"),
         _ => return None,
     })

@@ -36,14 +36,16 @@ pub enum Family {
     Rccl,
     /// NVIDIA's profiling interface, `libcupti.so`: read, never called.
     Cupti,
+    /// PyTorch's `libtorch_cpu.so`, for what ties the backward pass to the forward pass.
+    Torch,
     /// A library that a user names.
     User,
 }
 
 impl Family {
     /// The families of the catalogue, in the order in which they are shown.
-    pub const ALL: [Self; 6] =
-        [Self::CudaDriver, Self::CudaRuntime, Self::Hip, Self::Nccl, Self::Rccl, Self::Cupti];
+    pub const ALL: [Self; 7] =
+        [Self::CudaDriver, Self::CudaRuntime, Self::Hip, Self::Nccl, Self::Rccl, Self::Cupti, Self::Torch];
 
     /// The library's name up to the version.
     pub const fn library(self) -> &'static str {
@@ -54,6 +56,7 @@ impl Family {
             Self::Nccl => "libnccl.so",
             Self::Rccl => "librccl.so",
             Self::Cupti => "libcupti.so",
+            Self::Torch => "libtorch_cpu.so",
             Self::User => "user",
         }
     }
@@ -170,6 +173,16 @@ impl Row {
         }
     }
 
+    /// A row whose arguments were found in the code of the very file.
+    pub(crate) fn calibrated(event: Event, symbols: &[&'static str], placed: Vec<Argument>) -> Self {
+        let name = |symbol: &&'static str| Name { symbol: Cow::Borrowed(symbol), since: None, major: None };
+        Self {
+            names: symbols.iter().map(name).collect(),
+            placed: Cow::Owned(placed),
+            ..Self::new(Family::Torch, event, Return::NotNeeded, &[], &[], &[])
+        }
+    }
+
     /// A row that a user wrote.
     pub(crate) fn of_user(symbol: String, event: Event, returns: Return, placed: Vec<Argument>) -> Self {
         Self {
@@ -275,6 +288,8 @@ mod tests {
             ("libnccl.so.2", Some(Family::Nccl)),
             ("librccl.so.1.0", Some(Family::Rccl)),
             ("libcupti.so.13", Some(Family::Cupti)),
+            ("libtorch_cpu.so", Some(Family::Torch)),
+            ("libtorch.so", None),
             ("libcudadebugger.so.1", None),
             ("libcuda-notahash.so.1", None),
             ("libcuda.so.1.backup", None),

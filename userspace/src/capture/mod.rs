@@ -146,13 +146,24 @@ pub struct ProbeOptions {
     pub ahead: bool,
     /// Read the activity records of collections that processes have of their own.
     pub borrow: bool,
+    /// Watch the libraries of accelerators.
+    pub accelerators: bool,
+    /// Watch what ties a framework's backward pass to its forward pass.
+    pub backward: bool,
     /// Calls that get a stack, per second and over all CPUs: 0 for none, [`ALL_STACKS`] for all. All are counted.
     pub stacks_per_second: u32,
 }
 
 impl Default for ProbeOptions {
     fn default() -> Self {
-        Self { user: Vec::new(), ahead: false, borrow: true, stacks_per_second: ALL_STACKS }
+        Self {
+            user: Vec::new(),
+            ahead: false,
+            borrow: true,
+            accelerators: true,
+            backward: false,
+            stacks_per_second: ALL_STACKS,
+        }
     }
 }
 
@@ -299,6 +310,8 @@ impl Capture {
                     sites: loaded.map(map::SITES).map_err(|e| failed(&e))?,
                     user: probes.user,
                     borrow: probes.borrow,
+                    accelerators: probes.accelerators,
+                    backward: probes.backward,
                     messages: sender.clone(),
                     ending: Arc::default(),
                 };

@@ -24,7 +24,7 @@ use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::entry::Kernel;
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::libraries::Library;
-use deepctx_uprobes::plan::{Layers, Planned, Planner};
+use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
 use deepctx_uprobes::user::UserRow;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
@@ -107,6 +107,10 @@ pub(super) struct Setup {
     pub(super) sites: MapHandle,
     /// Read the records of other collections.
     pub(super) borrow: bool,
+    /// Watch the libraries of accelerators.
+    pub(super) accelerators: bool,
+    /// Watch what ties the backward pass to the forward pass.
+    pub(super) backward: bool,
     /// Rows of the user's own.
     pub(super) user: Vec<UserRow>,
     /// Where names of sites and counters go.
@@ -127,7 +131,8 @@ impl Probes {
         let looks = Looks(sender, put_off);
         let ending = Arc::clone(&setup.ending);
         let mut attached = Attached {
-            planner: Planner::new(setup.user.clone(), Layers::Lowest, running_kernel()),
+            planner: Planner::new(setup.user.clone(), Layers::Lowest, running_kernel())
+                .watching(setup.accelerators, setup.backward),
             setup,
             files: HashMap::new(),
             links: Vec::new(),
@@ -266,6 +271,13 @@ impl Attached {
 
     fn attach(&mut self, planned: &Planned) {
         self.counters.missing += planned.missing.len() as u64;
+        if planned.contents == Contents::Library(Family::Torch) && planned.sites.len() < planned.missing.len()
+        {
+            let because =
+                planned.missing.first().map_or_else(String::new, |missing| missing.because.to_string());
+            let path = planned.library.mapping.path().display();
+            self.notice(format!("{path}: the backward pass stays where it runs: {because}"));
+        }
         let Some(path) = self.is_new(planned) else { return };
         let began_ns = monotonic_ns();
         let before = (self.counters.probes, self.counters.refused);
@@ -328,6 +340,7 @@ impl Attached {
         let mut calls = Vec::new();
         let mut returns = Vec::new();
         let mut messages = Vec::new();
+        let mut steps = Vec::new();
         let mut names: Vec<SiteInfo> = Vec::new();
         let collected = !self.setup.borrow || self.is_collected(planned);
         for site in &planned.sites {
@@ -355,8 +368,13 @@ impl Attached {
                 let offset = if site.point.frame == 0 { site.offset.0 } else { site.entry.0 };
                 returns.push(Point { offset, ..point });
             }
+            if name.event == Event::StepBegins {
+                steps.push(u64::from(index));
+            }
             names.push(name);
         }
+        // Who is told of a step must know that nothing before it was missed.
+        calls.sort_by_key(|point| steps.contains(&point.cookie));
         // Before the first record that needs it.
         if !self.tell(Message::Sites(names)) {
             return;

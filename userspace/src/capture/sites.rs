@@ -111,6 +111,8 @@ fn has_stack(event: Event) -> bool {
         | Event::Free(_)
         | Event::Sync(_)
         | Event::Collective(_)
+        | Event::StepCreated
+        | Event::BackwardBegins
         | Event::User => true,
         event => event.is_launch(),
     }
@@ -130,6 +132,9 @@ fn recipe(argument: &Argument) -> Option<Fetch> {
         Place::BehindRegister { register, offset } => (number(register), 1, [short(offset)?, 0]),
         Place::BehindStack { stack, offset } => {
             (fetch_base::ENTRY_STACK, 2, [i16::try_from(stack).ok()?, short(offset)?])
+        }
+        Place::ThreadLocal(offset) => {
+            (fetch_base::THREAD_LOCAL, 1, [offset, i16::from(number(Register::Rdi))])
         }
         Place::Unreadable => return None,
     };

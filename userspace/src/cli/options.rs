@@ -226,6 +226,8 @@ pub enum Context {
     Kernel,
     /// Who awaits the asyncio task that runs (CPython 3.11 and later), beside Python functions.
     Async,
+    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python functions.
+    Backward,
 }
 
 /// What every sub-command takes.
@@ -541,6 +543,9 @@ pub struct ProbesArgs {
     /// Where two libraries see the same call: only the lowest, or all.
     #[arg(long, value_name = "WHICH", env = "DEEPCTX_LAYERS", default_value = "lowest")]
     pub layers: Layers,
+    /// Show what `--context backward` watches, too.
+    #[arg(long, env = "DEEPCTX_BACKWARD", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub backward: bool,
     /// Form of the list.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
     pub format: TextOrJson,

@@ -33,7 +33,7 @@ pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
         Layers::Lowest => plan::Layers::Lowest,
         Layers::All => plan::Layers::All,
     };
-    let mut planner = Planner::new(user, layers, running_kernel());
+    let mut planner = Planner::new(user, layers, running_kernel()).watching(true, arguments.backward);
     let mut seen = Seen::default();
     for path in &arguments.library {
         let library = Library::of_file(path).map_err(|error| Failure::io(path.display(), &error))?;

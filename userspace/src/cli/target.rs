@@ -43,10 +43,13 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         Some(path) => probes::user_rows(path)?,
         None => Vec::new(),
     };
-    let probes = (!capture.no_gpu).then_some(ProbeOptions {
-        user,
+    let backward = has(Context::Backward);
+    let probes = (backward || !capture.no_gpu).then_some(ProbeOptions {
+        user: if capture.no_gpu { Vec::new() } else { user },
         ahead: command.is_some(),
         borrow: true,
+        accelerators: !capture.no_gpu,
+        backward,
         stacks_per_second: match capture.launch_stacks {
             LaunchStacks::All => ALL_STACKS,
             LaunchStacks::PerSecond(most) => most,
@@ -67,8 +70,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
                 Event::Cycles => Clock::Cycles,
             },
             kernel: has(Context::Kernel),
-            native: has(Context::Native),
-            python: has(Context::Python) || has(Context::Async),
+            native: has(Context::Native) || backward,
+            python: has(Context::Python) || has(Context::Async) || backward,
             coroutines: has(Context::Async),
             off_cpu: capture.off_cpu,
             probes,

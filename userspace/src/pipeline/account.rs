@@ -30,6 +30,7 @@ pub struct Accounts {
     wakes: u64,
     calls: u64,
     device_records: u64,
+    steps: u64,
     wait_gaps: WaitGaps,
     first_complete_ns: Option<u64>,
     native_ends: [u64; REASONS],
@@ -55,6 +56,7 @@ impl Default for Accounts {
             wakes: 0,
             calls: 0,
             device_records: 0,
+            steps: 0,
             wait_gaps: WaitGaps::default(),
             first_complete_ns: None,
             native_ends: [0; REASONS],
@@ -139,6 +141,11 @@ impl Accounts {
         self.device_records += 1;
     }
 
+    /// It told of a step of a backward pass: which operator made it, or where it runs.
+    pub fn step(&mut self) {
+        self.steps += 1;
+    }
+
     /// What could not be told of waits, totals so far.
     pub fn waits(&mut self, gaps: WaitGaps) {
         self.wait_gaps = gaps;
@@ -197,7 +204,7 @@ impl Accounts {
         let undecoded: u64 = self.undecoded.values().sum();
         let decoded = self.received - undecoded;
         let kept = self.samples + self.blocks + self.calls;
-        let merged = self.processes + self.wakes;
+        let merged = self.processes + self.wakes + self.steps;
         let resolved = kept + merged + self.device_records;
 
         let kernel = ledger.stage_mut(Stage::Kernel);

@@ -7,16 +7,18 @@
 //!  Input ──▶ decode ─┬─ fork, exec, exit, spaces ──▶ order ──▶ Symbols
 //!                    │                                            ▲ asked once per address
 //!                    └─ samples, calls ──▶ order ──▶ stacks (seen?) ──▶ resolve ─┬─────────────▶ attribute ──▶ Profile
-//!                                                                               └─ correlate ─▶
+//!                                                                  backward? ───┴─ correlate ─▶
 //! ```
 //! What changes processes is let through earlier than the samples by [`Config::foresight_ns`], because a library that
 //! was mapped at one time is found by reading the process's mappings a little later.
 
 pub mod account;
 pub mod attribute;
+pub mod backward;
 pub mod correlate;
 pub mod decode;
 pub mod encode;
+mod enter;
 mod glue;
 pub mod order;
 pub mod resolve;
@@ -28,18 +30,19 @@ pub mod symbols;
 pub mod threads;
 pub mod waits;
 
-use deepctx_common::record::{ProcessEvent, StackSample, Wake, kind, sample_flag};
-use deepctx_profile::frame::Frame;
+use deepctx_common::record::{ProcessEvent, StackSample, Wake};
+use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::tree::NodeId;
 
 use account::Accounts;
-use attribute::Tick;
-use correlate::{CallAt, Correlate};
-use decode::{Arguments, Event, Sample, Sequences, decode, records};
+use backward::{Backward, Kind};
+use correlate::Correlate;
+use decode::{Event, Sample, Sequences, decode, records};
+use enter::{Entering, sample_at, wait_of};
 use order::{Key, Late, Order};
-use resolve::{CallPath, Resolve};
+use resolve::Resolve;
 use seen::PythonSeen;
 use source::{Input, Place, Shelf, SpaceUpdate};
 use stacks::{Head, Known, Stacks};
@@ -112,6 +115,7 @@ pub struct Pipeline<S: Symbols> {
     calls_wait: bool,
     waits: Waits,
     correlate: Correlate,
+    backward: Backward,
     accounts: Accounts,
     profile: Profile,
     newest_ns: u64,
@@ -131,8 +135,9 @@ enum Change<M> {
 /// What waits for the names of a stack.
 #[derive(Clone, Copy, Debug)]
 enum Unresolved {
-    /// A sample or a call whose stack was not seen before.
-    Stack { place: Place, head: Head, hash: u64 },
+    /// A sample or a call whose stack was not seen before, or one `behind` a call whose stack was not: which step of a
+    /// backward pass it is in is known when that is.
+    Stack { place: Place, head: Head, hash: u64, behind: bool },
     /// A call whose stack is known, behind one whose is not.
     Call { place: Place, thread: NodeId, known: Known },
     /// A record that belongs to a call, behind one whose stack is not known.
@@ -158,6 +163,7 @@ impl<S: Symbols> Pipeline<S> {
             calls_wait: false,
             waits: Waits::default(),
             correlate: Correlate::new(config.launches),
+            backward: Backward::default(),
             accounts: Accounts::default(),
             profile: Profile::new(meta, config.limits),
             newest_ns: 0,
@@ -170,8 +176,14 @@ impl<S: Symbols> Pipeline<S> {
             Input::Records(bytes) => self.feed_records(bytes),
             Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
             Input::Counters(counters) => self.accounts.kernel(counters),
-            Input::Sites(sites) => self.correlate.learn(sites),
-            Input::SiteCounts(counts) => self.correlate.counted(&counts),
+            Input::Sites(sites) => {
+                let others = self.backward.learn(sites);
+                self.correlate.learn(others);
+            }
+            Input::SiteCounts(counts) => {
+                self.backward.counted(&counts);
+                self.correlate.counted(&counts);
+            }
             Input::Recovered(kernels) => self.correlate.recovered(kernels, &mut self.profile),
         }
         while self.changes.is_over_capacity() {
@@ -209,6 +221,7 @@ impl<S: Symbols> Pipeline<S> {
         self.accounts.missing(self.sequences.missing());
         self.accounts.waits(self.waits.gaps());
         self.accounts.write_to(&mut self.profile.ledger);
+        self.backward.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
         self.correlate.write_to(&mut self.profile);
         &mut self.profile
     }
@@ -265,6 +278,7 @@ impl<S: Symbols> Pipeline<S> {
             };
             let header = *event.header();
             self.sequences.saw(header.cpu, header.sequence);
+            self.backward.saw(header.cpu, header.sequence, header.time_ns);
             self.newest_ns = self.newest_ns.max(header.time_ns);
             let change = match event {
                 Event::Sample(_)
@@ -282,6 +296,7 @@ impl<S: Symbols> Pipeline<S> {
                     if let Err(Late(place)) = self.samples.push(key, place) {
                         self.shelf.release(place);
                         self.accounts.late();
+                        self.backward.late(header.time_ns);
                     }
                     continue;
                 }
@@ -334,14 +349,17 @@ impl<S: Symbols> Pipeline<S> {
         }
         match change {
             Change::Fork(event) => {
+                self.backward.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.forked(&event);
             }
             Change::Exec(event) => {
+                self.backward.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.replaced(&event);
             }
             Change::Exit(event) => {
+                self.backward.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Ends);
                 self.waits.will_end(event.pid, event.header.time_ns);
                 self.symbols.ended(&event);
@@ -393,6 +411,10 @@ impl<S: Symbols> Pipeline<S> {
     fn meet(&mut self, place: Place) {
         let (sample, call) = match decode(self.shelf.record(place)) {
             Ok(Event::Sample(sample) | Event::Block(sample)) => (sample, None),
+            // It has no stack of its own.
+            Ok(Event::Call(_, arguments)) if self.backward.kind(&arguments) == Some(Kind::Begins) => {
+                return self.meet_record(place);
+            }
             Ok(Event::Call(sample, arguments)) => (sample, Some(arguments)),
             Ok(Event::Wake(wake)) => {
                 self.meet_wake(&wake);
@@ -400,16 +422,12 @@ impl<S: Symbols> Pipeline<S> {
                 return;
             }
             Ok(Event::Return(_) | Event::Correlation(_) | Event::Message(..)) => {
-                return if self.calls_wait {
-                    self.unresolved.push(Unresolved::Record(place));
-                } else {
-                    self.enter_record(place);
-                };
+                return self.meet_record(place);
             }
             _ => return,
         };
         let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
-        let Self { stacks, resolve, profile, waits, accounts, config, correlate, .. } = self;
+        let Self { stacks, resolve, profile, waits, accounts, config, correlate, backward, .. } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
         let awaiting = if self.coroutines_told {
             let (pid, time_ns) = (sample.fixed.pid, sample.fixed.header.time_ns);
@@ -417,42 +435,64 @@ impl<S: Symbols> Pipeline<S> {
         } else {
             None
         };
-        let head = Head::new(thread, space, &sample, awaiting);
+        // Which step a stack is in is known when all that was called before is.
+        let must_wait = self.calls_wait && backward.is_on();
+        let steps = if must_wait { None } else { backward.steps_of(&sample.fixed) };
+        let head = Head::new(thread, space, &sample, awaiting).within(steps);
         let hash = stacks::hash(&head, &sample);
         match wait_of(&sample) {
             Some(wait) => waits.began(wait, sample.fixed.pid),
             None if config.off_cpu => waits.runs(sample.fixed.tid, sample.fixed.header.time_ns),
             None => {}
         }
-        let known = match stacks.get(hash, &head, sample.words) {
-            Some(known) => known,
-            None => match resolve.path_or_note(&head, &sample, profile, accounts) {
-                Some(path) => {
-                    let known = context(profile, accounts, correlate, thread, &sample, call.as_ref(), &path);
-                    stacks.put(hash, &head, sample.words, known);
-                    known
-                }
-                None => {
-                    self.calls_wait |= call.is_some();
-                    return self.unresolved.push(Unresolved::Stack { place, head, hash });
-                }
-            },
+        let known = if must_wait { None } else { stacks.get(hash, &head, sample.words) };
+        let path = match known {
+            Some(_) => None,
+            None => resolve.path_or_note(&head, &sample, profile, accounts).filter(|_| !must_wait),
         };
-        match call {
-            None => enter(profile, waits, accounts, config, thread, &sample, known),
-            Some(_) if self.calls_wait => {
-                return self.unresolved.push(Unresolved::Call { place, thread, known });
+        let mut entering = Entering { config, waits, correlate, backward, accounts, profile };
+        let known = match (known, path) {
+            (Some(known), _) => known,
+            (None, Some(path)) => {
+                let known = entering.context(&head, &sample, call.as_ref(), &path);
+                stacks.put(hash, &head, sample.words, known);
+                known
             }
-            Some(arguments) => enter_call(profile, correlate, accounts, thread, &sample, arguments, known),
+            (None, None) => {
+                self.calls_wait |= call.is_some();
+                return self.unresolved.push(Unresolved::Stack { place, head, hash, behind: must_wait });
+            }
+        };
+        if call.is_some() && self.calls_wait {
+            return self.unresolved.push(Unresolved::Call { place, thread, known });
         }
+        entering.enter(thread, &sample, call, known);
         self.shelf.release(place);
+    }
+
+    /// Enters a record that belongs to a call, once all that was called before it is known.
+    fn meet_record(&mut self, place: Place) {
+        if self.calls_wait {
+            self.unresolved.push(Unresolved::Record(place));
+        } else {
+            self.enter_record(place);
+        }
     }
 
     /// Enters a record that belongs to a call.
     fn enter_record(&mut self, place: Place) {
-        let Self { shelf, correlate, profile, accounts, symbols, .. } = self;
-        accounts.device_record();
-        match decode(shelf.record(place)) {
+        let Self { shelf, correlate, backward, profile, accounts, symbols, .. } = self;
+        let event = decode(shelf.record(place));
+        match event {
+            Ok(Event::Call(..)) => accounts.step(),
+            _ => accounts.device_record(),
+        }
+        match event {
+            Ok(Event::Call(step, arguments)) => {
+                let space = symbols.space(step.fixed.pid, step.fixed.header.time_ns);
+                let thread = self.threads.node(&step.fixed, space, symbols, profile);
+                backward.begins(&step.fixed, &arguments, thread, profile);
+            }
             Ok(Event::Return(record)) => correlate.returned(&record, profile),
             Ok(Event::Correlation(record)) => correlate.correlated(&record),
             Ok(Event::Message(message, bytes)) => {
@@ -499,121 +539,28 @@ impl<S: Symbols> Pipeline<S> {
 
     /// Attributes what waited, now that all addresses have been asked for.
     fn attribute_asked(&mut self, unresolved: Unresolved) {
-        let (place, head, hash) = match unresolved {
-            Unresolved::Stack { place, head, hash } => (place, head, hash),
+        let (place, head, hash, behind) = match unresolved {
+            Unresolved::Stack { place, head, hash, behind } => (place, head, hash, behind),
             Unresolved::Call { place, thread, known } => {
                 if let Some((sample, Some(arguments))) = sample_at(&self.shelf, place) {
-                    let Self { profile, correlate, accounts, .. } = self;
-                    enter_call(profile, correlate, accounts, thread, &sample, arguments, known);
+                    let Self { profile, correlate, accounts, waits, config, backward, .. } = self;
+                    let mut entering = Entering { config, waits, correlate, backward, accounts, profile };
+                    entering.enter(thread, &sample, Some(arguments), known);
                 }
                 return self.shelf.release(place);
             }
             Unresolved::Record(place) => return self.enter_record(place),
         };
         let Some((sample, call)) = sample_at(&self.shelf, place) else { return };
-        let Self { resolve, profile, accounts, waits, config, correlate, .. } = self;
-        let thread = head.thread();
+        let Self { resolve, profile, accounts, waits, config, correlate, backward, .. } = self;
+        let steps = if behind { backward.steps_of(&sample.fixed) } else { head.steps() };
+        let head = head.within(steps);
+        let hash = if behind { stacks::hash(&head, &sample) } else { hash };
         let path = resolve.path(&head, &sample, profile, accounts);
-        let known = context(profile, accounts, correlate, thread, &sample, call.as_ref(), &path);
-        match call {
-            None => enter(profile, waits, accounts, config, thread, &sample, known),
-            Some(arguments) => enter_call(profile, correlate, accounts, thread, &sample, arguments, known),
-        }
+        let mut entering = Entering { config, waits, correlate, backward, accounts, profile };
+        let known = entering.context(&head, &sample, call.as_ref(), &path);
+        entering.enter(head.thread(), &sample, call, known);
         self.stacks.put(hash, &head, sample.words, known);
         self.shelf.release(place);
-    }
-}
-
-/// The context that a path leads to, and what the account must know of it.
-#[inline]
-fn context(
-    profile: &mut Profile,
-    accounts: &mut Accounts,
-    correlate: &Correlate,
-    thread: NodeId,
-    sample: &Sample<'_>,
-    call: Option<&Arguments<'_>>,
-    path: &CallPath<'_>,
-) -> Known {
-    let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
-    let frames = match call {
-        Some(arguments) => correlate.caller(arguments.call.site, profile, path.frames),
-        None if off_cpu => waits::without_observer(profile, path.frames),
-        None => path.frames,
-    };
-    let mut node = attribute::node(&mut profile.tree, thread, frames);
-    if off_cpu {
-        let preempted = sample.fixed.flags & sample_flag::PREEMPTED != 0;
-        let reason = waits::reason(profile, frames, preempted);
-        let reason = profile.text(reason);
-        let frame = profile.frame(Frame::Wait { reason });
-        node = profile.tree.child(node, frame);
-    }
-    accounts.malformed_words(path.malformed);
-    Known { node, unnamed: path.unnamed }
-}
-
-/// Enters what a sample stands for into its context.
-#[inline]
-fn enter(
-    profile: &mut Profile,
-    waits: &mut Waits,
-    accounts: &mut Accounts,
-    config: &Config,
-    thread: NodeId,
-    sample: &Sample<'_>,
-    known: Known,
-) {
-    match wait_of(sample) {
-        Some(wait) => {
-            waits.resolved(wait, Context { node: known.node, thread }, profile);
-            accounts.block(sample, known.unnamed);
-        }
-        None => {
-            let tick = Tick { time_ns: sample.fixed.header.time_ns, period: sample.fixed.period };
-            attribute::add(profile, thread, known.node, tick, config.timer, config.off_cpu);
-            accounts.sample(sample, known.unnamed);
-        }
-    }
-}
-
-/// Enters what a call stands for into its context.
-fn enter_call(
-    profile: &mut Profile,
-    correlate: &mut Correlate,
-    accounts: &mut Accounts,
-    thread: NodeId,
-    sample: &Sample<'_>,
-    arguments: Arguments<'_>,
-    known: Known,
-) {
-    let fixed = &sample.fixed;
-    accounts.call(sample, known.unnamed);
-    let call = CallAt {
-        number: fixed.period,
-        time_ns: fixed.header.time_ns,
-        pid: fixed.pid,
-        tid: fixed.tid,
-        thread,
-        node: known.node,
-        has_stack: !sample.words.is_empty(),
-        arguments,
-    };
-    correlate.call(&call, profile);
-}
-
-/// The wait that a record begins; `None` of a timer sample.
-#[inline]
-fn wait_of(sample: &Sample<'_>) -> Option<WaitId> {
-    let fixed = &sample.fixed;
-    (fixed.header.kind == kind::BLOCK).then_some(WaitId { tid: fixed.tid, began_ns: fixed.period })
-}
-
-/// The sample or call that was found at this place when its batch was decoded.
-fn sample_at(shelf: &Shelf, place: Place) -> Option<(Sample<'_>, Option<Arguments<'_>>)> {
-    match decode(shelf.record(place)) {
-        Ok(Event::Sample(sample) | Event::Block(sample)) => Some((sample, None)),
-        Ok(Event::Call(sample, arguments)) => Some((sample, Some(arguments))),
-        _ => None,
     }
 }

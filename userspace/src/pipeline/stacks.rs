@@ -7,11 +7,12 @@
 //! Two generations bound it: new entries go to the young one; when that is full it becomes the old one, whose entries
 //! return to the young one when they are used again and are forgotten otherwise.
 
-use std::hash::Hasher as _;
+use std::hash::{Hash as _, Hasher as _};
 
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use super::backward::StepsId;
 use super::decode::Sample;
 use super::symbols::{AwaitingId, SpaceId};
 
@@ -24,6 +25,8 @@ pub struct Head {
     rest: [u8; 6],
     /// The coroutine among the words that is a task's, and who awaits that task.
     awaiting: Option<(u64, AwaitingId)>,
+    /// The steps of a backward pass that the thread may be in.
+    steps: Option<StepsId>,
 }
 
 impl Head {
@@ -39,7 +42,17 @@ impl Head {
         // Kinds of records are few.
         let kind = fixed.header.kind as u8;
         let rest = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
-        Self { thread, space, rest, awaiting }
+        Self { thread, space, rest, awaiting, steps: None }
+    }
+
+    /// The same within steps of a backward pass.
+    pub fn within(self, steps: Option<StepsId>) -> Self {
+        Self { steps, ..self }
+    }
+
+    /// The steps of a backward pass that the thread may be in.
+    pub fn steps(&self) -> Option<StepsId> {
+        self.steps
     }
 
     /// The coroutine that is a task's, and who awaits that task.
@@ -68,6 +81,9 @@ pub fn hash(head: &Head, sample: &Sample<'_>) -> u64 {
     if let Some((_, chain)) = head.awaiting {
         hasher.write_u32(chain.0);
     }
+    if let Some(steps) = head.steps {
+        steps.hash(&mut hasher);
+    }
     hasher.finish()
 }
 
@@ -78,6 +94,10 @@ pub struct Known {
     pub node: NodeId,
     /// Number of the reason why one of its frames has no name ([`super::resolve::Resolve`]); 0 when all have.
     pub unnamed: u16,
+    /// Steps of backward passes that it is in; [`super::backward::UNSURE`] when it does not tell.
+    pub steps: u8,
+    /// The context is below the operator of one of these.
+    pub placed: bool,
 }
 
 /// The cache.
@@ -172,11 +192,17 @@ mod tests {
     use super::*;
 
     fn head(thread: u32) -> Head {
-        Head { thread: NodeId::from_number(thread), space: SpaceId(0), rest: [0; 6], awaiting: None }
+        Head {
+            thread: NodeId::from_number(thread),
+            space: SpaceId(0),
+            rest: [0; 6],
+            awaiting: None,
+            steps: None,
+        }
     }
 
     fn known(node: u32) -> Known {
-        Known { node: NodeId::from_number(node), unnamed: 0 }
+        Known { node: NodeId::from_number(node), unnamed: 0, steps: 0, placed: false }
     }
 
     #[test]

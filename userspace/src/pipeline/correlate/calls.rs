@@ -196,7 +196,10 @@ impl Correlate {
             | Event::ActivityCallbacks
             | Event::ActivityKindOff
             | Event::ActivityFlush
-            | Event::ActivityRecord => {}
+            | Event::ActivityRecord
+            | Event::StepCreated
+            | Event::StepBegins
+            | Event::BackwardBegins => {}
         }
         if asked.is_none() && returns && (event.is_launch() || event == Event::GraphLaunch) {
             asked = Some(Answer::Launch { node: calling.api(counts, profile) });

@@ -1,0 +1,209 @@
+//! Steps of a backward pass as a page of records → where their stacks stand.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pipeline_support;
+
+use deepctx_profile::ledger::When;
+use deepctx_profile::profile::Meta;
+use deepctx_userspace::pipeline::Pipeline;
+use pipeline_support::{NamesInAddresses, config, feed_damaged, folded, losses, page, run};
+use proptest::prelude::*;
+
+/// Records → folded stacks.
+#[track_caller]
+fn check(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    assert_eq!(folded(pipeline.profile()), page(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
+/// Records → gaps of the last stage.
+#[track_caller]
+fn check_gaps(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    let all = losses(pipeline.profile());
+    let ours: String =
+        all.lines().filter(|line| line.starts_with("attribute")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(ours, page(expect));
+}
+
+/// Two operators of thread 1, which is 7/7; then a backward pass.
+const FORWARD: &str = "
+    1 call 90 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
+    10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
+    11 call 2 made 7/7 app sequence=1 forward-thread=1 : ! o.exp g main
+    20 call 3 pass 7/7 app stack-pointer=500 : ! back main
+";
+
+#[test]
+fn a_step_stands_below_the_operator_that_made_it() {
+    check(
+        &format!(
+            "{FORWARD}
+            21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            22 sample 7/7 app x! e. back main
+            23 call 5 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+            24 sample 7/7 app x! e. back main
+            30 sample 7/7 app x! main"
+        ),
+        "
+        app-7;main;f;aten::mm;[backward];x 1
+        app-7;main;g;aten::exp;[backward];x 1
+        app-7;main;x 1
+        ",
+    );
+}
+
+#[test]
+fn the_same_stack_stands_elsewhere_in_another_step_however_often_it_was_seen() {
+    let steps: String = (0..6)
+        .map(|n| {
+            format!(
+                "{at} call {at} step 7/7 app sequence={} forward-thread=1 stack-pointer=400
+                 {after} sample 7/7 app x! e. back main\n",
+                n % 2,
+                at = 30 + 2 * n,
+                after = 31 + 2 * n
+            )
+        })
+        .collect();
+    // At once, and piece by piece.
+    let pieces =
+        steps.replace("sample 7/7 app x! e. back main\n", "sample 7/7 app x! e. back main\nadvance 40\n");
+    for steps in [steps, pieces] {
+        check(
+            &format!("{FORWARD}{steps}"),
+            "
+            app-7;main;f;aten::mm;[backward];x 3
+            app-7;main;g;aten::exp;[backward];x 3
+            ",
+        );
+    }
+}
+
+#[test]
+fn steps_of_several_threads_have_the_same_numbers() {
+    check(
+        "
+        10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
+        11 call 2 made 7/8 app sequence=0 forward-thread=2 : ! o.exp g run
+        19 call 3 step 7/9 app sequence=18446744073709551615 forward-thread=2 stack-pointer=400
+        20 sample 7/9 app idle! work
+        21 call 4 step 7/9 app sequence=0 forward-thread=2 stack-pointer=400
+        22 sample 7/9 app x! e. work
+        23 call 5 step 7/9 app sequence=0 forward-thread=1 stack-pointer=400
+        24 sample 7/9 app x! e. work
+        ",
+        "
+        app-7;main;f;aten::mm;[backward];x 1
+        app-7;run;g;aten::exp;[backward];x 1
+        app-7;work;idle 1
+        ",
+    );
+}
+
+#[test]
+fn the_first_step_of_a_thread_is_made_before_the_thread_has_a_number() {
+    check(
+        "
+        9 call 3 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
+        10 call 1 made 7/7 app sequence=0 forward-thread=0 : ! o.mm f main
+        11 call 2 made 7/7 app sequence=1 forward-thread=5 : ! o.exp g main
+        21 call 4 step 7/7 app sequence=0 forward-thread=5 stack-pointer=400
+        22 sample 7/7 app x! e. back main
+        ",
+        "app-7;main;f;aten::mm;[backward];x 1",
+    );
+}
+
+#[test]
+fn a_pass_within_a_step_stands_below_what_made_both() {
+    check(
+        &format!(
+            "{FORWARD}
+            21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            22 call 5 made 7/7 app sequence=2 forward-thread=1 : ! o.sin part e. back main
+            23 call 6 pass 7/7 app stack-pointer=300 : ! e. back main
+            24 call 7 step 7/7 app sequence=2 forward-thread=1 stack-pointer=200
+            25 sample 7/7 app y! e. again e. back main
+            26 sample 7/7 app x! e. back main
+            27 call 8 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+            28 sample 7/7 app x! e. back main"
+        ),
+        "
+        app-7;main;f;aten::mm;[backward];x 1
+        app-7;main;g;aten::exp;[backward];part;aten::sin;[backward];y 1
+        app-7;main;g;aten::exp;[backward];x 1
+        ",
+    );
+}
+
+#[test]
+fn what_is_not_certain_stays_where_it_ran() {
+    let step = "21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400";
+    for (records, gaps) in [
+        // Its operator was not seen; nobody made it.
+        (
+            "21 call 4 step 7/7 app sequence=9 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
+            "attribute forward-unknown 1\n",
+        ),
+        (
+            "21 call 4 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
+            "",
+        ),
+        // A record is missing, perhaps of the step that runs.
+        (&format!("{step}\nlose 0 1\n22 sample 7/7 app x! e. back main"), "attribute backward-uncertain 1\n"),
+        // Stacks without steps that were taken before all probes were there.
+        (
+            "28 call 5 step 7/8 app sequence=1 forward-thread=1 stack-pointer=400\n29 sample 7/8 app x! e. run",
+            "attribute backward-uncertain 1\n",
+        ),
+        // The stack lacks its beginning, so the number of steps is not known.
+        (&format!("{step}\n22 sample 7/7 app x! e. gap:no-row native=no-row"), ""),
+        // Another step may be about to begin.
+        (&format!("{step}\n22 sample 7/7 app e.! back main"), ""),
+        (&format!("{step}\n22 sample 7/7 app k:trap e.! back main"), ""),
+    ] {
+        let records = format!("{FORWARD}{records}");
+        let mut pipeline = run(&records);
+        assert!(!folded(pipeline.profile()).contains("[backward]"), "{records}");
+        check_gaps(&records, gaps);
+    }
+}
+
+#[test]
+fn a_process_that_comes_with_the_number_of_another_has_its_own_steps() {
+    check(
+        &format!(
+            "{FORWARD}
+            30 exit 7
+            40 sample 7/7 new main!
+            41 call 4 step 7/7 new sequence=1 forward-thread=1 stack-pointer=400
+            42 sample 7/7 new x! e. back main"
+        ),
+        "
+        new-7;main 1
+        new-7;main;back;torch::autograd::Engine::evaluate_function(GraphTask&);x 1
+        ",
+    );
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_damaged_the_ledger_adds_up(
+        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..20)
+    ) {
+        let page = format!(
+            "{FORWARD}
+            21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            22 sample 7/7 app x! e. back main
+            23 call 5 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+            24 sample 7/7 app x! e. back main"
+        );
+        let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
+        feed_damaged(&mut pipeline, &page, &damage);
+        pipeline.finish();
+        pipeline.profile().ledger.check(When::Finished).unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+//! Enter: what a record stands for → into the context that its stack leads to.
+//!
+//! Owns: the way from a resolved stack to a node of the tree, for each kind of record. Because: a stack that was seen before
+//! and one that was not must end up alike. Does not: keep anything.
+
+use deepctx_common::record::{kind, sample_flag};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+
+use super::Config;
+use super::account::Accounts;
+use super::attribute::{self, Tick};
+use super::backward::{self, Backward, Kind};
+use super::correlate::{CallAt, Correlate};
+use super::decode::{Arguments, Event, Sample, decode};
+use super::resolve::CallPath;
+use super::source::{Place, Shelf};
+use super::stacks::{Head, Known};
+use super::waits::{self, Context, WaitId, Waits};
+
+/// The stages that a record is entered with.
+pub(super) struct Entering<'a> {
+    pub(super) config: &'a Config,
+    pub(super) waits: &'a mut Waits,
+    pub(super) correlate: &'a mut Correlate,
+    pub(super) backward: &'a mut Backward,
+    pub(super) accounts: &'a mut Accounts,
+    pub(super) profile: &'a mut Profile,
+}
+
+impl Entering<'_> {
+    /// The context that a path leads to, and what the account must know of it.
+    #[inline]
+    pub(super) fn context(
+        &mut self,
+        head: &Head,
+        sample: &Sample<'_>,
+        call: Option<&Arguments<'_>>,
+        path: &CallPath<'_>,
+    ) -> Known {
+        let Self { correlate, backward, accounts, profile, .. } = self;
+        let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
+        let said = call.and_then(|call| backward.kind(call));
+        let frames = match call {
+            Some(arguments) if said.is_none() => correlate.caller(arguments.call.site, profile, path.frames),
+            None if off_cpu => waits::without_observer(profile, path.frames),
+            _ => path.frames,
+        };
+        let steps =
+            if backward.is_on() { backward.steps_in(sample, frames, profile) } else { backward::UNSURE };
+        let placed =
+            head.steps().and_then(|listed| backward.place(listed, steps, head.thread(), frames, profile));
+        let (from, stood_for) = placed.unwrap_or((head.thread(), 0));
+        let below = &frames[stood_for..];
+        let below = if said.is_some() { &below[..backward::operator_path(below, profile)] } else { below };
+        let mut node = attribute::node(&mut profile.tree, from, below);
+        if off_cpu {
+            let preempted = sample.fixed.flags & sample_flag::PREEMPTED != 0;
+            let reason = waits::reason(profile, frames, preempted);
+            let reason = profile.text(reason);
+            let frame = profile.frame(Frame::Wait { reason });
+            node = profile.tree.child(node, frame);
+        }
+        accounts.malformed_words(path.malformed);
+        Known { node, unnamed: path.unnamed, steps, placed: placed.is_some() }
+    }
+
+    /// Enters a sample, the beginning of a wait, or a call into its context.
+    #[inline]
+    pub(super) fn enter(
+        &mut self,
+        thread: NodeId,
+        sample: &Sample<'_>,
+        call: Option<Arguments<'_>>,
+        known: Known,
+    ) {
+        if self.backward.is_on() {
+            self.backward.stack_seen(&sample.fixed, known.steps, known.placed);
+        }
+        match call {
+            None => self.enter_sample(thread, sample, known),
+            Some(arguments) => match self.backward.kind(&arguments) {
+                Some(kind) => {
+                    self.accounts.step();
+                    let said = known.node != thread && !sample.words.is_empty() && kind == Kind::Created;
+                    let node = said.then_some(known.node);
+                    self.backward.called(&sample.fixed, &arguments, node, known.steps);
+                }
+                None => self.enter_call(thread, sample, arguments, known),
+            },
+        }
+    }
+
+    /// Enters what a sample stands for into its context.
+    fn enter_sample(&mut self, thread: NodeId, sample: &Sample<'_>, known: Known) {
+        let Self { config, waits, accounts, profile, .. } = self;
+        match wait_of(sample) {
+            Some(wait) => {
+                waits.resolved(wait, Context { node: known.node, thread }, profile);
+                accounts.block(sample, known.unnamed);
+            }
+            None => {
+                let tick = Tick { time_ns: sample.fixed.header.time_ns, period: sample.fixed.period };
+                attribute::add(profile, thread, known.node, tick, config.timer, config.off_cpu);
+                accounts.sample(sample, known.unnamed);
+            }
+        }
+    }
+
+    /// Enters what a call stands for into its context.
+    fn enter_call(&mut self, thread: NodeId, sample: &Sample<'_>, arguments: Arguments<'_>, known: Known) {
+        let fixed = &sample.fixed;
+        self.accounts.call(sample, known.unnamed);
+        let call = CallAt {
+            number: fixed.period,
+            time_ns: fixed.header.time_ns,
+            pid: fixed.pid,
+            tid: fixed.tid,
+            thread,
+            node: known.node,
+            has_stack: !sample.words.is_empty(),
+            arguments,
+        };
+        self.correlate.call(&call, self.profile);
+    }
+}
+
+/// The wait that a record begins; `None` of a timer sample.
+#[inline]
+pub(super) fn wait_of(sample: &Sample<'_>) -> Option<WaitId> {
+    let fixed = &sample.fixed;
+    (fixed.header.kind == kind::BLOCK).then_some(WaitId { tid: fixed.tid, began_ns: fixed.period })
+}
+
+/// The sample or call that was found at this place when its batch was decoded.
+pub(super) fn sample_at(shelf: &Shelf, place: Place) -> Option<(Sample<'_>, Option<Arguments<'_>>)> {
+    match decode(shelf.record(place)) {
+        Ok(Event::Sample(sample) | Event::Block(sample)) => Some((sample, None)),
+        Ok(Event::Call(sample, arguments)) => Some((sample, Some(arguments))),
+        _ => None,
+    }
+}
