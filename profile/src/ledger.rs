@@ -272,7 +272,9 @@ impl Ledger {
         }
         for (from, to) in used().zip(used().skip(1)) {
             let (kept, received) = (self.stage(from).kept, self.stage(to).received);
-            if received > kept || (received < kept && when == When::Finished) {
+            // The kernel's own counters are read now and then: records may have come in since.
+            let too_many = received > kept && (from != Stage::Kernel || when == When::Finished);
+            if too_many || (received < kept && when == When::Finished) {
                 return Err(Imbalance::Way { from, to, kept, received });
             }
         }
@@ -354,8 +356,15 @@ mod tests {
         );
         check(
             |l| l.stage_mut(Stage::Kernel).pass(9),
-            When::Running,
+            When::Finished,
             Some("between kernel and decode: 9 passed on, 10 received"),
+        );
+        // Counters of the kernel are older than what came from its rings.
+        check(|l| l.stage_mut(Stage::Kernel).pass(9), When::Running, None);
+        check(
+            |l| l.stage_mut(Stage::Decode).kept = 9,
+            When::Running,
+            Some("between decode and order: 9 passed on, 10 received"),
         );
     }
 
