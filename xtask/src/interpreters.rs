@@ -315,7 +315,13 @@ impl Source {
             let mut configure = Command::new(tree.join("configure"));
             configure.args(["--quiet", "--disable-gil", "--without-ensurepip", "--disable-test-modules"]);
             configure.env("CFLAGS", "-O1 -g0").env("OPT", "-DNDEBUG").current_dir(&build);
-            sh::run(&mut configure)?;
+            // Its own words are the reason why it is missing.
+            let said = configure.output().context("cannot start configure")?;
+            if !said.status.success() {
+                let text = String::from_utf8_lossy(&said.stderr);
+                let last: Vec<&str> = text.trim().lines().rev().take(3).collect();
+                bail!("configure failed: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / "));
+            }
             let jobs = std::thread::available_parallelism().map_or(1, usize::from);
             let mut make = Command::new("make");
             make.args(["--silent", &format!("-j{jobs}")]).current_dir(&build);

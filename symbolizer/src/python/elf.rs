@@ -141,6 +141,12 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         )
     }
 
+    /// The bytes of the section of this name, if they are at most `limit`.
+    pub(super) fn section(&self, name: &str, limit: u64) -> Option<&'a [u8]> {
+        let section = self.file.section_by_name(name)?;
+        if section.size() <= limit { section.data().ok() } else { None }
+    }
+
     /// The C string at a stated address, up to `limit` bytes.
     pub(super) fn c_string_at(&self, address: u64, limit: u64) -> Option<&'a [u8]> {
         let bytes = self.bytes_at(address, limit)?;

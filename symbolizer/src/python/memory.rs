@@ -41,6 +41,12 @@ pub trait TargetMemory: Send {
         self.read(address, &mut bytes)?;
         Ok(bytes)
     }
+
+    /// A section of this name that one of the interpreter's files states, as it is there; `None` also where files are not
+    /// known.
+    fn section(&self, _name: &str) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// A live process, read through `/proc/PID/mem`.
@@ -50,6 +56,7 @@ pub trait TargetMemory: Send {
 #[derive(Debug)]
 pub struct ProcessMemory {
     mem: File,
+    pid: u32,
 }
 
 impl ProcessMemory {
@@ -62,7 +69,7 @@ impl ProcessMemory {
             io::ErrorKind::PermissionDenied => ReadError::Denied,
             _ => ReadError::Gone,
         })?;
-        Ok(Self { mem })
+        Ok(Self { mem, pid })
     }
 }
 
@@ -87,6 +94,10 @@ impl TargetMemory for ProcessMemory {
             }
         }
         Ok(())
+    }
+
+    fn section(&self, name: &str) -> Option<Vec<u8>> {
+        super::process::section(self.pid, name)
     }
 }
 

@@ -22,6 +22,7 @@ pub mod names;
 pub mod objects;
 pub mod process;
 mod prologue;
+pub mod task_fields;
 pub mod tasks;
 pub mod text;
 mod thread_slot;

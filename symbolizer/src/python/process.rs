@@ -14,9 +14,10 @@ use std::path::Path;
 use object::read::ReadCache;
 use rustc_hash::FxHashSet;
 
+use super::elf::Elf;
 use super::locate::{Interpreter, Module, NoInterpreter, likelihood, locate};
 use super::memory::ProcessMemory;
-use crate::maps::{self, Backing, Mapping};
+use crate::maps::{self, Backing, Keep, Mapping};
 
 /// Most bytes read of one file: the dynamic symbols, the evaluation loop and the frame descriptions of the largest
 /// interpreters take a tenth of it. A file made to hurt costs this much and no more.
@@ -45,6 +46,29 @@ pub fn locate_process(pid: u32, mappings: &[Mapping]) -> Result<(Interpreter, Pr
     });
     let interpreter = locate(&memory, modules)?;
     Ok((interpreter, memory))
+}
+
+/// Most bytes of a section that is asked for by name.
+const SECTION_BYTES_MAX: u64 = 4096;
+/// Most files in which one is sought: extension modules of the interpreter, its library, the program.
+const SECTION_FILES_MAX: usize = 64;
+
+/// A section of this name, of the first file that has one: an extension module of CPython's, libpython, or the program.
+pub(super) fn section(pid: u32, name: &str) -> Option<Vec<u8>> {
+    let mappings = maps::read(pid, Keep::Executable).ok()?.mappings;
+    let may_have = |mapping: &Mapping, is_program: bool| {
+        let file = mapping.path().file_name().unwrap_or_default().to_string_lossy();
+        is_program || file.contains("python")
+    };
+    candidates(&mappings, &program(pid))
+        .into_iter()
+        .filter(|(mapping, is_program)| may_have(mapping, *is_program))
+        .take(SECTION_FILES_MAX)
+        .find_map(|(mapping, _)| {
+            let file = maps::open(pid, mapping).ok()?;
+            let data = ReadCache::new(Budgeted { file, left: FILE_BYTES_MAX });
+            Elf::parse(&data)?.section(name, SECTION_BYTES_MAX).map(<[u8]>::to_vec)
+        })
 }
 
 /// The path of the program that the process runs, as its mappings show it; empty when it cannot be read.

@@ -17,11 +17,14 @@ use deepctx_walk::python::{Buffers, read_frame};
 use super::layout::Layout;
 use super::memory::TargetMemory;
 use super::objects::{ENTRIES_MAX, Found, ObjectError, Objects};
+use super::task_fields::{FRAME_STATE, Fields, Roots, STACK_TOP, Stated};
 
 /// Most tasks between a running task and the one that nobody awaits.
 const AWAITERS_MAX: usize = 64;
 /// Most coroutines that one task is in, each awaiting the next.
 const COROUTINES_MAX: usize = 128;
+/// Times that what `_asyncio` states is sought: a coroutine may be another library's, and the module not loaded yet.
+const STATED_SOUGHT_MAX: u8 = 4;
 /// Most parts of a chain; the last task's coroutines may add to it.
 const LINKS_MAX: usize = 512;
 /// Most tasks that await one task and are looked at.
@@ -99,6 +102,10 @@ pub struct Tasks {
     task_type: u64,
     /// Tasks looked at in this second.
     sought: u32,
+    /// What `_asyncio` states of its fields (3.14+), once it was found.
+    stated: Option<Stated>,
+    /// How often that was sought.
+    stated_sought: u8,
 }
 
 impl Tasks {
@@ -120,94 +127,17 @@ impl Tasks {
         frame: u64,
     ) -> Result<Awaited, NoTask> {
         let objects = Objects::new(memory, layout).ok_or(NoTask::Unsupported)?;
-        let mut reader =
-            Reader { objects, memory, layout, runtime, buffers: Buffers::default(), tasks: self };
+        if self.stated.is_none() && self.stated_sought < STATED_SOUGHT_MAX && layout.minor >= 14 {
+            self.stated_sought += 1;
+            self.stated = Stated::of_process(memory, runtime);
+        }
+        let (mut fields, mut roots) = (Fields::of(layout.minor), Roots::of(layout));
+        if let Some(stated) = &self.stated {
+            stated.apply(objects.head(), &mut fields, &mut roots);
+        }
+        let buffers = Buffers::default();
+        let mut reader = Reader { objects, memory, layout, runtime, fields, roots, buffers, tasks: self };
         reader.chain(frame)
-    }
-}
-
-/// Offsets in tasks and coroutines, from the end of the object's head on.
-#[derive(Clone, Copy)]
-struct Fields {
-    /// `FutureObj.fut_callback0`
-    callback: u64,
-    /// `FutureObj.fut_callbacks`
-    callbacks: u64,
-    /// `FutureObj.fut_awaited_by`, and 13 bytes behind it whether that is a set (3.14+).
-    awaited_by: Option<u64>,
-    /// `TaskObj.task_coro`; `task_name` follows.
-    coroutine: u64,
-    /// `TaskObj.task_node` (3.14+).
-    node: u64,
-    /// `PyCoroObject.cr_iframe`; `cr_frame_state` is the fifth byte before it.
-    frame: u64,
-    /// `_PyInterpreterFrame.localsplus`
-    locals: u64,
-}
-
-/// `fut_awaited_by` → `fut_awaited_by_is_set`
-const IS_SET: u64 = 13;
-/// `cr_iframe` − `cr_frame_state`
-const FRAME_STATE: u64 = 5;
-/// `_PyInterpreterFrame.stacktop` (an int, up to 3.13) or `stackpointer`
-const STACK_TOP: u64 = 64;
-
-impl Fields {
-    fn of(minor: u8) -> Self {
-        let fields = Self {
-            callback: 8,
-            callbacks: 24,
-            awaited_by: None,
-            coroutine: 120,
-            node: 0,
-            frame: 56,
-            locals: 72,
-        };
-        match minor {
-            11 => Self { frame: 64, ..fields },
-            12 => fields,
-            13 => Self { coroutine: 104, ..fields },
-            _ => Self { awaited_by: Some(80), coroutine: 112, node: 136, locals: 80, ..fields },
-        }
-    }
-}
-
-/// Where the interpreter keeps its tasks, or what leads to them.
-struct Roots {
-    /// `_PyRuntime.interpreters.head`
-    interpreters: u64,
-    /// `PyInterpreterState.next`
-    next: u64,
-    /// `PyInterpreterState.threads.head`
-    threads: u64,
-    /// `PyInterpreterState.imports.modules`
-    modules: u64,
-    /// `_PyThreadStateImpl.asyncio_running_task` (3.14+)
-    running: u64,
-    /// `_PyThreadStateImpl.asyncio_tasks_head` (3.14+). Tasks of threads that ended move to a list of the interpreter, which
-    /// nothing runs any more.
-    tasks: u64,
-}
-
-impl Roots {
-    fn of(minor: u8, free_threaded: bool) -> Self {
-        let of = |interpreters, next, threads, modules, running, tasks| Self {
-            interpreters,
-            next,
-            threads,
-            modules,
-            running,
-            tasks,
-        };
-        match (minor, free_threaded) {
-            (11, _) => of(40, 0, 16, 888, 0, 0),
-            (12, _) => of(40, 0, 72, 944, 0, 0),
-            (13, false) => of(632, 7264, 7344, 7656, 0, 0),
-            (13, true) => of(632, 7264, 7344, 7664, 0, 0),
-            (14, false) => of(808, 7272, 7344, 7688, 872, 880),
-            (14, true) => of(808, 7272, 7344, 7712, 872, 880),
-            (_, _) => of(936, 7264, 7336, 7592, 1032, 1048),
-        }
     }
 }
 
@@ -229,21 +159,15 @@ struct Reader<'m, 't> {
     memory: &'m dyn TargetMemory,
     layout: &'static Layout,
     runtime: u64,
+    fields: Fields,
+    roots: Roots,
     buffers: Buffers,
     tasks: &'t mut Tasks,
 }
 
 impl Reader<'_, '_> {
-    fn fields(&self) -> Fields {
-        Fields::of(self.layout.minor)
-    }
-
-    fn roots(&self) -> Roots {
-        Roots::of(self.layout.minor, self.layout.free_threaded)
-    }
-
     fn chain(&mut self, frame: u64) -> Result<Awaited, NoTask> {
-        let coroutine = frame.wrapping_sub(self.objects.head()).wrapping_sub(self.fields().frame);
+        let coroutine = frame.wrapping_sub(self.objects.head()).wrapping_sub(self.fields.frame);
         // What ended may be gone, or something else by now.
         match self.objects.is_a(coroutine, "coroutine") {
             Ok(true) => {}
@@ -269,13 +193,13 @@ impl Reader<'_, '_> {
     }
 
     fn state(&self, coroutine: u64) -> Found<i8> {
-        let frame = coroutine.wrapping_add(self.objects.head()).wrapping_add(self.fields().frame);
+        let frame = coroutine.wrapping_add(self.objects.head()).wrapping_add(self.fields.frame);
         Ok(self.objects.byte(frame.wrapping_sub(FRAME_STATE))?.cast_signed())
     }
 
     /// Whether what is at this address is a task, and this coroutine's.
     fn runs(&mut self, task: u64, coroutine: u64) -> bool {
-        self.is_task(task) && self.objects.field(task, self.fields().coroutine) == Ok(coroutine)
+        self.is_task(task) && self.objects.field(task, self.fields.coroutine) == Ok(coroutine)
     }
 
     fn is_task(&mut self, object: u64) -> bool {
@@ -313,7 +237,7 @@ impl Reader<'_, '_> {
             if !self.is_task(task) {
                 continue;
             }
-            let Ok(of_task) = self.objects.field(task, self.fields().coroutine) else { continue };
+            let Ok(of_task) = self.objects.field(task, self.fields.coroutine) else { continue };
             self.know(of_task, task);
             if of_task == coroutine {
                 found = Ok(task);
@@ -340,13 +264,13 @@ impl Reader<'_, '_> {
     }
 
     fn interpreters(&self) -> Found<Vec<u64>> {
-        let roots = self.roots();
+        let roots = self.roots;
         self.linked(self.runtime.wrapping_add(roots.interpreters), roots.next, INTERPRETERS_MAX)
     }
 
     fn threads(&self, interpreter: u64) -> Found<Vec<u64>> {
         // `PyThreadState.next` is its second word.
-        self.linked(interpreter.wrapping_add(self.roots().threads), 8, THREADS_MAX)
+        self.linked(interpreter.wrapping_add(self.roots.threads), 8, THREADS_MAX)
     }
 
     /// Tasks that run right now.
@@ -355,7 +279,7 @@ impl Reader<'_, '_> {
             let Some(current) = self.global("_current_tasks")? else { return Ok(Vec::new()) };
             return Ok(self.objects.entries(current)?.into_iter().map(|(_, task)| task).collect());
         }
-        let (mut running, at) = (Vec::new(), self.roots().running);
+        let (mut running, at) = (Vec::new(), self.roots.running);
         for interpreter in self.interpreters()? {
             for thread in self.threads(interpreter)? {
                 running.push(self.objects.word(thread.wrapping_add(at))?);
@@ -368,7 +292,7 @@ impl Reader<'_, '_> {
     fn all(&mut self) -> Found<Vec<u64>> {
         let mut all = Vec::new();
         if self.layout.minor >= 14 {
-            let roots = self.roots();
+            let roots = self.roots;
             for interpreter in self.interpreters()? {
                 for thread in self.threads(interpreter)? {
                     self.listed(thread.wrapping_add(roots.tasks), &mut all)?;
@@ -395,7 +319,7 @@ impl Reader<'_, '_> {
     fn listed(&self, head: u64, all: &mut Vec<u64>) -> Found<()> {
         let mut node = self.objects.word(head)?;
         while node != head && node != 0 && (all.len() as u64) < ENTRIES_MAX {
-            all.push(node.wrapping_sub(self.objects.head()).wrapping_sub(self.fields().node));
+            all.push(node.wrapping_sub(self.objects.head()).wrapping_sub(self.fields.node));
             node = self.objects.word(node)?;
         }
         Ok(())
@@ -407,7 +331,7 @@ impl Reader<'_, '_> {
             let main = self.interpreters()?;
             // The main interpreter was made first and stands last.
             for interpreter in main.into_iter().rev() {
-                let modules = self.objects.word(interpreter.wrapping_add(self.roots().modules))?;
+                let modules = self.objects.word(interpreter.wrapping_add(self.roots.modules))?;
                 if let Some(module) = self.objects.get(modules, "asyncio.tasks")? {
                     self.tasks.module = Some(self.objects.field(module, 0)?);
                     break;
@@ -433,7 +357,7 @@ impl Reader<'_, '_> {
                     break;
                 }
                 [awaiter] if !seen.contains(&awaiter) => {
-                    let coroutine = self.objects.field(awaiter, self.fields().coroutine)?;
+                    let coroutine = self.objects.field(awaiter, self.fields.coroutine)?;
                     let mut waiting = self.coroutines(coroutine)?;
                     waiting.reverse();
                     upwards.append(&mut waiting);
@@ -455,7 +379,7 @@ impl Reader<'_, '_> {
 
     /// The name of a task, or the number of one that asyncio counted; 3.12 and later keep that alone.
     fn name(&self, task: u64) -> Found<Result<Box<str>, u64>> {
-        let name = self.objects.field(task, self.fields().coroutine + 8)?;
+        let name = self.objects.field(task, self.fields.name)?;
         if self.objects.is_a(name, "int")? {
             return Ok(Err(self.objects.number(name)?));
         }
@@ -467,7 +391,7 @@ impl Reader<'_, '_> {
     /// The coroutines that a task waits in, outermost first.
     fn coroutines(&mut self, outermost: u64) -> Found<Vec<Link>> {
         let (mut links, mut at) = (Vec::new(), outermost);
-        let fields = self.fields();
+        let fields = self.fields;
         for _ in 0..COROUTINES_MAX {
             let runnable = self.objects.is_a(at, "coroutine")? || self.objects.is_a(at, "generator")?;
             if !runnable {
@@ -504,7 +428,7 @@ impl Reader<'_, '_> {
         let place = if self.layout.minor >= 14 {
             top.wrapping_sub(8)
         } else {
-            let locals = frame.wrapping_add(self.fields().locals);
+            let locals = frame.wrapping_add(self.fields.locals);
             locals.wrapping_add(8 * u64::from(top as u32)).wrapping_sub(8)
         };
         let untagged = |word: u64| word & !u64::from(self.layout.kernel.code_tag_mask);
@@ -518,10 +442,10 @@ impl Reader<'_, '_> {
 
     /// The tasks that await a task.
     fn awaiters(&mut self, task: u64) -> Found<Vec<u64>> {
-        let mut awaiters = match self.fields().awaited_by {
+        let mut awaiters = match self.fields.awaited_by {
             Some(at) => {
                 let by = self.objects.field(task, at)?;
-                let flag = task.wrapping_add(self.objects.head()).wrapping_add(at + IS_SET);
+                let flag = task.wrapping_add(self.objects.head()).wrapping_add(self.fields.is_set);
                 match (by, self.objects.byte(flag)?) {
                     (0, _) => Vec::new(),
                     (by, 0) => vec![by],
@@ -550,7 +474,7 @@ impl Reader<'_, '_> {
         left: &mut u32,
         found: &mut Vec<u64>,
     ) -> Found<()> {
-        let fields = self.fields();
+        let fields = self.fields;
         let mut callbacks = vec![self.objects.field(future, fields.callback)?];
         let more = self.objects.field(future, fields.callbacks)?;
         if more != 0 && self.objects.is_a(more, "list")? {
@@ -626,7 +550,17 @@ mod tests {
                 if let Some(objects) = objects {
                     let buffers = Buffers::default();
                     let (memory, runtime) = (&memory, 0x5000_1000);
-                    let mut reader = Reader { objects, memory, layout, runtime, buffers, tasks: &mut tasks };
+                    let (fields, roots) = (Fields::of(layout.minor), Roots::of(layout));
+                    let mut reader = Reader {
+                        objects,
+                        memory,
+                        layout,
+                        runtime,
+                        fields,
+                        roots,
+                        buffers,
+                        tasks: &mut tasks,
+                    };
                     let _ = reader.links(0x5000_3000);
                     let _ = reader.all();
                     let _ = reader.coroutines(0x5000_4000);

@@ -5,10 +5,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Python, Target, captured_with, profiler, pythons, row, workload};
+use crate::support::{Python, Target, captured_with, profiler, programs, pythons, row, workload};
+use deepctx_symbolizer::python::task_fields::Stated;
 
 /// The oldest `3.n` whose tasks are read.
 const OLDEST_MINOR: u8 = 11;
+/// The oldest `3.n` whose asyncio says where it keeps its fields.
+const STATES_FROM_MINOR: u8 = 14;
 const CONTEXT: &[&str] = &["--context", "python,native,kernel,async"];
 
 /// What stands between the event loop and the functions of the task, and those.
@@ -64,15 +67,34 @@ fn check(profiler: &Path, python: &Python) {
 #[test]
 fn the_chain_that_awaits_a_task_is_the_one_that_the_program_wrote_down() {
     let Some(profiler) = profiler() else { return };
-    for python in pythons().iter().filter(|python| python.minor >= OLDEST_MINOR) {
+    for python in programs().iter().filter(|python| python.minor >= OLDEST_MINOR) {
         check(&profiler, python);
+    }
+}
+
+#[test]
+fn the_offsets_that_asyncio_states_of_itself_are_found_and_are_those_of_the_table() {
+    for python in pythons().iter().filter(|python| python.minor >= STATES_FROM_MINOR) {
+        let mut target =
+            Target::start(python, &["-c", "import asyncio; print('{\"ready\"', flush=True); input()"]);
+        target.lines_until_ready();
+        let (interpreter, memory, _) = target.attach();
+        let stated = Stated::of_process(&*memory, interpreter.runtime);
+        let stated = stated.unwrap_or_else(|| panic!("{}: nothing is stated that can be so", python.name));
+        // One that differs would be believed; then the table is out of date.
+        assert_eq!(
+            stated.is_as_in_table(&*memory, interpreter.layout),
+            Some(true),
+            "{}: {stated:?}",
+            python.name
+        );
     }
 }
 
 #[test]
 fn a_task_is_not_shown_under_the_name_of_another_that_took_its_place() {
     let Some(profiler) = profiler() else { return };
-    for python in pythons().iter().filter(|python| python.minor >= OLDEST_MINOR) {
+    for python in programs().iter().filter(|python| python.minor >= OLDEST_MINOR) {
         let mut target = Target::start(python, &[&workload("python_async_turns.py")]);
         target.lines_until_ready();
         let (mut compared, mut equal, mut labelled, mut wrong) = (0, 0, 0, 0);

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::support::{Python, Target, broken, captured, profiler, pythons, row, workload};
+use crate::support::{Python, Target, broken, captured, profiler, programs, row, workload};
 
 /// Line → callees, and the C function between.
 pub(crate) type Calls = BTreeMap<u32, (BTreeSet<String>, Option<String>)>;
@@ -83,7 +83,7 @@ fn frames_that_come_and_go_stand_behind_the_c_function_that_calls_them() {
     let Some(profiler) = profiler() else { return };
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     assert!(calls.len() >= 10);
-    for python in pythons() {
+    for python in programs() {
         match &python.extension {
             Some(_) => check(&profiler, &python, &calls),
             None => println!("skipped: {} has no headers to build the extension with", python.name),

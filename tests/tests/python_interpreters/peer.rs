@@ -46,20 +46,6 @@ fn agreement(peer: &PathBuf, target: &Target, scenarios: &[Value]) -> Option<(us
     Some((equal, different))
 }
 
-/// CPU time of the peer for each stack that it took, microseconds, while it samples a hundred times a second.
-fn cost(peer: &PathBuf, target: &Target) -> Option<f64> {
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("raw");
-    let line = "TIMEFORMAT='%U %S'; time \"$0\" record --pid \"$1\" --duration 2 --rate 100 --format raw --output \"$2\"";
-    let said =
-        Command::new("bash").args(["-c", line]).arg(peer).arg(target.pid().to_string()).arg(&raw).output();
-    let said = String::from_utf8(said.ok()?.stderr).ok()?;
-    let seconds: f64 = said.lines().last()?.split_whitespace().filter_map(|n| n.parse::<f64>().ok()).sum();
-    let raw = std::fs::read_to_string(raw).ok()?;
-    let stacks: f64 = raw.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum();
-    (stacks > 0.0).then(|| seconds * 1e6 / stacks)
-}
-
 /// Whether the peer sees most threads as the program itself does.
 fn check(peer: &PathBuf, python: &Python) -> bool {
     let (target, scenarios) = chains(python);
@@ -68,9 +54,8 @@ fn check(peer: &PathBuf, python: &Python) -> bool {
         println!("| {:<32} | py-spy cannot read it", python.name);
         return false;
     };
-    let cost = cost(peer, &target).map_or("not measured".to_owned(), |cost| format!("{cost:.0} µs"));
     println!(
-        "| {:<32} | py-spy: {equal} of {} threads equal, CPU for each stack {cost}; others: {}",
+        "| {:<32} | py-spy: {equal} of {} threads equal; others: {}",
         python.name,
         scenarios.len(),
         different.join(" "),

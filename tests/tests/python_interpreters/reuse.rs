@@ -1,6 +1,6 @@
 //! Code objects that are freed, and others at the same address: functions are not shown under each other's names.
 
-use crate::support::{Target, captured, profiler, pythons, row, workload};
+use crate::support::{Target, captured, profiler, programs, row, workload};
 
 /// Function of a Python frame of the program, with the number in its name.
 fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
@@ -10,7 +10,7 @@ fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
 #[test]
 fn a_function_is_not_shown_under_the_name_of_another_that_took_its_address() {
     let Some(profiler) = profiler() else { return };
-    for python in pythons() {
+    for python in programs() {
         let program = workload("python_reuse.py");
         let mut target = Target::start(&python, &[&program]);
         target.lines_until_ready();

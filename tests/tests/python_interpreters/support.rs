@@ -58,6 +58,11 @@ pub(crate) fn pythons() -> Vec<Python> {
     FOUND.get_or_init(find).clone()
 }
 
+/// [`pythons`] without those that another program embeds: they differ in how they are found, and in nothing else.
+pub(crate) fn programs() -> Vec<Python> {
+    pythons().into_iter().filter(|python| !python.name.ends_with("-embedded")).collect()
+}
+
 fn find() -> Vec<Python> {
     let mut paths = Vec::new();
     let home = std::env::var_os("HOME").unwrap_or_default();

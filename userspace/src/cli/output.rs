@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use super::failure::Failure;
 use super::options::OutputArgs;
 
-/// Writes an output: `-` is standard output. An existing file is replaced only when `force` says so.
+/// Writes an output: `-` is standard output. An existing file is replaced only when `force` says so; a device or a pipe is
+/// written to, and never replaced: `/dev/null` is everybody's.
 ///
 /// # Errors
 /// What stopped it. A broken pipe on standard output is a [`Failure`] that counts as success.
@@ -25,8 +26,16 @@ pub fn write(
             .and_then(|()| out.flush())
             .map_err(|error| Failure::io("standard output", &error));
     }
-    refuse_existing(path, force)?;
     let failure = |error: io::Error| Failure::io(path.display(), &error);
+    if is_device(path) {
+        let written = fs::File::options().write(true).open(path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            body(&mut out)?;
+            out.flush()
+        });
+        return written.map_err(failure);
+    }
+    refuse_existing(path, force)?;
     let partial = partial_name(path);
     let written = fs::File::create_new(&partial).and_then(|file| {
         let mut out = BufWriter::new(file);
@@ -42,6 +51,11 @@ pub fn write(
             _ => failure(error),
         }
     })
+}
+
+/// Whether what is there is neither a file nor a folder, nor a link to one.
+pub fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir())
 }
 
 /// Gives a whole file its name. Without `force` a file that came into being meanwhile is not replaced.
@@ -75,7 +89,10 @@ pub fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
 /// # Errors
 /// As there.
 pub fn refuse_existing_output(output: &OutputArgs) -> Result<(), Failure> {
-    if output.output == Path::new("-") { Ok(()) } else { refuse_existing(&output.output, output.force) }
+    if output.output == Path::new("-") || is_device(&output.output) {
+        return Ok(());
+    }
+    refuse_existing(&output.output, output.force)
 }
 
 fn exists(path: &Path) -> Failure {
@@ -96,6 +113,16 @@ mod tests {
 
     fn put(path: &Path, force: bool, text: &'static str) -> Result<(), Failure> {
         write(path, force, |out| out.write_all(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_device_is_written_to_and_stays() {
+        for force in [false, true] {
+            put(Path::new("/dev/null"), force, "gone").unwrap();
+            assert!(is_device(Path::new("/dev/null")));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_device(folder.path()) && !is_device(&folder.path().join("none")));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod launch_overhead;
 mod memory;
 mod overhead;
 mod overload;
+mod peer_cost;
 mod profiler;
 mod rates;
 mod recording;
@@ -48,6 +49,8 @@ enum Name {
     SampleCost,
     /// Slowdown of a CPU-bound program, beside py-spy and perf.
     Overhead,
+    /// What a sample costs the profiler and the program, beside py-spy.
+    PeerCost,
     /// Share of samples whose stack reaches the thread's start, on five programs.
     Completeness,
     /// Time to the first complete stack, torch and numpy loaded, cold and warm.
@@ -100,6 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match name {
             Name::SampleCost => sample_cost::run(&profilers, options),
             Name::Overhead => overhead::run(&profilers, options),
+            Name::PeerCost => peer_cost::run(&profilers, options),
             Name::Completeness => completeness::run(&profilers, options),
             Name::Attach => attach::run(&profilers, options),
             Name::Overload => overload::run(&profilers, options),

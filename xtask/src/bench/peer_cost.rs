@@ -1,0 +1,143 @@
+//! What a sample costs, in the profiler and in the program, beside py-spy on the same process.
+//!
+//! Owns: the figure `peer-cost`. Because: a rate is chosen by what a sample costs, and the two profilers pay in different
+//! places: one in the kernel, the other by stopping the program. Does not: compare what is in a sample (the Python tests
+//! do).
+
+use super::Options;
+use super::figure::{Figure, median};
+use super::profiler::{Kind, Profilers, StatisticsOn, sampler};
+use crate::workloads::{self, Functions, Running, Tick};
+use anyhow::{Context, Result};
+use std::time::{Duration, Instant};
+
+/// Time from the start of a profiler until it is taken to be attached.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Cost of a sample, microseconds.
+struct Cost {
+    /// CPU time of the profiler's process.
+    profiler: f64,
+    /// Time by which the program falls behind.
+    program: f64,
+    /// Of that, time in our program in the kernel; of samples of other processes too.
+    kernel: Option<f64>,
+    /// Samples taken in the window.
+    samples: f64,
+}
+
+/// One number of a cost.
+type Part = fn(&Cost) -> f64;
+
+/// Nanoseconds of wall time for one iteration.
+fn pace((first, last): (Tick, Tick)) -> f64 {
+    (last.wall_ns - first.wall_ns) as f64 / (last.iterations - first.iterations) as f64
+}
+
+/// CPU time of all threads of a process that still run, nanoseconds.
+fn cpu_ns(pid: u32) -> Result<u64> {
+    let of = |task: std::fs::DirEntry| -> Option<u64> {
+        std::fs::read_to_string(task.path().join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+    };
+    Ok(std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten().filter_map(of).sum())
+}
+
+/// Samples in folded stacks.
+fn folded(text: &str) -> f64 {
+    text.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+}
+
+/// One window with a profiler, between two without.
+fn cost(
+    workload: &mut Running,
+    profilers: &Profilers,
+    kind: Kind,
+    options: &Options,
+    before: f64,
+) -> Result<(Cost, f64)> {
+    let window = Duration::from_secs(options.seconds);
+    let mut attached = profilers.attach(kind, workload.pid(), options.freq)?;
+    std::thread::sleep(SETTLE);
+    let (begin, since) = (cpu_ns(attached.pid())?, Instant::now());
+    let ours_before = sampler(attached.pid());
+    let (first, last) = workload.window(window)?;
+    let ours = ours_before.zip(sampler(attached.pid()));
+    attached.alive()?;
+    let (profiler, elapsed) = ((cpu_ns(attached.pid())? - begin) as f64, since.elapsed().as_secs_f64());
+    attached.finish()?;
+    let nominal = f64::from(options.freq);
+    let rate = match kind {
+        // A timer of the CPU takes one in each period that the program uses.
+        Kind::Ours => nominal * (last.cpu_ns - first.cpu_ns) as f64 / (last.wall_ns - first.wall_ns) as f64,
+        // It says at the end how many it took. Those of the first seconds count for the window, in its favour.
+        _ => {
+            let text = std::fs::read_to_string(profilers.file("py-spy.txt"))?;
+            (folded(&text) / elapsed).min(nominal)
+        }
+    };
+    let after = pace(workload.window(window)?);
+    let alone = (before + after) / 2.0;
+    let samples = rate * elapsed;
+    let lost_ns = (1.0 - alone / pace((first, last))) * elapsed * 1e9;
+    let kernel = ours.and_then(|(first, last)| {
+        let runs = last.runs.checked_sub(first.runs).filter(|runs| *runs > 0)?;
+        Some((last.run_time_ns - first.run_time_ns) as f64 / runs as f64 / 1e3)
+    });
+    let each = |ns: f64| ns / 1e3 / samples;
+    Ok((Cost { profiler: each(profiler), program: each(lost_ns), kernel, samples }, after))
+}
+
+pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
+    let _on = StatisticsOn::new()?;
+    let kinds: Vec<Kind> = [Kind::Ours, Kind::PySpyPython, Kind::PySpy]
+        .into_iter()
+        .filter(|kind| profilers.has(*kind))
+        .collect();
+    let mut workload = workloads::cpu_bound(20, 16, Functions::Distinct)?.start()?;
+    let mut costs: Vec<Vec<Cost>> = kinds.iter().map(|_| Vec::new()).collect();
+    let mut before = pace(workload.window(Duration::from_secs(options.seconds))?);
+    for _ in 0..options.runs {
+        for (kind, costs) in kinds.iter().zip(&mut costs) {
+            match cost(&mut workload, profilers, *kind, options, before) {
+                Ok((cost, after)) => {
+                    costs.push(cost);
+                    before = after;
+                }
+                // A peer that cannot do the job is no reason to give up on our own figure.
+                Err(error) if *kind != Kind::Ours => eprintln!("    note: {}: {error:#}", kind.name()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let of = |costs: &[Cost], part: Part| -> Vec<f64> { costs.iter().map(part).collect() };
+    let (ours, peers) = costs.split_first().context("our own profiler is always there")?;
+    let parts: [(&str, Part); 2] = [
+        ("CPU time of the profiler", |cost| cost.profiler),
+        ("time that the program loses", |cost| cost.program),
+    ];
+    for (what, part) in parts {
+        let case = format!("{} Hz, {what}, for a sample", options.freq);
+        let mut figure = Figure::new("peer-cost", case, "us", of(ours, part));
+        for (kind, costs) in kinds[1..].iter().zip(peers) {
+            figure = figure
+                .peer(kind.name(), &of(costs, part))
+                .note(&format!("{} samples", kind.name()), median(&of(costs, |cost| cost.samples)).round());
+        }
+        let kernel: Vec<f64> = ours.iter().filter_map(|cost| cost.kernel).collect();
+        figure = figure
+            .note("samples", median(&of(ours, |cost| cost.samples)).round())
+            .note("in_the_kernel_us", median(&kernel));
+        figure.print();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_in_folded_stacks_are_added_up() {
+        assert!((folded("a;b 3\na;c d 4\n\nno number\n") - 7.0).abs() < f64::EPSILON);
+    }
+}
