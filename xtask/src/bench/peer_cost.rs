@@ -20,7 +20,7 @@ struct Cost {
     profiler: f64,
     /// Time by which the program falls behind.
     program: f64,
-    /// Of that, time in our program in the kernel; of samples of other processes too.
+    /// Of that, time in our program in the kernel, where samples of other processes are turned away, too.
     kernel: Option<f64>,
     /// Samples taken in the window.
     samples: f64,
@@ -57,6 +57,9 @@ fn cost(
 ) -> Result<(Cost, f64)> {
     let window = Duration::from_secs(options.seconds);
     let mut attached = profilers.attach(kind, workload.pid(), options.freq)?;
+    if kind == Kind::Ours {
+        attached.sampling(1)?;
+    }
     std::thread::sleep(SETTLE);
     let (begin, since) = (cpu_ns(attached.pid())?, Instant::now());
     let ours_before = sampler(attached.pid());
@@ -79,11 +82,8 @@ fn cost(
     let alone = (before + after) / 2.0;
     let samples = rate * elapsed;
     let lost_ns = (1.0 - alone / pace((first, last))) * elapsed * 1e9;
-    let kernel = ours.and_then(|(first, last)| {
-        let runs = last.runs.checked_sub(first.runs).filter(|runs| *runs > 0)?;
-        Some((last.run_time_ns - first.run_time_ns) as f64 / runs as f64 / 1e3)
-    });
     let each = |ns: f64| ns / 1e3 / samples;
+    let kernel = ours.map(|(first, last)| each(last.run_time_ns.saturating_sub(first.run_time_ns) as f64));
     Ok((Cost { profiler: each(profiler), program: each(lost_ns), kernel, samples }, after))
 }
 
