@@ -192,7 +192,9 @@ impl Correlate {
                     kind::KERNEL | kind::GRAPH => Metric::GpuTime,
                     _ => Metric::CopyTime,
                 };
-                let ran = on_stream(node, activity, profile);
+                let stream = process.stream_frame(activity.device, activity.stream, profile);
+                self.counts.gap(Gap::StateFull, u64::from(stream.is_none()));
+                let ran = stream.map_or(node, |stream| below(stream, node, profile));
                 profile.tree.add(ran, metric, took);
                 let host = process.clock.host(Time::from_nanos(activity.start_ns));
                 let delay = host.zip(launched_ns).and_then(|(host, launched)| delay(host, launched));
@@ -230,10 +232,9 @@ impl Correlate {
 }
 
 /// The same context with the stream above what ran: times are kept by stream, while counts are known before it is.
-fn on_stream(node: NodeId, activity: &Activity, profile: &mut Profile) -> NodeId {
+fn below(stream: FrameId, node: NodeId, profile: &mut Profile) -> NodeId {
     let ran = profile.tree.node(node);
-    let frame = profile.frame(Frame::Stream { device: activity.device, stream: Some(activity.stream) });
-    let stream = profile.tree.child(ran.parent, frame);
+    let stream = profile.tree.child(ran.parent, stream);
     profile.tree.child(stream, ran.frame)
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Process {
     pub(super) context_seen: bool,
     contexts: FxHashMap<u32, u64>,
     lanes: FxHashMap<(u32, u32), NodeId>,
+    /// By device and stream: the frame that tells them apart.
+    stream_frames: FxHashMap<(u32, u32), FrameId>,
 }
 
 impl Process {
@@ -92,6 +94,24 @@ impl Process {
         self.streams.close();
         self.count_gaps(counts);
         self.info()
+    }
+
+    /// The frame of a stream; `None` when there are too many, whose work is then not told apart.
+    pub(super) fn stream_frame(
+        &mut self,
+        device: u32,
+        stream: u32,
+        profile: &mut Profile,
+    ) -> Option<FrameId> {
+        if let Some(frame) = self.stream_frames.get(&(device, stream)) {
+            return Some(*frame);
+        }
+        if self.stream_frames.len() >= LANES_MAX {
+            return None;
+        }
+        let frame = profile.frame(Frame::Stream { device, stream: Some(stream) });
+        self.stream_frames.insert((device, stream), frame);
+        Some(frame)
     }
 
     /// The lane of a stream in the timeline; `None` when there are too many.
