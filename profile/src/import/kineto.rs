@@ -79,7 +79,7 @@ pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Result<Nanos, ImportE
     profile.meta.started = Time::from_nanos(base.saturating_add(first));
     events.sort_by_key(|event| (event.thread, event.start, std::cmp::Reverse(event.end)));
     let launches = host(&events, &names, profile);
-    device(&events, &launches, profile);
+    device(&events, &names, &launches, profile);
     Ok(Nanos(last.saturating_sub(first)))
 }
 
@@ -229,8 +229,19 @@ fn process(profile: &mut Profile, names: &[ThreadKey], thread: u32) -> NodeId {
     profile.tree.child(NodeId::ROOT, frame)
 }
 
+/// The stream that ran an event: its process is the device, and its thread the stream.
+fn stream_of(event: &Event, names: &[ThreadKey]) -> Option<Frame> {
+    let (device, stream) = names.get(event.thread as usize)?;
+    Some(Frame::Stream { device: device.parse().ok()?, stream: Some(stream.parse().ok()?) })
+}
+
 /// Work on devices, below the calls that launched it.
-fn device(events: &[Event], launches: &FxHashMap<u64, (NodeId, u64)>, profile: &mut Profile) {
+fn device(
+    events: &[Event],
+    names: &[ThreadKey],
+    launches: &FxHashMap<u64, (NodeId, u64)>,
+    profile: &mut Profile,
+) {
     let mut lost = 0;
     for event in events.iter().filter(|event| matches!(event.what, What::Kernel | What::Copy)) {
         let launch = launches.get(&event.correlation).filter(|_| event.correlation != 0).copied();
@@ -242,6 +253,13 @@ fn device(events: &[Event], launches: &FxHashMap<u64, (NodeId, u64)>, profile: &
                 let frame = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
                 (profile.tree.child(NodeId::ROOT, frame), None)
             }
+        };
+        let above = match stream_of(event, names) {
+            Some(stream) => {
+                let stream = profile.frame(stream);
+                profile.tree.child(above, stream)
+            }
+            None => above,
         };
         let node = profile.tree.child(above, event.frame);
         let length = event.end.saturating_sub(event.start);

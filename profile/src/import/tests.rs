@@ -143,13 +143,15 @@ fn a_kineto_trace_becomes_stacks_with_device_work_below_its_launch() {
             Chrome or Kineto trace
             all
               [unknown: no-launch]
-                [gpu] lonely  gpu-time=1000 kernels=1
+                [device 0, stream 3]
+                  [gpu] lonely  gpu-time=1000 kernels=1
               process-7
                 train.py:step  wall-time=50500
                   aten::mm  wall-time=40999
                     cudaLaunchKernel  wall-time=4000 launch-time=4000
-                      [gpu] Memcpy HtoD  copy-time=2000 copy-bytes=4096
-                      [gpu] sgemm  gpu-time=200000 kernels=1 launch-delay=11000
+                      [device 0, stream 3]
+                        [gpu] Memcpy HtoD  copy-time=2000 copy-bytes=4096
+                        [gpu] sgemm  gpu-time=200000 kernels=1 launch-delay=11000
                     cudaStreamSynchronize  wall-time=5001 sync-time=5001
             no-launch 1
             not-understood 1
