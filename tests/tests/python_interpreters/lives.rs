@@ -52,7 +52,7 @@ fn an_interpreter_that_is_killed_while_it_is_walked_leaves_nothing_wrong_behind(
             equal += count;
         }
         row(&python.name, "killed", 1, compared, equal, gaps);
-        assert!(equal > 100, "{}: {equal} equal of {compared}", python.name);
+        assert!(equal > 20, "{}: {equal} equal of {compared}", python.name);
     }
 }
 

@@ -75,7 +75,8 @@ fn check(profiler: &Path, python: &Python, calls: &Calls) {
     }
     row(&python.name, "moving", 1, compared, equal, gaps);
     assert!(complaints.is_empty(), "{}: {complaints:#?}", python.name);
-    assert!(equal > 100 && gaps * 200 <= compared, "{}: {equal} equal, {gaps} gaps", python.name);
+    // Code that a JIT made just now lies in no mapping that is known yet: a few, however long the capture.
+    assert!(equal > 100 && gaps <= 10 + compared / 200, "{}: {equal} equal, {gaps} gaps", python.name);
 }
 
 #[test]
