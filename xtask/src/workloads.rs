@@ -272,6 +272,14 @@ pub(crate) fn torch() -> Result<Workload> {
     Ok(Workload { name: "torch", command })
 }
 
+/// A training loop of small operators with torch, which takes steps as it is told.
+pub(crate) fn torch_small() -> Result<Command> {
+    let (python, stubs) = torch_python()?;
+    let mut command = Command::new(python);
+    command.arg("-Wignore").arg(source("torch_small.py")).env("LD_LIBRARY_PATH", stubs);
+    Ok(command)
+}
+
 /// Big shared libraries of the environments made so far, and of the system: what unwind tables are built for.
 pub(crate) fn libraries() -> Vec<PathBuf> {
     let big = |path: &PathBuf| path.metadata().is_ok_and(|data| data.len() > 4 << 20);

@@ -9,6 +9,7 @@ mod figure;
 mod launch_cost;
 mod launch_overhead;
 mod memory;
+mod operator_cost;
 mod overhead;
 mod overload;
 mod peer_cost;
@@ -61,6 +62,8 @@ enum Name {
     LaunchCost,
     /// Slowdown of a loop that launches ten thousand times a second.
     LaunchOverhead,
+    /// Slowdown of a training loop of small operators, beside torch's own profiler.
+    OperatorCost,
     /// Memory of the profiler, and its growth.
     Memory,
     /// Unwind rows built per second on one core.
@@ -110,6 +113,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::LaunchCost => launch_cost::run(&profilers, options),
             Name::LaunchOverhead => launch_overhead::run(&profilers, options),
             Name::Memory => memory::run(&profilers, options),
+            Name::OperatorCost => operator_cost::run(&profilers, options),
             Name::Recording => recording::run(&profilers, options),
             Name::UnwindRows | Name::Pipeline | Name::Tree => continue,
         }

@@ -18,8 +18,10 @@
 mod holes;
 mod open;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use deepctx_common::end::WalkEnd;
+use deepctx_common::record::StackSample;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Account, Reason};
@@ -32,8 +34,6 @@ use rustc_hash::FxHashMap;
 
 use super::decode::{Arguments, Sample};
 use super::source::SiteInfo;
-use deepctx_common::end::WalkEnd;
-use deepctx_common::record::StackSample;
 use holes::Holes;
 pub use open::StepsId;
 use open::{Lists, Thread};
@@ -76,7 +76,7 @@ pub struct Backward {
     processes: FxHashMap<u32, u32>,
     processes_seen: u32,
     /// Context of the operator that made a step.
-    made: HashMap<Step, NodeId, rustc_hash::FxBuildHasher>,
+    made: FxHashMap<Step, NodeId>,
     made_in_order: VecDeque<Step>,
     /// The first step of a thread is made before the framework numbers the thread.
     first: FxHashMap<(u32, u32), (u64, NodeId)>,
