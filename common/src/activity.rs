@@ -33,15 +33,29 @@ pub mod probe {
     /// A record that another tool's collection handed out, in that CUPTI's own form: the first bytes of the record
     /// follow, then the name that it points to. `values`: bytes of the record, 0, 0.
     pub const BORROWED: u16 = 6;
+    /// `deepctx_collector_node(number, number of the node that it was cloned from, or 0, kind)`: the thread made a node of a
+    /// graph, or cloned one. The numbers are those of [`super::Activity::node`]; `kind` is the driver's `CUgraphNodeType`.
+    pub const NODE: u16 = 7;
 
     /// The symbols, by number.
-    pub const SYMBOLS: [(u16, &str); 5] = [
+    pub const SYMBOLS: [(u16, &str); 6] = [
         (CORRELATION, "deepctx_collector_correlation"),
         (ACTIVITIES, "deepctx_collector_activities"),
         (NAME, "deepctx_collector_name"),
         (CLOCK, "deepctx_collector_clock"),
         (STATE, "deepctx_collector_state"),
+        (NODE, "deepctx_collector_node"),
     ];
+}
+
+/// Kinds of nodes of a graph: the driver's `CUgraphNodeType`, those that have activities.
+pub mod node {
+    /// A kernel.
+    pub const KERNEL: u64 = 0;
+    /// A copy.
+    pub const COPY: u64 = 1;
+    /// A fill.
+    pub const FILL: u64 = 2;
 }
 
 /// What is read of a record that another tool's collection handed out: more than the longest there is (a kernel's of

@@ -84,6 +84,9 @@ fn ten_thousand_launches_a_second_of_four_threads_are_counted_and_timed_exactly(
             assert_eq!(stack.iter().filter(|frame| frame.contains("step<")).count(), 13, "{stack:?}");
         }
     }
+    // One kernel was recorded from two places, once with one block and once with two.
+    let blocks = capture.blocks_below("captured_a_2us", &["capture_first", "capture_second"]);
+    assert_eq!(blocks, [("capture_first", 200, [1, 1]), ("capture_second", 200, [2, 2])]);
     assert_eq!(capture.total(Metric::GpuTime), time(&capture.account, &["kernel"]));
     assert_eq!(capture.total(Metric::CopyTime), time(&capture.account, &["copy", "fill"]));
     compare_times(&capture);
@@ -134,7 +137,7 @@ fn who_comes_late_tells_what_came_after_and_leaves_the_program_as_it_was() {
     let words = "--threads 4 --rate 10000 --seconds 8 --copies";
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     let words: Vec<_> = words.split(' ').collect();
-    let Some(capture) = simulated::record_late(setting, &program, &words) else { return };
+    let Some(capture) = simulated::record_late(setting, &program, &words, 2) else { return };
     let process = capture.process();
     assert_eq!(process.tier, Tier::Collected, "{process:?}");
     assert!(process.launches > 1000 && process.kernels > 1000, "{process:?}");
@@ -153,6 +156,47 @@ fn who_comes_late_tells_what_came_after_and_leaves_the_program_as_it_was() {
         );
     }
     capture.adds_up();
+}
+
+#[test]
+fn who_comes_late_finds_the_names_of_kernels_in_the_process_and_never_a_wrong_one() {
+    let Some(program) = simulated::latecomer() else { return };
+    for (libraries, words, by_handle) in [("bare", &["6"][..], true), ("hip", &["--hip", "6"], false)] {
+        let setting = Setting { libraries, ..Setting::default() };
+        // Where the machine is busy, nothing may have been found when the capture ends.
+        let late = (0..3).map(|_| simulated::record_late(setting, &program, words, 3));
+        let cast = if by_handle { "cast(float*) [recovered]" } else { "relu(float*) [recovered]" };
+        let mut late =
+            late.filter(|capture| capture.as_ref().is_none_or(|capture| capture.kernels(cast) > 0));
+        let Some(capture) = late.next().expect("one of three captures with names that were found") else {
+            return;
+        };
+        let process = capture.process();
+        assert_eq!(process.tier, Tier::Observed, "{process:?}");
+        let mut expect = vec![
+            ("gemm(float*, int) [recovered]", "launch_gemm"),
+            ("relu(float*) [recovered]", "launch_relu"),
+        ];
+        if by_handle {
+            expect.push(("fuse(float*, int) [recovered]", "launch_fuse"));
+            expect.push(("cast(float*) [recovered]", "launch_cast"));
+        }
+        let mut named = 0;
+        for (kernel, function) in &expect {
+            assert!(capture.kernels(kernel) > 0, "{libraries}: no {kernel}: {:?}", capture.kernel_names());
+            named += capture.kernels(kernel);
+            for stack in capture.stacks_of(kernel) {
+                assert!(stack.iter().any(|frame| frame == function), "{libraries}: {kernel}: {stack:?}");
+            }
+        }
+        // What was launched before they were found, and what cannot be found, has no name; there is nothing else.
+        let unnamed = capture.kernels("[unknown: handle-not-named]");
+        assert_eq!(named + unnamed, process.launches, "{:?}", capture.kernel_names());
+        let other = capture.stacks_of("[unknown: handle-not-named]");
+        let is_other = |stack: &Vec<String>| stack.iter().any(|frame| frame == "launch_other");
+        assert_eq!(other.iter().any(is_other), by_handle, "{other:?}");
+        capture.adds_up();
+    }
 }
 
 #[test]

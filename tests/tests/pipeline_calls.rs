@@ -12,7 +12,7 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::view::{GroupBy, Selection};
 use deepctx_userspace::pipeline::Pipeline;
-use deepctx_userspace::pipeline::source::{Input, RecoveredKernel};
+use deepctx_userspace::pipeline::source::{CodeFacts, Input, RecoveredKernel};
 use pipeline_support::{NamesInAddresses, Step, config, losses, page, run, steps};
 
 /// Lines as they are, without the margin that all have in common.
@@ -427,6 +427,52 @@ fn kernels_of_a_graph_find_the_node_that_they_were_recorded_as() {
 }
 
 #[test]
+fn a_node_whose_number_was_told_has_its_own_context_whatever_the_order() {
+    // Clones are numbered backwards, and the launchable handle was not seen being made.
+    let records = format!(
+        "{NAMED}{COLLECTING}
+        3 call 3 cuStreamBeginCapture_v2 7/7 app stream=5
+        4 call 4 cuLaunchKernel 7/7 app function=0x100 stream=5 : ! a warm main
+        4 node 7/7 1001 0 0
+        5 call 5 cuLaunchKernel 7/7 app function=0x100 stream=5 : ! b warm main
+        5 node 7/7 1002 0 0
+        8 node 7/7 92 1001 0
+        8 node 7/7 91 1002 0
+        10 call 8 cuGraphLaunch 7/7 app graph-exec=0x80 stream=6 : ! run main
+        11 correlate 8 70
+        100 kernel 7 id=70 node=91 start=1020 end=1021 name=1
+        101 kernel 7 id=70 node=92 start=1030 end=1034 name=1
+    "
+    );
+    check(
+        &records,
+        "
+        app-7
+          [device 0] stream 7
+          app/7
+            main
+              run
+                cuGraphLaunch
+                  [captured at]
+                    warm
+                      a
+                        cuLaunchKernel
+                          [gpu] gemm(float*)  gpu-time=4 kernels=1 launch-delay=23
+                      b
+                        cuLaunchKernel
+                          [gpu] gemm(float*)  gpu-time=1 kernels=1 launch-delay=13
+              warm
+                a
+                  cuLaunchKernel
+                    [gpu] gemm(float*)
+                b
+                  cuLaunchKernel
+                    [gpu] gemm(float*)
+        ",
+    );
+}
+
+#[test]
 fn calls_without_a_stack_are_counted_exactly_and_say_why_they_have_none() {
     let records = format!(
         "{NAMED}
@@ -559,13 +605,27 @@ fn a_launch_without_a_record_does_not_shift_the_others() {
 #[test]
 fn a_recovered_name_says_so_and_gives_way_to_one_that_was_told() {
     let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
-    let recovered =
-        [0x100, 0x300].map(|handle| RecoveredKernel { pid: 7, handle, name: "_Z4reluPf".to_owned() });
-    pipeline.feed(Input::Recovered(recovered.into()));
+    // Two handles are found; a third would be, but a module is unloaded meanwhile.
+    let recovered = [(0x100, 10), (0x300, 11), (0x400, 11)].map(|(handle, asked_ns)| RecoveredKernel {
+        pid: 7,
+        handle,
+        asked_ns,
+        read_ns: 20,
+        name: "_Z4reluPf".to_owned(),
+        code: CodeFacts { registers: Some(32), ..CodeFacts::default() },
+    });
+    pipeline.feed(Input::Recovered(recovered[..2].into()));
+    pipeline.feed(Input::Recovered(vec![RecoveredKernel { read_ns: 40, ..recovered[2].clone() }]));
     let records = format!(
         "{NAMED}
         10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! main
         11 call 3 cuLaunchKernel 7/7 app function=0x300 : ! main
+        11 call 4 cuLaunchKernel 7/7 app function=0x400 : ! main
+        21 call 5 cuLaunchKernel 7/7 app function=0x300 : ! main
+        22 call 6 cuLaunchKernel 7/7 app function=0x400 : ! main
+        30 call 7 cuModuleUnload 7/7 app module=0x900
+        41 call 8 cuLaunchKernel 7/7 app function=0x400 : ! main
+        42 call 9 cuLaunchKernel 7/7 app function=0x300 : ! main
     "
     );
     for step in steps(&records) {
@@ -574,9 +634,18 @@ fn a_recovered_name_says_so_and_gives_way_to_one_that_was_told() {
         }
     }
     pipeline.finish();
+    let wanted: Vec<_> = pipeline.unnamed_kernels().iter().map(|kernel| kernel.handle).collect();
+    assert_eq!(wanted, [0x400, 0x300], "they are looked for again");
     let tree = tree_of(pipeline.profile());
     let kernels: Vec<_> = tree.lines().filter(|line| line.contains("[gpu]")).map(str::trim).collect();
-    assert_eq!(kernels, ["[gpu] gemm(float*)  kernels=1", "[gpu] relu(float*) [recovered]  kernels=1"]);
+    assert_eq!(
+        kernels,
+        [
+            "[gpu] [unknown: handle-not-named]  kernels=5/5[1..1]",
+            "[gpu] gemm(float*)  kernels=1",
+            "[gpu] relu(float*) [recovered]  kernels=1"
+        ]
+    );
 }
 
 #[test]

@@ -268,14 +268,25 @@ class Device:
 
 
 class Code:
-    """The code of a launch, before anybody can have put a probe there."""
+    """The code of a launch, and as it is in its file: without a probe, whoever was faster."""
 
     def __init__(self):
         self.at = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value
-        self.before = self.now()
+        self.before = self.in_file()
 
     def now(self):
         return ctypes.string_at(self.at, 64)
+
+    def in_file(self):
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                words = line.split(maxsplit=5)
+                begin, end = (int(word, 16) for word in words[0].split("-"))
+                if begin <= self.at < end and len(words) == 6:
+                    with open(words[5].rstrip("\n"), "rb") as file:
+                        file.seek(self.at - begin + int(words[2], 16))
+                        return file.read(64)
+        return self.now()
 
     def wait_for_attention(self):
         end = time.monotonic() + 120

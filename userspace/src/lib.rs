@@ -8,5 +8,6 @@ pub mod capture;
 pub mod cli;
 pub mod pipeline;
 pub mod raw;
+mod recovery;
 pub mod resolver;
 pub mod session;

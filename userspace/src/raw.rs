@@ -73,13 +73,6 @@ struct StoredSite {
     roles: Vec<u8>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct StoredKernel {
-    pid: u32,
-    handle: u64,
-    name: String,
-}
-
 impl From<&SiteInfo> for StoredSite {
     fn from(site: &SiteInfo) -> Self {
         Self {
@@ -142,14 +135,7 @@ impl<W: Write> RawWriter<W> {
                 let stored: Vec<StoredSite> = sites.iter().map(StoredSite::from).collect();
                 self.block(b'P', &serde_json::to_vec(&stored)?)
             }
-            Input::Recovered(kernels) => {
-                let stored = kernels.iter().map(|RecoveredKernel { pid, handle, name }| StoredKernel {
-                    pid: *pid,
-                    handle: *handle,
-                    name: name.clone(),
-                });
-                self.block(b'K', &serde_json::to_vec(&stored.collect::<Vec<_>>())?)
-            }
+            Input::Recovered(kernels) => self.block(b'K', &serde_json::to_vec(kernels)?),
         }
     }
 
@@ -269,11 +255,9 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 Input::Sites(stored.into_iter().map(SiteInfo::from).collect())
             }
             b'K' => {
-                let stored: Vec<StoredKernel> = serde_json::from_slice(&payload)
+                let kernels: Vec<RecoveredKernel> = serde_json::from_slice(&payload)
                     .map_err(|_| self.damaged("its kernels are not understood"))?;
-                let kernel =
-                    |StoredKernel { pid, handle, name }: StoredKernel| RecoveredKernel { pid, handle, name };
-                Input::Recovered(stored.into_iter().map(kernel).collect())
+                Input::Recovered(kernels)
             }
             _ => return Err(self.damaged("its kind is not known")),
         };
@@ -287,6 +271,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    use crate::pipeline::source::CodeFacts;
 
     const MAPS: &str = "\
 55d0a0000000-55d0a0001000 r-xp 00001000 fe:01 42 /usr/bin/a b
@@ -303,7 +289,14 @@ mod tests {
             Input::Records(vec![1, 2, 3]),
             Input::Counters([9; Counter::ALL.len()]),
             Input::SiteCounts(vec![0, 7, u64::MAX]),
-            Input::Recovered(vec![RecoveredKernel { pid: 7, handle: u64::MAX, name: "_Z4gemmPf".into() }]),
+            Input::Recovered(vec![RecoveredKernel {
+                pid: 7,
+                handle: u64::MAX,
+                asked_ns: 5,
+                read_ns: 6,
+                name: "_Z4gemmPf".into(),
+                code: CodeFacts { arch: Some(80), registers: Some(10), static_shared: None },
+            }]),
             Input::Sites(vec![SiteInfo {
                 site: 3,
                 event: Event::LaunchEx,

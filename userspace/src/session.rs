@@ -17,6 +17,7 @@ use deepctx_profile::snapshot::{Header, Snapshot};
 use deepctx_profile::store::{Merged, Writer};
 use deepctx_profile::units::{Bytes, Time};
 use deepctx_profile::view::{Grain, Request, Viewer};
+use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
 
 use crate::capture::Message;
@@ -27,6 +28,7 @@ use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate};
 use crate::pipeline::symbols::NoName;
 use crate::pipeline::{Config, Pipeline};
 use crate::raw::RawWriter;
+use crate::recovery::Recovery;
 use crate::resolver::Resolver;
 
 /// How often the pipeline is advanced: seldom enough that unknown addresses come together, often enough to look live.
@@ -212,6 +214,8 @@ struct Worker {
     named: Vec<u32>,
     store: Option<Store>,
     raw: Option<RawWriter<BufWriter<File>>>,
+    /// Made when it is first needed.
+    recovery: Option<Recovery>,
     viewer: Viewer,
     /// The request that was answered last, and when the next picture of it may be made.
     drawn: Option<(Request, Instant)>,
@@ -267,6 +271,7 @@ impl Worker {
             named: options.named,
             store,
             raw: options.raw,
+            recovery: None,
             viewer: Viewer::new(),
             drawn: None,
             rates: Rates { at: now, samples: 0, cpu: Duration::ZERO },
@@ -328,6 +333,10 @@ impl Worker {
                 return self.pipeline.tables_lack(gaps.into());
             }
         };
+        self.feed(input);
+    }
+
+    fn feed(&mut self, input: Input<Maps>) {
         if let Some(raw) = &mut self.raw
             && let Err(error) = raw.write(&input)
         {
@@ -336,6 +345,23 @@ impl Worker {
         }
         let input = input.with_maps(|pid, maps| self.pipeline.symbols().admit(pid, maps));
         self.pipeline.feed(input);
+    }
+
+    /// Has kernels looked for that were launched without a name, and takes in what was found.
+    fn recover_names(&mut self) {
+        let unnamed = self.pipeline.unnamed_kernels();
+        if !unnamed.is_empty() {
+            if self.recovery.is_none() {
+                self.recovery = Recovery::start()
+                    .inspect_err(|error| tracing::warn!(%error, "names of kernels cannot be looked for"))
+                    .ok();
+            }
+            if let Some(recovery) = &self.recovery {
+                recovery.ask(unnamed);
+            }
+        }
+        let found: Vec<_> = self.recovery.iter().flat_map(Recovery::answers).collect();
+        found.into_iter().for_each(|kernels| self.feed(Input::Recovered(kernels)));
     }
 
     fn notice(&self, notice: String) {
@@ -350,6 +376,7 @@ impl Worker {
         // With messages still waiting, the clock says nothing about what was already seen.
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
         self.pipeline.advance(newest.max(quiet));
+        self.recover_names();
         self.measure();
         self.draw();
         if self.store.as_ref().is_some_and(|store| Instant::now() >= store.next) {

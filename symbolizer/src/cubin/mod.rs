@@ -2,7 +2,7 @@
 //!
 //! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]). Because: a profiler that comes after a
 //! program's kernels were loaded finds their names nowhere else; registers and shared memory bound how many blocks run at
-//! once. Does not: disassemble, or know processes.
+//! once. Does not: disassemble; know when a process should be searched.
 //!
 //! A cubin is an ELF file for machine 190. Up to CUDA 12 its OS/ABI is 0x33 with version 7, from CUDA 13 on 0x41 with
 //! version 8; what is read here is the same in both (as `ptxas` 12.9 and 13.5 write it):
@@ -13,8 +13,13 @@
 //! | registers | attribute 0x2f of `.nv.info`: pairs of symbol and number; else the upper byte of `sh_info` of its text |
 //! | static shared memory | size of `.nv.shared.KERNEL` |
 
+mod evidence;
 pub mod fatbin;
+pub mod handle;
 pub mod names;
+pub mod process;
+pub mod scan;
+pub mod stub;
 
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHT_SYMTAB, STT_FUNC};

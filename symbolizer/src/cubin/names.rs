@@ -10,13 +10,43 @@ use super::{Kernel, NoCubin, read};
 
 /// Most names: those of the largest frameworks' libraries several times.
 const NAMES_MAX: usize = 1 << 19;
-/// Longest name that is compared.
-const NAME_MAX: usize = 8192;
+/// Most bytes of them.
+const NAME_BYTES_MAX: usize = 64 << 20;
 
-/// Kernels by name. One that is compiled for several architectures is kept as it was met first.
+/// What the code of a kernel says. The same kernel may be there several times, for several architectures: what they do not
+/// agree on is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The architecture of the code: 80 for `sm_80`.
+    pub arch: Option<u32>,
+    /// Registers of a thread.
+    pub registers: Option<u32>,
+    /// Static shared memory of a block, bytes.
+    pub static_shared: Option<u64>,
+}
+
+impl Facts {
+    fn of(kernel: &Kernel, arch: u32) -> Self {
+        Self { arch: Some(arch), registers: kernel.registers, static_shared: Some(kernel.static_shared) }
+    }
+
+    fn agreed(self, other: Self) -> Self {
+        fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<T> {
+            if one == other { one } else { None }
+        }
+        Self {
+            arch: same(self.arch, other.arch),
+            registers: same(self.registers, other.registers),
+            static_shared: same(self.static_shared, other.static_shared),
+        }
+    }
+}
+
+/// Kernels by name.
 #[derive(Clone, Debug, Default)]
 pub struct KernelNames {
-    kernels: FxHashMap<String, Kernel>,
+    kernels: FxHashMap<Box<str>, Facts>,
+    bytes: usize,
     left_out: usize,
 }
 
@@ -28,33 +58,52 @@ impl KernelNames {
     pub fn add_cubin(&mut self, bytes: &[u8]) -> Result<(), NoCubin> {
         let cubin = read(bytes)?;
         self.left_out += cubin.left_out;
-        for kernel in cubin.kernels {
-            if self.kernels.len() < NAMES_MAX {
-                self.kernels.entry(kernel.name.clone()).or_insert(kernel);
-            } else {
-                self.left_out += 1;
-            }
+        for kernel in &cubin.kernels {
+            self.add(&kernel.name, Facts::of(kernel, cubin.arch));
         }
         Ok(())
     }
 
-    /// Adds the kernels of all cubins in a fat binary, or in a section of them. Gives how many images were read, and how
-    /// many could not be.
-    pub fn add_fat_binaries(&mut self, bytes: &[u8]) -> (usize, usize) {
-        let (mut read, mut damaged) = (0, 0);
-        for image in fatbin::images(bytes).filter(|image| image.kind == Kind::Cubin) {
-            match image.unpack() {
-                Ok(cubin) if self.add_cubin(&cubin).is_ok() => read += 1,
-                _ => damaged += 1,
-            }
+    fn add(&mut self, name: &str, facts: Facts) {
+        if let Some(known) = self.kernels.get_mut(name) {
+            *known = known.agreed(facts);
+        } else if self.kernels.len() < NAMES_MAX && self.bytes + name.len() <= NAME_BYTES_MAX {
+            self.bytes += name.len();
+            self.kernels.insert(name.into(), facts);
+        } else {
+            self.left_out += 1;
         }
-        (read, damaged)
     }
 
-    /// The kernel whose name these bytes begin with, as a C string.
-    pub fn named_at(&self, bytes: &[u8]) -> Option<&Kernel> {
-        let end = bytes.iter().take(NAME_MAX).position(|byte| *byte == 0)?;
-        self.kernels.get(str::from_utf8(&bytes[..end]).ok()?)
+    /// Adds the kernels of all cubins in a fat binary, or in a section of them, as long as what is unpacked fits into
+    /// `budget` bytes, which become fewer. Gives how many images were read, and how many could not be.
+    pub fn add_fat_binaries(&mut self, bytes: &[u8], budget: &mut u64) -> (usize, usize) {
+        let (mut read, mut left) = (0, 0);
+        for image in fatbin::images(bytes).filter(|image| image.kind == Kind::Cubin) {
+            let Some(rest) = budget.checked_sub(image.unpacked_bytes()) else {
+                left += 1;
+                continue;
+            };
+            *budget = rest;
+            match image.unpack() {
+                Ok(cubin) if self.add_cubin(&cubin).is_ok() => read += 1,
+                _ => left += 1,
+            }
+        }
+        (read, left)
+    }
+
+    /// Adds what others found.
+    pub fn merge(&mut self, other: Self) {
+        self.left_out += other.left_out;
+        for (name, facts) in other.kernels {
+            self.add(&name, facts);
+        }
+    }
+
+    /// The kernel of a name.
+    pub fn get(&self, name: &str) -> Option<Facts> {
+        self.kernels.get(name).copied()
     }
 
     /// How many there are.
@@ -82,12 +131,36 @@ mod tests {
     #[test]
     fn a_string_is_a_kernel_only_if_its_code_is_there() {
         let mut names = KernelNames::default();
-        assert_eq!(names.add_fat_binaries(&[ZSTD, &[0; 8 - ZSTD.len() % 8], ZSTD].concat()), (2, 0));
+        let twice = [ZSTD, &[0; 8 - ZSTD.len() % 8], ZSTD].concat();
+        let mut budget = 1 << 20;
+        assert_eq!(names.add_fat_binaries(&twice, &mut budget), (2, 0));
+        assert!(budget < 1 << 20);
         assert_eq!((names.len(), names.left_out()), (2, 0));
-        let found = |bytes: &[u8]| names.named_at(bytes).map(|kernel| kernel.registers);
-        assert_eq!(found(b"_Z4gemmPfi\0and more"), Some(Some(10)));
-        assert_eq!(found(b"_Z4gemmPfi"), None, "it does not end");
-        assert_eq!(found(b"_Z4gemmPf\0"), None);
-        assert_eq!(found(b"\0"), None);
+        let facts = Facts { arch: Some(80), registers: Some(10), static_shared: Some(1024) };
+        assert_eq!(
+            (names.get("_Z4gemmPfi"), names.get("_Z4gemmPf"), names.get("")),
+            (Some(facts), None, None)
+        );
+        let mut all = KernelNames::default();
+        all.merge(names);
+        assert_eq!(all.get("_Z4gemmPfi"), Some(facts));
+    }
+
+    #[test]
+    fn what_is_too_much_to_unpack_is_left() {
+        let mut names = KernelNames::default();
+        assert_eq!(names.add_fat_binaries(ZSTD, &mut 100), (0, 1));
+        assert!(names.is_empty());
+    }
+
+    #[test]
+    fn what_the_images_of_a_kernel_do_not_agree_on_is_not_known() {
+        let one = Facts { arch: Some(80), registers: Some(10), static_shared: Some(64) };
+        let mut names = KernelNames::default();
+        names.add("k", one);
+        names.add("k", Facts { arch: Some(90), registers: Some(12), ..one });
+        assert_eq!(names.get("k"), Some(Facts { arch: None, registers: None, static_shared: Some(64) }));
+        names.add("k", one);
+        assert_eq!(names.get("k"), Some(Facts { arch: None, registers: None, static_shared: Some(64) }));
     }
 }

@@ -113,6 +113,10 @@ impl Calls {
                 let values = [number(device), number(before), number(after)];
                 encode::message(batch, &message(numbers, time, pid, probe::CLOCK, values), &[]);
             }
+            ("node", [process, made, of, kind]) => {
+                let values = [number(made), number(of), number(kind)];
+                encode::message(batch, &message(numbers, time, process, probe::NODE, values), &[]);
+            }
             ("state", [pid, what, n]) => {
                 let what = match *what {
                     "collecting" => state::COLLECTING,

@@ -3,6 +3,7 @@
 //! Owns: setting the libraries, the collector and the device's own account up, and questions to the stored profile. Does
 //! not: test.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -87,28 +88,50 @@ pub(crate) fn python(name: &str) -> Vec<String> {
 /// The launcher, compiled; `None` where there is no compiler.
 pub(crate) fn launcher() -> Option<Vec<String>> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let program = PROGRAM.get_or_init(|| {
-        let to = built().with_file_name("sim").join("gpu_launch");
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        let mut compiler = Command::new("c++");
-        compiler.args(["-O2", "-fomit-frame-pointer", "-pthread", "-o"]).arg(&to);
-        match compiler.arg(workload("gpu_launch.cpp")).arg("-ldl").status() {
-            Ok(status) => {
-                assert!(status.success(), "the launcher does not compile");
-                Some(to)
-            }
-            Err(error) => {
-                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no C++ compiler: {error}");
-                println!("skipped: no C++ compiler: {error}");
-                None
-            }
-        }
-    });
-    program.as_ref().map(|path| vec![path.to_str().unwrap().to_owned()])
+    PROGRAM
+        .get_or_init(|| compiled("gpu_launch", &[]))
+        .as_ref()
+        .map(|path| vec![path.to_str().unwrap().to_owned()])
 }
 
-/// Attaches to the command after it has run for a while, and records it for two seconds.
-pub(crate) fn record_late(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Capture> {
+/// The program whose kernels were loaded before anybody came, compiled with real device code.
+pub(crate) fn latecomer() -> Option<Vec<String>> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("symbolizer/tests/fixtures/cubin");
+    let define = |name: &str, file: &str| format!("-D{name}=\"{}\"", fixtures.join(file).display());
+    let words = [define("FATBIN", "zstd.fatbin"), define("CUBIN", "cuda13.cubin")];
+    PROGRAM
+        .get_or_init(|| compiled("gpu_late", &words))
+        .as_ref()
+        .map(|path| vec![path.to_str().unwrap().to_owned()])
+}
+
+/// A C++ workload, compiled; `None` where there is no compiler.
+fn compiled(name: &str, words: &[String]) -> Option<PathBuf> {
+    let to = built().with_file_name("sim").join(name);
+    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+    let mut compiler = Command::new("c++");
+    compiler.args(["-O2", "-fomit-frame-pointer", "-pthread"]).args(words).arg("-o").arg(&to);
+    match compiler.arg(workload(&format!("{name}.cpp"))).arg("-ldl").status() {
+        Ok(status) => {
+            assert!(status.success(), "{name} does not compile");
+            Some(to)
+        }
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no C++ compiler: {error}");
+            println!("skipped: no C++ compiler: {error}");
+            None
+        }
+    }
+}
+
+/// Attaches to the command after it has run for a while, and records it for so many seconds.
+pub(crate) fn record_late(
+    setting: Setting,
+    command: &[String],
+    arguments: &[&str],
+    seconds: u32,
+) -> Option<Capture> {
     if !can_capture() || !is_built() {
         return None;
     }
@@ -119,8 +142,9 @@ pub(crate) fn record_late(setting: Setting, command: &[String], arguments: &[&st
     let mut target = target.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(1));
     let pid = target.id().to_string();
+    let duration = format!("{seconds}s");
     let said = program()
-        .args(["record", "--pid", &pid, "--duration", "2s", "-o", output.to_str().unwrap()])
+        .args(["record", "--pid", &pid, "--duration", &duration, "-o", output.to_str().unwrap()])
         .output()
         .unwrap();
     assert_eq!(target.try_wait().unwrap(), None, "the program ended before it was left alone");
@@ -198,6 +222,17 @@ impl Capture {
         found
     }
 
+    /// The names of all kernels.
+    pub(crate) fn kernel_names(&self) -> BTreeSet<String> {
+        let tree = &self.profile.tree;
+        let frames =
+            tree.cells(Metric::Kernels).map(|(node, _)| self.profile.frames.get(tree.node(node).frame));
+        frames
+            .filter(|frame| matches!(frame, Frame::GpuKernel { .. }))
+            .map(|frame| self.text(frame))
+            .collect()
+    }
+
     /// How often a kernel ran.
     pub(crate) fn kernels(&self, name: &str) -> u64 {
         self.contexts_of(name).iter().map(|(_, count)| count).sum()
@@ -207,6 +242,30 @@ impl Capture {
     pub(crate) fn stacks_of(&self, kernel: &str) -> Vec<Vec<String>> {
         let contexts = self.contexts_of(kernel).into_iter();
         contexts.map(|(stack, _)| stack.into_iter().map(|frame| self.text(frame)).collect()).collect()
+    }
+
+    /// How often a kernel ran below each of these functions, and the least and most blocks that it had there.
+    pub(crate) fn blocks_below<'f>(
+        &self,
+        kernel: &str,
+        functions: &[&'f str],
+    ) -> Vec<(&'f str, u64, [u32; 2])> {
+        let (tree, frames) = (&self.profile.tree, &self.profile.frames);
+        let below = |function: &'f str| {
+            let (mut count, mut blocks) = (0, [u32::MAX, 0]);
+            for (node, cell) in tree.cells(Metric::Kernels) {
+                let stack: Vec<String> =
+                    tree.stack(node).into_iter().map(|id| self.text(frames.get(id))).collect();
+                let is_it = stack.last().is_some_and(|last| last == kernel);
+                if is_it && stack.iter().any(|frame| frame.contains(function)) {
+                    let shape = self.profile.gpu.shape_of(node).unwrap();
+                    count += cell.sum;
+                    blocks = [blocks[0].min(shape.grid[0].min), blocks[1].max(shape.grid[0].max)];
+                }
+            }
+            (function, count, blocks)
+        };
+        functions.iter().map(|function| below(function)).collect()
     }
 
     /// How often a kernel ran below exactly these Python frames (`function:line`) of a file, and one more that launched.

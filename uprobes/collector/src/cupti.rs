@@ -22,6 +22,11 @@ impl Error {
 
 /// `CUPTI_CB_DOMAIN_DRIVER_API`.
 pub(crate) const DRIVER: u32 = 1;
+/// `CUPTI_CB_DOMAIN_RESOURCE`.
+pub(crate) const RESOURCE: u32 = 3;
+/// `CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED` and `CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED`.
+pub(crate) const NODE_CREATED: u32 = 13;
+pub(crate) const NODE_CLONED: u32 = 20;
 
 /// `CUpti_ActivityKind`.
 pub(crate) mod kind {
@@ -48,6 +53,25 @@ pub(crate) struct CallbackData {
     context_number: u32,
     data: *mut u64,
     pub(crate) correlation: u32,
+}
+
+/// `CUpti_ResourceData`.
+#[repr(C)]
+pub(crate) struct ResourceData {
+    context: *mut c_void,
+    resource: *mut c_void,
+    /// Of graphs and their nodes: [`GraphData`].
+    pub(crate) descriptor: *const c_void,
+}
+
+/// `CUpti_GraphData`, to the last member that is used.
+#[repr(C)]
+pub(crate) struct GraphData {
+    graph: *mut c_void,
+    original_graph: *mut c_void,
+    pub(crate) node: *mut c_void,
+    pub(crate) original_node: *mut c_void,
+    pub(crate) node_type: u32,
 }
 
 /// `CUpti_SubscriberParams`.
@@ -135,6 +159,12 @@ functions!(
         flush_period: c"cuptiActivityFlushPeriod" fn(u32);
     }
 );
+functions!(
+    /// Likewise.
+    Nodes {
+        node_number: c"cuptiGetGraphNodeId" fn(*mut c_void, *mut u64);
+    }
+);
 
 fn symbol(library: NonNull<c_void>, name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: the library is open, the name terminated.
@@ -152,6 +182,7 @@ pub(crate) struct Cupti {
     first: First,
     second: Option<Second>,
     period: Option<Period>,
+    nodes: Option<Nodes>,
 }
 
 /// Names under which the library is known, the latest first.
@@ -176,6 +207,7 @@ impl Cupti {
             first: First::load(library).ok_or(Error::INCOMPLETE)?,
             second: Second::load(library),
             period: Period::load(library),
+            nodes: Nodes::load(library),
         })
     }
 
@@ -212,8 +244,20 @@ impl Cupti {
         checked((self.first.unsubscribe)(handle))
     }
 
-    pub(crate) fn enable_callback(&self, Subscriber(handle): Subscriber, id: u32) -> Result<(), Error> {
-        checked((self.first.enable_callback)(1, handle, DRIVER, id))
+    pub(crate) fn enable_callback(
+        &self,
+        Subscriber(handle): Subscriber,
+        domain: u32,
+        id: u32,
+    ) -> Result<(), Error> {
+        checked((self.first.enable_callback)(1, handle, domain, id))
+    }
+
+    /// The number of a node of a graph, as records have it.
+    pub(crate) fn node_number(&self, node: *mut c_void) -> Option<u64> {
+        let mut number = 0;
+        let result = (self.nodes?.node_number)(node, &raw mut number);
+        (result == 0 && number != 0).then_some(number)
     }
 
     /// What a callback of the driver's functions is called.

@@ -32,6 +32,7 @@ probe!(deepctx_collector_activities);
 probe!(deepctx_collector_name);
 probe!(deepctx_collector_clock);
 probe!(deepctx_collector_state);
+probe!(deepctx_collector_node);
 
 /// How many probes listen.
 pub(crate) fn listeners() -> u16 {
@@ -58,6 +59,11 @@ pub(crate) fn name(id: u64, name: &[u8]) {
 /// The device's clock was read between two readings of `CLOCK_MONOTONIC`.
 pub(crate) fn clock(device_ns: u64, before_ns: u64, after_ns: u64) {
     deepctx_collector_clock(device_ns, before_ns, after_ns);
+}
+
+/// This thread made a node of a graph, or cloned `of`, if that is not 0.
+pub(crate) fn node(number: u64, of: u64, kind: u32) {
+    deepctx_collector_node(number, of, kind.into());
 }
 
 /// How the collection stands: one of [`state`], and its number.

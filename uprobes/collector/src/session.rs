@@ -10,7 +10,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use deepctx_common::activity::{Activity, BATCH_MAX, state};
 
 use crate::convert::{Converted, convert};
-use crate::cupti::{BufferFunctions, CallbackData, Cupti, DRIVER, Error, Subscriber, kind};
+use crate::cupti::{
+    BufferFunctions, CallbackData, Cupti, DRIVER, Error, GraphData, NODE_CLONED, NODE_CREATED, RESOURCE,
+    ResourceData, Subscriber, kind,
+};
 use crate::names::Lookup;
 use crate::{buffers, fork, guard, probe};
 
@@ -51,13 +54,38 @@ fn current() -> Option<Arc<Collection>> {
 }
 
 extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *const c_void) {
-    if domain != DRIVER || probe::listeners() == 0 || fork::is_child() {
+    if probe::listeners() == 0 || fork::is_child() {
         return;
+    }
+    match domain {
+        DRIVER => {}
+        RESOURCE => return guard(|| on_node(id, data)),
+        _ => return,
     }
     // SAFETY: in this domain CUPTI passes this structure, or null.
     let Some(data) = (unsafe { data.cast::<CallbackData>().as_ref() }) else { return };
     if data.site == 0 {
         guard(|| probe::correlation(data.correlation, domain, id));
+    }
+}
+
+/// A node of a graph was made, or cloned.
+fn on_node(id: u32, data: *const c_void) {
+    // SAFETY: in this domain CUPTI passes this structure, or null.
+    let Some(resource) = (unsafe { data.cast::<ResourceData>().as_ref() }) else { return };
+    // SAFETY: of nodes it leads to this structure, or to nothing.
+    let Some(graph) = (unsafe { resource.descriptor.cast::<GraphData>().as_ref() }) else { return };
+    let Some(collection) = current() else { return };
+    let cupti = &collection.cupti;
+    let Some(number) = cupti.node_number(graph.node) else { return };
+    match id {
+        NODE_CREATED => probe::node(number, 0, graph.node_type),
+        NODE_CLONED => {
+            if let Some(of) = cupti.node_number(graph.original_node) {
+                probe::node(number, of, graph.node_type);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -136,6 +164,10 @@ impl Collection {
 
     /// Asks to be told of every call that puts work on a device, whichever this version has.
     fn enable_callbacks(&self) {
+        for id in [NODE_CREATED, NODE_CLONED] {
+            // Without them nodes of graphs are told apart by their order.
+            let _ = self.cupti.enable_callback(self.subscriber, RESOURCE, id);
+        }
         let mut gap = 0;
         for id in 1..CALLBACKS_MAX {
             match self.cupti.callback_name(id) {
@@ -143,7 +175,7 @@ impl Collection {
                     gap = 0;
                     if LAUNCHES.iter().any(|begin| name.to_bytes().starts_with(begin.to_bytes())) {
                         // One that cannot be had leaves its calls without an id, which is counted where they are joined.
-                        let _ = self.cupti.enable_callback(self.subscriber, id);
+                        let _ = self.cupti.enable_callback(self.subscriber, DRIVER, id);
                     }
                 }
                 None => gap += 1,

@@ -44,7 +44,7 @@ use enter::{Entering, sample_at, wait_of};
 use order::{Key, Late, Order};
 use resolve::Resolve;
 use seen::PythonSeen;
-use source::{Input, Place, Shelf, SpaceUpdate};
+use source::{Input, Place, Shelf, SpaceUpdate, UnnamedKernel};
 use stacks::{Head, Known, Stacks};
 use symbols::{NoName, Symbols};
 use threads::Threads;
@@ -184,7 +184,7 @@ impl<S: Symbols> Pipeline<S> {
                 self.backward.counted(&counts);
                 self.correlate.counted(&counts);
             }
-            Input::Recovered(kernels) => self.correlate.recovered(kernels, &mut self.profile),
+            Input::Recovered(kernels) => self.correlate.recovered(kernels),
         }
         while self.changes.is_over_capacity() {
             self.change(0);
@@ -206,6 +206,12 @@ impl<S: Symbols> Pipeline<S> {
         self.attribute_until(until_ns);
         self.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile);
         self.correlate.expire(until_ns, &mut self.profile);
+    }
+
+    /// Handles that were launched without a name since the last time, to be looked for in their processes: what is found
+    /// comes as [`Input::Recovered`].
+    pub fn unnamed_kernels(&mut self) -> Vec<UnnamedKernel> {
+        self.correlate.unnamed()
     }
 
     /// Uses everything that was fed: there will be no more.

@@ -9,6 +9,7 @@ use deepctx_common::end::Counter;
 use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
+use serde::{Deserialize, Serialize};
 
 /// Values of the kernel programs' counters, summed over the CPUs, by [`Counter`] number.
 pub type KernelCounters = [u64; Counter::ALL.len()];
@@ -61,16 +62,46 @@ pub struct SiteInfo {
     pub roles: Vec<Role>,
 }
 
+/// A handle that was launched and that no call named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnnamedKernel {
+    /// The process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// The handle.
+    pub handle: u64,
+    /// When it was launched: `CLOCK_MONOTONIC`, nanoseconds.
+    pub asked_ns: u64,
+}
+
 /// The kernel of a handle, as it was found in the process: its name stands in the process's memory, and its code in the
-/// device code that the process has loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// device code that the process has; or it is the name of the host stub that stands for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RecoveredKernel {
     /// The process, in the pid namespace of the profiler.
     pub pid: u32,
     /// The handle with which it is launched.
     pub handle: u64,
+    /// The launch that it was looked for: [`UnnamedKernel::asked_ns`].
+    pub asked_ns: u64,
+    /// When it had been read from the process: `CLOCK_MONOTONIC`, nanoseconds.
+    pub read_ns: u64,
     /// Its name as the compiler wrote it.
     pub name: String,
+    /// What its code says, as far as that is known.
+    pub code: CodeFacts,
+}
+
+/// What the device code of a kernel says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CodeFacts {
+    /// The architecture that it is for: 80 for `sm_80`.
+    pub arch: Option<u32>,
+    /// Registers of a thread.
+    pub registers: Option<u32>,
+    /// Static shared memory of a block, bytes.
+    pub static_shared: Option<u32>,
 }
 
 /// What was learnt about a process outside the record stream.

@@ -101,6 +101,16 @@ impl Graph {
 
     /// Adds a node behind others; gives its index.
     pub(crate) fn add(self: &Arc<Self>, work: Work, after: Vec<usize>) -> Result<usize, Code> {
+        self.put(work, after, None)
+    }
+
+    /// Adds a node, perhaps the copy of one of another graph.
+    fn put(
+        self: &Arc<Self>,
+        work: Work,
+        after: Vec<usize>,
+        of: Option<(usize, &Arc<Node>)>,
+    ) -> Result<usize, Code> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let index = entries.len();
         if index >= NODES_MAX {
@@ -114,9 +124,11 @@ impl Graph {
             graph: handle_of(self),
             node: handle,
             node_type: node_type(&work),
+            original_graph: of.map_or(0, |(graph, _)| graph),
+            original_node: of.map_or(0, |(_, node)| handle_of(node)),
             ..GraphData::default()
         };
-        announce(told::NODE_CREATED, &data);
+        announce(if of.is_some() { told::NODE_CLONED } else { told::NODE_CREATED }, &data);
         Ok(index)
     }
 
@@ -185,7 +197,8 @@ fn ordered(entries: &[Entry]) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// Makes it ready to be launched. The copy has numbers of its own, told by callbacks with those they were made from.
+/// Makes it ready to be launched. The copy has numbers of its own, told by callbacks with those they were made from. They run
+/// backwards: nobody promises an order.
 pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
     let source = GRAPHS.get(graph)?;
     let entries = source.entries();
@@ -197,7 +210,7 @@ pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
         place[index] = at;
         let Entry { node, work, after } = &entries[index];
         let after = after.iter().filter_map(|&before| place.get(before).copied()).collect();
-        let copy = Arc::new(Node { number: u64::from(number) << 32 | (at as u64 + 1) });
+        let copy = Arc::new(Node { number: u64::from(number) << 32 | (order.len() - at) as u64 });
         let handle = NODES.add(copy.clone());
         let data = GraphData {
             graph,
@@ -237,7 +250,7 @@ pub(crate) fn clone(graph: usize) -> Result<usize, Code> {
     let source = GRAPHS.get(graph)?;
     let copy = create();
     for entry in source.entries() {
-        copy.add(entry.work, entry.after)?;
+        copy.put(entry.work, entry.after, Some((graph, &entry.node)))?;
     }
     let handle = handle_of(&copy);
     announce(told::GRAPH_CLONED, &GraphData { graph: handle, original_graph: graph, ..GraphData::default() });

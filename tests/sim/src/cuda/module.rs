@@ -12,19 +12,23 @@ use crate::api::{Code, In, Out, Raw, api};
 
 /// A kernel, or a function of a module: here they are the same.
 ///
-/// The first words are at known places, as in the real driver's objects: who finds a handle in a process can find the
-/// name.
+/// Like a driver's object it points to its name, and to much else: to text that is none, and to its neighbour, which has a name
+/// too. Who finds a handle in a process can find the name.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Function {
     magic: u64,
+    module: usize,
+    /// The function that was made before it.
+    neighbour: usize,
+    section: *const c_char,
+    architecture: *const c_char,
     name: *const c_char,
     pub(crate) registers: u32,
     pub(crate) static_shared: u32,
-    module: usize,
 }
 
-// SAFETY: the name is a string that lives for ever and is never changed.
+// SAFETY: its strings live for ever and are never changed.
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
@@ -44,6 +48,8 @@ impl Function {
 pub(crate) struct Module {
     /// Names, when the image tells them.
     names: Option<Vec<CString>>,
+    /// A copy of the code, where the image tells how long it is.
+    _code: Vec<u64>,
     functions: Mutex<Vec<Arc<Function>>>,
 }
 
@@ -64,7 +70,8 @@ pub(crate) fn load(image: usize) -> Result<usize, Code> {
     if image == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    let module = MODULES.add(Arc::new(Module { names: image::names(image), functions: Mutex::default() }));
+    let (names, _code) = (image::names(image), image::copy(image));
+    let module = MODULES.add(Arc::new(Module { names, _code, functions: Mutex::default() }));
     let context = super::context::current().map_or(0, |context| context.handle());
     announce_with(MODULE_LOADED, context, 0, 0);
     Ok(module)
@@ -109,8 +116,17 @@ pub(crate) fn by_name(module: usize, name: &CStr) -> Result<usize, Code> {
     }
     // Names are leaked: records that point to them are read after a module was unloaded.
     let leaked: &'static CStr = Box::leak(CString::from(name).into_boxed_c_str());
-    let function =
-        Arc::new(Function { magic: MAGIC, name: leaked.as_ptr(), registers: 32, static_shared: 0, module });
+    let section = CString::new([b".text.", name.to_bytes()].concat()).map_err(|_| Code::INVALID_VALUE)?;
+    let function = Arc::new(Function {
+        magic: MAGIC,
+        module,
+        neighbour: functions.last().map_or(0, handle_of),
+        section: section.into_raw(),
+        architecture: c"sm_90".as_ptr(),
+        name: leaked.as_ptr(),
+        registers: 32,
+        static_shared: 0,
+    });
     functions.push(function.clone());
     Ok(FUNCTIONS.add(function))
 }
@@ -173,6 +189,24 @@ mod image {
             }
         }
         names
+    }
+
+    /// The words of an ELF file; none when it is no such file.
+    pub(super) fn copy(file: usize) -> Vec<u64> {
+        let length = || {
+            let (offset, count) = (at::<u64>(file + 0x28)?, at::<u16>(file + 0x3c)?);
+            let header = |index: u64| file + (offset + index * 64) as usize;
+            let mut end = offset + u64::from(count) * 64;
+            for index in 0..u64::from(count) {
+                // What has no bytes in the file may say any size.
+                if at::<u32>(header(index) + 4)? != 8 {
+                    end = end.max(at::<u64>(header(index) + 0x18)? + at::<u64>(header(index) + 0x20)?);
+                }
+            }
+            Some(end)
+        };
+        let end = if at::<u32>(file) == Some(0x464c_457f) { length().unwrap_or(0) } else { 0 };
+        (0..end / 8).map_while(|word| at(file + word as usize * 8)).collect()
     }
 
     fn kernel_of(section: &CStr) -> Option<CString> {

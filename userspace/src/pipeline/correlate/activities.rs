@@ -17,7 +17,8 @@ use deepctx_profile::units::{Nanos, Time};
 
 use super::clock::HostTime;
 use super::counts::{Gap, Useless};
-use super::launches::{kernel_frame, named_kernel};
+use super::graphs::Recorded;
+use super::launches::{kernel_frame, named_kernel, recorded_below};
 use super::names::Named;
 use super::process::{Process, TOLD_MAX, Work, WorkKind};
 use super::{Correlate, EXPIRY_NS};
@@ -93,6 +94,13 @@ impl Correlate {
                     process.told.insert(message.values[0], named_kernel(bytes, profile));
                 } else {
                     counts.gap(Gap::StateFull, 1);
+                }
+            }
+            probe::NODE => {
+                let [number, of, kind] = message.values;
+                match of {
+                    0 => process.graphs.made(message.tid, number, kind),
+                    of => process.graphs.cloned_node(number, of),
                 }
             }
             probe::CLOCK => {
@@ -319,11 +327,7 @@ impl Process {
             }
             WorkKind::Graph { .. } if activity.kind == kind::GRAPH => profile.tree.child(work.api, frame),
             WorkKind::Graph { launchable } => {
-                let place =
-                    self.graphs.launchable(launchable).and_then(|graph| graph.place(activity.node, frame));
-                let contexts = self.graph_contexts(launchable, work.api, profile);
-                let recorded = place.and_then(|place| contexts.get(place).copied());
-                let node = match recorded {
+                let node = match self.recorded_context(launchable, work.api, activity, frame, profile) {
                     // What was recorded under no name has one now.
                     Some(node) if activity.kind == kind::KERNEL && profile.tree.node(node).frame != frame => {
                         let parent = profile.tree.node(node).parent;
@@ -340,6 +344,26 @@ impl Process {
                 node
             }
         }
+    }
+
+    /// The context of the node of a launched graph that an activity is of; `None` when that was not seen.
+    fn recorded_context(
+        &mut self,
+        launchable: u64,
+        api: NodeId,
+        activity: &Activity,
+        frame: FrameId,
+        profile: &mut Profile,
+    ) -> Option<NodeId> {
+        let graph = self.graphs.launchable(launchable);
+        if !graph.as_ref().is_some_and(|graph| graph.updated) {
+            let make = |recorded: &Recorded| recorded_below(api, recorded.node, profile);
+            if let Some(node) = self.graphs.numbered(api, activity.node, make) {
+                return Some(node);
+            }
+        }
+        let place = self.graphs.launchable(launchable)?.place(activity.node, frame)?;
+        self.graph_contexts(launchable, api, profile).get(place).copied()
     }
 
     /// Shows an activity in the timeline, and keeps it.

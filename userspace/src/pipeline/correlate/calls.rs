@@ -37,6 +37,7 @@ impl Correlate {
             return;
         };
         process.node.get_or_insert_with(|| profile.tree.node(at.thread).parent);
+        process.graphs.next_call_of(at.tid);
         let given = sites.given(&at.arguments);
         let (symbol, returns) = (sites.symbol(at.arguments.call.site), sites.returns(at.arguments.call.site));
         let mut calling = Calling { at, site, given, api: None };
@@ -149,7 +150,7 @@ impl Correlate {
             Event::GraphUpdate => {
                 if let (Some(launchable), Some(graph)) = (given.get(Role::GraphExec), given.get(Role::Graph))
                 {
-                    process.graphs.instantiated(launchable, graph);
+                    process.graphs.updated(launchable, graph);
                 }
             }
             Event::GraphRelease => process.graphs.released(given.get(Role::GraphExec).unwrap_or(0)),

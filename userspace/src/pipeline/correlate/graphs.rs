@@ -4,13 +4,16 @@
 //! Because: everything a graph runs has one launch, and that launch says nothing about who asked for which kernel.
 //! Does not: see graphs that were made before the profiler came.
 //!
-//! The profiling interface numbers the nodes of a launched graph anew, in the order in which they were made. So once as
-//! many numbers have come as nodes were recorded, the smallest is the first recorded, and so on; if the names agree. Until
-//! then, and where they do not, the numbers of a name are taken in the order in which they come.
+//! The profiling interface numbers the nodes of a launched graph anew. A collector tells each number when a node is made or
+//! cloned: then it is known which is which. Where nobody told (another tool's records; a graph that was made before the
+//! collector listened; one that was updated), numbers are taken to be in the order in which nodes were recorded: once as many
+//! have come, the smallest is the first recorded, and so on; if the names agree. Until then, and where they do not, the
+//! numbers of a name are taken in the order in which they come.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use deepctx_common::activity;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
@@ -20,6 +23,10 @@ const GRAPHS_MAX: usize = 1 << 12;
 /// Nodes of a graph that are remembered. Whole training steps have some ten thousand.
 const NODES_MAX: usize = 1 << 16;
 
+/// Nodes whose numbers are remembered: those of the graphs themselves, and of each time that one was made launchable.
+const NUMBERS_MAX: usize = 1 << 18;
+/// Contexts of such nodes below the places that their graphs were launched from.
+const BELOW_MAX: usize = 1 << 18;
 /// Places that a graph is launched from, of which the contexts of its nodes are remembered.
 const PLACES_MAX: usize = 64;
 
@@ -47,6 +54,16 @@ pub(super) enum What {
     Transfer,
 }
 
+impl What {
+    /// Whether it is a node of this kind: [`activity::node`].
+    fn is(self, kind: u64) -> bool {
+        match self {
+            Self::Kernel | Self::KernelUnnamed => kind == activity::node::KERNEL,
+            Self::Transfer => kind == activity::node::COPY || kind == activity::node::FILL,
+        }
+    }
+}
+
 type Nodes = Arc<Vec<Recorded>>;
 
 /// A launchable graph.
@@ -59,6 +76,8 @@ pub(super) struct Launchable {
     places: FxHashMap<u64, usize>,
     /// Places in `nodes` by name, and how many of them have a number.
     named: FxHashMap<FrameId, (Vec<usize>, usize)>,
+    /// It runs another graph than it was made from: its nodes have the numbers of the first.
+    pub(super) updated: bool,
     /// Contexts of the nodes below each place that it was launched from.
     contexts: FxHashMap<NodeId, Arc<Vec<NodeId>>>,
 }
@@ -69,10 +88,74 @@ pub(super) struct Graphs {
     recording: FxHashMap<u64, Vec<Recorded>>,
     graphs: FxHashMap<u64, Nodes>,
     launchable: FxHashMap<u64, Launchable>,
+    /// What each thread has just recorded, until its node has a number.
+    latest: FxHashMap<u32, Recorded>,
+    /// Nodes by the numbers that were told.
+    numbered: FxHashMap<u64, Recorded>,
+    below: FxHashMap<(NodeId, u64), NodeId>,
     left_out: u64,
 }
 
 impl Graphs {
+    /// A thread records something: the next node that it makes is that.
+    pub(super) fn recording_by(&mut self, tid: u32, node: Recorded) {
+        // One for each thread; those of threads that are gone are forgotten with all others.
+        if self.latest.len() >= GRAPHS_MAX {
+            self.latest.clear();
+        }
+        self.latest.insert(tid, node);
+    }
+
+    /// A thread calls something else.
+    pub(super) fn next_call_of(&mut self, tid: u32) {
+        if !self.latest.is_empty() {
+            self.latest.remove(&tid);
+        }
+    }
+
+    /// A thread made a node of a kind: this is its number.
+    pub(super) fn made(&mut self, tid: u32, number: u64, kind: u64) {
+        if let Some(node) = self.latest.remove(&tid)
+            && node.what.is(kind)
+        {
+            self.number(number, node);
+        }
+    }
+
+    /// A node was cloned.
+    pub(super) fn cloned_node(&mut self, number: u64, of: u64) {
+        if let Some(node) = self.numbered.get(&of).copied() {
+            self.number(number, node);
+        }
+    }
+
+    fn number(&mut self, number: u64, node: Recorded) {
+        if self.numbered.len() < NUMBERS_MAX || self.numbered.contains_key(&number) {
+            self.numbered.insert(number, node);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// The context of a node by its number, when its graph is launched from a place; `make` makes it. `None` when its number
+    /// was not told.
+    pub(super) fn numbered(
+        &mut self,
+        launch: NodeId,
+        number: u64,
+        make: impl FnOnce(&Recorded) -> NodeId,
+    ) -> Option<NodeId> {
+        if let Some(node) = self.below.get(&(launch, number)) {
+            return Some(*node);
+        }
+        let node = make(self.numbered.get(&number)?);
+        if self.below.len() >= BELOW_MAX {
+            self.below.clear();
+        }
+        self.below.insert((launch, number), node);
+        Some(node)
+    }
+
     /// Something was put into a recording.
     pub(super) fn record(&mut self, recording: u64, node: Recorded) {
         if self.recording.len() >= GRAPHS_MAX && !self.recording.contains_key(&recording) {
@@ -117,7 +200,7 @@ impl Graphs {
         }
     }
 
-    /// A graph was made launchable, or a launchable one was made to run another graph.
+    /// A graph was made launchable.
     pub(super) fn instantiated(&mut self, launchable: u64, graph: u64) {
         let Some(nodes) = self.graphs.get(&graph).cloned() else {
             self.launchable.remove(&launchable);
@@ -132,6 +215,14 @@ impl Graphs {
             named.entry(node.frame).or_default().0.push(place);
         }
         self.launchable.insert(launchable, Launchable { nodes, named, ..Launchable::default() });
+    }
+
+    /// A launchable graph was made to run another graph.
+    pub(super) fn updated(&mut self, launchable: u64, graph: u64) {
+        self.instantiated(launchable, graph);
+        if let Some(launchable) = self.launchable.get_mut(&launchable) {
+            launchable.updated = true;
+        }
     }
 
     /// A launchable graph is gone.
@@ -251,6 +342,35 @@ mod tests {
             [(1, 5), (2, 8), (2, 8)].map(|(n, f)| graph.place(n, frame(f))),
             [Some(0), Some(1), Some(1)]
         );
+    }
+
+    #[test]
+    fn a_node_whose_number_was_told_is_known_whatever_the_order() {
+        let mut graphs = Graphs::default();
+        let context = |recorded: &Recorded| recorded.node;
+        let place = NodeId::from_number(1);
+        // Two threads record the same kernel from two contexts.
+        graphs.recording_by(1, recorded(5));
+        graphs.recording_by(2, recorded(6));
+        graphs.made(2, 200, activity::node::KERNEL);
+        graphs.made(1, 100, activity::node::KERNEL);
+        graphs.cloned_node(9, 200);
+        graphs.cloned_node(10, 100);
+        graphs.cloned_node(11, 77);
+        let found =
+            [9, 10, 100, 11, 0].map(|number| graphs.numbered(place, number, context).map(NodeId::number));
+        assert_eq!(found, [Some(6), Some(5), Some(5), None, None]);
+        // Nodes that nothing was recorded for: of another kind, after another call, a second one.
+        graphs.recording_by(1, recorded(5));
+        graphs.made(1, 300, 3);
+        graphs.recording_by(1, recorded(5));
+        graphs.next_call_of(1);
+        graphs.made(1, 301, activity::node::KERNEL);
+        graphs.recording_by(1, recorded(5));
+        graphs.made(1, 302, activity::node::KERNEL);
+        graphs.made(1, 303, activity::node::KERNEL);
+        let found = [300, 301, 302, 303].map(|number| graphs.numbered(place, number, context).is_some());
+        assert_eq!(found, [false, false, true, false]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
+use deepctx_symbolizer::cubin::stub;
 use deepctx_symbolizer::native::demangle::demangled;
 use deepctx_uprobes::event::{Direction, Event, Memory as MemoryKind};
 use deepctx_uprobes::role::Role;
@@ -20,6 +21,7 @@ use super::CallAt;
 use super::borrowed::{Queued, QueuedWhat};
 use super::counts::{Counts, Gap};
 use super::graphs::{Recorded, What};
+use super::names::Named;
 use super::process::{Answer, Held, Process, Target, Work, WorkKind};
 use super::sites::{Given, Site, small};
 use super::streams::{StreamKey, Waited};
@@ -29,6 +31,8 @@ use super::{memory, transfer};
 pub(super) const UNNAMED: &str = "[unknown: handle-not-named]";
 /// Stands for the kernels of a launch on several devices, which are listed in memory.
 const LISTED: &str = "[unknown: launch-list-not-read]";
+/// Between a stub and the driver's function are so many frames of the runtime at most.
+const STUB_WITHIN: usize = 16;
 /// Stands between the launch of a graph and the context in which a node of it was recorded.
 const RECORDED_AT: &str = "[captured at]";
 
@@ -54,6 +58,18 @@ pub(super) fn named_kernel(name: &[u8], profile: &mut Profile) -> FrameId {
 /// The kernel of a name that was found in the process, and says so.
 pub(super) fn recovered_kernel(name: &str, profile: &mut Profile) -> FrameId {
     kernel_frame(&format!("{} [recovered]", demangled(name)), profile)
+}
+
+/// The kernel whose host stub made a call: a stub does nothing but launch its kernel, and compilers name it after that.
+fn stub_above(caller: NodeId, profile: &Profile) -> Option<String> {
+    let frames = std::iter::successors(Some(caller), |node| Some(profile.tree.node(*node).parent));
+    let symbols =
+        frames.take(STUB_WITHIN).map_while(|node| match profile.frames.get(profile.tree.node(node).frame) {
+            Frame::Native { symbol, .. } => Some(profile.strings.get(symbol)),
+            Frame::NativeUnnamed { .. } => Some(""),
+            _ => None,
+        });
+    symbols.into_iter().find_map(stub::kernel_of_readable)
 }
 
 impl Calling<'_> {
@@ -125,19 +141,42 @@ impl Process {
         let at = calling.at;
         let api = calling.api(counts, profile);
         let target = calling.target(self);
-        let launch = calling.launch();
+        let mut launch = calling.launch();
         let several = event == Event::LaunchMultiDevice;
         let handle = calling.given.kernel_handle().unwrap_or(0);
         // What the next activity will tell is surer than what was found in the process.
         let known = self.names.get(handle).filter(|named| !named.recovered || !self.is_told());
+        let known = known.or_else(|| {
+            let asks = !several && !self.is_told();
+            let stub = asks.then(|| stub_above(at.node, profile)).flatten();
+            match stub {
+                Some(name) => {
+                    let frame = recovered_kernel(&name, profile);
+                    let named = Named { frame, module: 0, recovered: true, code: None };
+                    self.names.name(handle, named);
+                    Some(named)
+                }
+                None => {
+                    if asks {
+                        self.names.want(handle, at.time_ns);
+                    }
+                    None
+                }
+            }
+        });
         let named =
             if several { Some(kernel_frame(LISTED, profile)) } else { known.map(|named| named.frame) };
+        if let Some(code) = known.and_then(|named| named.code) {
+            (launch.registers, launch.static_shared) = (code.registers, code.static_shared);
+        }
         if let Some(recording) = self.streams.capture(target.stream) {
             let what = if named.is_some() { What::Kernel } else { What::KernelUnnamed };
             let frame = named.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
             let node = profile.tree.child(api, frame);
             self.info.captured += 1;
-            self.graphs.record(recording, Recorded { node, frame, what, bytes: 0 });
+            let recorded = Recorded { node, frame, what, bytes: 0 };
+            self.graphs.record(recording, recorded);
+            self.graphs.recording_by(at.tid, recorded);
             return self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at));
         }
         let kernels = if several { calling.given.get(Role::Count).unwrap_or(1).min(64) } else { 1 };
@@ -270,7 +309,9 @@ impl Process {
         let node = profile.tree.child(api, frame);
         if let Some(recording) = self.streams.capture(target.stream) {
             let bytes = bytes.unwrap_or(0);
-            self.graphs.record(recording, Recorded { node, frame, what: What::Transfer, bytes });
+            let recorded = Recorded { node, frame, what: What::Transfer, bytes };
+            self.graphs.record(recording, recorded);
+            self.graphs.recording_by(at.tid, recorded);
             return self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at));
         }
         self.info.transfers += 1;
@@ -325,7 +366,9 @@ impl Process {
         };
         let api = calling.api(counts, profile);
         let node = profile.tree.child(api, frame);
-        Some(Answer::Node { graph, recorded: Recorded { node, frame, what, bytes } })
+        let recorded = Recorded { node, frame, what, bytes };
+        self.graphs.recording_by(calling.at.tid, recorded);
+        Some(Answer::Node { graph, recorded })
     }
 
     /// The host has waited until now: what was launched before cannot have taken longer.
@@ -344,7 +387,7 @@ impl Process {
 
 /// The context of what a graph runs, below its launch: where it was recorded, without what that has in common with
 /// where it is launched.
-fn recorded_below(launch: NodeId, recorded: NodeId, profile: &mut Profile) -> NodeId {
+pub(super) fn recorded_below(launch: NodeId, recorded: NodeId, profile: &mut Profile) -> NodeId {
     let (outer, inner) = (profile.tree.stack(launch), profile.tree.stack(recorded));
     let common = outer.iter().zip(&inner).take_while(|(a, b)| a == b).count();
     let name = profile.text(RECORDED_AT);

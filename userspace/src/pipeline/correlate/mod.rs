@@ -38,7 +38,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decode::Arguments;
-use super::source::{RecoveredKernel, SiteInfo};
+use super::source::{RecoveredKernel, SiteInfo, UnnamedKernel};
 use counts::{Counts, Gap};
 use names::Named;
 use process::{Answer, Asked, Process, Work};
@@ -68,6 +68,8 @@ pub struct Correlate {
     ids: FxHashMap<(u32, u32), u64>,
     /// Beginnings and ends of processes, in the order of their times, that are still ahead of the samples.
     changes: VecDeque<(u64, u32, Change)>,
+    /// Kernels that were found in processes, in the order in which they were read there.
+    found: VecDeque<RecoveredKernel>,
     counts: Counts,
 }
 
@@ -137,6 +139,7 @@ impl Correlate {
             work: Window::new(launches),
             ids: FxHashMap::default(),
             changes: VecDeque::new(),
+            found: VecDeque::new(),
             counts: Counts::default(),
         }
     }
@@ -151,16 +154,37 @@ impl Correlate {
         self.sites.counted(counts);
     }
 
-    /// Takes in names of kernels that no call told. What calls told is surer, and stays.
-    pub fn recovered(&mut self, kernels: Vec<RecoveredKernel>, profile: &mut Profile) {
+    /// Takes in names of kernels that no call told. They are used from the time at which they were read: what was launched
+    /// before may have been another kernel.
+    pub fn recovered(&mut self, kernels: Vec<RecoveredKernel>) {
         for kernel in kernels {
-            let Some(process) = self.processes.get_or_make(kernel.pid, &self.ended) else {
+            if self.found.len() >= ASKED_MAX {
                 self.counts.gap(Gap::StateFull, 1);
-                continue;
-            };
-            if process.names.get(kernel.handle).is_none() {
+            } else {
+                self.found.push_back(kernel);
+            }
+        }
+    }
+
+    /// Handles that no call named, as far as their launches were used, to be looked for.
+    pub fn unnamed(&mut self) -> Vec<UnnamedKernel> {
+        let mut unnamed = Vec::new();
+        for (pid, process) in &mut self.processes.by_pid {
+            let wanted = process.names.wanted().into_iter();
+            unnamed.extend(wanted.map(|(handle, asked_ns)| UnnamedKernel { pid: *pid, handle, asked_ns }));
+        }
+        unnamed
+    }
+
+    /// The samples have reached this time: what was found until then is used. What calls told is surer, and stays.
+    fn use_found(&mut self, now_ns: u64, profile: &mut Profile) {
+        while let Some(kernel) = self.found.pop_front_if(|kernel| kernel.read_ns <= now_ns) {
+            if let Some(process) = self.processes.get_mut(kernel.pid)
+                && process.names.is_wanted(kernel.handle, kernel.asked_ns)
+            {
                 let frame = launches::recovered_kernel(&kernel.name, profile);
-                if !process.names.name(kernel.handle, Named { frame, module: 0, recovered: true }) {
+                let named = Named { frame, module: 0, recovered: true, code: Some(kernel.code) };
+                if !process.names.name(kernel.handle, named) {
                     self.counts.gap(Gap::StateFull, 1);
                 }
             }
@@ -192,10 +216,11 @@ impl Correlate {
         self.changes.push_back((time_ns, pid, change));
     }
 
-    /// Whether a process changes at or before this time.
+    /// Whether a process, or what is known of one, changes at or before this time.
     #[inline]
     pub fn change_is_due(&self, now_ns: u64) -> bool {
         self.changes.front().is_some_and(|(time_ns, ..)| *time_ns <= now_ns)
+            || self.found.front().is_some_and(|kernel| kernel.read_ns <= now_ns)
     }
 
     /// The samples have reached this time: processes change that did until then.
@@ -212,6 +237,7 @@ impl Correlate {
                 Change::Ends => _ = born.remove(&pid),
             }
         }
+        self.use_found(now_ns, profile);
     }
 
     fn process_ends(&mut self, pid: u32, time_ns: u64, profile: &mut Profile) {

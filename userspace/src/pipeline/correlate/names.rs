@@ -6,8 +6,15 @@
 use deepctx_profile::intern::FrameId;
 use rustc_hash::FxHashMap;
 
+use crate::pipeline::source::CodeFacts;
+
 /// Handles remembered in a process: some times the kernels of the largest frameworks' libraries.
 const HANDLES_MAX: usize = 1 << 18;
+/// Handles without a name that are remembered, and looked for together.
+const UNNAMED_MAX: usize = 1 << 14;
+/// A handle without a name is looked for again after this long, and then twice as long, so often.
+const AGAIN_NS: u64 = 500_000_000;
+const TRIES_MAX: u32 = 7;
 
 /// A kernel by its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +25,14 @@ pub(super) struct Named {
     pub(super) module: u64,
     /// It was found in the process, not told by a call.
     pub(super) recovered: bool,
+    /// What its code says, if that was found.
+    pub(super) code: Option<CodeFacts>,
 }
 
 impl Named {
     /// A kernel that a call told the name of.
     pub(super) fn told(frame: FrameId, module: u64) -> Self {
-        Self { frame, module, recovered: false }
+        Self { frame, module, recovered: false, code: None }
     }
 }
 
@@ -31,6 +40,10 @@ impl Named {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     handles: FxHashMap<u64, Named>,
+    /// Handles that were launched without a name, with the launch that they were last looked for, and how often.
+    unnamed: FxHashMap<u64, (u64, u32)>,
+    /// Those that are to be looked for now.
+    wanted: Vec<(u64, u64)>,
 }
 
 impl Names {
@@ -56,10 +69,37 @@ impl Names {
         self.handles.get(&handle).copied()
     }
 
-    /// A module is gone: its handles may come again as something else.
+    /// A handle that no call named was launched at this time: it is looked for, now and then.
+    pub(super) fn want(&mut self, handle: u64, time_ns: u64) {
+        if handle == 0 || self.unnamed.len() >= UNNAMED_MAX && !self.unnamed.contains_key(&handle) {
+            return;
+        }
+        let (asked_ns, tries) = self.unnamed.entry(handle).or_insert((0, 0));
+        let wait = if *tries == 0 { 0 } else { AGAIN_NS << *tries };
+        if *tries < TRIES_MAX && time_ns >= asked_ns.saturating_add(wait) {
+            (*asked_ns, *tries) = (time_ns, *tries + 1);
+            self.wanted.push((handle, time_ns));
+        }
+    }
+
+    /// The handles that are to be looked for, each with the time of its launch.
+    pub(super) fn wanted(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Whether this is the answer that a handle waits for. Not when a call has named it meanwhile, or when modules were
+    /// unloaded since: then it may have been another kernel that was found.
+    pub(super) fn is_wanted(&self, handle: u64, asked_ns: u64) -> bool {
+        self.get(handle).is_none() && self.unnamed.get(&handle).is_some_and(|(last, _)| *last == asked_ns)
+    }
+
+    /// A module is gone: its handles may come again as something else. So may those that were found, whose module nobody
+    /// knows.
     pub(super) fn unload(&mut self, module: u64) {
         if module != 0 {
-            self.handles.retain(|_, named| named.module != module);
+            self.handles.retain(|_, named| named.module != module && !named.recovered);
+            self.unnamed.clear();
+            self.wanted.clear();
         }
     }
 }
@@ -82,5 +122,36 @@ mod tests {
         assert!(names.get(2).is_some());
         names.unload(0);
         assert!(names.get(2).is_some());
+    }
+
+    #[test]
+    fn a_handle_is_looked_for_now_and_then_and_not_for_ever() {
+        let mut names = Names::default();
+        let times: Vec<u64> = (0..2000).map(|n| n * 100_000_000).collect();
+        let mut asked = Vec::new();
+        for time_ns in times {
+            names.want(7, time_ns);
+            asked.extend(names.wanted().into_iter().map(|(_, time_ns)| time_ns / 1_000_000_000));
+        }
+        assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63]);
+        names.want(0, 0);
+        assert!(names.wanted().is_empty());
+    }
+
+    #[test]
+    fn what_was_found_before_a_module_was_unloaded_is_not_used_after_it() {
+        let frame = FrameId::from_number(10);
+        let found = Named { frame, module: 0, recovered: true, code: None };
+        let mut names = Names::default();
+        names.want(7, 50);
+        assert!(names.is_wanted(7, 50) && !names.is_wanted(7, 49) && !names.is_wanted(8, 50));
+        names.unload(100);
+        assert!(!names.is_wanted(7, 50));
+        names.want(7, 60);
+        assert!(names.is_wanted(7, 60));
+        names.name(7, found);
+        assert!(!names.is_wanted(7, 60), "it is named");
+        names.unload(100);
+        assert_eq!(names.get(7), None);
     }
 }

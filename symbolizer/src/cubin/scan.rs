@@ -1,0 +1,201 @@
+//! Scan: device code that lies in a process's own memory.
+//!
+//! Owns: which pages are read, and finding whole images among them. Because: what compilers make at run time is in no file,
+//! and drivers keep what they have loaded. Does not: touch pages that the process never used: reading one would make it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use super::fatbin::IMAGE_MAX;
+use super::names::KernelNames;
+use crate::maps::{Backing, Mapping};
+use crate::python::memory::TargetMemory;
+
+const PAGE: u64 = 4096;
+/// Bytes that are read together.
+const PIECE: u64 = 1 << 20;
+/// An ELF file of 64 bits, little-endian, of the first version: the first seven bytes.
+const ELF: u64 = u64::from_le_bytes(*b"\x7fELF\x02\x01\x01\0");
+const ELF_MASK: u64 = u64::MAX >> 8;
+/// Machine of device code.
+const EM_CUDA: u16 = 190;
+const SHT_NOBITS: u32 = 8;
+
+/// Which pages of a process are in memory.
+pub trait Present {
+    /// For each page from this address on, whether it is there; fewer than were asked for when that cannot be told.
+    fn pages(&self, begin: u64, count: usize) -> Vec<bool>;
+}
+
+/// `/proc/PID/pagemap`.
+#[derive(Debug)]
+pub struct PageMap(File);
+
+impl PageMap {
+    /// That of a process; `None` where it may not be read.
+    pub fn open(pid: u32) -> Option<Self> {
+        File::open(format!("/proc/{pid}/pagemap")).ok().map(Self)
+    }
+}
+
+impl Present for PageMap {
+    fn pages(&self, begin: u64, count: usize) -> Vec<bool> {
+        let mut bytes = vec![0; count * 8];
+        let read = self.0.read_at(&mut bytes, begin / PAGE * 8).unwrap_or(0);
+        // The highest bit: the page is in memory. What was swapped out is left there.
+        bytes[..read].chunks_exact(8).map(|entry| entry[7] & 0x80 != 0).collect()
+    }
+}
+
+/// Adds the kernels of all images in the anonymous memory of these mappings, while there is `budget` for bytes to read.
+/// Gives how many images were found.
+pub fn add_loaded(
+    memory: &dyn TargetMemory,
+    present: &dyn Present,
+    mappings: &[Mapping],
+    budget: &mut u64,
+    names: &mut KernelNames,
+) -> usize {
+    let own = |mapping: &&Mapping| {
+        let heap = mapping.backing == Backing::Special && &*mapping.path == "[heap]";
+        mapping.readable && (mapping.backing == Backing::Anonymous || heap)
+    };
+    let mut found = 0;
+    for mapping in mappings.iter().filter(own) {
+        let mut at = mapping.begin.0;
+        while at < mapping.end.0 {
+            let piece = PIECE.min(mapping.end.0 - at);
+            let pages = present.pages(at, (piece / PAGE) as usize);
+            for (begin, length) in runs(&pages) {
+                let Some(left) = budget.checked_sub(length) else { return found };
+                *budget = left;
+                let Ok(bytes) = memory.read_vec(at + begin, length as usize) else { continue };
+                for place in heads(&bytes) {
+                    found += usize::from(add_image(memory, at + begin + place, mapping.end.0, budget, names));
+                }
+            }
+            at += piece;
+        }
+    }
+    found
+}
+
+/// Pages that are there, as runs: where each begins, and how long it is, in bytes.
+fn runs(pages: &[bool]) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for (place, _) in (0u64..).step_by(PAGE as usize).zip(pages).filter(|(_, there)| **there) {
+        match runs.last_mut() {
+            Some((begin, length)) if *begin + *length == place => *length += PAGE,
+            _ => runs.push((place, PAGE)),
+        }
+    }
+    runs
+}
+
+/// Where images may begin: they are aligned like everything that is allocated.
+fn heads(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let words = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok()).map(u64::from_le_bytes);
+    (0u64..).step_by(8).zip(words).filter(|(_, word)| word & ELF_MASK == ELF & ELF_MASK).map(|(at, _)| at)
+}
+
+/// Adds the image that begins here, if one does.
+fn add_image(
+    memory: &dyn TargetMemory,
+    at: u64,
+    end: u64,
+    budget: &mut u64,
+    names: &mut KernelNames,
+) -> bool {
+    let Some(length) = image_length(memory, at) else { return false };
+    let inside = at.checked_add(length).is_some_and(|behind| behind <= end);
+    let Some(left) = budget.checked_sub(length).filter(|_| inside) else { return false };
+    let Ok(length) = usize::try_from(length) else { return false };
+    *budget = left;
+    memory.read_vec(at, length).is_ok_and(|image| names.add_cubin(&image).is_ok())
+}
+
+/// Bytes of the device code that begins here, by its own tables.
+fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
+    let header = memory.read_vec(at, 64).ok()?;
+    let two = |at: usize| Some(u16::from_le_bytes(header.get(at..at + 2)?.try_into().ok()?));
+    let eight = |at: usize| Some(u64::from_le_bytes(header.get(at..at + 8)?.try_into().ok()?));
+    if two(18)? != EM_CUDA || two(58)? != 64 {
+        return None;
+    }
+    let (segments, sections) = (eight(32)?, eight(40)?);
+    let (segment_bytes, section_bytes) = (u64::from(two(56)?) * 56, u64::from(two(60)?) * 64);
+    let mut end = segments.checked_add(segment_bytes)?.max(sections.checked_add(section_bytes)?);
+    let table = memory.read_vec(at.checked_add(sections)?, section_bytes as usize).ok()?;
+    for section in table.chunks_exact(64) {
+        let kind = u32::from_le_bytes(section[4..8].try_into().ok()?);
+        let offset = u64::from_le_bytes(section[24..32].try_into().ok()?);
+        let size = u64::from_le_bytes(section[32..40].try_into().ok()?);
+        if kind != SHT_NOBITS {
+            end = end.max(offset.checked_add(size)?);
+        }
+    }
+    (end <= IMAGE_MAX as u64).then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maps::{self, Keep};
+    use crate::python::memory::RecordedMemory;
+
+    const CUBIN: &[u8] = include_bytes!("../../tests/fixtures/cubin/cuda13.cubin");
+
+    struct Some_(Vec<bool>);
+
+    impl Present for Some_ {
+        fn pages(&self, begin: u64, count: usize) -> Vec<bool> {
+            let first = ((begin - 0x10_0000) / PAGE) as usize;
+            self.0.iter().copied().chain(std::iter::repeat(false)).skip(first).take(count).collect()
+        }
+    }
+
+    fn scan(line: &str, place: usize, image: &[u8], pages: &[bool], mut budget: u64) -> (usize, usize) {
+        let mut bytes = vec![0; 8 * PAGE as usize];
+        bytes[place..place + image.len()].copy_from_slice(image);
+        let mut memory = RecordedMemory::default();
+        memory.insert(0x10_0000, bytes);
+        let maps = maps::parse(line.as_bytes(), Keep::All);
+        let mut names = KernelNames::default();
+        let found = add_loaded(&memory, &Some_(pages.to_vec()), &maps.mappings, &mut budget, &mut names);
+        (found, names.len())
+    }
+
+    const OWN: &str = "100000-108000 rw-p 00000000 00:00 0\n";
+
+    #[test]
+    fn an_image_is_found_where_it_lies_in_memory_of_the_process() {
+        let there = [true; 8];
+        assert_eq!(scan(OWN, 0x1238, CUBIN, &there, 1 << 20), (1, 2));
+        assert_eq!(scan("100000-108000 rw-p 00000000 00:00 0 [heap]\n", 0, CUBIN, &there, 1 << 20), (1, 2));
+        // Not memory of its own; not aligned; cut; nothing may be read any more.
+        assert_eq!(
+            scan("100000-108000 rw-p 00000000 08:01 7 /tmp/file\n", 0, CUBIN, &there, 1 << 20),
+            (0, 0)
+        );
+        assert_eq!(scan(OWN, 0x1233, CUBIN, &there, 1 << 20), (0, 0));
+        assert_eq!(scan("100000-102000 rw-p 00000000 00:00 0\n", 0x1238, CUBIN, &there, 1 << 20), (0, 0));
+        assert_eq!(scan(OWN, 0x1238, CUBIN, &there, 5000), (0, 0));
+    }
+
+    #[test]
+    fn pages_that_were_never_used_are_not_read() {
+        let mut pages = [true; 8];
+        pages[1] = false;
+        assert_eq!(scan(OWN, 0x1238, CUBIN, &pages, 1 << 20), (0, 0));
+        assert_eq!(runs(&[true, true, false, true]), [(0, 2 * PAGE), (3 * PAGE, PAGE)]);
+    }
+
+    #[test]
+    fn what_lies_about_its_size_is_left() {
+        for (at, value) in [(40usize, u64::MAX), (40, 1 << 40), (32, u64::MAX - 5)] {
+            let mut image = CUBIN.to_vec();
+            image[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            assert_eq!(scan(OWN, 0x1238, &image, &[true; 8], 1 << 20), (0, 0));
+        }
+    }
+}
