@@ -1,8 +1,8 @@
 //! Activities: what a device did when, as the collector inside a process tells it.
 //!
 //! Owns: the collector's records and the functions that carry them. Because: the collector, the kernel program and the
-//! decoder are built apart, and one of them may be older. Does not: know CUPTI's own structures, which change with
-//! each version: the collector turns them into these.
+//! decoder are built apart, and one of them may be older. Does not: know CUPTI's own structures
+//! ([`crate::cupti`]), which change with each version: the collector turns them into these.
 //!
 //! The collector exports one function for each message. It begins with a `nop` and does nothing; a probe on it reads its
 //! arguments (System V: rdi, rsi, rdx). All of them share one counter of listeners, the 16-bit symbol
@@ -61,11 +61,6 @@ pub mod node {
 /// What is read of a record that another tool's collection handed out: more than the longest there is (a kernel's of
 /// CUDA 13.4 has 248 bytes).
 pub const BORROWED_BYTES_MAX: usize = 256;
-/// Where a kernel's record has the pointer to its name: `name` of `CUpti_ActivityKernel4` (CUDA 9) to
-/// `CUpti_ActivityKernel13` (CUDA 13.4); compared with the headers.
-pub const BORROWED_NAME_AT: usize = 104;
-/// `CUPTI_ACTIVITY_KIND_KERNEL` and `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`: records with such a name.
-pub const BORROWED_KERNELS: [u32; 2] = [3, 10];
 /// Most bytes of the name behind such a record, its end included.
 pub const BORROWED_NAME_MAX: usize = 3072;
 

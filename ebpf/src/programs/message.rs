@@ -7,12 +7,10 @@ use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_probe_read_user, bpf_probe_read_user_str};
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
-use deepctx_common::activity::{
-    Activity, BATCH_MAX, BORROWED_BYTES_MAX, BORROWED_KERNELS, BORROWED_NAME_AT, BORROWED_NAME_MAX, probe,
-    state,
-};
+use deepctx_common::activity::{Activity, BATCH_MAX, BORROWED_BYTES_MAX, BORROWED_NAME_MAX, probe, state};
 use deepctx_common::call::{Correlation, MESSAGE_BYTES_MAX, Message, Site, message_flag, site_flag};
 use deepctx_common::config::Config;
+use deepctx_common::cupti::{self, of_kernel};
 use deepctx_common::end::Counter;
 use deepctx_common::record::kind;
 
@@ -26,7 +24,7 @@ use crate::{arch, emit, filter, task};
 const HEAD_WORDS: usize = size_of::<Message>() / 8;
 const _: () = assert!(HEAD_WORDS + MESSAGE_BYTES_MAX.div_ceil(8) <= WORDS_MAX);
 const _: () = assert!(BORROWED_BYTES_MAX + BORROWED_NAME_MAX <= MESSAGE_BYTES_MAX);
-const _: () = assert!(BORROWED_NAME_AT + 8 <= BORROWED_BYTES_MAX && BORROWED_BYTES_MAX.is_power_of_two());
+const _: () = assert!(of_kernel::NAME + 8 <= BORROWED_BYTES_MAX && BORROWED_BYTES_MAX.is_power_of_two());
 
 /// A collector says something, or a reader of activity records asks for the next one.
 #[uprobe]
@@ -171,9 +169,9 @@ fn borrowed(ctx: &ProbeContext, config: &Config, ids: Ids, site: &Site, slot: &m
     // SAFETY: as above; what was not read is left from an earlier record, and not looked at.
     let (kind, name) = unsafe {
         let at = words.add(HEAD_WORDS);
-        (at.read_volatile() as u32, at.add(BORROWED_NAME_AT / 8).read_volatile())
+        (at.read_volatile() as u32, at.add(of_kernel::NAME / 8).read_volatile())
     };
-    if read && taken as usize >= BORROWED_NAME_AT + 8 && BORROWED_KERNELS.contains(&kind) && name != 0 {
+    if read && taken as usize >= of_kernel::NAME + 8 && cupti::kind::KERNELS.contains(&kind) && name != 0 {
         // SAFETY: as above.
         let to = unsafe { words.add(HEAD_WORDS + (taken / 8) as usize) };
         // SAFETY: there is room behind the record (asserted above).

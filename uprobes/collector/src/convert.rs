@@ -1,17 +1,12 @@
 //! CUPTI's records into ours.
 //!
-//! Owns: where the members of each record are. Because: each version of CUPTI appends to its records and keeps what was
-//! there, so the members that matter are at the same places from 12.0 to 13.5. Does not: read beyond the buffer, or
-//! follow a pointer.
+//! Owns: what becomes of each record. Because: CUPTI's records change with its versions, and those who are told must not care.
+//! Does not: know where members are ([`deepctx_common::cupti`]), read beyond the buffer, or follow a pointer.
 //!
 //! Offsets are compared with the headers of 12.9 and 13.5 by the tests.
 
 use deepctx_common::activity::{Activity, flag, kind as ours};
-
-use crate::cupti::kind;
-
-/// CUPTI's number of the default stream.
-const DEFAULT_STREAM: u32 = 7;
+use deepctx_common::cupti::{self, DEFAULT_STREAM, DETAIL, FILLED, of_copy, of_kernel};
 
 /// What a record comes to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,131 +18,6 @@ pub(crate) enum Converted {
     /// It ends before its members do.
     Short,
 }
-
-/// Members of one kind of record: offsets, with 0 for those that it does not have (at 0 is the kind).
-struct Layout {
-    kind: u8,
-    /// Bytes that are read.
-    bytes: usize,
-    start: usize,
-    end: usize,
-    correlation: usize,
-    device: usize,
-    context: usize,
-    stream: usize,
-    graph: usize,
-    node: usize,
-}
-
-const KERNEL: Layout = Layout {
-    kind: ours::KERNEL,
-    bytes: 160,
-    start: 16,
-    end: 24,
-    correlation: 92,
-    device: 40,
-    context: 44,
-    stream: 48,
-    graph: 156,
-    node: 144,
-};
-const COPY: Layout = Layout {
-    kind: ours::COPY,
-    bytes: 76,
-    start: 16,
-    end: 24,
-    correlation: 44,
-    device: 32,
-    context: 36,
-    stream: 40,
-    graph: 72,
-    node: 64,
-};
-const PEER_COPY: Layout = Layout {
-    kind: ours::PEER_COPY,
-    bytes: 84,
-    start: 16,
-    end: 24,
-    correlation: 60,
-    device: 32,
-    context: 36,
-    stream: 40,
-    graph: 80,
-    node: 72,
-};
-const FILL: Layout = Layout {
-    kind: ours::FILL,
-    bytes: 76,
-    start: 16,
-    end: 24,
-    correlation: 44,
-    device: 32,
-    context: 36,
-    stream: 40,
-    graph: 72,
-    node: 64,
-};
-const SYNC: Layout = Layout {
-    kind: ours::SYNC,
-    bytes: 40,
-    start: 8,
-    end: 16,
-    correlation: 24,
-    device: 0,
-    context: 28,
-    stream: 32,
-    graph: 0,
-    node: 0,
-};
-const OVERHEAD: Layout = Layout {
-    kind: ours::OVERHEAD,
-    bytes: 44,
-    start: 24,
-    end: 32,
-    correlation: 40,
-    device: 0,
-    context: 0,
-    stream: 0,
-    graph: 0,
-    node: 0,
-};
-const GRAPH: Layout = Layout {
-    kind: ours::GRAPH,
-    bytes: 40,
-    start: 8,
-    end: 16,
-    correlation: 4,
-    device: 24,
-    context: 32,
-    stream: 36,
-    graph: 28,
-    node: 0,
-};
-
-/// Members of a kernel's record that others do not have.
-mod of_kernel {
-    pub(super) const REGISTERS: usize = 6;
-    pub(super) const GRID: usize = 52;
-    pub(super) const BLOCK: usize = 64;
-    pub(super) const STATIC_SHARED: usize = 76;
-    pub(super) const DYNAMIC_SHARED: usize = 80;
-    pub(super) const NAME: usize = 104;
-    pub(super) const QUEUED: usize = 120;
-}
-
-/// Members of copies: kind of copy, of memory read and written; bytes (of fills too); of peers the written device.
-mod of_copy {
-    pub(super) const KIND: usize = 4;
-    pub(super) const FROM: usize = 5;
-    pub(super) const TO: usize = 6;
-    pub(super) const BYTES: usize = 8;
-    pub(super) const PEER: usize = 52;
-}
-
-/// A fill's kind of memory.
-const FILLED: usize = 50;
-/// The type of a wait, the kind of an overhead.
-const DETAIL: usize = 4;
 
 /// A number in a record.
 fn at<const N: usize>(record: &[u8], offset: usize) -> [u8; N] {
@@ -169,16 +39,9 @@ fn three(record: &[u8], offset: usize) -> [u32; 3] {
 
 /// Reads a record; `record` is what is left of its buffer.
 pub(crate) fn convert(record: &[u8]) -> Converted {
-    let layout = match u32_at(record, 0) {
-        kind::KERNEL | kind::CONCURRENT_KERNEL => &KERNEL,
-        kind::COPY => &COPY,
-        kind::PEER_COPY => &PEER_COPY,
-        kind::FILL => &FILL,
-        kind::SYNC => &SYNC,
-        kind::OVERHEAD => &OVERHEAD,
-        kind::GRAPH => &GRAPH,
-        _ => return Converted::Unknown,
-    };
+    // Calls are not asked for.
+    let layout = cupti::layout(u32_at(record, 0)).filter(|layout| **layout != cupti::API);
+    let Some(layout) = layout else { return Converted::Unknown };
     if record.len() < layout.bytes {
         return Converted::Short;
     }
@@ -237,6 +100,8 @@ pub(crate) fn convert(record: &[u8]) -> Converted {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_common::cupti::{COPY, FILL, GRAPH, KERNEL, Layout, OVERHEAD, PEER_COPY, SYNC};
+
     use super::*;
 
     /// Version, structure, member, offset: as a C compiler lays the headers out.

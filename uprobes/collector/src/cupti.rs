@@ -1,7 +1,7 @@
 //! CUPTI, as far as it is used.
 //!
 //! Owns: finding the library that the process uses, its functions, numbers and results. Because: versions differ in which
-//! functions they have, and a missing one is an answer. Does not: lay out records ([`crate::convert`]).
+//! functions they have, and a missing one is an answer. Does not: lay out records ([`deepctx_common::cupti`]).
 //!
 //! Source: `cupti_activity.h`, `cupti_callbacks.h` and `cupti_result.h` of CUPTI 12.0 to 13.5.
 
@@ -27,18 +27,6 @@ pub(crate) const RESOURCE: u32 = 3;
 /// `CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED` and `CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED`.
 pub(crate) const NODE_CREATED: u32 = 13;
 pub(crate) const NODE_CLONED: u32 = 20;
-
-/// `CUpti_ActivityKind`.
-pub(crate) mod kind {
-    pub(crate) const COPY: u32 = 1;
-    pub(crate) const FILL: u32 = 2;
-    pub(crate) const KERNEL: u32 = 3;
-    pub(crate) const CONCURRENT_KERNEL: u32 = 10;
-    pub(crate) const OVERHEAD: u32 = 17;
-    pub(crate) const PEER_COPY: u32 = 22;
-    pub(crate) const SYNC: u32 = 38;
-    pub(crate) const GRAPH: u32 = 51;
-}
 
 /// `CUpti_CallbackData`, to the last member that is used.
 #[repr(C)]

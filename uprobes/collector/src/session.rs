@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use deepctx_common::activity::{Activity, BATCH_MAX, state};
+use deepctx_common::cupti::kind;
 
 use crate::convert::{Converted, convert};
 use crate::cupti::{
     BufferFunctions, CallbackData, Cupti, DRIVER, Error, GraphData, NODE_CLONED, NODE_CREATED, RESOURCE,
-    ResourceData, Subscriber, kind,
+    ResourceData, Subscriber,
 };
 use crate::names::Lookup;
 use crate::{buffers, fork, guard, probe};

@@ -9,13 +9,14 @@
 //! belongs to the next launch of the same kernel and shape (or copy of the same size). Where some were passed over, the
 //! record after it must fit as well.
 //!
-//! The members read here lie where they lay in every CUPTI from 11.7 to 13.5 (`tests/fixtures/cupti_records.tsv`,
+//! The members read here ([`cupti`]) lie where they lay in every CUPTI from 11.7 to 13.5 (`tests/fixtures/cupti_records.tsv`,
 //! computed by a C compiler from its headers): records only ever grew at their end.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use deepctx_common::activity::{Activity, flag, kind};
 use deepctx_common::call::Message;
+use deepctx_common::cupti::{self, of_copy, of_kernel};
 use deepctx_profile::activity::{Join, Launch, Tier};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
@@ -42,20 +43,9 @@ const API_MAX: usize = 1 << 16;
 /// From this long a span on, the units of the other tool's clock can be told.
 const SPAN_MIN_NS: u64 = 20_000_000;
 
-/// `CUpti_ActivityKind`, the kinds that are read.
-mod cupti {
-    pub(super) const MEMCPY: u32 = 1;
-    pub(super) const MEMSET: u32 = 2;
-    pub(super) const KERNEL: u32 = 3;
-    pub(super) const DRIVER: u32 = 4;
-    pub(super) const RUNTIME: u32 = 5;
-    pub(super) const CONCURRENT_KERNEL: u32 = 10;
-    pub(super) const MEMCPY2: u32 = 22;
-}
-
 /// Whether switching on this kind of record makes kernels be told.
 pub(super) fn tells_kernels(kind: u64) -> bool {
-    kind == u64::from(cupti::KERNEL) || kind == u64::from(cupti::CONCURRENT_KERNEL)
+    cupti::kind::KERNELS.iter().any(|kernel| u64::from(*kernel) == kind)
 }
 
 /// A record that was read.
@@ -74,55 +64,49 @@ pub(super) fn read(bytes: &[u8]) -> Option<Record> {
     let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let half = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let three = |at: usize| Some([half(at)?, half(at + 4)?, half(at + 8)?]);
-    let number = half(0)?;
-    let activity = match number {
-        cupti::KERNEL | cupti::CONCURRENT_KERNEL => Activity {
-            kind: kind::KERNEL,
-            registers: u32::from(u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?)),
-            start_ns: word(16)?,
-            end_ns: word(24)?,
-            device: half(40)?,
-            context: half(44)?,
-            stream: half(48)?,
-            grid: three(52)?,
-            block: three(64)?,
-            static_shared: half(76)?,
-            dynamic_shared: half(80)?,
-            correlation: half(92)?,
+    let Some(layout) = cupti::layout(half(0)?) else { return Some(Record::Other) };
+    let activity = match layout.kind {
+        kind::KERNEL => Activity {
+            registers: u32::from(u16::from_ne_bytes(
+                bytes.get(of_kernel::REGISTERS..of_kernel::REGISTERS + 2)?.try_into().ok()?,
+            )),
+            grid: three(of_kernel::GRID)?,
+            block: three(of_kernel::BLOCK)?,
+            static_shared: half(of_kernel::STATIC_SHARED)?,
+            dynamic_shared: half(of_kernel::DYNAMIC_SHARED)?,
             // What lies behind was added later, or cut off.
-            queued_ns: word(120).unwrap_or(0),
-            node: word(144).unwrap_or(0),
-            graph: half(156).unwrap_or(0),
+            queued_ns: word(of_kernel::QUEUED).unwrap_or(0),
             ..Activity::default()
         },
-        cupti::MEMCPY | cupti::MEMCPY2 | cupti::MEMSET => {
-            let copy = number != cupti::MEMSET;
-            let peer = number == cupti::MEMCPY2;
-            Activity {
-                kind: match number {
-                    cupti::MEMCPY => kind::COPY,
-                    cupti::MEMCPY2 => kind::PEER_COPY,
-                    _ => kind::FILL,
-                },
-                detail: if copy { *bytes.get(4)? } else { 0 },
-                bytes: word(8)?,
-                start_ns: word(16)?,
-                end_ns: word(24)?,
-                device: half(32)?,
-                context: half(36)?,
-                stream: half(40)?,
-                correlation: half(if peer { 60 } else { 44 })?,
-                node: if peer { 0 } else { word(64).unwrap_or(0) },
-                graph: if peer { 0 } else { half(72).unwrap_or(0) },
-                ..Activity::default()
-            }
-        }
-        cupti::DRIVER | cupti::RUNTIME => {
-            return Some(Record::Api { correlation: half(32)?, begin: word(8)?, end: word(16)? });
+        kind::COPY | kind::PEER_COPY => Activity {
+            detail: *bytes.get(of_copy::KIND)?,
+            bytes: word(of_copy::BYTES)?,
+            ..Activity::default()
+        },
+        kind::FILL => Activity { bytes: word(of_copy::BYTES)?, ..Activity::default() },
+        _ if *layout == cupti::API => {
+            return Some(Record::Api {
+                correlation: half(layout.correlation)?,
+                begin: word(layout.start)?,
+                end: word(layout.end)?,
+            });
         }
         _ => return Some(Record::Other),
     };
-    Some(Record::Activity(activity))
+    // Of peers it came too late to be relied on.
+    let of_graph = layout.kind != kind::PEER_COPY;
+    Some(Record::Activity(Activity {
+        kind: layout.kind,
+        start_ns: word(layout.start)?,
+        end_ns: word(layout.end)?,
+        device: half(layout.device)?,
+        context: half(layout.context)?,
+        stream: half(layout.stream)?,
+        correlation: half(layout.correlation)?,
+        node: if of_graph { word(layout.node).unwrap_or(0) } else { 0 },
+        graph: if of_graph { half(layout.graph).unwrap_or(0) } else { 0 },
+        ..activity
+    }))
 }
 
 /// A launch that waits for its record.
