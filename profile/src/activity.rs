@@ -11,6 +11,7 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::occupancy::Occupancy;
 use crate::tree::NodeId;
 use crate::units::Nanos;
 
@@ -157,6 +158,8 @@ pub struct Launch {
     pub static_shared: Option<u32>,
     /// Registers of a thread; likewise.
     pub registers: Option<u32>,
+    /// Architecture of the code that ran: 80 for `sm_80`; only device code tells.
+    pub arch: Option<u32>,
 }
 
 /// How the kernels of one context were launched.
@@ -172,6 +175,8 @@ pub struct Shape {
     pub static_shared: Option<Spread>,
     /// Registers of a thread; likewise.
     pub registers: Option<Spread>,
+    /// Architecture of the code: 80 for `sm_80`; likewise.
+    pub arch: Option<Spread>,
 }
 
 impl Shape {
@@ -183,6 +188,7 @@ impl Shape {
             dynamic_shared: Spread::of(launch.dynamic_shared),
             static_shared: launch.static_shared.map(Spread::of),
             registers: launch.registers.map(Spread::of),
+            arch: launch.arch.map(Spread::of),
         }
     }
 
@@ -190,13 +196,26 @@ impl Shape {
         self.merge(&Shape::of(launch));
     }
 
+    /// Shared memory of a block at the last launch, bytes; `None` while its static part is not known.
+    pub fn shared(&self) -> Option<u32> {
+        Some(self.dynamic_shared.last.saturating_add(self.static_shared?.last))
+    }
+
+    /// How many blocks of the last launch fit on a multiprocessor; `None` while not all is known that limits it.
+    pub fn occupancy(&self) -> Option<Occupancy> {
+        let threads = self.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last));
+        Occupancy::of(self.arch?.last, threads, self.registers?.last, self.shared()?)
+    }
+
     fn merge(&mut self, other: &Shape) {
         let pairs = self.grid.iter_mut().chain(&mut self.block).zip(other.grid.iter().chain(&other.block));
         pairs.for_each(|(mine, theirs)| mine.merge(theirs));
         self.dynamic_shared.merge(&other.dynamic_shared);
-        for (mine, theirs) in
-            [(&mut self.static_shared, other.static_shared), (&mut self.registers, other.registers)]
-        {
+        for (mine, theirs) in [
+            (&mut self.static_shared, other.static_shared),
+            (&mut self.registers, other.registers),
+            (&mut self.arch, other.arch),
+        ] {
             match (mine.as_mut(), theirs) {
                 (Some(mine), Some(theirs)) => mine.merge(&theirs),
                 (None, theirs) => *mine = theirs,
@@ -408,7 +427,14 @@ mod tests {
     }
 
     fn launch(x: u32, registers: Option<u32>) -> Launch {
-        Launch { grid: [x, 1, 1], block: [64, 2, 1], dynamic_shared: x * 16, static_shared: None, registers }
+        Launch {
+            grid: [x, 1, 1],
+            block: [64, 2, 1],
+            dynamic_shared: x * 16,
+            static_shared: None,
+            registers,
+            arch: None,
+        }
     }
 
     #[test]

@@ -5,10 +5,12 @@
 
 use std::io::{self, Write};
 
-use crate::activity::{GpuProcess, Join, Tier};
-use crate::frame::clean;
+use rustc_hash::FxHashMap;
+
+use crate::activity::{GpuProcess, Join, Shape, Tier};
+use crate::frame::{Frame, clean};
 use crate::ledger::{Stage, When};
-use crate::metric::Unit;
+use crate::metric::{Metric, Unit};
 use crate::profile::Profile;
 use crate::units::{Bytes, Nanos};
 use crate::view::{Grain, Screen, Selection, losses};
@@ -47,6 +49,7 @@ pub fn write(
     functions(selection, &screen, extent, out)?;
     contexts(selection, &screen, extent, out)?;
     devices(profile, extent, out)?;
+    kernels(profile, extent, out)?;
     account(profile, out)?;
     out.flush()
 }
@@ -144,6 +147,45 @@ fn devices(profile: &Profile, extent: Extent, out: &mut dyn Write) -> io::Result
             if more == 1 { "1 more process".to_owned() } else { format!("{more} more processes") }
         ),
     }
+}
+
+/// What kernels need to run, and how many of their blocks that lets run at once: those that were launched most.
+fn kernels(profile: &Profile, extent: Extent, out: &mut dyn Write) -> io::Result<()> {
+    let mut known: FxHashMap<&str, (u64, Shape)> = FxHashMap::default();
+    for (node, shape) in profile.gpu.shapes().filter(|(_, shape)| shape.registers.is_some()) {
+        let Frame::GpuKernel { name } = profile.frames.get(profile.tree.node(node).frame) else { continue };
+        let launches = profile.tree.exclusive(node, Metric::Kernels).sum;
+        let known = known.entry(profile.strings.get(name)).or_insert((0, *shape));
+        if launches > known.0 {
+            known.1 = *shape;
+        }
+        known.0 += launches;
+    }
+    if known.is_empty() {
+        return Ok(());
+    }
+    let mut known: Vec<_> = known.into_iter().collect();
+    known.sort_by(|(name, (n, _)), (other, (m, _))| m.cmp(n).then_with(|| name.cmp(other)));
+    writeln!(out, "\nKernels launched most, and what a block of them takes")?;
+    writeln!(out, "  launches  threads  registers     shared  at once on a multiprocessor")?;
+    for (name, (launches, shape)) in known.into_iter().take(extent.rows) {
+        let threads = shape.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last));
+        let registers = shape.registers.map_or_else(String::new, |of| of.last.to_string());
+        let shared = shape.shared().map_or_else(String::new, |bytes| Bytes(bytes.into()).to_string());
+        let fits = match (shape.occupancy(), shape.arch) {
+            (Some(fits), Some(arch)) => format!(
+                "{}: {:.0}% of warps, as many as {} of sm_{} allow",
+                counted(fits.blocks.into(), "block"),
+                f64::from(fits.warps) * 100.0 / f64::from(fits.warps_max),
+                fits.limit,
+                arch.last
+            ),
+            _ => "not known".to_owned(),
+        };
+        writeln!(out, "  {launches:>8}  {threads:>7}  {registers:>9}  {shared:>9}  {fits}")?;
+        writeln!(out, "            {}", without_middle(&clean(name), 2 * NAME_WIDTH))?;
+    }
+    Ok(())
 }
 
 /// What is known of the device work of a process, in lines for people: `report` and the live view say the same.
@@ -280,9 +322,9 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::activity::ClockOffset;
+    use crate::activity::{ClockOffset, Launch};
     use crate::ledger::Reason;
-    use crate::metric::Metric;
+    use crate::tree::NodeId;
     use crate::view::tests::profile;
 
     fn check(profile: &Profile, expect: Expect) {
@@ -290,6 +332,25 @@ mod tests {
         let extent = Extent { rows: 3, depth: 3 };
         write(profile, &Selection::of(Metric::CpuTime), extent, &mut out).unwrap();
         expect.assert_eq(&String::from_utf8(out).unwrap());
+    }
+
+    #[test]
+    fn what_a_kernel_takes_limits_how_many_blocks_run_at_once() {
+        let mut profile = profile("P app-7 / a cuLaunchKernel / g gemm 5");
+        let node = NodeId::from_number(3);
+        profile.tree.add(node, Metric::Kernels, 40);
+        let launch = Launch {
+            grid: [8, 1, 1],
+            block: [256, 1, 1],
+            dynamic_shared: 0,
+            static_shared: Some(1024),
+            registers: Some(64),
+            arch: Some(80),
+        };
+        profile.gpu.shape(node, &launch);
+        let mut out = Vec::new();
+        super::kernels(&profile, Extent { rows: 3, depth: 3 }, &mut out).unwrap();
+        expect![[r#""#]].assert_eq(&String::from_utf8(out).unwrap());
     }
 
     #[test]

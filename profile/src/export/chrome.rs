@@ -192,6 +192,10 @@ fn device_work(devices: &Devices, number: usize, out: &mut dyn Write) -> io::Res
         if let Some(registers) = shape.registers {
             put("registers per thread", registers.last.into());
         }
+        if let Some(occupancy) = shape.occupancy() {
+            let share = f64::from(occupancy.warps) * 100.0 / f64::from(occupancy.warps_max);
+            put("est. achieved occupancy %", share.round().into());
+        }
     }
     let (pid, tid) = (line.device, line_number(line));
     let (start, length) = (activity.start.0, activity.end.0.saturating_sub(activity.start.0));

@@ -123,7 +123,7 @@ pub(super) fn activity(row: &Row<'_>) -> Option<(u32, Option<Activity>)> {
 }
 
 /// What a row of `shapes` is about.
-const SHAPE: [&str; 9] = [
+const SHAPE: [&str; 10] = [
     "grid.x",
     "grid.y",
     "grid.z",
@@ -133,12 +133,13 @@ const SHAPE: [&str; 9] = [
     "dynamic-shared",
     "static-shared",
     "registers",
+    "architecture",
 ];
 
 impl ShapeColumns {
     fn push(&mut self, node: NodeId, shape: &Shape) {
         let known = shape.grid.into_iter().chain(shape.block).chain([shape.dynamic_shared]).map(Some);
-        let all = known.chain([shape.static_shared, shape.registers]);
+        let all = known.chain([shape.static_shared, shape.registers, shape.arch]);
         for (what, spread) in all.enumerate() {
             let Some(Spread { min, max, last }) = spread else { continue };
             self.push_row(node.number(), what, [min, max, last]);
@@ -197,6 +198,7 @@ impl Shapes {
                 dynamic_shared: some(6),
                 static_shared: of(7),
                 registers: of(8),
+                arch: of(9),
             };
             gpu.add_shape(node, &shape);
         }
@@ -235,6 +237,7 @@ mod tests {
             dynamic_shared: 1 << n,
             static_shared: None,
             registers: (n > 3).then_some(n),
+            arch: (n > 5).then_some(80),
         }
     }
 

@@ -69,7 +69,7 @@
 //! | | `launched_ns` | u64? | when the host called for it |
 //! | | `bytes` | u64 | copied or filled |
 //! | `shapes` | `node` | u32 | calling context of kernels; the newest rows of a node count |
-//! | | `what` | string | `grid.x` … `block.z`, `dynamic-shared`, `static-shared` (bytes of a block), `registers` (of a thread) |
+//! | | `what` | string | `grid.x` … `block.z`, `dynamic-shared`, `static-shared` (bytes of a block), `registers` (of a thread), `architecture` (80: `sm_80`) |
 //! | | `min`, `max`, `last` | u32 | of the launches in that context |
 //! | `ledger` | `at_ns` | u64 | since the capture began; the newest rows hold the totals, older ones how they grew |
 //! | | `stage` | string | `kernel` `decode` `order` `resolve` `attribute` |

@@ -126,7 +126,7 @@ impl Calling<'_> {
             grid => grid.map(small),
         };
         let dynamic_shared = self.given.small(Role::SharedBytes);
-        Launch { grid, block, dynamic_shared, static_shared: None, registers: None }
+        Launch { grid, block, dynamic_shared, static_shared: None, registers: None, arch: None }
     }
 }
 
@@ -167,7 +167,9 @@ impl Process {
         let named =
             if several { Some(kernel_frame(LISTED, profile)) } else { known.map(|named| named.frame) };
         if let Some(code) = known.and_then(|named| named.code) {
-            (launch.registers, launch.static_shared) = (code.registers, code.static_shared);
+            launch.registers = code.registers;
+            launch.static_shared = code.static_shared;
+            launch.arch = code.arch;
         }
         if let Some(recording) = self.streams.capture(target.stream) {
             let what = if named.is_some() { What::Kernel } else { What::KernelUnnamed };
