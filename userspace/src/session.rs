@@ -69,6 +69,10 @@ pub struct Status {
     pub samples: u64,
     /// Samples per second over the last second or so.
     pub samples_per_second: f64,
+    /// Launches of kernels and graphs in the profile.
+    pub launches: u64,
+    /// Launches per second over the last second or so.
+    pub launches_per_second: f64,
     /// Records lost so far, for all reasons.
     pub lost: u64,
     /// Lost records as a share of all; `None` before the first.
@@ -256,6 +260,7 @@ impl Store {
 struct Rates {
     at: Instant,
     samples: u64,
+    launches: u64,
     cpu: Duration,
 }
 
@@ -274,7 +279,7 @@ impl Worker {
             recovery: None,
             viewer: Viewer::new(),
             drawn: None,
-            rates: Rates { at: now, samples: 0, cpu: Duration::ZERO },
+            rates: Rates { at: now, samples: 0, launches: 0, cpu: Duration::ZERO },
         }
     }
 
@@ -420,13 +425,14 @@ impl Worker {
 
     fn measure(&mut self) {
         let samples = self.pipeline.accounts().samples();
+        let launches = self.pipeline.launches();
         let (walked, complete) = self.pipeline.accounts().walked_and_complete();
         let first_complete_ns = self.pipeline.accounts().first_complete_ns();
         let ledger = &self.pipeline.profile().ledger;
         let (lost, lost_share) = (ledger.lost(), ledger.lost_share());
         let cost = *lock(&self.shared.cost);
         let mut status = lock(&self.shared.status);
-        status.samples = samples;
+        (status.samples, status.launches) = (samples, launches);
         (status.lost, status.lost_share) = (lost, lost_share);
         status.complete_share = (walked > 0).then(|| complete as f64 / walked as f64);
         status.first_complete_ns = first_complete_ns;
@@ -434,9 +440,10 @@ impl Worker {
         let passed = self.rates.at.elapsed();
         if passed >= Duration::from_secs(1) {
             status.samples_per_second = (samples - self.rates.samples) as f64 / passed.as_secs_f64();
+            status.launches_per_second = (launches - self.rates.launches) as f64 / passed.as_secs_f64();
             status.own_cpu_share =
                 cost.cpu.saturating_sub(self.rates.cpu).as_secs_f64() / passed.as_secs_f64();
-            self.rates = Rates { at: Instant::now(), samples, cpu: cost.cpu };
+            self.rates = Rates { at: Instant::now(), samples, launches, cpu: cost.cpu };
         }
     }
 

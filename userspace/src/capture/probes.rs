@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -135,6 +135,7 @@ impl Probes {
                 .watching(setup.accelerators, setup.backward),
             setup,
             files: HashMap::new(),
+            below: HashSet::new(),
             links: Vec::new(),
             placed: Vec::new(),
             next: Arc::clone(&sites),
@@ -217,6 +218,8 @@ struct Attached {
     /// Files that have probes, by device and inode. They stay open, so that no other file gets their number: one that is
     /// met again by another path must not get its probes twice.
     files: HashMap<(u64, u64), File>,
+    /// The same files where they lie below overlays.
+    below: HashSet<Below>,
     links: Vec<OwnedFd>,
     /// Sites of calls, for when a collector comes.
     placed: Vec<(u32, call::Site, Event)>,
@@ -224,6 +227,40 @@ struct Attached {
     told: ProbeCounters,
     counters: ProbeCounters,
     put_off: Arc<AtomicU32>,
+}
+
+/// A file as overlays show it: with the inode number and the times of the file that it is made of, on a device of its own.
+/// The kernel puts probes on the latter, so one that two overlays show, or an overlay and the folder below it, must get its
+/// probes once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Below {
+    inode: u64,
+    bytes: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    changed: (i64, i64),
+    /// It is an overlay that shows it.
+    overlay: bool,
+}
+
+impl Below {
+    fn of(file: &File, metadata: &Metadata) -> Self {
+        const OVERLAY: i64 = 0x794c_7630;
+        Self {
+            inode: metadata.ino(),
+            bytes: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            overlay: rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as i64 == OVERLAY),
+        }
+    }
+
+    /// Whether one of these files is this one, by way of an overlay.
+    fn is_among(&self, known: &HashSet<Self>) -> bool {
+        let shown = Self { overlay: true, ..*self };
+        let below = Self { overlay: false, ..*self };
+        known.contains(&shown) || self.overlay && known.contains(&below)
+    }
 }
 
 impl Attached {
@@ -320,11 +357,17 @@ impl Attached {
         let opened = opened.and_then(|file| Ok((file.metadata().map_err(|e| e.to_string())?, file)));
         match opened {
             Ok((metadata, file)) => {
+                let below = Below::of(&file, &metadata);
+                if below.is_among(&self.below) {
+                    tracing::debug!(%path, "its probes are there: an overlay shows the same file twice");
+                    return None;
+                }
                 let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 match self.files.entry((metadata.dev(), metadata.ino())) {
                     Entry::Occupied(_) => None,
                     Entry::Vacant(entry) => {
                         entry.insert(file);
+                        self.below.insert(below);
                         Some(path)
                     }
                 }
@@ -480,4 +523,23 @@ enum Program {
     Call,
     Return,
     Message,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_overlays_show_twice_gets_its_probes_once() {
+        let file = Below { inode: 7, bytes: 9, modified: (1, 2), changed: (3, 4), overlay: false };
+        let shown = Below { overlay: true, ..file };
+        let known = |files: &[Below]| files.iter().copied().collect::<HashSet<_>>();
+        // Below one overlay, and by another; in the folder below, and by an overlay; the other way round.
+        assert!(shown.is_among(&known(&[shown])));
+        assert!(shown.is_among(&known(&[file])));
+        assert!(file.is_among(&known(&[shown])));
+        // Files of two devices, without an overlay, have the same numbers by chance; or another time.
+        assert!(!file.is_among(&known(&[file])));
+        assert!(!shown.is_among(&known(&[Below { changed: (3, 5), ..file }])));
+    }
 }

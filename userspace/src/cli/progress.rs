@@ -106,8 +106,13 @@ impl Progress {
 
 /// What the line says.
 pub fn line(elapsed: Duration, status: &Status) -> String {
+    // Most programs launch nothing.
+    let launches = match status.launches {
+        0 => String::new(),
+        _ => format!("  {:.0} launches/s", status.launches_per_second),
+    };
     format!(
-        "{}  {:.0} samples/s  {} samples  {} lost  own {:.1} % CPU, {}",
+        "{}  {:.0} samples/s{launches}  {} samples  {} lost  own {:.1} % CPU, {}",
         clock(elapsed),
         status.samples_per_second,
         status.samples,
@@ -133,5 +138,11 @@ mod tests {
         };
         let text = line(Duration::from_secs(70), &status);
         assert_eq!(text, "1:10  99 samples/s  6930 samples  3 lost  own 0.4 % CPU, 84.0 MiB");
+        let status = Status { launches: 20_000, launches_per_second: 9_800.4, ..status };
+        let text = line(Duration::from_secs(70), &status);
+        assert_eq!(
+            text,
+            "1:10  99 samples/s  9800 launches/s  6930 samples  3 lost  own 0.4 % CPU, 84.0 MiB"
+        );
     }
 }

@@ -244,6 +244,11 @@ impl<S: Symbols> Pipeline<S> {
         &mut self.symbols
     }
 
+    /// Launches of kernels and graphs so far.
+    pub fn launches(&self) -> u64 {
+        self.correlate.launches()
+    }
+
     /// The counters so far.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts

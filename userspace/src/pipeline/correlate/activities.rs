@@ -65,7 +65,7 @@ impl Correlate {
         process_node: &mut dyn FnMut(&mut Profile) -> NodeId,
     ) {
         let Self { processes, ended, counts, .. } = self;
-        let Some(process) = processes.get_or_make(message.pid, ended) else {
+        let Some(process) = processes.get_or_make(message.pid, message.header.time_ns, ended) else {
             counts.gap(Gap::StateFull, 1);
             counts.merged();
             return;
@@ -269,6 +269,7 @@ fn launch_of(activity: &Activity) -> Launch {
         dynamic_shared: activity.dynamic_shared,
         static_shared: Some(activity.static_shared),
         registers: Some(activity.registers),
+        arch: None,
     }
 }
 

@@ -32,7 +32,7 @@ impl Correlate {
             return;
         };
         let Self { sites, processes, ended, counts, work, answers, .. } = self;
-        let Some(process) = processes.get_or_make(at.pid, ended) else {
+        let Some(process) = processes.get_or_make(at.pid, at.time_ns, ended) else {
             counts.gap(Gap::StateFull, 1);
             return;
         };

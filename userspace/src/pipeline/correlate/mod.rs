@@ -113,12 +113,12 @@ struct Processes {
 
 impl Processes {
     /// The process, made if need be; `None` when there are too many.
-    fn get_or_make(&mut self, pid: u32, ended: &[GpuProcess]) -> Option<&mut Process> {
+    fn get_or_make(&mut self, pid: u32, now_ns: u64, ended: &[GpuProcess]) -> Option<&mut Process> {
         if !self.by_pid.contains_key(&pid) {
             if self.by_pid.len() + ended.len() >= PROCESSES_MAX {
                 return None;
             }
-            self.by_pid.insert(pid, Process::new(pid, self.born.contains(&pid)));
+            self.by_pid.insert(pid, Process::new(pid, now_ns, self.born.contains(&pid)));
         }
         self.by_pid.get_mut(&pid)
     }
@@ -229,7 +229,11 @@ impl Correlate {
             && time_ns <= now_ns
         {
             self.changes.pop_front();
-            self.process_ends(pid, time_ns, profile);
+            // Records that were used early may be of the new program already.
+            match self.processes.get_mut(pid).filter(|process| process.first_ns > time_ns) {
+                Some(process) => process.from_start |= change == Change::Begins,
+                None => self.process_ends(pid, time_ns, profile),
+            }
             let born = &mut self.processes.born;
             match change {
                 Change::Begins if born.len() < ASKED_MAX => _ = born.insert(pid),
@@ -268,6 +272,12 @@ impl Correlate {
             }
             _ => self.counts.gap(Gap::ReturnMissing, 1),
         }
+    }
+
+    /// Launches of kernels and graphs so far.
+    pub fn launches(&self) -> u64 {
+        let live = self.processes.by_pid.values().map(|process| &process.info);
+        live.chain(&self.ended).map(|info| info.launches + info.captured + info.graph_launches).sum()
     }
 
     /// There will be nothing more.

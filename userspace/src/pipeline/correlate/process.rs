@@ -44,6 +44,8 @@ pub(super) struct Process {
     /// A collector is at work: launches will have activities.
     pub(super) collecting: bool,
     pub(super) borrowed: Borrowed,
+    /// When it was first heard of: `CLOCK_MONOTONIC`, nanoseconds.
+    pub(super) first_ns: u64,
     /// It began while it was watched.
     pub(super) from_start: bool,
     /// A context was made while it was watched.
@@ -56,8 +58,9 @@ pub(super) struct Process {
 
 impl Process {
     /// A process of which nothing is known, or only that it began while it was watched.
-    pub(super) fn new(pid: u32, from_start: bool) -> Self {
-        Self { info: GpuProcess { pid, ..GpuProcess::default() }, from_start, ..Self::default() }
+    pub(super) fn new(pid: u32, first_ns: u64, from_start: bool) -> Self {
+        let info = GpuProcess { pid, ..GpuProcess::default() };
+        Self { info, first_ns, from_start, ..Self::default() }
     }
 
     /// All of its pinned memory was seen being made.
