@@ -11,9 +11,9 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::view::{GroupBy, Selection};
-use deepctx_userspace::pipeline::Pipeline;
 use deepctx_userspace::pipeline::source::{CodeFacts, Input, RecoveredKernel};
-use pipeline_support::{NamesInAddresses, Step, config, losses, page, run, steps};
+use deepctx_userspace::pipeline::{Config, Pipeline};
+use pipeline_support::{NamesInAddresses, Step, config, losses, page, run, run_with, steps};
 
 /// Lines as they are, without the margin that all have in common.
 fn unindented(text: &str) -> String {
@@ -646,6 +646,17 @@ fn a_recovered_name_says_so_and_gives_way_to_one_that_was_told() {
             "[gpu] relu(float*) [recovered]  kernels=1"
         ]
     );
+}
+
+#[test]
+fn a_process_whose_calls_are_used_before_its_beginning_is_one_process() {
+    let calls: String =
+        (10..30).map(|n| format!("{n} call {n} cuLaunchKernel 7/7 app function=0x100 : ! main\n")).collect();
+    // More wait than may, so the oldest are used early.
+    let few = Config { waiting_records: 4, ..config() };
+    let mut pipeline = run_with(&format!("5 exec 7 app\n{calls}"), few);
+    let processes = &pipeline.profile().gpu.processes;
+    assert_eq!(processes.iter().map(|process| process.launches).collect::<Vec<_>>(), [20]);
 }
 
 #[test]

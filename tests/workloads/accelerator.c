@@ -54,4 +54,5 @@ MESSAGE(deepctx_collector_activities);
 MESSAGE(deepctx_collector_name);
 MESSAGE(deepctx_collector_clock);
 MESSAGE(deepctx_collector_state);
+MESSAGE(deepctx_collector_node);
 #endif

@@ -2,12 +2,13 @@
 // compiler made, with device code in a section of the program (CUDA and HIP), and by handles of modules that a compiler made at
 // run time.
 //
-//     gpu_late [--hip] SECONDS        (compiled with -DFATBIN="PATH" -DCUBIN="PATH")
+//     gpu_late [--hip]        (compiled with -DFATBIN="PATH" -DCUBIN="PATH")
 //
-// It launches until the time is up, some hundred times a second from each `launch_…` function below. What that function is
+// It launches until its standard input ends, or for two minutes, some hundred times a second from each `launch_…` function below. What that function is
 // called is the kernel that must be found below it.
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -159,7 +160,6 @@ Handle opened(std::initializer_list<const char *> names) {
 
 int main(int count, char **words) {
     const bool hip = count > 1 && std::strcmp(words[1], "--hip") == 0;
-    const double seconds = std::atof(words[count - 1]);
     void (*sources[5])() = {launch_gemm, launch_relu, launch_fuse, launch_cast, launch_other};
     Handle runtime = hip ? opened({"libamdhip64.so.6"}) : opened({"libcudart.so.13", "libcudart.so.12"});
     launch_stub = function<decltype(launch_stub)>(runtime, hip ? "hipLaunchKernel" : "cudaLaunchKernel");
@@ -174,10 +174,11 @@ int main(int count, char **words) {
     std::fflush(stdout);
     timespec begin{}, now{};
     clock_gettime(CLOCK_MONOTONIC, &begin);
+    pollfd input{0, POLLIN, 0};
     do {
         for (int i = 0; i < (hip ? 2 : 5); i++) sources[i]();
         usleep(3000);
         clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (double(now.tv_sec - begin.tv_sec) + double(now.tv_nsec - begin.tv_nsec) / 1e9 < seconds);
+    } while (poll(&input, 1, 0) == 0 && now.tv_sec - begin.tv_sec < 120);
     return 0;
 }

@@ -21,6 +21,8 @@ use crate::python::memory::TargetMemory;
 
 /// Handles that are remembered.
 const HANDLES_MAX: usize = 1 << 12;
+/// Bytes of texts that are kept of all of them.
+const TEXT_BYTES_MAX: usize = 16 << 20;
 /// Handles that must have names of their own by a road of one pointer, and of two.
 const NEAR_LEAST: usize = 2;
 const FAR_LEAST: usize = 4;
@@ -30,6 +32,8 @@ const FAR_LEAST: usize = 4;
 pub(super) struct Evidence {
     /// Texts by handle, by the order of their roads.
     objects: FxHashMap<u64, Vec<Text>>,
+    /// Bytes of these texts.
+    bytes: usize,
 }
 
 /// Texts of handles by a road.
@@ -44,12 +48,16 @@ impl Evidence {
     }
 
     fn put(&mut self, handle: u64, mut texts: Vec<Text>) -> bool {
-        let room = self.objects.len() < HANDLES_MAX || self.objects.contains_key(&handle);
-        if texts.is_empty() || !room {
-            self.objects.remove(&handle);
+        let bytes_of = |texts: &Vec<Text>| texts.iter().map(|text| text.text.len()).sum::<usize>();
+        if let Some(before) = self.objects.remove(&handle) {
+            self.bytes -= bytes_of(&before);
+        }
+        let bytes = bytes_of(&texts);
+        if texts.is_empty() || self.objects.len() >= HANDLES_MAX || self.bytes + bytes > TEXT_BYTES_MAX {
             return false;
         }
         texts.sort_by_key(|text| key(text.road));
+        self.bytes += bytes;
         self.objects.insert(handle, texts);
         true
     }
@@ -173,6 +181,17 @@ mod tests {
     fn names_of_neighbours_are_not_taken_where_one_s_own_are_nearer() {
         check(&["8/A 16.8/B", "8/B 16.8/C", "8/unknown 16.8/A"], "A B -");
         check(&["8/a 16.8/B", "8/b 16.8/C", "8/c 16.8/D", "8/d 16.8/E"], "- - - -");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let long =
+            |n: u64| vec![Text { road: Road { first: 8, second: None }, text: format!("{n:01$}", 1 << 20) }];
+        let mut evidence = Evidence::default();
+        assert_eq!((0..40).filter(|n| evidence.put(*n, long(*n))).count(), 16);
+        assert!(!evidence.put(3, Vec::new()));
+        assert!(evidence.put(50, long(50)), "there is room again");
+        assert_eq!(evidence.bytes, 16 << 20);
     }
 
     #[test]

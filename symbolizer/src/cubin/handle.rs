@@ -11,6 +11,8 @@ const OBJECT_BYTES: u64 = 1024;
 const INNER_BYTES: u64 = 256;
 /// Longest text.
 const TEXT_MAX: u64 = 8192;
+/// Most texts of one kind that are kept of a handle.
+const TEXTS_MAX: usize = 64;
 /// Least address that can be a pointer, and the first that cannot.
 const ADDRESSES: std::ops::Range<u64> = 0x1_0000..1 << 47;
 const PAGE: u64 = 4096;
@@ -37,6 +39,7 @@ pub struct Text {
 pub fn near(memory: &dyn TargetMemory, handle: u64) -> Vec<Text> {
     pointers(memory, handle, OBJECT_BYTES)
         .filter_map(|(first, at)| Some(Text { road: Road { first, second: None }, text: text(memory, at)? }))
+        .take(TEXTS_MAX)
         .collect()
 }
 
@@ -49,6 +52,7 @@ pub fn far(memory: &dyn TargetMemory, handle: u64) -> Vec<Text> {
                 Some(Text { road: Road { first, second: Some(second) }, text: text(memory, at)? })
             })
         })
+        .take(TEXTS_MAX)
         .collect()
 }
 

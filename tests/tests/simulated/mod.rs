@@ -139,7 +139,7 @@ pub(crate) fn record_late(
     let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
     let mut target = Command::new(&command[0]);
     target.args(&command[1..]).args(arguments).envs(setting.variables(&log));
-    let mut target = target.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let mut target = target.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(1));
     let pid = target.id().to_string();
     let duration = format!("{seconds}s");
@@ -148,6 +148,7 @@ pub(crate) fn record_late(
         .output()
         .unwrap();
     assert_eq!(target.try_wait().unwrap(), None, "the program ended before it was left alone");
+    // Waiting closes its standard input, which some take as the end.
     let status = target.wait().unwrap();
     assert!(status.success(), "{status}");
     assert!(said.status.success(), "{}{}", stdout(&said), stderr(&said));

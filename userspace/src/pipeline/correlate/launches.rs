@@ -148,7 +148,8 @@ impl Process {
         let known = self.names.get(handle).filter(|named| !named.recovered || !self.is_told());
         let known = known.or_else(|| {
             let asks = !several && !self.is_told();
-            let stub = asks.then(|| stub_above(at.node, profile)).flatten();
+            let looks = asks && at.has_stack && self.names.may_have_stub(handle);
+            let stub = looks.then(|| stub_above(at.node, profile)).flatten();
             match stub {
                 Some(name) => {
                     let frame = recovered_kernel(&name, profile);

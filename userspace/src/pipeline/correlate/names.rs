@@ -15,6 +15,8 @@ const UNNAMED_MAX: usize = 1 << 14;
 /// A handle without a name is looked for again after this long, and then twice as long, so often.
 const AGAIN_NS: u64 = 500_000_000;
 const TRIES_MAX: u32 = 7;
+/// Launches of a handle whose stacks are searched for a stub.
+const STUBS_MAX: u32 = 8;
 
 /// A kernel by its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub(super) struct Names {
     handles: FxHashMap<u64, Named>,
     /// Handles that were launched without a name, with the launch that they were last looked for, and how often.
     unnamed: FxHashMap<u64, (u64, u32)>,
+    /// Handles without a name, and how many of their launches were below no stub.
+    without_stub: FxHashMap<u64, u32>,
     /// Those that are to be looked for now.
     wanted: Vec<(u64, u64)>,
 }
@@ -67,6 +71,16 @@ impl Names {
     /// The kernel of a handle.
     pub(super) fn get(&self, handle: u64) -> Option<Named> {
         self.handles.get(&handle).copied()
+    }
+
+    /// Whether the stack of a launch of this handle is to be searched for a stub: not for ever.
+    pub(super) fn may_have_stub(&mut self, handle: u64) -> bool {
+        if self.without_stub.len() >= UNNAMED_MAX && !self.without_stub.contains_key(&handle) {
+            return false;
+        }
+        let searched = self.without_stub.entry(handle).or_insert(0);
+        *searched = (*searched + 1).min(STUBS_MAX + 1);
+        *searched <= STUBS_MAX
     }
 
     /// A handle that no call named was launched at this time: it is looked for, now and then.
@@ -99,6 +113,7 @@ impl Names {
         if module != 0 {
             self.handles.retain(|_, named| named.module != module && !named.recovered);
             self.unnamed.clear();
+            self.without_stub.clear();
             self.wanted.clear();
         }
     }
@@ -136,6 +151,7 @@ mod tests {
         assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63]);
         names.want(0, 0);
         assert!(names.wanted().is_empty());
+        assert_eq!((0..20).filter(|_| names.may_have_stub(7)).count(), 8);
     }
 
     #[test]
