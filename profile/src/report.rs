@@ -322,9 +322,8 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::activity::{ClockOffset, Launch};
+    use crate::activity::ClockOffset;
     use crate::ledger::Reason;
-    use crate::tree::NodeId;
     use crate::view::tests::profile;
 
     fn check(profile: &Profile, expect: Expect) {
@@ -332,25 +331,6 @@ mod tests {
         let extent = Extent { rows: 3, depth: 3 };
         write(profile, &Selection::of(Metric::CpuTime), extent, &mut out).unwrap();
         expect.assert_eq(&String::from_utf8(out).unwrap());
-    }
-
-    #[test]
-    fn what_a_kernel_takes_limits_how_many_blocks_run_at_once() {
-        let mut profile = profile("P app-7 / a cuLaunchKernel / g gemm 5");
-        let node = NodeId::from_number(3);
-        profile.tree.add(node, Metric::Kernels, 40);
-        let launch = Launch {
-            grid: [8, 1, 1],
-            block: [256, 1, 1],
-            dynamic_shared: 0,
-            static_shared: Some(1024),
-            registers: Some(64),
-            arch: Some(80),
-        };
-        profile.gpu.shape(node, &launch);
-        let mut out = Vec::new();
-        super::kernels(&profile, Extent { rows: 3, depth: 3 }, &mut out).unwrap();
-        expect![[r#""#]].assert_eq(&String::from_utf8(out).unwrap());
     }
 
     #[test]

@@ -428,6 +428,7 @@ fn with_devices() -> crate::profile::Profile {
         dynamic_shared: 16,
         static_shared: Some(32),
         registers: Some(40),
+        arch: None,
     };
     profile.gpu.shape(node(6), &launch);
     let mut add = |kind, place, correlation, launched: u64, start: u64, end: u64, bytes| {

@@ -329,6 +329,7 @@ mod tests {
             dynamic_shared: 0,
             static_shared: None,
             registers: (round > 9).then_some(round),
+            arch: (round > 9).then_some(80),
         };
         profile.gpu.shape(node, &launch);
     }

@@ -111,7 +111,9 @@ impl ProcessKernels {
 
     /// Kernels of handles that are places in files.
     fn stubs(&self, mappings: &[Mapping], handles: &[u64]) -> Vec<(u64, String)> {
-        let mut by_file: FxHashMap<(u32, u32, u64), (&Mapping, Vec<(u64, u64)>)> = FxHashMap::default();
+        /// A mapping of a file, and the handles in it with their places in the file.
+        type Handles<'m> = (&'m Mapping, Vec<(u64, u64)>);
+        let mut by_file: FxHashMap<(u32, u32, u64), Handles<'_>> = FxHashMap::default();
         for &handle in handles {
             if let Some(mapping) = file_of(mappings, handle) {
                 let offset = handle - mapping.begin.0 + mapping.offset.0;

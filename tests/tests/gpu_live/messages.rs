@@ -14,7 +14,7 @@ fn a_collector_is_heard_while_someone_listens() {
     }
     let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR", "records CUPTI 1"], |_| {});
     scene.until(|told| told.probes.collectors == 1 && told.probes.files == 3);
-    assert_eq!(scene.tell("listeners"), 5, "one for each message");
+    assert_eq!(scene.tell("listeners"), 6, "one for each message");
     scene.tell("say");
     scene.until(|told| told.said.len() >= 4 && told.correlations.len() >= 2);
     // What a collector reads it tells by itself.

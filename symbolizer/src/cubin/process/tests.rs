@@ -5,7 +5,7 @@ const CUBIN: &[u8] = include_bytes!("../../../tests/fixtures/cubin/cuda13.cubin"
 /// This process, with device code in memory of its own and objects like a driver's.
 struct Scene {
     _image: Vec<u64>,
-    objects: Vec<Box<[u64; 64]>>,
+    objects: Vec<[u64; 64]>,
     _names: Vec<std::ffi::CString>,
 }
 
@@ -20,7 +20,7 @@ fn scene(names: &[&str]) -> Scene {
     let objects = names
         .iter()
         .map(|name| {
-            let mut object = Box::new([0; 64]);
+            let mut object = [0; 64];
             object[0] = 0x7;
             object[5] = name.as_ptr() as u64;
             object
