@@ -251,7 +251,7 @@ impl Below {
             bytes: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-            overlay: rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as i64 == OVERLAY),
+            overlay: rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type == OVERLAY),
         }
     }
 
