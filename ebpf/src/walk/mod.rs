@@ -226,11 +226,13 @@ struct RecordWords(*mut [u64; WORDS_MAX]);
 impl Words for RecordWords {
     #[inline(always)]
     fn put(&mut self, index: u32, word: u64) -> bool {
-        if index as usize >= WORDS_MAX {
+        // Verifiers of old kernels (6.1) do not know that a copy of half a register has its bounds.
+        let index = core::hint::black_box(index as usize);
+        if index >= WORDS_MAX {
             return false;
         }
         // SAFETY: the index was checked; the array is part of the claimed slot.
-        unsafe { (*self.0)[index as usize] = word };
+        unsafe { (*self.0)[index] = word };
         true
     }
 }
