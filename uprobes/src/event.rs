@@ -281,6 +281,12 @@ pub enum Event {
     StepBegins,
     /// A backward pass begins.
     BackwardBegins,
+    /// A range of the program is about to begin: its name.
+    RangeNamed,
+    /// It begins: the record by which its end is known.
+    RangeBegins,
+    /// A range ends.
+    RangeEnds,
     /// What a user's row stands for.
     User,
 }
@@ -348,6 +354,9 @@ impl Event {
             Self::StepCreated => (16, 0),
             Self::StepBegins => (16, 1),
             Self::BackwardBegins => (16, 2),
+            Self::RangeNamed => (17, 0),
+            Self::RangeBegins => (17, 1),
+            Self::RangeEnds => (17, 2),
             Self::User => (255, 0),
         };
         kind << 8 | detail
@@ -372,7 +381,7 @@ impl Event {
     }
 
     /// The events without a parameter by the two parts of their number.
-    const PLAIN: [&[Self]; 17] = [
+    const PLAIN: [&[Self]; 18] = [
         &[],
         &[
             Self::Launch,
@@ -429,6 +438,7 @@ impl Event {
             Self::ActivityRecord,
         ],
         &[Self::StepCreated, Self::StepBegins, Self::BackwardBegins],
+        &[Self::RangeNamed, Self::RangeBegins, Self::RangeEnds],
     ];
 
     /// True when kernels run because of it.

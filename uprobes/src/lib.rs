@@ -16,7 +16,7 @@ pub mod plan;
 pub mod reason;
 pub mod resolve;
 pub mod role;
-mod torch;
+pub mod torch;
 pub mod user;
 
 pub use reason::NoProbe;

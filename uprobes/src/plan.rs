@@ -15,7 +15,7 @@ use crate::image::Image;
 use crate::libraries::{self, FileKey, Library};
 use crate::reason::NoProbe;
 use crate::resolve::{Inside, Resolution, resolve, runtime_inside};
-use crate::torch;
+use crate::torch::{self, Questions};
 use crate::user::UserRow;
 
 /// Most files that are kept track of, those without anything to probe included: eight thousand processes with a few
@@ -77,6 +77,13 @@ pub struct Missing {
     pub because: NoProbe,
 }
 
+impl Missing {
+    /// A row that was not looked for by name.
+    fn of(row: Row, because: NoProbe) -> Self {
+        Self { symbol: row.names[0].symbol.clone().into_owned(), row, because }
+    }
+}
+
 /// One file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
@@ -102,7 +109,7 @@ pub struct Planner {
     user: Vec<UserRow>,
     layers: Layers,
     accelerators: bool,
-    backward: bool,
+    questions: Questions,
     kernel: Kernel,
     /// Where a file stands in `planned`; `None` when it has nothing.
     seen: FxHashMap<FileKey, Option<usize>>,
@@ -117,7 +124,7 @@ impl Planner {
             user,
             layers,
             accelerators: true,
-            backward: false,
+            questions: Questions::default(),
             kernel,
             seen: FxHashMap::default(),
             planned: Vec::new(),
@@ -126,9 +133,9 @@ impl Planner {
     }
 
     /// Chooses what is looked for besides the user's rows: libraries of accelerators (they are unless this says otherwise),
-    /// and what ties the backward pass of a framework to its forward pass (it is not).
-    pub fn watching(self, accelerators: bool, backward: bool) -> Self {
-        Self { accelerators, backward, ..self }
+    /// and what answers questions to PyTorch (there are none).
+    pub fn watching(self, accelerators: bool, questions: Questions) -> Self {
+        Self { accelerators, questions, ..self }
     }
 
     /// Looks at the files of a process. Gives the places in [`Planner::planned`] of those that are new.
@@ -189,7 +196,7 @@ impl Planner {
     }
 
     fn wants(&self, family: Family) -> bool {
-        if family == Family::Torch { self.backward } else { self.accelerators }
+        if family == Family::Torch { self.questions.any() } else { self.accelerators }
     }
 
     fn look(&self, library: Library) -> Option<Planned> {
@@ -200,14 +207,12 @@ impl Planner {
             (None, Ok(image)) if self.accelerators => runtime_inside(image),
             _ => Inside::No,
         };
-        let torch: Vec<Row>;
+        let mut torch = torch::Answers::default();
         let (contents, mut rows) = match library.family().filter(|family| self.wants(*family)) {
             Some(Family::Torch) => {
-                torch = match image.as_ref().map_err(|reason| NoProbe::File(*reason)).and_then(torch::rows) {
-                    Ok(rows) => rows,
-                    Err(because) => return Some(Planned::without(library, torch::unplaced(), because)),
-                };
-                (Contents::Library(Family::Torch), torch.iter().collect())
+                let image = image.as_ref().map_err(|reason| NoProbe::File(*reason));
+                torch = torch::look(image, self.questions);
+                (Contents::Library(Family::Torch), torch.rows.iter().collect())
             }
             Some(family) => (Contents::Library(family), of_family(family)),
             None if inside != Inside::No => (Contents::RuntimeInside, of_family(Family::CudaRuntime)),
@@ -222,7 +227,7 @@ impl Planner {
             library: library.clone(),
             contents,
             sites: Vec::new(),
-            missing: Vec::new(),
+            missing: torch.lacking.into_iter().map(|(row, because)| Missing::of(row, because)).collect(),
             collector: None,
         };
         if contents == Contents::Collector {
@@ -257,20 +262,6 @@ fn of_family(family: Family) -> Vec<&'static Row> {
 }
 
 impl Planned {
-    /// A library of which nothing can be watched.
-    fn without(library: Library, rows: Vec<Row>, because: NoProbe) -> Self {
-        let missing = |row: Row| Missing { symbol: row.names[0].symbol.clone().into_owned(), row, because };
-        Self {
-            attach_path: library.attach_path(),
-            pids: vec![library.pid],
-            contents: Contents::Library(Family::Torch),
-            library,
-            sites: Vec::new(),
-            missing: rows.into_iter().map(missing).collect(),
-            collector: None,
-        }
-    }
-
     fn take(&mut self, resolution: Resolution<'_>, layers: Layers) {
         let Resolution { row, name, places } = resolution;
         let symbol = name.symbol.clone().into_owned();

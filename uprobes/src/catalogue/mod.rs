@@ -36,7 +36,7 @@ pub enum Family {
     Rccl,
     /// NVIDIA's profiling interface, `libcupti.so`: read, never called.
     Cupti,
-    /// PyTorch's `libtorch_cpu.so`, for what ties the backward pass to the forward pass.
+    /// PyTorch's `libtorch_cpu.so`, for what it tells of itself ([`crate::torch`]).
     Torch,
     /// A library that a user names.
     User,

@@ -55,6 +55,7 @@ use attach::Samplers;
 use clock::monotonic_ns;
 use cost::OwnCost;
 pub use deepctx_common::call::ALL_STACKS;
+use deepctx_uprobes::torch::Questions;
 use deepctx_uprobes::user::UserRow;
 use executables::Executables;
 use kernel_offsets::Facts;
@@ -148,8 +149,8 @@ pub struct ProbeOptions {
     pub borrow: bool,
     /// Watch the libraries of accelerators.
     pub accelerators: bool,
-    /// Watch what ties a framework's backward pass to its forward pass.
-    pub backward: bool,
+    /// What is asked of PyTorch.
+    pub questions: Questions,
     /// Calls that get a stack, per second and over all CPUs: 0 for none, [`ALL_STACKS`] for all. All are counted.
     pub stacks_per_second: u32,
 }
@@ -161,7 +162,7 @@ impl Default for ProbeOptions {
             ahead: false,
             borrow: true,
             accelerators: true,
-            backward: false,
+            questions: Questions::default(),
             stacks_per_second: ALL_STACKS,
         }
     }
@@ -311,7 +312,7 @@ impl Capture {
                     user: probes.user,
                     borrow: probes.borrow,
                     accelerators: probes.accelerators,
-                    backward: probes.backward,
+                    questions: probes.questions,
                     messages: sender.clone(),
                     ending: Arc::default(),
                 };

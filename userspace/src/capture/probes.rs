@@ -24,7 +24,9 @@ use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::entry::Kernel;
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::libraries::Library;
-use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
+use deepctx_uprobes::plan::{Layers, Planned, Planner};
+use deepctx_uprobes::reason::NoProbe;
+use deepctx_uprobes::torch::{self, Questions};
 use deepctx_uprobes::user::UserRow;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
@@ -109,8 +111,8 @@ pub(super) struct Setup {
     pub(super) borrow: bool,
     /// Watch the libraries of accelerators.
     pub(super) accelerators: bool,
-    /// Watch what ties the backward pass to the forward pass.
-    pub(super) backward: bool,
+    /// What is asked of PyTorch.
+    pub(super) questions: Questions,
     /// Rows of the user's own.
     pub(super) user: Vec<UserRow>,
     /// Where names of sites and counters go.
@@ -132,7 +134,7 @@ impl Probes {
         let ending = Arc::clone(&setup.ending);
         let mut attached = Attached {
             planner: Planner::new(setup.user.clone(), Layers::Lowest, running_kernel())
-                .watching(setup.accelerators, setup.backward),
+                .watching(setup.accelerators, setup.questions),
             setup,
             files: HashMap::new(),
             below: HashSet::new(),
@@ -308,12 +310,15 @@ impl Attached {
 
     fn attach(&mut self, planned: &Planned) {
         self.counters.missing += planned.missing.len() as u64;
-        if planned.contents == Contents::Library(Family::Torch) && planned.sites.len() < planned.missing.len()
-        {
-            let because =
-                planned.missing.first().map_or_else(String::new, |missing| missing.because.to_string());
+        let mut lacking: Vec<(&str, NoProbe)> = planned
+            .missing
+            .iter()
+            .filter_map(|missing| Some((torch::lacking(missing.row.event)?, missing.because)))
+            .collect();
+        lacking.dedup_by_key(|(what, _)| *what);
+        for (what, because) in lacking {
             let path = planned.library.mapping.path().display();
-            self.notice(format!("{path}: the backward pass stays where it runs: {because}"));
+            self.notice(format!("{path}: {what}: {because}"));
         }
         let Some(path) = self.is_new(planned) else { return };
         let began_ns = monotonic_ns();

@@ -113,6 +113,7 @@ fn has_stack(event: Event) -> bool {
         | Event::Collective(_)
         | Event::StepCreated
         | Event::BackwardBegins
+        | Event::RangeNamed
         | Event::User => true,
         event => event.is_launch(),
     }

@@ -228,6 +228,8 @@ pub enum Context {
     Async,
     /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python functions.
     Backward,
+    /// PyTorch's named ranges (`record_function`) and the steps of training, beside Python functions.
+    Step,
 }
 
 /// What every sub-command takes.
@@ -543,9 +545,9 @@ pub struct ProbesArgs {
     /// Where two libraries see the same call: only the lowest, or all.
     #[arg(long, value_name = "WHICH", env = "DEEPCTX_LAYERS", default_value = "lowest")]
     pub layers: Layers,
-    /// Show what `--context backward` watches, too.
-    #[arg(long, env = "DEEPCTX_BACKWARD", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
-    pub backward: bool,
+    /// Show what these sources of frames watch, too (`backward`, `step`).
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',')]
+    pub context: Vec<Context>,
     /// Form of the list.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
     pub format: TextOrJson,

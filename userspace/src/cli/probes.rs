@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::failure::{Done, Failure};
 use super::options::{Layers, ProbesArgs, TargetArgs, TextOrJson};
-use super::output;
+use super::{output, target};
 use crate::capture::probes::running_kernel;
 use crate::capture::targets::{self, TargetSpec};
 
@@ -33,7 +33,8 @@ pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
         Layers::Lowest => plan::Layers::Lowest,
         Layers::All => plan::Layers::All,
     };
-    let mut planner = Planner::new(user, layers, running_kernel()).watching(true, arguments.backward);
+    let mut planner =
+        Planner::new(user, layers, running_kernel()).watching(true, target::questions(&arguments.context));
     let mut seen = Seen::default();
     for path in &arguments.library {
         let library = Library::of_file(path).map_err(|error| Failure::io(path.display(), &error))?;

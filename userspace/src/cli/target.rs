@@ -5,6 +5,8 @@
 
 use std::fs;
 
+use deepctx_uprobes::torch::Questions;
+
 use super::failure::Failure;
 use super::options::{CaptureArgs, Context, Event, LaunchStacks, TargetArgs};
 use super::probes;
@@ -43,13 +45,13 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         Some(path) => probes::user_rows(path)?,
         None => Vec::new(),
     };
-    let backward = has(Context::Backward);
-    let probes = (backward || !capture.no_gpu).then_some(ProbeOptions {
+    let questions = questions(&capture.context);
+    let probes = (questions.any() || !capture.no_gpu).then_some(ProbeOptions {
         user: if capture.no_gpu { Vec::new() } else { user },
         ahead: command.is_some(),
         borrow: true,
         accelerators: !capture.no_gpu,
-        backward,
+        questions,
         stacks_per_second: match capture.launch_stacks {
             LaunchStacks::All => ALL_STACKS,
             LaunchStacks::PerSecond(most) => most,
@@ -70,8 +72,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
                 Event::Cycles => Clock::Cycles,
             },
             kernel: has(Context::Kernel),
-            native: has(Context::Native) || backward,
-            python: has(Context::Python) || has(Context::Async) || backward,
+            native: has(Context::Native) || questions.backward,
+            python: has(Context::Python) || has(Context::Async) || questions.any(),
             coroutines: has(Context::Async),
             off_cpu: capture.off_cpu,
             probes,
@@ -80,6 +82,12 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         },
         description: words.join(", "),
     })
+}
+
+/// What sources of frames ask of PyTorch.
+pub(super) fn questions(context: &[Context]) -> Questions {
+    let has = |one| context.contains(&one);
+    Questions { backward: has(Context::Backward), ranges: has(Context::Step) }
 }
 
 /// A process in words, if it is one.

@@ -200,7 +200,10 @@ impl Correlate {
             | Event::ActivityRecord
             | Event::StepCreated
             | Event::StepBegins
-            | Event::BackwardBegins => {}
+            | Event::BackwardBegins
+            | Event::RangeNamed
+            | Event::RangeBegins
+            | Event::RangeEnds => {}
         }
         if asked.is_none() && returns && (event.is_launch() || event == Event::GraphLaunch) {
             asked = Some(Answer::Launch { node: calling.api(counts, profile) });

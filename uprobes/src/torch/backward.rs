@@ -1,4 +1,4 @@
-//! PyTorch's `libtorch_cpu.so`: what ties a step of the backward pass to the operator that it is the backward of.
+//! What ties a step of the backward pass to the operator that it is the backward of.
 //!
 //! Owns: the rows for it, and the offsets in them, taken from the code of the very file. Because: the framework numbers the
 //! steps of the backward pass as the forward pass makes them, in a variable of the thread and in each step's own object,
@@ -15,13 +15,14 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
 
-use crate::abi::{Argument, Place, Register};
+use crate::abi::{Place, Register};
 use crate::catalogue::Row;
 use crate::entry::{Cost, Emulated, Point};
 use crate::event::Event;
 use crate::image::{Image, Kind, Source};
 use crate::reason::NoProbe;
-use crate::role::{Role, Scalar};
+use crate::role::Role;
+use crate::torch::argument;
 
 const SEQUENCE: &str = "_ZN2at15sequence_number17get_and_incrementEv";
 const THREAD: &str = "_ZN2at14RecordFunction15currentThreadIdEv";
@@ -47,7 +48,7 @@ const TOPOLOGICAL: std::ops::RangeInclusive<u32> = 0x18..=0x40;
 ///
 /// # Errors
 /// Why there are none: a function is missing, or its code has an unknown form.
-pub(crate) fn rows<S: Source + ?Sized>(image: &Image<'_, S>) -> Result<Vec<Row>, NoProbe> {
+pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>) -> Result<Vec<Row>, NoProbe> {
     let symbols = [SEQUENCE, THREAD, DEPENDENCIES, EVALUATE, EXECUTE[0], EXECUTE[1]];
     let found = image.find(&symbols).map_err(NoProbe::File)?;
     let code = |at: usize| {
@@ -69,7 +70,7 @@ pub(crate) fn rows<S: Source + ?Sized>(image: &Image<'_, S>) -> Result<Vec<Row>,
     let (_, dependencies) = code(2)?;
     let topological = compared(&dependencies).ok_or(NoProbe::NotCalibrated)?;
 
-    let local = |offset| Place::ThreadLocal(offset);
+    let local = Place::ThreadLocal;
     let in_step = |offset| Place::BehindRegister { register: Register::Rdx, offset };
     let stack_pointer =
         || argument(Role::StackPointer, Place::Register { register: Register::Rsp, shift: 0 });
@@ -96,14 +97,10 @@ pub(crate) fn rows<S: Source + ?Sized>(image: &Image<'_, S>) -> Result<Vec<Row>,
 }
 
 /// The rows without what only the file tells, to say what is missing.
-pub(crate) fn unplaced() -> Vec<Row> {
+pub(super) fn unplaced() -> Vec<Row> {
     [(Event::StepCreated, SEQUENCE), (Event::StepBegins, EVALUATE), (Event::BackwardBegins, EXECUTE[0])]
         .map(|(event, symbol)| Row::calibrated(event, &[symbol], Vec::new()))
         .into()
-}
-
-fn argument(role: Role, place: Place) -> Argument {
-    Argument { role, name: role.key().into(), scalar: Scalar::U64, place }
 }
 
 /// The instruction of an accessor to probe: its call, before which the module's index is where it is handed over.

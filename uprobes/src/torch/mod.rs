@@ -1,0 +1,80 @@
+//! PyTorch's `libtorch_cpu.so`: what it tells of itself, where somebody asks for it.
+//!
+//! Owns: which rows a question needs, a file for each question. Because: none of it is free, so nothing is watched that was not
+//! asked for, and where one question cannot be answered the others still are. Does not: attach.
+
+mod backward;
+mod ranges;
+
+use crate::abi::{Argument, Place};
+use crate::catalogue::Row;
+use crate::event::Event;
+use crate::image::{Image, Source};
+use crate::reason::NoProbe;
+use crate::role::{Role, Scalar};
+
+pub(crate) use backward::thread_local_point;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Questions {
+    /// Which operator a step of the backward pass belongs to.
+    pub backward: bool,
+    /// Which named ranges of the program a thread is in, and the steps of training that follow from them.
+    pub ranges: bool,
+}
+
+impl Questions {
+    /// Whether anything is asked.
+    pub fn any(self) -> bool {
+        self.backward || self.ranges
+    }
+}
+
+/// What answers the questions in one file.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// To be probed.
+    pub(crate) rows: Vec<Row>,
+    /// Cannot be, and why.
+    pub(crate) lacking: Vec<(Row, NoProbe)>,
+}
+
+/// Looks for what answers the questions.
+pub(crate) fn look<S: Source + ?Sized>(
+    image: Result<&Image<'_, S>, NoProbe>,
+    questions: Questions,
+) -> Answers {
+    let mut answers = Answers::default();
+    if questions.backward {
+        answers.take(image.and_then(backward::rows), backward::unplaced);
+    }
+    if questions.ranges {
+        answers.take(image.and_then(ranges::rows), ranges::unplaced);
+    }
+    answers
+}
+
+impl Answers {
+    fn take(&mut self, rows: Result<Vec<Row>, NoProbe>, unplaced: fn() -> Vec<Row>) {
+        match rows {
+            Ok(rows) => self.rows.extend(rows),
+            Err(because) => self.lacking.extend(unplaced().into_iter().map(|row| (row, because))),
+        }
+    }
+}
+
+/// What a profile lacks where this event cannot be seen; `None` of an event that answers no question.
+pub fn lacking(event: Event) -> Option<&'static str> {
+    match event {
+        Event::StepCreated | Event::StepBegins | Event::BackwardBegins => {
+            Some("the backward pass stays where it runs")
+        }
+        Event::RangeNamed | Event::RangeBegins | Event::RangeEnds => Some("ranges and steps are not told"),
+        _ => None,
+    }
+}
+
+fn argument(role: Role, place: Place) -> Argument {
+    Argument { role, name: role.key().into(), scalar: Scalar::U64, place }
+}
