@@ -287,6 +287,14 @@ pub enum Event {
     RangeBegins,
     /// A range ends.
     RangeEnds,
+    /// A framework's allocator gives memory out.
+    TensorAlloc,
+    /// And takes it back.
+    TensorFree,
+    /// It gives memory out or takes it back, by the sign of the size, and says its totals.
+    TensorReport,
+    /// How much was asked for, of memory that another event told already.
+    TensorRequest,
     /// What a user's row stands for.
     User,
 }
@@ -357,6 +365,10 @@ impl Event {
             Self::RangeNamed => (17, 0),
             Self::RangeBegins => (17, 1),
             Self::RangeEnds => (17, 2),
+            Self::TensorAlloc => (18, 0),
+            Self::TensorFree => (18, 1),
+            Self::TensorReport => (18, 2),
+            Self::TensorRequest => (18, 3),
             Self::User => (255, 0),
         };
         kind << 8 | detail
@@ -381,7 +393,7 @@ impl Event {
     }
 
     /// The events without a parameter by the two parts of their number.
-    const PLAIN: [&[Self]; 18] = [
+    const PLAIN: [&[Self]; 19] = [
         &[],
         &[
             Self::Launch,
@@ -439,6 +451,7 @@ impl Event {
         ],
         &[Self::StepCreated, Self::StepBegins, Self::BackwardBegins],
         &[Self::RangeNamed, Self::RangeBegins, Self::RangeEnds],
+        &[Self::TensorAlloc, Self::TensorFree, Self::TensorReport, Self::TensorRequest],
     ];
 
     /// True when kernels run because of it.

@@ -302,6 +302,16 @@ impl<'s, S: Source + ?Sized> Image<'s, S> {
         })
     }
 
+    /// Stated address and bytes of the section of this name; `None` when there is none of at most `most` bytes.
+    pub fn section(&self, name: &str, most: u64) -> Option<(Svma, Cow<'s, [u8]>)> {
+        let section = self
+            .sections
+            .iter()
+            .find(|section| c_string(&self.names, section.sh_name.get(LE)) == name.as_bytes())?;
+        let small = section.sh_size.get(LE) <= most;
+        Some((Svma(section.sh_addr.get(LE)), self.section_bytes(section).filter(|_| small)?))
+    }
+
     /// True when a section's name begins so.
     pub fn has_section(&self, prefix: &str) -> bool {
         self.sections

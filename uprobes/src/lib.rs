@@ -17,6 +17,7 @@ pub mod reason;
 pub mod resolve;
 pub mod role;
 pub mod torch;
+pub mod usdt;
 pub mod user;
 
 pub use reason::NoProbe;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 
-use crate::catalogue::{Family, Row, rows};
+use crate::catalogue::{Family, Row, allocator_rows, rows};
 use crate::collector::{self, Collector};
 use crate::entry::{Kernel, Point};
 use crate::image::Image;
@@ -64,6 +64,8 @@ pub struct Site {
     pub offset: FileOffset,
     /// Which instruction that is, and why.
     pub point: Point,
+    /// Where a counter is in the file that must be above zero for the place to be reached.
+    pub counter: Option<FileOffset>,
 }
 
 /// A name without a probe.
@@ -196,7 +198,11 @@ impl Planner {
     }
 
     fn wants(&self, family: Family) -> bool {
-        if family == Family::Torch { self.questions.any() } else { self.accelerators }
+        match family {
+            Family::Torch => self.questions.of_operators(),
+            Family::C10 | Family::C10Cuda => self.questions.memory,
+            _ => self.accelerators,
+        }
     }
 
     fn look(&self, library: Library) -> Option<Planned> {
@@ -214,6 +220,12 @@ impl Planner {
                 torch = torch::look(image, self.questions);
                 (Contents::Library(Family::Torch), torch.rows.iter().collect())
             }
+            Some(Family::C10) => (Contents::Library(Family::C10), allocator_rows().iter().collect()),
+            Some(Family::C10Cuda) => {
+                let image = image.as_ref().map_err(|reason| NoProbe::File(*reason));
+                torch = torch::memory::look(image, self.kernel);
+                (Contents::Library(Family::C10Cuda), Vec::new())
+            }
             Some(family) => (Contents::Library(family), of_family(family)),
             None if inside != Inside::No => (Contents::RuntimeInside, of_family(Family::CudaRuntime)),
             None if !user.is_empty() => (Contents::User, Vec::new()),
@@ -226,7 +238,7 @@ impl Planner {
             pids: vec![library.pid],
             library: library.clone(),
             contents,
-            sites: Vec::new(),
+            sites: torch.sites,
             missing: torch.lacking.into_iter().map(|(row, because)| Missing::of(row, because)).collect(),
             collector: None,
         };
@@ -289,6 +301,7 @@ impl Planned {
                     svma: place.svma,
                     entry: place.entry,
                     point: place.point,
+                    counter: None,
                 }),
             }
         }

@@ -101,6 +101,9 @@ roles! {
     Sequence = 75, "sequence", "the number of a step of the backward pass, within the thread that made it";
     ForwardThread = 76, "forward-thread", "the thread that made a step of the backward pass, as the framework counts threads";
     StackPointer = 77, "stack-pointer", "the stack pointer";
+    TotalAllocated = 78, "total-allocated", "bytes that an allocator has given out";
+    TotalReserved = 79, "total-reserved", "bytes that an allocator has taken from the system or the driver";
+    PackedDevice = 80, "packed-device", "the kind of a device in the lower byte, its number in the upper one (`c10::Device`)";
 }
 
 /// Type of a parameter, as far as passing it is concerned.

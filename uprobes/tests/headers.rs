@@ -27,7 +27,7 @@ fn family_name(family: Family) -> &'static str {
         Family::Nccl => "nccl",
         Family::Rccl => "rccl",
         Family::Cupti => "cupti",
-        Family::Torch => "torch",
+        Family::Torch | Family::C10 | Family::C10Cuda => "torch",
         Family::User => "user",
     }
 }

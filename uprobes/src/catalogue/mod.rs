@@ -10,6 +10,7 @@ mod cuda_runtime;
 mod cupti;
 mod hip;
 mod structs;
+mod torch_allocator;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -38,14 +39,27 @@ pub enum Family {
     Cupti,
     /// PyTorch's `libtorch_cpu.so`, for what it tells of itself ([`crate::torch`]).
     Torch,
+    /// PyTorch's `libc10.so`: memory of tensors on the host, and what allocators of devices say.
+    C10,
+    /// PyTorch's `libc10_cuda.so`: memory of tensors on NVIDIA's devices.
+    C10Cuda,
     /// A library that a user names.
     User,
 }
 
 impl Family {
     /// The families of the catalogue, in the order in which they are shown.
-    pub const ALL: [Self; 7] =
-        [Self::CudaDriver, Self::CudaRuntime, Self::Hip, Self::Nccl, Self::Rccl, Self::Cupti, Self::Torch];
+    pub const ALL: [Self; 9] = [
+        Self::CudaDriver,
+        Self::CudaRuntime,
+        Self::Hip,
+        Self::Nccl,
+        Self::Rccl,
+        Self::Cupti,
+        Self::Torch,
+        Self::C10,
+        Self::C10Cuda,
+    ];
 
     /// The library's name up to the version.
     pub const fn library(self) -> &'static str {
@@ -57,6 +71,8 @@ impl Family {
             Self::Rccl => "librccl.so",
             Self::Cupti => "libcupti.so",
             Self::Torch => "libtorch_cpu.so",
+            Self::C10 => "libc10.so",
+            Self::C10Cuda => "libc10_cuda.so",
             Self::User => "user",
         }
     }
@@ -224,6 +240,11 @@ impl Row {
     }
 }
 
+/// The rows of PyTorch's allocators, which are watched when somebody asks for them.
+pub fn allocator_rows() -> &'static [Row] {
+    torch_allocator::ROWS
+}
+
 /// Every row of the catalogue, by family.
 pub fn rows() -> &'static [Row] {
     static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
@@ -290,6 +311,8 @@ mod tests {
             ("libcupti.so.13", Some(Family::Cupti)),
             ("libtorch_cpu.so", Some(Family::Torch)),
             ("libtorch.so", None),
+            ("libc10.so", Some(Family::C10)),
+            ("libc10_cuda.so", Some(Family::C10Cuda)),
             ("libcudadebugger.so.1", None),
             ("libcuda-notahash.so.1", None),
             ("libcuda.so.1.backup", None),

@@ -1,15 +1,17 @@
-//! PyTorch's `libtorch_cpu.so`: what it tells of itself, where somebody asks for it.
+//! PyTorch's libraries: what it tells of itself, where somebody asks for it.
 //!
 //! Owns: which rows a question needs, a file for each question. Because: none of it is free, so nothing is watched that was not
 //! asked for, and where one question cannot be answered the others still are. Does not: attach.
 
 mod backward;
+pub(crate) mod memory;
 mod ranges;
 
 use crate::abi::{Argument, Place};
 use crate::catalogue::Row;
 use crate::event::Event;
 use crate::image::{Image, Source};
+use crate::plan::Site;
 use crate::reason::NoProbe;
 use crate::role::{Role, Scalar};
 
@@ -22,11 +24,18 @@ pub struct Questions {
     pub backward: bool,
     /// Which named ranges of the program a thread is in, and the steps of training that follow from them.
     pub ranges: bool,
+    /// Who allocated the memory of tensors.
+    pub memory: bool,
 }
 
 impl Questions {
     /// Whether anything is asked.
     pub fn any(self) -> bool {
+        self.of_operators() || self.memory
+    }
+
+    /// Whether anything is asked that `libtorch_cpu.so` answers, about operators and the lines that call them.
+    pub fn of_operators(self) -> bool {
         self.backward || self.ranges
     }
 }
@@ -36,6 +45,8 @@ impl Questions {
 pub(crate) struct Answers {
     /// To be probed.
     pub(crate) rows: Vec<Row>,
+    /// To be probed where the file itself says.
+    pub(crate) sites: Vec<Site>,
     /// Cannot be, and why.
     pub(crate) lacking: Vec<(Row, NoProbe)>,
 }
@@ -71,6 +82,8 @@ pub fn lacking(event: Event) -> Option<&'static str> {
             Some("the backward pass stays where it runs")
         }
         Event::RangeNamed | Event::RangeBegins | Event::RangeEnds => Some("ranges and steps are not told"),
+        Event::TensorAlloc | Event::TensorFree => Some("memory of tensors on the host is not told"),
+        Event::TensorRequest => Some("how much was asked for of CUDA's allocator is not told"),
         _ => None,
     }
 }

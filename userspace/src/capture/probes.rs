@@ -403,7 +403,8 @@ impl Attached {
             if !self.tell_kernel(index, &kernel) {
                 continue;
             }
-            let point = Point { offset: site.offset.0, cookie: u64::from(index), counter: 0 };
+            let counter = site.counter.map_or(0, |counter| counter.0);
+            let point = Point { offset: site.offset.0, cookie: u64::from(index), counter };
             if kernel.flags & site_flag::MESSAGE != 0 {
                 messages.push(point);
             } else {

@@ -114,6 +114,8 @@ fn has_stack(event: Event) -> bool {
         | Event::StepCreated
         | Event::BackwardBegins
         | Event::RangeNamed
+        | Event::TensorAlloc
+        | Event::TensorReport
         | Event::User => true,
         event => event.is_launch(),
     }
@@ -184,6 +186,7 @@ mod tests {
             entry: FileOffset(0),
             offset: FileOffset(10),
             point: Point { offset: 10, frame: 8, cost: Cost::Emulated(Emulated::ConditionalJump) },
+            counter: None,
         };
         describe(7, &planned)
     }

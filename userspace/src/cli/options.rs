@@ -230,6 +230,8 @@ pub enum Context {
     Backward,
     /// PyTorch's named ranges (`record_function`) and the steps of training, beside Python functions.
     Step,
+    /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was when it was most.
+    Memory,
 }
 
 /// What every sub-command takes.
@@ -545,7 +547,7 @@ pub struct ProbesArgs {
     /// Where two libraries see the same call: only the lowest, or all.
     #[arg(long, value_name = "WHICH", env = "DEEPCTX_LAYERS", default_value = "lowest")]
     pub layers: Layers,
-    /// Show what these sources of frames watch, too (`backward`, `step`).
+    /// Show what these sources of frames watch, too (`backward`, `step`, `memory`).
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',')]
     pub context: Vec<Context>,
     /// Form of the list.

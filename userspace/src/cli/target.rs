@@ -73,7 +73,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
             },
             kernel: has(Context::Kernel),
             native: has(Context::Native) || questions.backward,
-            python: has(Context::Python) || has(Context::Async) || questions.any(),
+            python: has(Context::Python) || has(Context::Async) || questions.of_operators(),
             coroutines: has(Context::Async),
             off_cpu: capture.off_cpu,
             probes,
@@ -87,7 +87,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
 /// What sources of frames ask of PyTorch.
 pub(super) fn questions(context: &[Context]) -> Questions {
     let has = |one| context.contains(&one);
-    Questions { backward: has(Context::Backward), ranges: has(Context::Step) }
+    Questions { backward: has(Context::Backward), ranges: has(Context::Step), memory: has(Context::Memory) }
 }
 
 /// A process in words, if it is one.

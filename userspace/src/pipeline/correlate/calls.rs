@@ -203,7 +203,11 @@ impl Correlate {
             | Event::BackwardBegins
             | Event::RangeNamed
             | Event::RangeBegins
-            | Event::RangeEnds => {}
+            | Event::RangeEnds
+            | Event::TensorAlloc
+            | Event::TensorFree
+            | Event::TensorReport
+            | Event::TensorRequest => {}
         }
         if asked.is_none() && returns && (event.is_launch() || event == Event::GraphLaunch) {
             asked = Some(Answer::Launch { node: calling.api(counts, profile) });
