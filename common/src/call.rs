@@ -15,8 +15,8 @@ use crate::Plain;
 use crate::record::RecordHeader;
 
 /// Most arguments that are fetched of one call: a launch has ten that matter (grid, block, shared memory, stream, function
-/// and its arguments); two are spare.
-pub const ARGUMENTS_MAX: usize = 12;
+/// and its arguments), a convolution of a framework 26 (type and up to five sizes of two tensors, strides, paddings, …).
+pub const ARGUMENTS_MAX: usize = 28;
 /// Most sites: every row of the catalogue in some dozen copies of the libraries.
 pub const SITES_MAX: u32 = 1 << 14;
 /// Most bytes of a text that is read (a name of a kernel, a path). Longer ones are cut and say so. C++ kernels of
@@ -73,8 +73,9 @@ pub struct Site {
     pub reserved: u8,
     /// Bytes by which the stack pointer at the probe lies below that at the function's entry.
     pub frame: u32,
-    /// Padding.
-    pub reserved2: u32,
+    /// With [`site_flag::STACK`]: its own limit of stacks, shared by all sites that have one; 0 where
+    /// [`crate::config::Config::stacks_per_second`] holds.
+    pub stacks_per_second: u32,
     /// How the arguments are fetched.
     pub fetches: [Fetch; ARGUMENTS_MAX],
 }
@@ -89,7 +90,7 @@ impl Default for Site {
             out: NO_TEXT,
             reserved: 0,
             frame: 0,
-            reserved2: 0,
+            stacks_per_second: 0,
             fetches: [Fetch::default(); ARGUMENTS_MAX],
         }
     }

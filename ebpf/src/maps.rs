@@ -167,6 +167,6 @@ pub static LAUNCHED: HashMap<u32, Launched, { LAUNCHERS_MAX as usize }> = HashMa
 #[btf_map]
 pub static COLLECTED: HashMap<u32, u32, { PROCESSES_MAX as usize }> = HashMap::new();
 
-/// Who of those that call gets a stack.
+/// Who of those that call gets a stack: under the limit of all, and under one of their own.
 #[btf_map]
-pub static LIMITER: Array<Limiter, 1> = Array::new();
+pub static LIMITER: Array<Limiter, 2> = Array::new();

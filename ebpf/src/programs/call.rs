@@ -144,7 +144,7 @@ fn take(ctx: &ProbeContext, config: &Config, ids: Ids, index: u32, site: &Site, 
     if site.flags & site_flag::STACK == 0 {
         call.flags |= call_flag::STACK_UNWANTED;
         no_stack(slot);
-    } else if has_stack(config, slot.sample.header.time_ns) {
+    } else if has_stack(config, site, slot.sample.header.time_ns) {
         stack::user(config, ids.pid, 0, registers, slot);
     } else {
         call.flags |= call_flag::STACK_LIMITED;
@@ -193,21 +193,23 @@ pub(super) fn fetch_all(site: &Site, slot: &mut Scratch) -> u32 {
 
 /// True when this call gets a stack.
 #[inline(always)]
-fn has_stack(config: &Config, now: u64) -> bool {
-    if config.stacks_per_second == ALL_STACKS {
+fn has_stack(config: &Config, site: &Site, now: u64) -> bool {
+    let own = site.stacks_per_second != 0;
+    let limit = if own { site.stacks_per_second } else { config.stacks_per_second };
+    if limit == ALL_STACKS {
         return true;
     }
-    if config.stacks_per_second == 0 {
+    if limit == 0 {
         return false;
     }
-    draw(config.stacks_per_second, now) != 0
+    draw(own as u32, limit, now) != 0
 }
 
-/// Draws for one call; 1 when it gets a stack. Of its own for the reason of [`remember`].
+/// Draws for one call, among those with this limiter; 1 when it gets a stack. Of its own for the reason of [`remember`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn draw(limit: u32, now: u64) -> u32 {
-    LIMITER.get_ptr_mut(0).is_some_and(|limiter| Limiter::wins(limiter, limit, now)) as u32
+extern "C" fn draw(limiter: u32, limit: u32, now: u64) -> u32 {
+    LIMITER.get_ptr_mut(limiter).is_some_and(|limiter| Limiter::wins(limiter, limit, now)) as u32
 }
 
 #[inline(always)]
