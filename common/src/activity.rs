@@ -36,8 +36,11 @@ pub mod probe {
     /// `deepctx_collector_node(number, number of the node that it was cloned from, or 0, kind)`: the thread made a node of a
     /// graph, or cloned one. The numbers are those of [`super::Activity::node`]; `kind` is the driver's `CUgraphNodeType`.
     pub const NODE: u16 = 7;
+    /// `deepctx_collector_samples(part << 32 | number, address, bytes)`: samples of instructions, and what explains them
+    /// ([`crate::samples`]). It has a counter of listeners of its own: who wants no samples puts no probe there.
+    pub const SAMPLES: u16 = 8;
 
-    /// The symbols, by number.
+    /// The symbols, by number, without that of [`SAMPLES`].
     pub const SYMBOLS: [(u16, &str); 6] = [
         (CORRELATION, "deepctx_collector_correlation"),
         (ACTIVITIES, "deepctx_collector_activities"),
@@ -78,6 +81,19 @@ pub mod state {
     pub const LOST: u64 = 5;
     /// Records of a kind that is not known were skipped; the number is how many since the last time.
     pub const SKIPPED: u64 = 6;
+    /// Instructions are sampled in another context; the number is [`crate::samples::setting`].
+    pub const SAMPLING: u64 = 7;
+    /// Instructions of a context cannot be sampled; the number is CUPTI's error, or 0xfffffffe when functions are missing.
+    pub const SAMPLING_REFUSED: u64 = 8;
+    /// Samples that the device dropped since the last time.
+    pub const SAMPLES_DROPPED: u64 = 9;
+    /// Samples in kernels that are not the program's own, since the last time: CUPTI does not say more of them.
+    pub const SAMPLES_ELSEWHERE: u64 = 10;
+    /// The buffer of samples on the device was full, so often since the last time; what was in it is lost.
+    pub const SAMPLES_OVERRUN: u64 = 11;
+    /// Device code of which no copy was kept, since all copies together would be too large: so many images since the last
+    /// time.
+    pub const CUBINS_LEFT: u64 = 12;
 }
 
 /// Kinds of [`Activity`].

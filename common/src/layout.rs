@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::process::{Blocked, Process, Target};
 use crate::python::{PythonLayout, PythonProcess};
 use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake};
+use crate::samples::{Cubin, Sample};
 use crate::unwind::{
     BLOCK_SEARCH_STEPS, BLOCKS_PER_SHARD, Executable, MAPPING_SEARCH_STEPS, Mapping, PAGE_SHIFT, Page,
     ROWS_PER_BLOCK, RowBlock, Rule,
@@ -30,6 +31,8 @@ const _: () = {
     assert!(size_of::<Correlation>() == 48);
     assert!(size_of::<Message>() == 64 && offset_of!(Message, values) == 40);
     assert!(size_of::<Activity>() == 112 && offset_of!(Activity, queued_ns) == 104);
+    assert!(size_of::<Sample>() == 40 && offset_of!(Sample, context) == 36);
+    assert!(size_of::<Cubin>() == 24);
     assert!(size_of::<Blocked>() == 24);
     assert!(size_of::<Rule>() == 16);
     assert!(offset_of!(Rule, fp) == 1 && offset_of!(Rule, ra) == 2 && offset_of!(Rule, detail) == 3);

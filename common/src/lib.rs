@@ -18,6 +18,7 @@ pub mod plain;
 pub mod process;
 pub mod python;
 pub mod record;
+pub mod samples;
 pub mod unwind;
 
 pub use plain::Plain;

@@ -60,6 +60,7 @@ impl Selection {
             Frame::Process { .. }
             | Frame::GpuApi { .. }
             | Frame::GpuKernel { .. }
+            | Frame::Instruction { .. }
             | Frame::Wait { .. }
             | Frame::Unresolved { origin: Origin::Gpu, .. }
             | Frame::TreeFull

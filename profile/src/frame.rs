@@ -13,6 +13,7 @@
 //! | kernel | `symbol_[k]`, or `[unknown: reason]_[k]` |
 //! | operator, GPU API | its name |
 //! | GPU kernel | `[gpu] name` |
+//! | instruction | `kernel+0xoffset`, with lines `kernel+0xoffset (file.cu:line)` |
 //! | stream | `[device 0, stream 7]`, or `[device 0]` |
 //! | wait | `[off-cpu: reason]` |
 //! | unresolved | `[unknown: reason]` |
@@ -113,6 +114,17 @@ pub enum Frame {
         /// Demangled name.
         name: StrId,
     },
+    /// An instruction of a kernel, below the kernel.
+    Instruction {
+        /// Demangled name of the kernel, or of the function that it called.
+        kernel: StrId,
+        /// Bytes from the begin of the function.
+        offset: u64,
+        /// Path of the source file; empty when unknown.
+        file: StrId,
+        /// Line that it was made of.
+        line: Line,
+    },
     /// The stream of a device that ran what is below, between the call and the kernel. Only grouping by device or stream
     /// shows it, and not there but below the process.
     Stream {
@@ -175,7 +187,7 @@ impl Frame {
             Frame::Kernel { .. } | Frame::KernelUnnamed { .. } | Frame::Wait { .. } => FrameKind::Kernel,
             Frame::Operator { .. } => FrameKind::Operator,
             Frame::GpuApi { .. } | Frame::Stream { .. } => FrameKind::GpuApi,
-            Frame::GpuKernel { .. } => FrameKind::GpuKernel,
+            Frame::GpuKernel { .. } | Frame::Instruction { .. } => FrameKind::GpuKernel,
             Frame::TreeFull | Frame::TableFull | Frame::Unresolved { .. } => FrameKind::Unresolved,
         }
     }
@@ -199,7 +211,7 @@ impl Frame {
             Frame::Python { file, line, first_line, .. } => {
                 (file, if lines { line.or(first_line) } else { first_line.or(line) })
             }
-            Frame::Native { file, line, .. } => (file, line),
+            Frame::Native { file, line, .. } | Frame::Instruction { file, line, .. } => (file, line),
             _ => return None,
         };
         line.filter(|_| file != StrId::EMPTY).map(|line| (file, line.get()))
@@ -208,7 +220,11 @@ impl Frame {
     /// Source file, and the line that runs if it is known; `None` for what has no source.
     pub fn source_file(&self) -> Option<(StrId, Line)> {
         match *self {
-            Frame::Python { file, line, .. } | Frame::Native { file, line, .. } if file != StrId::EMPTY => {
+            Frame::Python { file, line, .. }
+            | Frame::Native { file, line, .. }
+            | Frame::Instruction { file, line, .. }
+                if file != StrId::EMPTY =>
+            {
                 Some((file, line))
             }
             _ => None,
@@ -236,6 +252,7 @@ impl Frame {
             Frame::Native { symbol, module, file, .. } => {
                 (*symbol, *module, *file) = (map(*symbol), map(*module), map(*file));
             }
+            Frame::Instruction { kernel, file, .. } => (*kernel, *file) = (map(*kernel), map(*file)),
         }
         self
     }
@@ -311,6 +328,14 @@ impl Frame {
                 put("[gpu] ");
                 put(name(id));
             }
+            Frame::Instruction { kernel, offset, file, line } => {
+                put(name(kernel));
+                put(&format!("+{offset:#x}"));
+                let file = base_name(strings.get(file));
+                if let (true, Some(line), false) = (lines, line, file.is_empty()) {
+                    put(&format!(" ({file}:{line})"));
+                }
+            }
             Frame::Stream { device, stream: None } => put(&format!("[device {device}]")),
             Frame::Stream { device, stream: Some(stream) } => {
                 put(&format!("[device {device}, stream {stream}]"));
@@ -329,6 +354,8 @@ impl Frame {
                 (file, if lines { line.or(first_line) } else { first_line })
             }
             Frame::Native { file, line: line @ Some(_), .. } if lines && file != StrId::EMPTY => (file, line),
+            // An instruction is of one line, whatever else is shown without lines.
+            Frame::Instruction { file, line, .. } => (file, line),
             Frame::Native { module, .. } => (module, None),
             Frame::NativeUnnamed { module, offset, .. } if module == StrId::EMPTY => {
                 return format!("{offset:#x}");
@@ -480,6 +507,25 @@ mod tests {
             (Frame::Operator { name: s("aten::addmm") }, "aten::addmm", "aten::addmm", "", ""),
             (Frame::GpuApi { name: s("cuLaunchKernel") }, "cuLaunchKernel", "cuLaunchKernel", "", ""),
             (Frame::GpuKernel { name: s("gemm<float>") }, "[gpu] gemm<float>", "[gpu] gemm<float>", "", ""),
+            (
+                Frame::Instruction {
+                    kernel: s("gemm"),
+                    offset: 0x120,
+                    file: s("/src/gemm.cu"),
+                    line: line(57),
+                },
+                "gemm+0x120",
+                "gemm+0x120 (gemm.cu:57)",
+                "/src/gemm.cu:57",
+                "/src/gemm.cu:57",
+            ),
+            (
+                Frame::Instruction { kernel: s("gemm"), offset: 0x120, file: StrId::EMPTY, line: None },
+                "gemm+0x120",
+                "gemm+0x120",
+                "",
+                "",
+            ),
             (
                 Frame::Unresolved { reason: s("code-changed"), origin: Origin::Python },
                 "[unknown: code-changed]",

@@ -5,6 +5,7 @@
 //! that counter is. Does not: know what is said.
 
 use deepctx_common::activity::{LISTENERS, probe};
+use deepctx_common::samples;
 use deepctx_symbolizer::{FileOffset, NoSymbol};
 
 use crate::abi::{Argument, Place, Register};
@@ -23,6 +24,8 @@ pub struct Collector {
     pub listeners: FileOffset,
     /// Its messages.
     pub messages: Vec<MessageSite>,
+    /// Where the counter of those who want samples of instructions is in the file, and the message that carries them.
+    pub samples: (FileOffset, MessageSite),
 }
 
 /// A function that carries a message.
@@ -46,14 +49,18 @@ pub fn is_named(file_name: &[u8]) -> bool {
 /// # Errors
 /// Why it is none.
 pub fn find<S: Source + ?Sized>(image: &Image<'_, S>, kernel: Kernel) -> Result<Collector, NoProbe> {
-    let names: Vec<&str> = [LISTENERS].into_iter().chain(probe::SYMBOLS.map(|(_, symbol)| symbol)).collect();
+    let functions = probe::SYMBOLS.into_iter().chain([(probe::SAMPLES, samples::SYMBOL)]);
+    let names: Vec<&str> = [LISTENERS, samples::LISTENERS]
+        .into_iter()
+        .chain(functions.clone().map(|(_, symbol)| symbol))
+        .collect();
     let found = image.find(&names).map_err(NoProbe::File)?;
     let one = |i: usize, kind| {
         let symbol = found.get(i).and_then(|same| same.first()).ok_or(NoProbe::NotExported)?;
         if symbol.kind == kind { Ok(symbol) } else { Err(NoProbe::NotCode) }
     };
-    let counter = one(0, Kind::Data)?;
-    let listeners = image.variable(counter.svma, 2).ok_or(NoProbe::File(NoSymbol::CorruptElf))?;
+    let counter = |i| image.variable(one(i, Kind::Data)?.svma, 2).ok_or(NoProbe::File(NoSymbol::CorruptElf));
+    let (listeners, samplers) = (counter(0)?, counter(1)?);
     let arguments = [Register::Rdi, Register::Rsi, Register::Rdx].map(|register| Argument {
         role: Role::Other,
         name: Role::Other.key().into(),
@@ -61,13 +68,14 @@ pub fn find<S: Source + ?Sized>(image: &Image<'_, S>, kernel: Kernel) -> Result<
         place: Place::Register { register, shift: 0 },
     });
     let mut messages = Vec::new();
-    for (i, (what, symbol)) in probe::SYMBOLS.into_iter().enumerate() {
-        let function = one(i + 1, Kind::Code)?;
+    for (i, (what, symbol)) in functions.enumerate() {
+        let function = one(i + 2, Kind::Code)?;
         let sized = function.size > 0;
         let length = if sized { function.size.min(FUNCTION_BYTES_MAX) } else { 512 };
         let (offset, code) = image.code(function.svma, length).ok_or(NoProbe::NotCode)?;
         let point = entry::choose(&code, sized, &arguments, kernel).map_err(|_| NoProbe::Refused)?;
         messages.push(MessageSite { what, symbol, offset: FileOffset(offset.0 + u64::from(point.offset)) });
     }
-    Ok(Collector { listeners, messages })
+    let samples = messages.pop().ok_or(NoProbe::NotExported)?;
+    Ok(Collector { listeners, messages, samples: (samplers, samples) })
 }

@@ -281,6 +281,12 @@ impl<'a> Parts<'a> {
             Frame::Wait { reason } => named("wait", reason),
             Frame::GpuApi { name } => named("gpu-api", name),
             Frame::GpuKernel { name } => named("gpu-kernel", name),
+            Frame::Instruction { kernel, offset, file, line } => Parts {
+                offset: Some(offset),
+                file: known(file),
+                line: number(line),
+                ..named("instruction", kernel)
+            },
             Frame::Stream { device, stream } => {
                 Parts { number: stream, offset: Some(u64::from(device)), ..kind("stream") }
             }
@@ -344,6 +350,12 @@ pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)
         "wait" => Frame::Wait { reason: text("name") },
         "gpu-api" => Frame::GpuApi { name: text("name") },
         "gpu-kernel" => Frame::GpuKernel { name: text("name") },
+        "instruction" => Frame::Instruction {
+            kernel: text("name"),
+            offset: row.u64("offset").unwrap_or(0),
+            file: text("file"),
+            line: line("line"),
+        },
         "stream" => {
             let device = row.u64("offset").and_then(|device| u32::try_from(device).ok());
             Frame::Stream { device: device.unwrap_or(0), stream: row.u32("number") }

@@ -40,7 +40,7 @@ pub(super) fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
     let mut s = |text: &str| profile.strings.intern(text);
     let line = std::num::NonZeroU32::new(n % 5);
     let role = if n.is_multiple_of(2) { Role::Code } else { Role::Interpreter };
-    let frame = match n % 13 {
+    let frame = match n % 14 {
         0 => Frame::Process { comm: s("python3"), pid: n },
         1 => Frame::Thread { name: s("pt;data"), tid: n },
         2 => Frame::Python { function: s("M.f"), file: s("/a/b.py"), line, first_line: line },
@@ -66,6 +66,7 @@ pub(super) fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
         10 if n.is_multiple_of(2) => Frame::Stream { device: n, stream: Some(7) },
         10 => Frame::Unresolved { reason: s("code-changed"), origin: Origin::Python },
         11 => Frame::TreeFull,
+        12 => Frame::Instruction { kernel: s("gemm"), offset: u64::from(n), file: s("/x.cu"), line },
         _ => Frame::Native { symbol: s(""), module: s(""), file: s(""), line: None, inlined: false, role },
     };
     profile.frame(frame)

@@ -8,6 +8,8 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
+use crate::sampling::Sampler;
+
 /// `CUptiResult`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Error(pub(crate) i32);
@@ -24,6 +26,12 @@ impl Error {
 pub(crate) const DRIVER: u32 = 1;
 /// `CUPTI_CB_DOMAIN_RESOURCE`.
 pub(crate) const RESOURCE: u32 = 3;
+/// `CUPTI_CBID_RESOURCE_CONTEXT_CREATED` and `CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING`.
+pub(crate) const CONTEXT_CREATED: u32 = 1;
+pub(crate) const CONTEXT_ENDS: u32 = 2;
+/// `CUPTI_CBID_RESOURCE_MODULE_LOADED` and `CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING`.
+pub(crate) const MODULE_LOADED: u32 = 6;
+pub(crate) const MODULE_UNLOADS: u32 = 7;
 /// `CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED` and `CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED`.
 pub(crate) const NODE_CREATED: u32 = 13;
 pub(crate) const NODE_CLONED: u32 = 20;
@@ -37,7 +45,7 @@ pub(crate) struct CallbackData {
     parameters: *const c_void,
     result: *mut c_void,
     symbol: *const c_char,
-    context: *mut c_void,
+    pub(crate) context: *mut c_void,
     context_number: u32,
     data: *mut u64,
     pub(crate) correlation: u32,
@@ -46,9 +54,9 @@ pub(crate) struct CallbackData {
 /// `CUpti_ResourceData`.
 #[repr(C)]
 pub(crate) struct ResourceData {
-    context: *mut c_void,
+    pub(crate) context: *mut c_void,
     resource: *mut c_void,
-    /// Of graphs and their nodes: [`GraphData`].
+    /// Of graphs and their nodes: [`GraphData`]; of modules, their code.
     pub(crate) descriptor: *const c_void,
 }
 
@@ -99,6 +107,7 @@ macro_rules! functions {
         struct $name { $($field: extern "C" fn($($argument),*) -> i32,)* }
 
         impl $name {
+            /// All of them; `None` when one is missing.
             fn load(library: NonNull<c_void>) -> Option<Self> {
                 Some(Self { $($field: {
                     let address = symbol(library, $symbol)?;
@@ -111,6 +120,7 @@ macro_rules! functions {
         }
     };
 }
+pub(crate) use functions;
 
 functions!(
     /// Those that every version has.
@@ -154,13 +164,13 @@ functions!(
     }
 );
 
-fn symbol(library: NonNull<c_void>, name: &CStr) -> Option<NonNull<c_void>> {
+pub(crate) fn symbol(library: NonNull<c_void>, name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: the library is open, the name terminated.
     NonNull::new(unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) })
 }
 
 /// Gives the error of a result that is one.
-fn checked(result: i32) -> Result<(), Error> {
+pub(crate) fn checked(result: i32) -> Result<(), Error> {
     if result == 0 { Ok(()) } else { Err(Error(result)) }
 }
 
@@ -171,6 +181,7 @@ pub(crate) struct Cupti {
     second: Option<Second>,
     period: Option<Period>,
     nodes: Option<Nodes>,
+    sampler: Option<Sampler>,
 }
 
 /// Names under which the library is known, the latest first.
@@ -196,6 +207,7 @@ impl Cupti {
             second: Second::load(library),
             period: Period::load(library),
             nodes: Nodes::load(library),
+            sampler: Sampler::load(library),
         })
     }
 
@@ -241,11 +253,25 @@ impl Cupti {
         checked((self.first.enable_callback)(1, handle, domain, id))
     }
 
+    pub(crate) fn disable_callback(
+        &self,
+        Subscriber(handle): Subscriber,
+        domain: u32,
+        id: u32,
+    ) -> Result<(), Error> {
+        checked((self.first.enable_callback)(0, handle, domain, id))
+    }
+
     /// The number of a node of a graph, as records have it.
     pub(crate) fn node_number(&self, node: *mut c_void) -> Option<u64> {
         let mut number = 0;
         let result = (self.nodes?.node_number)(node, &raw mut number);
         (result == 0 && number != 0).then_some(number)
+    }
+
+    /// The functions that sample instructions.
+    pub(crate) fn sampler(&self) -> Option<Sampler> {
+        self.sampler
     }
 
     /// What a callback of the driver's functions is called.

@@ -20,6 +20,7 @@ mod listen;
 mod memory;
 mod names;
 mod probe;
+mod sampling;
 mod session;
 
 /// Called by the driver within `cuInit`. Gives 1: all is well, whatever became of us.

@@ -13,7 +13,7 @@ use deepctx_common::activity::state;
 
 use crate::cupti::Error;
 use crate::session::Collection;
-use crate::{clock, fork, guard, names, probe, session};
+use crate::{clock, fork, guard, names, probe, sampling, session};
 
 /// How often the counter is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -29,6 +29,7 @@ pub(crate) fn start() {
         return;
     }
     fork::watch();
+    sampling::prepare();
     // SAFETY: the function lives as long as the process: the driver does not unload us.
     unsafe { libc::atexit(at_exit) };
     let thread = std::thread::Builder::new().name("deepctx".to_owned()).stack_size(256 << 10);
@@ -55,6 +56,7 @@ fn watch() {
     block_signals();
     let mut now = Now::Idle;
     let mut heard = 0;
+    let mut sampled = 0;
     let mut clock_due = Instant::now();
     loop {
         if fork::is_child() {
@@ -81,13 +83,16 @@ fn watch() {
             Now::Refused(_) if listeners == 0 => Now::Idle,
             other => other,
         };
+        let samplers = if matches!(now, Now::Collecting(_)) { probe::samplers() } else { 0 };
         if let Now::Collecting(collection) = &now {
+            collection.sample(samplers, sampled);
             if Instant::now() >= clock_due {
                 clock::tell(collection);
                 clock_due = Instant::now() + CLOCK;
             }
             collection.tell_losses();
         }
+        sampled = samplers;
         std::thread::sleep(LOOK);
     }
 }

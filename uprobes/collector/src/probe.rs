@@ -9,12 +9,18 @@
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use deepctx_common::activity::{Activity, BATCH_MAX, state};
+use deepctx_common::samples::{Cubin, Sample, part};
 
 /// How many probes are there; the kernel counts, since each names this as its counter. It must lie in a part of the file
 /// that is mapped to be written, hence the section.
 #[unsafe(export_name = "deepctx_collector_listeners")]
 #[unsafe(link_section = ".probes")]
 static LISTENERS: AtomicU16 = AtomicU16::new(0);
+
+/// How many of them want samples of instructions.
+#[unsafe(export_name = "deepctx_collector_samplers")]
+#[unsafe(link_section = ".probes")]
+static SAMPLERS: AtomicU16 = AtomicU16::new(0);
 
 macro_rules! probe {
     ($(#[$meta:meta])* $name:ident) => {
@@ -33,10 +39,16 @@ probe!(deepctx_collector_name);
 probe!(deepctx_collector_clock);
 probe!(deepctx_collector_state);
 probe!(deepctx_collector_node);
+probe!(deepctx_collector_samples);
 
 /// How many probes listen.
 pub(crate) fn listeners() -> u16 {
     LISTENERS.load(Ordering::Relaxed)
+}
+
+/// How many want samples of instructions.
+pub(crate) fn samplers() -> u16 {
+    SAMPLERS.load(Ordering::Relaxed)
 }
 
 /// This call of the driver's got this correlation id.
@@ -68,6 +80,25 @@ pub(crate) fn node(number: u64, of: u64, kind: u32) {
 
 /// How the collection stands: one of [`state`], and its number.
 pub(crate) fn state(state: u64, number: u64) {
-    debug_assert!((state::COLLECTING..=state::SKIPPED).contains(&state));
+    debug_assert!((state::COLLECTING..=state::CUBINS_LEFT).contains(&state));
     deepctx_collector_state(state, number, 0);
+}
+
+/// Samples of instructions, at most [`deepctx_common::samples::BATCH_MAX`].
+pub(crate) fn samples(batch: &[Sample]) {
+    sampled(part::BATCH, 0, batch.as_ptr().expose_provenance(), size_of_val(batch));
+}
+
+/// The name of a reason that samples have.
+pub(crate) fn reason(number: u32, name: &str) {
+    sampled(part::REASON, number, name.as_ptr().expose_provenance(), name.len());
+}
+
+/// Device code that can be read.
+pub(crate) fn cubin(cubin: &Cubin) {
+    sampled(part::CUBIN, 0, (&raw const *cubin).expose_provenance(), size_of::<Cubin>());
+}
+
+fn sampled(part: u32, number: u32, address: usize, bytes: usize) {
+    deepctx_collector_samples(u64::from(part) << 32 | u64::from(number), address as u64, bytes as u64);
 }

@@ -12,11 +12,11 @@ use deepctx_common::cupti::kind;
 
 use crate::convert::{Converted, convert};
 use crate::cupti::{
-    BufferFunctions, CallbackData, Cupti, DRIVER, Error, GraphData, NODE_CLONED, NODE_CREATED, RESOURCE,
-    ResourceData, Subscriber,
+    BufferFunctions, CONTEXT_CREATED, CONTEXT_ENDS, CallbackData, Cupti, DRIVER, Error, GraphData,
+    MODULE_LOADED, MODULE_UNLOADS, NODE_CLONED, NODE_CREATED, RESOURCE, ResourceData, Subscriber,
 };
 use crate::names::Lookup;
-use crate::{buffers, fork, guard, probe};
+use crate::{buffers, fork, guard, probe, sampling};
 
 /// Kinds that are asked for. Nodes of graphs come as kernels and copies of their own, as long as `GRAPH` is not asked for.
 const KINDS: [u32; 6] =
@@ -60,24 +60,34 @@ extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *const c_void)
     }
     match domain {
         DRIVER => {}
-        RESOURCE => return guard(|| on_node(id, data)),
+        RESOURCE => return guard(|| on_resource(id, data)),
         _ => return,
     }
     // SAFETY: in this domain CUPTI passes this structure, or null.
     let Some(data) = (unsafe { data.cast::<CallbackData>().as_ref() }) else { return };
     if data.site == 0 {
-        guard(|| probe::correlation(data.correlation, domain, id));
+        guard(|| {
+            probe::correlation(data.correlation, domain, id);
+            sampling::launched(data.context.addr());
+        });
+    }
+}
+
+/// Something was made, loaded or is about to go.
+fn on_resource(id: u32, data: *const c_void) {
+    // SAFETY: in this domain CUPTI passes this structure, or null.
+    let Some(resource) = (unsafe { data.cast::<ResourceData>().as_ref() }) else { return };
+    let Some(collection) = current() else { return };
+    match id {
+        NODE_CREATED | NODE_CLONED => on_node(id, resource, &collection.cupti),
+        _ => sampling::happened(&collection.cupti, id, resource),
     }
 }
 
 /// A node of a graph was made, or cloned.
-fn on_node(id: u32, data: *const c_void) {
-    // SAFETY: in this domain CUPTI passes this structure, or null.
-    let Some(resource) = (unsafe { data.cast::<ResourceData>().as_ref() }) else { return };
+fn on_node(id: u32, resource: &ResourceData, cupti: &Cupti) {
     // SAFETY: of nodes it leads to this structure, or to nothing.
     let Some(graph) = (unsafe { resource.descriptor.cast::<GraphData>().as_ref() }) else { return };
-    let Some(collection) = current() else { return };
-    let cupti = &collection.cupti;
     let Some(number) = cupti.node_number(graph.node) else { return };
     match id {
         NODE_CREATED => probe::node(number, 0, graph.node_type),
@@ -187,8 +197,32 @@ impl Collection {
         }
     }
 
+    /// Samples instructions as long as somebody asks for it; `before`: how many asked the last time.
+    pub(crate) fn sample(&self, asking: u16, before: u16) {
+        const OF_SAMPLES: [u32; 4] = [CONTEXT_CREATED, CONTEXT_ENDS, MODULE_LOADED, MODULE_UNLOADS];
+        match (before, asking) {
+            (0, 1..) => {
+                sampling::begin(&self.cupti);
+                for id in OF_SAMPLES {
+                    // Without them contexts are sampled at their next launch, and instructions have no lines.
+                    let _ = self.cupti.enable_callback(self.subscriber, RESOURCE, id);
+                }
+            }
+            (1.., 0) => {
+                for id in OF_SAMPLES {
+                    let _ = self.cupti.disable_callback(self.subscriber, RESOURCE, id);
+                }
+                sampling::end();
+            }
+            (before, asking) if asking > before => sampling::tell_again(),
+            _ => {}
+        }
+        sampling::read(&self.cupti);
+    }
+
     /// Ends it: what CUPTI still has is taken, then everything is taken back.
     pub(crate) fn end(&self) {
+        sampling::end();
         // The results of taking back are of no use: there is nothing else to be done.
         let _ = self.cupti.flush();
         for kind in KINDS {
@@ -291,6 +325,7 @@ impl Collection {
 /// Has what is left of the records handed over, when the program ends.
 pub(crate) fn finish() {
     if let Some(collection) = current() {
+        sampling::end();
         let _ = collection.cupti.flush();
         collection.tell_losses();
     }

@@ -147,6 +147,8 @@ pub struct ProbeOptions {
     pub ahead: bool,
     /// Read the activity records of collections that processes have of their own.
     pub borrow: bool,
+    /// Have collectors in processes sample instructions of kernels.
+    pub samples: bool,
     /// Watch the libraries of accelerators.
     pub accelerators: bool,
     /// What is asked of PyTorch.
@@ -161,6 +163,7 @@ impl Default for ProbeOptions {
             user: Vec::new(),
             ahead: false,
             borrow: true,
+            samples: false,
             accelerators: true,
             questions: Questions::default(),
             stacks_per_second: ALL_STACKS,
@@ -311,6 +314,7 @@ impl Capture {
                     sites: loaded.map(map::SITES).map_err(|e| failed(&e))?,
                     user: probes.user,
                     borrow: probes.borrow,
+                    samples: probes.samples,
                     accelerators: probes.accelerators,
                     questions: probes.questions,
                     messages: sender.clone(),

@@ -109,6 +109,8 @@ pub(super) struct Setup {
     pub(super) sites: MapHandle,
     /// Read the records of other collections.
     pub(super) borrow: bool,
+    /// Have collectors sample instructions.
+    pub(super) samples: bool,
     /// Watch the libraries of accelerators.
     pub(super) accelerators: bool,
     /// What is asked of PyTorch.
@@ -325,10 +327,14 @@ impl Attached {
         let before = (self.counters.probes, self.counters.refused);
         match &planned.collector {
             Some(Ok(collector)) => {
-                let sites = collector.messages.iter().map(|message| {
-                    let point = (message.offset.0, collector.listeners.0);
-                    (point, sites::message(message.what))
-                });
+                // First who wants samples: a collector that begins asks at once.
+                let (samplers, samples) = &collector.samples;
+                let samples = self.setup.samples.then_some((samples, samplers));
+                let messages = collector.messages.iter().map(|message| (message, &collector.listeners));
+                let sites = samples
+                    .into_iter()
+                    .chain(messages)
+                    .map(|(message, counter)| ((message.offset.0, counter.0), sites::message(message.what)));
                 self.attach_messages(planned, &path, &sites.collect::<Vec<_>>());
                 self.hear_correlations();
                 self.counters.collectors += 1;

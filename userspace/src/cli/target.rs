@@ -50,6 +50,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         user: if capture.no_gpu { Vec::new() } else { user },
         ahead: command.is_some(),
         borrow: true,
+        samples: false,
         accelerators: !capture.no_gpu,
         questions,
         stacks_per_second: match capture.launch_stacks {

@@ -1,0 +1,59 @@
+//! Copies of device code that has line tables.
+//!
+//! Owns: the copies. Because: CUPTI shows an image only while it is loaded, and whoever listens reads it later, from outside.
+//! Does not: understand code; it looks for the names of two sections.
+
+use std::sync::{Mutex, PoisonError};
+
+use deepctx_common::activity::state;
+use deepctx_common::samples::Cubin;
+
+use super::interface::Sampler;
+use crate::probe;
+
+/// Bytes of all copies together. Programs that compile at run time make many images, but small ones.
+const BYTES_MAX: usize = 64 << 20;
+
+/// Each with what CUPTI calls it.
+static COPIES: Mutex<Vec<(u64, Box<[u8]>)>> = Mutex::new(Vec::new());
+
+/// Device code was loaded.
+pub(super) fn loaded(sampler: &Sampler, cubin: &[u8]) {
+    // The name of the section with the table of lines; the one that NVIDIA adds has it as a part.
+    const TABLE: &[u8] = b"debug_line";
+    if !cubin.windows(TABLE.len()).any(|bytes| bytes == TABLE) {
+        return;
+    }
+    let Some(crc) = sampler.crc(cubin) else { return };
+    let mut copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
+    if copies.iter().any(|(known, _)| *known == crc) {
+        return;
+    }
+    let bytes: usize = copies.iter().map(|(_, copy)| copy.len()).sum();
+    if bytes + cubin.len() > BYTES_MAX {
+        drop(copies);
+        return probe::state(state::CUBINS_LEFT, 1);
+    }
+    let copy: Box<[u8]> = cubin.into();
+    let told = told(crc, &copy);
+    copies.push((crc, copy));
+    drop(copies);
+    probe::cubin(&told);
+}
+
+fn told(crc: u64, copy: &[u8]) -> Cubin {
+    Cubin { crc, address: copy.as_ptr().expose_provenance() as u64, bytes: copy.len() as u64 }
+}
+
+/// Tells all of them again.
+pub(super) fn tell_again() {
+    let copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
+    for (crc, copy) in copies.iter() {
+        probe::cubin(&told(*crc, copy));
+    }
+}
+
+/// Nobody wants them any more.
+pub(super) fn forget() {
+    *COPIES.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+}

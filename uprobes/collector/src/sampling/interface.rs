@@ -1,0 +1,132 @@
+//! CUPTI's functions for samples of instructions.
+//!
+//! Owns: their calls. Because: not every CUPTI has them, and each takes a structure that says its own size. Does not: decide
+//! what is sampled.
+
+use std::ffi::{c_char, c_void};
+use std::ptr::{self, NonNull};
+
+use super::layout::{
+    Attribute, Configuration, CountReasons, Crc, Data, GetData, GetReasons, OfContext, REASON_BYTES,
+    attribute,
+};
+use crate::cupti::{Error, checked, functions, symbol};
+
+functions!(
+    /// All of them, or none.
+    Functions {
+        enable: c"cuptiPCSamplingEnable" fn(*mut OfContext);
+        disable: c"cuptiPCSamplingDisable" fn(*mut OfContext);
+        configure: c"cuptiPCSamplingSetConfigurationAttribute" fn(*mut Configuration);
+        configuration: c"cuptiPCSamplingGetConfigurationAttribute" fn(*mut Configuration);
+        data: c"cuptiPCSamplingGetData" fn(*mut GetData);
+        reason_count: c"cuptiPCSamplingGetNumStallReasons" fn(*mut CountReasons);
+        reasons: c"cuptiPCSamplingGetStallReasons" fn(*mut GetReasons);
+        crc: c"cuptiGetCubinCrc" fn(*mut Crc);
+        context_number: c"cuptiGetContextId" fn(usize, *mut u32);
+    }
+);
+
+/// Most reasons; there are some forty.
+const REASONS_MAX: usize = 512;
+
+/// The functions of a CUPTI.
+#[derive(Clone, Copy)]
+pub(crate) struct Sampler(Functions);
+
+impl Sampler {
+    /// Those of a library; `None` when it has not all of them.
+    pub(crate) fn load(library: NonNull<c_void>) -> Option<Self> {
+        Functions::load(library).map(Self)
+    }
+
+    pub(super) fn enable(&self, context: usize) -> Result<(), Error> {
+        let mut of = of_context(context);
+        checked((self.0.enable)(&raw mut of))
+    }
+
+    /// Ends it; what is left of samples goes into the buffer that was configured.
+    pub(super) fn disable(&self, context: usize) -> Result<(), Error> {
+        let mut of = of_context(context);
+        checked((self.0.disable)(&raw mut of))
+    }
+
+    pub(super) fn configure(&self, context: usize, attributes: &mut [Attribute]) -> Result<(), Error> {
+        let mut configuration = configuration(context, attributes);
+        checked((self.0.configure)(&raw mut configuration))
+    }
+
+    /// The period that is in force; `None` when CUPTI does not say.
+    pub(super) fn period(&self, context: usize) -> Option<u32> {
+        let mut asked = [Attribute { kind: attribute::PERIOD, status: 0, value: [0; 3] }];
+        let mut configuration = configuration(context, &mut asked);
+        let answered = (self.0.configuration)(&raw mut configuration) == 0;
+        answered.then_some(asked[0].value[0] as u32)
+    }
+
+    /// Has samples written into `data`.
+    pub(super) fn read(&self, context: usize, data: *mut Data) -> Result<(), Error> {
+        let mut asked = GetData { size: size_of::<GetData>(), private: ptr::null_mut(), context, data };
+        checked((self.0.data)(&raw mut asked))
+    }
+
+    /// CUPTI's number of a context, as activities have it.
+    pub(super) fn context_number(&self, context: usize) -> u32 {
+        let mut number = 0;
+        let result = (self.0.context_number)(context, &raw mut number);
+        if result == 0 { number } else { 0 }
+    }
+
+    /// What CUPTI calls this device code in samples.
+    pub(super) fn crc(&self, cubin: &[u8]) -> Option<u64> {
+        let mut asked =
+            Crc { size: size_of::<Crc>(), bytes: cubin.len(), cubin: cubin.as_ptr().cast(), crc: 0 };
+        ((self.0.crc)(&raw mut asked) == 0).then_some(asked.crc)
+    }
+
+    /// The reasons of the context's device: CUPTI's number, and the name.
+    pub(super) fn reasons(&self, context: usize) -> Result<Vec<(u32, String)>, Error> {
+        let mut count = 0;
+        let mut asked = CountReasons {
+            size: size_of::<CountReasons>(),
+            private: ptr::null_mut(),
+            context,
+            count: &raw mut count,
+        };
+        checked((self.0.reason_count)(&raw mut asked))?;
+        let count = count.min(REASONS_MAX);
+        let mut numbers = vec![0u32; count];
+        // Terminated whatever CUPTI writes: it gets one byte less than there is.
+        let mut texts = vec![[0u8; REASON_BYTES + 1]; count];
+        let mut names: Vec<*mut c_char> =
+            texts.iter_mut().map(|text| text.as_mut_ptr().cast::<c_char>()).collect();
+        let mut asked = GetReasons {
+            size: size_of::<GetReasons>(),
+            private: ptr::null_mut(),
+            context,
+            count,
+            numbers: numbers.as_mut_ptr(),
+            names: names.as_mut_ptr(),
+        };
+        checked((self.0.reasons)(&raw mut asked))?;
+        let name = |text: &[u8; REASON_BYTES + 1]| {
+            let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(text).into_owned()
+        };
+        Ok(numbers.into_iter().zip(texts.iter().map(name)).collect())
+    }
+}
+
+fn of_context(context: usize) -> OfContext {
+    OfContext { size: size_of::<OfContext>(), private: ptr::null_mut(), context }
+}
+
+fn configuration(context: usize, attributes: &mut [Attribute]) -> Configuration {
+    Configuration {
+        size: size_of::<Configuration>(),
+        private: ptr::null_mut(),
+        context,
+        count: attributes.len(),
+        attributes: attributes.as_mut_ptr(),
+    }
+}

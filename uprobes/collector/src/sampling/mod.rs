@@ -1,0 +1,213 @@
+//! Samples of instructions, when somebody asks for them.
+//!
+//! Owns: which contexts are sampled, and when samples are read. Because: CUPTI samples context by context, and must be asked
+//! for what it has. Does not: name or add up anything.
+//!
+//! Callbacks come on the program's threads, from within CUPTI: there the lock on the contexts is waited for only shortly, since
+//! whoever holds it may be waiting for CUPTI.
+
+mod context;
+mod cubins;
+mod interface;
+mod layout;
+mod reasons;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::time::{Duration, Instant};
+
+use deepctx_common::activity::state;
+use deepctx_common::samples::{self, MODE_VARIABLE, PERIOD_VARIABLE, PERIODS};
+
+use crate::cupti::{CONTEXT_CREATED, CONTEXT_ENDS, MODULE_LOADED, MODULE_UNLOADS, ResourceData};
+use crate::cupti::{Cupti, Error};
+use crate::probe;
+use context::Sampled;
+pub(crate) use interface::Sampler;
+use layout::Module;
+
+/// Contexts that are sampled at most; a program has one for each device.
+const CONTEXTS_MAX: usize = 64;
+/// How long a callback waits for the lock.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Images beyond this are not looked at: the largest libraries' modules have some hundred megabytes.
+const IMAGE_MAX: usize = 512 << 20;
+
+/// How to sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// The binary logarithm of a number of cycles; CUPTI's choice when `None`.
+    period: Option<u32>,
+    /// Kernels one after the other, samples with their correlation id.
+    serialized: bool,
+}
+
+/// As the program's environment says; read when the driver loads us.
+static SETTING: OnceLock<Setting> = OnceLock::new();
+/// Somebody wants samples, and this CUPTI has the functions.
+static ON: AtomicBool = AtomicBool::new(false);
+static SAMPLED: Mutex<Vec<Sampled>> = Mutex::new(Vec::new());
+/// Contexts that were met, so that a launch need not take the lock; 0 for a free place.
+static MET: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CONTEXTS_MAX];
+/// Some of them are not sampled yet.
+static WAITING: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// This thread is calling CUPTI for samples: what it calls back is not for us.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Reads the setting.
+pub(crate) fn prepare() {
+    let period = std::env::var(PERIOD_VARIABLE).ok().and_then(|text| text.parse().ok());
+    let serialized = std::env::var(MODE_VARIABLE).is_ok_and(|mode| mode == samples::SERIALIZED);
+    let setting = Setting { period: period.filter(|period| PERIODS.contains(period)), serialized };
+    let _ = SETTING.set(setting);
+}
+
+/// Whether instructions are sampled.
+pub(crate) fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Somebody asks for samples. Contexts are sampled when they are made, or at their next launch.
+pub(crate) fn begin(cupti: &Cupti) {
+    if cupti.sampler().is_none() {
+        return probe::state(state::SAMPLING_REFUSED, u64::from(Error::INCOMPLETE.0.cast_unsigned()));
+    }
+    ON.store(true, Ordering::Relaxed);
+}
+
+/// Somebody new asks for samples, who knows nothing yet.
+pub(crate) fn tell_again() {
+    reasons::tell_again();
+    cubins::tell_again();
+}
+
+/// Nobody asks any more: what CUPTI has is told, and all is taken back.
+pub(crate) fn end() {
+    if !ON.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    inside(|| {
+        // Whoever holds the lock for longer is in the middle of a callback that will not come back.
+        let taken = lock_within(PATIENCE * 10).map(|mut sampled| std::mem::take(&mut *sampled));
+        taken.unwrap_or_default().into_iter().for_each(Sampled::end);
+    });
+    MET.iter().for_each(|met| met.store(0, Ordering::Relaxed));
+    waiting().clear();
+    cubins::forget();
+}
+
+/// Samples contexts that wait for it, and tells what CUPTI has of all.
+pub(crate) fn read(cupti: &Cupti) {
+    if !is_on() {
+        return;
+    }
+    let new = std::mem::take(&mut *waiting());
+    inside(|| {
+        new.into_iter().for_each(|context| sample(cupti, context));
+        if let Some(mut sampled) = lock_within(PATIENCE) {
+            sampled.iter_mut().for_each(Sampled::read);
+        }
+    });
+}
+
+/// A launch in this context: one that was made before anybody asked is sampled from now on.
+pub(crate) fn launched(context: usize) {
+    if is_on() && context != 0 && !INSIDE.get() && meet(context) {
+        waiting().push(context);
+    }
+}
+
+/// Something happened to a context or a module.
+pub(crate) fn happened(cupti: &Cupti, id: u32, data: &ResourceData) {
+    let Some(sampler) = cupti.sampler().filter(|_| is_on() && !INSIDE.get()) else { return };
+    let context = data.context.addr();
+    match id {
+        CONTEXT_CREATED if context != 0 && meet(context) => inside(|| sample(cupti, context)),
+        CONTEXT_ENDS => inside(|| ends(context)),
+        MODULE_LOADED => {
+            // SAFETY: of modules it leads to this structure, or to nothing.
+            let Some(module) = (unsafe { data.descriptor.cast::<Module>().as_ref() }) else { return };
+            if !module.cubin.is_null() && (1..=IMAGE_MAX).contains(&module.bytes) {
+                // SAFETY: CUPTI shows the image for as long as this call takes.
+                let cubin = unsafe { std::slice::from_raw_parts(module.cubin, module.bytes) };
+                inside(|| cubins::loaded(&sampler, cubin));
+            }
+        }
+        // What comes next at the same place would be taken for it.
+        MODULE_UNLOADS => inside(|| {
+            if let Some(mut sampled) = lock_within(PATIENCE) {
+                sampled.iter_mut().filter(|sampled| sampled.handle == context).for_each(Sampled::read);
+            }
+        }),
+        _ => {}
+    }
+}
+
+/// True when this context was not met before.
+fn meet(context: usize) -> bool {
+    if MET.iter().any(|met| met.load(Ordering::Relaxed) == context) {
+        return false;
+    }
+    // Two threads at once may both find it new; the second is refused by CUPTI.
+    let free =
+        |met: &&AtomicUsize| met.compare_exchange(0, context, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    MET.iter().find(free).is_some()
+}
+
+fn sample(cupti: &Cupti, context: usize) {
+    let Some(sampler) = cupti.sampler() else { return };
+    let setting = *SETTING.get_or_init(|| Setting { period: None, serialized: false });
+    match Sampled::begin(sampler, cupti.version(), setting, context) {
+        Ok(begun) => {
+            probe::state(state::SAMPLING, samples::setting(begun.period(), setting.serialized));
+            match lock_within(PATIENCE) {
+                Some(mut sampled) => sampled.push(begun),
+                None => begun.end(),
+            }
+        }
+        Err(Error(error)) => probe::state(state::SAMPLING_REFUSED, error.cast_unsigned().into()),
+    }
+}
+
+/// The context is about to go.
+fn ends(context: usize) {
+    waiting().retain(|waiting| *waiting != context);
+    let gone = lock_within(PATIENCE).and_then(|mut sampled| {
+        let place = sampled.iter().position(|sampled| sampled.handle == context)?;
+        Some(sampled.swap_remove(place))
+    });
+    if let Some(gone) = gone {
+        gone.end();
+    }
+    for met in &MET {
+        let _ = met.compare_exchange(context, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Runs `body`, deaf to what CUPTI calls back meanwhile.
+fn inside(body: impl FnOnce()) {
+    let was = INSIDE.replace(true);
+    body();
+    INSIDE.set(was);
+}
+
+fn waiting() -> MutexGuard<'static, Vec<usize>> {
+    WAITING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The contexts; `None` when another thread has them for longer.
+fn lock_within(patience: Duration) -> Option<MutexGuard<'static, Vec<Sampled>>> {
+    let begin = Instant::now();
+    loop {
+        match SAMPLED.try_lock() {
+            Ok(sampled) => return Some(sampled),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if begin.elapsed() > patience => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Reasons: why a warp did not go on, by name.
+//!
+//! Owns: which of CUPTI's reasons are asked for, and their numbers for those who listen. Because: CUPTI numbers them by device,
+//! and has most of them twice. Does not: know what they mean.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::probe;
+
+/// Names that are remembered: those of some architectures.
+const NAMES_MAX: usize = 1024;
+
+/// Names by our number.
+static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The reasons to ask for: CUPTI's number and ours. New ones are told.
+pub(super) fn wanted(reasons: &[(u32, String)]) -> Vec<(u32, u32)> {
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut wanted = Vec::new();
+    for (number, name) in reasons.iter().filter(|(_, name)| is_whole(name)) {
+        let known = names.iter().position(|known| known == name);
+        let ours = match known {
+            Some(ours) => ours,
+            None if names.len() >= NAMES_MAX => continue,
+            None => {
+                probe::reason(names.len() as u32, name);
+                names.push(name.clone());
+                names.len() - 1
+            }
+        };
+        wanted.push((*number, ours as u32));
+    }
+    wanted
+}
+
+/// Tells all of them again.
+pub(super) fn tell_again() {
+    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    for (number, name) in (0..).zip(names.iter()) {
+        probe::reason(number, name);
+    }
+}
+
+/// Whether samples of this reason are not among those of another: with `_not_issued` CUPTI counts those samples of a reason
+/// during which no other warp was chosen either; and two counters count samples, not reasons.
+fn is_whole(name: &str) -> bool {
+    !name.ends_with("_not_issued") && !name.ends_with("_sample_count") && !name.ends_with("_data_dropped")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sample_is_asked_for_once_and_a_reason_has_one_number_on_all_devices() {
+        let of = |first: u32, names: &[&str]| -> Vec<(u32, String)> {
+            (first..).zip(names.iter().map(|name| format!("smsp__pcsamp_{name}"))).collect()
+        };
+        let older =
+            of(3, &["sample_count", "warps_issue_stalled_wait", "warps_issue_stalled_wait_not_issued"]);
+        let newer = of(9, &["warps_issue_stalled_gmma", "warps_issue_stalled_wait", "samples_data_dropped"]);
+        let (older, newer) = (wanted(&older), wanted(&newer));
+        let [(4, wait)] = older[..] else { panic!("{older:?}") };
+        let [(9, gmma), (10, also_wait)] = newer[..] else { panic!("{newer:?}") };
+        assert_eq!(wait, also_wait);
+        assert_ne!(wait, gmma);
+    }
+}
