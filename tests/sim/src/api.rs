@@ -204,6 +204,11 @@ impl<T> Out<T> {
         let _ = self.put(value);
     }
 
+    /// A place that is known otherwise; what callers promise must hold for it.
+    pub(crate) const fn at(address: *mut T) -> Self {
+        Self(address)
+    }
+
     /// Writes one of several results.
     pub(crate) fn put_at(self, index: usize, value: T) -> Status {
         if self.0.is_null() {

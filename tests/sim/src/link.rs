@@ -80,6 +80,13 @@ impl Masks {
     }
 }
 
+/// What stands for an image in samples of its instructions. CUPTI's own sum is not documented; this one is FNV-1a.
+pub(crate) fn crc(image: &[u8]) -> u64 {
+    let sum =
+        image.iter().fold(0x811c_9dc5u32, |sum, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    u64::from(sum.max(1))
+}
+
 /// CUPTI's kinds of records, as far as they are made.
 pub(crate) mod kind {
     pub(crate) const COPY: u32 = 1;
@@ -129,6 +136,7 @@ pub(crate) struct Record {
     pub(crate) static_shared: u32,
     pub(crate) dynamic_shared: u32,
     pub(crate) event: u32,
+    pub(crate) code: crate::device::work::Code,
 }
 
 impl Default for Record {

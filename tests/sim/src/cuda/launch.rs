@@ -32,6 +32,7 @@ pub(crate) fn kernel(
         registers: function.registers,
         static_shared: function.static_shared,
         dynamic_shared: shared,
+        code: function.code,
     })
 }
 

@@ -145,6 +145,7 @@ pub(crate) fn tell(done: &Finished) {
             registers: kernel.registers,
             static_shared: kernel.static_shared,
             dynamic_shared: kernel.dynamic_shared,
+            code: kernel.code,
             ..record
         }),
         Work::Copy(copy) => MASKS.record(&Record {

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::context::{announce_with, working};
 use super::registry::{Registry, handle_of};
 use crate::api::{Code, In, Out, Raw, api};
+use crate::device::work::Code as KernelCode;
+use crate::link;
 
 /// A kernel, or a function of a module: here they are the same.
 ///
@@ -26,6 +28,7 @@ pub(crate) struct Function {
     name: *const c_char,
     pub(crate) registers: u32,
     pub(crate) static_shared: u32,
+    pub(crate) code: KernelCode,
 }
 
 // SAFETY: its strings live for ever and are never changed.
@@ -47,9 +50,11 @@ impl Function {
 #[derive(Debug)]
 pub(crate) struct Module {
     /// Names, when the image tells them.
-    names: Option<Vec<CString>>,
+    kernels: Option<Vec<image::Kernel>>,
     /// A copy of the code, where the image tells how long it is.
-    _code: Vec<u64>,
+    code: Vec<u64>,
+    /// What CUPTI calls it.
+    crc: u64,
     functions: Mutex<Vec<Arc<Function>>>,
 }
 
@@ -59,6 +64,34 @@ static FUNCTIONS: Registry<Function> = Registry::new();
 /// Callback ids of the resource domain.
 const MODULE_LOADED: u32 = 6;
 const MODULE_UNLOAD_STARTING: u32 = 7;
+
+impl Module {
+    /// The code as CUPTI shows it; nothing where the image does not tell how long it is.
+    fn image(&self) -> &[u8] {
+        // SAFETY: words are bytes, eight each.
+        unsafe { std::slice::from_raw_parts(self.code.as_ptr().cast(), self.code.len() * 8) }
+    }
+
+    /// Tells tools that it is there, or about to go.
+    fn announce(&self, id: u32) {
+        let image = self.image();
+        let data = ModuleData {
+            number: self.crc as u32,
+            bytes: image.len(),
+            cubin: if image.is_empty() { std::ptr::null() } else { image.as_ptr() },
+        };
+        let context = super::context::current().map_or(0, |context| context.handle());
+        announce_with(id, context, 0, (&raw const data).expose_provenance());
+    }
+}
+
+/// `CUpti_ModuleResourceData`.
+#[repr(C)]
+struct ModuleData {
+    number: u32,
+    bytes: usize,
+    cubin: *const u8,
+}
 
 /// The kernel of a handle.
 pub(crate) fn function(handle: usize) -> Result<Arc<Function>, Code> {
@@ -70,11 +103,13 @@ pub(crate) fn load(image: usize) -> Result<usize, Code> {
     if image == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    let (names, _code) = (image::names(image), image::copy(image));
-    let module = MODULES.add(Arc::new(Module { names, _code, functions: Mutex::default() }));
-    let context = super::context::current().map_or(0, |context| context.handle());
-    announce_with(MODULE_LOADED, context, 0, 0);
-    Ok(module)
+    let (kernels, code) = (image::kernels(image), image::copy(image));
+    let mut module = Module { kernels, code, crc: 0, functions: Mutex::default() };
+    module.crc = link::crc(module.image());
+    let module = Arc::new(module);
+    let handle = MODULES.add(module.clone());
+    module.announce(MODULE_LOADED);
+    Ok(handle)
 }
 
 /// Takes in what a file has.
@@ -91,12 +126,7 @@ fn load_file(path: &CStr) -> Result<usize, Code> {
 
 /// Takes it away, with its kernels.
 pub(crate) fn unload(module: usize) -> Result<(), Code> {
-    announce_with(
-        MODULE_UNLOAD_STARTING,
-        super::context::current().map_or(0, |context| context.handle()),
-        0,
-        0,
-    );
+    MODULES.get(module)?.announce(MODULE_UNLOAD_STARTING);
     let gone = MODULES.remove(module)?;
     for function in gone.functions.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         FUNCTIONS.remove(handle_of(&function))?;
@@ -107,9 +137,15 @@ pub(crate) fn unload(module: usize) -> Result<(), Code> {
 /// The kernel of this name.
 pub(crate) fn by_name(module: usize, name: &CStr) -> Result<usize, Code> {
     let of = MODULES.get(module)?;
-    if of.names.as_ref().is_some_and(|names| !names.iter().any(|known| known.as_c_str() == name)) {
-        return Err(Code::NOT_FOUND);
-    }
+    let kernel = match &of.kernels {
+        Some(kernels) => {
+            Some(kernels.iter().find(|known| known.name.as_c_str() == name).ok_or(Code::NOT_FOUND)?)
+        }
+        None => None,
+    };
+    // Of code that is not there to be looked at: some.
+    let (bytes, symbol) = kernel.map_or((0, 0), |kernel| (kernel.bytes, kernel.symbol));
+    let code = KernelCode { crc: of.crc, bytes: if bytes == 0 { 512 } else { bytes }, symbol };
     let mut functions = of.functions.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = functions.iter().find(|function| function.name() == name) {
         return Ok(handle_of(known));
@@ -126,6 +162,7 @@ pub(crate) fn by_name(module: usize, name: &CStr) -> Result<usize, Code> {
         name: leaked.as_ptr(),
         registers: 32,
         static_shared: 0,
+        code,
     });
     functions.push(function.clone());
     Ok(FUNCTIONS.add(function))
@@ -141,8 +178,17 @@ mod image {
     /// Sections at most that are looked at.
     const SECTIONS_MAX: usize = 1 << 16;
 
-    /// The names; `None` when the image is of a kind that does not tell.
-    pub(super) fn names(address: usize) -> Option<Vec<CString>> {
+    /// A kernel of an image.
+    #[derive(Debug)]
+    pub(super) struct Kernel {
+        pub(super) name: CString,
+        /// Bytes of its code; 0 when the image does not say.
+        pub(super) bytes: u32,
+        pub(super) symbol: u32,
+    }
+
+    /// The kernels; `None` when the image is of a kind that does not tell.
+    pub(super) fn kernels(address: usize) -> Option<Vec<Kernel>> {
         match at::<u32>(address)? {
             0x464c_457f => Some(of_elf(address)),
             // The wrapper that compilers put around a fat binary.
@@ -152,7 +198,8 @@ mod image {
             _ => {
                 let text = In::<c_char>::at(std::ptr::with_exposed_provenance(address)).text().ok()?;
                 let text = text.to_str().ok()?;
-                text.contains(".version").then(|| of_ptx(text))
+                let kernel = |name| Kernel { name, bytes: 0, symbol: 0 };
+                text.contains(".version").then(|| of_ptx(text).into_iter().map(kernel).collect())
             }
         }
     }
@@ -172,23 +219,26 @@ mod image {
     }
 
     /// Sections that are called `.text.NAME`. Callers promise a whole file.
-    fn of_elf(file: usize) -> Vec<CString> {
-        let mut names = Vec::new();
+    fn of_elf(file: usize) -> Vec<Kernel> {
+        let mut kernels = Vec::new();
         let (Some(offset), Some(count), Some(strings)) =
             (at::<u64>(file + 0x28), at::<u16>(file + 0x3c), at::<u16>(file + 0x3e))
         else {
-            return names;
+            return kernels;
         };
         let header = |index: usize| file + offset as usize + index * 64;
-        let Some(strings) = at::<u64>(header(strings.into()) + 0x18) else { return names };
+        let Some(strings) = at::<u64>(header(strings.into()) + 0x18) else { return kernels };
         for index in 0..usize::from(count).min(SECTIONS_MAX) {
             let Some(name) = at::<u32>(header(index)) else { continue };
             let text = std::ptr::with_exposed_provenance(file + strings as usize + name as usize);
             if let Some(name) = In::<c_char>::at(text).text().ok().and_then(kernel_of) {
-                names.push(name);
+                let bytes = at::<u64>(header(index) + 0x20).unwrap_or(0) as u32;
+                // The lower part of `sh_info` of a kernel's section is its symbol.
+                let symbol = at::<u32>(header(index) + 0x2c).unwrap_or(0) & 0x00ff_ffff;
+                kernels.push(Kernel { name, bytes, symbol });
             }
         }
-        names
+        kernels
     }
 
     /// The words of an ELF file; none when it is no such file.
@@ -220,14 +270,15 @@ mod image {
         #[test]
         fn kernels_of_ptx_are_its_entries() {
             let text = c".version 8.0\n.visible .entry _Z4gemmPf(\n)\n{ret;}\n.entry scan_2us() {ret;}\n";
-            let found = names(text.as_ptr().expose_provenance()).unwrap();
+            let found = kernels(text.as_ptr().expose_provenance()).unwrap();
+            let found: Vec<_> = found.into_iter().map(|kernel| kernel.name).collect();
             assert_eq!(found, [c"_Z4gemmPf".into(), CString::from(c"scan_2us")]);
         }
 
         #[test]
         fn an_unknown_image_tells_no_names() {
             let text = c"anything at all";
-            assert_eq!(names(text.as_ptr().expose_provenance()), None);
+            assert!(kernels(text.as_ptr().expose_provenance()).is_none());
         }
     }
 }

@@ -31,6 +31,7 @@ extern "C" fn callback(domain: u32, id: u32, data: *const c_void) {
 extern "C" fn activity(record: *const Record) {
     // SAFETY: the driver passes its own record.
     let Some(record) = (unsafe { record.as_ref() }) else { return };
+    super::sampling::happened(record);
     for client in client::all() {
         if client.kinds.load(Ordering::Relaxed) >> record.kind & 1 == 1 {
             buffers::put(&client, record);

@@ -174,7 +174,7 @@ impl Client {
 /// Tells the driver which kinds of activities anybody wants.
 pub(crate) fn update_kinds() -> Status {
     let kinds = all().fold(0, |kinds, client| kinds | client.kinds.load(Ordering::Relaxed));
-    driver()?.masks().kinds.store(kinds, Ordering::Relaxed);
+    driver()?.masks().kinds.store(kinds | super::sampling::kinds(), Ordering::Relaxed);
     Ok(())
 }
 

@@ -23,6 +23,14 @@ pub(crate) struct Misbehaviour {
     pub(crate) late: Duration,
     /// `reorder`: of the buffers that are full, the latest comes first.
     pub(crate) reorder: bool,
+    /// `unsampled=ERROR`: instructions cannot be sampled: 35 not allowed, 27 not supported, 26 another tool samples.
+    pub(crate) unsampled: Option<u64>,
+    /// `overrun=N`: every so many reads, the device's buffer of samples was full.
+    pub(crate) overrun: Option<u64>,
+    /// `drop=N`: every so many samples, the device drops one and counts it.
+    pub(crate) drop: Option<u64>,
+    /// `astray=N`: every so many instructions, the sample is garbage: a name that points nowhere, no image, absurd numbers.
+    pub(crate) astray: Option<u64>,
     /// `skew`: a version from the future, whose records are longer, with kinds that nobody knows between them.
     pub(crate) skew: bool,
 }
@@ -41,6 +49,10 @@ impl Misbehaviour {
                 "lose" => asked.lose = number.or(Some(10)),
                 "late" => asked.late = Duration::from_millis(number.unwrap_or(500)),
                 "reorder" => asked.reorder = true,
+                "unsampled" => asked.unsampled = number.or(Some(35)),
+                "overrun" => asked.overrun = number.or(Some(3)),
+                "drop" => asked.drop = number.or(Some(10)),
+                "astray" => asked.astray = number.or(Some(5)),
                 "skew" => asked.skew = true,
                 // A word that nobody knows must not pass for a test of it.
                 "" => {}

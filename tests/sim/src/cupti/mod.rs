@@ -11,6 +11,7 @@ mod callbacks;
 mod client;
 mod misbehaviour;
 mod records;
+mod sampling;
 
 use std::sync::OnceLock;
 
@@ -28,6 +29,8 @@ pub(crate) mod result {
 
     pub(crate) const INVALID_PARAMETER: Code = Code(1);
     pub(crate) const INVALID_CONTEXT: Code = Code(3);
+    pub(crate) const INVALID_OPERATION: Code = Code(7);
+    pub(crate) const OUT_OF_MEMORY: Code = Code(8);
     pub(crate) const MAX_LIMIT_REACHED: Code = Code(12);
     pub(crate) const NOT_INITIALIZED: Code = Code(15);
     pub(crate) const INVALID_STREAM: Code = Code(20);

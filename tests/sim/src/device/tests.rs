@@ -13,6 +13,7 @@ fn kernel(name: &'static std::ffi::CStr) -> Work {
         grid: [1; 3],
         block: [1; 3],
         registers: 32,
+        code: super::work::Code::default(),
         static_shared: 0,
         dynamic_shared: 0,
     })

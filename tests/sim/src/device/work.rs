@@ -64,6 +64,19 @@ pub(crate) struct Kernel {
     pub(crate) registers: u32,
     pub(crate) static_shared: u32,
     pub(crate) dynamic_shared: u32,
+    pub(crate) code: Code,
+}
+
+/// Where a kernel's instructions are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Code {
+    /// What CUPTI calls the image.
+    pub(crate) crc: u64,
+    /// Bytes of the kernel's instructions.
+    pub(crate) bytes: u32,
+    /// Its place among the symbols of the image.
+    pub(crate) symbol: u32,
 }
 
 /// Bytes from here to there.
