@@ -50,6 +50,7 @@ impl Selection {
             Frame::Thread { .. } => self.group_by == GroupBy::Thread,
             Frame::Python { .. }
             | Frame::Operator { .. }
+            | Frame::Range { .. }
             | Frame::Unresolved { origin: Origin::Python, .. } => python,
             frame if frame.role() != Role::Code => native && (self.interpreter || !python),
             Frame::Native { .. }

@@ -104,6 +104,11 @@ pub enum Frame {
         /// Its name.
         name: StrId,
     },
+    /// A named range of the program (`record_function("…")`), behind the function that entered it.
+    Range {
+        /// Its name.
+        name: StrId,
+    },
     /// A call of a GPU API (`cuLaunchKernel`).
     GpuApi {
         /// Its name.
@@ -185,7 +190,7 @@ impl Frame {
             Frame::Python { .. } => FrameKind::Python,
             Frame::Native { .. } | Frame::NativeUnnamed { .. } => FrameKind::Native,
             Frame::Kernel { .. } | Frame::KernelUnnamed { .. } | Frame::Wait { .. } => FrameKind::Kernel,
-            Frame::Operator { .. } => FrameKind::Operator,
+            Frame::Operator { .. } | Frame::Range { .. } => FrameKind::Operator,
             Frame::GpuApi { .. } | Frame::Stream { .. } => FrameKind::GpuApi,
             Frame::GpuKernel { .. } | Frame::Instruction { .. } => FrameKind::GpuKernel,
             Frame::TreeFull | Frame::TableFull | Frame::Unresolved { .. } => FrameKind::Unresolved,
@@ -241,6 +246,7 @@ impl Frame {
             | Frame::Kernel { symbol: text }
             | Frame::KernelUnnamed { reason: text }
             | Frame::Operator { name: text }
+            | Frame::Range { name: text }
             | Frame::GpuApi { name: text }
             | Frame::GpuKernel { name: text }
             | Frame::Wait { reason: text }
@@ -324,6 +330,10 @@ impl Frame {
                 put("]");
             }
             Frame::Operator { name: id } | Frame::GpuApi { name: id } => put(name(id)),
+            Frame::Range { name: id } => {
+                put("[range] ");
+                put(name(id));
+            }
             Frame::GpuKernel { name: id } => {
                 put("[gpu] ");
                 put(name(id));
@@ -505,6 +515,7 @@ mod tests {
             (Frame::Kernel { symbol: s("") }, "[unknown: no-name]_[k]", "[unknown: no-name]_[k]", "", ""),
             (Frame::Operator { name: s(" ") }, "[unknown: no-name]", "[unknown: no-name]", "", ""),
             (Frame::Operator { name: s("aten::addmm") }, "aten::addmm", "aten::addmm", "", ""),
+            (Frame::Range { name: s("epoch 1") }, "[range] epoch 1", "[range] epoch 1", "", ""),
             (Frame::GpuApi { name: s("cuLaunchKernel") }, "cuLaunchKernel", "cuLaunchKernel", "", ""),
             (Frame::GpuKernel { name: s("gemm<float>") }, "[gpu] gemm<float>", "[gpu] gemm<float>", "", ""),
             (

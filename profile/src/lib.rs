@@ -15,6 +15,7 @@ pub mod intern;
 pub mod ledger;
 pub mod metric;
 pub mod occupancy;
+pub mod phase;
 pub mod profile;
 mod proto;
 pub mod report;

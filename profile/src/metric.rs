@@ -112,6 +112,10 @@ metrics! {
     CollectiveBytes = 36, "collective-bytes", Bytes;
     /// Calls of functions that the user named.
     Calls = 37, "calls", Count;
+    /// Time in a named range of the program and in none within it.
+    RangeTime = 38, "range-time", Nanoseconds;
+    /// Time from the end of a step of training to the end of the next one at the same place.
+    StepTime = 39, "step-time", Nanoseconds;
 }
 
 impl Metric {

@@ -23,6 +23,7 @@ use super::json_text::{field, list, value};
 use super::outline::{Lane, Layout, Outline};
 use super::{Source, kind_name};
 use crate::activity::ActivityKind;
+use crate::frame::Frame;
 use crate::snapshot::FrameKind;
 use crate::tree::NodeId;
 
@@ -109,6 +110,7 @@ fn slice(
             arguments.insert("Python parent id".to_owned(), python_caller(outline, node));
             "python_function"
         }
+        FrameKind::Operator if matches!(frame, Frame::Range { .. }) => "user_annotation",
         FrameKind::Operator => "cpu_op",
         FrameKind::Kernel => "kernel_code",
         other => kind_name(other),

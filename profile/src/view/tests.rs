@@ -56,6 +56,7 @@ fn frame(profile: &mut Profile, part: &str) -> Frame {
         }
         "k" => Frame::Kernel { symbol: name },
         "o" => Frame::Operator { name },
+        "r" => Frame::Range { name },
         "a" => Frame::GpuApi { name },
         "s" => {
             let (device, stream) = text.split_once('/').unwrap();

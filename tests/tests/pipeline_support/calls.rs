@@ -11,7 +11,7 @@ use deepctx_uprobes::role::Role;
 use deepctx_userspace::pipeline::encode;
 use deepctx_userspace::pipeline::source::SiteInfo;
 
-use super::{address, header};
+use super::{address, header, python_words};
 
 /// What a page has said of probes and calls so far.
 #[derive(Default)]
@@ -179,7 +179,10 @@ impl Calls {
             // The stack is not wanted, or limited.
             [] | [_] => Vec::new(),
             [_, _, callers @ ..] => std::iter::once(word::tagged(word::EXACT, address("?jit")))
-                .chain(callers.iter().map(|name| word::tagged(word::RETURN, address(name))))
+                .chain(callers.iter().flat_map(|name| match python_words(name) {
+                    Some(words) => words.to_vec(),
+                    None => vec![word::tagged(word::RETURN, address(name))],
+                }))
                 .collect(),
         };
         let fixed = StackSample {
@@ -198,11 +201,14 @@ impl Calls {
 
 /// Probes that are not in the catalogue, since their arguments are found in the file.
 fn step(symbol: &str) -> Option<SiteInfo> {
-    use Role::{ForwardThread, Sequence, StackPointer};
+    use Role::{ForwardThread, Handle, Name, Sequence, StackPointer};
     let (event, roles) = match symbol {
         "made" => (Event::StepCreated, vec![Sequence, ForwardThread]),
         "step" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
         "pass" => (Event::BackwardBegins, vec![StackPointer]),
+        "named" => (Event::RangeNamed, vec![Name]),
+        "begins" => (Event::RangeBegins, vec![Handle]),
+        "ends" => (Event::RangeEnds, vec![Handle]),
         _ => return None,
     };
     Some(SiteInfo { site: 0, event, symbol: symbol.to_owned(), family: Family::Torch, roles })

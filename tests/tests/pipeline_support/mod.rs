@@ -23,6 +23,8 @@
 //! 10 call 5 made 7/7 app sequence=3 forward-thread=1 : ! o.mm main     an operator makes step 3 of a backward pass
 //! 20 call 6 pass 7/7 app stack-pointer=500 : ! main                    a backward pass begins
 //! 21 call 7 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400     the step begins
+//! 10 call 1 named 7/7 app text=epoch : ! py:_in@1 py:main@3            a range is about to begin; `py:_…` are torch's own
+//! 11 call 2 begins 7/7 app handle=0x40    90 call 9 ends 7/7 app handle=0x40   its record begins, and ends
 //! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
 //! 20 borrow 7 kernel id=77 start=1000 end=1500 name=_Z4gemmv    the same, as a record of another tool's; also copy, api
 //! 20 name 7 1 _Z4gemmv    20 clock 7 1000 2000 2010    20 state 7 collecting 26
@@ -209,11 +211,9 @@ fn sample(
             }
         } else if let Some(symbol) = word_text.strip_prefix("k:") {
             kernel.push(address(symbol));
-        } else if let Some(function) = word_text.strip_prefix("py:") {
-            let (function, line) = function.split_once('@').unwrap_or((function, "0"));
+        } else if let Some(words) = python_words(word_text) {
             fixed.python_frames += 1;
-            user.push(word::tagged(word::PYTHON, address(function)));
-            user.push(word::python_detail(0, line.parse().unwrap()));
+            user.extend(words);
         } else if let Some(key) = word_text.strip_prefix("gap:python-") {
             let end = PythonEnd::ALL.iter().find(|end| end.key() == key).copied().expect("an end");
             user.push(word::tagged(word::GAP, word::PYTHON_GAP | end as u64));
@@ -342,7 +342,9 @@ impl Symbols for NamesInAddresses {
         for (n, frame) in frames.iter().enumerate() {
             let function = name(frame.code);
             let line = frame.instruction.unwrap_or(0);
-            answer(n, &[Name::Python { function: &function, file: "/src/m.py", line, first_line: 1 }]);
+            let own = function.starts_with('_');
+            let file = if own { "/lib/torch/autograd/profiler.py" } else { "/src/m.py" };
+            answer(n, &[Name::Python { function: &function, file, line, first_line: 1 }]);
         }
     }
 
@@ -352,6 +354,13 @@ impl Symbols for NamesInAddresses {
             answer(n, &[Name::Kernel { symbol: &name(*address) }]);
         }
     }
+}
+
+/// The words of `py:step@3`; `None` of any other.
+pub(crate) fn python_words(text: &str) -> Option<[u64; 2]> {
+    let function = text.strip_prefix("py:")?;
+    let (function, line) = function.split_once('@').unwrap_or((function, "0"));
+    Some([word::tagged(word::PYTHON, address(function)), word::python_detail(0, line.parse().unwrap())])
 }
 
 /// A pipeline without foresight, so that the times on a page mean what they say.

@@ -16,6 +16,7 @@ use deepctx_symbolizer::native::DebugInfo;
 use super::debug_info;
 use super::duration;
 use super::sight::SightArgs;
+use crate::pipeline::ranges::STEP_MARKER;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
 #[derive(Debug, Parser)]
@@ -157,6 +158,9 @@ pub struct CaptureArgs {
     /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
     #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub off_cpu: bool,
+    /// With `--context step`: a range whose name begins so ends a step of training (`ProfilerStep#`); repeat it for several.
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER)]
+    pub step_marker: Vec<String>,
     /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all", value_parser = launch_stacks)]
     pub launch_stacks: LaunchStacks,

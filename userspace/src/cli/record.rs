@@ -74,6 +74,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             config: Config {
                 off_cpu: arguments.capture.off_cpu,
                 timer: look::measured(arguments.capture.event),
+                step_markers: arguments.capture.step_marker.clone(),
                 ..Config::default()
             },
             debug_info: arguments.capture.debug_info.clone(),

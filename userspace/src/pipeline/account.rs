@@ -141,7 +141,7 @@ impl Accounts {
         self.device_records += 1;
     }
 
-    /// It told of a step of a backward pass: which operator made it, or where it runs.
+    /// It told of what a framework does: of a step of a backward pass, or of a range of the program.
     pub fn step(&mut self) {
         self.steps += 1;
     }

@@ -14,6 +14,8 @@ use super::attribute::{self, Tick};
 use super::backward::{self, Backward, Kind};
 use super::correlate::{CallAt, Correlate};
 use super::decode::{Arguments, Event, Sample, decode};
+use super::holes::Holes;
+use super::ranges::{self, Ranges};
 use super::resolve::CallPath;
 use super::source::{Place, Shelf};
 use super::stacks::{Head, Known};
@@ -25,6 +27,8 @@ pub(super) struct Entering<'a> {
     pub(super) waits: &'a mut Waits,
     pub(super) correlate: &'a mut Correlate,
     pub(super) backward: &'a mut Backward,
+    pub(super) ranges: &'a mut Ranges,
+    pub(super) holes: &'a Holes,
     pub(super) accounts: &'a mut Accounts,
     pub(super) profile: &'a mut Profile,
 }
@@ -39,14 +43,19 @@ impl Entering<'_> {
         call: Option<&Arguments<'_>>,
         path: &CallPath<'_>,
     ) -> Known {
-        let Self { correlate, backward, accounts, profile, .. } = self;
+        let Self { correlate, backward, ranges, accounts, profile, .. } = self;
         let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
         let said = call.and_then(|call| backward.kind(call));
+        let named = call.is_some_and(|call| ranges.kind(call).is_some());
         let frames = match call {
-            Some(arguments) if said.is_none() => correlate.caller(arguments.call.site, profile, path.frames),
+            Some(arguments) if said.is_none() && !named => {
+                correlate.caller(arguments.call.site, profile, path.frames)
+            }
             None if off_cpu => waits::without_observer(profile, path.frames),
             _ => path.frames,
         };
+        let frames = if named { &frames[..ranges::caller(frames, profile)] } else { frames };
+        let frames = &*ranges.within(head.ranges(), frames, profile);
         let steps =
             if backward.is_on() { backward.steps_in(sample, frames, profile) } else { backward::UNSURE };
         let placed =
@@ -76,7 +85,7 @@ impl Entering<'_> {
         known: Known,
     ) {
         if self.backward.is_on() {
-            self.backward.stack_seen(&sample.fixed, known.steps, known.placed);
+            self.backward.stack_seen(&sample.fixed, known.steps, known.placed, self.holes);
         }
         match call {
             None => self.enter_sample(thread, sample, known),
@@ -86,6 +95,10 @@ impl Entering<'_> {
                     let said = known.node != thread && !sample.words.is_empty() && kind == Kind::Created;
                     let node = said.then_some(known.node);
                     self.backward.called(&sample.fixed, &arguments, node, known.steps);
+                }
+                None if self.ranges.kind(&arguments).is_some() => {
+                    self.accounts.step();
+                    self.ranges.named(&sample.fixed, &arguments, known.node, self.profile);
                 }
                 None => self.enter_call(thread, sample, arguments, known),
             },

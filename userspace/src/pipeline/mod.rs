@@ -20,7 +20,10 @@ pub mod decode;
 pub mod encode;
 mod enter;
 mod glue;
+mod holes;
+mod lists;
 pub mod order;
+pub mod ranges;
 pub mod resolve;
 pub mod seen;
 pub mod source;
@@ -37,11 +40,13 @@ use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::tree::NodeId;
 
 use account::Accounts;
-use backward::{Backward, Kind};
+use backward::Backward;
 use correlate::Correlate;
-use decode::{Event, Sample, Sequences, decode, records};
+use decode::{Arguments, Event, Sample, Sequences, decode, records};
 use enter::{Entering, sample_at, wait_of};
+use holes::Holes;
 use order::{Key, Late, Order};
+use ranges::Ranges;
 use resolve::Resolve;
 use seen::PythonSeen;
 use source::{Input, Place, Shelf, SpaceUpdate, UnnamedKernel};
@@ -51,7 +56,7 @@ use threads::Threads;
 use waits::{Context, WaitId, Waits};
 
 /// How much the pipeline may hold, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Bounds of the profile's tables.
     pub limits: Limits,
@@ -69,6 +74,8 @@ pub struct Config {
     pub off_cpu: bool,
     /// Launches that may wait for what a device tells of them.
     pub launches: usize,
+    /// How names of ranges begin that end a step of training.
+    pub step_markers: Vec<String>,
 }
 
 impl Default for Config {
@@ -84,6 +91,7 @@ impl Default for Config {
             timer: Metric::CpuTime,
             off_cpu: false,
             launches: correlate::LAUNCHES,
+            step_markers: vec![ranges::STEP_MARKER.to_owned()],
         }
     }
 }
@@ -116,6 +124,9 @@ pub struct Pipeline<S: Symbols> {
     waits: Waits,
     correlate: Correlate,
     backward: Backward,
+    ranges: Ranges,
+    /// Where records are missing, for those who conclude from the last one of a kind.
+    holes: Holes,
     accounts: Accounts,
     profile: Profile,
     newest_ns: u64,
@@ -147,8 +158,8 @@ enum Unresolved {
 impl<S: Symbols> Pipeline<S> {
     /// A pipeline that has seen nothing.
     pub fn new(symbols: S, meta: Meta, config: Config) -> Self {
+        let limits = config.limits;
         Self {
-            config,
             symbols,
             shelf: Shelf::default(),
             sequences: Sequences::default(),
@@ -164,8 +175,11 @@ impl<S: Symbols> Pipeline<S> {
             waits: Waits::default(),
             correlate: Correlate::new(config.launches),
             backward: Backward::default(),
+            ranges: Ranges::new(config.step_markers.clone()),
+            holes: Holes::default(),
             accounts: Accounts::default(),
-            profile: Profile::new(meta, config.limits),
+            profile: Profile::new(meta, limits),
+            config,
             newest_ns: 0,
         }
     }
@@ -177,11 +191,12 @@ impl<S: Symbols> Pipeline<S> {
             Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
             Input::Counters(counters) => self.accounts.kernel(counters),
             Input::Sites(sites) => {
-                let others = self.backward.learn(sites);
+                let others = self.ranges.learn(self.backward.learn(sites));
                 self.correlate.learn(others);
             }
             Input::SiteCounts(counts) => {
                 self.backward.counted(&counts);
+                self.ranges.counted(&counts);
                 self.correlate.counted(&counts);
             }
             Input::Recovered(kernels) => self.correlate.recovered(kernels),
@@ -228,6 +243,7 @@ impl<S: Symbols> Pipeline<S> {
         self.accounts.waits(self.waits.gaps());
         self.accounts.write_to(&mut self.profile.ledger);
         self.backward.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
+        self.ranges.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
         self.correlate.write_to(&mut self.profile);
         &mut self.profile
     }
@@ -289,7 +305,7 @@ impl<S: Symbols> Pipeline<S> {
             };
             let header = *event.header();
             self.sequences.saw(header.cpu, header.sequence);
-            self.backward.saw(header.cpu, header.sequence, header.time_ns);
+            self.holes.saw(header.cpu, header.sequence, header.time_ns);
             self.newest_ns = self.newest_ns.max(header.time_ns);
             let change = match event {
                 Event::Sample(_)
@@ -307,7 +323,7 @@ impl<S: Symbols> Pipeline<S> {
                     if let Err(Late(place)) = self.samples.push(key, place) {
                         self.shelf.release(place);
                         self.accounts.late();
-                        self.backward.late(header.time_ns);
+                        self.holes.unused(header.time_ns);
                     }
                     continue;
                 }
@@ -361,16 +377,19 @@ impl<S: Symbols> Pipeline<S> {
         match change {
             Change::Fork(event) => {
                 self.backward.will_change(event.pid, event.header.time_ns);
+                self.ranges.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.forked(&event);
             }
             Change::Exec(event) => {
                 self.backward.will_change(event.pid, event.header.time_ns);
+                self.ranges.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.replaced(&event);
             }
             Change::Exit(event) => {
                 self.backward.will_change(event.pid, event.header.time_ns);
+                self.ranges.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Ends);
                 self.waits.will_end(event.pid, event.header.time_ns);
                 self.symbols.ended(&event);
@@ -417,13 +436,20 @@ impl<S: Symbols> Pipeline<S> {
         }
     }
 
+    /// Whether a call says what it says without a stack of its own.
+    #[inline]
+    fn is_stackless(&self, arguments: &Arguments<'_>) -> bool {
+        self.backward.kind(arguments) == Some(backward::Kind::Begins)
+            || self.ranges.kind(arguments).is_some_and(|kind| kind != ranges::Kind::Named)
+    }
+
     /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
     #[inline]
     fn meet(&mut self, place: Place) {
         let (sample, call) = match decode(self.shelf.record(place)) {
             Ok(Event::Sample(sample) | Event::Block(sample)) => (sample, None),
-            // It has no stack of its own.
-            Ok(Event::Call(_, arguments)) if self.backward.kind(&arguments) == Some(Kind::Begins) => {
+            // They have no stack of their own.
+            Ok(Event::Call(_, arguments)) if self.is_stackless(&arguments) => {
                 return self.meet_record(place);
             }
             Ok(Event::Call(sample, arguments)) => (sample, Some(arguments)),
@@ -438,7 +464,19 @@ impl<S: Symbols> Pipeline<S> {
             _ => return,
         };
         let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
-        let Self { stacks, resolve, profile, waits, accounts, config, correlate, backward, .. } = self;
+        let Self {
+            stacks,
+            resolve,
+            profile,
+            waits,
+            accounts,
+            config,
+            correlate,
+            backward,
+            ranges,
+            holes,
+            ..
+        } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
         let awaiting = if self.coroutines_told {
             let (pid, time_ns) = (sample.fixed.pid, sample.fixed.header.time_ns);
@@ -446,10 +484,12 @@ impl<S: Symbols> Pipeline<S> {
         } else {
             None
         };
-        // Which step a stack is in is known when all that was called before is.
-        let must_wait = self.calls_wait && backward.is_on();
-        let steps = if must_wait { None } else { backward.steps_of(&sample.fixed) };
-        let head = Head::new(thread, space, &sample, awaiting).within(steps);
+        // Which step or range a stack is in is known when all that was called before is.
+        let must_wait = self.calls_wait && (backward.is_on() || ranges.is_on());
+        let mut head = Head::new(thread, space, &sample, awaiting);
+        if !must_wait {
+            head = head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes));
+        }
         let hash = stacks::hash(&head, &sample);
         match wait_of(&sample) {
             Some(wait) => waits.began(wait, sample.fixed.pid),
@@ -461,7 +501,7 @@ impl<S: Symbols> Pipeline<S> {
             Some(_) => None,
             None => resolve.path_or_note(&head, &sample, profile, accounts).filter(|_| !must_wait),
         };
-        let mut entering = Entering { config, waits, correlate, backward, accounts, profile };
+        let mut entering = Entering { config, waits, correlate, backward, ranges, holes, accounts, profile };
         let known = match (known, path) {
             (Some(known), _) => known,
             (None, Some(path)) => {
@@ -492,7 +532,7 @@ impl<S: Symbols> Pipeline<S> {
 
     /// Enters a record that belongs to a call.
     fn enter_record(&mut self, place: Place) {
-        let Self { shelf, correlate, backward, profile, accounts, symbols, .. } = self;
+        let Self { shelf, correlate, backward, ranges, holes, profile, accounts, symbols, .. } = self;
         let event = decode(shelf.record(place));
         match event {
             Ok(Event::Call(..)) => accounts.step(),
@@ -502,7 +542,11 @@ impl<S: Symbols> Pipeline<S> {
             Ok(Event::Call(step, arguments)) => {
                 let space = symbols.space(step.fixed.pid, step.fixed.header.time_ns);
                 let thread = self.threads.node(&step.fixed, space, symbols, profile);
-                backward.begins(&step.fixed, &arguments, thread, profile);
+                if ranges.kind(&arguments).is_some() {
+                    ranges.told(&step.fixed, &arguments, thread, holes, profile);
+                } else {
+                    backward.begins(&step.fixed, &arguments, thread, profile);
+                }
             }
             Ok(Event::Return(record)) => correlate.returned(&record, profile),
             Ok(Event::Correlation(record)) => correlate.correlated(&record),
@@ -554,8 +598,10 @@ impl<S: Symbols> Pipeline<S> {
             Unresolved::Stack { place, head, hash, behind } => (place, head, hash, behind),
             Unresolved::Call { place, thread, known } => {
                 if let Some((sample, Some(arguments))) = sample_at(&self.shelf, place) {
-                    let Self { profile, correlate, accounts, waits, config, backward, .. } = self;
-                    let mut entering = Entering { config, waits, correlate, backward, accounts, profile };
+                    let Self { profile, correlate, accounts, waits, config, backward, ranges, holes, .. } =
+                        self;
+                    let mut entering =
+                        Entering { config, waits, correlate, backward, ranges, holes, accounts, profile };
                     entering.enter(thread, &sample, Some(arguments), known);
                 }
                 return self.shelf.release(place);
@@ -563,12 +609,15 @@ impl<S: Symbols> Pipeline<S> {
             Unresolved::Record(place) => return self.enter_record(place),
         };
         let Some((sample, call)) = sample_at(&self.shelf, place) else { return };
-        let Self { resolve, profile, accounts, waits, config, correlate, backward, .. } = self;
-        let steps = if behind { backward.steps_of(&sample.fixed) } else { head.steps() };
-        let head = head.within(steps);
+        let Self { resolve, profile, accounts, waits, config, correlate, backward, ranges, holes, .. } = self;
+        let head = if behind {
+            head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes))
+        } else {
+            head
+        };
         let hash = if behind { stacks::hash(&head, &sample) } else { hash };
         let path = resolve.path(&head, &sample, profile, accounts);
-        let mut entering = Entering { config, waits, correlate, backward, accounts, profile };
+        let mut entering = Entering { config, waits, correlate, backward, ranges, holes, accounts, profile };
         let known = entering.context(&head, &sample, call.as_ref(), &path);
         entering.enter(head.thread(), &sample, call, known);
         self.stacks.put(hash, &head, sample.words, known);

@@ -12,8 +12,8 @@ use std::hash::{Hash as _, Hasher as _};
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::backward::StepsId;
 use super::decode::Sample;
+use super::lists::ListId;
 use super::symbols::{AwaitingId, SpaceId};
 
 /// Everything besides the words that decides what a stack means.
@@ -26,7 +26,9 @@ pub struct Head {
     /// The coroutine among the words that is a task's, and who awaits that task.
     awaiting: Option<(u64, AwaitingId)>,
     /// The steps of a backward pass that the thread may be in.
-    steps: Option<StepsId>,
+    steps: Option<ListId>,
+    /// The ranges of the program that the thread is in.
+    ranges: Option<ListId>,
 }
 
 impl Head {
@@ -42,17 +44,22 @@ impl Head {
         // Kinds of records are few.
         let kind = fixed.header.kind as u8;
         let rest = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
-        Self { thread, space, rest, awaiting, steps: None }
+        Self { thread, space, rest, awaiting, steps: None, ranges: None }
     }
 
-    /// The same within steps of a backward pass.
-    pub fn within(self, steps: Option<StepsId>) -> Self {
-        Self { steps, ..self }
+    /// The same within steps of a backward pass, and within ranges of the program.
+    pub fn within(self, steps: Option<ListId>, ranges: Option<ListId>) -> Self {
+        Self { steps, ranges, ..self }
     }
 
     /// The steps of a backward pass that the thread may be in.
-    pub fn steps(&self) -> Option<StepsId> {
+    pub fn steps(&self) -> Option<ListId> {
         self.steps
+    }
+
+    /// The ranges of the program that the thread is in.
+    pub fn ranges(&self) -> Option<ListId> {
+        self.ranges
     }
 
     /// The coroutine that is a task's, and who awaits that task.
@@ -81,8 +88,8 @@ pub fn hash(head: &Head, sample: &Sample<'_>) -> u64 {
     if let Some((_, chain)) = head.awaiting {
         hasher.write_u32(chain.0);
     }
-    if let Some(steps) = head.steps {
-        steps.hash(&mut hasher);
+    if head.steps.is_some() || head.ranges.is_some() {
+        (head.steps, head.ranges).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -198,6 +205,7 @@ mod tests {
             rest: [0; 6],
             awaiting: None,
             steps: None,
+            ranges: None,
         }
     }
 

@@ -15,7 +15,6 @@
 //! `n`th of the steps that are open, and those behind it are over. A backward pass within a step (checkpoints) tells by
 //! its own stack how many steps are open when it begins.
 
-mod holes;
 mod open;
 
 use std::collections::VecDeque;
@@ -33,10 +32,10 @@ use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
 use super::decode::{Arguments, Sample};
+use super::holes::Holes;
+use super::lists::{ListId, Lists};
 use super::source::SiteInfo;
-use holes::Holes;
-pub use open::StepsId;
-use open::{Lists, Thread};
+use open::Thread;
 
 /// Steps whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
 pub const STEPS_MAX: usize = 1 << 17;
@@ -84,12 +83,11 @@ pub struct Backward {
     /// When the first step of each process was seen to begin: from then on all of its probes are there, since those that tell
     /// of steps are placed last.
     watched_since: FxHashMap<u32, u64>,
-    lists: Lists,
+    lists: Lists<Option<NodeId>>,
     /// By thread and context of the operator.
     places: FxHashMap<(NodeId, NodeId), Option<NodeId>>,
     /// Whether a frame is the engine's function that runs a step, by number of the frame.
     engine: Vec<Option<bool>>,
-    holes: Holes,
     counts: Counts,
 }
 
@@ -154,17 +152,6 @@ impl Backward {
     #[inline]
     pub fn kind(&self, arguments: &Arguments<'_>) -> Option<Kind> {
         self.sites.get(&arguments.call.site).map(|site| site.kind)
-    }
-
-    /// Takes note of a record, in the order in which records come in.
-    #[inline]
-    pub fn saw(&mut self, cpu: u16, sequence: u64, time_ns: u64) {
-        self.holes.saw(cpu, sequence, time_ns);
-    }
-
-    /// A record came too late.
-    pub fn late(&mut self, time_ns: u64) {
-        self.holes.unused(time_ns);
     }
 
     /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
@@ -298,28 +285,30 @@ impl Backward {
         self.thread(who.pid, who.tid).step_begins(who.header.time_ns, stack_pointer, operator);
         let Self { threads, lists, .. } = self;
         if let Some(thread) = threads.get_mut(&(who.pid, who.tid)) {
-            thread.listed = lists.id(thread.open());
+            // Where no step has an operator, none leads anywhere.
+            let leads = thread.open().iter().any(Option::is_some);
+            thread.listed = if leads { lists.id(thread.open()) } else { None };
         }
     }
 
     /// The steps that a thread may be in, when that is certain.
     #[inline]
-    pub fn steps_of(&mut self, who: &StackSample) -> Option<StepsId> {
+    pub fn steps_of(&mut self, who: &StackSample, holes: &Holes) -> Option<ListId> {
         self.reach(who.header.time_ns);
         let listed = self.threads.get(&(who.pid, who.tid))?.listed?;
-        self.is_certain(who).then_some(listed)
+        self.is_certain(who, holes).then_some(listed)
     }
 
     /// Whether nothing can have been missed of a thread.
-    fn is_certain(&self, who: &StackSample) -> bool {
+    fn is_certain(&self, who: &StackSample, holes: &Holes) -> bool {
         let thread = self.threads.get(&(who.pid, who.tid));
         let since = thread.and_then(|thread| thread.certain_since);
-        since.is_some_and(|since| !self.holes.any(since, who.header.time_ns))
+        since.is_some_and(|since| !holes.any(since, who.header.time_ns))
     }
 
     /// A stack was seen with so many frames of the engine's function.
     #[inline]
-    pub fn stack_seen(&mut self, who: &StackSample, steps: u8, placed: bool) {
+    pub fn stack_seen(&mut self, who: &StackSample, steps: u8, placed: bool, holes: &Holes) {
         match steps {
             0 => {
                 let time_ns = who.header.time_ns;
@@ -331,7 +320,7 @@ impl Backward {
             UNSURE => {}
             _ if placed => {}
             // That of a step which no operator made belongs to none for certain.
-            _ => self.counts.uncertain += u64::from(!self.is_certain(who)),
+            _ => self.counts.uncertain += u64::from(!self.is_certain(who, holes)),
         }
     }
 
@@ -361,7 +350,7 @@ impl Backward {
     /// root first, that context stands for. `None` when it belongs where it was taken.
     pub fn place(
         &mut self,
-        listed: StepsId,
+        listed: ListId,
         steps: u8,
         thread: NodeId,
         frames: &[FrameId],

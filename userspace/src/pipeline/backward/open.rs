@@ -7,14 +7,11 @@
 //! it, so its steps have lower stack pointers than its own beginning has; as soon as a step begins higher up, it is over.
 
 use deepctx_profile::tree::NodeId;
-use rustc_hash::FxHashMap;
 
-use super::UNSURE;
+use super::{ListId, UNSURE};
 
 /// Steps within steps that are followed. The framework itself begins another thread at 60.
 const OPEN_MAX: usize = 128;
-/// Lists that are remembered: as many as there are operators, and some more for checkpoints.
-const LISTS_MAX: usize = 1 << 17;
 
 /// A thread that runs steps.
 #[derive(Debug, Default)]
@@ -28,7 +25,7 @@ pub(super) struct Thread {
     /// When something was last seen to begin, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
     /// The number of the list of open steps; `None` when none of them has an operator.
-    pub(super) listed: Option<StepsId>,
+    pub(super) listed: Option<ListId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,44 +79,6 @@ impl Thread {
         let within = self.passes.last().map_or(0, |pass| pass.within);
         self.open.resize(within, None);
         self.open.push(operator);
-    }
-}
-
-/// The number of a list of open steps. A number is never used for another list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StepsId(u32);
-
-/// Lists of open steps.
-#[derive(Debug, Default)]
-pub(super) struct Lists {
-    numbers: FxHashMap<Box<[Option<NodeId>]>, StepsId>,
-    lists: FxHashMap<StepsId, Box<[Option<NodeId>]>>,
-    given: u32,
-}
-
-impl Lists {
-    /// The number of a list; `None` when nothing of it leads anywhere.
-    pub(super) fn id(&mut self, open: &[Option<NodeId>]) -> Option<StepsId> {
-        if open.iter().all(Option::is_none) {
-            return None;
-        }
-        if let Some(id) = self.numbers.get(open) {
-            return Some(*id);
-        }
-        if self.lists.len() >= LISTS_MAX {
-            self.numbers.clear();
-            self.lists.clear();
-        }
-        let id = StepsId(self.given);
-        self.given = self.given.checked_add(1)?;
-        self.numbers.insert(open.into(), id);
-        self.lists.insert(id, open.into());
-        Some(id)
-    }
-
-    /// The list of a number; `None` when it was forgotten.
-    pub(super) fn get(&self, id: StepsId) -> Option<&[Option<NodeId>]> {
-        self.lists.get(&id).map(|list| &**list)
     }
 }
 
@@ -183,16 +142,5 @@ mod tests {
         assert_eq!((thread.open(), thread.certain_since), (&[operator(1)][..], None));
         thread.none_is_open(11);
         assert_eq!((thread.open(), thread.certain_since), (&[][..], Some(11)));
-    }
-
-    #[test]
-    fn lists_have_numbers_of_their_own() {
-        let mut lists = Lists::default();
-        let one = lists.id(&[operator(1)]).unwrap();
-        let two = lists.id(&[operator(1), None]).unwrap();
-        assert_ne!(one, two);
-        assert_eq!(lists.id(&[operator(1)]), Some(one));
-        assert_eq!(lists.id(&[None, None]), None);
-        assert_eq!(lists.get(two), Some(&[operator(1), None][..]));
     }
 }

@@ -1,19 +1,23 @@
 //! The report: the hottest functions and contexts of a profile, and what was lost, as text for people.
 //!
-//! Owns: [`write()`]. Because: `report`, and a demo without a terminal, must say in one page where the time went and
+//! Owns: [`write()`]; a file for each table. Because: `report`, and a demo without a terminal, must say in one page where the time went and
 //! how far to believe it. Does not: promise its layout to programs; that is what `export` is for.
+
+mod devices;
+mod kernels;
+mod phases;
+mod steps;
 
 use std::io::{self, Write};
 
-use rustc_hash::FxHashMap;
-
-use crate::activity::{GpuProcess, Join, Shape, Tier};
-use crate::frame::{Frame, clean};
+use crate::frame::clean;
 use crate::ledger::{Stage, When};
-use crate::metric::{Metric, Unit};
+use crate::metric::Unit;
 use crate::profile::Profile;
 use crate::units::{Bytes, Nanos};
 use crate::view::{Grain, Screen, Selection, losses};
+
+pub use devices::device_lines;
 
 /// How much to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +52,10 @@ pub fn write(
     head(profile, selection, &screen, out)?;
     functions(selection, &screen, extent, out)?;
     contexts(selection, &screen, extent, out)?;
-    devices(profile, extent, out)?;
-    kernels(profile, extent, out)?;
+    phases::write(profile, out)?;
+    steps::write(profile, extent, out)?;
+    devices::write(profile, extent, out)?;
+    kernels::write(profile, extent, out)?;
     account(profile, out)?;
     out.flush()
 }
@@ -122,139 +128,6 @@ fn contexts(selection: &Selection, screen: &Screen, extent: Extent, out: &mut dy
     Ok(())
 }
 
-/// From where the times of devices come, and whether both sides saw the same.
-fn devices(profile: &Profile, extent: Extent, out: &mut dyn Write) -> io::Result<()> {
-    let processes = &profile.gpu.processes;
-    if processes.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\nDevices")?;
-    for process in processes.iter().take(extent.rows) {
-        write!(out, "  process {}: {}", process.pid, process.tier)?;
-        if !process.note.is_empty() {
-            write!(out, " ({})", clean(&process.note))?;
-        }
-        writeln!(out)?;
-        for line in device_lines(process) {
-            writeln!(out, "    {line}")?;
-        }
-    }
-    match processes.len().saturating_sub(extent.rows) {
-        0 => Ok(()),
-        more => writeln!(
-            out,
-            "  … {}",
-            if more == 1 { "1 more process".to_owned() } else { format!("{more} more processes") }
-        ),
-    }
-}
-
-/// What kernels need to run, and how many of their blocks that lets run at once: those that were launched most.
-fn kernels(profile: &Profile, extent: Extent, out: &mut dyn Write) -> io::Result<()> {
-    let mut known: FxHashMap<&str, (u64, Shape)> = FxHashMap::default();
-    for (node, shape) in profile.gpu.shapes().filter(|(_, shape)| shape.registers.is_some()) {
-        let Frame::GpuKernel { name } = profile.frames.get(profile.tree.node(node).frame) else { continue };
-        let launches = profile.tree.exclusive(node, Metric::Kernels).sum;
-        let known = known.entry(profile.strings.get(name)).or_insert((0, *shape));
-        if launches > known.0 {
-            known.1 = *shape;
-        }
-        known.0 += launches;
-    }
-    if known.is_empty() {
-        return Ok(());
-    }
-    let mut known: Vec<_> = known.into_iter().collect();
-    known.sort_by(|(name, (n, _)), (other, (m, _))| m.cmp(n).then_with(|| name.cmp(other)));
-    writeln!(out, "\nKernels launched most, and what a block of them takes")?;
-    writeln!(out, "  launches  threads  registers     shared  at once on a multiprocessor")?;
-    for (name, (launches, shape)) in known.into_iter().take(extent.rows) {
-        let threads = shape.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last));
-        let registers = shape.registers.map_or_else(String::new, |of| of.last.to_string());
-        let shared = shape.shared().map_or_else(String::new, |bytes| Bytes(bytes.into()).to_string());
-        let fits = match (shape.occupancy(), shape.arch) {
-            (Some(fits), Some(arch)) => format!(
-                "{}: {:.0}% of warps, as many as {} of sm_{} allow",
-                counted(fits.blocks.into(), "block"),
-                f64::from(fits.warps) * 100.0 / f64::from(fits.warps_max),
-                fits.limit,
-                arch.last
-            ),
-            _ => "not known".to_owned(),
-        };
-        writeln!(out, "  {launches:>8}  {threads:>7}  {registers:>9}  {shared:>9}  {fits}")?;
-        writeln!(out, "            {}", without_middle(&clean(name), 2 * NAME_WIDTH))?;
-    }
-    Ok(())
-}
-
-/// What is known of the device work of a process, in lines for people: `report` and the live view say the same.
-pub fn device_lines(process: &GpuProcess) -> Vec<String> {
-    let mut lines = Vec::new();
-    let seen = [
-        (process.launches, "kernel launch", "kernel launches"),
-        (process.graph_launches, "graph launch", "graph launches"),
-        (process.transfers, "copy or fill", "copies and fills"),
-        (process.captured, "launch into a graph", "launches into graphs"),
-    ];
-    let seen: Vec<_> = seen
-        .into_iter()
-        .filter(|(n, ..)| *n > 0)
-        .map(|(n, one, many)| format!("{n} {}", if n == 1 { one } else { many }))
-        .collect();
-    if !seen.is_empty() {
-        lines.push(seen.join(", "));
-    }
-    if process.launches_without_stack > 0 {
-        let share = process.launches_without_stack as f64 * 100.0 / process.launches.max(1) as f64;
-        let n = process.launches_without_stack;
-        lines.push(format!(
-            "stacks are sampled: {n} launches ({share:.1}%) have none; counts and times are exact"
-        ));
-    }
-    match process.tier {
-        Tier::Observed if process.busy_at_most_ns > 0 => lines.push(format!(
-            "device time is not measured; devices were busy at most {} between launches and waits",
-            Nanos(process.busy_at_most_ns)
-        )),
-        Tier::Observed => lines.push("device time is not measured".to_owned()),
-        Tier::Borrowed | Tier::Collected => {
-            let how = match process.join {
-                Join::Exact => "by correlation id",
-                Join::Estimated => "by order, an estimate",
-                Join::None => "not at all",
-            };
-            let told = process.kernels + process.graph_kernels;
-            lines.push(format!(
-                "{} told, {} joined with launches {how}",
-                counted(told, "kernel"),
-                process.joined
-            ));
-            lines.push(format!(
-                "{} by probes, {} by activities: difference {}",
-                match process.launches_collected {
-                    1 => "1 launch".to_owned(),
-                    n => format!("{n} launches"),
-                },
-                counted(process.kernels, "kernel"),
-                process.difference()
-            ));
-        }
-    }
-    if let Some(clock) = process.clock {
-        let drift = Nanos(clock.drift_ns.unsigned_abs());
-        lines.push(format!(
-            "device clock known to {}, moved by {drift} over {}",
-            Nanos(clock.uncertainty_ns),
-            counted(clock.readings, "reading")
-        ));
-    }
-    if process.overhead_ns > 0 {
-        lines.push(format!("the profiling interface itself took {}", Nanos(process.overhead_ns)));
-    }
-    lines
-}
-
 /// What became of the records: the ledger, the losses and gaps, and whether it all adds up.
 fn account(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let ledger = &profile.ledger;
@@ -322,8 +195,9 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::activity::ClockOffset;
+    use crate::frame::Frame;
     use crate::ledger::Reason;
+    use crate::metric::Metric;
     use crate::view::tests::profile;
 
     fn check(profile: &Profile, expect: Expect) {
@@ -386,41 +260,42 @@ mod tests {
     }
 
     #[test]
-    fn devices_say_from_where_their_times_come() {
-        let check = |process: GpuProcess, expect: &[&str]| assert_eq!(device_lines(&process), expect);
-        check(
-            GpuProcess {
-                launches: 4,
-                launches_without_stack: 1,
-                graph_launches: 1,
-                busy_at_most_ns: 5_000_000,
-                ..GpuProcess::default()
-            },
-            &[
-                "4 kernel launches, 1 graph launch",
-                "stacks are sampled: 1 launches (25.0%) have none; counts and times are exact",
-                "device time is not measured; devices were busy at most 5.00 ms between launches and waits",
-            ],
+    fn phases_and_steps_are_told_together() {
+        let mut profile = profile(
+            "P python3-7 / y /a/train.py:main:9 / y /v/torch/utils/data/dataloader.py:Iter.__next__ 100000000
+             P python3-7 / y /a/train.py:main:10 / y /v/torch/nn/modules/module.py:Module._call_impl 300000000
+             P python3-7 / y /a/train.py:main:11 / y /v/torch/_tensor.py:Tensor.backward 500000000
+             P python3-7 / y /a/train.py:main:12 / r Optimizer.step#SGD.step / y /v/torch/optim/sgd.py:SGD.step 100000000",
         );
-        check(
-            GpuProcess {
-                tier: Tier::Collected,
-                join: Join::Exact,
-                launches: 12,
-                launches_collected: 10,
-                kernels: 8,
-                graph_kernels: 5,
-                joined: 13,
-                clock: Some(ClockOffset { offset_ns: 1, uncertainty_ns: 1500, drift_ns: -20, readings: 7 }),
-                ..GpuProcess::default()
-            },
-            &[
-                "12 kernel launches",
-                "13 kernels told, 13 joined with launches by correlation id",
-                "10 launches by probes, 8 kernels by activities: difference 2",
-                "device clock known to 1.50 µs, moved by 20 ns over 7 readings",
-            ],
-        );
+        let range = profile.tree.cells(Metric::CpuTime).find_map(|(node, _)| {
+            let parent = profile.tree.node(node).parent;
+            let frame = profile.frames.get(profile.tree.node(parent).frame);
+            matches!(frame, Frame::Range { .. }).then_some(parent)
+        });
+        for took in [10_000_000, 12_000_000] {
+            profile.tree.add(range.unwrap(), Metric::RangeTime, took);
+        }
+        profile.tree.add(range.unwrap(), Metric::StepTime, 250_000_000);
+        let mut out = Vec::new();
+        phases::write(&profile, &mut out).unwrap();
+        steps::write(&profile, Extent::default(), &mut out).unwrap();
+        expect![[r#"
+
+            Phases, over 1 step
+                            cpu-time  phase
+                      300 ms   30.0%  forward
+                      100 ms   10.0%  optimizer
+                      500 ms   50.0%  backward
+                      100 ms   10.0%  data loading
+
+            Steps, from the end of one to the end of the next
+                 steps      mean   deviation       least        most  name and where it is entered
+                     1    250 ms        0 ns      250 ms      250 ms  [range] Optimizer.step#SGD.step  train.py:main:12
+
+            Ranges that the program names, without those within them
+                 times      mean   deviation       least        most  name and where it is entered
+                     2   11.0 ms     1.00 ms     10.0 ms     12.0 ms  [range] Optimizer.step#SGD.step  train.py:main:12
+        "#]].assert_eq(&String::from_utf8(out).unwrap());
     }
 
     #[test]

@@ -8,7 +8,7 @@ const HOLES_MAX: usize = 64;
 
 /// The holes of all CPUs.
 #[derive(Debug, Default)]
-pub(super) struct Holes {
+pub struct Holes {
     cpus: Vec<Cpu>,
     /// Records that came and could not be used, by time.
     unused: Vec<Hole>,

@@ -1,0 +1,235 @@
+//! Phases: what part of training or serving a context belongs to.
+//!
+//! Owns: [`Phase`], and the phase of every node of a tree, by the frames above it. Because: "is it the data loader or the
+//! backward pass?" comes before any question about a function. Does not: watch anything: it reads names, so it says what the
+//! frameworks' own functions say, and nothing of a program that does without them.
+//!
+//! Where phases are nested, the more particular one counts ([`Phase`] is in that order): what a checkpoint runs again within
+//! the backward pass is backward, what an optimizer sends to other hosts is communication.
+
+use crate::frame::Frame;
+use crate::profile::Profile;
+use crate::tree::NodeId;
+
+/// A part of training or serving, the more particular ones last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// None that is known.
+    #[default]
+    Other,
+    /// Modules are called.
+    Forward,
+    /// The program says that it evaluates or validates.
+    Evaluation,
+    /// Weights are changed, or gradients set to zero.
+    Optimizer,
+    /// Gradients are computed.
+    Backward,
+    /// Batches are waited for or made, within the program.
+    Loading,
+    /// Batches are made in a process of their own.
+    LoadingWorker,
+    /// State is saved or loaded.
+    Checkpoint,
+    /// Code is compiled.
+    Compilation,
+    /// Hosts and devices exchange tensors.
+    Communication,
+}
+
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Phase; 10] = [
+        Phase::Other,
+        Phase::Forward,
+        Phase::Evaluation,
+        Phase::Optimizer,
+        Phase::Backward,
+        Phase::Loading,
+        Phase::LoadingWorker,
+        Phase::Checkpoint,
+        Phase::Compilation,
+        Phase::Communication,
+    ];
+
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Other => "other",
+            Phase::Forward => "forward",
+            Phase::Evaluation => "evaluation",
+            Phase::Optimizer => "optimizer",
+            Phase::Backward => "backward",
+            Phase::Loading => "data loading",
+            Phase::LoadingWorker => "data loading, in workers",
+            Phase::Checkpoint => "checkpoint",
+            Phase::Compilation => "compilation",
+            Phase::Communication => "communication",
+        }
+    }
+}
+
+/// The phase of every node, by its number.
+pub fn phases(profile: &Profile) -> Vec<Phase> {
+    // Frames are far fewer than nodes.
+    let mut of_frame: Vec<Option<Phase>> = vec![None; profile.frames.len()];
+    let mut phases = vec![Phase::Other; profile.tree.len()];
+    // A node's number is above its parent's.
+    for number in 1..phases.len() {
+        let Ok(id) = u32::try_from(number) else { break };
+        let node = profile.tree.node(NodeId::from_number(id));
+        let own = match of_frame.get_mut(node.frame.index()) {
+            Some(known) => *known.get_or_insert_with(|| of(profile, profile.frames.get(node.frame))),
+            None => Phase::Other,
+        };
+        phases[number] = phases[node.parent.index()].max(own);
+    }
+    phases
+}
+
+/// What a frame says by itself.
+fn of(profile: &Profile, frame: Frame) -> Phase {
+    let text = |id| profile.strings.get(id);
+    match frame {
+        Frame::Python { function, file, .. } => of_python(text(file), text(function)),
+        Frame::Operator { name } => of_operator(text(name)),
+        Frame::Range { name } => of_range(text(name)),
+        Frame::Native { symbol, .. } => of_native(text(symbol)),
+        Frame::GpuApi { name } | Frame::GpuKernel { name } if text(name).starts_with("nccl") => {
+            Phase::Communication
+        }
+        _ => Phase::Other,
+    }
+}
+
+/// By the end of a path, or by a folder in it that ends with `/`; and by the end of a qualified name, if that matters.
+const PYTHON: &[(&str, &[&str], Phase)] = &[
+    ("torch/nn/modules/module.py", &["_call_impl"], Phase::Forward),
+    ("torch/optim/lr_scheduler.py", &[], Phase::Other),
+    ("torch/optim/", &[], Phase::Optimizer),
+    ("torch/_tensor.py", &["backward"], Phase::Backward),
+    ("torch/autograd/__init__.py", &["backward", "grad"], Phase::Backward),
+    ("torch/autograd/graph.py", &["_engine_run_backward"], Phase::Backward),
+    ("torch/utils/data/_utils/worker.py", &["_worker_loop"], Phase::LoadingWorker),
+    ("torch/utils/data/dataloader.py", &["__next__", "__iter__"], Phase::Loading),
+    ("torch/utils/data/_utils/pin_memory.py", &[], Phase::Loading),
+    ("torch/serialization.py", &["save", "load"], Phase::Checkpoint),
+    ("torch/distributed/checkpoint/", &[], Phase::Checkpoint),
+    ("safetensors/torch.py", &[], Phase::Checkpoint),
+    ("torch/distributed/distributed_c10d.py", &[], Phase::Communication),
+    // What merely calls compiled code is in the same folders.
+    ("torch/_dynamo/convert_frame.py", &[], Phase::Compilation),
+    (
+        "torch/_inductor/compile_fx.py",
+        &["compile_fx", "compile_fx_inner", "compile_to_fn"],
+        Phase::Compilation,
+    ),
+    ("triton/compiler/compiler.py", &["compile"], Phase::Compilation),
+    ("jax/_src/compiler.py", &[], Phase::Compilation),
+];
+/// What functions of a program are called that evaluate.
+const EVALUATES: [&str; 5] =
+    ["evaluate", "validate", "evaluation_loop", "evaluation_step", "validation_step"];
+
+fn of_python(file: &str, function: &str) -> Phase {
+    let function = function.rsplit('.').next().unwrap_or(function);
+    let is_in = |place: &str| match place.strip_suffix('/') {
+        Some(_) => file.contains(&format!("/{place}")),
+        None => file.strip_suffix(place).is_some_and(|before| before.is_empty() || before.ends_with('/')),
+    };
+    let named = |names: &[&str]| names.is_empty() || names.iter().any(|name| function.ends_with(name));
+    match PYTHON.iter().find(|(place, names, _)| is_in(place) && named(names)) {
+        Some((_, _, phase)) => *phase,
+        None if EVALUATES.contains(&function) => Phase::Evaluation,
+        None => Phase::Other,
+    }
+}
+
+fn of_operator(name: &str) -> Phase {
+    let is_step = |name: &str| {
+        name.rsplit_once("Backward")
+            .is_some_and(|(of, number)| !of.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    if name.starts_with("c10d::") {
+        Phase::Communication
+    } else if name == "[backward]" || name == "torch::autograd::AccumulateGrad" || is_step(name) {
+        Phase::Backward
+    } else {
+        Phase::Other
+    }
+}
+
+fn of_range(name: &str) -> Phase {
+    let lower = name.to_ascii_lowercase();
+    if name.starts_with("Optimizer.") {
+        Phase::Optimizer
+    } else if name.starts_with("enumerate(DataLoader)") {
+        Phase::Loading
+    } else if ["evaluat", "validat"].iter().any(|word| lower.contains(word)) {
+        Phase::Evaluation
+    } else {
+        Phase::Other
+    }
+}
+
+fn of_native(symbol: &str) -> Phase {
+    const NATIVE: [(&str, Phase); 5] = [
+        ("torch::autograd::Engine::evaluate_function", Phase::Backward),
+        ("c10d::ProcessGroup", Phase::Communication),
+        ("nccl", Phase::Communication),
+        ("xla::cpu::CpuCompiler::", Phase::Compilation),
+        ("xla::gpu::GpuCompiler::", Phase::Compilation),
+    ];
+    let known = NATIVE.iter().find(|(begin, _)| symbol.starts_with(begin));
+    known.map_or(Phase::Other, |(_, phase)| *phase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::Metric;
+    use crate::view::tests::profile;
+
+    /// The phase of the leaf of a stack.
+    #[track_caller]
+    fn check(stack: &str, expect: Phase) {
+        let profile = profile(&format!("{stack} 1"));
+        let (leaf, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
+        assert_eq!(phases(&profile)[leaf.index()], expect, "{stack}");
+    }
+
+    const MODULE: &str = "y /v/torch/nn/modules/module.py:Module._call_impl";
+
+    #[test]
+    fn the_functions_of_frameworks_tell_the_phase() {
+        for (stack, expect) in [
+            ("y /a/train.py:main", Phase::Other),
+            ("y /a/train.py:evaluate / n f", Phase::Evaluation),
+            ("y /v/torch/nn/modules/module.py:Module._call_impl / o aten::addmm", Phase::Forward),
+            ("y /v/torch/nn/modules/module.py:Module.state_dict", Phase::Other),
+            ("y /v/torch/optim/sgd.py:SGD.step / o aten::add_.Tensor", Phase::Optimizer),
+            ("y /v/torch/optim/lr_scheduler.py:LRScheduler.step", Phase::Other),
+            ("y /v/torch/_tensor.py:Tensor.backward", Phase::Backward),
+            ("n torch::autograd::Engine::evaluate_function(x) / o AddmmBackward0", Phase::Backward),
+            ("y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__", Phase::Loading),
+            ("y /v/torch/utils/data/_utils/worker.py:_worker_loop / n decode", Phase::LoadingWorker),
+            ("y /v/torch/serialization.py:save / n write", Phase::Checkpoint),
+            ("y /v/torch/_dynamo/convert_frame.py:compile_frame", Phase::Compilation),
+            ("y /v/torch/_dynamo/eval_frame.py:_fn", Phase::Other),
+            ("y /a/mytorch/optimizers.py:step", Phase::Other),
+            ("g ncclDevKernel_AllReduce", Phase::Communication),
+            ("o EmbeddingBackwardX", Phase::Other),
+        ] {
+            check(stack, expect);
+        }
+    }
+
+    #[test]
+    fn the_more_particular_phase_counts_where_they_are_nested() {
+        // A checkpoint runs its part again.
+        check(&format!("o SumBackward0 / {MODULE}"), Phase::Backward);
+        check(&format!("{MODULE} / o [backward] / o AddmmBackward0"), Phase::Backward);
+        check(&format!("y /a/t.py:validate / {MODULE}"), Phase::Evaluation);
+        check("y /v/torch/optim/sgd.py:SGD.step / n ncclAllReduce", Phase::Communication);
+    }
+}

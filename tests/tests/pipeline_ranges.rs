@@ -1,0 +1,209 @@
+//! Named ranges of a program as a page of records → where its stacks stand, and how long ranges and steps took.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pipeline_support;
+
+use deepctx_profile::ledger::When;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::view::Selection;
+use pipeline_support::{folded, folded_as, losses, page, run};
+
+/// Records → folded stacks.
+#[track_caller]
+fn check(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    assert_eq!(folded(pipeline.profile()), page(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
+/// Records → a metric by context.
+#[track_caller]
+fn check_metric(records: &str, metric: Metric, expect: &str) {
+    let mut pipeline = run(records);
+    assert_eq!(folded_as(pipeline.profile(), Selection::of(metric)), page(expect));
+}
+
+/// Records → gaps of the last stage.
+#[track_caller]
+fn check_gaps(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    let all = losses(pipeline.profile());
+    let ours: String =
+        all.lines().filter(|line| line.starts_with("attribute")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(ours, page(expect));
+}
+
+const STEP: &str = "
+    10 call 1 named 7/7 app text=epoch : ! py:_enter@1 py:train@3 py:main@9
+    11 call 2 begins 7/7 app handle=0x40
+";
+
+#[test]
+fn a_range_stands_behind_the_function_that_entered_it() {
+    check(
+        &format!(
+            "{STEP}
+            20 sample 7/7 app py:work@1 py:train@4 py:main@9
+            21 sample 7/7 app py:train@5 py:main@9
+            30 call 3 ends 7/7 app handle=0x40
+            40 sample 7/7 app py:work@1 py:train@6 py:main@9"
+        ),
+        "
+        app-7;m.py:main;m.py:train;[range] epoch 1
+        app-7;m.py:main;m.py:train;[range] epoch;m.py:work 1
+        app-7;m.py:main;m.py:train;m.py:work 1
+        ",
+    );
+}
+
+#[test]
+fn a_function_that_enters_a_range_and_returns_leaves_it_to_its_caller() {
+    // A generator behind `with`: its frame is gone while the range is open.
+    check(
+        &format!(
+            "{STEP}
+            20 sample 7/7 app py:work@1 py:main@9
+            21 sample 7/7 app f! start"
+        ),
+        "
+        app-7;[range] epoch;start;f 1
+        app-7;m.py:main;[range] epoch;m.py:work 1
+        ",
+    );
+}
+
+#[test]
+fn ranges_stand_within_ranges() {
+    check(
+        &format!(
+            "{STEP}
+            12 call 3 named 7/7 app text=batch : ! py:_enter@1 py:one@2 py:train@4 py:main@9
+            13 call 4 begins 7/7 app handle=0x80
+            20 sample 7/7 app py:work@1 py:one@3 py:train@4 py:main@9
+            21 call 5 ends 7/7 app handle=0x80
+            22 sample 7/7 app py:work@1 py:one@3 py:train@4 py:main@9
+            23 call 6 ends 7/7 app handle=0x80
+            24 sample 7/7 app py:work@1 py:one@3 py:train@4 py:main@9"
+        ),
+        "
+        app-7;m.py:main;m.py:train;[range] epoch;m.py:one;[range] batch;m.py:work 1
+        app-7;m.py:main;m.py:train;[range] epoch;m.py:one;m.py:work 2
+        ",
+    );
+}
+
+#[test]
+fn other_threads_are_not_in_it() {
+    check(&format!("{STEP} 20 sample 7/8 app py:work@1 py:main@9"), "app-7;m.py:main;m.py:work 1");
+}
+
+#[test]
+fn the_same_stack_stands_elsewhere_in_another_range_however_often_it_was_seen() {
+    let mut records = String::new();
+    for n in 0..6 {
+        let (at, name) = (10 * n, ["a", "b"][n % 2]);
+        records += &format!(
+            "{} call {} named 7/7 app text={name} : ! py:_enter@1 py:main@9
+             {} call {} begins 7/7 app handle=0x40
+             {} sample 7/7 app py:work@1 py:main@9
+             {} call {} ends 7/7 app handle=0x40\n",
+            at + 1,
+            3 * n + 1,
+            at + 2,
+            3 * n + 2,
+            at + 3,
+            at + 4,
+            3 * n + 3
+        );
+        if n == 3 {
+            records += &format!("advance {}\n", at + 4);
+        }
+    }
+    check(
+        &records,
+        "
+        app-7;m.py:main;[range] a;m.py:work 3
+        app-7;m.py:main;[range] b;m.py:work 3
+        ",
+    );
+}
+
+#[test]
+fn time_in_ranges_is_that_of_each_alone() {
+    check_metric(
+        &format!(
+            "{STEP}
+            12 call 3 named 7/7 app text=batch : ! py:_enter@1 py:train@4 py:main@9
+            13 call 4 begins 7/7 app handle=0x80
+            23 call 5 ends 7/7 app handle=0x80
+            41 call 6 ends 7/7 app handle=0x40
+            50 call 7 ends 7/7 app handle=0x80"
+        ),
+        Metric::RangeTime,
+        "
+        app-7;m.py:main;m.py:train;[range] epoch 20
+        app-7;m.py:main;m.py:train;[range] epoch;[range] batch 10
+        ",
+    );
+}
+
+#[test]
+fn a_step_lasts_from_the_end_of_one_to_the_end_of_the_next_at_the_same_place() {
+    let mut records = String::new();
+    for (n, end) in [100, 130, 170].into_iter().enumerate() {
+        for (line, later) in [(5, 0), (8, 7)] {
+            let (call, end) = (10 * n + line, end + later);
+            records += &format!(
+                "{} call {call} named 7/7 app text=Optimizer.step#SGD : ! py:_enter@1 py:main@{line}
+                 {} call {} begins 7/7 app handle=0x40
+                 {end} call {} ends 7/7 app handle=0x40\n",
+                end - 3,
+                end - 2,
+                call + 1,
+                call + 2
+            );
+        }
+    }
+    // Two optimizers, three times each: two steps at each place.
+    check_metric(&records, Metric::StepTime, "app-7;m.py:main;[range] Optimizer.step#SGD 140");
+}
+
+#[test]
+fn what_a_lost_record_may_have_ended_is_not_believed() {
+    let lost = format!(
+        "{STEP}
+        lose 0 1
+        20 sample 7/7 app py:work@1 py:train@4 py:main@9
+        30 call 3 ends 7/7 app handle=0x40"
+    );
+    check(&lost, "app-7;m.py:main;m.py:train;m.py:work 1");
+    check_gaps(&lost, "attribute range-uncertain 1");
+    check_metric(&lost, Metric::RangeTime, "");
+    // The first end is lost: the second one comes when the record is destroyed, at any time.
+    let destroyed = format!("{STEP} lose 0 1\n 90 call 3 ends 7/7 app handle=0x40");
+    check_metric(&destroyed, Metric::RangeTime, "");
+    check_gaps(&destroyed, "attribute range-uncertain 1");
+}
+
+#[test]
+fn a_process_that_ends_takes_its_ranges_along() {
+    let ended = format!(
+        "{STEP}
+        15 exit 7
+        20 sample 7/7 app py:work@1 py:main@9"
+    );
+    check(&ended, "app-7;m.py:main;m.py:work 1");
+    check_gaps(&ended, "attribute range-unfinished 1");
+}
+
+#[test]
+fn a_record_without_a_name_is_no_range() {
+    check(
+        "
+        9 call 1 named 7/8 app text=epoch : ! py:_enter@1 py:train@3
+        11 call 2 begins 7/7 app handle=0x40
+        20 sample 7/7 app py:work@1 py:main@9",
+        "app-7;m.py:main;m.py:work 1",
+    );
+}

@@ -1,0 +1,391 @@
+//! Ranges: which named parts of the program a thread is in (`record_function("…")`), and the steps of training that follow
+//! from them.
+//!
+//! Owns: the ranges that are open in each thread; where a range stands in a stack; how long each took. Because: programs name
+//! their own parts, and optimizers and data loaders do so unasked, whether or not somebody listens. Does not: guess: after lost
+//! records nothing is known to be open any more, and the ledger says how often.
+//!
+//! ```text
+//!  enter_new("Optimizer.step#SGD.step")   name, and the stack: main ▸ train ▸ wrapper ▸ record_function.__enter__ …
+//!  RecordFunction::RecordFunction         address of the record
+//!  RecordFunction::end                    address of the record: the first one with it closes the range
+//!  in the tree                            main ▸ train ▸ wrapper ▸ [range] Optimizer.step#SGD.step ▸ SGD.step ▸ …
+//! ```
+//! A range stands behind the frames that a stack within it shares with the stack at its beginning: usually up to the function
+//! with the `with` statement.
+
+mod open;
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use deepctx_common::record::StackSample;
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::{Account, Reason};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Time;
+use deepctx_uprobes::event::Event;
+use deepctx_uprobes::role::Role;
+use rustc_hash::FxHashMap;
+
+use super::decode::Arguments;
+use super::holes::Holes;
+use super::lists::{ListId, Lists};
+use super::source::SiteInfo;
+use open::{Open, Thread};
+
+/// Threads that are followed: as many as may run on a big host.
+const THREADS_MAX: usize = 1 << 16;
+/// Beginnings and ends of processes that may wait for the samples.
+const CHANGES_MAX: usize = 1 << 16;
+/// Places whose last end is remembered, to tell the time from step to step.
+const STEPS_MAX: usize = 1 << 12;
+/// Files of PyTorch and Python whose functions only lead to the entering of a range.
+const ENTERING: [&str; 5] = [
+    "torch/autograd/profiler.py",
+    "torch/_ops.py",
+    "torch/_classes.py",
+    "torch/utils/_contextlib.py",
+    "contextlib.py",
+];
+/// How names of ranges begin that end a step of training, unless the user names others.
+pub const STEP_MARKER: &str = "Optimizer.step#";
+
+/// What a call of one of the probed functions says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A range is about to begin: its name.
+    Named,
+    /// It begins: its record.
+    Begins,
+    /// A record ends.
+    Ends,
+}
+
+/// The stage's state.
+#[derive(Debug)]
+pub struct Ranges {
+    /// By number of the probe.
+    sites: FxHashMap<u32, Site>,
+    changes: VecDeque<(u64, u32)>,
+    threads: FxHashMap<(u32, u32), Thread>,
+    lists: Lists<NodeId>,
+    /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
+    steps: FxHashMap<NodeId, u64>,
+    /// How names begin that end a step.
+    markers: Vec<String>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Site {
+    kind: Kind,
+    roles: Vec<Role>,
+    seen: u64,
+    counted: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    uncertain: u64,
+    unnamed: u64,
+    nested: u64,
+    unfinished: u64,
+}
+
+impl Ranges {
+    /// Nothing yet. Ranges whose names begin with one of `markers` end a step.
+    pub fn new(markers: Vec<String>) -> Self {
+        Self {
+            sites: FxHashMap::default(),
+            changes: VecDeque::new(),
+            threads: FxHashMap::default(),
+            lists: Lists::default(),
+            steps: FxHashMap::default(),
+            markers,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes the probes that are this stage's out of those that were placed.
+    pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
+        let kind = |event| match event {
+            Event::RangeNamed => Some(Kind::Named),
+            Event::RangeBegins => Some(Kind::Begins),
+            Event::RangeEnds => Some(Kind::Ends),
+            _ => None,
+        };
+        let mut others = Vec::new();
+        for info in sites {
+            match kind(info.event) {
+                Some(kind) if info.site < deepctx_common::call::SITES_MAX => {
+                    self.sites.insert(info.site, Site { kind, roles: info.roles, seen: 0, counted: 0 });
+                }
+                _ => others.push(info),
+            }
+        }
+        others
+    }
+
+    /// Takes in how often the kernel programs counted each probe.
+    pub fn counted(&mut self, counts: &[u64]) {
+        for (number, site) in &mut self.sites {
+            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
+        }
+    }
+
+    /// Whether there are any probes of this stage.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    /// What a call of this probe says; `None` when it is another stage's.
+    #[inline]
+    pub fn kind(&self, arguments: &Arguments<'_>) -> Option<Kind> {
+        self.sites.get(&arguments.call.site).map(|site| site.kind)
+    }
+
+    /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
+    pub fn will_change(&mut self, pid: u32, time_ns: u64) {
+        if self.is_on() {
+            if self.changes.len() >= CHANGES_MAX {
+                self.changes.pop_front();
+            }
+            self.changes.push_back((time_ns, pid));
+        }
+    }
+
+    /// The samples have reached this time.
+    fn reach(&mut self, now_ns: u64) {
+        while let Some(&(time_ns, pid)) = self.changes.front()
+            && time_ns <= now_ns
+        {
+            self.changes.pop_front();
+            let Self { threads, counts, .. } = self;
+            threads.retain(|(of, _), thread| {
+                let stays = *of != pid;
+                counts.unfinished += if stays { 0 } else { thread.open().len() as u64 };
+                stays
+            });
+        }
+    }
+
+    fn thread(&mut self, who: &StackSample) -> &mut Thread {
+        if self.threads.len() >= THREADS_MAX {
+            self.threads.clear();
+        }
+        self.threads.entry((who.pid, who.tid)).or_default()
+    }
+
+    /// The ranges that a thread is in, when that is certain.
+    #[inline]
+    pub fn of(&mut self, who: &StackSample, holes: &Holes) -> Option<ListId> {
+        self.reach(who.header.time_ns);
+        let thread = self.threads.get_mut(&(who.pid, who.tid))?;
+        let listed = thread.listed?;
+        if holes.any(thread.since_ns, who.header.time_ns) {
+            self.counts.uncertain += thread.forget() as u64;
+            return None;
+        }
+        Some(listed)
+    }
+
+    /// The frames of a stack, root first, with those of the ranges that it is in.
+    pub fn within<'a>(
+        &self,
+        listed: Option<ListId>,
+        frames: &'a [FrameId],
+        profile: &Profile,
+    ) -> Cow<'a, [FrameId]> {
+        let Some(places) = listed.and_then(|listed| self.lists.get(listed)) else { return frames.into() };
+        let mut out: Vec<FrameId> = frames.to_vec();
+        // Frames of the stack, and those of outer ranges that were put between them.
+        let mut from = 0;
+        for place in places {
+            let stack = profile.tree.stack(*place);
+            let Some((range, caller)) = stack.split_last() else { continue };
+            // A full tree has no place for it.
+            if !matches!(profile.frames.get(*range), Frame::Range { .. }) {
+                continue;
+            }
+            let at = shared(caller, &out, profile).max(from);
+            out.insert(at, *range);
+            from = at + 1;
+        }
+        out.into()
+    }
+
+    /// A range is about to begin in a context, whose node is `node`.
+    pub fn named(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        node: NodeId,
+        profile: &mut Profile,
+    ) {
+        self.count_seen(arguments);
+        self.reach(who.header.time_ns);
+        let name = if arguments.text.is_empty() {
+            self.counts.unnamed += 1;
+            profile.text("unnamed")
+        } else {
+            profile.text(&String::from_utf8_lossy(arguments.text))
+        };
+        let frame = profile.frame(Frame::Range { name });
+        let place = profile.tree.child(node, frame);
+        self.thread(who).named = Some(place);
+    }
+
+    /// A record begins or ends on a thread, whose node is `thread`.
+    pub fn told(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        thread: NodeId,
+        holes: &Holes,
+        profile: &mut Profile,
+    ) {
+        self.count_seen(arguments);
+        self.reach(who.header.time_ns);
+        let now_ns = who.header.time_ns;
+        let Some(record) = self.argument(arguments, Role::Handle) else { return };
+        let began = self.kind(arguments) == Some(Kind::Begins);
+        let Self { threads, lists, counts, .. } = self;
+        if began {
+            // A record without a name is none of the program's ranges.
+            let Some(of) = threads.get_mut(&(who.pid, who.tid)) else { return };
+            let Some(place) = of.named.take() else { return };
+            if !of.begins(Open { record, place, thread, began_ns: now_ns, within_ns: 0 }) {
+                counts.nested += 1;
+            }
+            return of.list(lists);
+        }
+        // Usually it ends where it began.
+        let here = threads.get_mut(&(who.pid, who.tid)).and_then(|of| of.ends(record, now_ns, lists));
+        let ended = here.or_else(|| {
+            let mut of_process = threads.iter_mut().filter(|((pid, _), _)| *pid == who.pid);
+            of_process.find_map(|(_, of)| of.ends(record, now_ns, lists))
+        });
+        if let Some(ended) = ended {
+            if holes.any(ended.range.began_ns, now_ns) {
+                // This may be the second end of the record, and the first one be lost.
+                self.counts.uncertain += 1;
+            } else {
+                self.ended(ended, now_ns, profile);
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: open::Ended, now_ns: u64, profile: &mut Profile) {
+        let Open { place, thread, began_ns, within_ns, .. } = ended.range;
+        let took = now_ns.saturating_sub(began_ns);
+        profile.tree.add(place, Metric::RangeTime, took.saturating_sub(within_ns));
+        if ended.is_outermost {
+            let since_start = |at_ns| Time::from_nanos(at_ns) - profile.meta.started_monotonic;
+            let (from, to) = (since_start(began_ns), since_start(now_ns));
+            profile.timeline.add_span(thread, Metric::RangeTime, from, to, took);
+        }
+        let Frame::Range { name } = profile.frames.get(profile.tree.node(place).frame) else { return };
+        let name = profile.strings.get(name);
+        if !self.markers.iter().any(|marker| name.starts_with(marker.as_str())) {
+            return;
+        }
+        if self.steps.len() >= STEPS_MAX {
+            self.steps.clear();
+        }
+        if let Some(before_ns) = self.steps.insert(place, now_ns) {
+            profile.tree.add(place, Metric::StepTime, now_ns.saturating_sub(before_ns));
+        }
+    }
+
+    fn count_seen(&mut self, arguments: &Arguments<'_>) {
+        if let Some(site) = self.sites.get_mut(&arguments.call.site) {
+            site.seen += 1;
+        }
+    }
+
+    /// An argument of a call; `None` when it could not be read.
+    fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
+        let site = self.sites.get(&arguments.call.site)?;
+        let at = site.roles.iter().position(|other| *other == role)?;
+        let read = at < 32 && arguments.call.unread & 1 << at == 0;
+        arguments.values.iter().nth(at).filter(|_| read)
+    }
+
+    /// Writes what is missing into the account of the stage that places stacks.
+    pub fn write_to(&self, account: &mut Account) {
+        let lost = self.sites.values().map(|site| site.counted.saturating_sub(site.seen));
+        for (key, sentence, n) in [
+            (
+                "range-uncertain",
+                "ranges were given up before their end: records are missing in which they may have ended",
+                self.counts.uncertain,
+            ),
+            ("range-unnamed", "names of ranges could not be read", self.counts.unnamed),
+            ("range-nested", "ranges are not told: too many are open in their thread", self.counts.nested),
+            (
+                "range-unfinished",
+                "ranges had not ended when their process did: they have no time",
+                self.counts.unfinished,
+            ),
+            (
+                "range-call-lost",
+                "beginnings or ends of ranges were counted by their probe and never came",
+                lost.fold(0, u64::saturating_add),
+            ),
+        ] {
+            account.gaps.add(Reason::new(key, sentence), n);
+        }
+    }
+}
+
+/// How many frames of the stack at the beginning of a range, root first, say where it is: up to the last Python function
+/// that does not only lead to the entering of a range.
+pub fn caller(frames: &[FrameId], profile: &Profile) -> usize {
+    let says = |frame: &FrameId| match profile.frames.get(*frame) {
+        Frame::Python { file, .. } => {
+            let file = profile.strings.get(file);
+            !ENTERING.iter().any(|entering| file.ends_with(entering))
+        }
+        _ => false,
+    };
+    frames.iter().rposition(says).map_or(0, |at| at + 1)
+}
+
+/// How many of a stack's frames, root first, it shares with the caller of a range. Only Python functions are compared: native
+/// frames between them can differ by the instruction. The last one that is shared goes on, so its line may be another.
+fn shared(caller: &[FrameId], frames: &[FrameId], profile: &Profile) -> usize {
+    let mut callers = caller.iter().filter(|frame| is_python(**frame, profile));
+    let mut shared = 0;
+    for (at, frame) in frames.iter().enumerate() {
+        if !is_python(*frame, profile) {
+            continue;
+        }
+        let Some(caller) = callers.next() else { break };
+        if caller == frame {
+            shared = at + 1;
+            continue;
+        }
+        if is_same_function(*caller, *frame, profile) {
+            shared = at + 1;
+        }
+        break;
+    }
+    shared
+}
+
+fn is_python(frame: FrameId, profile: &Profile) -> bool {
+    matches!(profile.frames.get(frame), Frame::Python { .. })
+}
+
+fn is_same_function(one: FrameId, other: FrameId, profile: &Profile) -> bool {
+    let function = |frame| match profile.frames.get(frame) {
+        Frame::Python { function, file, first_line, .. } => Some((function, file, first_line)),
+        _ => None,
+    };
+    function(one) == function(other)
+}
