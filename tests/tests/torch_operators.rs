@@ -3,38 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod torch_support;
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use cli_support::{can_capture, expect_code};
-
-/// A program that is killed when the test ends, however it ends.
-struct Target(Child);
-
-impl Target {
-    /// Starts it and waits for its `ready`.
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let target = Self(child);
-        assert!(lines.map_while(Result::ok).any(|line| line.starts_with("ready")), "the program ended");
-        target
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn workload(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
-}
+use torch_support::{Target, capture, look_alike, stacks, with_torch, workload};
 
 /// Captures a process for some seconds: operators of its stacks, outermost first, and how many samples had them.
 fn operators(
@@ -84,34 +60,8 @@ fn operators_are_told_by_the_names_on_the_stack() {
 }
 
 /// Captures a process with its backward pass below its forward pass. Gives the file.
-fn with_backward(pid: u32, seconds: u32, begun: impl FnOnce()) -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("run.dctx").display().to_string();
-    let (pid, duration) = (pid.to_string(), format!("{seconds}s"));
-    std::thread::scope(|scope| {
-        let record = || {
-            let context = ["--context", "python,native,backward", "-F", "499"];
-            let target = ["record", "--pid", &pid, "--duration", &duration, "-o", &file];
-            expect_code(0, &[&target[..], &context].concat());
-        };
-        let recording = scope.spawn(record);
-        begun();
-        recording.join().unwrap();
-    });
-    (folder, file)
-}
-
-/// Stacks of a capture, without the process: frames of Python and operators, and a metric's sum for each.
-fn stacks(file: &str, metric: &str) -> BTreeMap<String, u64> {
-    let how = ["--view", "python", "--lines", "--metric", metric, "--format", "folded", "-o", "-"];
-    let folded = expect_code(0, &[&["export", file][..], &how].concat());
-    let mut stacks = BTreeMap::new();
-    for line in folded.lines() {
-        let (stack, count) = line.rsplit_once(' ').unwrap();
-        let stack = stack.split_once(';').map_or("", |(_, stack)| stack);
-        *stacks.entry(stack.to_owned()).or_insert(0) += count.parse::<u64>().unwrap();
-    }
-    stacks
+fn with_backward(target: &Target, seconds: u32, begun: impl FnOnce()) -> (tempfile::TempDir, String) {
+    capture(target, seconds, &["--context", "python,native,backward", "-F", "499"], begun)
 }
 
 #[test]
@@ -124,22 +74,9 @@ fn the_backward_pass_stands_below_the_operators_that_it_belongs_to() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (library, program) = (folder.path().join("libtorch_cpu.so"), folder.path().join("program"));
-    let compile = |arguments: &[&str], to: &Path| {
-        let mut compiler = Command::new("c++");
-        compiler
-            .args(["-std=c++17", "-O2", "-o"])
-            .arg(to)
-            .arg(workload("torch_backward.cpp"))
-            .args(arguments);
-        assert!(compiler.status().unwrap().success());
-    };
-    compile(&["-fPIC", "-shared", "-DLIBRARY"], &library);
-    let search = format!("-L{}", folder.path().display());
-    compile(&["-fomit-frame-pointer", "-pthread", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"], &program);
-
+    let program = look_alike("torch_backward.cpp", folder.path());
     let target = Target::start(&mut Command::new(&program));
-    let (_folder, file) = with_backward(target.0.id(), 3, || {});
+    let (_folder, file) = with_backward(&target, 3, || {});
     drop(target);
     let calls = stacks(&file, "calls");
     const AGAIN: &str = "aten::sum;[backward];SumBackward0;aten::mul.Tensor;[backward]";
@@ -193,24 +130,6 @@ fn chain<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     chain
 }
 
-/// A program in Python with torch, if there is any.
-fn with_torch(program: &str) -> Option<Command> {
-    let Some(python) = std::env::var_os("TEST_TORCH_PYTHON").filter(|python| Path::new(python).exists())
-    else {
-        println!(
-            "skipped: torch, which is large, is fetched when `cargo xtask test torch` is asked for by name"
-        );
-        return None;
-    };
-    if !can_capture() {
-        return None;
-    }
-    let mut command = Command::new(python);
-    command.args(["-W", "ignore"]).arg(workload(program)).stderr(Stdio::null());
-    command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
-    Some(command)
-}
-
 #[test]
 fn every_step_of_a_backward_pass_stands_below_the_line_that_made_it() {
     // On a busy machine it takes long until the probes are there, and until the program is through.
@@ -235,7 +154,7 @@ fn steps_of_a_program(seconds: u32) -> Option<(Steps, Steps)> {
     command.arg(&said).arg(STEPS.to_string()).stdin(Stdio::piped());
     let mut target = Target::start(&mut command);
     let mut wanted = target.0.stdin.take().unwrap();
-    let (_folder, file) = with_backward(target.0.id(), seconds, || {
+    let (_folder, file) = with_backward(&target, seconds, || {
         // Looking through half a gigabyte takes a moment.
         std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds) / 3));
         writeln!(wanted).unwrap();
@@ -270,7 +189,7 @@ fn file_and_line(frame: &str) -> Option<String> {
 fn the_gradient_of_an_index_stands_below_the_line_that_indexes() {
     let Some(mut command) = with_torch("torch_embedding.py") else { return };
     let target = Target::start(&mut command);
-    let (_folder, file) = with_backward(target.0.id(), 10, || {});
+    let (_folder, file) = with_backward(&target, 10, || {});
     let samples = stacks(&file, "samples");
     let share = |has: &dyn Fn(&str) -> bool| -> u64 {
         samples.iter().filter(|(stack, _)| has(stack)).map(|(_, count)| count).sum()

@@ -290,11 +290,11 @@ mod tests {
 
             Steps, from the end of one to the end of the next
                  steps      mean   deviation       least        most  name and where it is entered
-                     1    250 ms        0 ns      250 ms      250 ms  [range] Optimizer.step#SGD.step  train.py:main:12
+                     1    250 ms        0 ns      250 ms      250 ms  Optimizer.step#SGD.step  train.py:main:12
 
             Ranges that the program names, without those within them
                  times      mean   deviation       least        most  name and where it is entered
-                     2   11.0 ms     1.00 ms     10.0 ms     12.0 ms  [range] Optimizer.step#SGD.step  train.py:main:12
+                     2   11.0 ms     1.00 ms     10.0 ms     12.0 ms  Optimizer.step#SGD.step  train.py:main:12
         "#]].assert_eq(&String::from_utf8(out).unwrap());
     }
 

@@ -3,10 +3,12 @@
 //! Owns: the two tables. Because: who trains counts in steps, and asks whether they are even. Does not: know what a name
 //! means.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{Extent, NAME_WIDTH, PLACE_WIDTH, amount, counted, without_middle, without_start};
-use crate::frame::Frame;
+use crate::frame::{Frame, clean};
 use crate::metric::{Cell, Metric, Unit};
 use crate::profile::Profile;
 use crate::tree::NodeId;
@@ -33,17 +35,20 @@ fn table(
     extent: Extent,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut rows: Vec<(NodeId, Cell)> =
-        profile.tree.cells(metric).map(|(node, cell)| (node, *cell)).collect();
+    // One line of a program may lead there by several ways.
+    let mut rows: BTreeMap<(String, String), Cell> = BTreeMap::new();
+    for (node, cell) in profile.tree.cells(metric) {
+        rows.entry(words(profile, node)).or_insert(Cell::EMPTY).merge(cell);
+    }
     if rows.is_empty() {
         return Ok(());
     }
-    rows.sort_by(|(node, cell), (other, with)| with.sum.cmp(&cell.sum).then(node.cmp(other)));
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by_key(|(_, cell)| Reverse(cell.sum));
     writeln!(out, "\n{title}")?;
     writeln!(out, "  {unit:>8}      mean   deviation       least        most  name and where it is entered")?;
     let time = |ns: f64| amount(Unit::Nanoseconds, ns as u64);
-    for (node, cell) in rows.iter().take(extent.rows) {
-        let (name, place) = words(profile, *node);
+    for ((name, place), cell) in rows.iter().take(extent.rows) {
         writeln!(
             out,
             "  {:>8} {:>9}   {:>9}   {:>9}   {:>9}  {name}  {place}",
@@ -60,12 +65,20 @@ fn table(
     }
 }
 
-/// The name of a range, and the line that entered it.
+/// The name of a range, and the line that entered it: the program's own, where a framework's functions stand between.
 fn words(profile: &Profile, node: NodeId) -> (String, String) {
     let stack = profile.tree.stack(node);
-    let name = stack.last().map(|frame| profile.frames.get(*frame).label(&profile.strings, false));
-    let caller = stack.iter().rev().map(|frame| profile.frames.get(*frame));
-    let caller = caller.into_iter().find(|frame| matches!(frame, Frame::Python { .. }));
+    let frames = || stack.iter().rev().map(|frame| profile.frames.get(*frame));
+    let name = match frames().next() {
+        Some(Frame::Range { name }) => clean(profile.strings.get(name)),
+        _ => String::new(),
+    };
+    let of_program = |frame: &Frame| match frame {
+        Frame::Python { file, .. } => !profile.strings.get(*file).contains("/torch/"),
+        _ => false,
+    };
+    let caller = frames().find(of_program);
+    let caller = caller.or_else(|| frames().find(|frame| matches!(frame, Frame::Python { .. })));
     let place = caller.map_or_else(String::new, |frame| frame.label(&profile.strings, true));
-    (without_middle(&name.unwrap_or_default(), NAME_WIDTH), without_start(&place, PLACE_WIDTH))
+    (without_middle(&name, NAME_WIDTH), without_start(&place, PLACE_WIDTH))
 }
