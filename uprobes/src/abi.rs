@@ -87,6 +87,15 @@ pub enum Place {
         /// Bytes behind it; may be negative in a user's row.
         offset: i32,
     },
+    /// In memory: `offset` bytes behind the pointer that is `at` bytes behind the one in the register.
+    BehindPointer {
+        /// The register with the first pointer.
+        register: Register,
+        /// Bytes behind it.
+        at: i16,
+        /// Bytes behind the second pointer.
+        offset: i16,
+    },
     /// In memory: `offset` bytes behind the pointer that is on the stack.
     BehindStack {
         /// Bytes above the stack pointer.
@@ -105,7 +114,9 @@ impl Place {
     /// The register that must still have its value when the probe fires.
     pub const fn register(self) -> Option<Register> {
         match self {
-            Self::Register { register, .. } | Self::BehindRegister { register, .. } => Some(register),
+            Self::Register { register, .. }
+            | Self::BehindRegister { register, .. }
+            | Self::BehindPointer { register, .. } => Some(register),
             Self::Stack(_) | Self::BehindStack { .. } | Self::ThreadLocal(_) | Self::Unreadable => None,
         }
     }
@@ -123,6 +134,9 @@ impl fmt::Display for Place {
             Self::Register { register, shift } => write!(f, "{}>>{shift}", register.name()),
             Self::Stack(bytes) => write!(f, "[rsp+{bytes}]"),
             Self::BehindRegister { register, offset } => write!(f, "[{}{offset:+}]", register.name()),
+            Self::BehindPointer { register, at, offset } => {
+                write!(f, "[[{}{at:+}]{offset:+}]", register.name())
+            }
             Self::BehindStack { stack, offset } => write!(f, "[[rsp+{stack}]{offset:+}]"),
             Self::ThreadLocal(offset) => write!(f, "thread-local{offset:+}"),
             Self::Unreadable => f.write_str("vector register"),

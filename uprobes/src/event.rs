@@ -295,6 +295,12 @@ pub enum Event {
     TensorReport,
     /// How much was asked for, of memory that another event told already.
     TensorRequest,
+    /// An operator of a framework begins: the address to which its dispatch returns.
+    OperatorBegins,
+    /// An operator is about to begin whose function serves many: its name.
+    OperatorNamed,
+    /// An operator is about to begin: its tensors.
+    OperatorTensors,
     /// What a user's row stands for.
     User,
 }
@@ -369,6 +375,9 @@ impl Event {
             Self::TensorFree => (18, 1),
             Self::TensorReport => (18, 2),
             Self::TensorRequest => (18, 3),
+            Self::OperatorBegins => (19, 0),
+            Self::OperatorNamed => (19, 1),
+            Self::OperatorTensors => (19, 2),
             Self::User => (255, 0),
         };
         kind << 8 | detail
@@ -393,7 +402,7 @@ impl Event {
     }
 
     /// The events without a parameter by the two parts of their number.
-    const PLAIN: [&[Self]; 19] = [
+    const PLAIN: [&[Self]; 20] = [
         &[],
         &[
             Self::Launch,
@@ -452,6 +461,7 @@ impl Event {
         &[Self::StepCreated, Self::StepBegins, Self::BackwardBegins],
         &[Self::RangeNamed, Self::RangeBegins, Self::RangeEnds],
         &[Self::TensorAlloc, Self::TensorFree, Self::TensorReport, Self::TensorRequest],
+        &[Self::OperatorBegins, Self::OperatorNamed, Self::OperatorTensors],
     ];
 
     /// True when kernels run because of it.

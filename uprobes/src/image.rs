@@ -207,6 +207,39 @@ impl<'s, S: Source + ?Sized> Image<'s, S> {
         Ok(())
     }
 
+    /// Exported code whose name begins with one of these, each name once; at most `most`.
+    ///
+    /// # Errors
+    /// As [`Image::find`].
+    pub fn exported_code(&self, begins: &[String], most: usize) -> Result<Vec<(String, Symbol)>, NoSymbol> {
+        let section = self.sections.iter().find(|section| section.sh_type.get(LE) == SHT_DYNSYM);
+        let section = section.ok_or(NoSymbol::NoSymbolTable)?;
+        let strings = self.sections.get(section.sh_link.get(LE) as usize).ok_or(NoSymbol::CorruptElf)?;
+        if section.sh_size.get(LE) > TABLE_BYTES_MAX || strings.sh_size.get(LE) > TABLE_BYTES_MAX {
+            return Err(NoSymbol::TooLarge);
+        }
+        let symbols = self.section_bytes(section).ok_or(NoSymbol::CorruptElf)?;
+        let strings = self.section_bytes(strings).ok_or(NoSymbol::CorruptElf)?;
+        let mut found: Vec<(String, Symbol)> = Vec::new();
+        for symbol in whole_entries::<Sym64<LE>>(&symbols) {
+            if symbol.st_type() != STT_FUNC || symbol.st_shndx.get(LE) == SHN_UNDEF {
+                continue;
+            }
+            let name = c_string(&strings, symbol.st_name.get(LE));
+            if !begins.iter().any(|begin| name.starts_with(begin.as_bytes())) {
+                continue;
+            }
+            let (Ok(name), true) = (str::from_utf8(name), found.len() < most) else { continue };
+            if found.iter().all(|(other, _)| other != name) {
+                let svma = Svma(symbol.st_value.get(LE));
+                let size = symbol.st_size.get(LE);
+                let symbol = Symbol { svma, size, kind: Kind::Code, version: None, exported: true };
+                found.push((name.to_owned(), symbol));
+            }
+        }
+        Ok(found)
+    }
+
     /// The libraries that the file asks for (`DT_NEEDED`).
     pub fn needed(&self) -> Vec<String> {
         let dynamic = self.sections.iter().find(|section| section.sh_type.get(LE) == SHT_DYNAMIC);

@@ -217,7 +217,7 @@ impl Planner {
         let (contents, mut rows) = match library.family().filter(|family| self.wants(*family)) {
             Some(Family::Torch) => {
                 let image = image.as_ref().map_err(|reason| NoProbe::File(*reason));
-                torch = torch::look(image, self.questions);
+                torch = torch::look(image, &self.questions);
                 (Contents::Library(Family::Torch), torch.rows.iter().collect())
             }
             Some(Family::C10) => (Contents::Library(Family::C10), allocator_rows().iter().collect()),

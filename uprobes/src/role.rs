@@ -104,6 +104,19 @@ roles! {
     TotalAllocated = 78, "total-allocated", "bytes that an allocator has given out";
     TotalReserved = 79, "total-reserved", "bytes that an allocator has taken from the system or the driver";
     PackedDevice = 80, "packed-device", "the kind of a device in the lower byte, its number in the upper one (`c10::Device`)";
+    ReturnAddress = 81, "return-address", "where the function returns to";
+    Scope = 82, "scope", "what a profiler of the framework takes the call for (`at::RecordScope`)";
+    OverloadBytes = 83, "overload-bytes", "bytes of the name of an operator's overload";
+    Overload = 84, "overload", "eight bytes of the name of an operator's overload";
+    TensorRank = 85, "tensor-rank", "how many sizes a tensor has; what follows is of the same one";
+    TensorType = 86, "tensor-type", "the type of its elements (`c10::ScalarType`), as numbered from 2.4 on";
+    TensorTypeOld = 87, "tensor-type-old", "the same in earlier versions, which number the later types differently";
+    TensorSize = 88, "tensor-size", "one of its sizes";
+    Stride = 89, "stride", "how many strides a convolution is given, then up to three";
+    Padding = 90, "padding", "how many paddings a convolution is given, then up to three";
+    Dilation = 91, "dilation", "how many dilations a convolution is given, then up to three";
+    Transposed = 92, "transposed", "whether a convolution is a transposed one";
+    Groups = 93, "groups", "into how many groups the channels of a convolution are divided";
 }
 
 /// Type of a parameter, as far as passing it is concerned.
@@ -149,6 +162,10 @@ pub struct Scalar {
 impl Scalar {
     /// A pointer or handle.
     pub const POINTER: Self = Self { bytes: 8, signed: false, pointer: true };
+    /// One byte without a sign.
+    pub const U8: Self = Self { bytes: 1, signed: false, pointer: false };
+    /// Two bytes without a sign.
+    pub const U16: Self = Self { bytes: 2, signed: false, pointer: false };
     /// Four bytes without a sign.
     pub const U32: Self = Self { bytes: 4, signed: false, pointer: false };
     /// Eight bytes without a sign.

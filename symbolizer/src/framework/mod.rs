@@ -185,6 +185,15 @@ fn without_template(text: &str) -> Option<&str> {
     None
 }
 
+/// The identifiers of the operators with a name: `aten::add.Tensor` is one of them, `aten::add` all that are called so. One
+/// that the table lacks may be newer, and is taken to have no overload, or the one that is named.
+pub fn identifiers(name: &str) -> Vec<String> {
+    let name = name.strip_prefix("aten::").unwrap_or(name);
+    let is_named = |known: &&str| *known == name || known.split('.').next() == Some(name);
+    let known: Vec<String> = ATEN.lines().filter(is_named).map(|name| name.replace('.', "_")).collect();
+    if known.is_empty() { vec![name.replace('.', "_")] } else { known }
+}
+
 /// The name of the operator with this identifier; one that is not in the table is named by its function.
 fn aten(id: &str) -> Cow<'static, str> {
     known(id).map_or_else(|| Cow::Owned(format!("at::_ops::{id}")), Cow::Borrowed)

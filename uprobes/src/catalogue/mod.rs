@@ -199,6 +199,14 @@ impl Row {
         }
     }
 
+    /// The same for a symbol that only the file tells.
+    pub(crate) fn calibrated_as(event: Event, symbol: String, placed: Vec<Argument>) -> Self {
+        Self {
+            names: Cow::Owned(vec![Name { symbol: symbol.into(), since: None, major: None }]),
+            ..Self::calibrated(event, &[], placed)
+        }
+    }
+
     /// A row that a user wrote.
     pub(crate) fn of_user(symbol: String, event: Event, returns: Return, placed: Vec<Argument>) -> Self {
         Self {

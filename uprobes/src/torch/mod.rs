@@ -6,6 +6,9 @@
 mod backward;
 pub(crate) mod memory;
 mod ranges;
+mod signature;
+mod starts;
+mod tensors;
 
 use crate::abi::{Argument, Place};
 use crate::catalogue::Row;
@@ -18,7 +21,7 @@ use crate::role::{Role, Scalar};
 pub(crate) use backward::thread_local_point;
 
 /// What is asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Questions {
     /// Which operator a step of the backward pass belongs to.
     pub backward: bool,
@@ -26,17 +29,21 @@ pub struct Questions {
     pub ranges: bool,
     /// Who allocated the memory of tensors.
     pub memory: bool,
+    /// Which operators begin, within which.
+    pub operators: bool,
+    /// Of which operators the tensors are told, as schemas name them: `aten::addmm`; without an overload all of them.
+    pub tensors: Vec<String>,
 }
 
 impl Questions {
     /// Whether anything is asked.
-    pub fn any(self) -> bool {
+    pub fn any(&self) -> bool {
         self.of_operators() || self.memory
     }
 
     /// Whether anything is asked that `libtorch_cpu.so` answers, about operators and the lines that call them.
-    pub fn of_operators(self) -> bool {
-        self.backward || self.ranges
+    pub fn of_operators(&self) -> bool {
+        self.backward || self.ranges || self.operators || !self.tensors.is_empty()
     }
 }
 
@@ -54,7 +61,7 @@ pub(crate) struct Answers {
 /// Looks for what answers the questions.
 pub(crate) fn look<S: Source + ?Sized>(
     image: Result<&Image<'_, S>, NoProbe>,
-    questions: Questions,
+    questions: &Questions,
 ) -> Answers {
     let mut answers = Answers::default();
     if questions.backward {
@@ -62,6 +69,18 @@ pub(crate) fn look<S: Source + ?Sized>(
     }
     if questions.ranges {
         answers.take(image.and_then(ranges::rows), ranges::unplaced);
+    }
+    if questions.operators {
+        answers.take(image.and_then(starts::rows), starts::unplaced);
+    }
+    if !questions.tensors.is_empty() {
+        match image.and_then(|image| tensors::rows(image, &questions.tensors)) {
+            Ok((rows, lacking)) => {
+                answers.rows.extend(rows);
+                answers.lacking.extend(lacking);
+            }
+            Err(because) => answers.lacking.push((tensors::unplaced(&questions.tensors[0]), because)),
+        }
     }
     answers
 }
@@ -82,6 +101,8 @@ pub fn lacking(event: Event) -> Option<&'static str> {
             Some("the backward pass stays where it runs")
         }
         Event::RangeNamed | Event::RangeBegins | Event::RangeEnds => Some("ranges and steps are not told"),
+        Event::OperatorBegins | Event::OperatorNamed => Some("operators are not told by their beginnings"),
+        Event::OperatorTensors => Some("tensors of an operator are not told"),
         Event::TensorAlloc | Event::TensorFree => Some("memory of tensors on the host is not told"),
         Event::TensorRequest => Some("how much was asked for of CUDA's allocator is not told"),
         _ => None,

@@ -155,6 +155,8 @@ pub struct ProbeOptions {
     pub questions: Questions,
     /// Calls that get a stack, per second and over all CPUs: 0 for none, [`ALL_STACKS`] for all. All are counted.
     pub stacks_per_second: u32,
+    /// The same of a framework's operators.
+    pub operator_stacks_per_second: u32,
 }
 
 impl Default for ProbeOptions {
@@ -167,6 +169,7 @@ impl Default for ProbeOptions {
             accelerators: true,
             questions: Questions::default(),
             stacks_per_second: ALL_STACKS,
+            operator_stacks_per_second: 100,
         }
     }
 }
@@ -317,6 +320,7 @@ impl Capture {
                     samples: probes.samples,
                     accelerators: probes.accelerators,
                     questions: probes.questions,
+                    operator_stacks: probes.operator_stacks_per_second,
                     messages: sender.clone(),
                     ending: Arc::default(),
                 };

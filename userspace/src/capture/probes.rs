@@ -115,6 +115,8 @@ pub(super) struct Setup {
     pub(super) accelerators: bool,
     /// What is asked of PyTorch.
     pub(super) questions: Questions,
+    /// Operators that get a stack, per second: 0 for none.
+    pub(super) operator_stacks: u32,
     /// Rows of the user's own.
     pub(super) user: Vec<UserRow>,
     /// Where names of sites and counters go.
@@ -136,7 +138,7 @@ impl Probes {
         let ending = Arc::clone(&setup.ending);
         let mut attached = Attached {
             planner: Planner::new(setup.user.clone(), Layers::Lowest, running_kernel())
-                .watching(setup.accelerators, setup.questions),
+                .watching(setup.accelerators, setup.questions.clone()),
             setup,
             files: HashMap::new(),
             below: HashSet::new(),
@@ -406,6 +408,8 @@ impl Attached {
             if self.counters.collectors > 0 {
                 kernel = sites::with_correlation(kernel, name.event);
             }
+            kernel =
+                sites::of_operator(kernel, name.event, &self.setup.questions, self.setup.operator_stacks);
             if !self.tell_kernel(index, &kernel) {
                 continue;
             }

@@ -9,6 +9,7 @@ use deepctx_uprobes::abi::{Argument, Place, Register};
 use deepctx_uprobes::event::{Event, Return};
 use deepctx_uprobes::plan;
 use deepctx_uprobes::role::Role;
+use deepctx_uprobes::torch::Questions;
 
 use crate::pipeline::source::SiteInfo;
 
@@ -70,6 +71,17 @@ pub fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
     site
 }
 
+/// The same site with the limit of stacks that operators have. Where each is seen to begin, its tensors need no stack.
+pub fn of_operator(mut site: call::Site, event: Event, asked: &Questions, per_second: u32) -> call::Site {
+    if matches!(event, Event::OperatorBegins | Event::OperatorTensors) {
+        site.stacks_per_second = per_second;
+        if per_second == 0 || asked.operators && event == Event::OperatorTensors {
+            site.flags &= !site_flag::STACK;
+        }
+    }
+    site
+}
+
 /// True of calls that a collector sees too, and gives an id.
 fn is_work(event: Event) -> bool {
     event.is_launch()
@@ -116,6 +128,8 @@ fn has_stack(event: Event) -> bool {
         | Event::RangeNamed
         | Event::TensorAlloc
         | Event::TensorReport
+        | Event::OperatorBegins
+        | Event::OperatorTensors
         | Event::User => true,
         event => event.is_launch(),
     }
@@ -133,6 +147,7 @@ fn recipe(argument: &Argument) -> Option<Fetch> {
         Place::Register { register, shift } => (number(register), 0, [i16::from(shift), 0]),
         Place::Stack(bytes) => (fetch_base::ENTRY_STACK, 1, [i16::try_from(bytes).ok()?, 0]),
         Place::BehindRegister { register, offset } => (number(register), 1, [short(offset)?, 0]),
+        Place::BehindPointer { register, at, offset } => (number(register), 2, [at, offset]),
         Place::BehindStack { stack, offset } => {
             (fetch_base::ENTRY_STACK, 2, [i16::try_from(stack).ok()?, short(offset)?])
         }

@@ -164,6 +164,13 @@ pub struct CaptureArgs {
     /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all", value_parser = launch_stacks)]
     pub launch_stacks: LaunchStacks,
+    /// With `--context operator` or `--shapes`: how many operators get a stack; all are counted in any case.
+    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS", default_value = "100/s", value_parser = launch_stacks)]
+    pub operator_stacks: LaunchStacks,
+    /// Tell the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model derives from
+    /// them: names such as `aten::addmm,aten::convolution`.
+    #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
+    pub shapes: Vec<String>,
     /// Watch functions of your own in other libraries, as TOML (see docs/probes.md).
     #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES")]
     pub probes: Option<PathBuf>,
@@ -236,6 +243,8 @@ pub enum Context {
     Step,
     /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was when it was most.
     Memory,
+    /// PyTorch's operators as they begin: each is counted, below those that it is in.
+    Operator,
 }
 
 /// What every sub-command takes.
@@ -551,9 +560,12 @@ pub struct ProbesArgs {
     /// Where two libraries see the same call: only the lowest, or all.
     #[arg(long, value_name = "WHICH", env = "DEEPCTX_LAYERS", default_value = "lowest")]
     pub layers: Layers,
-    /// Show what these sources of frames watch, too (`backward`, `step`, `memory`).
+    /// Show what these sources of frames watch, too (`backward`, `step`, `memory`, `operator`).
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',')]
     pub context: Vec<Context>,
+    /// Show what telling these PyTorch operators' tensors watches, too.
+    #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
+    pub shapes: Vec<String>,
     /// Form of the list.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
     pub format: TextOrJson,

@@ -33,8 +33,8 @@ pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
         Layers::Lowest => plan::Layers::Lowest,
         Layers::All => plan::Layers::All,
     };
-    let mut planner =
-        Planner::new(user, layers, running_kernel()).watching(true, target::questions(&arguments.context));
+    let mut planner = Planner::new(user, layers, running_kernel())
+        .watching(true, target::questions(&arguments.context, &arguments.shapes));
     let mut seen = Seen::default();
     for path in &arguments.library {
         let library = Library::of_file(path).map_err(|error| Failure::io(path.display(), &error))?;

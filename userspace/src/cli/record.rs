@@ -229,6 +229,8 @@ fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
                 .map_or_else(String::new, |value| value.get_name().to_owned()),
         ),
         ("launch-stacks".into(), arguments.capture.launch_stacks.to_string()),
+        ("operator-stacks".into(), arguments.capture.operator_stacks.to_string()),
+        ("shapes".into(), arguments.capture.shapes.join(",")),
         ("gpu-activity".into(), arguments.gpu_activity.to_string()),
         ("off-cpu".into(), arguments.capture.off_cpu.to_string()),
         ("no-children".into(), arguments.target.no_children.to_string()),

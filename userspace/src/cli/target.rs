@@ -45,7 +45,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         Some(path) => probes::user_rows(path)?,
         None => Vec::new(),
     };
-    let questions = questions(&capture.context);
+    let questions = questions(&capture.context, &capture.shapes);
+    let (backward, of_operators) = (questions.backward, questions.of_operators());
     let probes = (questions.any() || !capture.no_gpu).then_some(ProbeOptions {
         user: if capture.no_gpu { Vec::new() } else { user },
         ahead: command.is_some(),
@@ -53,11 +54,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         samples: false,
         accelerators: !capture.no_gpu,
         questions,
-        stacks_per_second: match capture.launch_stacks {
-            LaunchStacks::All => ALL_STACKS,
-            LaunchStacks::PerSecond(most) => most,
-            LaunchStacks::Off => 0,
-        },
+        stacks_per_second: per_second(capture.launch_stacks),
+        operator_stacks_per_second: per_second(capture.operator_stacks),
     });
     Ok(Target {
         options: CaptureOptions {
@@ -73,8 +71,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
                 Event::Cycles => Clock::Cycles,
             },
             kernel: has(Context::Kernel),
-            native: has(Context::Native) || questions.backward,
-            python: has(Context::Python) || has(Context::Async) || questions.of_operators(),
+            native: has(Context::Native) || backward,
+            python: has(Context::Python) || has(Context::Async) || of_operators,
             coroutines: has(Context::Async),
             off_cpu: capture.off_cpu,
             probes,
@@ -85,10 +83,24 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
     })
 }
 
-/// What sources of frames ask of PyTorch.
-pub(super) fn questions(context: &[Context]) -> Questions {
+fn per_second(stacks: LaunchStacks) -> u32 {
+    match stacks {
+        LaunchStacks::All => ALL_STACKS,
+        LaunchStacks::PerSecond(most) => most,
+        LaunchStacks::Off => 0,
+    }
+}
+
+/// What sources of frames, and a wish for the tensors of some operators, ask of PyTorch.
+pub(super) fn questions(context: &[Context], shapes: &[String]) -> Questions {
     let has = |one| context.contains(&one);
-    Questions { backward: has(Context::Backward), ranges: has(Context::Step), memory: has(Context::Memory) }
+    Questions {
+        backward: has(Context::Backward),
+        ranges: has(Context::Step),
+        memory: has(Context::Memory),
+        operators: has(Context::Operator),
+        tensors: shapes.to_vec(),
+    }
 }
 
 /// A process in words, if it is one.

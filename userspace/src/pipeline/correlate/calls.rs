@@ -207,7 +207,10 @@ impl Correlate {
             | Event::TensorAlloc
             | Event::TensorFree
             | Event::TensorReport
-            | Event::TensorRequest => {}
+            | Event::TensorRequest
+            | Event::OperatorBegins
+            | Event::OperatorNamed
+            | Event::OperatorTensors => {}
         }
         if asked.is_none() && returns && (event.is_launch() || event == Event::GraphLaunch) {
             asked = Some(Answer::Launch { node: calling.api(counts, profile) });
