@@ -14,6 +14,7 @@ pub mod import;
 pub mod intern;
 pub mod ledger;
 pub mod metric;
+pub mod model;
 pub mod occupancy;
 pub mod phase;
 pub mod profile;

@@ -110,12 +110,16 @@ metrics! {
     ReturnedBytes = 35, "returned-bytes", Bytes;
     /// Bytes that a rank put into collectives.
     CollectiveBytes = 36, "collective-bytes", Bytes;
-    /// Calls of functions that the user named.
+    /// Calls of functions that the user named, and of operators.
     Calls = 37, "calls", Count;
     /// Time in a named range of the program and in none within it.
     RangeTime = 38, "range-time", Nanoseconds;
     /// Time from the end of a step of training to the end of the next one at the same place.
     StepTime = 39, "step-time", Nanoseconds;
+    /// Floating-point operations that a model derives from the sizes of tensors ([`crate::model`]): not measured.
+    ModelFlops = 40, "model-flops", Count;
+    /// Bytes read and written that it derives: not measured.
+    ModelBytes = 41, "model-bytes", Bytes;
 }
 
 impl Metric {

@@ -97,8 +97,8 @@ fn placed(symbol: &str, code: &[u8]) -> Option<Vec<Argument>> {
     let shifts = [1, 0].map(|first| parameters(&name, first));
     let parameters = shifts.into_iter().find(|parameters| agree(parameters, &read.of))?;
     let mut out = Vec::new();
-    let of_convolution =
-        name.contains("::convolution::") || name.contains("::conv") && name.contains("d::call(");
+    let identifier = name.strip_prefix("at::_ops::").and_then(|name| name.split("::").next())?;
+    let of_convolution = matches!(identifier, "convolution" | "conv1d" | "conv2d" | "conv3d");
     let tensors = parameters.iter().filter_map(|parameter| match parameter {
         (Kind::Tensor, At::Register(register)) => Some(*register),
         _ => None,

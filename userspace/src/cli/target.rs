@@ -46,7 +46,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         None => Vec::new(),
     };
     let questions = questions(&capture.context, &capture.shapes);
-    let (backward, of_operators) = (questions.backward, questions.of_operators());
+    let stacks_of_operators = questions.backward || questions.operators || !questions.tensors.is_empty();
+    let of_operators = questions.of_operators();
     let probes = (questions.any() || !capture.no_gpu).then_some(ProbeOptions {
         user: if capture.no_gpu { Vec::new() } else { user },
         ahead: command.is_some(),
@@ -71,7 +72,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
                 Event::Cycles => Clock::Cycles,
             },
             kernel: has(Context::Kernel),
-            native: has(Context::Native) || backward,
+            native: has(Context::Native) || stacks_of_operators,
             python: has(Context::Python) || has(Context::Async) || of_operators,
             coroutines: has(Context::Async),
             off_cpu: capture.off_cpu,

@@ -104,6 +104,16 @@ impl<'a> Words<'a> {
         Self(bytes)
     }
 
+    /// Their bytes.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The first word, by itself.
+    pub fn first(self) -> Option<Self> {
+        self.0.get(..8).map(Self)
+    }
+
     /// How many words there are.
     pub fn len(self) -> usize {
         self.0.len() / 8

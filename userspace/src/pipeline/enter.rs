@@ -15,6 +15,7 @@ use super::backward::{self, Backward, Kind};
 use super::correlate::{CallAt, Correlate};
 use super::decode::{Arguments, Event, Sample, decode};
 use super::holes::Holes;
+use super::operators::{self, Operators};
 use super::ranges::{self, Ranges};
 use super::resolve::CallPath;
 use super::source::{Place, Shelf};
@@ -28,6 +29,7 @@ pub(super) struct Entering<'a> {
     pub(super) correlate: &'a mut Correlate,
     pub(super) backward: &'a mut Backward,
     pub(super) ranges: &'a mut Ranges,
+    pub(super) operators: &'a mut Operators,
     pub(super) holes: &'a Holes,
     pub(super) accounts: &'a mut Accounts,
     pub(super) profile: &'a mut Profile,
@@ -43,12 +45,13 @@ impl Entering<'_> {
         call: Option<&Arguments<'_>>,
         path: &CallPath<'_>,
     ) -> Known {
-        let Self { correlate, backward, ranges, accounts, profile, .. } = self;
+        let Self { correlate, backward, ranges, operators, accounts, profile, .. } = self;
         let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
         let said = call.and_then(|call| backward.kind(call));
+        let began = call.filter(|arguments| operators.kind(&arguments.call).is_some());
         let named = call.is_some_and(|call| ranges.kind(call).is_some());
         let frames = match call {
-            Some(arguments) if said.is_none() && !named => {
+            Some(arguments) if said.is_none() && began.is_none() && !named => {
                 correlate.caller(arguments.call.site, profile, path.frames)
             }
             None if off_cpu => waits::without_observer(profile, path.frames),
@@ -61,8 +64,19 @@ impl Entering<'_> {
         let placed =
             head.steps().and_then(|listed| backward.place(listed, steps, head.thread(), frames, profile));
         let (from, stood_for) = placed.unwrap_or((head.thread(), 0));
+        let operator = began.is_some() && operators::ends_with_operator(frames, profile);
+        let from = match began {
+            Some(arguments) if !Operators::has_stack(&arguments.call) => {
+                Operators::without_stack(head.thread(), profile)
+            }
+            _ => from,
+        };
         let below = &frames[stood_for..];
-        let below = if said.is_some() { &below[..backward::operator_path(below, profile)] } else { below };
+        let below = if said.is_some() || began.is_some() {
+            &below[..backward::operator_path(below, profile)]
+        } else {
+            below
+        };
         let mut node = attribute::node(&mut profile.tree, from, below);
         if off_cpu {
             let preempted = sample.fixed.flags & sample_flag::PREEMPTED != 0;
@@ -72,7 +86,7 @@ impl Entering<'_> {
             node = profile.tree.child(node, frame);
         }
         accounts.malformed_words(path.malformed);
-        Known { node, unnamed: path.unnamed, steps, placed: placed.is_some() }
+        Known { node, unnamed: path.unnamed, steps, placed: placed.is_some(), operator }
     }
 
     /// Enters a sample, the beginning of a wait, or a call into its context.
@@ -99,6 +113,11 @@ impl Entering<'_> {
                 None if self.ranges.kind(&arguments).is_some() => {
                     self.accounts.step();
                     self.ranges.named(&sample.fixed, &arguments, known.node, self.profile);
+                }
+                None if self.operators.kind(&arguments.call).is_some() => {
+                    self.accounts.step();
+                    let Self { operators, holes, profile, .. } = self;
+                    operators.begins(&sample.fixed, &arguments, thread, known, holes, profile);
                 }
                 None => self.enter_call(thread, sample, arguments, known),
             },

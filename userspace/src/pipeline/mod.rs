@@ -22,6 +22,7 @@ mod enter;
 mod glue;
 mod holes;
 mod lists;
+pub mod operators;
 pub mod order;
 pub mod ranges;
 pub mod resolve;
@@ -45,6 +46,7 @@ use correlate::Correlate;
 use decode::{Arguments, Event, Sample, Sequences, decode, records};
 use enter::{Entering, sample_at, wait_of};
 use holes::Holes;
+use operators::Operators;
 use order::{Key, Late, Order};
 use ranges::Ranges;
 use resolve::Resolve;
@@ -125,6 +127,7 @@ pub struct Pipeline<S: Symbols> {
     correlate: Correlate,
     backward: Backward,
     ranges: Ranges,
+    operators: Operators,
     /// Where records are missing, for those who conclude from the last one of a kind.
     holes: Holes,
     accounts: Accounts,
@@ -176,6 +179,7 @@ impl<S: Symbols> Pipeline<S> {
             correlate: Correlate::new(config.launches),
             backward: Backward::default(),
             ranges: Ranges::new(config.step_markers.clone()),
+            operators: Operators::default(),
             holes: Holes::default(),
             accounts: Accounts::default(),
             profile: Profile::new(meta, limits),
@@ -191,12 +195,13 @@ impl<S: Symbols> Pipeline<S> {
             Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
             Input::Counters(counters) => self.accounts.kernel(counters),
             Input::Sites(sites) => {
-                let others = self.ranges.learn(self.backward.learn(sites));
+                let others = self.operators.learn(self.ranges.learn(self.backward.learn(sites)));
                 self.correlate.learn(others);
             }
             Input::SiteCounts(counts) => {
                 self.backward.counted(&counts);
                 self.ranges.counted(&counts);
+                self.operators.counted(&counts);
                 self.correlate.counted(&counts);
             }
             Input::Recovered(kernels) => self.correlate.recovered(kernels),
@@ -244,6 +249,7 @@ impl<S: Symbols> Pipeline<S> {
         self.accounts.write_to(&mut self.profile.ledger);
         self.backward.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
         self.ranges.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
+        self.operators.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
         self.correlate.write_to(&mut self.profile);
         &mut self.profile
     }
@@ -378,18 +384,21 @@ impl<S: Symbols> Pipeline<S> {
             Change::Fork(event) => {
                 self.backward.will_change(event.pid, event.header.time_ns);
                 self.ranges.will_change(event.pid, event.header.time_ns);
+                self.operators.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.forked(&event);
             }
             Change::Exec(event) => {
                 self.backward.will_change(event.pid, event.header.time_ns);
                 self.ranges.will_change(event.pid, event.header.time_ns);
+                self.operators.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.replaced(&event);
             }
             Change::Exit(event) => {
                 self.backward.will_change(event.pid, event.header.time_ns);
                 self.ranges.will_change(event.pid, event.header.time_ns);
+                self.operators.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Ends);
                 self.waits.will_end(event.pid, event.header.time_ns);
                 self.symbols.ended(&event);
@@ -441,6 +450,7 @@ impl<S: Symbols> Pipeline<S> {
     fn is_stackless(&self, arguments: &Arguments<'_>) -> bool {
         self.backward.kind(arguments) == Some(backward::Kind::Begins)
             || self.ranges.kind(arguments).is_some_and(|kind| kind != ranges::Kind::Named)
+            || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
     }
 
     /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
@@ -452,7 +462,9 @@ impl<S: Symbols> Pipeline<S> {
             Ok(Event::Call(_, arguments)) if self.is_stackless(&arguments) => {
                 return self.meet_record(place);
             }
-            Ok(Event::Call(sample, arguments)) => (sample, Some(arguments)),
+            Ok(Event::Call(sample, arguments)) => {
+                (self.operators.named_by_return(sample, &arguments), Some(arguments))
+            }
             Ok(Event::Wake(wake)) => {
                 self.meet_wake(&wake);
                 self.shelf.release(place);
@@ -474,6 +486,7 @@ impl<S: Symbols> Pipeline<S> {
             correlate,
             backward,
             ranges,
+            operators,
             holes,
             ..
         } = self;
@@ -501,7 +514,8 @@ impl<S: Symbols> Pipeline<S> {
             Some(_) => None,
             None => resolve.path_or_note(&head, &sample, profile, accounts).filter(|_| !must_wait),
         };
-        let mut entering = Entering { config, waits, correlate, backward, ranges, holes, accounts, profile };
+        let mut entering =
+            Entering { config, waits, correlate, backward, ranges, operators, holes, accounts, profile };
         let known = match (known, path) {
             (Some(known), _) => known,
             (None, Some(path)) => {
@@ -532,13 +546,17 @@ impl<S: Symbols> Pipeline<S> {
 
     /// Enters a record that belongs to a call.
     fn enter_record(&mut self, place: Place) {
-        let Self { shelf, correlate, backward, ranges, holes, profile, accounts, symbols, .. } = self;
+        let Self { shelf, correlate, backward, ranges, operators, holes, profile, accounts, symbols, .. } =
+            self;
         let event = decode(shelf.record(place));
         match event {
             Ok(Event::Call(..)) => accounts.step(),
             _ => accounts.device_record(),
         }
         match event {
+            Ok(Event::Call(of, arguments)) if operators.kind(&arguments.call).is_some() => {
+                operators.next(&of.fixed, &arguments, profile);
+            }
             Ok(Event::Call(step, arguments)) => {
                 let space = symbols.space(step.fixed.pid, step.fixed.header.time_ns);
                 let thread = self.threads.node(&step.fixed, space, symbols, profile);
@@ -598,10 +616,29 @@ impl<S: Symbols> Pipeline<S> {
             Unresolved::Stack { place, head, hash, behind } => (place, head, hash, behind),
             Unresolved::Call { place, thread, known } => {
                 if let Some((sample, Some(arguments))) = sample_at(&self.shelf, place) {
-                    let Self { profile, correlate, accounts, waits, config, backward, ranges, holes, .. } =
-                        self;
-                    let mut entering =
-                        Entering { config, waits, correlate, backward, ranges, holes, accounts, profile };
+                    let Self {
+                        profile,
+                        correlate,
+                        accounts,
+                        waits,
+                        config,
+                        backward,
+                        ranges,
+                        operators,
+                        holes,
+                        ..
+                    } = self;
+                    let mut entering = Entering {
+                        config,
+                        waits,
+                        correlate,
+                        backward,
+                        ranges,
+                        operators,
+                        holes,
+                        accounts,
+                        profile,
+                    };
                     entering.enter(thread, &sample, Some(arguments), known);
                 }
                 return self.shelf.release(place);
@@ -609,7 +646,23 @@ impl<S: Symbols> Pipeline<S> {
             Unresolved::Record(place) => return self.enter_record(place),
         };
         let Some((sample, call)) = sample_at(&self.shelf, place) else { return };
-        let Self { resolve, profile, accounts, waits, config, correlate, backward, ranges, holes, .. } = self;
+        let sample = match &call {
+            Some(arguments) => self.operators.named_by_return(sample, arguments),
+            None => sample,
+        };
+        let Self {
+            resolve,
+            profile,
+            accounts,
+            waits,
+            config,
+            correlate,
+            backward,
+            ranges,
+            operators,
+            holes,
+            ..
+        } = self;
         let head = if behind {
             head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes))
         } else {
@@ -617,7 +670,8 @@ impl<S: Symbols> Pipeline<S> {
         };
         let hash = if behind { stacks::hash(&head, &sample) } else { hash };
         let path = resolve.path(&head, &sample, profile, accounts);
-        let mut entering = Entering { config, waits, correlate, backward, ranges, holes, accounts, profile };
+        let mut entering =
+            Entering { config, waits, correlate, backward, ranges, operators, holes, accounts, profile };
         let known = entering.context(&head, &sample, call.as_ref(), &path);
         entering.enter(head.thread(), &sample, call, known);
         self.stacks.put(hash, &head, sample.words, known);

@@ -105,6 +105,8 @@ pub struct Known {
     pub steps: u8,
     /// The context is below the operator of one of these.
     pub placed: bool,
+    /// The context ends with the operator that began there.
+    pub operator: bool,
 }
 
 /// The cache.
@@ -210,7 +212,7 @@ mod tests {
     }
 
     fn known(node: u32) -> Known {
-        Known { node: NodeId::from_number(node), unnamed: 0, steps: 0, placed: false }
+        Known { node: NodeId::from_number(node), unnamed: 0, steps: 0, placed: false, operator: false }
     }
 
     #[test]

@@ -20,6 +20,15 @@ const STEPS: u32 = 2_000;
 /// Until the probes are in a library of half a gigabyte.
 const PLACING: Duration = Duration::from_secs(5);
 
+/// What is measured: context, operators whose tensors are told, and the target.
+const MODES: [(&str, &str, &str, f64); 5] = [
+    ("operators from stacks alone", "python,native,kernel", "", 1.01),
+    ("the backward pass below its line", "python,native,kernel,backward", "", 1.10),
+    ("each operator as it begins", "python,native,kernel,operator", "", 1.10),
+    ("tensors of the products of matrices", "python,native,kernel", "aten::addmm,aten::mm", 1.10),
+    ("all of it", "python,native,kernel,backward,operator", "aten::addmm,aten::mm", 1.10),
+];
+
 /// The program.
 struct Loop {
     child: Child,
@@ -59,18 +68,17 @@ impl Drop for Loop {
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let mut program = Loop::start()?;
-    let (mut stacks, mut backward, mut torch) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ratios = [const { Vec::new() }; MODES.len()];
+    let mut torch = Vec::new();
     let mut alone = program.step("run")?;
     let step_ns = alone;
     for round in 1..=options.runs {
-        for (context, ratios) in
-            [("python,native,kernel", &mut stacks), ("python,native,kernel,backward", &mut backward)]
-        {
-            let mut attached = profilers.attach_with(
-                program.child.id(),
-                options.freq,
-                &["--context", context, "--no-gpu"],
-            )?;
+        for ((_, context, shapes, _), ratios) in MODES.iter().zip(&mut ratios) {
+            let mut how = vec!["--context", context, "--no-gpu"];
+            if !shapes.is_empty() {
+                how.extend(["--shapes", shapes]);
+            }
+            let mut attached = profilers.attach_with(program.child.id(), options.freq, &how)?;
             let until = Instant::now() + PLACING;
             while Instant::now() < until {
                 program.step("run")?;
@@ -86,11 +94,11 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
         alone = program.step("run")?;
         eprintln!("    round {round} of {}", options.runs);
     }
-    for (case, ratios, target) in [
-        ("operators from stacks alone", stacks, Some(Target::AtMost(1.01))),
-        ("the backward pass below its line", backward, Some(Target::AtMost(1.10))),
-        ("torch.profiler", torch, None),
-    ] {
+    let watched = MODES
+        .iter()
+        .zip(ratios)
+        .map(|((case, _, _, most), ratios)| (*case, ratios, Some(Target::AtMost(*most))));
+    for (case, ratios, target) in watched.chain([("torch.profiler", torch, None)]) {
         let figure = Figure::new("operator-cost", case, "ratio", ratios).note("step_ns", step_ns.round());
         match target {
             Some(target) => figure.target(target).print(),

@@ -1,0 +1,298 @@
+//! Operators as they begin, with their tensors, seen from outside, beside what PyTorch says of itself.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use cli_support::{can_capture, expect_code};
+
+type Counts = BTreeMap<String, u64>;
+
+/// A program that takes so many rounds once it is told to, and is killed when the test ends, however it ends.
+struct Target {
+    child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Target {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut target = Self { input: child.stdin.take().unwrap(), lines, child };
+        target.wait_for("ready");
+        target
+    }
+
+    fn wait_for(&mut self, word: &str) {
+        let said = self.lines.by_ref().map_while(Result::ok).any(|line| line == word);
+        assert!(said, "the program ended before it said {word}");
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn workload(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
+}
+
+/// Captures a program while it takes its rounds. Gives the calls, and what a model derives, of each chain of operators.
+fn captured(target: &mut Target, seconds: u64, stacks: &str, shapes: &str) -> Option<[Counts; 2]> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.dctx").display().to_string();
+    let (pid, duration) = (target.child.id().to_string(), format!("{seconds}s"));
+    std::thread::scope(|scope| {
+        let record = || {
+            let how =
+                ["--context", "python,native,operator", "--operator-stacks", stacks, "--shapes", shapes];
+            let target = ["record", "--no-gpu", "--pid", &pid, "--duration", &duration, "-o", &file];
+            expect_code(0, &[&target[..], &how].concat())
+        };
+        let recording = scope.spawn(record);
+        // Looking through half a gigabyte takes a moment.
+        std::thread::sleep(Duration::from_secs(seconds / 2));
+        writeln!(target.input).unwrap();
+        recording.join().unwrap();
+    });
+    let report = expect_code(0, &["report", &file, "--format", "json"]);
+    let lost = report.contains("\"operator-lost\"") || report.contains("\"ring-full\"");
+    let chains = ["calls", "model-flops"].map(|metric| chains(&file, metric));
+    (!lost).then_some(chains)
+}
+
+/// Chains of operators in a stored profile, and a metric's sum for each.
+fn chains(file: &str, metric: &str) -> Counts {
+    let how = ["--view", "python", "--metric", metric, "--format", "folded", "-o", "-"];
+    let folded = expect_code(0, &[&["export", file][..], &how].concat());
+    let mut chains = Counts::new();
+    for line in folded.lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        let is_operator = |frame: &&str| {
+            !frame.contains(".py:")
+                && !frame.starts_with('<')
+                && !frame.contains('/')
+                && *frame != "[operators]"
+        };
+        // The first is the process.
+        let chain: Vec<&str> = stack.split(';').skip(1).filter(is_operator).collect();
+        *chains.entry(chain.join(";")).or_insert(0) += count.parse::<u64>().unwrap();
+    }
+    chains
+}
+
+fn look_alike() -> (tempfile::TempDir, Command) {
+    let folder = tempfile::tempdir().unwrap();
+    let (library, program) = (folder.path().join("libtorch_cpu.so"), folder.path().join("program"));
+    let compile = |arguments: &[&str], to: &Path| {
+        let mut compiler = Command::new("c++");
+        compiler.args(["-std=c++17", "-O2", "-o"]).arg(to).arg(workload("torch_starts.cpp")).args(arguments);
+        assert!(compiler.status().unwrap().success());
+    };
+    compile(&["-fPIC", "-shared", "-DLIBRARY"], &library);
+    let search = format!("-L{}", folder.path().display());
+    compile(&["-fomit-frame-pointer", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"], &program);
+    let command = Command::new(program);
+    (folder, command)
+}
+
+#[test]
+fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
+    const ROUNDS: u64 = 2000;
+    if !can_capture() {
+        return;
+    }
+    if cfg!(not(target_arch = "x86_64")) {
+        println!("skipped: where arguments of native functions are is known on x86-64 only");
+        return;
+    }
+    let (_folder, mut command) = look_alike();
+    command.arg(ROUNDS.to_string());
+    let shapes = "aten::addmm,aten::relu_";
+    let [addmm, relu] = ["[128 f16, 32x64 f32, 64x128 f32]", "[32x64] f32"];
+    // Records may be lost on a busy machine, and then it is said that they are.
+    let [calls, flops] = (0..3)
+        .find_map(|_| captured(&mut Target::start(&mut command), 6, "all", shapes))
+        .expect("no record is lost in one of three captures");
+    let expect: Counts = [
+        ("aten::linear".to_owned(), ROUNDS),
+        (format!("aten::linear;aten::addmm;{addmm}"), ROUNDS),
+        (format!("aten::relu_;{relu}"), 2 * ROUNDS),
+        ("aten::embedding".to_owned(), ROUNDS),
+        ("mylib::twice.out".to_owned(), ROUNDS),
+    ]
+    .into();
+    assert_eq!(calls, expect);
+    let of = |chain: &str| flops.iter().find(|(key, _)| key.starts_with(chain)).map(|(_, n)| *n);
+    assert_eq!(of("aten::linear;aten::addmm"), Some(ROUNDS * 2 * 32 * 64 * 128), "{flops:?}");
+    assert_eq!(of("aten::relu_"), Some(2 * ROUNDS * 32 * 64), "{flops:?}");
+
+    // Most without a stack: as many in all, and nothing where it is not.
+    let [calls, _] = (0..3)
+        .find_map(|_| captured(&mut Target::start(&mut command), 6, "50/s", shapes))
+        .expect("no record is lost in one of three captures");
+    assert_eq!(by_operator(&calls), by_operator(&expect), "{calls:?}");
+    for chain in calls.keys() {
+        assert!(expect.contains_key(chain) || chain == &format!("aten::addmm;{addmm}"), "{calls:?}");
+    }
+}
+
+/// Calls of each operator, wherever it is.
+fn by_operator(calls: &Counts) -> Counts {
+    let mut sums = Counts::new();
+    for (chain, count) in calls {
+        let names = chain.split(';').filter(|name| !name.starts_with('['));
+        *sums.entry(names.last().unwrap_or_default().to_owned()).or_insert(0) += count;
+    }
+    sums
+}
+
+/// What a program said that one round is made of.
+#[derive(Debug, Default)]
+struct Said {
+    chains: Counts,
+    tensors: Counts,
+    flops: Counts,
+}
+
+impl Said {
+    fn read(path: &Path, rounds: u64) -> Self {
+        let mut said = Self::default();
+        for line in std::fs::read_to_string(path).unwrap().lines() {
+            let mut parts = line.splitn(3, ' ');
+            let (what, count, of) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+            let (to, of) = match what {
+                "chain" => {
+                    (&mut said.chains, of.split(';').filter_map(as_torch_shows).collect::<Vec<_>>().join(";"))
+                }
+                "tensors" => (&mut said.tensors, of.to_owned()),
+                _ => (&mut said.flops, of.to_owned()),
+            };
+            *to.entry(of).or_insert(0) += rounds * count.parse::<u64>().unwrap();
+        }
+        said
+    }
+}
+
+/// A name as torch's profiler shows it: without the overload. `None` for what is no operator.
+fn as_torch_shows(frame: &str) -> Option<String> {
+    let is_step = frame.split_once("Backward").is_some_and(|(name, number)| {
+        name.chars().all(|c| c.is_ascii_alphanumeric()) && number.chars().all(|c| c.is_ascii_digit())
+    });
+    match frame {
+        _ if is_step || frame == "torch::autograd::AccumulateGrad" => Some(frame.to_owned()),
+        _ => frame.starts_with("aten::").then(|| frame.split('.').next().unwrap_or(frame).to_owned()),
+    }
+}
+
+const PROBED: &str = "aten::addmm,aten::mm,aten::bmm,aten::baddbmm,aten::linear,aten::convolution,\
+                      aten::native_layer_norm,aten::gelu,aten::add_,aten::embedding,aten::_log_softmax,\
+                      aten::_scaled_dot_product_flash_attention_for_cpu";
+
+#[test]
+fn operators_and_tensors_of_a_training_loop_are_those_that_torch_recorded() {
+    let Some(python) = std::env::var_os("TEST_TORCH_PYTHON").filter(|python| Path::new(python).exists())
+    else {
+        println!(
+            "skipped: torch, which is large, is fetched when `cargo xtask test torch` is asked for by name"
+        );
+        return;
+    };
+    if !can_capture() {
+        return;
+    }
+    let rounds = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("said");
+    let mut command = Command::new(python);
+    command.args(["-W", "ignore"]).arg(workload("torch_starts.py")).arg(&path).arg(rounds.to_string());
+    command.stderr(Stdio::null());
+    command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
+    for stacks in ["all", "100/s"] {
+        let mut differences = String::new();
+        // On a busy machine it takes long until the probes are there, and until the program is through.
+        for seconds in [20, 60, 180] {
+            let mut target = Target::start(&mut command);
+            let Some([calls, flops]) = captured(&mut target, seconds, stacks, PROBED) else { continue };
+            target.wait_for("said");
+            let said = Said::read(&path, rounds);
+            differences = compared(&said, &calls, &flops, stacks == "all");
+            if differences.is_empty() {
+                break;
+            }
+        }
+        assert!(differences.is_empty(), "with {stacks}: {differences}");
+    }
+}
+
+/// What differs between what a program said and what was seen of it.
+fn compared(said: &Said, calls: &Counts, flops: &Counts, nested: bool) -> String {
+    let (mut chains, mut tensors, mut work) = (Counts::new(), Counts::new(), Counts::new());
+    for (chain, count) in calls {
+        let names: Vec<String> = chain.split(';').filter_map(as_torch_shows).collect();
+        if names.last().is_some_and(|name| name.starts_with("aten::")) {
+            *chains.entry(names.join(";")).or_insert(0) += count;
+        }
+        if let (Some(shape), Some(name)) =
+            (chain.split(';').find(|frame| frame.starts_with('[')), names.last())
+        {
+            *tensors.entry(format!("{name} {}", shape.replace(", …", ""))).or_insert(0) += count;
+        }
+    }
+    for (chain, count) in flops {
+        let name = chain.split(';').filter_map(as_torch_shows).next_back().unwrap_or_default();
+        *work.entry(name).or_insert(0) += count;
+    }
+    let mut differences = Vec::new();
+    if nested {
+        differences.extend(different("operators", &said.chains, &chains));
+    } else {
+        differences.extend(different("operators", &by_operator(&said.chains), &by_operator(&chains)));
+        // Without a stack it is told within which operators one began, from outside in, or that it is not known.
+        let ends: BTreeSet<&str> = said.chains.keys().flat_map(|chain| ends_of(chain)).collect();
+        differences.extend(
+            chains.keys().filter(|chain| !ends.contains(&***chain)).map(|chain| format!("no {chain}")),
+        );
+    }
+    differences.extend(different("tensors", &said.tensors, &tensors));
+    // Those that torch has no formula for are not in its list.
+    work.retain(|operator, _| said.flops.contains_key(operator));
+    let flops = said.flops.iter().filter(|(operator, _)| *operator != "aten::convolution_backward");
+    differences.extend(different("work", &flops.map(|(key, n)| (key.clone(), *n)).collect(), &work));
+    println!(
+        "| {} operators in {} chains, {} with tensors of {} kinds, {} operations by the model: {} differ",
+        chains.values().sum::<u64>(),
+        chains.len(),
+        tensors.values().sum::<u64>(),
+        tensors.len(),
+        work.values().sum::<u64>(),
+        differences.len()
+    );
+    differences.join("\n")
+}
+
+/// A chain from each of its operators on.
+fn ends_of(chain: &str) -> Vec<&str> {
+    let mut ends = vec![chain];
+    ends.extend(chain.match_indices(';').map(|(at, _)| &chain[at + 1..]));
+    ends
+}
+
+fn different(what: &str, expect: &Counts, found: &Counts) -> Vec<String> {
+    let keys: BTreeSet<&String> = expect.keys().chain(found.keys()).collect();
+    let of = |counts: &Counts, key: &String| counts.get(key).copied().unwrap_or(0);
+    keys.into_iter()
+        .filter(|key| of(expect, key) != of(found, key))
+        .map(|key| format!("{what}: {key}: expected {}, found {}", of(expect, key), of(found, key)))
+        .collect()
+}

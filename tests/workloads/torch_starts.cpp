@@ -1,0 +1,181 @@
+// A library and a program whose functions have the names, and whose tensors have the layout, that PyTorch's have, for what tells
+// that an operator begins. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program: `program ROUNDS`.
+//
+// Owns: operators within operators, one that begins deeper on the stack than another that is over, one that is called by a
+// handle, and one that is left by an exception. Because: the real library is half a gigabyte. Does not: compute anything. The
+// layout is that of 2.15 (`c10/core/TensorImpl.h`, `aten/src/ATen/core/dispatch/OperatorEntry.h`).
+//
+// It says `ready`, waits for a line, and calls each operator as often as it is told.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#define OUT_OF_LINE __attribute__((noinline))
+// Keeps the call before it from becoming a jump.
+#define STAY asm volatile("" ::: "memory")
+
+namespace c10 {
+struct Scalar {
+    double value;
+};
+struct TensorImpl {
+    char before[0x38];
+    std::uint64_t rank;
+    std::int64_t sizes[5];
+    std::int64_t strides[5];
+    std::uint64_t offset, elements;
+    std::uint16_t type;
+    std::uint64_t keys;
+};
+static_assert(__builtin_offsetof(TensorImpl, keys) == 0xa8 && __builtin_offsetof(TensorImpl, type) == 0xa0);
+struct IValue {
+    std::uint64_t value;
+};
+struct OperatorName {
+    std::string name, overload;
+};
+struct OperatorHandle {
+    OperatorName *entry;
+};
+struct Dispatcher {
+    void callBoxed(const OperatorHandle &handle, std::vector<IValue> *stack) const;
+};
+}  // namespace c10
+
+namespace at {
+struct Tensor {
+    c10::TensorImpl *impl;
+    ~Tensor() { STAY; }
+};
+enum class RecordScope : std::uint8_t { FUNCTION = 0 };
+struct Callbacks {
+    std::uint64_t of[12];
+    bool any;
+};
+Callbacks getStepCallbacksUnlessEmpty(RecordScope scope);
+namespace _ops {
+struct addmm {
+    static Tensor call(const Tensor &, const Tensor &, const Tensor &, const c10::Scalar &, const c10::Scalar &);
+};
+struct linear {
+    static Tensor call(const Tensor &, const Tensor &, const std::optional<Tensor> &);
+};
+struct relu_ {
+    static Tensor &call(Tensor &);
+};
+struct embedding {
+    static Tensor call(const Tensor &);
+};
+}  // namespace _ops
+}  // namespace at
+
+#ifdef LIBRARY
+
+namespace at {
+OUT_OF_LINE Callbacks getStepCallbacksUnlessEmpty(RecordScope scope) {
+    Callbacks callbacks{};
+    callbacks.any = scope != RecordScope::FUNCTION;
+    STAY;
+    return callbacks;
+}
+namespace {
+// As dispatch does: the keys of all tensors, then the question whether a profiler listens.
+volatile std::uint64_t keys_seen;
+#define DISPATCH(keys)                                                \
+    keys_seen = (keys);                                               \
+    Callbacks callbacks = getStepCallbacksUnlessEmpty(RecordScope::FUNCTION); \
+    asm volatile("" : "+m"(callbacks))
+}  // namespace
+namespace _ops {
+OUT_OF_LINE Tensor addmm::call(const Tensor &bias, const Tensor &a, const Tensor &b, const c10::Scalar &,
+                               const c10::Scalar &) {
+    DISPATCH(bias.impl->keys | a.impl->keys | b.impl->keys);
+    return Tensor{a.impl};
+}
+OUT_OF_LINE Tensor linear::call(const Tensor &x, const Tensor &weight, const std::optional<Tensor> &bias) {
+    DISPATCH(x.impl->keys | weight.impl->keys);
+    c10::Scalar one{1};
+    return addmm::call(*bias, x, weight, one, one);
+}
+OUT_OF_LINE Tensor &relu_::call(Tensor &x) {
+    DISPATCH(x.impl->keys);
+    return x;
+}
+OUT_OF_LINE Tensor embedding::call(const Tensor &x) {
+    DISPATCH(x.impl->keys);
+    if (callbacks.any || x.impl->rank > 5) {
+        return Tensor{x.impl};
+    }
+    throw 1;
+}
+}  // namespace _ops
+}  // namespace at
+
+namespace c10 {
+OUT_OF_LINE void Dispatcher::callBoxed(const OperatorHandle &handle, std::vector<IValue> *stack) const {
+    const OperatorName *volatile entry = handle.entry;
+    stack->push_back({entry->name.size()});
+    at::Callbacks callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+    asm volatile("" : "+m"(callbacks));
+    stack->pop_back();
+}
+}  // namespace c10
+
+#else
+
+namespace {
+c10::TensorImpl tensor(std::vector<std::int64_t> sizes, std::uint16_t type) {
+    c10::TensorImpl impl{};
+    impl.rank = sizes.size();
+    for (std::size_t at = 0; at < sizes.size() && at < 5; ++at) {
+        impl.sizes[at] = sizes[at];
+    }
+    impl.type = type;
+    return impl;
+}
+
+// Deeper on the stack than what ran before it, and not within it.
+OUT_OF_LINE void deeper(at::Tensor &x, volatile char *above) {
+    volatile char room[2000];
+    room[0] = above[0];
+    at::_ops::relu_::call(x);
+    STAY;
+}
+
+OUT_OF_LINE void round(at::Tensor &x, at::Tensor &weight, const std::optional<at::Tensor> &bias,
+                       const c10::OperatorHandle &handle) {
+    volatile char above[1] = {0};
+    at::_ops::linear::call(x, weight, bias);
+    deeper(x, above);
+    try {
+        at::_ops::embedding::call(weight);
+    } catch (int) {
+    }
+    deeper(x, above);
+    std::vector<c10::IValue> stack;
+    c10::Dispatcher().callBoxed(handle, &stack);
+    STAY;
+}
+}  // namespace
+
+int main(int count, char **arguments) {
+    c10::TensorImpl of_x = tensor({32, 64}, 6), of_weight = tensor({64, 128}, 6), of_bias = tensor({128}, 5);
+    c10::OperatorName name{"mylib::twice", "out"};
+    c10::OperatorHandle handle{&name};
+    at::Tensor x{&of_x}, weight{&of_weight};
+    std::optional<at::Tensor> bias(at::Tensor{&of_bias});
+    std::puts("ready");
+    std::fflush(stdout);
+    std::getchar();
+    for (long n = count > 1 ? std::atol(arguments[1]) : 1; n > 0; --n) {
+        round(x, weight, bias, handle);
+    }
+    std::getchar();
+    std::getchar();
+}
+
+#endif

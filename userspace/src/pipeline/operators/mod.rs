@@ -1,0 +1,509 @@
+//! Operators: each beginning of a framework's operator → one more call of it in the tree, below the operator that it is in.
+//!
+//! Owns: which operators a thread is in, what was told of the next one (its name, its tensors), and their place in the tree.
+//! Because: stacks are samples, while each operator says that it begins: counts are exact, however short it is. Does not:
+//! guess: an operator whose context no stack has told stands below `[operators]`, and one of which it is not known within which
+//! it began stands there by itself.
+//!
+//! ```text
+//!  with a stack    train.py:step ▸ linear.py:Linear.forward ▸ aten::linear                                    1 call
+//!  within it       train.py:step ▸ linear.py:Linear.forward ▸ aten::linear ▸ aten::addmm ▸ [32x64, 64x128] f32   1 call
+//!  without         [operators] ▸ aten::linear ▸ aten::addmm ▸ [32x64, 64x128] f32                             999 calls
+//! ```
+
+mod nesting;
+mod tensors;
+
+use std::collections::VecDeque;
+
+use deepctx_common::call::{Call, call_flag};
+use deepctx_common::end::WalkEnd;
+use deepctx_common::record::StackSample;
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::{Account, Reason};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::model::{self, Work};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_symbolizer::framework::{self, Meaning};
+use deepctx_symbolizer::native::demangle::demangled;
+use deepctx_uprobes::event::Event;
+use deepctx_uprobes::role::Role;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::decode::{Arguments, Sample};
+use super::holes::Holes;
+use super::source::SiteInfo;
+use super::stacks::Known;
+use nesting::{Memory, Open, Parent, Thread};
+use tensors::Told;
+
+/// Threads that are followed: as many as may run on a big host.
+const THREADS_MAX: usize = 1 << 16;
+/// Beginnings and ends of processes that may wait for the samples.
+const CHANGES_MAX: usize = 1 << 16;
+/// Most bytes of an operator's name that are shown.
+const NAME_BYTES_MAX: usize = 128;
+/// What operators stand below of which no stack was taken.
+pub const MARK: &str = "[operators]";
+/// An operator that was called by a handle of which nothing could be read.
+const UNNAMED: &str = "[operator without a name]";
+/// Scope of operators (`at::RecordScope::FUNCTION`); others are steps of the backward pass, scripts and the user's own.
+const SCOPE_FUNCTION: u64 = 0;
+
+/// What a call of one of the probed functions says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An operator begins.
+    Begins,
+    /// Something about the one that begins next on this thread.
+    Next,
+}
+
+/// The stage's state.
+#[derive(Debug, Default)]
+pub struct Operators {
+    /// By number of the probe.
+    sites: FxHashMap<u32, Site>,
+    /// Beginnings are seen themselves, not only by their tensors.
+    starts: bool,
+    /// Names, without their overloads, of the operators whose tensors are told.
+    told: FxHashSet<String>,
+    changes: VecDeque<(u64, u32)>,
+    threads: FxHashMap<(u32, u32), Watched>,
+    memory: Memory,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Site {
+    what: What,
+    roles: Vec<Role>,
+    seen: u64,
+    counted: u64,
+}
+
+/// What a probe is for.
+#[derive(Debug)]
+enum What {
+    Begins,
+    Named,
+    /// The operator's name, and whether it may have tensors that are not told.
+    Tensors(String, bool),
+}
+
+/// A thread in which operators begin.
+#[derive(Debug, Default)]
+struct Watched {
+    nesting: Thread,
+    /// When an operator was last seen to begin, `CLOCK_MONOTONIC` nanoseconds.
+    newest_ns: u64,
+    /// What was told of the next one.
+    named: Option<FrameId>,
+    tensors: Option<(FrameId, Option<Work>)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    without_stack: u64,
+    nesting_unknown: u64,
+    unnamed: u64,
+    not_understood: u64,
+}
+
+impl Operators {
+    /// Takes the probes that are this stage's out of those that were placed.
+    pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
+        let mut others = Vec::new();
+        for info in sites {
+            let what = match info.event {
+                Event::OperatorBegins => What::Begins,
+                Event::OperatorNamed => What::Named,
+                Event::OperatorTensors => {
+                    let function = demangled(&info.symbol);
+                    let Meaning::Begins(name) = framework::meaning(&function) else { continue };
+                    let told = info.roles.iter().filter(|role| **role == Role::TensorRank).count();
+                    let name = name.into_owned();
+                    self.told.extend(name.split('.').next().map(str::to_owned));
+                    What::Tensors(name, function.matches("at::Tensor").count() > told)
+                }
+                _ => {
+                    others.push(info);
+                    continue;
+                }
+            };
+            self.starts |= matches!(what, What::Begins);
+            self.sites.insert(info.site, Site { what, roles: info.roles, seen: 0, counted: 0 });
+        }
+        others
+    }
+
+    /// Takes in how often the kernel programs counted each probe.
+    pub fn counted(&mut self, counts: &[u64]) {
+        for (number, site) in &mut self.sites {
+            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
+        }
+    }
+
+    /// Whether there are any probes of this stage.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    /// What a call of this probe says; `None` when it is another stage's.
+    #[inline]
+    pub fn kind(&self, call: &Call) -> Option<Kind> {
+        let site = self.sites.get(&call.site)?;
+        Some(match site.what {
+            What::Begins => Kind::Begins,
+            What::Tensors(..) if !self.starts => Kind::Begins,
+            What::Named | What::Tensors(..) => Kind::Next,
+        })
+    }
+
+    /// The sample with the one frame that is known of an operator's beginning without a stack: where its function goes on.
+    /// Any other call as it is.
+    #[inline]
+    pub fn named_by_return<'a>(&self, sample: Sample<'a>, arguments: &Arguments<'a>) -> Sample<'a> {
+        let begins = matches!(self.sites.get(&arguments.call.site), Some(Site { what: What::Begins, .. }));
+        match arguments.values.first() {
+            Some(word) if begins && !Self::has_stack(&arguments.call) && arguments.call.unread & 1 == 0 => {
+                Sample { words: word.bytes(), user: word, ..sample }
+            }
+            _ => sample,
+        }
+    }
+
+    /// Whether a beginning has a stack of its own.
+    #[inline]
+    pub fn has_stack(call: &Call) -> bool {
+        call.flags & (call_flag::STACK_LIMITED | call_flag::STACK_UNWANTED) == 0
+    }
+
+    /// What operators of a thread stand below of which no stack was taken.
+    pub fn without_stack(thread: NodeId, profile: &mut Profile) -> NodeId {
+        let name = profile.text(MARK);
+        let mark = profile.frame(Frame::Operator { name });
+        profile.tree.child(thread, mark)
+    }
+
+    /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
+    pub fn will_change(&mut self, pid: u32, time_ns: u64) {
+        if self.is_on() {
+            if self.changes.len() >= CHANGES_MAX {
+                self.changes.pop_front();
+            }
+            self.changes.push_back((time_ns, pid));
+        }
+    }
+
+    /// The samples have reached this time.
+    fn reach(&mut self, now_ns: u64) {
+        while let Some(&(time_ns, pid)) = self.changes.front()
+            && time_ns <= now_ns
+        {
+            self.changes.pop_front();
+            self.threads.retain(|(of, _), _| *of != pid);
+            self.memory.forget(pid);
+        }
+    }
+
+    /// Arguments of a call, each with its role; `None` for one that could not be read.
+    fn arguments<'a>(
+        &'a self,
+        arguments: &'a Arguments<'_>,
+    ) -> impl Iterator<Item = (Role, Option<u64>)> + Clone + 'a {
+        let roles = self.sites.get(&arguments.call.site).map_or(&[][..], |site| &site.roles);
+        let unread = arguments.call.unread;
+        let values = arguments.values.iter().enumerate();
+        let values = values.map(move |(at, value)| (at >= 32 || unread & 1 << at == 0).then_some(value));
+        roles.iter().copied().zip(values)
+    }
+
+    fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
+        self.arguments(arguments).find(|(other, _)| *other == role)?.1
+    }
+
+    fn thread(&mut self, who: &StackSample) -> &mut Watched {
+        if self.threads.len() >= THREADS_MAX {
+            self.threads.clear();
+        }
+        self.threads.entry((who.pid, who.tid)).or_default()
+    }
+
+    /// A call that tells of the operator that begins next.
+    pub fn next(&mut self, who: &StackSample, arguments: &Arguments<'_>, profile: &mut Profile) {
+        self.reach(who.header.time_ns);
+        let Some(site) = self.sites.get_mut(&arguments.call.site) else { return };
+        site.seen += 1;
+        match &site.what {
+            What::Begins => {}
+            What::Named => {
+                let overload: Vec<u64> = self
+                    .arguments(arguments)
+                    .filter(|(role, _)| matches!(role, Role::OverloadBytes | Role::Overload))
+                    .map_while(|(_, value)| value)
+                    .collect();
+                let named = boxed_name(arguments.text, &overload);
+                let named = named.map(|name| operator(&name, profile));
+                self.counts.not_understood += u64::from(named.is_none());
+                self.thread(who).named = named;
+            }
+            What::Tensors(..) => {
+                let tensors = self.tensors(arguments, profile);
+                self.thread(who).tensors = tensors;
+            }
+        }
+    }
+
+    /// The frame of an operator's tensors, and the work on them.
+    fn tensors(
+        &mut self,
+        arguments: &Arguments<'_>,
+        profile: &mut Profile,
+    ) -> Option<(FrameId, Option<Work>)> {
+        let What::Tensors(name, others) = &self.sites.get(&arguments.call.site)?.what else { return None };
+        let told = Told::of(self.arguments(arguments));
+        let counted_within = || self.told.iter().any(|other| model::does_work_of(other, name));
+        let work = told.work(name).filter(|work| !work.composite || !counted_within());
+        let unknown = told.tensors.iter().filter(|tensor| tensor.is_none()).count();
+        let text = model::text(&told.tensors, *others);
+        self.counts.not_understood += unknown as u64;
+        Some((operator(&text, profile), work))
+    }
+
+    /// An operator begins: in the context that is `known` when there is a stack of it, else where what is open leads to.
+    pub fn begins(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        thread: NodeId,
+        known: Known,
+        holes: &Holes,
+        profile: &mut Profile,
+    ) {
+        self.reach(who.header.time_ns);
+        let Some(site) = self.sites.get_mut(&arguments.call.site) else { return };
+        site.seen += 1;
+        let told = if let What::Tensors(name, _) = &site.what {
+            let own = operator(name, profile);
+            let tensors = self.tensors(arguments, profile);
+            Some((own, tensors))
+        } else {
+            None
+        };
+        let has_stack = Self::has_stack(&arguments.call);
+        let Some((own, tensors)) = told else {
+            return self.starts(who, arguments, thread, known, holes, profile);
+        };
+        let node = match (has_stack, known.operator) {
+            (true, true) => known.node,
+            (true, false) => profile.tree.child(known.node, own),
+            (false, _) => {
+                let place = Self::without_stack(thread, profile);
+                profile.tree.child(place, own)
+            }
+        };
+        self.counts.without_stack += u64::from(!has_stack);
+        enter(node, tensors, profile);
+    }
+
+    fn starts(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        thread: NodeId,
+        known: Known,
+        holes: &Holes,
+        profile: &mut Profile,
+    ) {
+        let (Some(code), Some(stack_pointer), scope) = (
+            self.argument(arguments, Role::ReturnAddress),
+            self.argument(arguments, Role::StackPointer),
+            self.argument(arguments, Role::Scope),
+        ) else {
+            self.counts.not_understood += 1;
+            return;
+        };
+        let now_ns = who.header.time_ns;
+        let hole = self.threads.get(&(who.pid, who.tid)).is_some_and(|it| holes.any(it.newest_ns, now_ns));
+        let watched = self.thread(who);
+        if hole {
+            // What began meanwhile is not known, nor what was told of this one.
+            *watched = Watched::default();
+        }
+        watched.newest_ns = now_ns;
+        let (named, tensors) = (watched.named.take(), watched.tensors.take());
+        if scope != Some(SCOPE_FUNCTION) {
+            watched.nesting.reach(stack_pointer);
+            return;
+        }
+        let has_stack = Self::has_stack(&arguments.call);
+        let Known { node, operator: ends_with_it, .. } = known;
+        let frame = match (ends_with_it, named) {
+            (true, _) => profile.tree.node(node).frame,
+            (false, Some(named)) => named,
+            (false, None) => {
+                self.counts.unnamed += 1;
+                operator(UNNAMED, profile)
+            }
+        };
+        let Self { threads, memory, counts, .. } = self;
+        let Some(watched) = threads.get_mut(&(who.pid, who.tid)) else { return };
+        let node = if has_stack {
+            let around: Vec<FrameId> = profile
+                .tree
+                .stack(node)
+                .into_iter()
+                .filter(|frame| matches!(profile.frames.get(*frame), Frame::Operator { .. }))
+                .collect();
+            let around = &around[..around.len().saturating_sub(usize::from(ends_with_it))];
+            // One that lacks its beginning does not tell what is over.
+            if who.native_end == WalkEnd::Complete as u8 {
+                watched.nesting.shown(who.pid, code, stack_pointer, around, memory);
+            } else {
+                watched.nesting.reach(stack_pointer);
+            }
+            if ends_with_it { node } else { profile.tree.child(node, frame) }
+        } else {
+            counts.without_stack += 1;
+            let place = match watched.nesting.parent(who.pid, code, stack_pointer, memory) {
+                Parent::In(outer) => outer.node,
+                Parent::None => Self::without_stack(thread, profile),
+                Parent::Unknown => {
+                    counts.nesting_unknown += 1;
+                    Self::without_stack(thread, profile)
+                }
+            };
+            profile.tree.child(place, frame)
+        };
+        watched.nesting.begin(Open { stack_pointer, code, frame, node });
+        enter(node, tensors, profile);
+    }
+
+    /// Writes what is missing into the account of the stage that places stacks.
+    pub fn write_to(&self, account: &mut Account) {
+        let lost = self.sites.values().map(|site| site.counted.saturating_sub(site.seen));
+        for (key, sentence, n) in [
+            (
+                "operator-without-stack",
+                "operators have no stack of their own: they stand within the one that they began in, or below [operators]",
+                self.counts.without_stack,
+            ),
+            (
+                "operator-uncertain",
+                "operators stand below [operators] by themselves: within which one they began is not known",
+                self.counts.nesting_unknown,
+            ),
+            (
+                "operator-contradicted",
+                "stacks at two places showed one operator within the other, and once more outside of it",
+                self.memory.contradicted,
+            ),
+            ("operator-unnamed", "operators were called by a handle that told no name", self.counts.unnamed),
+            (
+                "operator-unreadable",
+                "what was read of operators or their tensors could not be what it should",
+                self.counts.not_understood,
+            ),
+            (
+                "operator-lost",
+                "operators, or what tells of them, were counted by their probe and never came",
+                lost.fold(0, u64::saturating_add),
+            ),
+        ] {
+            account.gaps.add(Reason::new(key, sentence), n);
+        }
+    }
+}
+
+/// Enters a call at an operator, or at its tensors, and the work on them.
+fn enter(node: NodeId, tensors: Option<(FrameId, Option<Work>)>, profile: &mut Profile) {
+    let node = tensors.map_or(node, |(frame, _)| profile.tree.child(node, frame));
+    profile.tree.add(node, Metric::Calls, 1);
+    if let Some(work) = tensors.and_then(|(_, work)| work) {
+        profile.tree.add(node, Metric::ModelFlops, work.flops);
+        if let Some(bytes) = work.bytes {
+            profile.tree.add(node, Metric::ModelBytes, bytes);
+        }
+    }
+}
+
+fn operator(name: &str, profile: &mut Profile) -> FrameId {
+    let name = profile.text(name);
+    profile.frame(Frame::Operator { name })
+}
+
+/// `namespace::name.overload` of an operator's entry: a text, and the length and first bytes of another one. `None` when that is
+/// no such name.
+fn boxed_name(text: &[u8], overload: &[u64]) -> Option<String> {
+    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let name = str::from_utf8(text).ok().filter(|name| name.len() <= NAME_BYTES_MAX)?;
+    let (space, own) = name.split_once("::")?;
+    if !plain(space) || !plain(own) || space.is_empty() || own.is_empty() {
+        return None;
+    }
+    let (length, words) = overload.split_first()?;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    Some(match usize::try_from(*length).ok().filter(|length| *length < bytes.len()) {
+        Some(0) => name.to_owned(),
+        Some(length) => {
+            let overload = str::from_utf8(&bytes[..length]).ok().filter(|overload| plain(overload))?;
+            format!("{name}.{overload}")
+        }
+        // A long one lies elsewhere.
+        None if *length <= NAME_BYTES_MAX as u64 => format!("{name}.…"),
+        None => return None,
+    })
+}
+
+/// Whether a path ends with the operator that begins: its function, which asks whether a profiler listens, and nothing between.
+/// Frames are root first.
+pub fn ends_with_operator(frames: &[FrameId], profile: &Profile) -> bool {
+    let Some(last) =
+        frames.iter().rposition(|frame| matches!(profile.frames.get(*frame), Frame::Operator { .. }))
+    else {
+        return false;
+    };
+    let mut behind = frames[last + 1..].iter().filter_map(|frame| match profile.frames.get(*frame) {
+        Frame::Native { inlined: true, .. } => None,
+        Frame::Native { symbol, .. } => Some(profile.strings.get(symbol)),
+        _ => Some(""),
+    });
+    let function =
+        behind.next().is_some_and(|symbol| symbol.starts_with("at::_ops::") && symbol.contains("::call("));
+    function
+        && behind.next().is_none_or(|symbol| symbol.starts_with("at::getStepCallbacks"))
+        && behind.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boxed_name_is_shown_when_it_is_one() {
+        let short = |text: &[u8]| {
+            let mut bytes = [0; 16];
+            bytes[..text.len()].copy_from_slice(text);
+            let (low, high) = bytes.split_at(8);
+            let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+            vec![text.len() as u64, word(low), word(high)]
+        };
+        let check = |text: &[u8], overload: &[u64], expect: Option<&str>| {
+            assert_eq!(boxed_name(text, overload).as_deref(), expect);
+        };
+        check(b"aten::_foreach_add_", &short(b"List"), Some("aten::_foreach_add_.List"));
+        check(b"mylib::twice", &short(b""), Some("mylib::twice"));
+        check(b"aten::add", &short(b"fifteen_letters"), Some("aten::add.fifteen_letters"));
+        check(b"aten::add", &[30, 0x7fff_0000, 0], Some("aten::add.…"));
+        check(b"aten::add", &[u64::MAX, 0, 0], None);
+        check(b"aten::add", &short(b"\x1b[31m"), None);
+        check(b"aten::", &short(b""), None);
+        check(b"no name", &short(b""), None);
+        check(&[0xff; 8], &short(b""), None);
+        check(b"", &[], None);
+    }
+}

@@ -1,0 +1,234 @@
+//! Nesting: which operators are open when another one begins, by where each of them stands on the stack.
+//!
+//! Owns: the operators of a thread that may be open, and what stacks have shown of such places. Because: only beginnings are
+//! seen (a probe on returns would break exceptions, which pass through operators every day), and a stack for each is dear.
+//! Does not: guess: one that begins deeper than another may be within it or behind it; where no stack has told of the same two
+//! places, or stacks have told both, it is not known.
+//!
+//! What is certain: an operator is over when one begins that does not stand below it. What is learnt: in the frame of one
+//! operator, at this very distance, that function's call of the other one was seen in (or outside of) it.
+
+use rustc_hash::FxHashMap;
+
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::tree::NodeId;
+
+/// Operators that may be open at a time. More than a few dozen is a recursion.
+const OPEN_MAX: usize = 128;
+/// Pairs of places that are remembered: those of a large model, at some 50 bytes each.
+const SEEN_MAX: usize = 1 << 16;
+
+/// An operator that began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    /// The stack pointer where it asked whether a profiler listens.
+    pub(super) stack_pointer: u64,
+    /// Where that returned to: which operator's function.
+    pub(super) code: u64,
+    /// Its frame.
+    pub(super) frame: FrameId,
+    /// Its context.
+    pub(super) node: NodeId,
+}
+
+/// Where one operator stands, seen from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Places {
+    process: u32,
+    outer: u64,
+    inner: u64,
+    distance: u64,
+}
+
+/// What stacks have shown of two places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// The outer one was open.
+    Within,
+    /// It was over.
+    Behind,
+    /// Both were met.
+    Both,
+}
+
+/// What stacks have shown.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    seen: FxHashMap<Places, Seen>,
+    /// How often a stack has shown something else than those before.
+    pub(super) contradicted: u64,
+}
+
+/// Within which operator another one began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parent {
+    /// In none of those that were seen to begin.
+    None,
+    /// In this one.
+    In(Open),
+    /// Nothing tells.
+    Unknown,
+}
+
+impl Memory {
+    /// Forgets a process: its addresses may mean something else from now on.
+    pub(super) fn forget(&mut self, process: u32) {
+        self.seen.retain(|places, _| places.process != process);
+    }
+
+    fn learn(&mut self, places: Places, now: Seen) {
+        if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&places) {
+            self.seen.clear();
+        }
+        let known = self.seen.entry(places).or_insert(now);
+        if *known != now {
+            self.contradicted += 1;
+            *known = Seen::Both;
+        }
+    }
+}
+
+/// The operators of a thread that may be open, outermost first.
+#[derive(Debug, Default)]
+pub(super) struct Thread {
+    open: Vec<Open>,
+}
+
+impl Thread {
+    /// Ends those that something at this stack pointer shows to be over.
+    pub(super) fn reach(&mut self, stack_pointer: u64) {
+        while self.open.last().is_some_and(|open| open.stack_pointer <= stack_pointer) {
+            self.open.pop();
+        }
+    }
+
+    /// Adds one that began, within those that are left.
+    pub(super) fn begin(&mut self, open: Open) {
+        if self.open.len() >= OPEN_MAX {
+            self.open.remove(0);
+        }
+        self.open.push(open);
+    }
+
+    /// Takes in a stack at the beginning of an operator: the operators in it, outermost first, without the one that begins.
+    /// Those that are not in it are over.
+    pub(super) fn shown(
+        &mut self,
+        process: u32,
+        code: u64,
+        stack_pointer: u64,
+        within: &[FrameId],
+        memory: &mut Memory,
+    ) {
+        self.reach(stack_pointer);
+        let places = |outer: &Open| Places {
+            process,
+            outer: outer.code,
+            inner: code,
+            distance: outer.stack_pointer.wrapping_sub(stack_pointer),
+        };
+        let mut rest = within;
+        let mut innermost = true;
+        let mut left = Vec::new();
+        for open in self.open.iter().rev() {
+            match rest.iter().rposition(|frame| *frame == open.frame) {
+                Some(at) => {
+                    if std::mem::take(&mut innermost) {
+                        memory.learn(places(open), Seen::Within);
+                    }
+                    left.push(*open);
+                    rest = &rest[..at];
+                }
+                None if innermost => memory.learn(places(open), Seen::Behind),
+                None => {}
+            }
+        }
+        left.reverse();
+        self.open = left;
+    }
+
+    /// Within which operator one begins of which there is no stack. Those that are known to be over end.
+    pub(super) fn parent(&mut self, process: u32, code: u64, stack_pointer: u64, memory: &Memory) -> Parent {
+        self.reach(stack_pointer);
+        while let Some(outer) = self.open.last() {
+            let distance = outer.stack_pointer.wrapping_sub(stack_pointer);
+            let places = Places { process, outer: outer.code, inner: code, distance };
+            match memory.seen.get(&places) {
+                Some(Seen::Within) => return Parent::In(*outer),
+                Some(Seen::Behind) => drop(self.open.pop()),
+                Some(Seen::Both) | None => return Parent::Unknown,
+            }
+        }
+        Parent::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(number: u64) -> FrameId {
+        FrameId::from_number(number as u32)
+    }
+
+    fn open(code: u64, stack_pointer: u64) -> Open {
+        Open { stack_pointer, code, frame: frame(code), node: NodeId::from_number(code as u32) }
+    }
+
+    /// `CODE@POINTER` begins without a stack, `CODE@POINTER(A B)` with one that shows A and B; the answer of the last.
+    #[track_caller]
+    fn check(events: &str, expect: &str) {
+        let (mut thread, mut memory) = (Thread::default(), Memory::default());
+        let mut last = String::new();
+        for event in events.split(", ") {
+            let (what, stack) =
+                event.split_once('(').map_or((event, None), |(what, rest)| (what, Some(rest)));
+            let (code, pointer) = what.split_once('@').unwrap();
+            let (code, pointer) = (code.parse().unwrap(), pointer.parse().unwrap());
+            match stack {
+                Some(stack) => {
+                    let words = stack.trim_end_matches(')').split_whitespace();
+                    let within: Vec<FrameId> = words.map(|word| frame(word.parse().unwrap())).collect();
+                    thread.shown(1, code, pointer, &within, &mut memory);
+                }
+                None => {
+                    last = match thread.parent(1, code, pointer, &memory) {
+                        Parent::None => "none".into(),
+                        Parent::In(outer) => format!("in {}", outer.code),
+                        Parent::Unknown => "unknown".into(),
+                    };
+                }
+            }
+            thread.begin(open(code, pointer));
+        }
+        assert_eq!(last, expect, "{events}");
+    }
+
+    #[test]
+    fn an_operator_that_does_not_stand_below_another_is_not_within_it() {
+        check("1@900, 2@900", "none");
+        check("1@900, 2@950", "none");
+        check("1@900, 2@800, 3@900", "none");
+    }
+
+    #[test]
+    fn below_another_one_it_is_within_it_or_behind_it_as_stacks_have_shown() {
+        check("1@900, 2@800", "unknown");
+        check("1@900, 2@800(1), 1@900, 2@800", "in 1");
+        check("1@900, 2@800(), 1@900, 2@800", "none");
+        // At another depth, of the same two.
+        check("1@900, 2@800(1), 1@500, 2@400", "in 1");
+        check("1@900, 2@800(1), 1@900, 2@790", "unknown");
+        // Once within and once behind.
+        check("1@900, 2@800(1), 1@900, 2@800(), 1@900, 2@800", "unknown");
+    }
+
+    #[test]
+    fn those_between_are_over_when_a_stack_does_not_show_them() {
+        // 2 ended before 3 began, both within 1.
+        check("1@900, 2@800, 3@700(1), 1@900, 2@800(1), 3@700", "in 1");
+        check("1@900, 2@800(1), 3@700(1 2), 1@900, 2@800, 3@700", "in 2");
+        // Frames that are no operators which were seen to begin, such as steps of the backward pass, are passed over.
+        check("1@900, 2@800(7 1 8), 1@900, 2@800", "in 1");
+    }
+}
