@@ -97,8 +97,8 @@ fn parts_of_calls_and_messages_that_do_not_add_up_are_refused() {
         &with_u32(call_bytes(&[], &[1], b""), fixed + 8, 0x0001_0001),
         "the record says 104 bytes and its parts take 112",
     );
-    let thirteen = call_bytes(&[], &[0; ARGUMENTS_MAX + 1], b"");
-    check(&thirteen, "the record says 200 bytes and its parts take 200");
+    let one_too_many = call_bytes(&[], &[0; ARGUMENTS_MAX + 1], b"");
+    check(&one_too_many, "the record says 328 bytes and its parts take 328");
     let long = call_bytes(&[], &[], &[b'a'; TEXT_MAX + 1]);
     check(&long, "the record says 4200 bytes and its parts take 4200");
     // The call itself is cut off.
