@@ -47,13 +47,10 @@ const OFF_CPU: &str = "off_cpu";
 /// The programs of probes.
 const PROBES: [&str; 3] = ["call", "call_return", "message"];
 
-/// What is loaded beyond what every capture needs.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// The program that follows threads off their CPUs.
-    pub off_cpu: bool,
-    /// The programs of probes, and how they will be attached.
-    pub probes: Option<Way>,
+/// The programs of probes, over the maps of the others, not loaded yet: they hold the walker once more, which the kernel
+/// verifies as long as all the rest, and samples need not wait for that.
+pub struct ProbeObject {
+    open: OpenObject,
 }
 
 /// Descriptors of the programs of probes.
@@ -87,26 +84,21 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages), those that
-    /// are optional as `wanted` says.
-    pub fn new(config: Config, ring_bytes: u32, wanted: Wanted) -> Result<Self, LoadError> {
+    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages): those that
+    /// follow threads off their CPUs only if they are wanted, those of probes not at all ([`Loaded::probe_object`]).
+    pub fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
         if let Ok(mut log) = LOG.lock() {
             log.clear();
         }
         set_print(Some((PrintLevel::Info, keep_log)));
-        let mut open = ObjectBuilder::default()
-            .open_memory(HERE.object)
-            .map_err(|source| kernel_error("the object".into(), source))?;
+        let mut open = open()?;
         configure(&mut open, &config)?;
         for mut program in open.progs_mut() {
             let name = program.name();
             if name == OsStr::new(OFF_CPU) {
-                program.set_autoload(wanted.off_cpu);
-            } else if PROBES.iter().any(|probe| name == OsStr::new(probe)) {
-                program.set_autoload(wanted.probes.is_some());
-                if wanted.probes == Some(Way::Together) {
-                    program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
-                }
+                program.set_autoload(off_cpu);
+            } else if is_of_probes(name) {
+                program.set_autoload(false);
             }
         }
         for mut m in open.maps_mut() {
@@ -153,18 +145,22 @@ impl Loaded {
         self.program(OFF_CPU)?.attach().map_err(|source| kernel_error(OFF_CPU.into(), source))
     }
 
-    /// The programs of probes, if they were loaded.
-    pub fn probe_programs(&mut self) -> Result<ProbePrograms, LoadError> {
-        let mut program = |name: &'static str| {
-            let fd = self.program(name)?.as_fd().try_clone_to_owned();
-            fd.map_err(|e| kernel_error(name.into(), libbpf_rs::Error::from(e)))
-        };
-        let [call, call_return, message] = PROBES;
-        Ok(ProbePrograms {
-            call: program(call)?,
-            call_return: program(call_return)?,
-            message: program(message)?,
-        })
+    /// The programs of probes, to be attached in this way.
+    pub fn probe_object(&self, way: Way) -> Result<ProbeObject, LoadError> {
+        let mut open = open()?;
+        for mut program in open.progs_mut() {
+            let is_wanted = is_of_probes(program.name());
+            program.set_autoload(is_wanted);
+            if is_wanted && way == Way::Together {
+                program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+            }
+        }
+        for mut map in open.maps_mut() {
+            let loaded = self.object.maps().find(|loaded| loaded.name() == map.name());
+            let loaded = loaded.ok_or(LoadError::Object("a map is missing"))?;
+            map.reuse_fd(loaded.as_fd()).map_err(|source| kernel_error("a shared map".into(), source))?;
+        }
+        Ok(ProbeObject { open })
     }
 
     fn program(&mut self, name: &'static str) -> Result<ProgramMut<'_>, LoadError> {
@@ -175,6 +171,34 @@ impl Loaded {
     pub fn locked_bytes(&self) -> u64 {
         self.object.maps().map(|m| super::cost::map_memlock(&m)).sum()
     }
+}
+
+impl ProbeObject {
+    /// Loads them. They stay as long as their descriptors.
+    pub fn load(self) -> Result<ProbePrograms, LoadError> {
+        let object = self.open.load();
+        let object = object.map_err(|source| kernel_error("the programs of probes".into(), source))?;
+        let program = |name: &'static str| {
+            let program = object.progs().find(|program| program.name() == OsStr::new(name));
+            let fd = program.ok_or(LoadError::Object(name))?.as_fd().try_clone_to_owned();
+            fd.map_err(|e| kernel_error(name.into(), libbpf_rs::Error::from(e)))
+        };
+        let [call, call_return, message] = PROBES;
+        Ok(ProbePrograms {
+            call: program(call)?,
+            call_return: program(call_return)?,
+            message: program(message)?,
+        })
+    }
+}
+
+fn open() -> Result<OpenObject, LoadError> {
+    let open = ObjectBuilder::default().open_memory(HERE.object);
+    open.map_err(|source| kernel_error("the object".into(), source))
+}
+
+fn is_of_probes(program: &OsStr) -> bool {
+    PROBES.iter().any(|name| program == OsStr::new(name))
 }
 
 /// Writes the configuration into the read-only map of its own.

@@ -60,7 +60,7 @@ use deepctx_uprobes::user::UserRow;
 use executables::Executables;
 use kernel_offsets::Facts;
 use links::Way;
-use load::{Loaded, Wanted};
+use load::Loaded;
 use probes::{ProbeCounters, Probes};
 use processes::{Processes, ScanCounters, Scanned};
 use tables::Tables;
@@ -312,7 +312,6 @@ impl Capture {
         let probes = match (options.probes, way) {
             (Some(probes), Some(way)) => {
                 let setup = probes::Setup {
-                    programs: loaded.probe_programs().map_err(|e| failed(&e))?,
                     way,
                     sites: loaded.map(map::SITES).map_err(|e| failed(&e))?,
                     user: probes.user,
@@ -325,7 +324,8 @@ impl Capture {
                     ending: Arc::default(),
                 };
                 let ahead = if probes.ahead { probes::installed() } else { Vec::new() };
-                Some(Probes::start(setup, ahead, found.clone()).map_err(|e| failed(&e))?)
+                let object = loaded.probe_object(way).map_err(|e| failed(&e))?;
+                Some(Probes::start(object, setup, ahead, found.clone()).map_err(|e| failed(&e))?)
             }
             _ => None,
         };
@@ -443,7 +443,7 @@ fn load(options: &CaptureOptions) -> Result<(Loaded, Option<Way>), CaptureError>
         let calls = if way.is_some() { CALLS_PER_SECOND } else { 0 };
         ring_bytes(options.frequency_hz.saturating_add(waits), calls)
     });
-    let loaded = Loaded::new(config, ring_bytes, Wanted { off_cpu: options.off_cpu, probes: way })
+    let loaded = Loaded::new(config, ring_bytes, options.off_cpu)
         .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
     note(began_ns, "programs loaded");
     Ok((loaded, way))

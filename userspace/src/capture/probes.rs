@@ -33,7 +33,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use super::Message;
 use super::clock::monotonic_ns;
 use super::links::{self, Moment, Point, Way};
-use super::load::ProbePrograms;
+use super::load::{ProbeObject, ProbePrograms};
 use super::sites;
 use crate::pipeline::source::SiteInfo;
 
@@ -101,8 +101,6 @@ pub(super) struct Probes {
 
 /// What probes are made with.
 pub(super) struct Setup {
-    /// The loaded programs.
-    pub(super) programs: ProbePrograms,
     /// How the kernel is asked.
     pub(super) way: Way,
     /// `SITES`.
@@ -126,31 +124,42 @@ pub(super) struct Setup {
 }
 
 impl Probes {
-    /// Starts the thread, which looks at the files in `ahead` first, then at `pids`.
+    /// Starts the thread, which loads the programs, then looks at the files in `ahead`, then at `pids`.
     ///
     /// # Errors
     /// No thread can be made.
-    pub(super) fn start(setup: Setup, ahead: Vec<Library>, pids: Vec<u32>) -> io::Result<Self> {
+    pub(super) fn start(
+        object: ProbeObject,
+        setup: Setup,
+        ahead: Vec<Library>,
+        pids: Vec<u32>,
+    ) -> io::Result<Self> {
         let (sender, requests) = bounded(REQUESTS_MAX);
         let put_off = Arc::new(AtomicU32::new(0));
         let sites = Arc::new(AtomicU32::new(0));
         let looks = Looks(sender, put_off);
         let ending = Arc::clone(&setup.ending);
-        let mut attached = Attached {
-            planner: Planner::new(setup.user.clone(), Layers::Lowest, running_kernel())
-                .watching(setup.accelerators, setup.questions.clone()),
-            setup,
-            files: HashMap::new(),
-            below: HashSet::new(),
-            links: Vec::new(),
-            placed: Vec::new(),
-            next: Arc::clone(&sites),
-            told: ProbeCounters::default(),
-            counters: ProbeCounters::default(),
-            put_off: Arc::clone(&looks.1),
-        };
+        let (next, put_off) = (Arc::clone(&sites), Arc::clone(&looks.1));
         let (looking, looked) = bounded(0);
         let body = move || {
+            let programs = match object.load() {
+                Ok(programs) => programs,
+                Err(error) => return notice(&setup.messages, format!("nothing can be probed: {error}")),
+            };
+            let mut attached = Attached {
+                programs,
+                planner: Planner::new(setup.user.clone(), Layers::Lowest, running_kernel())
+                    .watching(setup.accelerators, setup.questions.clone()),
+                setup,
+                files: HashMap::new(),
+                below: HashSet::new(),
+                links: Vec::new(),
+                placed: Vec::new(),
+                next,
+                told: ProbeCounters::default(),
+                counters: ProbeCounters::default(),
+                put_off,
+            };
             let new = attached.planner.add_libraries(ahead);
             attached.attach_all(new);
             attached.look(&pids);
@@ -219,6 +228,7 @@ pub fn running_kernel() -> Kernel {
 
 /// What the thread holds.
 struct Attached {
+    programs: ProbePrograms,
     planner: Planner,
     setup: Setup,
     /// Files that have probes, by device and inode. They stay open, so that no other file gets their number: one that is
@@ -490,7 +500,7 @@ impl Attached {
     }
 
     fn place(&mut self, planned: &Planned, path: &Path, points: &[Point], program: Program) {
-        let programs = &self.setup.programs;
+        let programs = &self.programs;
         let (fd, moment) = match program {
             Program::Call => (&programs.call, Moment::Place),
             Program::Return => (&programs.call_return, Moment::Return),
@@ -529,9 +539,13 @@ impl Attached {
     }
 
     fn notice(&self, text: String) {
-        tracing::warn!("{text}");
-        let _ = self.setup.messages.try_send(Message::Notice(text));
+        notice(&self.setup.messages, text);
     }
+}
+
+fn notice(messages: &Sender<Message>, text: String) {
+    tracing::warn!("{text}");
+    let _ = messages.try_send(Message::Notice(text));
 }
 
 #[derive(Clone, Copy)]
