@@ -201,10 +201,14 @@ impl Shape {
         Some(self.dynamic_shared.last.saturating_add(self.static_shared?.last))
     }
 
+    /// Threads of a block of the last launch.
+    pub fn threads(&self) -> u32 {
+        self.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last))
+    }
+
     /// How many blocks of the last launch fit on a multiprocessor; `None` while not all is known that limits it.
     pub fn occupancy(&self) -> Option<Occupancy> {
-        let threads = self.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last));
-        Occupancy::of(self.arch?.last, threads, self.registers?.last, self.shared()?)
+        Occupancy::of(self.arch?.last, self.threads(), self.registers?.last, self.shared()?)
     }
 
     fn merge(&mut self, other: &Shape) {

@@ -34,7 +34,7 @@ pub(super) fn write(profile: &Profile, extent: Extent, out: &mut dyn Write) -> i
     writeln!(out, "\nKernels launched most, and what a block of them takes")?;
     writeln!(out, "  launches  threads  registers     shared  at once on a multiprocessor")?;
     for (name, (launches, shape)) in known.into_iter().take(extent.rows) {
-        let threads = shape.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last));
+        let threads = shape.threads();
         let registers = shape.registers.map_or_else(String::new, |of| of.last.to_string());
         let shared = shape.shared().map_or_else(String::new, |bytes| Bytes(bytes.into()).to_string());
         let fits = match (shape.occupancy(), shape.arch) {

@@ -257,7 +257,7 @@ impl Writer {
             }
             // The names of the segments must last before the manifest lists them; once for all of them.
             sync(&self.folder)?;
-            manifest.write(&self.folder)
+            manifest.put(&self.folder)
         };
         if let Err(error) = put_all() {
             // Nobody lists these files; they would only take space, which may be what is missing.
@@ -281,7 +281,8 @@ impl Writer {
             }
             written[place] = totals;
         }
-        Ok(())
+        // The manifest lists the segments by now, so they stay, even where it is not sure to last.
+        sync(&self.folder)
     }
 
     /// Merges old segments where there are enough of them, as [`Writer::due`] does in steps.

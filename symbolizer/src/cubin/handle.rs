@@ -3,6 +3,7 @@
 //! Owns: which texts stand in reach of a handle, and by which road. Because: a driver keeps the name of a kernel with the
 //! kernel, in an object that nobody describes. Does not: decide which text is the name ([`super::evidence`]).
 
+use super::PAGE;
 use crate::python::memory::TargetMemory;
 
 /// Bytes of the object itself that are looked at.
@@ -15,7 +16,6 @@ const TEXT_MAX: u64 = 8192;
 const TEXTS_MAX: usize = 64;
 /// Least address that can be a pointer, and the first that cannot.
 const ADDRESSES: std::ops::Range<u64> = 0x1_0000..1 << 47;
-const PAGE: u64 = 4096;
 
 /// How a text was reached: the place of a pointer in the object, and of one in what that points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

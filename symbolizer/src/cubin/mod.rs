@@ -29,6 +29,8 @@ use thiserror::Error;
 
 /// Machine of device code.
 const EM_CUDA: u16 = 190;
+/// Least bytes of a page.
+const PAGE: u64 = 4096;
 /// Bit of `st_other`: the function can be launched.
 const STO_ENTRY: u8 = 0x10;
 /// Most kernels of one image; the largest libraries have some thousand.

@@ -6,20 +6,19 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
+use object::elf::SHT_NOBITS;
+
 use super::fatbin::IMAGE_MAX;
 use super::names::KernelNames;
+use super::{EM_CUDA, PAGE};
 use crate::maps::{Backing, Mapping};
 use crate::python::memory::TargetMemory;
 
-const PAGE: u64 = 4096;
 /// Bytes that are read together.
 const PIECE: u64 = 1 << 20;
 /// An ELF file of 64 bits, little-endian, of the first version: the first seven bytes.
 const ELF: u64 = u64::from_le_bytes(*b"\x7fELF\x02\x01\x01\0");
 const ELF_MASK: u64 = u64::MAX >> 8;
-/// Machine of device code.
-const EM_CUDA: u16 = 190;
-const SHT_NOBITS: u32 = 8;
 
 /// Which pages of a process are in memory.
 pub trait Present {
@@ -130,7 +129,7 @@ fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
         let kind = u32::from_le_bytes(section[4..8].try_into().ok()?);
         let offset = u64::from_le_bytes(section[24..32].try_into().ok()?);
         let size = u64::from_le_bytes(section[32..40].try_into().ok()?);
-        if kind != SHT_NOBITS {
+        if kind != SHT_NOBITS.0 {
             end = end.max(offset.checked_add(size)?);
         }
     }

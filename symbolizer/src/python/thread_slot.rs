@@ -77,6 +77,16 @@ pub(super) enum Followed<T> {
     Nowhere,
 }
 
+impl<T> Followed<T> {
+    fn map<U>(self, to: impl FnOnce(T) -> U) -> Followed<U> {
+        match self {
+            Self::To(value) => Followed::To(to(value)),
+            Self::NotYet => Followed::NotYet,
+            Self::Nowhere => Followed::Nowhere,
+        }
+    }
+}
+
 /// What `PyGILState_GetThisThreadState` looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
@@ -107,11 +117,7 @@ pub(super) fn bound<'a, R: ReadRef<'a>>(
         Outcome::Unset => Followed::NotYet,
         // Before the runtime is initialised, the getter returns NULL at once.
         Outcome::Returned(Value::Constant(_)) => Followed::Nowhere,
-        _ => match tls_variable(elf, getter, bias, memory) {
-            Followed::To(slot) => Followed::To(Bound::Slot(slot)),
-            Followed::NotYet => Followed::NotYet,
-            Followed::Nowhere => Followed::Nowhere,
-        },
+        _ => tls_variable(elf, getter, bias, memory).map(Bound::Slot),
     }
 }
 

@@ -92,6 +92,9 @@ impl Function<'_, '_> {
         machine.set(Register::RDI, self.argument.clone());
         let mut decoder = Decoder::with_ip(64, self.text, self.address, DecoderOptions::NONE);
         for _ in 0..STEPS_MAX {
+            if machine.read_unset {
+                return Outcome::Unset;
+            }
             if !decoder.can_decode() {
                 return Outcome::Lost;
             }
@@ -99,9 +102,6 @@ impl Function<'_, '_> {
             let jump = match instruction.flow_control() {
                 FlowControl::Next => {
                     machine.step(&instruction);
-                    if machine.read_unset {
-                        return Outcome::Unset;
-                    }
                     continue;
                 }
                 FlowControl::Return => return Outcome::Returned(machine.get(Register::RAX)),
@@ -110,9 +110,6 @@ impl Function<'_, '_> {
                         return Outcome::Passed(machine.get(Register::RDI));
                     }
                     machine.tls_get_addr();
-                    if machine.read_unset {
-                        return Outcome::Unset;
-                    }
                     continue;
                 }
                 FlowControl::IndirectBranch => return Outcome::Passed(machine.get(Register::RDI)),
