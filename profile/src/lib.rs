@@ -13,6 +13,7 @@ pub mod id;
 pub mod import;
 pub mod intern;
 pub mod ledger;
+pub mod memory;
 pub mod metric;
 pub mod model;
 pub mod occupancy;

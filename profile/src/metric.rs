@@ -120,11 +120,32 @@ metrics! {
     ModelFlops = 40, "model-flops", Count;
     /// Bytes read and written that it derives: not measured.
     ModelBytes = 41, "model-bytes", Bytes;
+    /// Bytes of tensors allocated, as the framework's allocator gives them out.
+    TensorBytes = 42, "tensor-bytes", Bytes;
+    /// Of these, those that were given back since, wherever that was.
+    TensorReturnedBytes = 43, "tensor-returned-bytes", Bytes;
+    /// Bytes of tensors that are there: of a context at the end, of a device by time.
+    LiveBytes = 44, "live-bytes", Bytes;
+    /// Bytes of tensors that a context had when its device had most.
+    PeakBytes = 45, "peak-bytes", Bytes;
+    /// Bytes that the framework's allocator holds, whether or not tensors have them.
+    ReservedBytes = 46, "reserved-bytes", Bytes;
 }
 
 impl Metric {
     /// How many metrics there are.
     pub const COUNT: usize = Metric::ALL.len();
+
+    /// Whether a value of it by time holds until the next one: such values are not added up, the highest of a span is its value.
+    pub const fn is_level(self) -> bool {
+        matches!(self, Self::LiveBytes | Self::ReservedBytes)
+    }
+
+    /// Joins values of two spans of time.
+    #[inline]
+    pub fn join(self, a: u64, b: u64) -> u64 {
+        if self.is_level() { a.max(b) } else { a.saturating_add(b) }
+    }
 
     /// Place in arrays of [`Metric::COUNT`] entries.
     pub const fn index(self) -> usize {

@@ -9,6 +9,7 @@ use crate::activity::Gpu;
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason};
+use crate::memory::{POOLS_MAX, Pool};
 use crate::metric::Metric;
 use crate::timeline::Timeline;
 use crate::tree::{NodeId, Tree};
@@ -31,6 +32,8 @@ pub struct Profile {
     pub timeline: Timeline,
     /// What devices did, beside the figures in the tree.
     pub gpu: Gpu,
+    /// What tensors took, beside the figures in the tree.
+    pub memory: Vec<Pool>,
     /// What became of every record.
     pub ledger: Ledger,
 }
@@ -111,6 +114,7 @@ impl Profile {
             tree: Tree::new(limits.nodes),
             timeline: Timeline::default(),
             gpu: Gpu::default(),
+            memory: Vec::new(),
             ledger: Ledger::default(),
         }
     }
@@ -150,6 +154,8 @@ impl Profile {
         let tree = &mut self.tree;
         self.gpu
             .merge(&other.gpu, |node| tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame)));
+        let room = POOLS_MAX.saturating_sub(self.memory.len());
+        self.memory.extend(other.memory.iter().take(room).cloned());
         for executable in &other.executables {
             if !self.executables.contains(executable) {
                 self.executables.push(executable.clone());

@@ -242,7 +242,9 @@ pub struct Lane {
     pub metric: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// Sum of all windows.
+    /// Values hold until the next one, and those of several windows are not added up.
+    pub level: bool,
+    /// Sum of all windows; of levels the highest.
     pub total: u64,
     /// Value by window; zeros at the end may be missing.
     pub values: Vec<u64>,

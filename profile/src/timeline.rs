@@ -66,14 +66,17 @@ impl Timeline {
         if place >= lane.values.len() {
             lane.values.resize(place + 1, 0);
         }
-        lane.values[place] = lane.values[place].saturating_add(value);
+        lane.values[place] = metric.join(lane.values[place], value);
     }
 
-    /// Adds a value that is spread evenly over a span of time.
+    /// Adds a value that is spread evenly over a span of time, or, of a level, holds for all of it.
     pub fn add_span(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
         // The end first: windows that become wider must not do so in the middle.
         if to <= from || self.window_of(to).is_none() {
             return self.add(node, metric, from, value);
+        }
+        if metric.is_level() {
+            return self.hold(node, metric, (from, to), value);
         }
         let length = u128::from(to.0 - from.0);
         let mut given = 0;
@@ -86,6 +89,15 @@ impl Timeline {
                 self.add(node, metric, Nanos(at), until_next - given);
             }
             (given, at) = (until_next, next);
+        }
+    }
+
+    fn hold(&mut self, node: NodeId, metric: Metric, (from, to): (Nanos, Nanos), value: u64) {
+        let last = Nanos(to.0 - 1);
+        // The end first, as above.
+        let (Some(end), Some(begin)) = (self.window_of(last), self.window_of(from)) else { return };
+        for window in begin..=end {
+            self.add(node, metric, Nanos(window as u64 * self.window.0), value);
         }
     }
 
@@ -140,8 +152,7 @@ impl Timeline {
             self.window = Nanos(self.window.0 * 2);
             for lane in &mut self.lanes {
                 let pairs = lane.values.chunks(2);
-                lane.values =
-                    pairs.map(|pair| pair.iter().fold(0, |a: u64, b| a.saturating_add(*b))).collect();
+                lane.values = pairs.map(|pair| pair.iter().fold(0, |a, b| lane.metric.join(a, *b))).collect();
             }
         }
         Some((at.0 / self.window.0) as usize)
@@ -209,6 +220,21 @@ mod tests {
         assert_eq!(timeline.lanes()[0].values, [25, 50, 25]);
         timeline.add_span(node(1), CPU, ms(250), ms(250), 7);
         assert_eq!(timeline.lanes()[0].values, [25, 50, 32]);
+    }
+
+    #[test]
+    fn a_level_holds_and_a_window_shows_its_highest() {
+        let mut timeline = Timeline::default();
+        timeline.add_span(node(1), Metric::LiveBytes, ms(50), ms(250), 100);
+        timeline.add_span(node(1), Metric::LiveBytes, ms(250), ms(300), 70);
+        timeline.add(node(1), Metric::LiveBytes, ms(310), 40);
+        assert_eq!(timeline.lanes()[0].values, [100, 100, 100, 40]);
+        timeline.add(node(2), CPU, Nanos(60_000_000_000), 1);
+        assert_eq!((timeline.window(), &timeline.lanes()[0].values[..]), (ms(200), &[100, 100][..]));
+        let mut other = Timeline::default();
+        other.add_span(node(1), Metric::LiveBytes, ms(250), ms(500), 70);
+        timeline.merge(&other, |node| node);
+        assert_eq!(timeline.lanes()[0].values, [100, 100, 70]);
     }
 
     #[test]

@@ -132,7 +132,10 @@ fn extra() -> impl Strategy<Value = Extra> {
     let others = prop::collection::vec(unit().prop_map(|unit| Column { metric: "metric", unit }), 0..3);
     let table = (others, prop::collection::vec(row, 0..30)).prop_map(|(others, rows)| Table { others, rows });
     let lane = (label(), kind(), unit(), value(), prop::collection::vec(value(), 0..40)).prop_map(
-        |(label, kind, unit, total, values)| Lane { label, kind, metric: "metric", unit, total, values },
+        |(label, kind, unit, total, values)| {
+            let level = total % 2 == 1;
+            Lane { label, kind, metric: "metric", unit, level, total, values }
+        },
     );
     let timeline =
         (value(), prop_oneof![0usize..600, any::<usize>()], prop::collection::vec(lane, 0..30), 0usize..9)

@@ -20,7 +20,7 @@ pub(super) struct Counter {
     pub(super) steps: Vec<(u64, f64)>,
 }
 
-/// All of them: time as how many at once (CPUs in use, threads that wait), everything else per second.
+/// All of them: time as how many at once (CPUs in use, threads that wait), levels as they are, everything else per second.
 pub(super) fn counters(source: &Source<'_>) -> Vec<Counter> {
     let profile = source.profile;
     let window_ns = profile.timeline.window().0.max(1);
@@ -34,6 +34,7 @@ pub(super) fn counters(source: &Source<'_>) -> Vec<Counter> {
         };
         let per = match lane.unit {
             Unit::Nanoseconds => window_ns as f64,
+            Unit::Count | Unit::Bytes if lane.level => 1.0,
             Unit::Count | Unit::Bytes => window_ns as f64 / 1e9,
         };
         // After the last window nothing is known, which a reader sees as nothing.

@@ -5,6 +5,7 @@
 
 mod devices;
 mod kernels;
+mod memory;
 mod phases;
 mod steps;
 
@@ -56,6 +57,7 @@ pub fn write(
     steps::write(profile, extent, out)?;
     devices::write(profile, extent, out)?;
     kernels::write(profile, extent, out)?;
+    memory::write(profile, extent, out)?;
     account(profile, out)?;
     out.flush()
 }

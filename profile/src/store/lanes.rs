@@ -32,9 +32,9 @@ impl WrittenLanes {
     }
 
     /// What is written of a lane, in windows that are `factor` times as wide.
-    fn lane(&self, place: usize, factor: usize) -> impl Iterator<Item = u64> {
+    fn lane(&self, place: usize, factor: usize, metric: Metric) -> impl Iterator<Item = u64> {
         let values = self.values.get(place).map_or(&[][..], |values| values);
-        values.chunks(factor).map(|values| values.iter().fold(0, |a: u64, b| a.saturating_add(*b)))
+        values.chunks(factor).map(move |values| values.iter().fold(0, |a, b| metric.join(a, *b)))
     }
 }
 
@@ -59,12 +59,14 @@ pub(super) fn new_rows(
     let factor = written.per_window(window_ns);
     let (mut columns, mut values) = (LaneColumns::default(), Vec::with_capacity(timeline.lanes().len()));
     for (place, lane) in timeline.lanes().iter().enumerate() {
-        let given = written.lane(place, factor).chain(iter::repeat(0));
+        let given = written.lane(place, factor, lane.metric).chain(iter::repeat(0));
         for (window, (value, given)) in (0u64..).zip(lane.values.iter().zip(given)) {
             if *value > given {
                 let from = window * window_ns;
                 let to = (from + window_ns).min(end_ns).max(from + 1);
-                columns.push(lane.node.number(), lane.metric, (from, to), value - given);
+                // What is new is more of a sum, and another value of a level.
+                let new = if lane.metric.is_level() { *value } else { value - given };
+                columns.push(lane.node.number(), lane.metric, (from, to), new);
             }
         }
         values.push(lane.values.clone());

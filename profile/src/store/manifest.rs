@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::StoreError;
 use super::pack::Place;
 use crate::activity::GpuProcess;
+use crate::memory::Pool;
 use crate::profile::Meta;
 
 pub(super) const FILE: &str = "manifest.json";
@@ -36,6 +37,9 @@ pub(super) struct Manifest {
     /// What is known of the device work of each process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) gpu: Vec<GpuProcess>,
+    /// What tensors took, by process and device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) memory: Vec<Pool>,
     /// Activities that no segment has.
     #[serde(default)]
     pub(super) activities_left_out: u64,
@@ -73,6 +77,7 @@ impl Manifest {
             end_ns: 0,
             meta,
             gpu: Vec::new(),
+            memory: Vec::new(),
             activities_left_out: 0,
             segments,
         }

@@ -137,7 +137,7 @@ fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<RecordBatch, Failed>
         let (node, metric, (Nanos(from), Nanos(to)), sum) = lanes::lane(row)?;
         let metric = metric.parse::<Metric>().ok()?.index();
         let joined = windows.entry((node, metric, from / window_ns)).or_insert((from, to, 0));
-        *joined = (joined.0.min(from), joined.1.max(to), joined.2.saturating_add(sum));
+        *joined = (joined.0.min(from), joined.1.max(to), Metric::ALL[metric].join(joined.2, sum));
         Some(())
     })?;
     let mut columns = LaneColumns::default();

@@ -95,7 +95,7 @@
 //! The manifest is a JSON object: `format` (`"deepctx-profile"`), `version` (a reader refuses another one), `minor`
 //! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
 //! (time of the last flush since the capture began), `gpu` (what is known of each process that used a device),
-//! `activities_left_out` (how many no segment has), `meta` (see [`Meta`](crate::profile::Meta)) and `segments`, each
+//! `memory` (what tensors took, by process and device), `activities_left_out` (how many no segment has), `meta` (see [`Meta`](crate::profile::Meta)) and `segments`, each
 //! with `table`, `file`, `rows`, `bytes` and `crc32` (of the file).
 //!
 //! # One file

@@ -19,6 +19,7 @@ use crate::activity::{Activities, Activity, PROCESSES_MAX};
 use crate::frame::{Frame, Origin};
 use crate::intern::FrameId;
 use crate::ledger::{Ledger, Reason, Stage};
+use crate::memory::POOLS_MAX;
 use crate::metric::Metric;
 use crate::profile::{Limits, Profile};
 use crate::tree::NodeId;
@@ -112,6 +113,8 @@ fn read(place: &Place<'_>, manifest: Manifest) -> Opened {
     gpu.processes.truncate(PROCESSES_MAX);
     gpu.activities.leave_out(manifest.activities_left_out);
     let Reader { mut profile, lost, .. } = reader;
+    profile.memory = manifest.memory;
+    profile.memory.truncate(POOLS_MAX);
     profile.gpu = gpu;
     if !lost.is_empty() {
         let reason = Reason::new("segment-lost", "files of the profile could not be read");

@@ -21,6 +21,7 @@ use super::schema::{self, FrameColumns, LedgerRow, NodeColumns, Table, ValueColu
 use super::table::{BATCH_ROWS, encode};
 use crate::activity::GpuProcess;
 use crate::ledger::Stage;
+use crate::memory::Pool;
 use crate::metric::{Cell, Metric};
 use crate::profile::{Meta, Profile};
 use crate::tree::NodeId;
@@ -81,6 +82,7 @@ pub struct Delta {
     lanes: WrittenLanes,
     devices: WrittenDevices,
     processes: Vec<GpuProcess>,
+    pools: Vec<Pool>,
     flushes: u64,
 }
 
@@ -114,6 +116,7 @@ impl Writer {
         writer.manifest.complete = true;
         writer.manifest.end_ns = delta.end_ns;
         writer.manifest.gpu = delta.processes;
+        writer.manifest.memory = delta.pools;
         writer.manifest.activities_left_out = delta.devices.left_out;
         let mut files = Vec::new();
         for (table, rows, bytes) in delta.segments {
@@ -157,6 +160,7 @@ impl Writer {
             lanes: WrittenLanes::default(),
             devices: WrittenDevices::default(),
             processes: profile.gpu.processes.clone(),
+            pools: profile.memory.clone(),
             flushes: self.written.flushes,
         };
         delta.add(Table::Frames, delta.frames.saturating_sub(self.written.frames), self.frames(profile))?;
@@ -246,6 +250,7 @@ impl Writer {
         manifest.end_ns = delta.end_ns;
         manifest.meta = delta.meta;
         manifest.gpu = delta.processes;
+        manifest.memory = delta.pools;
         manifest.activities_left_out = delta.devices.left_out;
         let mut files = Vec::new();
         let mut put_all = || {

@@ -104,7 +104,8 @@ pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed_ns: u64) -
     let (window_ns, factor) = windows_until(elapsed_ns, window_ns);
     for lane in &mut lanes {
         let wider = lane.values.chunks(factor);
-        lane.values = wider.map(|values| values.iter().fold(0, |a: u64, b| a.saturating_add(*b))).collect();
+        let join = |a: u64, b: &u64| if lane.level { a.max(*b) } else { a.saturating_add(*b) };
+        lane.values = wider.map(|values| values.iter().fold(0, join)).collect();
     }
     let windows = usize::try_from(elapsed_ns.div_ceil(window_ns)).unwrap_or(usize::MAX);
     let windows = windows.clamp(timeline.windows().div_ceil(factor), timeline::WINDOWS_MAX);
@@ -144,6 +145,7 @@ fn empty(profile: &Profile, node: NodeId, metric: Metric) -> Lane {
         kind,
         metric: metric.name(),
         unit: metric.unit(),
+        level: metric.is_level(),
         ..Lane::default()
     }
 }
@@ -154,6 +156,6 @@ fn add(to: &mut Lane, lane: &timeline::Lane) {
     }
     for (sum, value) in to.values.iter_mut().zip(&lane.values) {
         *sum = sum.saturating_add(*value);
-        to.total = to.total.saturating_add(*value);
+        to.total = if to.level { to.total.max(*sum) } else { to.total.saturating_add(*value) };
     }
 }

@@ -201,8 +201,23 @@ impl Calls {
 
 /// Probes that are not in the catalogue, since their arguments are found in the file.
 fn step(symbol: &str) -> Option<SiteInfo> {
-    use Role::{ForwardThread, Handle, Name, Sequence, StackPointer};
+    use Role::{Address, Bytes, Device, ForwardThread, Handle, Name, PackedDevice, Sequence, StackPointer};
+    let mut family = Family::Torch;
     let (event, roles) = match symbol {
+        "new" => (Event::TensorAlloc, vec![Address, Bytes]),
+        "delete" => (Event::TensorFree, vec![Address]),
+        "report" => {
+            let totals = [Role::TotalAllocated, Role::TotalReserved];
+            (Event::TensorReport, vec![Address, Bytes, totals[0], totals[1], PackedDevice])
+        }
+        "malloc" | "alone" | "free" => {
+            family = Family::C10Cuda;
+            match symbol {
+                "malloc" => (Event::TensorRequest, vec![Address, Device, Bytes]),
+                "alone" => (Event::TensorAlloc, vec![Address, Device, Bytes]),
+                _ => (Event::TensorFree, vec![Address]),
+            }
+        }
         "made" => (Event::StepCreated, vec![Sequence, ForwardThread]),
         "step" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
         "pass" => (Event::BackwardBegins, vec![StackPointer]),
@@ -211,7 +226,7 @@ fn step(symbol: &str) -> Option<SiteInfo> {
         "ends" => (Event::RangeEnds, vec![Handle]),
         _ => return None,
     };
-    Some(SiteInfo { site: 0, event, symbol: symbol.to_owned(), family: Family::Torch, roles })
+    Some(SiteInfo { site: 0, event, symbol: symbol.to_owned(), family, roles })
 }
 
 fn message(numbers: &mut BTreeMap<u16, u64>, time: u64, pid: &str, what: u16, values: [u64; 3]) -> Message {

@@ -25,6 +25,8 @@
 //! 21 call 7 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400     the step begins
 //! 10 call 1 named 7/7 app text=epoch : ! py:_in@1 py:main@3            a range is about to begin; `py:_…` are torch's own
 //! 11 call 2 begins 7/7 app handle=0x40    90 call 9 ends 7/7 app handle=0x40   its record begins, and ends
+//! 10 call 5 new 7/7 app address=64 bytes=100 : ! f main                an allocation of a tensor; also report, malloc, alone
+//! 20 call 6 delete 7/7 app address=64                                  and its end; also free
 //! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
 //! 20 borrow 7 kernel id=77 start=1000 end=1500 name=_Z4gemmv    the same, as a record of another tool's; also copy, api
 //! 20 name 7 1 _Z4gemmv    20 clock 7 1000 2000 2010    20 state 7 collecting 26

@@ -53,7 +53,7 @@ fn rate(value: f64, unit: Unit, length_ns: f64) -> f64 {
     }
 }
 
-/// Values of a lane by column; what a column sees of a window counts in proportion.
+/// Values of a lane by column; what a column sees of a window counts in proportion, of a level all of it.
 fn bars(lane: &Lane, timeline: &Timeline, span: Span, columns: u16) -> Bars {
     let (from, length) = (span.from_ns as f64, span.length_ns as f64);
     let (window, width) = (timeline.window_ns.max(1) as f64, length / f64::from(columns.max(1)));
@@ -62,6 +62,10 @@ fn bars(lane: &Lane, timeline: &Timeline, span: Span, columns: u16) -> Bars {
             let (start, end) = (from + f64::from(column) * width, from + f64::from(column + 1) * width);
             let first = (start / window) as usize;
             let last = (end / window).ceil() as usize;
+            if lane.level {
+                let seen = lane.values.get(first..last.min(lane.values.len())).unwrap_or_default();
+                return seen.iter().copied().max().unwrap_or(0) as f64;
+            }
             let sum: f64 = (first..last.min(lane.values.len()))
                 .map(|place| {
                     let begin = place as f64 * window;
@@ -245,7 +249,10 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     let Some(at) = model.timeline.at_ns else {
         return Some((
             lane.label.clone(),
-            format!("{} of {}", text::value(lane.unit, lane.total), lane.metric),
+            match lane.level {
+                true => format!("{} at most: {}", lane.metric, text::value(lane.unit, lane.total)),
+                false => format!("{} of {}", text::value(lane.unit, lane.total), lane.metric),
+            },
         ));
     };
     let window = timeline.window_ns.max(1);

@@ -20,6 +20,7 @@ use super::ranges::{self, Ranges};
 use super::resolve::CallPath;
 use super::source::{Place, Shelf};
 use super::stacks::{Head, Known};
+use super::tensors::Tensors;
 use super::waits::{self, Context, WaitId, Waits};
 
 /// The stages that a record is entered with.
@@ -30,6 +31,7 @@ pub(super) struct Entering<'a> {
     pub(super) backward: &'a mut Backward,
     pub(super) ranges: &'a mut Ranges,
     pub(super) operators: &'a mut Operators,
+    pub(super) tensors: &'a mut Tensors,
     pub(super) holes: &'a Holes,
     pub(super) accounts: &'a mut Accounts,
     pub(super) profile: &'a mut Profile,
@@ -45,12 +47,13 @@ impl Entering<'_> {
         call: Option<&Arguments<'_>>,
         path: &CallPath<'_>,
     ) -> Known {
-        let Self { correlate, backward, ranges, operators, accounts, profile, .. } = self;
+        let Self { correlate, backward, ranges, operators, tensors, accounts, profile, .. } = self;
         let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
         let said = call.and_then(|call| backward.kind(call));
         let began = call.filter(|arguments| operators.kind(&arguments.call).is_some());
         let named = call.is_some_and(|call| ranges.kind(call).is_some());
         let frames = match call {
+            Some(arguments) if tensors.is_own(arguments) => tensors.caller(arguments, profile, path.frames),
             Some(arguments) if said.is_none() && began.is_none() && !named => {
                 correlate.caller(arguments.call.site, profile, path.frames)
             }
@@ -118,6 +121,11 @@ impl Entering<'_> {
                     self.accounts.step();
                     let Self { operators, holes, profile, .. } = self;
                     operators.begins(&sample.fixed, &arguments, thread, known, holes, profile);
+                }
+                None if self.tensors.is_own(&arguments) => {
+                    self.accounts.call(sample, known.unnamed);
+                    let node = Some(known.node).filter(|_| !sample.words.is_empty());
+                    self.tensors.called(&sample.fixed, &arguments, thread, node, self.profile);
                 }
                 None => self.enter_call(thread, sample, arguments, known),
             },

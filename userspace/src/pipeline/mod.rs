@@ -15,6 +15,7 @@
 pub mod account;
 pub mod attribute;
 pub mod backward;
+mod by_address;
 pub mod correlate;
 pub mod decode;
 pub mod encode;
@@ -31,6 +32,7 @@ pub mod source;
 pub mod stacks;
 mod steps;
 pub mod symbols;
+pub mod tensors;
 pub mod threads;
 pub mod waits;
 
@@ -54,6 +56,7 @@ use seen::PythonSeen;
 use source::{Input, Place, Shelf, SpaceUpdate, UnnamedKernel};
 use stacks::{Head, Known, Stacks};
 use symbols::{NoName, Symbols};
+use tensors::Tensors;
 use threads::Threads;
 use waits::{Context, WaitId, Waits};
 
@@ -128,6 +131,7 @@ pub struct Pipeline<S: Symbols> {
     backward: Backward,
     ranges: Ranges,
     operators: Operators,
+    tensors: Tensors,
     /// Where records are missing, for those who conclude from the last one of a kind.
     holes: Holes,
     accounts: Accounts,
@@ -180,6 +184,7 @@ impl<S: Symbols> Pipeline<S> {
             backward: Backward::default(),
             ranges: Ranges::new(config.step_markers.clone()),
             operators: Operators::default(),
+            tensors: Tensors::default(),
             holes: Holes::default(),
             accounts: Accounts::default(),
             profile: Profile::new(meta, limits),
@@ -196,12 +201,14 @@ impl<S: Symbols> Pipeline<S> {
             Input::Counters(counters) => self.accounts.kernel(counters),
             Input::Sites(sites) => {
                 let others = self.operators.learn(self.ranges.learn(self.backward.learn(sites)));
+                let others = self.tensors.learn(others);
                 self.correlate.learn(others);
             }
             Input::SiteCounts(counts) => {
                 self.backward.counted(&counts);
                 self.ranges.counted(&counts);
                 self.operators.counted(&counts);
+                self.tensors.counted(&counts);
                 self.correlate.counted(&counts);
             }
             Input::Recovered(kernels) => self.correlate.recovered(kernels),
@@ -226,6 +233,7 @@ impl<S: Symbols> Pipeline<S> {
         self.attribute_until(until_ns);
         self.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile);
         self.correlate.expire(until_ns, &mut self.profile);
+        self.tensors.hold_until(until_ns, &mut self.profile);
     }
 
     /// Handles that were launched without a name since the last time, to be looked for in their processes: what is found
@@ -240,6 +248,7 @@ impl<S: Symbols> Pipeline<S> {
         self.attribute_until(u64::MAX);
         self.waits.enter_until(self.newest_ns, 0, &mut self.profile);
         self.correlate.finish(self.newest_ns, &mut self.profile);
+        self.tensors.finish(self.newest_ns, &mut self.profile);
     }
 
     /// The profile so far, its ledger up to date.
@@ -251,6 +260,7 @@ impl<S: Symbols> Pipeline<S> {
         self.ranges.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
         self.operators.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
         self.correlate.write_to(&mut self.profile);
+        self.tensors.write_to(&mut self.profile);
         &mut self.profile
     }
 
@@ -385,6 +395,7 @@ impl<S: Symbols> Pipeline<S> {
                 self.backward.will_change(event.pid, event.header.time_ns);
                 self.ranges.will_change(event.pid, event.header.time_ns);
                 self.operators.will_change(event.pid, event.header.time_ns);
+                self.tensors.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.forked(&event);
             }
@@ -392,6 +403,7 @@ impl<S: Symbols> Pipeline<S> {
                 self.backward.will_change(event.pid, event.header.time_ns);
                 self.ranges.will_change(event.pid, event.header.time_ns);
                 self.operators.will_change(event.pid, event.header.time_ns);
+                self.tensors.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.replaced(&event);
             }
@@ -399,6 +411,7 @@ impl<S: Symbols> Pipeline<S> {
                 self.backward.will_change(event.pid, event.header.time_ns);
                 self.ranges.will_change(event.pid, event.header.time_ns);
                 self.operators.will_change(event.pid, event.header.time_ns);
+                self.tensors.will_change(event.pid, event.header.time_ns);
                 self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Ends);
                 self.waits.will_end(event.pid, event.header.time_ns);
                 self.symbols.ended(&event);
@@ -451,6 +464,7 @@ impl<S: Symbols> Pipeline<S> {
         self.backward.kind(arguments) == Some(backward::Kind::Begins)
             || self.ranges.kind(arguments).is_some_and(|kind| kind != ranges::Kind::Named)
             || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
+            || self.tensors.needs_no_stack(arguments)
     }
 
     /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
@@ -487,6 +501,7 @@ impl<S: Symbols> Pipeline<S> {
             backward,
             ranges,
             operators,
+            tensors,
             holes,
             ..
         } = self;
@@ -514,8 +529,18 @@ impl<S: Symbols> Pipeline<S> {
             Some(_) => None,
             None => resolve.path_or_note(&head, &sample, profile, accounts).filter(|_| !must_wait),
         };
-        let mut entering =
-            Entering { config, waits, correlate, backward, ranges, operators, holes, accounts, profile };
+        let mut entering = Entering {
+            config,
+            waits,
+            correlate,
+            backward,
+            ranges,
+            operators,
+            tensors,
+            holes,
+            accounts,
+            profile,
+        };
         let known = match (known, path) {
             (Some(known), _) => known,
             (None, Some(path)) => {
@@ -546,8 +571,19 @@ impl<S: Symbols> Pipeline<S> {
 
     /// Enters a record that belongs to a call.
     fn enter_record(&mut self, place: Place) {
-        let Self { shelf, correlate, backward, ranges, operators, holes, profile, accounts, symbols, .. } =
-            self;
+        let Self {
+            shelf,
+            correlate,
+            backward,
+            ranges,
+            operators,
+            tensors,
+            holes,
+            profile,
+            accounts,
+            symbols,
+            ..
+        } = self;
         let event = decode(shelf.record(place));
         match event {
             Ok(Event::Call(..)) => accounts.step(),
@@ -562,6 +598,8 @@ impl<S: Symbols> Pipeline<S> {
                 let thread = self.threads.node(&step.fixed, space, symbols, profile);
                 if ranges.kind(&arguments).is_some() {
                     ranges.told(&step.fixed, &arguments, thread, holes, profile);
+                } else if tensors.is_own(&arguments) {
+                    tensors.called(&step.fixed, &arguments, thread, None, profile);
                 } else {
                     backward.begins(&step.fixed, &arguments, thread, profile);
                 }
@@ -625,6 +663,7 @@ impl<S: Symbols> Pipeline<S> {
                         backward,
                         ranges,
                         operators,
+                        tensors,
                         holes,
                         ..
                     } = self;
@@ -635,6 +674,7 @@ impl<S: Symbols> Pipeline<S> {
                         backward,
                         ranges,
                         operators,
+                        tensors,
                         holes,
                         accounts,
                         profile,
@@ -660,6 +700,7 @@ impl<S: Symbols> Pipeline<S> {
             backward,
             ranges,
             operators,
+            tensors,
             holes,
             ..
         } = self;
@@ -670,8 +711,18 @@ impl<S: Symbols> Pipeline<S> {
         };
         let hash = if behind { stacks::hash(&head, &sample) } else { hash };
         let path = resolve.path(&head, &sample, profile, accounts);
-        let mut entering =
-            Entering { config, waits, correlate, backward, ranges, operators, holes, accounts, profile };
+        let mut entering = Entering {
+            config,
+            waits,
+            correlate,
+            backward,
+            ranges,
+            operators,
+            tensors,
+            holes,
+            accounts,
+            profile,
+        };
         let known = entering.context(&head, &sample, call.as_ref(), &path);
         entering.enter(head.thread(), &sample, call, known);
         self.stacks.put(hash, &head, sample.words, known);

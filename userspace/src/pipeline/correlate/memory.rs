@@ -4,10 +4,10 @@
 //! asked for it stands with the allocation; whether a copy's host memory is pinned, too. Does not: see memory that was
 //! allocated before the profiler came.
 
-use std::collections::BTreeMap;
-
 use deepctx_profile::tree::NodeId;
 use deepctx_uprobes::event::Memory as Kind;
+
+use crate::pipeline::by_address::{ByAddress, Put};
 
 /// Ranges remembered in a process: an allocator that asks the driver for each tensor has some ten thousand.
 const RANGES_MAX: usize = 1 << 18;
@@ -33,14 +33,14 @@ pub(super) enum Side {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// By address. Reservations are not among them: they cover what is mapped into them.
-    ranges: BTreeMap<u64, Range>,
+    ranges: ByAddress<Range, RANGES_MAX>,
     /// Memory without addresses, by handle.
-    physical: BTreeMap<u64, Range>,
-    reserved: BTreeMap<u64, Range>,
+    physical: ByAddress<Range, RANGES_MAX>,
+    reserved: ByAddress<Range, RANGES_MAX>,
 }
 
 impl Memory {
-    fn of(&mut self, kind: Kind) -> &mut BTreeMap<u64, Range> {
+    fn of(&mut self, kind: Kind) -> &mut ByAddress<Range, RANGES_MAX> {
         match kind {
             Kind::Physical => &mut self.physical,
             Kind::Reserved => &mut self.reserved,
@@ -50,22 +50,17 @@ impl Memory {
 
     /// Memory was taken. False when there is no room for it.
     pub(super) fn allocated(&mut self, address: u64, range: Range) -> bool {
-        let ranges = self.of(range.kind);
-        if ranges.len() >= RANGES_MAX && !ranges.contains_key(&address) {
-            return false;
-        }
-        ranges.insert(address, range);
-        true
+        self.of(range.kind).put(address, range) != Put::Full
     }
 
     /// It was given back: what it was.
     pub(super) fn freed(&mut self, address: u64, kind: Kind) -> Option<Range> {
-        self.of(kind).remove(&address)
+        self.of(kind).take(address)
     }
 
     /// What memory an address is in; `None` for any that is not known.
     pub(super) fn side(&self, address: u64) -> Option<Side> {
-        let (begin, range) = self.ranges.range(..=address).next_back()?;
+        let (begin, range) = self.ranges.at_or_before(address)?;
         if address - begin >= range.bytes {
             return None;
         }

@@ -1,0 +1,293 @@
+//! Allocations of tensors as a page of records → who had the memory, and when.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pipeline_support;
+
+use std::collections::HashMap;
+
+use deepctx_profile::ledger::When;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::view::Selection;
+use deepctx_userspace::pipeline::Pipeline;
+use pipeline_support::{NamesInAddresses, config, feed_damaged, folded_as, losses, page, run};
+use proptest::prelude::*;
+
+/// Folded stacks of every metric of memory, and the gaps of the stage.
+fn told(profile: &Profile) -> String {
+    let mut text = String::new();
+    for metric in [Metric::TensorBytes, Metric::TensorReturnedBytes, Metric::PeakBytes, Metric::LiveBytes] {
+        let folded = folded_as(profile, Selection { interpreter: true, ..Selection::of(metric) });
+        text.extend(folded.lines().map(|line| format!("{metric}: {line}\n")));
+    }
+    for pool in &profile.memory {
+        text.push_str(&format!("{} {}: {} at {}", pool.pid, pool.device, pool.peak_bytes, pool.peak_ns));
+        if let (Some(held), Some(most)) = (pool.peak_reserved_bytes, pool.most_reserved_bytes) {
+            text.push_str(&format!(", held {held} {most}"));
+        }
+        if let Some(unused) = pool.most_unused_bytes {
+            text.push_str(&format!(", unused {unused} at {}", pool.most_unused_ns));
+        }
+        if pool.peak_unseen_bytes > 0 {
+            text.push_str(&format!(", unseen {}", pool.peak_unseen_bytes));
+        }
+        if pool.asked_bytes > 0 {
+            text.push_str(&format!(", asked {} given {}", pool.asked_bytes, pool.given_bytes));
+        }
+        text.push('\n');
+    }
+    let gaps = losses(profile);
+    text.extend(gaps.lines().filter(|line| line.contains(" tensor")).map(|line| format!("{line}\n")));
+    text
+}
+
+/// Records → all of it.
+#[track_caller]
+fn check(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    assert_eq!(told(pipeline.profile()), page(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
+#[test]
+fn memory_stands_with_who_allocated_it_and_the_peak_with_who_had_it_then() {
+    check(
+        "
+        10 call 1 new 7/7 app address=64 bytes=100 : ! f main
+        11 call 2 new 7/7 app address=256 bytes=50 : ! g main
+        12 call 3 delete 7/8 app address=64
+        13 call 4 new 7/7 app address=64 bytes=30 : ! f main
+        14 call 5 new 7/7 app address=512 bytes=60 : ! g main
+        15 call 6 new 7/7 app address=1024 bytes=20 : ! f main
+        16 call 7 delete 7/7 app address=512
+        17 call 8 delete 7/7 app address=1024
+        ",
+        // 100, 150, 50, 80, 140, 160, 100, 80.
+        "
+        tensor-bytes: app-7;main;f;[memory] cpu 150
+        tensor-bytes: app-7;main;g;[memory] cpu 110
+        tensor-returned-bytes: app-7;main;f;[memory] cpu 120
+        tensor-returned-bytes: app-7;main;g;[memory] cpu 60
+        peak-bytes: app-7;main;f;[memory] cpu 50
+        peak-bytes: app-7;main;g;[memory] cpu 110
+        live-bytes: app-7;main;f;[memory] cpu 30
+        live-bytes: app-7;main;g;[memory] cpu 50
+        7 cpu: 160 at 15
+        ",
+    );
+}
+
+#[test]
+fn a_device_reports_what_it_gives_and_holds_and_a_mark_says_what_was_asked() {
+    check(
+        "
+        10 call 1 report 7/7 app address=64 bytes=512 total-allocated=1512 total-reserved=4096 packed-device=257 : ! f main
+        11 call 2 malloc 7/7 app address=64 device=1 bytes=500
+        12 call 3 report 7/7 app address=1024 bytes=1024 total-allocated=2536 total-reserved=4096 packed-device=257 : ! g main
+        13 call 4 malloc 7/7 app address=1024 device=1 bytes=1000
+        14 call 5 free 7/7 app address=64
+        15 call 6 report 7/7 app address=64 bytes=0xfffffffffffffe00 total-allocated=2024 total-reserved=4096 packed-device=257
+        ",
+        "
+        tensor-bytes: app-7;main;f;[memory] cuda:1 512
+        tensor-bytes: app-7;main;g;[memory] cuda:1 1024
+        tensor-returned-bytes: app-7;main;f;[memory] cuda:1 512
+        peak-bytes: app-7;main;f;[memory] cuda:1 512
+        peak-bytes: app-7;main;g;[memory] cuda:1 1024
+        live-bytes: app-7;main;g;[memory] cuda:1 1024
+        7 cuda:1: 2536 at 12, held 4096 4096, unused 2584 at 10, unseen 1000, asked 1500 given 1536
+        ",
+    );
+}
+
+#[test]
+fn where_nothing_is_reported_a_mark_tells_alone() {
+    check(
+        "
+        10 call 1 alone 7/7 app address=64 device=0 bytes=500 : ! f main
+        11 call 2 malloc 7/7 app address=128 device=0 bytes=40
+        12 call 3 free 7/7 app address=64
+        13 call 4 free 7/7 app address=999
+        ",
+        "
+        tensor-bytes: app-7;[unknown: stack-not-taken];[memory] cuda:0 40
+        tensor-bytes: app-7;main;f;[unknown: jit];[memory] cuda:0 500
+        tensor-returned-bytes: app-7;main;f;[unknown: jit];[memory] cuda:0 500
+        peak-bytes: app-7;[unknown: stack-not-taken];[memory] cuda:0 40
+        peak-bytes: app-7;main;f;[unknown: jit];[memory] cuda:0 500
+        live-bytes: app-7;[unknown: stack-not-taken];[memory] cuda:0 40
+        7 cuda:0: 540 at 11
+        attribute tensor-free-unknown 1
+        attribute tensor-without-stack 1
+        ",
+    );
+}
+
+#[test]
+fn what_the_hosts_allocator_tells_a_profiler_is_not_counted_twice() {
+    check(
+        "
+        10 call 1 new 7/7 app address=64 bytes=100 : ! f main
+        10 call 2 report 7/7 app address=64 bytes=100 total-allocated=100 total-reserved=0 packed-device=0xff00 : ! new f main
+        12 call 3 delete 7/7 app address=64
+        12 call 4 report 7/7 app address=64 bytes=0xffffffffffffff9c total-allocated=0 total-reserved=0 packed-device=0xff00 : ! new f main
+        ",
+        "
+        tensor-bytes: app-7;main;f;[memory] cpu 100
+        tensor-returned-bytes: app-7;main;f;[memory] cpu 100
+        peak-bytes: app-7;main;f;[memory] cpu 100
+        7 cpu: 100 at 10
+        ",
+    );
+}
+
+#[test]
+fn what_does_not_fit_together_is_counted() {
+    let first = "10 call 1 new 7/7 app address=64 bytes=100 : ! f main\n";
+    let kept = "tensor-bytes: app-7;main;f;[memory] cpu 100\n";
+    for (rest, expect) in [
+        // Allocated before the capture.
+        ("12 call 3 delete 7/7 app address=65", "attribute tensor-free-unknown 1\n"),
+        // Of another process.
+        ("12 call 3 delete 8/8 app address=64", "attribute tensor-free-unknown 1\n"),
+        // Nothing, which is given everywhere.
+        ("12 call 3 new 7/7 app address=64 bytes=0 : ! f main", ""),
+        ("12 call 3 new 7/7 app address=unread bytes=5 : ! f main", "attribute tensor-unreadable 1\n"),
+        ("12 call 3 new 7/7 app address=128 bytes=unread : ! f main", "attribute tensor-unreadable 1\n"),
+    ] {
+        check(
+            &format!("{first}{rest}"),
+            &format!(
+                "{kept}peak-bytes: app-7;main;f;[memory] cpu 100
+                live-bytes: app-7;main;f;[memory] cpu 100
+                7 cpu: 100 at 10
+                {expect}"
+            ),
+        );
+    }
+    // Its free was lost; and one stack is limited.
+    check(
+        &format!("{first}12 call 3 new 7/7 app address=64 bytes=7 flags=limited"),
+        &format!(
+            "tensor-bytes: app-7;[unknown: stack-limited];[memory] cpu 7
+            {kept}tensor-returned-bytes: app-7;main;f;[memory] cpu 100
+            peak-bytes: app-7;main;f;[memory] cpu 100
+            live-bytes: app-7;[unknown: stack-limited];[memory] cpu 7
+            7 cpu: 100 at 10
+            attribute tensor-free-missed 1
+            attribute tensor-without-stack 1
+            "
+        ),
+    );
+}
+
+#[test]
+fn memory_of_a_process_that_is_gone_is_not_taken_for_that_of_the_next_one() {
+    check(
+        "
+        10 call 1 new 7/7 app address=64 bytes=100 : ! f main
+        20 exit 7
+        30 call 2 delete 7/7 app address=64
+        31 call 3 new 7/7 app address=64 bytes=40 : ! f main
+        ",
+        "
+        tensor-bytes: app-7;main;f;[memory] cpu 140
+        peak-bytes: app-7;main;f;[memory] cpu 140
+        live-bytes: app-7;main;f;[memory] cpu 140
+        7 cpu: 100 at 10
+        7 cpu: 40 at 31
+        attribute tensor-free-unknown 1
+        ",
+    );
+}
+
+#[test]
+fn the_course_of_a_device_holds_between_changes() {
+    let second = 1_000_000_000u64;
+    let pipeline = run(&format!(
+        "
+        {} call 1 report 7/7 app address=64 bytes=512 total-allocated=512 total-reserved=2048 packed-device=1 : ! f main
+        {} call 2 report 7/7 app address=128 bytes=100 total-allocated=612 total-reserved=4096 packed-device=1 : ! f main
+        {} call 3 report 7/7 app address=64 bytes=0xfffffffffffffe00 total-allocated=100 total-reserved=4096 packed-device=1
+        {} sample 7/7 app f! main",
+        second / 10,
+        second / 2,
+        second / 2 + 1,
+        second
+    ));
+    let profile = pipeline.into_profile();
+    let lanes: Vec<_> = profile.timeline.lanes().iter().filter(|lane| lane.metric.is_level()).collect();
+    let values = |metric| &lanes.iter().find(|lane| lane.metric == metric).unwrap().values[..];
+    assert_eq!(values(Metric::LiveBytes), [0, 512, 512, 512, 512, 612, 100, 100, 100, 100]);
+    assert_eq!(values(Metric::ReservedBytes), [0, 2048, 2048, 2048, 2048, 4096, 4096, 4096, 4096, 4096]);
+}
+
+/// What a small allocator does: an address, and bytes (0 for a free).
+fn allocator() -> impl Strategy<Value = Vec<(u8, u16, bool)>> {
+    proptest::collection::vec((0u8..12, 0u16..500, any::<bool>()), 1..120)
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_allocated_is_live_or_was_returned(events in allocator()) {
+        let mut records = String::new();
+        let mut live: HashMap<u8, (u64, &str)> = HashMap::new();
+        let (mut peak, mut at_peak, mut unknown, mut missed) = (0, HashMap::new(), 0, 0);
+        for (n, (address, bytes, who)) in (1u64..).zip(&events) {
+            let (bytes, who) = (u64::from(*bytes), if *who { "f" } else { "g" });
+            if bytes % 3 == 0 {
+                records.push_str(&format!("{n} call {n} delete 7/7 app address={address}\n"));
+                unknown += u64::from(live.remove(address).is_none());
+            } else {
+                records.push_str(&format!("{n} call {n} new 7/7 app address={address} bytes={bytes} : ! {who} main\n"));
+                missed += u64::from(live.insert(*address, (bytes, who)).is_some());
+            }
+            let sum: u64 = live.values().map(|(bytes, _)| bytes).sum();
+            if sum > peak {
+                peak = sum;
+                at_peak.clear();
+                for (bytes, who) in live.values() {
+                    *at_peak.entry(*who).or_insert(0) += bytes;
+                }
+            }
+        }
+        let mut pipeline = run(&records);
+        let profile = pipeline.profile();
+        let total = |metric| profile.tree.total(metric).sum;
+        let still: u64 = live.values().map(|(bytes, _)| bytes).sum();
+        prop_assert_eq!(total(Metric::TensorBytes), still + total(Metric::TensorReturnedBytes));
+        prop_assert_eq!(total(Metric::LiveBytes), still);
+        prop_assert_eq!(total(Metric::PeakBytes), peak);
+        let by: HashMap<String, u64> = folded_as(profile, Selection::of(Metric::PeakBytes))
+            .lines()
+            .map(|line| line.rsplit_once(' ').unwrap())
+            .map(|(stack, bytes)| (stack.split(';').nth(2).unwrap().to_owned(), bytes.parse().unwrap()))
+            .collect();
+        prop_assert_eq!(by, at_peak.into_iter().map(|(who, bytes)| (who.to_owned(), bytes)).collect());
+        let gaps = losses(profile);
+        let gap = |key: &str| gaps.lines().find_map(|line| {
+            line.strip_prefix(&format!("attribute {key} ")).map(|n| n.parse::<u64>().unwrap())
+        });
+        prop_assert_eq!(gap("tensor-free-unknown").unwrap_or(0), unknown);
+        prop_assert_eq!(gap("tensor-free-missed").unwrap_or(0), missed);
+        prop_assert!(profile.ledger.check(When::Finished).is_ok());
+    }
+
+    #[test]
+    fn whatever_is_damaged_the_ledger_adds_up(
+        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..20)
+    ) {
+        let page = "
+            10 call 1 new 7/7 app address=64 bytes=100 : ! f main
+            11 call 2 report 7/7 app address=64 bytes=512 total-allocated=1512 total-reserved=4096 packed-device=257 : ! f main
+            12 call 3 malloc 7/7 app address=64 device=1 bytes=500
+            13 call 4 free 7/7 app address=64
+            14 call 5 report 7/7 app address=64 bytes=0xfffffffffffffe00 total-allocated=1000 total-reserved=4096 packed-device=257
+            15 call 6 delete 7/7 app address=64";
+        let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
+        feed_damaged(&mut pipeline, page, &damage);
+        pipeline.finish();
+        pipeline.profile().ledger.check(When::Finished).unwrap();
+    }
+}
