@@ -224,7 +224,7 @@ fn operators_and_tensors_of_a_training_loop_are_those_that_torch_recorded() {
         for seconds in [20, 60, 180] {
             let mut target = Target::start(&mut command);
             let Some([calls, flops]) = captured(&mut target, seconds, stacks, PROBED) else { continue };
-            target.wait_for("said");
+            target.wait_for("done");
             let said = Said::read(&path, rounds);
             differences = compared(&said, &calls, &flops, stacks == "all");
             if differences.is_empty() {

@@ -1,8 +1,9 @@
 """A training loop that is counted: `torch_starts.py SAID STEPS`.
 
-Says `ready`, waits for a line on its standard input, takes STEPS steps, and then writes to the file SAID what one step is made
-of, as torch itself tells: `chain COUNT NAMES` for the operators within operators that its profiler recorded, outermost first;
-`tensors COUNT OPERATOR TENSORS` for those in PROBED; and `flops COUNT OPERATOR` as its counter of operations has them.
+Writes to the file SAID what one step is made of, as torch itself tells; then says `ready`, waits for a line on its standard
+input, takes STEPS steps, says `done`, and waits for another line. What is written: `chain COUNT NAMES` for the operators within
+operators that its profiler recorded, outermost first; `tensors COUNT OPERATOR TENSORS` for those in PROBED; and
+`flops COUNT OPERATOR` as its counter of operations has them.
 """
 
 import sys
@@ -82,11 +83,6 @@ def tensors(inputs):
 
 for _ in range(3):
     step()
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(int(sys.argv[2])):
-    step()
-
 chains, shapes = Counter(), Counter()
 with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
     step()
@@ -112,5 +108,11 @@ with open(sys.argv[1], "w") as said:
     said.writelines(f"tensors {count} {shape}\n" for shape, count in shapes.items())
     for operator, count in counter.get_flop_counts()["Global"].items():
         said.write(f"flops {count} {str(operator).replace('aten.', 'aten::')}\n")
-print("said", flush=True)
+# What the profiler leaves behind is met.
+step()
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(int(sys.argv[2])):
+    step()
+print("done", flush=True)
 sys.stdin.readline()
