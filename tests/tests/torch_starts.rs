@@ -119,7 +119,7 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
     let (_folder, mut command) = look_alike();
     command.arg(ROUNDS.to_string());
     let shapes = "aten::addmm,aten::relu_";
-    let [addmm, relu] = ["[128 f16, 32x64 f32, 64x128 f32]", "[32x64] f32"];
+    let [addmm, relu] = ["aten::addmm [128 f16, 32x64 f32, 64x128 f32]", "aten::relu_ [32x64] f32"];
     // Records may be lost on a busy machine, and then it is said that they are.
     let [calls, flops] = (0..3)
         .find_map(|_| captured(&mut Target::start(&mut command), 6, "all", shapes))
@@ -151,8 +151,8 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
 fn by_operator(calls: &Counts) -> Counts {
     let mut sums = Counts::new();
     for (chain, count) in calls {
-        let names = chain.split(';').filter(|name| !name.starts_with('['));
-        *sums.entry(names.last().unwrap_or_default().to_owned()).or_insert(0) += count;
+        let mut names = chain.split(';').filter(|frame| !has_tensors(frame));
+        *sums.entry(names.next_back().unwrap_or_default().to_owned()).or_insert(0) += count;
     }
     sums
 }
@@ -239,18 +239,19 @@ fn operators_and_tensors_of_a_training_loop_are_those_that_torch_recorded() {
 fn compared(said: &Said, calls: &Counts, flops: &Counts, nested: bool) -> String {
     let (mut chains, mut tensors, mut work) = (Counts::new(), Counts::new(), Counts::new());
     for (chain, count) in calls {
-        let names: Vec<String> = chain.split(';').filter_map(as_torch_shows).collect();
+        let frames = chain.split(';').filter(|frame| !has_tensors(frame));
+        let names: Vec<String> = frames.filter_map(as_torch_shows).collect();
         if names.last().is_some_and(|name| name.starts_with("aten::")) {
             *chains.entry(names.join(";")).or_insert(0) += count;
         }
-        if let (Some(shape), Some(name)) =
-            (chain.split(';').find(|frame| frame.starts_with('[')), names.last())
-        {
-            *tensors.entry(format!("{name} {}", shape.replace(", …", ""))).or_insert(0) += count;
+        if let Some((operator, shape)) = chain.split(';').find_map(|frame| frame.split_once(" [")) {
+            let name = as_torch_shows(operator).unwrap_or_default();
+            *tensors.entry(format!("{name} [{}", shape.replace(", …", ""))).or_insert(0) += count;
         }
     }
     for (chain, count) in flops {
-        let name = chain.split(';').filter_map(as_torch_shows).next_back().unwrap_or_default();
+        let frames = chain.split(';').filter(|frame| !has_tensors(frame));
+        let name = frames.filter_map(as_torch_shows).next_back().unwrap_or_default();
         *work.entry(name).or_insert(0) += count;
     }
     let mut differences = Vec::new();
@@ -279,6 +280,11 @@ fn compared(said: &Said, calls: &Counts, flops: &Counts, nested: bool) -> String
         differences.len()
     );
     differences.join("\n")
+}
+
+/// Whether a frame is an operator's with its tensors, below the operator itself.
+fn has_tensors(frame: &str) -> bool {
+    frame.contains(" [")
 }
 
 /// A chain from each of its operators on.

@@ -75,9 +75,9 @@ pub(crate) fn look<S: Source + ?Sized>(
     }
     if !questions.tensors.is_empty() {
         match image.and_then(|image| tensors::rows(image, &questions.tensors)) {
-            Ok((rows, lacking)) => {
-                answers.rows.extend(rows);
-                answers.lacking.extend(lacking);
+            Ok(found) => {
+                answers.rows.extend(found.rows);
+                answers.lacking.extend(found.lacking);
             }
             Err(because) => answers.lacking.push((tensors::unplaced(&questions.tensors[0]), because)),
         }

@@ -28,7 +28,7 @@ use crate::event::Event;
 use crate::image::{Image, Source};
 use crate::reason::NoProbe;
 use crate::role::{Role, Scalar};
-use crate::torch::argument;
+use crate::torch::{Answers, argument};
 
 /// Most operators that are watched: all overloads of some dozen.
 const OPERATORS_MAX: usize = 256;
@@ -48,11 +48,8 @@ const CODE_BYTES: u64 = 1024;
 ///
 /// # Errors
 /// The file has no symbols.
-pub(super) fn rows<S: Source + ?Sized>(
-    image: &Image<'_, S>,
-    names: &[String],
-) -> Result<(Vec<Row>, Vec<(Row, NoProbe)>), NoProbe> {
-    let (mut rows, mut lacking) = (Vec::new(), Vec::new());
+pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>, names: &[String]) -> Result<Answers, NoProbe> {
+    let mut answers = Answers::default();
     let begins: Vec<Vec<String>> = names
         .iter()
         .map(|name| framework::identifiers(name).iter().map(|id| begin_of(id)).collect())
@@ -61,21 +58,21 @@ pub(super) fn rows<S: Source + ?Sized>(
     let found = image.exported_code(&all, OPERATORS_MAX).map_err(NoProbe::File)?;
     for (name, begins) in names.iter().zip(&begins) {
         if !found.iter().any(|(symbol, _)| begins.iter().any(|begin| symbol.starts_with(begin))) {
-            lacking.push((unplaced(name), NoProbe::NotExported));
+            answers.lacking.push((unplaced(name), NoProbe::NotExported));
         }
     }
     for (name, symbol) in found {
         let length = if symbol.size > 0 { symbol.size.min(CODE_BYTES) } else { CODE_BYTES };
         let placed = image.code(symbol.svma, length).and_then(|(_, code)| placed(&name, &code));
         match placed {
-            Some(placed) => rows.push(Row::calibrated_as(Event::OperatorTensors, name, placed)),
+            Some(placed) => answers.rows.push(Row::calibrated_as(Event::OperatorTensors, name, placed)),
             None => {
                 let row = Row::calibrated_as(Event::OperatorTensors, name, Vec::new());
-                lacking.push((row, NoProbe::NotCalibrated));
+                answers.lacking.push((row, NoProbe::NotCalibrated));
             }
         }
     }
-    Ok((rows, lacking))
+    Ok(answers)
 }
 
 /// A row for an operator that is not there.

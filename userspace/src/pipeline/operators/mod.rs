@@ -6,9 +6,10 @@
 //! it began stands there by itself.
 //!
 //! ```text
-//!  with a stack    train.py:step ▸ linear.py:Linear.forward ▸ aten::linear                                    1 call
-//!  within it       train.py:step ▸ linear.py:Linear.forward ▸ aten::linear ▸ aten::addmm ▸ [32x64, 64x128] f32   1 call
-//!  without         [operators] ▸ aten::linear ▸ aten::addmm ▸ [32x64, 64x128] f32                             999 calls
+//!  with a stack    train.py:step ▸ linear.py:Linear.forward ▸ aten::linear                    1 call
+//!  within it       train.py:step ▸ linear.py:Linear.forward ▸ aten::linear ▸ aten::addmm      1 call
+//!  without         [operators] ▸ aten::linear ▸ aten::addmm                                   999 calls
+//!  with tensors    … ▸ aten::addmm ▸ aten::addmm [128, 32x64, 64x128] f32                     1000 calls
 //! ```
 
 mod nesting;
@@ -269,7 +270,7 @@ impl Operators {
         let counted_within = || self.told.iter().any(|other| model::does_work_of(other, name));
         let work = told.work(name).filter(|work| !work.composite || !counted_within());
         let unknown = told.tensors.iter().filter(|tensor| tensor.is_none()).count();
-        let text = model::text(&told.tensors, *others);
+        let text = format!("{name} {}", model::text(&told.tensors, *others));
         self.counts.not_understood += unknown as u64;
         Some((operator(&text, profile), work))
     }

@@ -1,0 +1,50 @@
+//! Config: how much the pipeline may hold, and for how long.
+//!
+//! Owns: the bounds, and why they are what they are. Because: every queue and cache has one, and all of them together are what
+//! the profiler may weigh. Does not: enforce them.
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Limits;
+
+use super::{correlate, ranges};
+
+/// How much the pipeline may hold, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bounds of the profile's tables.
+    pub limits: Limits,
+    /// Records that may wait for their turn; beyond it the oldest is used early.
+    pub waiting_records: usize,
+    /// Bytes of records that may wait for their turn.
+    pub waiting_bytes: usize,
+    /// How much longer samples wait than what changes processes, nanoseconds.
+    pub foresight_ns: u64,
+    /// Bytes of raw stacks that are remembered.
+    pub stack_bytes: usize,
+    /// What the period of a sample measures.
+    pub timer: Metric,
+    /// Waits are captured too: wall time is time on and off the CPU.
+    pub off_cpu: bool,
+    /// Launches that may wait for what a device tells of them.
+    pub launches: usize,
+    /// How names of ranges begin that end a step of training.
+    pub step_markers: Vec<String>,
+}
+
+impl Default for Config {
+    /// Half a second of 99 samples/s on 512 CPUs with a kilobyte each waits in 32 MiB; 12 MiB of remembered stacks are
+    /// some ten thousand of 60 frames. All of it together stays below the 150 MiB that the profiler allows itself.
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            waiting_records: 1 << 16,
+            waiting_bytes: 32 << 20,
+            foresight_ns: 500_000_000,
+            stack_bytes: 12 << 20,
+            timer: Metric::CpuTime,
+            off_cpu: false,
+            launches: correlate::LAUNCHES,
+            step_markers: vec![ranges::STEP_MARKER.to_owned()],
+        }
+    }
+}
