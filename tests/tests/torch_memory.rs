@@ -27,10 +27,9 @@ fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String,
     for line in folded.lines() {
         let (stack, bytes) = line.rsplit_once(' ').unwrap();
         let (stack, device) = stack.rsplit_once(";[memory] ").unwrap();
-        let named = |frame: &&str| functions.iter().any(|name| frame.contains(&format!("::{name}(")));
-        let function = stack.split(';').rev().find(named).unwrap_or(stack);
-        let function = function.split('(').next().unwrap_or(function);
-        let function = function.rsplit("::").next().unwrap_or(function);
+        let named =
+            |frame: &str| functions.iter().find(|name| frame.contains(&format!("::{name}("))).copied();
+        let function = stack.split(';').rev().find_map(named).unwrap_or(stack);
         *sums.entry(format!("{device} {function}")).or_insert(0) += bytes.parse::<u64>().unwrap();
     }
     sums

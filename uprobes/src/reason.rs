@@ -39,6 +39,8 @@ pub enum NoProbe {
     SeenAgainIn(Family),
     /// The code from which offsets are taken has another form than any that is known.
     NotCalibrated,
+    /// The file has no mark of this name for probes.
+    NotMarked,
     /// The file could not be read, or is no ELF file.
     File(NoSymbol),
 }
@@ -59,6 +61,7 @@ impl NoProbe {
             Self::TooMany => "too-many",
             Self::SeenAgainIn(_) => "seen-again",
             Self::NotCalibrated => "not-calibrated",
+            Self::NotMarked => "not-marked",
             Self::File(reason) => reason.key(),
         }
     }
@@ -86,6 +89,7 @@ impl fmt::Display for NoProbe {
             Self::NotCalibrated => {
                 "the library's code does not show where its fields are: it is of an unknown version"
             }
+            Self::NotMarked => "the file has no mark of this name: it is older, or was built without marks",
             Self::File(reason) => reason.sentence(),
         })
     }

@@ -9,10 +9,12 @@ use std::process::Command;
 use deepctx_uprobes::NoProbe;
 use deepctx_uprobes::catalogue::{Family, Version, rows};
 use deepctx_uprobes::entry::Kernel;
+use deepctx_uprobes::event::Event;
 use deepctx_uprobes::image::Image;
 use deepctx_uprobes::libraries::{self, Library};
 use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
 use deepctx_uprobes::resolve::{resolve, runtime_inside};
+use deepctx_uprobes::torch::Questions;
 use deepctx_uprobes::user;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -101,6 +103,52 @@ fn parameters_of_another_major_version_are_not_used() {
     // What the driver sees again is not counted here too, unless that is asked for.
     let planned = plan(&path, "", Layers::Lowest).unwrap();
     assert_eq!(because(&planned, "cudaLaunchKernel"), NoProbe::SeenAgainIn(Family::CudaDriver));
+}
+
+#[test]
+fn marks_of_a_file_lead_to_its_very_instructions_or_to_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = |arguments: &str| {
+        format!(
+            "unsigned short counter __attribute__((section(\".probes\"), visibility(\"hidden\"))) = 0;
+            #define MARK(name, arguments) __asm__ volatile(\"990: nop\\n.pushsection .note.stapsdt,\\\"\\\",\\\"note\\\"\\n\" \\
+                \".balign 4\\n.4byte 992f-991f, 994f-993f, 3\\n991: .asciz \\\"stapsdt\\\"\\n992: .balign 4\\n\" \\
+                \"993: .8byte 990b\\n.8byte 0\\n.8byte counter\\n.asciz \\\"pytorch\\\"\\n.asciz \\\"\" name \"\\\"\\n\" \\
+                \".asciz \\\"\" arguments \"\\\"\\n994: .balign 4\\n.popsection\\n\")
+            void give(void) {{ MARK(\"malloc\", \"-8@%rbp -1@%al -8@-56(%rbp) -8@%r12\"); }}
+            void take(void) {{ MARK(\"free\", \"{arguments}\"); }}"
+        )
+    };
+    let look = |path: &Path| {
+        let questions = Questions { memory: true, ..Questions::default() };
+        let mut planner = Planner::new(Vec::new(), Layers::Lowest, KERNEL).watching(true, questions);
+        planner.add_libraries(vec![Library::of_file(path).unwrap()]);
+        planner.planned().first().cloned().unwrap()
+    };
+    let Some(path) = compile(folder.path(), "libc10_cuda.so", &source("-8@%rdi"), &[]) else { return };
+    let planned = look(&path);
+    let bytes = fs::read(&path).unwrap();
+    let found: Vec<_> = planned.sites.iter().map(|site| (&*site.symbol, site.row.event)).collect();
+    assert!(found.contains(&("pytorch:free", Event::TensorFree)), "{found:?}");
+    // Nothing in it reports, so the mark is all there is.
+    assert!(found.contains(&("pytorch:malloc", Event::TensorAlloc)) && found.len() == 2, "{found:?}");
+    for site in &planned.sites {
+        let counter = usize::try_from(site.counter.unwrap().0).unwrap();
+        assert_eq!(bytes[usize::try_from(site.offset.0).unwrap()], 0x90, "{}", site.symbol);
+        assert_eq!(bytes[counter..counter + 2], [0, 0], "{}", site.symbol);
+    }
+    let malloc = planned.sites.iter().find(|site| site.symbol == "pytorch:malloc").unwrap();
+    let places: Vec<_> = malloc.row.arguments().iter().map(|argument| argument.place.to_string()).collect();
+    assert_eq!(places, ["rbp", "rax", "[rbp-56]"]);
+
+    // Where one cannot be read, none is.
+    let Some(path) = compile(folder.path(), "libc10_cuda.so", &source("-8@$5"), &[]) else { return };
+    let planned = look(&path);
+    assert_eq!((planned.sites.len(), because(&planned, "pytorch:free")), (0, NoProbe::NotCalibrated));
+    let Some(path) = compile(folder.path(), "libc10_cuda.so", "int give(void) { return 1; }", &[]) else {
+        return;
+    };
+    assert_eq!(because(&look(&path), "pytorch:malloc"), NoProbe::NotMarked);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(crate) fn look<S: Source + ?Sized>(image: Result<&Image<'_, S>, NoProbe>, ke
     let image = match image {
         Ok(image) => image,
         Err(because) => {
-            answers.lacking = vec![(row(Event::TensorRequest, MALLOC, Vec::new()), because)];
+            answers.lacking = vec![(lacking(MALLOC), because)];
             return answers;
         }
     };
@@ -55,11 +55,11 @@ pub(crate) fn look<S: Source + ?Sized>(image: Result<&Image<'_, S>, NoProbe>, ke
             found = true;
             match site(image, kernel, mark, event, symbol, roles) {
                 Ok(site) => answers.sites.push(site),
-                Err(because) => answers.lacking.push((row(event, symbol, Vec::new()), because)),
+                Err(because) => answers.lacking.push((lacking(symbol), because)),
             }
         }
         if !found {
-            answers.lacking.push((row(event, symbol, Vec::new()), NoProbe::NotExported));
+            answers.lacking.push((lacking(symbol), NoProbe::NotMarked));
         }
     }
     // Half of the places would give wrong sums.
@@ -110,6 +110,11 @@ fn point(code: &[u8], kernel: Kernel) -> Result<Point, NoProbe> {
         Err(NoPoint::NotAnInstruction) => Err(NoProbe::NotAnInstruction),
         Err(NoPoint::Refused) => Err(NoProbe::Refused),
     }
+}
+
+/// A mark that is not used: whatever it would tell, what is missing is the same.
+fn lacking(symbol: &'static str) -> Row {
+    row(Event::TensorRequest, symbol, Vec::new())
 }
 
 fn row(event: Event, symbol: &'static str, arguments: Vec<Argument>) -> Row {

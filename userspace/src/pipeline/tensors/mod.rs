@@ -378,7 +378,7 @@ impl Tensors {
     /// Memory is freed by address alone: on the host, or where a mark says so.
     fn freed(&mut self, pid: u32, address: u64, now_ns: u64, profile: &mut Profile) {
         let mut by_report = false;
-        for (device, pool) in self.processes.entry(pid).or_default() {
+        for (device, pool) in self.processes.get_mut(&pid).into_iter().flatten() {
             let said = if *device == Device::CPU { Said::Report } else { Said::Mark };
             match pool.take(address, said, profile) {
                 Taken::Bytes(_) => return pool.changed(now_ns, profile),
