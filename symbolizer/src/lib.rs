@@ -8,6 +8,7 @@
 pub mod address;
 pub mod arch;
 pub mod cache;
+pub mod compiled;
 pub mod cubin;
 pub mod elf;
 pub mod framework;
@@ -23,6 +24,7 @@ pub mod space;
 pub mod sparse;
 mod symbolizer;
 pub mod unwind_rows;
+mod variable;
 
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
 pub use reason::NoSymbol;

@@ -6,14 +6,20 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::address::{Avma, KernelAddr, Lookup, Svma};
 use crate::cache::Strings;
+use crate::compiled::{Answer, Compiled, NoKernel, Settings};
+use crate::jit::gdb::DESCRIPTOR;
 use crate::jit::{Jit, JitCounters, JitSymbol};
 use crate::kernel::Kernel;
 use crate::maps::{self, Backing, Keep, Mapping, Maps};
 use crate::native::{DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, Named, Native, NativeCounters};
+use crate::python::ProcessMemory;
 use crate::reason::NoSymbol;
 use crate::space::{AddressSpace, Owner, Region, SpaceCounters, Spaces};
+use crate::variable;
 
 /// Where code is, independent of processes and of time: equal places are the same code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +70,11 @@ pub struct Symbolizer {
     modules: Modules,
     native: Native,
     jit: Jit,
+    /// Where each file that was asked states its list of generated code, if it has one. Modules are bounded.
+    descriptors: FxHashMap<ModuleHandle, Option<Svma>>,
+    /// How many mappings of a process have been asked for such a list.
+    asked: FxHashMap<u32, usize>,
+    compiled: Compiled,
     kernel: Kernel,
     strings: Strings,
     /// Time of the youngest event, which stands for the clock where one is needed.
@@ -78,6 +89,9 @@ impl Symbolizer {
             modules: Modules::new(),
             native: Native::new(debug_info),
             jit: Jit::new(),
+            descriptors: FxHashMap::default(),
+            asked: FxHashMap::default(),
+            compiled: Compiled::default(),
             kernel: Kernel::new(),
             strings: Strings::default(),
             now_ns: 0,
@@ -130,6 +144,8 @@ impl Symbolizer {
         self.now_ns = self.now_ns.max(time_ns);
         self.spaces.exec(pid, time_ns);
         self.jit.forget(pid);
+        self.asked.remove(&pid);
+        self.compiled.forget(pid);
     }
 
     /// The process ended. What is known of it stays until [`Self::retire`].
@@ -143,6 +159,8 @@ impl Symbolizer {
         self.spaces.retire(before_ns);
         let spaces = &self.spaces;
         self.jit.retain(|pid| spaces.is_known(pid));
+        self.asked.retain(|pid, _| spaces.is_known(*pid));
+        self.compiled.retain(|pid| spaces.is_known(pid));
     }
 
     /// Gives back memory that is not in use; to be called every second or so. True when the allocator should be asked to
@@ -162,11 +180,65 @@ impl Symbolizer {
         };
         match region.owner {
             Owner::Module { module, bias } => Place::Native { module, address: address.to_svma(bias) },
-            Owner::Generated => match self.jit.lookup(pid, time_ns, address) {
+            Owner::Generated => match self.generated(pid, time_ns, address) {
                 Ok(symbol) => Place::Jit(symbol),
                 Err(reason) => Place::Nowhere(reason),
             },
             Owner::Nobody(reason) => Place::Nowhere(reason),
+        }
+    }
+
+    fn generated(&mut self, pid: u32, time_ns: u64, address: Avma) -> Result<JitSymbol, NoSymbol> {
+        let found = self.jit.lookup(pid, time_ns, address);
+        if found.is_err() && self.seek_descriptors(pid, time_ns) {
+            return self.jit.lookup(pid, time_ns, address);
+        }
+        found
+    }
+
+    /// Looks in the files of a process, each once, for a runtime's list of generated code. True when one was found.
+    fn seek_descriptors(&mut self, pid: u32, time_ns: u64) -> bool {
+        let Some(space) = self.spaces.at(pid, time_ns) else { return false };
+        let regions = space.regions();
+        if self.asked.insert(pid, regions.len()) == Some(regions.len()) {
+            return false;
+        }
+        let mut found = false;
+        for region in regions {
+            let Owner::Module { module, bias } = region.owner else { continue };
+            let modules = &mut self.modules;
+            let stated = *self.descriptors.entry(module).or_insert_with(|| {
+                let file = modules.open(module).ok()?;
+                variable::find(&file, DESCRIPTOR.0, DESCRIPTOR.1)
+            });
+            if let Some(stated) = stated {
+                self.jit.found_descriptor(pid, Avma(stated.0.wrapping_add(bias)));
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// What a kernel at a place was compiled from; `symbol` is the name of its function.
+    ///
+    /// # Errors
+    /// Why nothing is known: most code was not compiled from operators.
+    pub fn compiled(&mut self, pid: u32, time_ns: u64, place: Place, symbol: &str) -> Answer {
+        let Self { spaces, modules, jit, compiled, .. } = self;
+        match place {
+            Place::Jit(code) => {
+                let piece = jit.piece(code).ok_or(NoKernel::NotCompiled)?;
+                compiled.generated(pid, time_ns, piece, jit.pieces(pid), || {
+                    let environ = spaces.at(pid, time_ns).and_then(|space| environ(modules, space));
+                    let memory = ProcessMemory::open(pid).ok();
+                    Settings::read(pid, memory.as_ref().map(|memory| memory as _), environ)
+                })
+            }
+            Place::Native { module, .. } => {
+                let path = modules.get(module).map(|module| Arc::clone(module.path()));
+                compiled.library(pid, time_ns, &path.ok_or(NoKernel::NotCompiled)?, symbol)
+            }
+            Place::Kernel(_) | Place::Nowhere(_) => Err(NoKernel::NotCompiled),
         }
     }
 
@@ -243,6 +315,18 @@ impl Symbolizer {
             kernel_readings: self.kernel.readings(),
         }
     }
+}
+
+/// Where the C library of a process has its variable `environ`.
+fn environ(modules: &mut Modules, space: &AddressSpace) -> Option<u64> {
+    let is_libc =
+        |name: &str| name.starts_with("libc.so") || name.contains("libc.musl") || name.starts_with("ld-musl");
+    space.regions().iter().find_map(|region| {
+        let Owner::Module { module, bias } = region.owner else { return None };
+        modules.get(module).filter(|module| is_libc(module.name()))?;
+        let stated = variable::find(&*modules.open(module).ok()?, "__environ", 8)?;
+        Some(stated.0.wrapping_add(bias))
+    })
 }
 
 fn single(name: Arc<str>) -> Arc<[Frame]> {

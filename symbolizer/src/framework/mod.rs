@@ -12,6 +12,7 @@
 //! | `torch::autograd::generated::NODE::apply`, `AccumulateGrad`, `CopySlices`, `PyNode` | a node of the backward pass |
 //! | `c10d::ProcessGroupX::METHOD` | a collective |
 //! | `xla::cpu::XThunk::Execute`, `xla::gpu::XThunk::ExecuteOnStream` | a thunk: one step of a compiled module |
+//! | `xla::cpu::CpuCompiler::RunBackend`, `…::RunHloPasses`, `xla::gpu::…Compiler::CompileTargetBinary` | a stage of a compilation |
 //! | `wrap_kernel_functor…`, `make_boxed…`, `c10::Dispatcher`, `wrapper_KEY_…`, `THPVariable_…` | dispatch; the names keep the dispatch key |
 //!
 //! Measured on PyTorch 1.13 to 2.15 and XLA of jaxlib 0.4.30 to 0.12: the functions are exported or in the symbol table
@@ -20,7 +21,7 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What a native function means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +132,16 @@ fn xla(symbol: &str) -> Option<Meaning> {
         None => ("gpu", symbol.strip_prefix("xla::gpu::")?),
     };
     let (class, rest) = identifier(rest.strip_prefix("internal::").unwrap_or(rest))?;
+    if class.ends_with("Compiler") {
+        let stage = match function(rest.strip_prefix("::")?)? {
+            "RunHloPasses" => "[compile] xla passes",
+            "RunBackend" => "[compile] xla code generation",
+            "CompileTargetBinary" => "[compile] xla target binary",
+            _ => return None,
+        };
+        // Overloads call each other: a stage begins once.
+        return Some(Meaning::Within(Cow::Borrowed(stage)));
+    }
     if class == "Thunk" || !class.ends_with("Thunk") {
         return None;
     }
@@ -205,6 +216,13 @@ fn known(id: &str) -> Option<&'static str> {
     let names = NAMES
         .get_or_init(|| ATEN.lines().map(|name| (name.replace('.', "_"), format!("aten::{name}"))).collect());
     names.get(id).map(String::as_str)
+}
+
+/// An operator of ATen by its name without overload, `_softmax_backward_data`; `None` when there is none.
+pub fn base_name(name: &str) -> Option<&'static str> {
+    static NAMES: OnceLock<FxHashSet<&'static str>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| ATEN.lines().filter_map(|name| name.split('.').next()).collect());
+    names.get(name).copied()
 }
 
 #[cfg(test)]
@@ -286,6 +304,15 @@ mod tests {
                 "xla::gpu::GemmThunk::ExecuteOnStream(xla::gpu::Thunk::ExecuteParams const&)",
                 begins("xla::gpu::GemmThunk"),
             ),
+            (
+                "xla::cpu::CpuCompiler::RunBackend(std::unique_ptr<xla::HloModule, std::default_delete<xla::HloModule> >)",
+                within("[compile] xla code generation"),
+            ),
+            (
+                "xla::gpu::NVPTXCompiler::CompileTargetBinary(xla::HloModuleConfig const&)",
+                within("[compile] xla target binary"),
+            ),
+            ("xla::cpu::CpuCompiler::RunHloPassesThroughLayoutAssn(xla::HloModule*)", Meaning::Ordinary),
             ("main", Meaning::Ordinary),
         ] {
             assert_eq!(meaning(symbol), expect, "{symbol}");

@@ -1,10 +1,11 @@
 //! Names of code that a runtime generated while it ran.
 //!
-//! Owns: one table of code per process, filled from its perf map and its jitdump as they grow. Because: only the
-//! runtime knows these names, and it says them in files that other users could have planted. Does not: find the code
-//! (an anonymous executable mapping does) or unwind it.
+//! Owns: one table of code per process, filled from its perf map, its jitdump and what it registered for debuggers, as
+//! they grow. Because: only the runtime knows these names, and it says them in files that other users could have
+//! planted. Does not: find the code (an anonymous executable mapping does) or unwind it.
 
 mod dump;
+pub(crate) mod gdb;
 mod perf_map;
 mod table;
 
@@ -17,11 +18,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
+pub use gdb::{Function, functions};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use table::CodeTable;
 
 use crate::address::Avma;
 use crate::maps::{self, Mapping};
+use crate::python::ProcessMemory;
 use crate::reason::NoSymbol;
 
 /// Most processes with generated code that are followed; each may hold two descriptors.
@@ -30,16 +33,39 @@ const PROCESSES_MAX: usize = 128;
 const NAMES_MAX: usize = 1 << 20;
 /// Most bytes read of one file over its life.
 const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Most functions of one process that were registered for debuggers.
+const PIECES_MAX: usize = 1 << 17;
 /// Bytes read at a time.
 const PIECE: usize = 1 << 20;
 /// Shortest time between two looks at the files after an address was not found.
 const RETRY_NS: u64 = 100_000_000;
+/// The same where a list in memory tells: to see that it is unchanged takes two reads.
+const REGISTERED_RETRY_NS: u64 = 5_000_000;
 /// Time after which the files are looked at even though addresses are found: code may have been replaced.
 const RENEWAL_NS: u64 = 1_000_000_000;
 
 /// A name of generated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JitSymbol(u32);
+
+/// A function that a runtime registered for debuggers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// [`Function::code`]: tells it from another function of the same name.
+    pub code: u64,
+    /// Its place among those that the process registered, from 0 in order.
+    pub order: usize,
+}
+
+/// What is known of a name.
+#[derive(Debug)]
+struct Named {
+    name: Arc<str>,
+    /// [`Function::code`] and the place among those that the process registered.
+    piece: Option<(u64, usize)>,
+}
 
 /// Counters of [`Jit`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +97,11 @@ struct Process {
     table: Arc<CodeTable>,
     perf_map: Option<Growing>,
     dump: Option<Growing>,
+    registered: gdb::Registered,
+    /// Functions from there, in order.
+    pieces: Vec<JitSymbol>,
+    /// Opened with the first of these.
+    memory: Option<ProcessMemory>,
     looked_at_ns: Option<u64>,
     asked_at_ns: u64,
 }
@@ -79,7 +110,7 @@ struct Process {
 #[derive(Debug, Default)]
 pub struct Jit {
     processes: FxHashMap<u32, Process>,
-    names: Vec<Arc<str>>,
+    names: Vec<Named>,
     by_name: FxHashMap<Arc<str>, JitSymbol>,
     counters: JitCounters,
 }
@@ -99,7 +130,11 @@ impl Jit {
         let process = self.process(pid);
         process.asked_at_ns = process.asked_at_ns.max(time_ns);
         let found = process.table.lookup(address.0, time_ns);
-        let pause = if found.is_some() { RENEWAL_NS } else { RETRY_NS };
+        let pause = match (found, process.registered.is_empty()) {
+            (Some(_), _) => RENEWAL_NS,
+            (None, true) => RETRY_NS,
+            (None, false) => REGISTERED_RETRY_NS,
+        };
         if process.looked_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= pause) {
             process.looked_at_ns = Some(time_ns);
             self.read(pid);
@@ -112,7 +147,26 @@ impl Jit {
 
     /// The text of a name.
     pub fn name(&self, symbol: JitSymbol) -> Option<&str> {
-        self.names.get(symbol.0 as usize).map(|name| &**name)
+        self.names.get(symbol.0 as usize).map(|named| &*named.name)
+    }
+
+    /// The function of a name, if it was registered for debuggers.
+    pub fn piece(&self, symbol: JitSymbol) -> Option<Piece<'_>> {
+        let named = self.names.get(symbol.0 as usize)?;
+        named.piece.map(|(code, order)| Piece { name: &named.name, code, order })
+    }
+
+    /// All functions that a process registered for debuggers, in order.
+    pub fn pieces(&self, pid: u32) -> impl DoubleEndedIterator<Item = Piece<'_>> {
+        let pieces = self.processes.get(&pid).map_or(&[][..], |process| &process.pieces);
+        pieces.iter().filter_map(|symbol| self.piece(*symbol))
+    }
+
+    /// A descriptor of GDB's interface was found in a process; the next look reads it.
+    pub fn found_descriptor(&mut self, pid: u32, address: Avma) {
+        let process = self.process(pid);
+        process.registered.add(address.0);
+        process.looked_at_ns = None;
     }
 
     /// A jitdump file was found among the mappings of a process.
@@ -137,8 +191,8 @@ impl Jit {
     pub fn fork(&mut self, parent: u32, child: u32) {
         if let Some(process) = self.processes.get(&parent).filter(|process| !process.table.is_empty()) {
             let table = Arc::clone(&process.table);
-            let asked_at_ns = process.asked_at_ns;
-            *self.process(child) = Process { table, asked_at_ns, ..Process::default() };
+            let (asked_at_ns, pieces) = (process.asked_at_ns, process.pieces.clone());
+            *self.process(child) = Process { table, asked_at_ns, pieces, ..Process::default() };
         }
     }
 
@@ -178,6 +232,7 @@ impl Jit {
                 Err(_) => self.counters.refused += 1,
             }
         }
+        self.read_registered(pid, &mut process);
         let Process { table, perf_map, dump, .. } = &mut process;
         for growing in [perf_map.as_mut(), dump.as_mut()].into_iter().flatten() {
             if self.read_growth(growing, table).is_err() {
@@ -186,6 +241,33 @@ impl Jit {
             }
         }
         self.processes.insert(pid, process);
+    }
+
+    /// Reads what was registered for debuggers.
+    fn read_registered(&mut self, pid: u32, process: &mut Process) {
+        if process.registered.is_empty() {
+            return;
+        }
+        if process.memory.is_none() {
+            process.memory = ProcessMemory::open(pid).ok();
+            self.counters.refused += u64::from(process.memory.is_none());
+        }
+        let Some(memory) = &process.memory else { return };
+        for object in process.registered.read_new(memory) {
+            for function in functions(&object) {
+                self.counters.entries += 1;
+                let symbol = if process.pieces.len() < PIECES_MAX {
+                    let piece = Some((function.code, process.pieces.len()));
+                    self.add_name(Named { name: function.name.into(), piece })
+                } else {
+                    None
+                };
+                let table = Arc::make_mut(&mut process.table);
+                let kept = symbol.filter(|s| table.insert(function.address, function.size, 0, *s));
+                self.counters.dropped += u64::from(kept.is_none());
+                process.pieces.extend(symbol);
+            }
+        }
     }
 
     fn read_growth(&mut self, growing: &mut Growing, table: &mut Arc<CodeTable>) -> io::Result<()> {
@@ -267,14 +349,17 @@ impl Jit {
     }
 
     fn new_name(&mut self, name: &str) -> Option<JitSymbol> {
-        if self.names.len() >= NAMES_MAX {
-            return None;
-        }
-        let symbol = JitSymbol(u32::try_from(self.names.len()).ok()?);
         let name: Arc<str> = name.into();
-        self.names.push(Arc::clone(&name));
+        let symbol = self.add_name(Named { name: Arc::clone(&name), piece: None })?;
         self.by_name.insert(name, symbol);
         Some(symbol)
+    }
+
+    fn add_name(&mut self, named: Named) -> Option<JitSymbol> {
+        let room = self.names.len() < NAMES_MAX;
+        let symbol = room.then(|| u32::try_from(self.names.len()).ok()).flatten()?;
+        self.names.push(named);
+        Some(JitSymbol(symbol))
     }
 }
 
@@ -298,7 +383,7 @@ fn open_perf_map(pid: u32) -> Result<File, NoSymbol> {
     if owner == status.user || owner == 0 { Ok(file) } else { Err(NoSymbol::PermissionDenied) }
 }
 
-fn read_status(pid: u32) -> io::Result<Vec<u8>> {
+pub(crate) fn read_status(pid: u32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 16 << 10];
     let read = File::open(format!("/proc/{pid}/status"))?.read_at(&mut bytes, 0)?;
     bytes.truncate(read);
@@ -307,14 +392,14 @@ fn read_status(pid: u32) -> io::Result<Vec<u8>> {
 
 /// Of `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Status {
+pub(crate) struct Status {
     /// The pid in the innermost namespace.
     own_pid: u32,
     /// Effective user.
-    user: u32,
+    pub(crate) user: u32,
 }
 
-fn parse_status(bytes: &[u8]) -> Option<Status> {
+pub(crate) fn parse_status(bytes: &[u8]) -> Option<Status> {
     let field = |key: &[u8]| {
         let line = bytes.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(key))?;
         Some(str::from_utf8(line).ok()?.split_ascii_whitespace())

@@ -1,0 +1,112 @@
+//! A folder of a process, as the process sees it.
+//!
+//! Owns: opening one below the process's root or working folder, listing and reading it within bounds. Because: dumps and
+//! caches lie where the program's settings say, often in a container, and in folders that others may write to: only
+//! files of the process's own user, or of root, are believed. Does not: follow links within the folder, or know what
+//! the files mean.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
+
+use crate::elf;
+use crate::jit;
+
+/// Most entries of a folder that are looked at.
+const ENTRIES_MAX: usize = 1 << 16;
+
+/// An open folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    folder: OwnedFd,
+    user: u32,
+}
+
+impl Folder {
+    /// Opens a folder of a process. A relative path begins at the process's working folder and stays below it.
+    pub(super) fn open(pid: u32, path: &Path) -> Option<Self> {
+        let (begin, within) =
+            if path.is_absolute() { ("root", ResolveFlags::IN_ROOT) } else { ("cwd", ResolveFlags::BENEATH) };
+        let start = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let start = openat(CWD, format!("/proc/{pid}/{begin}"), start, Mode::empty()).ok()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat2(&start, path, flags, Mode::empty(), within).ok()?;
+        let user = jit::parse_status(&jit::read_status(pid).ok()?)?.user;
+        Some(Self { folder, user })
+    }
+
+    /// A folder within.
+    pub(super) fn inner(&self, name: &str) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let folder = openat2(&self.folder, name, flags, Mode::empty(), within).ok()?;
+        Some(Self { folder, user: self.user })
+    }
+
+    /// The names in it, those that are text.
+    pub(super) fn names(&self) -> Vec<String> {
+        let Ok(entries) = Dir::read_from(&self.folder) else { return Vec::new() };
+        let names = entries.take(ENTRIES_MAX).filter_map(Result::ok);
+        names.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned)).collect()
+    }
+
+    /// A file in it of the process's user or of root, if it is no larger than `limit`.
+    pub(super) fn read(&self, name: &str, limit: u64) -> Option<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let file = openat2(&self.folder, name, flags, Mode::empty(), within).ok()?;
+        let file = elf::check_regular(File::from(file)).ok()?;
+        let facts = file.metadata().ok()?;
+        if facts.len() > limit || (facts.uid() != self.user && facts.uid() != 0) {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// When a file was last written, seconds; `None` when it is not there.
+    pub(super) fn written(&self, name: &str) -> Option<i64> {
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::statat(&self.folder, name, flags).ok().map(|facts| facts.st_mtime)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_read_and_nothing_beside_it() {
+        let outside = tempfile::tempdir().unwrap();
+        let folder = outside.path().join("dump");
+        std::fs::create_dir_all(folder.join("aa")).unwrap();
+        std::fs::write(folder.join("a.txt"), "a").unwrap();
+        std::fs::write(folder.join("aa/b.txt"), "bb").unwrap();
+        std::fs::write(outside.path().join("secret"), "s").unwrap();
+        std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
+        let opened = Folder::open(std::process::id(), &folder).unwrap();
+        let mut names = opened.names();
+        names.sort();
+        assert_eq!(names, [".", "..", "a.txt", "aa", "link"]);
+        assert_eq!(opened.read("a.txt", 10).as_deref(), Some(b"a".as_slice()));
+        assert_eq!(opened.inner("aa").unwrap().read("b.txt", 2).as_deref(), Some(b"bb".as_slice()));
+        for (name, limit) in [("a.txt", 0), ("link", 10), ("../secret", 10), ("aa", 10), ("none", 10)] {
+            assert_eq!(opened.read(name, limit), None, "{name}");
+        }
+        assert!(opened.inner("..").is_none());
+        assert!(opened.written("a.txt").is_some() && opened.written("none").is_none());
+    }
+
+    #[test]
+    fn a_relative_folder_stays_below_the_working_folder() {
+        let pid = std::process::id();
+        assert!(Folder::open(pid, Path::new("src")).is_some());
+        assert!(Folder::open(pid, Path::new("../symbolizer")).is_none());
+        assert!(Folder::open(pid, Path::new("/nowhere/at/all")).is_none());
+    }
+}

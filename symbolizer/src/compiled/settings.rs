@@ -1,0 +1,129 @@
+//! Where a process's compilers leave what they know.
+//!
+//! Owns: reading the process's environment, as it is now. Because: programs set these variables before they import a
+//! framework, and the kernel shows only the environment that a process began with. Does not: see settings that are made
+//! by other ways than variables.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use crate::python::TargetMemory;
+
+/// Most bytes of an environment that are read: the kernel's usual limit for arguments and environment is 2 MiB.
+const ENVIRONMENT_BYTES_MAX: u64 = 2 << 20;
+/// Most variables.
+const VARIABLES_MAX: usize = 4096;
+/// Longest variable that is read.
+const VARIABLE_BYTES_MAX: usize = 4096;
+
+/// The folders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// XLA's dump.
+    pub(crate) dump: Option<PathBuf>,
+    /// JAX's compilation cache.
+    pub(crate) cache: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Of a process. `environ` is the address of the C library's variable of that name, if it is known.
+    pub(crate) fn read(pid: u32, memory: Option<&dyn TargetMemory>, environ: Option<u64>) -> Self {
+        let now = memory.zip(environ).map(|(memory, at)| Self::parse(&variables(memory, at)));
+        if let Some(now) = now.filter(|now| *now != Self::default()) {
+            return now;
+        }
+        let mut bytes = Vec::new();
+        let read = File::open(format!("/proc/{pid}/environ"))
+            .and_then(|file| file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes));
+        if read.is_err() {
+            return Self::default();
+        }
+        Self::parse(&bytes.split(|b| *b == 0).map(<[u8]>::to_vec).collect::<Vec<_>>())
+    }
+
+    fn parse(variables: &[Vec<u8>]) -> Self {
+        let value = |name: &str| {
+            let value = variables.iter().find_map(|variable| {
+                variable.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+            });
+            value.and_then(|value| str::from_utf8(value).ok()).filter(|value| !value.is_empty())
+        };
+        let flags = value("XLA_FLAGS").unwrap_or_default();
+        // The last one counts, as XLA has it.
+        let dump = flags.split_ascii_whitespace().rev().find_map(|flag| flag.strip_prefix("--xla_dump_to="));
+        let local = |path: &&str| !path.is_empty() && !path.contains("://");
+        Self {
+            dump: dump.filter(local).map(PathBuf::from),
+            cache: value("JAX_COMPILATION_CACHE_DIR").filter(local).map(PathBuf::from),
+        }
+    }
+}
+
+/// The variables of a process as its C library has them.
+fn variables(memory: &dyn TargetMemory, environ: u64) -> Vec<Vec<u8>> {
+    let Ok(table) = memory.read_u64(environ) else { return Vec::new() };
+    let mut variables = Vec::new();
+    for n in 0..VARIABLES_MAX as u64 {
+        match memory.read_u64(table.wrapping_add(n * 8)) {
+            Ok(0) | Err(_) => break,
+            Ok(at) => variables.extend(text(memory, at)),
+        }
+    }
+    variables
+}
+
+/// A C string, read in pieces that do not cross pages before they must.
+fn text(memory: &dyn TargetMemory, mut at: u64) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    while text.len() < VARIABLE_BYTES_MAX {
+        let piece = memory.read_vec(at, (256 - (at & 255)) as usize).ok()?;
+        let end = piece.iter().position(|b| *b == 0);
+        text.extend_from_slice(&piece[..end.unwrap_or(piece.len())]);
+        if end.is_some() {
+            return Some(text);
+        }
+        at = at.checked_add(piece.len() as u64)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(variables: &[&str], dump: Option<&str>, cache: Option<&str>) {
+        let variables: Vec<_> = variables.iter().map(|text| text.as_bytes().to_vec()).collect();
+        let expect = Settings { dump: dump.map(PathBuf::from), cache: cache.map(PathBuf::from) };
+        assert_eq!(Settings::parse(&variables), expect);
+    }
+
+    #[test]
+    fn folders_are_taken_from_variables() {
+        check(&["HOME=/root", "XLA_FLAGSX=--xla_dump_to=/x"], None, None);
+        check(&["XLA_FLAGS=--xla_cpu=1 --xla_dump_to=/a --xla_dump_to=out"], Some("out"), None);
+        check(&["XLA_FLAGS=--xla_dump_to=", "JAX_COMPILATION_CACHE_DIR="], None, None);
+        check(&["JAX_COMPILATION_CACHE_DIR=/c", "XLA_FLAGS=--xla_dump_to=sponge://"], None, Some("/c"));
+        check(&["JAX_COMPILATION_CACHE_DIR=gs://bucket/c"], None, None);
+    }
+
+    #[test]
+    fn variables_are_read_out_of_a_process() {
+        let mut memory = crate::python::memory::RecordedMemory::default();
+        memory.insert(0x1000, 0x2000_u64.to_le_bytes().to_vec());
+        let pointers = [0x3000_u64, 0x4000, 0x6000, 0];
+        memory.insert(0x2000, pointers.iter().flat_map(|word| word.to_le_bytes()).collect());
+        let padded = |text: &str, length: usize| {
+            let mut bytes = text.as_bytes().to_vec();
+            bytes.resize(length, 0);
+            bytes
+        };
+        memory.insert(0x3000, padded("A=1", 256));
+        memory.insert(0x4000, padded(&format!("B={}", "b".repeat(300)), 512));
+        // Of one that has no end, and one that is not there, nothing is said.
+        memory.insert(0x6000, vec![b'x'; 2 * VARIABLE_BYTES_MAX]);
+        let read = variables(&memory, 0x1000);
+        assert_eq!(read, [b"A=1".to_vec(), format!("B={}", "b".repeat(300)).into_bytes()]);
+        assert!(variables(&memory, 0x9000).is_empty());
+    }
+}

@@ -1,0 +1,95 @@
+//! Where a variable of a library is, by its name.
+//!
+//! Owns: looking for one data symbol in the symbol tables of a file. Because: runtimes leave what they know in variables with
+//! agreed names (`__jit_debug_descriptor`, `environ`), often in static symbol tables of a million entries of which only
+//! some dozen have the right size. Does not: read processes, or follow versions of symbols.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use crate::address::Svma;
+use crate::elf::{read_array, read_range, u16_at, u32_at, u64_at};
+
+/// Largest table of sections that is read.
+const SECTIONS_MAX: u64 = 1 << 16;
+/// Most bytes of a symbol table that are looked through: 10 million symbols.
+const SYMBOLS_BYTES_MAX: u64 = 240 << 20;
+/// Bytes of a symbol table read at a time.
+const PIECE: u64 = 24 << 13;
+const SYMBOL_BYTES: usize = 24;
+const SECTION_BYTES: u64 = 64;
+const SHT_SYMTAB: u32 = 2;
+const SHT_DYNSYM: u32 = 11;
+const STT_OBJECT: u8 = 1;
+
+/// Where the file states a variable of this name and size to be, in its static or its dynamic symbols.
+pub(crate) fn find(file: &File, name: &str, size: u64) -> Option<Svma> {
+    let length = file.metadata().ok()?.len();
+    let header: [u8; 64] = read_array(file, 0).ok()?;
+    if header[..4] != *b"\x7fELF" || u64::from(u16_at(&header, 58)) != SECTION_BYTES {
+        return None;
+    }
+    let (at, count) = (u64_at(&header, 40), u64::from(u16_at(&header, 60)).min(SECTIONS_MAX));
+    let sections = read_range(file, length, at, count * SECTION_BYTES)?;
+    let section = |n: usize| sections.chunks_exact(SECTION_BYTES as usize).nth(n);
+    for table in sections.chunks_exact(SECTION_BYTES as usize) {
+        if !matches!(u32_at(table, 4), SHT_SYMTAB | SHT_DYNSYM) {
+            continue;
+        }
+        let Some(names) = section(u32_at(table, 40) as usize).map(|names| u64_at(names, 24)) else {
+            continue;
+        };
+        let (mut from, mut left) = (u64_at(table, 24), u64_at(table, 32).min(SYMBOLS_BYTES_MAX));
+        while left >= SYMBOL_BYTES as u64 {
+            let Some(piece) = read_range(file, length, from, left.min(PIECE)) else { break };
+            for symbol in piece.chunks_exact(SYMBOL_BYTES) {
+                let defined = u16_at(symbol, 6) != 0;
+                if symbol[4] & 15 == STT_OBJECT && defined && u64_at(symbol, 16) == size {
+                    let at = names.saturating_add(u32_at(symbol, 0).into());
+                    if is_named(file, at, name) {
+                        return Some(Svma(u64_at(symbol, 8)));
+                    }
+                }
+            }
+            from = from.saturating_add(piece.len() as u64);
+            left -= piece.len() as u64;
+        }
+    }
+    None
+}
+
+fn is_named(file: &File, at: u64, name: &str) -> bool {
+    let mut bytes = vec![0; name.len() + 1];
+    file.read_exact_at(&mut bytes, at).is_ok() && bytes.split_last() == Some((&0, name.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_of_a_c_library_is_found_and_nothing_else() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
+        let Some(libc) = path.into_iter().find(|path| path.contains("libc.so")) else {
+            println!("skipped: the tests are linked statically");
+            return;
+        };
+        let file = File::open(libc).unwrap();
+        assert!(find(&file, "__environ", 8).is_some());
+        for (name, size) in [("__environ", 16), ("__environ2", 8), ("", 8)] {
+            assert_eq!(find(&file, name, size), None, "{name} {size}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_file_of_symbols_have_no_variables() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut bytes = vec![0xff_u8; 4096];
+        bytes[..4].copy_from_slice(b"\x7fELF");
+        bytes[58] = 64;
+        bytes[59] = 0;
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        assert_eq!(find(&file, "x", 8), None);
+    }
+}
