@@ -3,6 +3,7 @@
 //! Owns: [`write()`]; a file for each table. Because: `report`, and a demo without a terminal, must say in one page where the time went and
 //! how far to believe it. Does not: promise its layout to programs; that is what `export` is for.
 
+pub mod compiled;
 mod devices;
 mod kernels;
 mod memory;
@@ -53,6 +54,7 @@ pub fn write(
     head(profile, selection, &screen, out)?;
     functions(selection, &screen, extent, out)?;
     contexts(selection, &screen, extent, out)?;
+    compiled::write(profile, selection.metric, extent, out)?;
     phases::write(profile, out)?;
     steps::write(profile, extent, out)?;
     devices::write(profile, extent, out)?;
