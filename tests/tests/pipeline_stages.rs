@@ -212,6 +212,14 @@ fn a_stack_means_what_the_address_space_said_when_it_was_taken() {
 }
 
 #[test]
+fn what_code_was_compiled_from_stands_once_above_all_of_it() {
+    check("10 sample 7/7 app k^u! f", "app-7;f;[xla u];m.py:traced;k 1");
+    check("10 sample 7/7 app l^u! k^u f", "app-7;f;[xla u];m.py:traced;k;l 1");
+    check("10 sample 7/7 app k^u! g k^u f", "app-7;f;[xla u];m.py:traced;k;g;k 1");
+    check("10 sample 7/7 app k^v! k^u f", "app-7;f;[xla u];m.py:traced;k;[xla v];m.py:traced;k 1");
+}
+
+#[test]
 fn a_forked_child_has_the_address_space_of_its_parent() {
     check(
         "

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use deepctx_common::record::ProcessEvent;
 use deepctx_symbolizer::maps::{Mapping, Maps};
-use deepctx_symbolizer::native::{DebugInfo, Named};
+use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::python::{
     Awaited, Link, NoInterpreter, NoPythonName, NoTask, PythonSymbols, locate_process,
 };
@@ -19,6 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::awaiting::{Awaiting, Chain, Part};
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::give_back;
+use crate::origin::tell;
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{
     Answer, AwaitingId, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols,
@@ -446,7 +447,14 @@ impl Symbols for Resolver {
                 Place::Jit(_) | Place::Kernel(_) | Place::Nowhere(_) => {
                     let named = self.symbolizer.name(place);
                     not_yet |= matches!(named, Err(NoSymbol::JitWithoutMap | NoSymbol::JitNotCovered));
-                    tell(n, &named, "", address, answer);
+                    not_yet |= tell(
+                        n,
+                        &named,
+                        "",
+                        address,
+                        &mut |symbol| self.symbolizer.compiled(pid, time_ns, place, symbol),
+                        answer,
+                    );
                 }
             }
         }
@@ -454,8 +462,17 @@ impl Symbols for Resolver {
             let stated: Vec<_> = questions.iter().map(|(_, address)| *address).collect();
             let named = self.symbolizer.names(module, &stated);
             let path = self.symbolizer.modules().get(module).map_or("", |module| module.path());
+            let path = path.to_owned();
             for ((n, address), named) in questions.iter().zip(&named) {
-                tell(*n, named, path, address.0, answer);
+                let place = Place::Native { module, address: *address };
+                not_yet |= tell(
+                    *n,
+                    named,
+                    &path,
+                    address.0,
+                    &mut |symbol| self.symbolizer.compiled(pid, time_ns, place, symbol),
+                    answer,
+                );
             }
         }
         if not_yet {
@@ -519,27 +536,7 @@ fn split(address: CodeAddress) -> (u64, Lookup) {
     }
 }
 
-/// Tells the functions at an address, or why there are none.
-fn tell(n: usize, named: &Named, module: &str, offset: u64, answer: &mut Answer<'_>) {
-    match named {
-        Ok(frames) => {
-            let names: Vec<_> = frames
-                .iter()
-                .map(|frame| Name::Native {
-                    symbol: &frame.name,
-                    module,
-                    file: frame.file.as_deref().unwrap_or(""),
-                    line: frame.line,
-                    inlined: frame.inlined,
-                })
-                .collect();
-            answer(n, &names);
-        }
-        Err(reason) => answer(n, &[Name::NativeUnnamed { module, offset, reason: no_symbol(*reason) }]),
-    }
-}
-
-fn no_symbol(reason: NoSymbol) -> NoName {
+pub(crate) fn no_symbol(reason: NoSymbol) -> NoName {
     NoName { key: reason.key(), sentence: reason.sentence() }
 }
 

@@ -42,6 +42,7 @@ const GROUPS: &[Group] = &[
     Group { name: "gpu", as_root: true },
     Group { name: "python", as_root: true },
     Group { name: "torch", as_root: true },
+    Group { name: "jax", as_root: true },
     Group { name: "chaos", as_root: true },
     Group { name: "kernels", as_root: false },
     Group { name: "ebpf", as_root: false },
@@ -101,6 +102,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                             ("TEST_TORCH_PYTHON", python.into()),
                             ("TEST_TORCH_LIBRARIES", libraries.into()),
                         ];
+                        Ok(())
+                    }));
+                }
+                if options.groups.iter().any(|group| group == "jax") {
+                    outcomes.push(check("jax", || {
+                        surroundings.torch.push(("TEST_JAX_PYTHON", workloads::jax_python()?.into()));
                         Ok(())
                     }));
                 }
@@ -310,7 +317,7 @@ impl Program {
         if self.group.name == "python" {
             variables.extend(surroundings.interpreters.iter().cloned());
         }
-        if self.group.name == "torch" {
+        if matches!(self.group.name, "torch" | "jax") {
             variables.extend(surroundings.torch.iter().cloned());
         }
         if self.group.name == "exports" {

@@ -233,9 +233,14 @@ fn extension(name: &str, python: &Path) -> Result<PathBuf> {
     })
 }
 
+/// A Python with jax for the CPU.
+pub(crate) fn jax_python() -> Result<PathBuf> {
+    venv("jax", &["jax", "jaxlib"])
+}
+
 /// A jitted training step with jax on the CPU.
 pub(crate) fn jax() -> Result<Workload> {
-    let mut command = Command::new(venv("jax", &["jax", "jaxlib"])?);
+    let mut command = Command::new(jax_python()?);
     command.arg(source("jax_cpu.py")).env("JAX_PLATFORMS", "cpu");
     Ok(Workload { name: "jax", command })
 }

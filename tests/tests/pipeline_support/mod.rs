@@ -319,6 +319,14 @@ impl Symbols for NamesInAddresses {
                 answer(n, &[Name::NativeUnnamed { module: "", offset: *address, reason }]);
                 continue;
             }
+            // `fusion^step`: a function that was compiled from the unit `step`.
+            if let Some((symbol, unit)) = text.split_once('^') {
+                let (unit, file) = (format!("[xla {unit}]"), "/src/m.py");
+                let traced = Name::Traced { function: "traced", file, line: 3 };
+                let native = Name::Native { symbol, module: "", file: "", line: 0, inlined: false };
+                answer(n, &[Name::Compiled { name: &unit }, traced, native]);
+                continue;
+            }
             let full: Vec<String> = text
                 .split('+')
                 .map(|part| of_framework(part).unwrap_or_else(|| part.to_owned()))

@@ -61,6 +61,8 @@ enum Part {
     Begins,
     /// An operator in whose dispatch the stack is: it begins here unless it is the one that the stack is in already.
     Within,
+    /// What the code was compiled from: it stands once for all code of the same origin.
+    Origin,
 }
 
 /// Stands for the answer until there is one.
@@ -255,13 +257,22 @@ impl Resolve {
         path.clear();
         let mut unnamed = 0;
         let mut operator = None;
+        let mut origin: &[FrameId] = &[];
         for step in steps.iter().rev() {
-            let range = step.begin as usize..step.begin as usize + usize::from(step.len);
+            let mut range = step.begin as usize..step.begin as usize + usize::from(step.len);
+            let of_origin = parts[range.clone()].iter().take_while(|part| **part == Part::Origin).count();
+            if of_origin > 0 {
+                let here = &frames[range.start..range.start + of_origin];
+                if here == origin {
+                    range.start += of_origin;
+                }
+                origin = here;
+            }
             for (&frame, part) in frames[range.clone()].iter().zip(&parts[range]) {
                 if *part == Part::Within && operator == Some(frame) {
                     continue;
                 }
-                if *part != Part::None {
+                if matches!(part, Part::Begins | Part::Within) {
                     operator = Some(frame);
                 }
                 path.push(frame);
@@ -301,6 +312,10 @@ impl Resolve {
             }
             let frame = frame(name, role, profile);
             let frame = profile.frame(frame);
+            if matches!(name, Name::Compiled { .. } | Name::Traced { .. }) {
+                self.push(frame, Part::Origin);
+                continue;
+            }
             self.glue.learn(frame, profile);
             self.push(frame, Part::None);
         }
@@ -395,6 +410,8 @@ fn reason(name: &Name<'_>) -> Option<NoName> {
         Name::Native { .. }
         | Name::Kernel { .. }
         | Name::Python { .. }
+        | Name::Compiled { .. }
+        | Name::Traced { .. }
         | Name::Task { .. }
         | Name::PythonIncomplete => None,
     }
@@ -424,6 +441,12 @@ fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
             line: NonZeroU32::new(line),
             first_line: NonZeroU32::new(first_line),
         },
+        Name::Compiled { name } => Frame::Operator { name: profile.text(name) },
+        Name::Traced { function, file, line } => {
+            let line = NonZeroU32::new(line);
+            let (function, file) = (profile.text(function), profile.text(file));
+            Frame::Python { function, file, line, first_line: None }
+        }
         Name::Task { name } => {
             let shown = if name.is_empty() { "[task]".to_owned() } else { format!("[task {name}]") };
             let none = profile.text("");

@@ -90,6 +90,20 @@ pub enum Name<'a> {
         /// First line of the function; 0 when unknown.
         first_line: u32,
     },
+    /// What the native function that follows in the answer was compiled from: a unit of a compiler, or operators.
+    Compiled {
+        /// Its name.
+        name: &'a str,
+    },
+    /// The line of Python that asked for what follows in the answer, as it was when the compiler saw it.
+    Traced {
+        /// Function.
+        function: &'a str,
+        /// Source file.
+        file: &'a str,
+        /// Line.
+        line: u32,
+    },
     /// A task of asyncio.
     Task {
         /// Its name; empty when it is one that asyncio counted.

@@ -1,0 +1,129 @@
+//! Compiled code below the operators and the lines that it was compiled from.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use cli_support::{can_capture, expect_code};
+
+/// A program that is killed when the test ends, however it ends.
+struct Target(Child);
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn workload(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
+}
+
+fn compile(source: &Path, to: &Path, arguments: &[&str]) {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-o"]).arg(to).arg(source).args(arguments);
+    assert!(compiler.status().unwrap().success());
+}
+
+/// Work that needs no relocation, as the function of this name.
+fn work(name: &str) -> String {
+    format!(
+        "void {name}(volatile unsigned long *state) {{\n    \
+             for (unsigned long n = 0; n < 100000; n++) *state = *state * 6364136223846793005ul + n;\n}}\n"
+    )
+}
+
+/// What XLA's dump says of a module whose only kernel is this one.
+fn module(kernel: &str) -> String {
+    format!(
+        "HloModule jit_step, is_scheduled=true\n\n\
+         FileNames\n1 \"/srv/net.py\"\n\nFunctionNames\n1 \"step\"\n2 \"layer\"\n\n\
+         FileLocations\n1 {{file_name_id=1 function_name_id=1 line=19 column=8}}\n\
+         2 {{file_name_id=1 function_name_id=2 line=8 column=4}}\n\n\
+         StackFrames\n1 {{file_location_id=1 parent_frame_id=1}}\n2 {{file_location_id=2 parent_frame_id=2}}\n\n\
+         %fused (p: f32[8]) -> f32[8] {{\n  %p = f32[8]{{0}} parameter(0)\n  \
+         %exp.1 = f32[8]{{0}} exponential(%p), metadata={{op_name=\"jit(step)/gate/exp\" stack_frame_id=2}}\n  \
+         ROOT %mul.1 = f32[8]{{0}} multiply(%p, %exp.1), metadata={{op_name=\"jit(step)/gate/mul\" stack_frame_id=2}}\n}}\n\n\
+         ENTRY %main (x: f32[8]) -> f32[8] {{\n  %x = f32[8]{{0}} parameter(0), metadata={{op_name=\"x\"}}\n  \
+         ROOT %{kernel} = f32[8]{{0}} fusion(%x), kind=kLoop, calls=%fused, metadata={{op_name=\"jit(step)/gate/mul\" stack_frame_id=2}}\n}}\n"
+    )
+}
+
+#[test]
+fn compiled_code_stands_below_the_lines_that_asked_for_it() {
+    if !can_capture() {
+        return;
+    }
+    const STEM: &str = "cb3wc4wyxywkgyi4z3cjy33xy4yxg4docatly5ghvdqw3xbolhx3";
+    const WRAPPER: &str = "cjpvtolrhoov26gbkoz3kj536i7zxvd3js3x6mrucoaysmzfjsp7";
+    let folder = tempfile::tempdir().unwrap();
+    let at = |path: &str| folder.path().join(path);
+    for sub in ["dump", "inductor/b3", "inductor/jp", "inductor/fxgraph/ab/key"] {
+        std::fs::create_dir_all(at(sub)).unwrap();
+    }
+
+    // XLA: an object file in the dump, and the module that it is of.
+    std::fs::write(at("fusion.c"), work("multiply_fusion")).unwrap();
+    let object = at("dump/module_0001.jit_step.obj-file.multiply_fusion_kernel_module.o");
+    compile(&at("fusion.c"), &object, &["-c", "-fno-pic", "-fcf-protection=none"]);
+    std::fs::write(at("dump/module_0001.jit_step.cpu_after_optimizations.txt"), module("multiply_fusion"))
+        .unwrap();
+
+    // Inductor: the source of a library, the wrapper that has it, and the graph that it was made from.
+    let source = work("kernel");
+    std::fs::write(at(&format!("inductor/b3/{STEM}.main.cpp")), &source).unwrap();
+    std::fs::write(at("kernel.c"), &source).unwrap();
+    let library = at(&format!("inductor/b3/{STEM}.main.so"));
+    compile(&at("kernel.c"), &library, &["-shared", "-fPIC"]);
+    let wrapper = format!(
+        "# AOT ID: ['0_inference']\n\
+         cpp_fused_mul_tanh_0 = async_compile.cpp_pybinding(['uint64_t*'], r'''\n{source}''')\n"
+    );
+    std::fs::write(at(&format!("inductor/jp/{WRAPPER}.py")), wrapper).unwrap();
+    let graph = format!(
+        "\u{8}cache_key\u{4}4{WRAPPER}\u{8}graph\n\
+         # File: /srv/model.py:12 in forward, code: h = torch.tanh(h) * h\n\
+         tanh: \"f32[8]\" = torch.ops.aten.tanh.default(x)\n\
+         mul: \"f32[8]\" = torch.ops.aten.mul.Tensor(tanh, x)\n"
+    );
+    std::fs::write(at("inductor/fxgraph/ab/key/entry"), graph).unwrap();
+
+    let program = at("compiled_code");
+    compile(&workload("compiled_code.c"), &program, &["-ldl"]);
+    let mut command = Command::new(&program);
+    command.args([&object, &library]).env("XLA_FLAGS", "--xla_dump_to=dump").current_dir(folder.path());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).next();
+    let target = Target(child);
+    assert_eq!(said.as_deref(), Some("ready"));
+
+    let file = at("run.dctx").display().to_string();
+    let pid = target.0.id().to_string();
+    expect_code(0, &["record", "--pid", &pid, "--duration", "3s", "-F", "199", "-o", &file]);
+    let how = ["--lines", "--metric", "samples", "--format", "folded", "-o", "-"];
+    let folded = expect_code(0, &[&["export", &file][..], &how].concat());
+    let share = |part: &str| -> u64 {
+        let lines = folded.lines().filter(|line| line.contains(part));
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    };
+    let all = share("");
+    let xla =
+        share("[xla jit_step];net.py:step:19;net.py:layer:8;jit(step)/gate/mul [fused: exp];multiply_fusion");
+    let inductor = share("[inductor cpp_fused_mul_tanh_0];model.py:forward:12;aten::mul, aten::tanh;kernel");
+    assert!(all > 50 && (xla + inductor) * 100 >= all * 90, "{folded}");
+    assert!(xla * 4 > all && inductor * 4 > all, "{folded}");
+
+    let report = expect_code(0, &["report", &file]);
+    for line in [
+        "xla jit_step  multiply_fusion  /srv/net.py:8",
+        "jit(step)/gate/mul [fused: exp]",
+        "/srv/model.py:12",
+    ] {
+        assert!(report.contains(line), "{report}");
+    }
+}
