@@ -29,6 +29,7 @@ pub mod order;
 pub mod ranges;
 pub mod resolve;
 pub mod seen;
+mod sites;
 pub mod source;
 pub mod stacks;
 mod steps;

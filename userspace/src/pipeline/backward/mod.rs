@@ -34,6 +34,7 @@ use rustc_hash::FxHashMap;
 use super::decode::{Arguments, Sample};
 use super::holes::Holes;
 use super::lists::{ListId, Lists};
+use super::sites::{Changes, Sites};
 use super::source::SiteInfo;
 use open::Thread;
 
@@ -43,8 +44,6 @@ pub const STEPS_MAX: usize = 1 << 17;
 const THREADS_MAX: usize = 1 << 16;
 /// Places that are remembered, of steps below their operators.
 const PLACES_MAX: usize = 1 << 16;
-/// Beginnings and ends of processes that may wait for the samples.
-const CHANGES_MAX: usize = 1 << 16;
 /// How often a step may be the step of a step: derivatives of a higher order are rare, and each doubles the path.
 const NESTED_MAX: usize = 4;
 /// The number of a step that no operator made, such as one that accumulates a gradient.
@@ -69,8 +68,8 @@ pub enum Kind {
 #[derive(Debug, Default)]
 pub struct Backward {
     /// By number of the probe.
-    sites: FxHashMap<u32, Site>,
-    changes: VecDeque<(u64, u32)>,
+    sites: Sites<Kind>,
+    changes: Changes,
     /// Each process has a number of its own, since ids come again.
     processes: FxHashMap<u32, u32>,
     processes_seen: u32,
@@ -89,14 +88,6 @@ pub struct Backward {
     /// Whether a frame is the engine's function that runs a step, by number of the frame.
     engine: Vec<Option<bool>>,
     counts: Counts,
-}
-
-#[derive(Debug)]
-struct Site {
-    kind: Kind,
-    roles: Vec<Role>,
-    seen: u64,
-    counted: u64,
 }
 
 /// A step: process (by its number here), thread that made it (as the framework counts), and number.
@@ -123,23 +114,12 @@ impl Backward {
             Event::BackwardBegins => Some(Kind::Backward),
             _ => None,
         };
-        let mut others = Vec::new();
-        for info in sites {
-            match kind(info.event) {
-                Some(kind) if info.site < deepctx_common::call::SITES_MAX => {
-                    self.sites.insert(info.site, Site { kind, roles: info.roles, seen: 0, counted: 0 });
-                }
-                _ => others.push(info),
-            }
-        }
-        others
+        self.sites.learn(sites, |info| kind(info.event))
     }
 
     /// Takes in how often the kernel programs counted each probe.
     pub fn counted(&mut self, counts: &[u64]) {
-        for (number, site) in &mut self.sites {
-            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
-        }
+        self.sites.counted(counts);
     }
 
     /// Whether there are any probes of this stage.
@@ -151,25 +131,19 @@ impl Backward {
     /// What a call of this probe says; `None` when it is another stage's.
     #[inline]
     pub fn kind(&self, arguments: &Arguments<'_>) -> Option<Kind> {
-        self.sites.get(&arguments.call.site).map(|site| site.kind)
+        self.sites.what(&arguments.call).copied()
     }
 
     /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
     pub fn will_change(&mut self, pid: u32, time_ns: u64) {
         if self.is_on() {
-            if self.changes.len() >= CHANGES_MAX {
-                self.changes.pop_front();
-            }
-            self.changes.push_back((time_ns, pid));
+            self.changes.add(pid, time_ns);
         }
     }
 
     /// The samples have reached this time.
     fn reach(&mut self, now_ns: u64) {
-        while let Some(&(time_ns, pid)) = self.changes.front()
-            && time_ns <= now_ns
-        {
-            self.changes.pop_front();
+        while let Some((_, pid)) = self.changes.reached(now_ns) {
             if let Some(process) = self.processes.remove(&pid) {
                 self.first.retain(|(of, _), _| *of != process);
             }
@@ -195,29 +169,15 @@ impl Backward {
         self.threads.entry((pid, tid)).or_default()
     }
 
-    /// An argument of a call; `None` when it could not be read.
-    fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
-        let site = self.sites.get(&arguments.call.site)?;
-        let at = site.roles.iter().position(|other| *other == role)?;
-        let read = at < 32 && arguments.call.unread & 1 << at == 0;
-        arguments.values.iter().nth(at).filter(|_| read)
-    }
-
-    fn count_seen(&mut self, arguments: &Arguments<'_>) {
-        if let Some(site) = self.sites.get_mut(&arguments.call.site) {
-            site.seen += 1;
-        }
-    }
-
     /// A call that says what a stack has to tell: the operator at `node` makes a step, or a backward pass begins in a stack
     /// with so many steps.
     pub fn called(&mut self, who: &StackSample, arguments: &Arguments<'_>, node: Option<NodeId>, steps: u8) {
-        self.count_seen(arguments);
+        self.sites.came(&arguments.call);
         self.reach(who.header.time_ns);
         match self.kind(arguments) {
             Some(Kind::Created) => self.created(who, arguments, node),
             Some(Kind::Backward) => {
-                let stack_pointer = self.argument(arguments, Role::StackPointer);
+                let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
                 self.thread(who.pid, who.tid).backward_begins(who.header.time_ns, stack_pointer, steps);
             }
             Some(Kind::Begins) | None => {}
@@ -226,8 +186,8 @@ impl Backward {
 
     fn created(&mut self, who: &StackSample, arguments: &Arguments<'_>, node: Option<NodeId>) {
         let process = self.process(who.pid);
-        let number = self.argument(arguments, Role::Sequence);
-        let thread = self.argument(arguments, Role::ForwardThread);
+        let number = self.sites.argument(arguments, Role::Sequence);
+        let thread = self.sites.argument(arguments, Role::ForwardThread);
         let (Some(node), Some(number), Some(thread)) = (node, number, thread) else { return };
         if thread == 0 {
             if self.first.len() < THREADS_MAX {
@@ -262,14 +222,14 @@ impl Backward {
         thread: NodeId,
         profile: &mut Profile,
     ) {
-        self.count_seen(arguments);
+        self.sites.came(&arguments.call);
         self.reach(who.header.time_ns);
         if self.watched_since.len() < THREADS_MAX {
             self.watched_since.entry(who.pid).or_insert(who.header.time_ns);
         }
-        let stack_pointer = self.argument(arguments, Role::StackPointer);
-        let number = self.argument(arguments, Role::Sequence);
-        let made_by = self.argument(arguments, Role::ForwardThread);
+        let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
+        let number = self.sites.argument(arguments, Role::Sequence);
+        let made_by = self.sites.argument(arguments, Role::ForwardThread);
         let mut operator = None;
         if number != Some(NO_NUMBER) {
             if let (Some(process), Some(thread), Some(number)) =
@@ -396,7 +356,6 @@ impl Backward {
 
     /// Writes what is missing into the account of the stage that places stacks.
     pub fn write_to(&self, account: &mut Account) {
-        let lost = self.sites.values().map(|site| site.counted.saturating_sub(site.seen));
         for (key, sentence, n) in [
             (
                 "forward-unknown",
@@ -416,7 +375,7 @@ impl Backward {
             (
                 "backward-call-lost",
                 "steps of the backward pass, or operators that made them, were counted by their probe and never came",
-                lost.fold(0, u64::saturating_add),
+                self.sites.lost(),
             ),
         ] {
             account.gaps.add(Reason::new(key, sentence), n);

@@ -17,7 +17,6 @@
 mod open;
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 
 use deepctx_common::record::StackSample;
 use deepctx_profile::frame::Frame;
@@ -34,13 +33,12 @@ use rustc_hash::FxHashMap;
 use super::decode::Arguments;
 use super::holes::Holes;
 use super::lists::{ListId, Lists};
+use super::sites::{Changes, Sites};
 use super::source::SiteInfo;
 use open::{Open, Thread};
 
 /// Threads that are followed: as many as may run on a big host.
 const THREADS_MAX: usize = 1 << 16;
-/// Beginnings and ends of processes that may wait for the samples.
-const CHANGES_MAX: usize = 1 << 16;
 /// Places whose last end is remembered, to tell the time from step to step.
 const STEPS_MAX: usize = 1 << 12;
 /// Files of PyTorch and Python whose functions only lead to the entering of a range.
@@ -69,8 +67,8 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Ranges {
     /// By number of the probe.
-    sites: FxHashMap<u32, Site>,
-    changes: VecDeque<(u64, u32)>,
+    sites: Sites<Kind>,
+    changes: Changes,
     threads: FxHashMap<(u32, u32), Thread>,
     lists: Lists<NodeId>,
     /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
@@ -78,14 +76,6 @@ pub struct Ranges {
     /// How names begin that end a step.
     markers: Vec<String>,
     counts: Counts,
-}
-
-#[derive(Debug)]
-struct Site {
-    kind: Kind,
-    roles: Vec<Role>,
-    seen: u64,
-    counted: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,8 +90,8 @@ impl Ranges {
     /// Nothing yet. Ranges whose names begin with one of `markers` end a step.
     pub fn new(markers: Vec<String>) -> Self {
         Self {
-            sites: FxHashMap::default(),
-            changes: VecDeque::new(),
+            sites: Sites::default(),
+            changes: Changes::default(),
             threads: FxHashMap::default(),
             lists: Lists::default(),
             steps: FxHashMap::default(),
@@ -118,23 +108,12 @@ impl Ranges {
             Event::RangeEnds => Some(Kind::Ends),
             _ => None,
         };
-        let mut others = Vec::new();
-        for info in sites {
-            match kind(info.event) {
-                Some(kind) if info.site < deepctx_common::call::SITES_MAX => {
-                    self.sites.insert(info.site, Site { kind, roles: info.roles, seen: 0, counted: 0 });
-                }
-                _ => others.push(info),
-            }
-        }
-        others
+        self.sites.learn(sites, |info| kind(info.event))
     }
 
     /// Takes in how often the kernel programs counted each probe.
     pub fn counted(&mut self, counts: &[u64]) {
-        for (number, site) in &mut self.sites {
-            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
-        }
+        self.sites.counted(counts);
     }
 
     /// Whether there are any probes of this stage.
@@ -146,25 +125,19 @@ impl Ranges {
     /// What a call of this probe says; `None` when it is another stage's.
     #[inline]
     pub fn kind(&self, arguments: &Arguments<'_>) -> Option<Kind> {
-        self.sites.get(&arguments.call.site).map(|site| site.kind)
+        self.sites.what(&arguments.call).copied()
     }
 
     /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
     pub fn will_change(&mut self, pid: u32, time_ns: u64) {
         if self.is_on() {
-            if self.changes.len() >= CHANGES_MAX {
-                self.changes.pop_front();
-            }
-            self.changes.push_back((time_ns, pid));
+            self.changes.add(pid, time_ns);
         }
     }
 
     /// The samples have reached this time.
     fn reach(&mut self, now_ns: u64) {
-        while let Some(&(time_ns, pid)) = self.changes.front()
-            && time_ns <= now_ns
-        {
-            self.changes.pop_front();
+        while let Some((_, pid)) = self.changes.reached(now_ns) {
             let Self { threads, counts, .. } = self;
             threads.retain(|(of, _), thread| {
                 let stays = *of != pid;
@@ -227,7 +200,7 @@ impl Ranges {
         node: NodeId,
         profile: &mut Profile,
     ) {
-        self.count_seen(arguments);
+        self.sites.came(&arguments.call);
         self.reach(who.header.time_ns);
         let name = if arguments.text.is_empty() {
             self.counts.unnamed += 1;
@@ -249,10 +222,10 @@ impl Ranges {
         holes: &Holes,
         profile: &mut Profile,
     ) {
-        self.count_seen(arguments);
+        self.sites.came(&arguments.call);
         self.reach(who.header.time_ns);
         let now_ns = who.header.time_ns;
-        let Some(record) = self.argument(arguments, Role::Handle) else { return };
+        let Some(record) = self.sites.argument(arguments, Role::Handle) else { return };
         let began = self.kind(arguments) == Some(Kind::Begins);
         let Self { threads, lists, counts, .. } = self;
         if began {
@@ -302,23 +275,8 @@ impl Ranges {
         }
     }
 
-    fn count_seen(&mut self, arguments: &Arguments<'_>) {
-        if let Some(site) = self.sites.get_mut(&arguments.call.site) {
-            site.seen += 1;
-        }
-    }
-
-    /// An argument of a call; `None` when it could not be read.
-    fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
-        let site = self.sites.get(&arguments.call.site)?;
-        let at = site.roles.iter().position(|other| *other == role)?;
-        let read = at < 32 && arguments.call.unread & 1 << at == 0;
-        arguments.values.iter().nth(at).filter(|_| read)
-    }
-
     /// Writes what is missing into the account of the stage that places stacks.
     pub fn write_to(&self, account: &mut Account) {
-        let lost = self.sites.values().map(|site| site.counted.saturating_sub(site.seen));
         for (key, sentence, n) in [
             (
                 "range-uncertain",
@@ -335,7 +293,7 @@ impl Ranges {
             (
                 "range-call-lost",
                 "beginnings or ends of ranges were counted by their probe and never came",
-                lost.fold(0, u64::saturating_add),
+                self.sites.lost(),
             ),
         ] {
             account.gaps.add(Reason::new(key, sentence), n);

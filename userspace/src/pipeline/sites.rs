@@ -1,0 +1,150 @@
+//! Sites: the probes that are one stage's own, and the processes whose changes it waits for.
+//!
+//! Owns: which site is for what, reading its arguments by their meaning, and how many of its calls never came. Because: each
+//! question to a framework is a stage of its own, and all of them are told by calls. Does not: know what a call means.
+
+use std::collections::VecDeque;
+
+use deepctx_common::call::{Call, SITES_MAX};
+use deepctx_uprobes::role::Role;
+use rustc_hash::FxHashMap;
+
+use super::decode::Arguments;
+use super::source::SiteInfo;
+
+/// Beginnings and ends of processes that may wait for the samples.
+const CHANGES_MAX: usize = 1 << 16;
+
+/// Sites by number; `W` is what each is for.
+#[derive(Debug)]
+pub(super) struct Sites<W> {
+    by_number: FxHashMap<u32, Site<W>>,
+}
+
+#[derive(Debug)]
+struct Site<W> {
+    what: W,
+    roles: Vec<Role>,
+    seen: u64,
+    counted: u64,
+}
+
+impl<W> Default for Sites<W> {
+    fn default() -> Self {
+        Self { by_number: FxHashMap::default() }
+    }
+}
+
+impl<W> Sites<W> {
+    /// Takes those in that are for something here, and gives back the others.
+    pub(super) fn learn(
+        &mut self,
+        sites: Vec<SiteInfo>,
+        mut what: impl FnMut(&SiteInfo) -> Option<W>,
+    ) -> Vec<SiteInfo> {
+        let mut others = Vec::new();
+        for info in sites {
+            match what(&info).filter(|_| info.site < SITES_MAX) {
+                Some(what) => {
+                    let site = Site { what, roles: info.roles, seen: 0, counted: 0 };
+                    self.by_number.insert(info.site, site);
+                }
+                None => others.push(info),
+            }
+        }
+        others
+    }
+
+    /// Takes in how often the kernel programs counted each probe.
+    pub(super) fn counted(&mut self, counts: &[u64]) {
+        for (number, site) in &mut self.by_number {
+            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
+        }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
+    /// What a call's site is for; `None` when it is another stage's.
+    #[inline]
+    pub(super) fn what(&self, call: &Call) -> Option<&W> {
+        self.by_number.get(&call.site).map(|site| &site.what)
+    }
+
+    /// A call of one of them has come: what that is for.
+    pub(super) fn came(&mut self, call: &Call) -> Option<&W> {
+        let site = self.by_number.get_mut(&call.site)?;
+        site.seen += 1;
+        Some(&site.what)
+    }
+
+    /// What was read of a call, each with its meaning; `None` for what could not be read.
+    pub(super) fn arguments<'a>(
+        &'a self,
+        arguments: &'a Arguments<'_>,
+    ) -> impl Iterator<Item = (Role, Option<u64>)> + Clone + 'a {
+        let roles = self.by_number.get(&arguments.call.site).map_or(&[][..], |site| &site.roles);
+        let unread = arguments.call.unread;
+        let values = arguments.values.iter().enumerate();
+        let values = values.map(move |(at, value)| (at < 32 && unread & 1 << at == 0).then_some(value));
+        roles.iter().copied().zip(values)
+    }
+
+    /// The argument with a meaning; `None` when it could not be read, or there is none.
+    pub(super) fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
+        self.arguments(arguments).find(|(other, _)| *other == role)?.1
+    }
+
+    /// Calls that were counted by their probe and never came.
+    pub(super) fn lost(&self) -> u64 {
+        let lost = self.by_number.values().map(|site| site.counted.saturating_sub(site.seen));
+        lost.fold(0, u64::saturating_add)
+    }
+}
+
+/// Processes that begin, begin anew, or end at times that the samples have not reached.
+#[derive(Debug, Default)]
+pub(super) struct Changes(VecDeque<(u64, u32)>);
+
+impl Changes {
+    /// Adds one, at this time (`CLOCK_MONOTONIC` nanoseconds). Of too many the oldest is forgotten.
+    pub(super) fn add(&mut self, pid: u32, time_ns: u64) {
+        if self.0.len() >= CHANGES_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((time_ns, pid));
+    }
+
+    /// The next one that the samples have reached, and when it was.
+    #[inline]
+    pub(super) fn reached(&mut self, now_ns: u64) -> Option<(u64, u32)> {
+        self.0.pop_front_if(|(time_ns, _)| *time_ns <= now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_come_when_their_time_does() {
+        let mut changes = Changes::default();
+        [(7, 10), (8, 10), (9, 20)].into_iter().for_each(|(pid, time_ns)| changes.add(pid, time_ns));
+        let due = |changes: &mut Changes, now_ns| {
+            std::iter::from_fn(|| changes.reached(now_ns)).map(|(_, pid)| pid).collect::<Vec<_>>()
+        };
+        assert!(due(&mut changes, 9).is_empty());
+        assert_eq!(due(&mut changes, 15), [7, 8]);
+        assert_eq!(due(&mut changes, u64::MAX), [9]);
+    }
+
+    #[test]
+    fn too_many_changes_push_the_oldest_out() {
+        let mut changes = Changes::default();
+        (0..=CHANGES_MAX as u32).for_each(|pid| changes.add(pid, 1));
+        assert_eq!(changes.reached(1), Some((1, 1)));
+    }
+}
