@@ -65,11 +65,11 @@ pub fn parse(section: &[u8]) -> Vec<Mark> {
     let mut seen = HashSet::new();
     let mut rest = section;
     while marks.len() < PLACES_MAX {
-        let Some((owner, kind, body, after)) = note(rest) else { break };
-        rest = after;
-        if owner == OWNER
-            && kind == TYPE
-            && let Some(mark) = mark(body)
+        let Some(note) = Note::first(rest) else { break };
+        rest = note.after;
+        if note.owner == OWNER
+            && note.kind == TYPE
+            && let Some(mark) = mark(note.body)
             && seen.insert((mark.at, mark.provider.clone(), mark.name.clone()))
         {
             marks.push(mark);
@@ -78,16 +78,30 @@ pub fn parse(section: &[u8]) -> Vec<Mark> {
     marks
 }
 
-/// The first note: whose it is, its type, its body, and what follows.
-fn note(bytes: &[u8]) -> Option<(&[u8], u32, &[u8], &[u8])> {
-    let (sizes, rest) = bytes.split_first_chunk::<12>()?;
-    let word = |at: usize| sizes[at..].first_chunk().map_or(0, |four| u32::from_le_bytes(*four));
-    let (owner, body) = (word(0) as usize, word(4) as usize);
-    let body_at = owner.checked_next_multiple_of(4)?;
-    let end = body_at.checked_add(body)?;
-    // The padding of the last one may be missing.
-    let after = end.checked_next_multiple_of(4)?.min(rest.len());
-    Some((rest.get(..owner)?, word(8), rest.get(body_at..end)?, &rest[after..]))
+/// A note of an ELF file, and what follows it.
+struct Note<'a> {
+    owner: &'a [u8],
+    kind: u32,
+    body: &'a [u8],
+    after: &'a [u8],
+}
+
+impl<'a> Note<'a> {
+    fn first(bytes: &'a [u8]) -> Option<Self> {
+        let (sizes, rest) = bytes.split_first_chunk::<12>()?;
+        let word = |at: usize| sizes[at..].first_chunk().map_or(0, |four| u32::from_le_bytes(*four));
+        let (owner, body) = (word(0) as usize, word(4) as usize);
+        let body_at = owner.checked_next_multiple_of(4)?;
+        let end = body_at.checked_add(body)?;
+        // The padding of the last one may be missing.
+        let after = end.checked_next_multiple_of(4)?.min(rest.len());
+        Some(Self {
+            owner: rest.get(..owner)?,
+            kind: word(8),
+            body: rest.get(body_at..end)?,
+            after: &rest[after..],
+        })
+    }
 }
 
 fn mark(body: &[u8]) -> Option<Mark> {
