@@ -258,14 +258,23 @@ impl Follower {
         let value = self.value_read(instruction);
         let held = |register: Iced| Held::Register(register.full_register());
         match instruction.code() {
-            Code::Push_r64 | Code::Push_rm64 | Code::Pushq_imm8 | Code::Pushq_imm32 => self.depth += 8,
+            Code::Push_r64 | Code::Push_rm64 | Code::Pushq_imm8 | Code::Pushq_imm32 => {
+                self.depth = self.depth.wrapping_add(8)
+            }
             Code::Pop_r64 => {
-                self.depth -= 8;
+                self.depth = self.depth.wrapping_sub(8);
                 self.values.remove(&held(instruction.op0_register()));
             }
             _ if instruction.mnemonic() == Mnemonic::Sub && instruction.op0_register() == Iced::RSP => {
                 match instruction.try_immediate(1) {
-                    Ok(bytes) => self.depth += bytes.cast_signed(),
+                    Ok(bytes) => self.depth = self.depth.wrapping_add(bytes.cast_signed()),
+                    Err(_) => return false,
+                }
+            }
+            // 128 bytes are taken by adding as many below zero, which is shorter.
+            _ if instruction.mnemonic() == Mnemonic::Add && instruction.op0_register() == Iced::RSP => {
+                match instruction.try_immediate(1) {
+                    Ok(bytes) => self.depth = self.depth.wrapping_sub(bytes.cast_signed()),
                     Err(_) => return false,
                 }
             }
@@ -415,6 +424,12 @@ mod tests {
         let last = mixed.len() - 5;
         mixed[last] = 0xb0;
         assert_eq!(Followed::of(&mixed).keys, None);
+        // add $-0x80,%rsp; mov %rdi,0x8(%rsp); mov 0x8(%rsp),%rax; mov (%rax),%rax; mov 0xa8(%rax),%r13
+        let frame = [
+            0x48, 0x83, 0xc4, 0x80, 0x48, 0x89, 0x7c, 0x24, 0x08, 0x48, 0x8b, 0x44, 0x24, 0x08, 0x48, 0x8b,
+            0, 0x4c, 0x8b, 0xa8, 0xa8, 0, 0, 0,
+        ];
+        assert_eq!(Followed::of(&frame), Followed { of: vec![Register::Rdi], keys: Some(0xa8) });
         // An in-place operator returns the address that it got.
         let one = [0x48, 0x8b, 0x07, 0x48, 0x8b, 0x80, 0xb0, 0, 0, 0, 0xc3];
         let text = placed("_ZN2at4_ops5relu_4callERNS_6TensorE", &one).unwrap()[0].place.to_string();
