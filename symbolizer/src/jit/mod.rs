@@ -39,8 +39,6 @@ const PIECES_MAX: usize = 1 << 17;
 const PIECE: usize = 1 << 20;
 /// Shortest time between two looks at the files after an address was not found.
 const RETRY_NS: u64 = 100_000_000;
-/// The same where a list in memory tells: to see that it is unchanged takes two reads.
-const REGISTERED_RETRY_NS: u64 = 5_000_000;
 /// Time after which the files are looked at even though addresses are found: code may have been replaced.
 const RENEWAL_NS: u64 = 1_000_000_000;
 
@@ -133,7 +131,8 @@ impl Jit {
         let pause = match (found, process.registered.is_empty()) {
             (Some(_), _) => RENEWAL_NS,
             (None, true) => RETRY_NS,
-            (None, false) => REGISTERED_RETRY_NS,
+            // Each address is asked for once or a few times, and to see that a list is unchanged takes two reads.
+            (None, false) => 0,
         };
         if process.looked_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= pause) {
             process.looked_at_ns = Some(time_ns);
