@@ -15,8 +15,6 @@
 mod nesting;
 mod tensors;
 
-use std::collections::VecDeque;
-
 use deepctx_common::call::{Call, call_flag};
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::StackSample;
@@ -35,6 +33,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decode::{Arguments, Sample};
 use super::holes::Holes;
+use super::sites::{Changes, Sites};
 use super::source::SiteInfo;
 use super::stacks::Known;
 use nesting::{Memory, Open, Parent, Thread};
@@ -42,8 +41,6 @@ use tensors::Told;
 
 /// Threads that are followed: as many as may run on a big host.
 const THREADS_MAX: usize = 1 << 16;
-/// Beginnings and ends of processes that may wait for the samples.
-const CHANGES_MAX: usize = 1 << 16;
 /// Most bytes of an operator's name that are shown.
 const NAME_BYTES_MAX: usize = 128;
 /// What operators stand below of which no stack was taken.
@@ -66,23 +63,15 @@ pub enum Kind {
 #[derive(Debug, Default)]
 pub struct Operators {
     /// By number of the probe.
-    sites: FxHashMap<u32, Site>,
+    sites: Sites<What>,
     /// Beginnings are seen themselves, not only by their tensors.
     starts: bool,
     /// Names, without their overloads, of the operators whose tensors are told.
     told: FxHashSet<String>,
-    changes: VecDeque<(u64, u32)>,
+    changes: Changes,
     threads: FxHashMap<(u32, u32), Watched>,
     memory: Memory,
     counts: Counts,
-}
-
-#[derive(Debug)]
-struct Site {
-    what: What,
-    roles: Vec<Role>,
-    seen: u64,
-    counted: u64,
 }
 
 /// What a probe is for.
@@ -116,35 +105,30 @@ struct Counts {
 impl Operators {
     /// Takes the probes that are this stage's out of those that were placed.
     pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
-        let mut others = Vec::new();
-        for info in sites {
+        let Self { told, starts, .. } = self;
+        self.sites.learn(sites, |info| {
             let what = match info.event {
                 Event::OperatorBegins => What::Begins,
                 Event::OperatorNamed => What::Named,
                 Event::OperatorTensors => {
                     let function = demangled(&info.symbol);
-                    let Meaning::Begins(name) = framework::meaning(&function) else { continue };
-                    let told = info.roles.iter().filter(|role| **role == Role::TensorRank).count();
+                    // Only what has a name is probed.
+                    let Meaning::Begins(name) = framework::meaning(&function) else { return None };
+                    let ranks = info.roles.iter().filter(|role| **role == Role::TensorRank).count();
                     let name = name.into_owned();
-                    self.told.extend(name.split('.').next().map(str::to_owned));
-                    What::Tensors(name, function.matches("at::Tensor").count() > told)
+                    told.extend(name.split('.').next().map(str::to_owned));
+                    What::Tensors(name, function.matches("at::Tensor").count() > ranks)
                 }
-                _ => {
-                    others.push(info);
-                    continue;
-                }
+                _ => return None,
             };
-            self.starts |= matches!(what, What::Begins);
-            self.sites.insert(info.site, Site { what, roles: info.roles, seen: 0, counted: 0 });
-        }
-        others
+            *starts |= matches!(what, What::Begins);
+            Some(what)
+        })
     }
 
     /// Takes in how often the kernel programs counted each probe.
     pub fn counted(&mut self, counts: &[u64]) {
-        for (number, site) in &mut self.sites {
-            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
-        }
+        self.sites.counted(counts);
     }
 
     /// Whether there are any probes of this stage.
@@ -156,8 +140,7 @@ impl Operators {
     /// What a call of this probe says; `None` when it is another stage's.
     #[inline]
     pub fn kind(&self, call: &Call) -> Option<Kind> {
-        let site = self.sites.get(&call.site)?;
-        Some(match site.what {
+        Some(match self.sites.what(call)? {
             What::Begins => Kind::Begins,
             What::Tensors(..) if !self.starts => Kind::Begins,
             What::Named | What::Tensors(..) => Kind::Next,
@@ -168,7 +151,7 @@ impl Operators {
     /// Any other call as it is.
     #[inline]
     pub fn named_by_return<'a>(&self, sample: Sample<'a>, arguments: &Arguments<'a>) -> Sample<'a> {
-        let begins = matches!(self.sites.get(&arguments.call.site), Some(Site { what: What::Begins, .. }));
+        let begins = matches!(self.sites.what(&arguments.call), Some(What::Begins));
         match arguments.values.first() {
             Some(word) if begins && !Self::has_stack(&arguments.call) && arguments.call.unread & 1 == 0 => {
                 Sample { words: word.bytes(), user: word, ..sample }
@@ -193,38 +176,16 @@ impl Operators {
     /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
     pub fn will_change(&mut self, pid: u32, time_ns: u64) {
         if self.is_on() {
-            if self.changes.len() >= CHANGES_MAX {
-                self.changes.pop_front();
-            }
-            self.changes.push_back((time_ns, pid));
+            self.changes.add(pid, time_ns);
         }
     }
 
     /// The samples have reached this time.
     fn reach(&mut self, now_ns: u64) {
-        while let Some(&(time_ns, pid)) = self.changes.front()
-            && time_ns <= now_ns
-        {
-            self.changes.pop_front();
+        while let Some((_, pid)) = self.changes.reached(now_ns) {
             self.threads.retain(|(of, _), _| *of != pid);
             self.memory.forget(pid);
         }
-    }
-
-    /// Arguments of a call, each with its role; `None` for one that could not be read.
-    fn arguments<'a>(
-        &'a self,
-        arguments: &'a Arguments<'_>,
-    ) -> impl Iterator<Item = (Role, Option<u64>)> + Clone + 'a {
-        let roles = self.sites.get(&arguments.call.site).map_or(&[][..], |site| &site.roles);
-        let unread = arguments.call.unread;
-        let values = arguments.values.iter().enumerate();
-        let values = values.map(move |(at, value)| (at >= 32 || unread & 1 << at == 0).then_some(value));
-        roles.iter().copied().zip(values)
-    }
-
-    fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
-        self.arguments(arguments).find(|(other, _)| *other == role)?.1
     }
 
     fn thread(&mut self, who: &StackSample) -> &mut Watched {
@@ -237,12 +198,11 @@ impl Operators {
     /// A call that tells of the operator that begins next.
     pub fn next(&mut self, who: &StackSample, arguments: &Arguments<'_>, profile: &mut Profile) {
         self.reach(who.header.time_ns);
-        let Some(site) = self.sites.get_mut(&arguments.call.site) else { return };
-        site.seen += 1;
-        match &site.what {
-            What::Begins => {}
-            What::Named => {
+        match self.sites.came(&arguments.call) {
+            None | Some(What::Begins) => {}
+            Some(What::Named) => {
                 let overload: Vec<u64> = self
+                    .sites
                     .arguments(arguments)
                     .filter(|(role, _)| matches!(role, Role::OverloadBytes | Role::Overload))
                     .map_while(|(_, value)| value)
@@ -252,7 +212,7 @@ impl Operators {
                 self.counts.not_understood += u64::from(named.is_none());
                 self.thread(who).named = named;
             }
-            What::Tensors(..) => {
+            Some(What::Tensors(..)) => {
                 let tensors = self.tensors(arguments, profile);
                 self.thread(who).tensors = tensors;
             }
@@ -265,8 +225,8 @@ impl Operators {
         arguments: &Arguments<'_>,
         profile: &mut Profile,
     ) -> Option<(FrameId, Option<Work>)> {
-        let What::Tensors(name, others) = &self.sites.get(&arguments.call.site)?.what else { return None };
-        let told = Told::of(self.arguments(arguments));
+        let What::Tensors(name, others) = self.sites.what(&arguments.call)? else { return None };
+        let told = Told::of(self.sites.arguments(arguments));
         let counted_within = || self.told.iter().any(|other| model::does_work_of(other, name));
         let work = told.work(name).filter(|work| !work.composite || !counted_within());
         let unknown = told.tensors.iter().filter(|tensor| tensor.is_none()).count();
@@ -286,9 +246,8 @@ impl Operators {
         profile: &mut Profile,
     ) {
         self.reach(who.header.time_ns);
-        let Some(site) = self.sites.get_mut(&arguments.call.site) else { return };
-        site.seen += 1;
-        let told = if let What::Tensors(name, _) = &site.what {
+        let Some(what) = self.sites.came(&arguments.call) else { return };
+        let told = if let What::Tensors(name, _) = what {
             let own = operator(name, profile);
             let tensors = self.tensors(arguments, profile);
             Some((own, tensors))
@@ -321,9 +280,9 @@ impl Operators {
         profile: &mut Profile,
     ) {
         let (Some(code), Some(stack_pointer), scope) = (
-            self.argument(arguments, Role::ReturnAddress),
-            self.argument(arguments, Role::StackPointer),
-            self.argument(arguments, Role::Scope),
+            self.sites.argument(arguments, Role::ReturnAddress),
+            self.sites.argument(arguments, Role::StackPointer),
+            self.sites.argument(arguments, Role::Scope),
         ) else {
             self.counts.not_understood += 1;
             return;
@@ -386,7 +345,6 @@ impl Operators {
 
     /// Writes what is missing into the account of the stage that places stacks.
     pub fn write_to(&self, account: &mut Account) {
-        let lost = self.sites.values().map(|site| site.counted.saturating_sub(site.seen));
         for (key, sentence, n) in [
             (
                 "operator-without-stack",
@@ -412,7 +370,7 @@ impl Operators {
             (
                 "operator-lost",
                 "operators, or what tells of them, were counted by their probe and never came",
-                lost.fold(0, u64::saturating_add),
+                self.sites.lost(),
             ),
         ] {
             account.gaps.add(Reason::new(key, sentence), n);

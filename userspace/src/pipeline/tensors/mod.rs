@@ -17,9 +17,7 @@
 
 mod pool;
 
-use std::collections::VecDeque;
-
-use deepctx_common::call::{SITES_MAX, call_flag};
+use deepctx_common::call::call_flag;
 use deepctx_common::record::StackSample;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
@@ -33,11 +31,10 @@ use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
 use super::decode::Arguments;
+use super::sites::{Changes, Sites};
 use super::source::SiteInfo;
 use pool::{Given, Pool, Said, Taken};
 
-/// Beginnings and ends of processes that may wait for the samples.
-const CHANGES_MAX: usize = 1 << 16;
 /// Kinds of devices, by number (`c10::DeviceType`, c10/core/DeviceType.h).
 const KINDS: [&str; 21] = [
     "cpu",
@@ -94,9 +91,9 @@ impl Device {
 #[derive(Debug, Default)]
 pub struct Tensors {
     /// By number of the probe.
-    sites: FxHashMap<u32, Site>,
+    sites: Sites<Site>,
     /// Beginnings and ends of processes, in the order of their times, that are still ahead of the samples.
-    changes: VecDeque<(u64, u32)>,
+    changes: Changes,
     /// By process, a few devices each.
     processes: FxHashMap<u32, Vec<(Device, Pool)>>,
     pools: usize,
@@ -110,9 +107,6 @@ struct Site {
     event: Event,
     /// It is a mark within a function, not a function's entry.
     marked: bool,
-    roles: Vec<Role>,
-    seen: u64,
-    counted: u64,
 }
 
 /// What became of allocations and frees.
@@ -135,39 +129,29 @@ struct Counts {
 impl Tensors {
     /// Takes the probes that are this stage's out of those that were placed.
     pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
-        let mut others = Vec::new();
-        for info in sites {
-            match info.event {
-                Event::TensorAlloc | Event::TensorFree | Event::TensorReport | Event::TensorRequest
-                    if info.site < SITES_MAX =>
-                {
-                    let SiteInfo { site, event, family, roles, .. } = info;
-                    let marked = family == Family::C10Cuda;
-                    self.sites.insert(site, Site { event, marked, roles, seen: 0, counted: 0 });
-                }
-                _ => others.push(info),
+        self.sites.learn(sites, |info| match info.event {
+            Event::TensorAlloc | Event::TensorFree | Event::TensorReport | Event::TensorRequest => {
+                Some(Site { event: info.event, marked: info.family == Family::C10Cuda })
             }
-        }
-        others
+            _ => None,
+        })
     }
 
     /// Takes in how often the kernel programs counted each probe.
     pub fn counted(&mut self, counts: &[u64]) {
-        for (number, site) in &mut self.sites {
-            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
-        }
+        self.sites.counted(counts);
     }
 
     /// Whether a call is this stage's.
     #[inline]
     pub fn is_own(&self, arguments: &Arguments<'_>) -> bool {
-        !self.sites.is_empty() && self.sites.contains_key(&arguments.call.site)
+        self.sites.what(&arguments.call).is_some()
     }
 
     /// Whether a call is this stage's, and its stack says nothing that anybody asks for.
     #[inline]
     pub fn needs_no_stack(&self, arguments: &Arguments<'_>) -> bool {
-        let Some(site) = self.sites.get(&arguments.call.site) else { return false };
+        let Some(site) = self.sites.what(&arguments.call) else { return false };
         match site.event {
             Event::TensorReport => !self.is_allocation(arguments),
             event => event != Event::TensorAlloc,
@@ -176,16 +160,8 @@ impl Tensors {
 
     /// Whether a report is of memory that is given out, and that nobody else tells of.
     fn is_allocation(&self, arguments: &Arguments<'_>) -> bool {
-        self.argument(arguments, Role::Bytes).is_some_and(|bytes| bytes.cast_signed() > 0)
-            && self.argument(arguments, Role::PackedDevice).map(Device::packed) != Some(Device::CPU)
-    }
-
-    /// An argument of a call; `None` when it could not be read.
-    fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
-        let site = self.sites.get(&arguments.call.site)?;
-        let at = site.roles.iter().position(|other| *other == role)?;
-        let read = at < 32 && arguments.call.unread & 1 << at == 0;
-        arguments.values.iter().nth(at).filter(|_| read)
+        self.sites.argument(arguments, Role::Bytes).is_some_and(|bytes| bytes.cast_signed() > 0)
+            && self.sites.argument(arguments, Role::PackedDevice).map(Device::packed) != Some(Device::CPU)
     }
 
     /// The frames of an allocation's stack, root first, up to whoever called the probed function: without those of the kernel,
@@ -200,26 +176,20 @@ impl Tensors {
             matches!(profile.frames.get(*id), Frame::Kernel { .. } | Frame::KernelUnnamed { .. })
         };
         let user = frames.len() - frames.iter().rev().take_while(|id| kernel(id)).count();
-        let itself = self.sites.get(&arguments.call.site).is_some_and(|site| !site.marked);
+        let itself = self.sites.what(&arguments.call).is_some_and(|site| !site.marked);
         &frames[..user.saturating_sub(usize::from(itself))]
     }
 
     /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
     pub fn will_change(&mut self, pid: u32, time_ns: u64) {
         if !self.sites.is_empty() {
-            if self.changes.len() >= CHANGES_MAX {
-                self.changes.pop_front();
-            }
-            self.changes.push_back((time_ns, pid));
+            self.changes.add(pid, time_ns);
         }
     }
 
     /// The samples have reached this time.
     pub fn reach(&mut self, now_ns: u64, profile: &mut Profile) {
-        while let Some(&(time_ns, pid)) = self.changes.front()
-            && time_ns <= now_ns
-        {
-            self.changes.pop_front();
+        while let Some((time_ns, pid)) = self.changes.reached(now_ns) {
             let pools = self.processes.remove(&pid).unwrap_or_default();
             for (_, mut pool) in pools {
                 pool.end(time_ns, profile);
@@ -247,19 +217,17 @@ impl Tensors {
     ) {
         let now_ns = who.header.time_ns;
         self.reach(now_ns, profile);
-        let Some(site) = self.sites.get_mut(&arguments.call.site) else { return };
-        site.seen += 1;
-        let event = site.event;
-        let Some(address) = self.argument(arguments, Role::Address) else {
+        let Some(event) = self.sites.came(&arguments.call).map(|site| site.event) else { return };
+        let Some(address) = self.sites.argument(arguments, Role::Address) else {
             self.counts.unreadable += 1;
             return;
         };
-        let bytes = self.argument(arguments, Role::Bytes);
+        let bytes = self.sites.argument(arguments, Role::Bytes);
         let caller = Caller { thread, node, flags: arguments.call.flags };
         match (event, bytes) {
             (Event::TensorFree, _) => self.freed(who.pid, address, now_ns, profile),
             (Event::TensorAlloc | Event::TensorRequest, Some(bytes)) => {
-                let marked = self.argument(arguments, Role::Device).map(Device::cuda);
+                let marked = self.sites.argument(arguments, Role::Device).map(Device::cuda);
                 let Some(pool) = self.pool(who.pid, marked.unwrap_or(Device::CPU), thread, now_ns, profile)
                 else {
                     return;
@@ -278,10 +246,11 @@ impl Tensors {
                 );
             }
             (Event::TensorReport, Some(bytes)) => {
-                let device = self.argument(arguments, Role::PackedDevice).map(Device::packed);
+                let device = self.sites.argument(arguments, Role::PackedDevice).map(Device::packed);
                 let totals = self
+                    .sites
                     .argument(arguments, Role::TotalAllocated)
-                    .zip(self.argument(arguments, Role::TotalReserved));
+                    .zip(self.sites.argument(arguments, Role::TotalReserved));
                 match device {
                     // The host's allocator reports only to profilers, and its calls are seen anyway.
                     Some(Device::CPU) => {}
@@ -413,7 +382,6 @@ impl Tensors {
             .collect();
         pools.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
         profile.memory = pools;
-        let lost = self.sites.values().map(|site| site.counted.saturating_sub(site.seen));
         let account = profile.ledger.stage_mut(Stage::Attribute);
         for (key, sentence, n) in [
             (
@@ -449,7 +417,7 @@ impl Tensors {
             (
                 "tensor-call-lost",
                 "allocations and frees of tensors were counted by their probe and never came",
-                lost.fold(0, u64::saturating_add),
+                self.sites.lost(),
             ),
         ] {
             account.gaps.add(Reason::new(key, sentence), n);
