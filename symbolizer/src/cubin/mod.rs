@@ -16,6 +16,7 @@
 mod evidence;
 pub mod fatbin;
 pub mod handle;
+pub mod lines;
 pub mod names;
 pub mod process;
 pub mod scan;
