@@ -5,6 +5,7 @@
 
 pub mod compiled;
 mod devices;
+mod instructions;
 mod kernels;
 mod memory;
 mod phases;
@@ -59,6 +60,7 @@ pub fn write(
     steps::write(profile, extent, out)?;
     devices::write(profile, extent, out)?;
     kernels::write(profile, extent, out)?;
+    instructions::write(profile, extent, out)?;
     memory::write(profile, extent, out)?;
     account(profile, out)?;
     out.flush()
