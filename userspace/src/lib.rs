@@ -6,6 +6,7 @@
 mod awaiting;
 pub mod capture;
 pub mod cli;
+mod cubins;
 mod origin;
 pub mod pipeline;
 pub mod raw;

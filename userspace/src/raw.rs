@@ -26,7 +26,9 @@ use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
 use serde::{Deserialize, Serialize};
 
-use crate::pipeline::source::{Input, KernelCounters, RecoveredKernel, SiteInfo, Source, SpaceUpdate};
+use crate::pipeline::source::{
+    CubinLines, Input, KernelCounters, RecoveredKernel, SiteInfo, Source, SpaceUpdate,
+};
 
 const MAGIC: &[u8] = b"deepctx-raw 1\n";
 /// Largest block that is read: above what one drain of a ring gives and what a process maps.
@@ -136,6 +138,7 @@ impl<W: Write> RawWriter<W> {
                 self.block(b'P', &serde_json::to_vec(&stored)?)
             }
             Input::Recovered(kernels) => self.block(b'K', &serde_json::to_vec(kernels)?),
+            Input::Lines(lines) => self.block(b'L', &serde_json::to_vec(lines)?),
         }
     }
 
@@ -259,6 +262,11 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                     .map_err(|_| self.damaged("its kernels are not understood"))?;
                 Input::Recovered(kernels)
             }
+            b'L' => {
+                let lines: Vec<CubinLines> = serde_json::from_slice(&payload)
+                    .map_err(|_| self.damaged("its lines of device code are not understood"))?;
+                Input::Lines(lines)
+            }
             _ => return Err(self.damaged("its kind is not known")),
         };
         self.block += 1;
@@ -289,6 +297,13 @@ mod tests {
             Input::Records(vec![1, 2, 3]),
             Input::Counters([9; Counter::ALL.len()]),
             Input::SiteCounts(vec![0, 7, u64::MAX]),
+            Input::Lines(vec![CubinLines {
+                pid: 7,
+                crc: u64::MAX,
+                because: String::new(),
+                files: vec!["/a;b.cu".into()],
+                functions: [("_Z4gemmPf".to_owned(), vec![(0, 0, 5), (16, 0, 0)])].into(),
+            }]),
             Input::Recovered(vec![RecoveredKernel {
                 pid: 7,
                 handle: u64::MAX,

@@ -24,7 +24,8 @@ use crate::capture::Message;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::OwnCost;
 use crate::capture::probes::ProbeCounters;
-use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate};
+use crate::cubins::Cubins;
+use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate, UnreadCubin};
 use crate::pipeline::symbols::NoName;
 use crate::pipeline::{Config, Pipeline};
 use crate::raw::RawWriter;
@@ -40,6 +41,8 @@ pub const SKEW_NS: u64 = 100_000_000;
 const IDLE_NS: u64 = 1_000_000_000;
 /// Longest wait for a capture that was stopped to say its last and to close the channel. A full ring takes a second.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for lines of device code at the end.
+const LINES_MAX: Duration = Duration::from_secs(2);
 /// Pictures take at most this part of the pipeline's time; only the answer to a new request is made at once.
 const PICTURE_PART: u32 = 10;
 /// How fine pictures are: a ten-thousandth of the total is less than a character on any screen.
@@ -220,6 +223,8 @@ struct Worker {
     raw: Option<RawWriter<BufWriter<File>>>,
     /// Made when it is first needed.
     recovery: Option<Recovery>,
+    /// Likewise.
+    cubins: Option<Cubins>,
     viewer: Viewer,
     /// The request that was answered last, and when the next picture of it may be made.
     drawn: Option<(Request, Instant)>,
@@ -277,6 +282,7 @@ impl Worker {
             store,
             raw: options.raw,
             recovery: None,
+            cubins: None,
             viewer: Viewer::new(),
             drawn: None,
             rates: Rates { at: now, samples: 0, launches: 0, cpu: Duration::ZERO },
@@ -350,6 +356,31 @@ impl Worker {
         }
         let input = input.with_maps(|pid, maps| self.pipeline.symbols().admit(pid, maps));
         self.pipeline.feed(input);
+        let unread = self.pipeline.unread_cubins();
+        if !unread.is_empty() {
+            self.read_lines(unread);
+        }
+    }
+
+    /// Has lines of device code read, now: the process may end any time.
+    fn read_lines(&mut self, unread: Vec<UnreadCubin>) {
+        if self.cubins.is_none() {
+            self.cubins = Cubins::start()
+                .inspect_err(|error| tracing::warn!(%error, "lines of device code cannot be read"))
+                .ok();
+        }
+        if let Some(cubins) = &mut self.cubins {
+            cubins.ask(unread);
+        }
+    }
+
+    /// Takes in lines of device code that were read; waits for so long for those that are being read.
+    fn take_lines(&mut self, longest: Duration) {
+        let Some(cubins) = &mut self.cubins else { return };
+        let read = cubins.answers(longest);
+        if !read.is_empty() {
+            self.feed(Input::Lines(read));
+        }
     }
 
     /// Has kernels looked for that were launched without a name, and takes in what was found.
@@ -382,6 +413,7 @@ impl Worker {
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
         self.pipeline.advance(newest.max(quiet));
         self.recover_names();
+        self.take_lines(Duration::ZERO);
         self.measure();
         self.draw();
         if self.store.as_ref().is_some_and(|store| Instant::now() >= store.next) {
@@ -481,6 +513,7 @@ impl Worker {
         if let Some(counters) = counters {
             self.take(Message::Counters(counters));
         }
+        self.take_lines(LINES_MAX);
         self.pipeline.finish();
         self.note_executables();
         if let Some(raw) = self.raw.take()

@@ -44,6 +44,7 @@ pub fn checks() -> Vec<Check> {
         kernel_symbols(),
         disk_cache(),
         gpu_driver(),
+        gpu_counters(),
     ]
 }
 
@@ -166,6 +167,30 @@ fn disk_cache() -> Check {
         ok: true,
         fix: folder.is_none().then(|| "set XDG_CACHE_HOME".into()),
     }
+}
+
+/// Whether everybody may read counters of NVIDIA's devices, which sampling instructions needs.
+fn gpu_counters() -> Check {
+    let parameters = read("/proc/driver/nvidia/params");
+    let admins_only = parameters.as_deref().and_then(counters_are_for_admins);
+    let (found, fix) = match (parameters.is_some(), admins_only) {
+        (false, _) => ("no NVIDIA driver", None),
+        (true, Some(false)) => ("for everybody", None),
+        (true, Some(true)) => (
+            "for administrators: --pc-sampling of other users' programs is refused",
+            Some(
+                "set NVreg_RestrictProfilingToAdminUsers=0 for the module nvidia, or run the program as root",
+            ),
+        ),
+        (true, None) => ("the driver does not say for whom", None),
+    };
+    Check { name: "GPU counters", found: found.into(), ok: true, fix: fix.map(str::to_owned) }
+}
+
+/// What the driver's parameters say, as the module names them when it is loaded.
+fn counters_are_for_admins(parameters: &str) -> Option<bool> {
+    let value = parameters.lines().find_map(|line| line.strip_prefix("RmProfilingAdminOnly:"))?;
+    value.trim().parse::<u32>().ok().map(|value| value != 0)
 }
 
 fn gpu_driver() -> Check {

@@ -22,11 +22,11 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Forks a child that will become the command, with one more variable in its environment if there is one.
+    /// Forks a child that will become the command, with these variables more in its environment.
     ///
     /// # Errors
     /// No process could be made.
-    pub fn start(command: &[OsString], variable: Option<(&str, OsString)>) -> Result<Self, Failure> {
+    pub fn start(command: &[OsString], variables: Vec<(&str, OsString)>) -> Result<Self, Failure> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::new("expected a command after --").hint("for example: -- python train.py"));
         };
@@ -35,7 +35,7 @@ impl Waiting {
         let (mut told_pid, tell_pid) = io::pipe().map_err(failed)?;
         let (may_go, go) = io::pipe().map_err(failed)?;
         let mut child = Command::new(program);
-        child.args(arguments).envs(variable);
+        child.args(arguments).envs(variables);
         hold_before_exec(&mut child, tell_pid, may_go, go.as_fd().as_raw_fd());
         // `spawn` returns only after the exec, so it waits on a thread of its own.
         let spawned =
@@ -120,7 +120,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("ran");
         let script = format!("touch {}; exit 7", mark.display());
-        let waiting = Waiting::start(&words(&["sh", "-c", &script]), None).unwrap();
+        let waiting = Waiting::start(&words(&["sh", "-c", &script]), Vec::new()).unwrap();
         let status = std::fs::read_to_string(format!("/proc/{}/stat", waiting.pid())).unwrap();
         assert!(!status.is_empty() && !mark.exists());
         let pid = waiting.pid();
@@ -132,13 +132,14 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_exist_is_named() {
-        let failure = Waiting::start(&words(&["no-such-program-here"]), None).unwrap().go().unwrap_err();
+        let failure =
+            Waiting::start(&words(&["no-such-program-here"]), Vec::new()).unwrap().go().unwrap_err();
         assert!(failure.to_string().contains("no-such-program-here: expected a program"), "{failure}");
     }
 
     #[test]
     fn a_command_that_is_never_let_go_does_not_run() {
-        let waiting = Waiting::start(&words(&["true"]), None).unwrap();
+        let waiting = Waiting::start(&words(&["true"]), Vec::new()).unwrap();
         let Waiting { go, spawned, .. } = waiting;
         drop(go);
         assert!(spawned.join().unwrap().is_err());
@@ -146,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_signal_is_passed_on_as_shells_do() {
-        let mut child = Waiting::start(&words(&["sh", "-c", "kill -9 $$"]), None).unwrap().go().unwrap();
+        let mut child =
+            Waiting::start(&words(&["sh", "-c", "kill -9 $$"]), Vec::new()).unwrap().go().unwrap();
         assert_eq!(exit_code(child.wait().unwrap()), 137);
     }
 }

@@ -23,6 +23,7 @@ pub mod record;
 pub mod replay_raw;
 pub mod report;
 pub mod run;
+pub mod sampling;
 pub mod screen;
 pub mod sight;
 pub mod target;

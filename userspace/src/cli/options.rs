@@ -15,6 +15,7 @@ use deepctx_symbolizer::native::DebugInfo;
 
 use super::debug_info;
 use super::duration;
+use super::sampling::SamplingArgs;
 use super::sight::SightArgs;
 use crate::pipeline::ranges::STEP_MARKER;
 
@@ -363,6 +364,9 @@ pub struct RecordArgs {
     /// device times are bounded, not measured, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
     pub gpu_activity: bool,
+    /// Samples of instructions.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
     /// Command to start and capture with its children, from its first instruction; its exit code is passed on.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,

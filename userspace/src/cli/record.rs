@@ -39,18 +39,22 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             .hint("record to a file, then `deepctx-bpf export FILE --format folded -o -`"));
     }
     refuse_or_check_old(output, arguments.force)?;
+    let samples = arguments.sampling.pc_sampling.is_some();
+    let collects = arguments.gpu_activity || samples;
     let waiting = if arguments.command.is_empty() {
         None
     } else {
-        let collector = arguments.gpu_activity.then(collector::variable).transpose()?;
-        Some(Waiting::start(&arguments.command, collector)?)
+        let collector = collects.then(collector::variable).transpose()?;
+        let variables = collector.into_iter().chain(arguments.sampling.variables());
+        Some(Waiting::start(&arguments.command, variables.collect())?)
     };
     let words = arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let mut target =
         target::resolve(&arguments.target, &arguments.capture, waiting.as_ref().map(|_| words.as_str()))?;
     if let Some(probes) = &mut target.options.probes {
         // What our collector reads it tells by itself.
-        probes.borrow = !arguments.gpu_activity;
+        probes.borrow = !(collects && waiting.is_some());
+        probes.samples = samples;
     }
     target.options.pids.extend(waiting.as_ref().map(Waiting::pid));
 
@@ -232,6 +236,7 @@ fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
         ("operator-stacks".into(), arguments.capture.operator_stacks.to_string()),
         ("shapes".into(), arguments.capture.shapes.join(",")),
         ("gpu-activity".into(), arguments.gpu_activity.to_string()),
+        ("pc-sampling".into(), arguments.sampling.describe()),
         ("off-cpu".into(), arguments.capture.off_cpu.to_string()),
         ("no-children".into(), arguments.target.no_children.to_string()),
     ]

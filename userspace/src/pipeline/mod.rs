@@ -38,6 +38,7 @@ pub mod tensors;
 pub mod threads;
 pub mod waits;
 
+use deepctx_common::activity::probe::SAMPLES;
 use deepctx_common::record::{ProcessEvent, StackSample, Wake};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Meta, Profile};
@@ -55,7 +56,7 @@ use order::{Key, Late, Order};
 use ranges::Ranges;
 use resolve::Resolve;
 use seen::PythonSeen;
-use source::{Input, Place, Shelf, SpaceUpdate, UnnamedKernel};
+use source::{Input, Place, Shelf, SpaceUpdate, UnnamedKernel, UnreadCubin};
 use stacks::{Head, Known, Stacks};
 use symbols::{NoName, Symbols};
 use tensors::Tensors;
@@ -173,6 +174,7 @@ impl<S: Symbols> Pipeline<S> {
                 self.correlate.counted(&counts);
             }
             Input::Recovered(kernels) => self.correlate.recovered(kernels),
+            Input::Lines(lines) => self.correlate.lines_read(lines, &mut self.profile),
         }
         while self.changes.is_over_capacity() {
             self.change(0);
@@ -201,6 +203,11 @@ impl<S: Symbols> Pipeline<S> {
     /// comes as [`Input::Recovered`].
     pub fn unnamed_kernels(&mut self) -> Vec<UnnamedKernel> {
         self.correlate.unnamed()
+    }
+
+    /// Device code whose lines are wanted since the last time: what is read comes as [`Input::Lines`].
+    pub fn unread_cubins(&mut self) -> Vec<UnreadCubin> {
+        self.correlate.unread_cubins()
     }
 
     /// Uses everything that was fed: there will be no more.
@@ -294,6 +301,11 @@ impl<S: Symbols> Pipeline<S> {
                 | Event::Message(..) => {
                     if let Event::Sample(sample) | Event::Block(sample) | Event::Call(sample, _) = event {
                         self.note_python(&sample);
+                    }
+                    if let Event::Message(message, bytes) = event
+                        && message.what == SAMPLES
+                    {
+                        self.correlate.cubin_told(&message, bytes);
                     }
                     let place = self.shelf.refer(batch, slot.offset, slot.size);
                     let key = Key { time_ns: header.time_ns, cpu: header.cpu, sequence: header.sequence };

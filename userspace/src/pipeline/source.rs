@@ -5,6 +5,9 @@
 //! ordering stage, so their words are borrowed from the batch instead of being copied one by one.
 //! Does not: open, read or wait for anything; those who implement [`Source`] do, outside `pipeline/`.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
 use deepctx_common::end::Counter;
 use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::event::Event;
@@ -29,6 +32,8 @@ pub enum Input<M> {
     SiteCounts(Vec<u64>),
     /// Names of kernels that were found in processes since the last time, not told by calls.
     Recovered(Vec<RecoveredKernel>),
+    /// Lines of device code that was read since the last time.
+    Lines(Vec<CubinLines>),
 }
 
 impl<M> Input<M> {
@@ -43,6 +48,7 @@ impl<M> Input<M> {
             Input::Sites(sites) => Input::Sites(sites),
             Input::SiteCounts(counts) => Input::SiteCounts(counts),
             Input::Recovered(kernels) => Input::Recovered(kernels),
+            Input::Lines(lines) => Input::Lines(lines),
         }
     }
 }
@@ -102,6 +108,47 @@ pub struct CodeFacts {
     pub registers: Option<u32>,
     /// Static shared memory of a block, bytes.
     pub static_shared: Option<u32>,
+}
+
+/// Device code in a process, whose lines are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadCubin {
+    /// The process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// What samples call it.
+    pub crc: u64,
+    /// Where it is in the process.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// When it was told of: `CLOCK_MONOTONIC`, nanoseconds.
+    pub asked_ns: u64,
+}
+
+/// The lines of device code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CubinLines {
+    /// The process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// What samples call it.
+    pub crc: u64,
+    /// Why they could not be read; empty when they were.
+    pub because: String,
+    /// Paths of source files.
+    pub files: Vec<String>,
+    /// By function, as the compiler wrote its name: offset, place of the file, and line or 0, ascending by offset.
+    pub functions: BTreeMap<String, Vec<(u32, u32, u32)>>,
+}
+
+impl CubinLines {
+    /// File and line of an instruction.
+    pub fn at(&self, function: &str, offset: u64) -> Option<(&str, NonZeroU32)> {
+        let rows = self.functions.get(function)?;
+        let offset = u32::try_from(offset).ok()?;
+        let (_, file, line) = rows[..rows.partition_point(|(begin, ..)| *begin <= offset)].last()?;
+        Some((self.files.get(*file as usize)?, NonZeroU32::new(*line)?))
+    }
 }
 
 /// What was learnt about a process outside the record stream.

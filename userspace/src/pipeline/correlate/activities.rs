@@ -89,7 +89,12 @@ impl Correlate {
                 process.node.get_or_insert_with(|| process_node(profile));
                 self.borrow(message, bytes, profile);
             }
+            probe::SAMPLES => {
+                let node = process_node;
+                self.sampled(message, bytes, profile, node);
+            }
             probe::NAME => {
+                process.samples.named(message.values[0], bytes, profile);
                 if process.told.len() < TOLD_MAX {
                     process.told.insert(message.values[0], named_kernel(bytes, profile));
                 } else {
@@ -125,6 +130,9 @@ impl Correlate {
                 }
                 state::LOST => counts.gap(Gap::Dropped, message.values[1]),
                 state::SKIPPED => counts.gap(Gap::Skipped, message.values[1]),
+                state::SAMPLING..=state::CUBINS_LEFT => {
+                    process.samples.state(message.values, &mut process.info.note, counts);
+                }
                 _ => return counts.useless(Useless::UnknownMessage),
             },
             _ => return counts.useless(Useless::UnknownMessage),
@@ -225,6 +233,9 @@ impl Correlate {
             None => self.counts.gap(Gap::WithoutTimes, 1),
         }
         if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
+            if let Some(process) = self.processes.get_mut(pid) {
+                process.samples.done(work.correlation, node);
+            }
             self.forget_id(&work);
         }
     }
@@ -232,6 +243,7 @@ impl Correlate {
     /// The samples have reached this time: work that has waited too long for its activities is given up.
     pub(in crate::pipeline) fn expire(&mut self, now_ns: u64, profile: &mut Profile) {
         self.settle_all(now_ns, profile);
+        self.expire_samples(now_ns, profile);
         let before_ns = now_ns.saturating_sub(EXPIRY_NS);
         while let Some(work) = self.work.oldest(before_ns) {
             self.given_up(work, Gap::LaunchWithoutActivity, profile);
@@ -309,6 +321,8 @@ impl Process {
                 if let Some(held) = work.held.take() {
                     work.node = profile.tree.child(work.api, frame);
                     profile.tree.add(work.node, Metric::Kernels, 1);
+                    self.samples.unknown = self.samples.unknown.saturating_sub(1);
+                    self.samples.ran(frame, work.node);
                     counts.gap(Gap::NameUnknown, u64::from(!told));
                     if told {
                         self.names.name(held.handle, Named::told(frame, 0));

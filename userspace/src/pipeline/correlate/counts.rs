@@ -39,6 +39,15 @@ gaps! {
     WithoutStack, "call-without-stack", "calls have no stack of their own: stacks are limited, or no scratch memory was free";
     StateFull, "device-state-full", "streams, handles, graphs or allocations are more than are remembered";
     CallLost, "call-lost", "calls were counted by their probe and never came: launches, copies and waits without a context";
+    SampleDropped, "pc-sample-dropped", "samples of instructions were dropped by the device";
+    SampleElsewhere, "pc-sample-elsewhere", "samples are of kernels that are not the program's own: nothing more is told of them";
+    SampleOverrun, "pc-buffer-full", "the device's buffer of samples was full: what was in it is lost";
+    SampleShared, "pc-sample-shared", "samples of instructions stand under [all callers]: their kernel was launched in several contexts";
+    SampleWithoutLaunch, "pc-sample-without-launch", "samples of instructions belong to no launch that was seen";
+    ReasonUnknown, "stall-reason-unknown", "samples have a reason that is not known: they count as stall:misc";
+    InstructionUnknown, "pc-out-of-range", "samples are of no place in a function";
+    LinesUnread, "pc-lines-unread", "device code has a table of lines that could not be read, or not in time";
+    CubinLeft, "pc-cubin-left", "device code is more than is kept: its instructions have no lines";
     SiteUnknown, "probe-not-known", "calls come from probes that are not known";
 }
 

@@ -188,6 +188,7 @@ impl Process {
         // While activities come, the first one can still tell the name.
         let held = (self.is_told() && named.is_none()).then_some(Held { handle, launch });
         let node = if held.is_some() {
+            self.samples.unknown += 1;
             api
         } else {
             if named.is_none() {
@@ -195,6 +196,8 @@ impl Process {
             }
             let frame = named.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
             let node = profile.tree.child(api, frame);
+            self.samples.ran(frame, node);
+            self.samples.unknown += u64::from(several || named.is_none());
             profile.tree.add(node, Metric::Kernels, kernels);
             if !several {
                 profile.gpu.shape(node, &launch);

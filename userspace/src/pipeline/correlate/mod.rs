@@ -22,6 +22,7 @@ mod launches;
 mod memory;
 mod names;
 mod process;
+mod samples;
 mod sites;
 mod streams;
 mod transfer;
@@ -38,7 +39,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decode::Arguments;
-use super::source::{RecoveredKernel, SiteInfo, UnnamedKernel};
+use super::source::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadCubin};
 use counts::{Counts, Gap};
 use names::Named;
 use process::{Answer, Asked, Process, Work};
@@ -70,6 +71,9 @@ pub struct Correlate {
     changes: VecDeque<(u64, u32, Change)>,
     /// Kernels that were found in processes, in the order in which they were read there.
     found: VecDeque<RecoveredKernel>,
+    /// Device code whose lines are to be read, and lines of code that was not told in its turn yet.
+    unread: Vec<UnreadCubin>,
+    lines_ahead: Vec<CubinLines>,
     counts: Counts,
 }
 
@@ -140,6 +144,8 @@ impl Correlate {
             ids: FxHashMap::default(),
             changes: VecDeque::new(),
             found: VecDeque::new(),
+            unread: Vec::new(),
+            lines_ahead: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -255,7 +261,8 @@ impl Correlate {
         for asked in self.answers.take_if(|asked| asked.pid == pid) {
             self.never_returned(asked, time_ns, profile);
         }
-        if let Some(process) = self.processes.by_pid.remove(&pid) {
+        if let Some(mut process) = self.processes.by_pid.remove(&pid) {
+            process.expire_samples(u64::MAX, &mut self.counts, profile);
             let info = process.finished(&mut self.counts);
             if info.is_used() {
                 self.ended.push(info);
@@ -283,6 +290,7 @@ impl Correlate {
     /// There will be nothing more.
     pub fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
         self.processes_changed(u64::MAX, profile);
+        self.expire_samples(u64::MAX, profile);
         self.settle_all(u64::MAX, profile);
         for work in self.work.take_if(|_| true) {
             self.given_up(work, Gap::LaunchWithoutActivity, profile);

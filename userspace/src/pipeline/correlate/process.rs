@@ -18,6 +18,7 @@ use super::counts::{Counts, Gap};
 use super::graphs::{Graphs, Recorded};
 use super::memory::Memory;
 use super::names::Names;
+use super::samples::Samples;
 use super::streams::{StreamKey, Streams, Waited};
 
 /// Threads of a process whose context is remembered; at the bound all are forgotten, and contexts are unknown again.
@@ -44,6 +45,7 @@ pub(super) struct Process {
     /// A collector is at work: launches will have activities.
     pub(super) collecting: bool,
     pub(super) borrowed: Borrowed,
+    pub(super) samples: Samples,
     /// When it was first heard of: `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) first_ns: u64,
     /// It began while it was watched.

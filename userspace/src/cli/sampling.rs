@@ -1,0 +1,106 @@
+//! Options by which instructions of kernels are sampled.
+//!
+//! Owns: `--pc-sampling` and its mode, and the variables by which a command is told. Because: the collector within the
+//! command takes the samples. Does not: find the collector.
+
+use std::ffi::OsString;
+
+use clap::{Args, ValueEnum};
+use deepctx_common::samples::{MODE_VARIABLE, PERIOD_VARIABLE, PERIODS, SERIALIZED};
+
+/// How instructions are sampled.
+#[derive(Debug, Args)]
+pub struct SamplingArgs {
+    /// Sample what instructions of kernels wait for (NVIDIA). PERIOD is the binary logarithm of a number of cycles, 5 to 31;
+    /// without it the driver's interface chooses. Has a command load the collector, as --gpu-activity does; a process that
+    /// has it already takes the period from its own environment. Needs the right to read counters, see `doctor`.
+    #[arg(long, value_name = "PERIOD", env = "DEEPCTX_PC_SAMPLING", num_args = 0..=1, default_missing_value = "auto", value_parser = period)]
+    pub pc_sampling: Option<Period>,
+    /// Whether kernels may run side by side: then samples of a kernel that is launched in several places are not told apart.
+    #[arg(long, value_name = "MODE", env = "DEEPCTX_PC_SAMPLING_MODE", default_value = "continuous")]
+    pub pc_sampling_mode: Mode,
+}
+
+/// A period, or none of one's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period(Option<u32>);
+
+/// How kernels run while they are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// As the program wants.
+    Continuous,
+    /// One after the other: slower, and each sample has its launch.
+    Serialized,
+}
+
+impl SamplingArgs {
+    /// Variables for a command.
+    pub fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let Some(Period(period)) = self.pc_sampling else { return Vec::new() };
+        let mut variables = vec![(MODE_VARIABLE, self.mode().into())];
+        // Nothing of an outer profiler's.
+        variables.push((PERIOD_VARIABLE, period.map_or_else(|| "auto".into(), |n| n.to_string().into())));
+        variables
+    }
+
+    fn mode(&self) -> &'static str {
+        match self.pc_sampling_mode {
+            Mode::Continuous => "continuous",
+            Mode::Serialized => SERIALIZED,
+        }
+    }
+
+    /// In a few words, for the profile.
+    pub fn describe(&self) -> String {
+        match self.pc_sampling {
+            None => "off".to_owned(),
+            Some(Period(None)) => format!("auto, {}", self.mode()),
+            Some(Period(Some(period))) => format!("{period}, {}", self.mode()),
+        }
+    }
+}
+
+fn period(text: &str) -> Result<Period, String> {
+    if text == "auto" {
+        return Ok(Period(None));
+    }
+    let number = text.parse().ok().filter(|number| PERIODS.contains(number));
+    number.map(|number| Period(Some(number))).ok_or_else(|| {
+        format!("expected {} to {}, a period of 2^PERIOD cycles, or auto", PERIODS.start(), PERIODS.end())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_one_that_cupti_takes() {
+        for (text, expect) in [
+            ("auto", Some(None)),
+            ("5", Some(Some(5))),
+            ("31", Some(Some(31))),
+            ("4", None),
+            ("32", None),
+            ("", None),
+        ] {
+            assert_eq!(period(text).ok(), expect.map(Period), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_told_only_what_was_asked_for() {
+        let none = SamplingArgs { pc_sampling: None, pc_sampling_mode: Mode::Serialized };
+        assert!(none.variables().is_empty());
+        let some = SamplingArgs { pc_sampling: Some(Period(Some(12))), ..none };
+        assert_eq!(
+            some.variables(),
+            [
+                ("DEEPCTX_PC_SAMPLING_MODE", "serialized".into()),
+                ("DEEPCTX_PC_SAMPLING", OsString::from("12"))
+            ]
+        );
+        assert_eq!(some.describe(), "12, serialized");
+    }
+}
