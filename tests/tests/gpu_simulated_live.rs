@@ -237,7 +237,8 @@ fn each_misbehaviour_of_cupti_is_a_gap_with_a_label_and_the_program_goes_on() {
         ("wild=5", Tier::Collected),
         ("skew", Tier::Collected),
     ] {
-        let setting = Setting { libraries: "cuda12", collector: true, misbehaves: words };
+        let setting =
+            Setting { libraries: "cuda12", collector: true, misbehaves: words, ..Setting::default() };
         let Some(program) = simulated::launcher() else { return };
         let arguments = "--threads 2 --rate 5000 --launches 1000 --attended";
         let arguments: Vec<_> = arguments.split(' ').collect();

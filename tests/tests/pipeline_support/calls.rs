@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use deepctx_common::Plain as _;
 use deepctx_common::activity::{Activity, flag, kind, probe, state};
 use deepctx_common::call::{Call, Correlation, Message, Return, call_flag, return_flag};
 use deepctx_common::record::{RecordHeader, StackSample, word};
+use deepctx_common::samples::{Cubin, Sample, part};
 use deepctx_uprobes::catalogue::{Family, rows};
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
 use deepctx_userspace::pipeline::encode;
-use deepctx_userspace::pipeline::source::SiteInfo;
+use deepctx_userspace::pipeline::source::{CubinLines, Input, SiteInfo};
 
 use super::{address, header, python_words};
 
@@ -123,10 +125,29 @@ impl Calls {
                     "idle" => state::IDLE,
                     "busy" => state::BUSY,
                     "lost" => state::LOST,
+                    "sampling" => state::SAMPLING,
+                    "not-sampling" => state::SAMPLING_REFUSED,
+                    "sampling-dropped" => state::SAMPLES_DROPPED,
                     _ => panic!("{what} is no state"),
                 };
                 let values = [what, number(n), 0];
                 encode::message(batch, &message(numbers, time, pid, probe::STATE, values), &[]);
+            }
+            ("reason", [pid, reason, name]) => {
+                let part = u64::from(part::REASON) << 32 | number(reason);
+                let message = message(numbers, time, pid, probe::SAMPLES, [part, 0, 0]);
+                encode::message(batch, &message, name.as_bytes());
+            }
+            ("cubin", [pid, crc]) => {
+                let cubin = Cubin { crc: number(crc), address: 0x1000, bytes: 100 };
+                let part = u64::from(part::CUBIN) << 32;
+                let message = message(numbers, time, pid, probe::SAMPLES, [part, 0, 0]);
+                encode::message(batch, &message, cubin.as_bytes());
+            }
+            ("pc", [pid, rest @ ..]) => {
+                let message =
+                    message(numbers, time, pid, probe::SAMPLES, [u64::from(part::BATCH) << 32, 0, 0]);
+                encode::message(batch, &message, sample(rest).as_bytes());
             }
             ("kernel" | "copy" | "fill" | "overhead" | "graph" | "strange", [pid, rest @ ..]) => {
                 let message = message(numbers, time, pid, probe::ACTIVITIES, [0; 3]);
@@ -269,6 +290,33 @@ fn record<'a>(what: &str, rest: &[&'a str]) -> (Vec<u8>, &'a str) {
         }
     }
     (bytes, name)
+}
+
+/// The lines of `_Z4gemmPf`.
+pub(super) fn lines(pid: u32, crc: u64, because: &str) -> Input<String> {
+    let functions = [("_Z4gemmPf".to_owned(), vec![(0, 0, 5), (0x20, 0, 9), (0x40, 0, 0)])];
+    let lines = CubinLines { pid, crc, because: because.replace("ok", ""), ..CubinLines::default() };
+    Input::Lines(vec![match because {
+        "ok" => CubinLines { functions: functions.into(), files: vec!["/src/gemm.cu".into()], ..lines },
+        _ => lines,
+    }])
+}
+
+fn sample(rest: &[&str]) -> Sample {
+    let mut sample = Sample { samples: 1, ..Sample::default() };
+    for (option, value) in options(rest) {
+        let value = number(value);
+        match option {
+            "cubin" => sample.cubin = value,
+            "name" => sample.function = value,
+            "offset" => sample.offset = value,
+            "id" => sample.correlation = value as u32,
+            "reason" => sample.reason = value as u32,
+            "n" => sample.samples = value as u32,
+            _ => panic!("a sample has no {option}"),
+        }
+    }
+    sample
 }
 
 fn activity(what: &str, rest: &[&str]) -> Activity {

@@ -29,6 +29,9 @@
 //! 20 call 6 delete 7/7 app address=64                                  and its end; also free
 //! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
 //! 20 borrow 7 kernel id=77 start=1000 end=1500 name=_Z4gemmv    the same, as a record of another tool's; also copy, api
+//! 20 pc 7 name=1 offset=0x20 reason=4 n=3    so many samples of an instruction; cubin= and id= too
+//! 20 reason 7 4 NAME      20 cubin 7 77      what samples of process 7 say by numbers
+//! lines 7 77 ok           lines of image 77 were read; any other word is why not
 //! 20 name 7 1 _Z4gemmv    20 clock 7 1000 2000 2010    20 state 7 collecting 26
 //! ```
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
@@ -109,6 +112,10 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
             ["advance", time] => {
                 end_batch(&mut steps, &mut batch);
                 steps.push(Step::Advance(number(time)));
+            }
+            ["lines", pid, crc, because] => {
+                end_batch(&mut steps, &mut batch);
+                steps.push(Step::Feed(calls::lines(number(pid) as u32, number(crc), because)));
             }
             ["lose", cpu, n] => *numbers.entry(number(cpu) as u16).or_insert(0) += number(n),
             ["garbage", n] => batch.extend(std::iter::repeat_n(0xff, number(n) as usize)),

@@ -3,7 +3,9 @@
 //! Owns: setting the libraries, the collector and the device's own account up, and questions to the stored profile. Does
 //! not: test.
 
-use std::collections::BTreeSet;
+mod samples;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -27,6 +29,8 @@ pub(crate) struct Setting {
     pub(crate) collector: bool,
     /// What CUPTI does wrong.
     pub(crate) misbehaves: &'static str,
+    /// Words for the profiler, before the command.
+    pub(crate) words: &'static [&'static str],
 }
 
 impl Setting {
@@ -60,6 +64,9 @@ pub(crate) struct Line {
 pub(crate) struct Capture {
     pub(crate) profile: Profile,
     pub(crate) account: Vec<Line>,
+    /// Samples by kernel, offset and reason, as the device took them; without a kernel, what became of others. Empty when
+    /// nobody sampled.
+    pub(crate) samples: BTreeMap<(String, u64, String), u64>,
 }
 
 /// Folder of what was built: `target/debug`.
@@ -102,6 +109,17 @@ pub(crate) fn latecomer() -> Option<Vec<String>> {
     let words = [define("FATBIN", "zstd.fatbin"), define("CUBIN", "cuda13.cubin")];
     PROGRAM
         .get_or_init(|| compiled("gpu_late", &words))
+        .as_ref()
+        .map(|path| vec![path.to_str().unwrap().to_owned()])
+}
+
+/// The program whose kernels have a line table, compiled with it.
+fn sampled() -> Option<Vec<String>> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("symbolizer/tests/fixtures/cubin");
+    let words = [format!("-DCUBIN=\"{}\"", fixtures.join("lines13.cubin").display())];
+    PROGRAM
+        .get_or_init(|| compiled("gpu_samples", &words))
         .as_ref()
         .map(|path| vec![path.to_str().unwrap().to_owned()])
 }
@@ -152,7 +170,11 @@ pub(crate) fn record_late(
     let status = target.wait().unwrap();
     assert!(status.success(), "{status}");
     assert!(said.status.success(), "{}{}", stdout(&said), stderr(&said));
-    Some(Capture { profile: store::open(&output).unwrap().profile, account: account(&log) })
+    Some(Capture {
+        profile: store::open(&output).unwrap().profile,
+        account: account(&log),
+        samples: samples_of(&log),
+    })
 }
 
 /// Records the command from its start to its end.
@@ -162,8 +184,9 @@ pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -
     }
     let folder = tempfile::tempdir().unwrap();
     let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
-    let mut words: Vec<String> =
-        vec!["record".into(), "-o".into(), output.to_str().unwrap().into(), "--".into()];
+    let mut words: Vec<String> = vec!["record".into(), "-o".into(), output.to_str().unwrap().into()];
+    words.extend(setting.words.iter().map(|&word| word.to_owned()));
+    words.push("--".into());
     words.push("env".into());
     words.extend(setting.variables(&log).into_iter().map(|(name, value)| format!("{name}={value}")));
     words.extend(command.iter().cloned());
@@ -172,7 +195,18 @@ pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -
     assert!(said.status.success(), "{words:?}\n{}{}", stdout(&said), stderr(&said));
     let opened = store::open(&output).unwrap();
     assert!(opened.is_complete(), "{:?}", opened.lost);
-    Some(Capture { profile: opened.profile, account: account(&log) })
+    Some(Capture { profile: opened.profile, account: account(&log), samples: samples_of(&log) })
+}
+
+fn samples_of(log: &Path) -> BTreeMap<(String, u64, String), u64> {
+    let text = std::fs::read_to_string(log.with_extension("tsv.pc")).unwrap_or_default();
+    let row = |line: &str| {
+        let [kernel, offset, reason, samples] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        ((kernel.to_owned(), offset.parse().unwrap(), reason.to_owned()), samples.parse().unwrap())
+    };
+    text.lines().skip(1).map(row).collect()
 }
 
 fn account(log: &Path) -> Vec<Line> {

@@ -1,0 +1,183 @@
+//! Samples of instructions on the simulated device, compared with its own account of them.
+//!
+//! Owns: the tests from a sampled instruction to the stored profile. Because: each sample must be under its kernel, its
+//! instruction and its line, or be counted as lost. Does not: look into any stage. Needs root and BPF.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use deepctx_profile::activity::Tier;
+use deepctx_profile::frame::Frame;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::view::losses;
+
+use super::{Capture, Setting, record, sampled};
+
+/// Of real device code: function, offset, file, line (`symbolizer/tests/fixtures/cubin/lines.tsv`).
+const LINES: &str = include_str!("../../../symbolizer/tests/fixtures/cubin/lines.tsv");
+/// Kernels as the device and as the profile call them.
+const KERNELS: [(&str, &str); 2] = [("_Z5scalePfi", "scale(float*, int)"), ("_Z3sumPf", "sum(float*)")];
+
+/// A sampled instruction in the profile: the functions above its kernel; file and line.
+struct Told {
+    above: Vec<String>,
+    place: (String, u64, String),
+    source: Option<(String, u32)>,
+    samples: u64,
+}
+
+fn told(capture: &Capture) -> Vec<Told> {
+    let (tree, frames, strings) = (&capture.profile.tree, &capture.profile.frames, &capture.profile.strings);
+    let mut all = Vec::new();
+    for metric in Metric::ALL.iter().filter(|metric| metric.name().starts_with("stall:")) {
+        for (node, cell) in tree.cells(*metric) {
+            let stack: Vec<Frame> = tree.stack(node).into_iter().map(|id| frames.get(id)).collect();
+            let [above @ .., kernel, at] = &stack[..] else { panic!("{stack:?}") };
+            let Frame::GpuKernel { name: kernel } = *kernel else { panic!("{stack:?}") };
+            let reason = metric.name().trim_start_matches("stall:").to_owned();
+            let (offset, source) = match *at {
+                Frame::Instruction { offset, file, line, kernel: of } if of == kernel => {
+                    (offset, line.map(|line| (strings.get(file).to_owned(), line.get())))
+                }
+                _ => (u64::MAX, None),
+            };
+            let place = (strings.get(kernel).to_owned(), offset, reason);
+            let above = above.iter().map(|frame| capture.text(*frame)).collect();
+            all.push(Told { above, place, source, samples: cell.sum });
+        }
+    }
+    all
+}
+
+/// Whoever asks for samples has them taken of every process with the same file of the collector: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A capture of the program; again when lines of code were not read in time, as on a busy machine.
+fn sample(setting: Setting, words: &[&str]) -> Option<Capture> {
+    let program = sampled()?;
+    let mut tries = (0..3).map(|_| record(setting, &program, words));
+    let in_time = |capture: &Option<Capture>| {
+        let late =
+            |capture: &Capture| losses(&capture.profile).iter().any(|row| row.reason == "pc-lines-unread");
+        !capture.as_ref().is_some_and(late)
+    };
+    let capture = tries.find(in_time).expect("one of three captures with lines that were read")?;
+    capture.adds_up();
+    let process = capture.process();
+    assert_eq!((process.tier, process.difference()), (Tier::Collected, 0), "{process:?}");
+    Some(capture)
+}
+
+fn lost(capture: &Capture, reason: &str) -> u64 {
+    losses(&capture.profile).iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
+}
+
+/// Every sample that the device took is under its kernel, instruction, reason and line, and there is no other.
+fn compare(capture: &Capture) {
+    let mut done = BTreeMap::new();
+    for ((kernel, offset, reason), samples) in &capture.samples {
+        if let Some((_, name)) = KERNELS.iter().find(|(mangled, _)| mangled == kernel) {
+            done.insert((name.to_string(), *offset, reason.clone()), *samples);
+        }
+    }
+    assert!(done.values().sum::<u64>() > 100, "{:?}", capture.samples);
+    let told = told(capture);
+    let mut sums = BTreeMap::new();
+    for told in &told {
+        *sums.entry(told.place.clone()).or_insert(0) += told.samples;
+        let (mangled, _) = KERNELS.iter().find(|(_, name)| *name == told.place.0).unwrap();
+        let row = format!("lines13\t{mangled}\t{}\t", told.place.1);
+        let known = LINES.lines().find_map(|line| line.strip_prefix(&row)?.split_once('\t'));
+        let known = known.map(|(file, line)| (file.to_owned(), line.parse().unwrap()));
+        assert_eq!(told.source, known, "{:?}", told.place);
+    }
+    assert_eq!(sums, done);
+    let of = |what: &str| capture.samples.get(&(String::new(), 0, what.to_owned())).copied().unwrap_or(0);
+    assert_eq!(lost(capture, "pc-sample-elsewhere"), of("elsewhere"));
+    assert_eq!(lost(capture, "pc-sample-dropped"), of("dropped"));
+    assert_eq!(of("discarded"), 0);
+}
+
+/// Samples of a kernel below a function; without one, below `[all callers]`.
+fn below(told: &[Told], kernel: &str, function: &str) -> u64 {
+    let is_it = |told: &&Told| told.place.0 == kernel && told.above.iter().any(|frame| frame == function);
+    told.iter().filter(is_it).map(|told| told.samples).sum()
+}
+
+#[test]
+fn every_sample_is_under_its_kernel_its_instruction_and_its_line() {
+    let _turn = turn();
+    for (libraries, words) in [("cuda12", &[][..]), ("cuda13", &["--early"])] {
+        let setting = Setting { libraries, collector: true, words: &["--pc-sampling"], ..Setting::default() };
+        let Some(capture) = sample(setting, words) else { return };
+        compare(&capture);
+        let told = told(&capture);
+        let [scale, sum] = KERNELS.map(|(_, name)| name);
+        // One was launched from one place, the other from two, and nothing tells its samples apart.
+        let all: u64 = told.iter().map(|told| told.samples).sum();
+        let (sums, scales) = (below(&told, sum, "launch_sum"), below(&told, scale, "[all callers]"));
+        assert_eq!(sums + scales, all);
+        assert_eq!(lost(&capture, "pc-sample-shared"), scales);
+        assert!(capture.process().note.contains("sampled every 1024 cycles"), "{:?}", capture.process());
+    }
+}
+
+#[test]
+fn where_kernels_are_serialized_each_sample_is_under_its_launch() {
+    let _turn = turn();
+    let words = &["--pc-sampling", "9", "--pc-sampling-mode", "serialized"];
+    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
+    let Some(capture) = sample(setting, &[]) else { return };
+    compare(&capture);
+    let told = told(&capture);
+    let [here, there] = ["launch_here", "launch_there"].map(|function| below(&told, KERNELS[0].1, function));
+    assert!(here > 0, "{:?}", capture.process());
+    assert_eq!(here, there, "the same kernel as often for as long");
+    assert_eq!(below(&told, KERNELS[0].1, "[all callers]"), 0);
+    assert!(capture.process().note.contains("every 512 cycles, kernels one after the other"));
+}
+
+#[test]
+fn what_goes_wrong_with_samples_is_told_and_the_program_goes_on() {
+    let _turn = turn();
+    let of = |misbehaves| {
+        let words = &["--pc-sampling"];
+        sample(Setting { libraries: "cuda13", collector: true, misbehaves, words }, &[])
+    };
+    for (misbehaves, says) in
+        [("unsampled=35", "NVreg_RestrictProfilingToAdminUsers"), ("unsampled=26", "another profiler")]
+    {
+        let Some(capture) = of(misbehaves) else { return };
+        assert!(told(&capture).is_empty() && capture.samples.is_empty());
+        assert!(capture.process().note.contains(says), "{:?}", capture.process());
+    }
+    let Some(capture) = of("drop=7") else { return };
+    compare(&capture);
+    assert!(lost(&capture, "pc-sample-dropped") > 0);
+    let Some(capture) = of("overrun=3") else { return };
+    let full = capture.samples.get(&(String::new(), 0, "overrun".to_owned())).copied().unwrap_or(0);
+    let taken: u64 =
+        capture.samples.iter().filter(|((kernel, ..), _)| !kernel.is_empty()).map(|(_, n)| n).sum();
+    let told_of: u64 = told(&capture).iter().map(|told| told.samples).sum();
+    assert!(full > 0 && lost(&capture, "pc-buffer-full") > 0, "{:?}", capture.samples);
+    assert_eq!(told_of + full, taken);
+    let Some(capture) = of("astray=3") else { return };
+    assert!(lost(&capture, "pc-out-of-range") > 0);
+    assert!(told(&capture).iter().any(|told| told.place.0.starts_with("[unknown: ")));
+}
+
+#[test]
+fn nobody_asking_nothing_is_sampled() {
+    let _turn = turn();
+    let Some(program) = super::launcher() else { return };
+    let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
+    let words = "--threads 1 --rate 5000 --launches 500 --attended";
+    let words: Vec<_> = words.split(' ').collect();
+    let Some(capture) = record(setting, &program, &words) else { return };
+    assert_eq!(capture.process().kernels, 500);
+    assert!(capture.samples.is_empty() && told(&capture).is_empty());
+}
