@@ -65,9 +65,9 @@ static void train_on(unsigned count, unsigned threads) {
 }
 
 static void say(void) {
-    void (*tell[5])(uint64_t, uint64_t, uint64_t);
-    const char *names[5] = {"correlation", "activities", "name", "clock", "state"};
-    for (int i = 0; i < 5; i++) {
+    void (*tell[6])(uint64_t, uint64_t, uint64_t);
+    const char *names[6] = {"correlation", "activities", "name", "clock", "state", "samples"};
+    for (int i = 0; i < 6; i++) {
         snprintf(name, sizeof name, "deepctx_collector_%s", names[i]);
         tell[i] = find(collector, name);
     }
@@ -81,6 +81,7 @@ static void say(void) {
     tell[2](42, (uint64_t) "kernel_of_mine", 14);
     tell[3](1000, 2000, 3000);
     tell[4](1, 120000, 0);
+    tell[5]((uint64_t)2 << 32 | 7, (uint64_t) "a_reason", 8);
 }
 
 static void records(const char *path, unsigned count) {
@@ -135,6 +136,8 @@ int main(void) {
             collector = load(text);
         } else if (!strcmp(word, "listeners")) {
             out = *(volatile uint16_t *)find(collector, "deepctx_collector_listeners");
+        } else if (!strcmp(word, "samplers")) {
+            out = *(volatile uint16_t *)find(collector, "deepctx_collector_samplers");
         } else if (!strcmp(word, "say")) {
             say();
         } else if (!strcmp(word, "records")) {

@@ -46,6 +46,7 @@ ENTRY(cuptiActivityGetNextRecord);
 
 #ifdef COLLECTOR
 __attribute__((section(".probes"))) volatile uint16_t deepctx_collector_listeners = 0;
+__attribute__((section(".probes"))) volatile uint16_t deepctx_collector_samplers = 0;
 #define MESSAGE(name)                                                                                                  \
     __asm__(".globl " #name "\n.type " #name ",@function\n" #name ":\n.cfi_startproc\nnop\nret\n.cfi_endproc\n.size "  \
             #name ",.-" #name)
@@ -55,4 +56,5 @@ MESSAGE(deepctx_collector_name);
 MESSAGE(deepctx_collector_clock);
 MESSAGE(deepctx_collector_state);
 MESSAGE(deepctx_collector_node);
+MESSAGE(deepctx_collector_samples);
 #endif

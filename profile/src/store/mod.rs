@@ -35,7 +35,7 @@
 //! | table | column | type | meaning |
 //! |---|---|---|---|
 //! | `frames` | `id` | u32 | number of the frame |
-//! | | `kind` | string | `process` `thread` `python` `native` `native-unnamed` `kernel` `kernel-unnamed` `operator` `gpu-api` `gpu-kernel` `stream` `wait` `unresolved`, and the stand-ins `root` `tree-full` `table-full` |
+//! | | `kind` | string | `process` `thread` `python` `native` `native-unnamed` `kernel` `kernel-unnamed` `operator` `gpu-api` `gpu-kernel` `instruction` `stream` `wait` `unresolved`, and the stand-ins `root` `tree-full` `table-full` |
 //! | | `label` | string | text of the frame, as in folded stacks |
 //! | | `name` | string? | name of the process or thread, qualified name of the function, symbol, operator |
 //! | | `number` | u32? | process or thread id; number of a stream |

@@ -6,7 +6,7 @@
 
 use deepctx_profile::ledger::When;
 use deepctx_profile::profile::Meta;
-use deepctx_symbolizer::cubin::{self, fatbin};
+use deepctx_symbolizer::cubin::{self, fatbin, lines};
 use deepctx_uprobes::catalogue::rows;
 use deepctx_userspace::pipeline::source::{Input, SiteInfo, SpaceUpdate};
 use deepctx_userspace::pipeline::symbols::{Answer, CodeAddress, PythonReference, SpaceId, Symbols};
@@ -60,6 +60,11 @@ fuzz_target!(|data: &[u8]| {
         1 => {
             if let Ok(cubin) = cubin::read(data) {
                 assert!(cubin.kernels.len() <= cubin::KERNELS_MAX);
+            }
+            if let Ok(lines) = lines::read(data) {
+                let rows: usize = lines.functions.values().map(Vec::len).sum();
+                assert!(rows <= lines::ROWS_MAX);
+                assert!(lines.functions.values().all(|rows| rows.is_sorted_by_key(|row| row.offset)));
             }
         }
         _ => {

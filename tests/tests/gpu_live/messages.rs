@@ -3,6 +3,8 @@
 use deepctx_common::Plain as _;
 use deepctx_common::activity::{Activity, probe};
 use deepctx_common::call::call_flag;
+use deepctx_common::samples::part;
+use deepctx_userspace::capture::ProbeOptions;
 
 use crate::scene::Scene;
 use crate::support::can_capture;
@@ -15,6 +17,7 @@ fn a_collector_is_heard_while_someone_listens() {
     let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR", "records CUPTI 1"], |_| {});
     scene.until(|told| told.probes.collectors == 1 && told.probes.files == 3);
     assert_eq!(scene.tell("listeners"), 6, "one for each message");
+    assert_eq!(scene.tell("samplers"), 0, "nobody asked for samples");
     scene.tell("say");
     scene.until(|told| told.said.len() >= 4 && told.correlations.len() >= 2);
     // What a collector reads it tells by itself.
@@ -38,6 +41,25 @@ fn a_collector_is_heard_while_someone_listens() {
     assert_eq!((said.values[0], &bytes[..]), (42, &b"kernel_of_mine"[..]));
     assert_eq!(one(probe::CLOCK).0.values, [1000, 2000, 3000]);
     assert_eq!(one(probe::STATE).0.values, [1, 120_000, 0]);
+}
+
+#[test]
+fn who_asks_for_samples_hears_them_and_a_counter_of_their_own_says_so() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR"], |options| {
+        options.probes = Some(ProbeOptions { samples: true, ..ProbeOptions::default() });
+    });
+    scene.until(|told| told.probes.collectors == 1 && told.probes.files == 2);
+    assert_eq!((scene.tell("listeners"), scene.tell("samplers")), (6, 1));
+    scene.tell("say");
+    scene.until(|told| told.said.len() >= 5);
+    scene.end();
+    assert_eq!((scene.tell("listeners"), scene.tell("samplers")), (0, 0));
+    let (said, bytes) = scene.told.said.iter().find(|(said, _)| said.what == probe::SAMPLES).unwrap();
+    assert_eq!((said.flags, said.values[0]), (0, u64::from(part::REASON) << 32 | 7));
+    assert_eq!(&bytes[..], b"a_reason");
 }
 
 #[test]
