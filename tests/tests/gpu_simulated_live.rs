@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;
 
 use std::collections::BTreeMap;

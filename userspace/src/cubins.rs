@@ -18,6 +18,8 @@ use crate::pipeline::source::{CubinLines, UnreadCubin};
 const REQUESTS_MAX: usize = 4096;
 /// Largest image that is read: as much as a collector keeps of all.
 const IMAGE_MAX: u64 = 64 << 20;
+/// Bytes of lines that are kept, of all images together; a line of code takes some ten.
+const LINES_MAX: usize = 256 << 20;
 /// Processes that are kept open.
 const PROCESSES_MAX: usize = 64;
 
@@ -64,12 +66,19 @@ impl Cubins {
 }
 
 fn work(asked: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
+    // It is not urgent; where that cannot be said, it is done all the same.
+    let _ = rustix::process::setpriority_process(None, 10);
     let mut processes: HashMap<u32, ProcessMemory> = HashMap::new();
+    let mut left = LINES_MAX;
     while let Ok(cubin) = asked.recv() {
-        let lines = match fetched(&mut processes, &cubin) {
+        let mut lines = match fetched(&mut processes, &cubin) {
             Ok(image) => parsed(&cubin, &image),
             Err(because) => failed(&cubin, because),
         };
+        match left.checked_sub(bytes_of(&lines)) {
+            Some(rest) => left = rest,
+            None => lines = failed(&cubin, "there are too many lines already".to_owned()),
+        }
         tracing::debug!(
             pid = cubin.pid,
             crc = cubin.crc,
@@ -101,6 +110,13 @@ fn fetched(processes: &mut HashMap<u32, ProcessMemory>, cubin: &UnreadCubin) -> 
     }
     let memory = processes.get(&cubin.pid).ok_or("it is gone")?;
     memory.read_vec(cubin.address, cubin.bytes as usize).map_err(said)
+}
+
+/// Memory that lines take, about.
+fn bytes_of(lines: &CubinLines) -> usize {
+    let rows = |rows: &Vec<(u32, u32, u32)>| rows.len() * size_of::<(u32, u32, u32)>();
+    let functions = lines.functions.iter().map(|(name, of)| name.len() + rows(of)).sum::<usize>();
+    functions + lines.files.iter().map(String::len).sum::<usize>()
 }
 
 fn failed(cubin: &UnreadCubin, because: String) -> CubinLines {

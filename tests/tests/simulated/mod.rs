@@ -3,8 +3,6 @@
 //! Owns: setting the libraries, the collector and the device's own account up, and questions to the stored profile. Does
 //! not: test.
 
-mod samples;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -114,7 +112,7 @@ pub(crate) fn latecomer() -> Option<Vec<String>> {
 }
 
 /// The program whose kernels have a line table, compiled with it.
-fn sampled() -> Option<Vec<String>> {
+pub(crate) fn sampled() -> Option<Vec<String>> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("symbolizer/tests/fixtures/cubin");
     let words = [format!("-DCUBIN=\"{}\"", fixtures.join("lines13.cubin").display())];
@@ -232,7 +230,7 @@ impl Capture {
         process
     }
 
-    fn text(&self, frame: Frame) -> String {
+    pub(crate) fn text(&self, frame: Frame) -> String {
         let text = |id| self.profile.strings.get(id).to_owned();
         match frame {
             Frame::Python { function, .. } => text(function),

@@ -21,6 +21,9 @@ static COPIES: Mutex<Vec<(u64, Box<[u8]>)>> = Mutex::new(Vec::new());
 pub(super) fn loaded(sampler: &Sampler, cubin: &[u8]) {
     // The name of the section with the table of lines; the one that NVIDIA adds has it as a part.
     const TABLE: &[u8] = b"debug_line";
+    if cubin.len() > BYTES_MAX {
+        return probe::state(state::CUBINS_LEFT, 1);
+    }
     if !cubin.windows(TABLE.len()).any(|bytes| bytes == TABLE) {
         return;
     }

@@ -209,7 +209,9 @@ impl Samples {
 
 /// Adds to what is said of a process, once.
 fn add_note(note: &mut String, more: &str) {
-    if !note.contains(more) {
+    // A process that says ever new things does not fill memory.
+    const NOTE_MAX: usize = 512;
+    if !note.contains(more) && note.len() < NOTE_MAX {
         if !note.is_empty() {
             note.push_str(", ");
         }

@@ -2,6 +2,15 @@
 //!
 //! Owns: the tests from a sampled instruction to the stored profile. Because: each sample must be under its kernel, its
 //! instruction and its line, or be counted as lost. Does not: look into any stage. Needs root and BPF.
+//!
+//! A program of its own: whoever asks for samples has them taken of every process with the same file of the collector, so
+//! that other captures at the same time would see what they did not ask for.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+mod simulated;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +20,10 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::losses;
 
-use super::{Capture, Setting, record, sampled};
+use simulated::{Capture, Setting, record, sampled};
 
 /// Of real device code: function, offset, file, line (`symbolizer/tests/fixtures/cubin/lines.tsv`).
-const LINES: &str = include_str!("../../../symbolizer/tests/fixtures/cubin/lines.tsv");
+const LINES: &str = include_str!("../../symbolizer/tests/fixtures/cubin/lines.tsv");
 /// Kernels as the device and as the profile call them.
 const KERNELS: [(&str, &str); 2] = [("_Z5scalePfi", "scale(float*, int)"), ("_Z3sumPf", "sum(float*)")];
 
@@ -49,7 +58,7 @@ fn told(capture: &Capture) -> Vec<Told> {
     all
 }
 
-/// Whoever asks for samples has them taken of every process with the same file of the collector: one at a time.
+/// One capture at a time, for the same reason.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -173,7 +182,7 @@ fn what_goes_wrong_with_samples_is_told_and_the_program_goes_on() {
 #[test]
 fn nobody_asking_nothing_is_sampled() {
     let _turn = turn();
-    let Some(program) = super::launcher() else { return };
+    let Some(program) = simulated::launcher() else { return };
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     let words = "--threads 1 --rate 5000 --launches 500 --attended";
     let words: Vec<_> = words.split(' ').collect();
