@@ -38,7 +38,6 @@ pub mod tensors;
 pub mod threads;
 pub mod waits;
 
-use deepctx_common::activity::probe::SAMPLES;
 use deepctx_common::record::{ProcessEvent, StackSample, Wake};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Meta, Profile};
@@ -199,8 +198,7 @@ impl<S: Symbols> Pipeline<S> {
         self.tensors.hold_until(until_ns, &mut self.profile);
     }
 
-    /// Handles that were launched without a name since the last time, to be looked for in their processes: what is found
-    /// comes as [`Input::Recovered`].
+    /// Handles that were launched without a name since the last time: what is found of them comes as [`Input::Recovered`].
     pub fn unnamed_kernels(&mut self) -> Vec<UnnamedKernel> {
         self.correlate.unnamed()
     }
@@ -302,9 +300,7 @@ impl<S: Symbols> Pipeline<S> {
                     if let Event::Sample(sample) | Event::Block(sample) | Event::Call(sample, _) = event {
                         self.note_python(&sample);
                     }
-                    if let Event::Message(message, bytes) = event
-                        && message.what == SAMPLES
-                    {
+                    if let Event::Message(message, bytes) = event {
                         self.correlate.cubin_told(&message, bytes);
                     }
                     let place = self.shelf.refer(batch, slot.offset, slot.size);

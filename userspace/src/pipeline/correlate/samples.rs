@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use deepctx_common::Plain;
-use deepctx_common::activity::state;
+use deepctx_common::activity::{probe, state};
 use deepctx_common::call::Message;
 use deepctx_common::samples::{Cubin, Sample, part};
 use deepctx_profile::frame::{Frame, Origin};
@@ -360,7 +360,7 @@ impl Correlate {
 
 /// Whether a message tells of device code.
 fn is_cubin(message: &Message) -> bool {
-    (message.values[0] >> 32) as u32 == part::CUBIN
+    message.what == probe::SAMPLES && (message.values[0] >> 32) as u32 == part::CUBIN
 }
 
 impl Process {
