@@ -91,6 +91,8 @@ pub mod config_flag {
     pub const PYTHON: u32 = 16;
     /// The profiler is in the initial pid namespace: ids need no translation.
     pub const INIT_PIDNS: u32 = 32;
+    /// Tell the objects that functions in `CALLED` are called on.
+    pub const OBJECTS: u32 = 64;
 }
 
 /// Section (and, to the loader, read-only map) of the [`Config`].
@@ -118,6 +120,8 @@ pub mod map {
     pub const SHARDS: &str = "SHARDS";
     /// Array: [`crate::python::PythonLayout`].
     pub const PYTHON_LAYOUTS: &str = "PYTHON_LAYOUTS";
+    /// Hash: pid → [`crate::python::Called`].
+    pub const CALLED: &str = "CALLED";
     /// Array: cookie of a probe → [`crate::call::Site`].
     pub const SITES: &str = "SITES";
     /// Array: site → calls, u64.

@@ -6,7 +6,7 @@ use crate::activity::Activity;
 use crate::call::{Call, Correlation, Fetch, Message, Return, Site};
 use crate::config::Config;
 use crate::process::{Blocked, Process, Target};
-use crate::python::{PythonLayout, PythonProcess};
+use crate::python::{Called, PythonLayout, PythonProcess};
 use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake};
 use crate::samples::{Cubin, Sample};
 use crate::unwind::{
@@ -44,6 +44,7 @@ const _: () = {
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<PythonLayout>() == 32);
     assert!(size_of::<PythonProcess>() == 104);
+    assert!(size_of::<Called>() == 16);
     assert!(size_of::<Process>() == 120);
     assert!(size_of::<Target>() == 4);
     assert!(size_of::<Config>() == 136);

@@ -117,6 +117,24 @@ pub struct PythonProcess {
     pub resume_base: i32,
 }
 
+/// Value of `CALLED[pid]`: a function whose calls tell the object that they are made on, its first argument.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Called {
+    /// Address of its code object; 0 for none.
+    pub code: u64,
+    /// Frame → first local variable (`f_localsplus`, `localsplus`).
+    pub frame_locals: u32,
+    /// `PyObject.ob_type`.
+    pub object_type: u32,
+}
+
+/// Most processes with one: trainers and their data loaders, of which a machine has some hundred.
+pub const CALLED_MAX: u32 = 1024;
+
+/// Low bits of a local variable that are tags (3.14+); objects lie at multiples of more than that.
+pub const LOCAL_TAGS: u64 = 7;
+
 /// [`PythonProcess::layout`] of a process without a known interpreter.
 pub const NO_PYTHON: u32 = u32::MAX;
 /// Most layouts loaded at a time: one per (minor version, free-threaded or not).
@@ -141,3 +159,5 @@ pub mod thread_state {
 unsafe impl Plain for PythonLayout {}
 // SAFETY: as above.
 unsafe impl Plain for PythonProcess {}
+// SAFETY: as above.
+unsafe impl Plain for Called {}

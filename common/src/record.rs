@@ -167,6 +167,9 @@ pub mod word {
     /// The Python frame before this one, leaf first, belongs to a coroutine or generator, and the one behind it does not:
     /// payload is the address of that frame. Only where coroutines are asked for.
     pub const COROUTINE: u64 = 4;
+    /// The object that the function was called on whose Python frame is before this, leaf first: payload is its address;
+    /// the next word is the address of its type. Only behind [`crate::python::Called::code`].
+    pub const OBJECT: u64 = 5;
     /// Bit of a [`GAP`]'s payload.
     pub const PYTHON_GAP: u64 = 1 << 8;
     /// Position of the tag.

@@ -51,6 +51,7 @@ impl Selection {
             Frame::Python { .. }
             | Frame::Operator { .. }
             | Frame::Range { .. }
+            | Frame::Layer { .. }
             | Frame::Unresolved { origin: Origin::Python, .. } => python,
             frame if frame.role() != Role::Code => native && (self.interpreter || !python),
             Frame::Native { .. }

@@ -12,6 +12,7 @@
 //! | native without a name | `library+0xoffset`, or `[unknown: reason]` when the library is unknown too |
 //! | kernel | `symbol_[k]`, or `[unknown: reason]_[k]` |
 //! | operator, GPU API | its name |
+//! | layer | `path (Class)`; `Class` for the outermost, `(Class)` where the path is not known |
 //! | GPU kernel | `[gpu] name` |
 //! | instruction | `kernel+0xoffset`, with lines `kernel+0xoffset (file.cu:line)` |
 //! | stream | `[device 0, stream 7]`, or `[device 0]` |
@@ -109,6 +110,13 @@ pub enum Frame {
         /// Its name.
         name: StrId,
     },
+    /// A layer of a model: the call of a module object (`GPT.h.3.attn (Attention)`).
+    Layer {
+        /// Qualified name, from the outermost module on, which stands with its class; empty when unknown.
+        path: StrId,
+        /// Name of the class; empty when unknown.
+        class: StrId,
+    },
     /// A call of a GPU API (`cuLaunchKernel`).
     GpuApi {
         /// Its name.
@@ -191,6 +199,7 @@ impl Frame {
             Frame::Native { .. } | Frame::NativeUnnamed { .. } => FrameKind::Native,
             Frame::Kernel { .. } | Frame::KernelUnnamed { .. } | Frame::Wait { .. } => FrameKind::Kernel,
             Frame::Operator { .. } | Frame::Range { .. } => FrameKind::Operator,
+            Frame::Layer { .. } => FrameKind::Layer,
             Frame::GpuApi { .. } | Frame::Stream { .. } => FrameKind::GpuApi,
             Frame::GpuKernel { .. } | Frame::Instruction { .. } => FrameKind::GpuKernel,
             Frame::TreeFull | Frame::TableFull | Frame::Unresolved { .. } => FrameKind::Unresolved,
@@ -252,6 +261,7 @@ impl Frame {
             | Frame::Wait { reason: text }
             | Frame::Unresolved { reason: text, .. } => *text = map(*text),
             Frame::Python { function: a, file: b, .. }
+            | Frame::Layer { path: a, class: b }
             | Frame::NativeUnnamed { module: a, reason: b, .. } => {
                 (*a, *b) = (map(*a), map(*b));
             }
@@ -333,6 +343,17 @@ impl Frame {
             Frame::Range { name: id } => {
                 put("[range] ");
                 put(name(id));
+            }
+            Frame::Layer { path, class } => {
+                let (path, class) = (strings.get(path), strings.get(class));
+                if !path.is_empty() || class.is_empty() {
+                    put(if path.is_empty() { "[unknown: no-name]" } else { path });
+                }
+                if !class.is_empty() && path != class {
+                    put(if path.is_empty() { "(" } else { " (" });
+                    put(class);
+                    put(")");
+                }
             }
             Frame::GpuKernel { name: id } => {
                 put("[gpu] ");
@@ -516,6 +537,17 @@ mod tests {
             (Frame::Operator { name: s(" ") }, "[unknown: no-name]", "[unknown: no-name]", "", ""),
             (Frame::Operator { name: s("aten::addmm") }, "aten::addmm", "aten::addmm", "", ""),
             (Frame::Range { name: s("epoch 1") }, "[range] epoch 1", "[range] epoch 1", "", ""),
+            (
+                Frame::Layer { path: s("GPT.h.0"), class: s("Block") },
+                "GPT.h.0 (Block)",
+                "GPT.h.0 (Block)",
+                "",
+                "",
+            ),
+            (Frame::Layer { path: s("GPT"), class: s("GPT") }, "GPT", "GPT", "", ""),
+            (Frame::Layer { path: s(""), class: s("ReLU") }, "(ReLU)", "(ReLU)", "", ""),
+            (Frame::Layer { path: s("GPT.h"), class: s("") }, "GPT.h", "GPT.h", "", ""),
+            (Frame::Layer { path: s(""), class: s("") }, "[unknown: no-name]", "[unknown: no-name]", "", ""),
             (Frame::GpuApi { name: s("cuLaunchKernel") }, "cuLaunchKernel", "cuLaunchKernel", "", ""),
             (Frame::GpuKernel { name: s("gemm<float>") }, "[gpu] gemm<float>", "[gpu] gemm<float>", "", ""),
             (

@@ -112,6 +112,8 @@ pub enum FrameKind {
     Python,
     /// A framework operator (`aten::addmm`).
     Operator,
+    /// A layer of a model (`GPT.h.0 (Block)`).
+    Layer,
     /// Native code in user space.
     Native,
     /// Kernel code.
@@ -126,11 +128,12 @@ pub enum FrameKind {
 
 impl FrameKind {
     /// Every kind, from the root of a stack towards its leaf: the order of legends, and of numbers in files.
-    pub const ALL: [FrameKind; 10] = [
+    pub const ALL: [FrameKind; 11] = [
         FrameKind::Root,
         FrameKind::Process,
         FrameKind::Thread,
         FrameKind::Python,
+        FrameKind::Layer,
         FrameKind::Operator,
         FrameKind::Native,
         FrameKind::Kernel,

@@ -202,6 +202,48 @@ fn the_gradient_of_an_index_stands_below_the_line_that_indexes() {
 }
 
 #[test]
+fn layers_are_those_that_torchs_own_hooks_saw_also_in_the_backward_pass() {
+    let Some(mut command) = with_torch("torch_layers.py") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("chains");
+    let target = Target::start(command.arg(&said));
+    let said = std::fs::read_to_string(&said).unwrap();
+    let expect: HashSet<&str> = said.lines().collect();
+    assert!(expect.len() > 20, "{expect:?}");
+
+    let file = folder.path().join("run.dctx").display().to_string();
+    let context = ["--context", "python,native,module,backward", "-F", "499"];
+    let pid = target.0.id().to_string();
+    expect_code(0, &[&["record", "--pid", &pid, "--duration", "20s", "-o", &file][..], &context].concat());
+    let (mut forward, mut backward, mut other) = (0, 0, BTreeMap::new());
+    let mut met = HashSet::new();
+    for (stack, count) in stacks(&file, "samples") {
+        let is_layer = |frame: &&str| frame.starts_with('(') || *frame == "Net" || frame.starts_with("Net.");
+        let chain = stack.split(';').filter(is_layer).collect::<Vec<_>>().join(";");
+        if chain.is_empty() {
+            continue;
+        }
+        if !expect.contains(&*chain) {
+            *other.entry(chain).or_insert(0) += count;
+        } else if stack.contains("[backward]") {
+            backward += count;
+            met.insert(chain);
+        } else {
+            forward += count;
+            met.insert(chain);
+        }
+    }
+    println!(
+        "| {forward} samples in layers, {backward} in their backward pass, other than hooks saw: {}; {} of {} chains",
+        other.values().sum::<u64>(),
+        met.len(),
+        expect.len()
+    );
+    assert!(other.is_empty(), "not seen by hooks: {other:?}");
+    assert!(forward > 300 && backward > 100 && met.len() > 20, "{met:?}");
+}
+
+#[test]
 fn operators_of_a_training_loop_nest_as_torchs_own_profiler_saw_them() {
     let Some(mut command) = with_torch("torch_train.py") else { return };
     let folder = tempfile::tempdir().unwrap();

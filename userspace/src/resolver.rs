@@ -10,19 +10,21 @@ use deepctx_common::record::ProcessEvent;
 use deepctx_symbolizer::maps::{Mapping, Maps};
 use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::python::{
-    Awaited, Link, NoInterpreter, NoPythonName, NoTask, PythonSymbols, locate_process,
+    Awaited, Layer, Link, NoInterpreter, NoPythonName, NoTask, PythonSymbols, locate_process,
 };
 use deepctx_symbolizer::space::AddressSpace;
 use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::awaiting::{Awaiting, Chain, Part};
+use crate::capture::called::CalledMap;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::give_back;
+use crate::layers::Layers;
 use crate::origin::tell;
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{
-    Answer, AwaitingId, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols,
+    Answer, AwaitingId, CodeAddress, ModuleReference, Name, NoName, PythonReference, SpaceId, Symbols,
 };
 use crate::pipeline::threads::text;
 
@@ -47,6 +49,7 @@ pub struct Resolver {
     symbolizer: Symbolizer,
     python: PythonSymbols,
     awaiting: Awaiting,
+    layers: Layers,
     processes: FxHashMap<u32, Process>,
     interpreters: FxHashMap<u32, Interpreter>,
     spaces: FxHashMap<SpaceId, Asked>,
@@ -118,6 +121,7 @@ impl Resolver {
             symbolizer: Symbolizer::new(debug_info),
             python: PythonSymbols::default(),
             awaiting: Awaiting::default(),
+            layers: Layers::default(),
             processes: FxHashMap::default(),
             interpreters: FxHashMap::default(),
             spaces: FxHashMap::default(),
@@ -126,6 +130,13 @@ impl Resolver {
             retired_ns: 0,
             rests: 0,
         }
+    }
+
+    /// Tells modules of PyTorch as layers; `map`: where the kernel programs are told of the function that calls them.
+    #[must_use]
+    pub fn with_layers(mut self, map: Option<CalledMap>) -> Self {
+        self.layers = Layers::new(map);
+        self
     }
 
     /// Opens the files behind mappings, at once: they may be reachable only while the process lives.
@@ -220,14 +231,25 @@ impl Resolver {
                 changed.push(pid);
             }
         }
-        for pid in changed {
-            let since_ns =
-                self.processes.get(&pid).and_then(|process| process.versions.back()).map(|v| v.since_ns);
-            let id = self.new_space(pid, since_ns.unwrap_or(0).max(time_ns));
-            let last = self.processes.get_mut(&pid).and_then(|process| process.versions.back_mut());
-            let unused = last.map_or(id, |version| std::mem::replace(&mut version.id, id));
-            self.stale.push(unused);
+        for (&pid, _) in self.interpreters.iter().filter(|_| self.layers.is_on()) {
+            if self.python.compare_modules(pid, monotonic_ns()) {
+                changed.push(pid);
+            }
         }
+        self.layers.compare(&mut self.python);
+        for pid in changed {
+            self.answer_anew(pid, time_ns);
+        }
+    }
+
+    /// Answers about a process are out of date: whoever asks from now on asks anew.
+    fn answer_anew(&mut self, pid: u32, time_ns: u64) {
+        let since_ns =
+            self.processes.get(&pid).and_then(|process| process.versions.back()).map(|v| v.since_ns);
+        let id = self.new_space(pid, since_ns.unwrap_or(0).max(time_ns));
+        let last = self.processes.get_mut(&pid).and_then(|process| process.versions.back_mut());
+        let unused = last.map_or(id, |version| std::mem::replace(&mut version.id, id));
+        self.stale.push(unused);
     }
 
     /// Reads who awaits the task that runs a coroutine, now.
@@ -275,13 +297,16 @@ impl Symbols for Resolver {
         self.interpreters.remove(&pid);
         self.python.detach(pid);
         self.awaiting.forget(pid);
+        self.layers.forget(pid);
     }
 
     fn python_seen(&mut self, pid: u32, frames: &[PythonReference]) {
         if self.attach_python(pid).is_ok() {
             for frame in frames {
                 // Kept by the cache of names; a failure is told when the name is asked for.
-                let _ = self.python.frame(pid, frame.code, frame.checksum, u32::MAX);
+                if let Ok(named) = self.python.frame(pid, frame.code, frame.checksum, u32::MAX) {
+                    self.layers.named(pid, (frame.code, frame.checksum), &named, &self.python);
+                }
             }
         }
     }
@@ -319,6 +344,29 @@ impl Symbols for Resolver {
         for (n, id) in chains.iter().enumerate() {
             let names: Vec<_> = self.awaiting.chain(*id).iter().map(Part::name).collect();
             answer(n, &names);
+        }
+    }
+
+    fn modules_seen(&mut self, pid: u32, time_ns: u64, modules: &[ModuleReference], whole: bool) {
+        if self.attach_python(pid).is_err() {
+            return;
+        }
+        let called: Vec<_> = modules.iter().map(|module| (module.object, module.of_type)).collect();
+        if self.python.modules_called(pid, monotonic_ns(), &called, whole) {
+            self.answer_anew(pid, time_ns);
+        }
+    }
+
+    fn modules(&mut self, space: SpaceId, modules: &[ModuleReference], answer: &mut Answer<'_>) {
+        let Some(Asked { pid, .. }) = self.spaces.get(&space).copied() else { return };
+        for (n, module) in modules.iter().enumerate() {
+            let Layer { path, class } = self.python.layer(pid, (module.object, module.of_type));
+            match (path.as_deref().unwrap_or(""), class.as_deref().unwrap_or("")) {
+                ("", "") => answer(n, &[Name::PythonUnnamed { reason: NO_LAYER }]),
+                // The variable of a closure: another function than those of any version that is known.
+                ("", "cell") => answer(n, &[Name::PythonIncomplete]),
+                (path, class) => answer(n, &[Name::Layer { path, class }]),
+            }
         }
     }
 
@@ -388,7 +436,7 @@ impl Symbols for Resolver {
             give_back();
         }
         let (spaces, python, interpreters) = (&mut self.spaces, &mut self.python, &mut self.interpreters);
-        let awaiting = &mut self.awaiting;
+        let (awaiting, layers) = (&mut self.awaiting, &mut self.layers);
         self.processes.retain(|pid, process| {
             while process.versions.get(1).is_some_and(|next| next.since_ns <= before_ns) {
                 if let Some(old) = process.versions.pop_front() {
@@ -402,6 +450,7 @@ impl Symbols for Resolver {
                 }
                 python.detach(*pid);
                 awaiting.forget(*pid);
+                layers.forget(*pid);
                 interpreters.remove(pid);
             }
             !dead
@@ -498,6 +547,7 @@ impl Symbols for Resolver {
                 }
                 Ok(named) => {
                     self.note_named(pid, frame);
+                    self.layers.named(pid, (frame.code, frame.checksum), &named, &self.python);
                     answer(
                         n,
                         &[Name::Python {
@@ -567,6 +617,8 @@ fn chain(pid: u32, awaited: Result<Awaited, NoTask>, python: &mut PythonSymbols)
     links.into_iter().filter_map(&mut part).collect()
 }
 
+const NO_LAYER: NoName =
+    NoName { key: "layer-unreadable", sentence: "the module that was called could not be read" };
 const SEVERAL_AWAITERS: NoName =
     NoName { key: "async-several-awaiters", sentence: "more than one task awaits the task below" };
 const CHAIN_TOO_LONG: NoName = NoName {

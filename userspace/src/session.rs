@@ -21,6 +21,7 @@ use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
 
 use crate::capture::Message;
+use crate::capture::called::CalledMap;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::OwnCost;
 use crate::capture::probes::ProbeCounters;
@@ -59,6 +60,8 @@ pub struct Options {
     pub debug_info: DebugInfo,
     /// Processes that were named: when all have ended, there is nothing left to see.
     pub named: Vec<u32>,
+    /// Where to tell the function whose calls are layers; `None` when nobody asks for layers.
+    pub layers: Option<CalledMap>,
     /// Where to keep the profile, and how often to flush it.
     pub store: Option<(Writer, Duration)>,
     /// Where to copy what was captured.
@@ -275,7 +278,11 @@ impl Worker {
         let store =
             options.store.map(|(writer, every)| Store { writer, every, next: now + every, merging: None });
         Self {
-            pipeline: Pipeline::new(Resolver::new(options.debug_info), options.meta, options.config),
+            pipeline: Pipeline::new(
+                Resolver::new(options.debug_info).with_layers(options.layers),
+                options.meta,
+                options.config,
+            ),
             shared,
             started: now,
             named: options.named,

@@ -21,7 +21,7 @@
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::process::Process;
-use deepctx_common::python::{EVAL_RANGES, NO_PYTHON, PythonLayout, entry_rule};
+use deepctx_common::python::{Called, EVAL_RANGES, LOCAL_TAGS, NO_PYTHON, PythonLayout, entry_rule};
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag, rule_kind};
 
@@ -100,6 +100,8 @@ pub struct Walk {
     pub rule: Rule,
     /// Layout of the interpreter.
     pub layout: PythonLayout,
+    /// The function whose calls tell what they are made on; set before the walk begins.
+    pub called: Called,
     /// Buffers for reading interpreter structures.
     pub buffers: Buffers,
     /// Thread pointer (fsbase) of the thread.
@@ -476,8 +478,23 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         if !stored {
             return fail(walk, words, PythonEnd::TooManyFrames);
         }
+        if frame.code == walk.called.code {
+            push_object(walk, words, env, at);
+        }
     }
     if frame.entry { end_run(walk, words, at) } else { Flow::Continue }
+}
+
+/// Emits what the function was called on whose frame is at `at`. What cannot be read is not told.
+#[inline(always)]
+fn push_object<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E, at: u64) {
+    let called = walk.called;
+    let local = env.read_u64(at.wrapping_add(u64::from(called.frame_locals))).unwrap_or(0);
+    let object = local & !LOCAL_TAGS;
+    let of_type = env.read_u64(object.wrapping_add(u64::from(called.object_type))).unwrap_or(0);
+    if of_type != 0 && walk.push(words, word::tagged(word::OBJECT, object)) {
+        walk.push(words, of_type);
+    }
 }
 
 /// Before the first frame of a run: finds the chain, and whether the run at its head belongs to this evaluation.

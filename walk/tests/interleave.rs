@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::process::Process;
 use deepctx_common::python::{
-    NO_CFRAME, NO_FIELD, NO_PYTHON, PythonLayout, PythonProcess, entry_rule, instruction_kind, thread_state,
+    Called, NO_CFRAME, NO_FIELD, NO_PYTHON, PythonLayout, PythonProcess, entry_rule, instruction_kind,
+    thread_state,
 };
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag, ra_kind, rule_kind};
@@ -33,6 +34,8 @@ struct World {
     entered: u16,
     /// The code that the interpreter made is in no mapping that is known.
     unknown: bool,
+    /// The function whose calls tell what they are made on.
+    called: Called,
     /// Frame pointer of the interrupted thread; 0 stands for one that leads nowhere.
     frame_pointer: u64,
 }
@@ -220,6 +223,7 @@ fn walk(world: &World, pc: u64, python: bool) -> (Vec<u64>, WalkEnd, PythonEnd) 
         process.entered = world.entered;
     }
     walk.process = Process { python: process, ..Process::default() };
+    walk.called = world.called;
     walk.begin(0, 512);
     let mut buffer = vec![0; USER_WORDS_MAX];
     let mut words = WordBuffer(&mut buffer);
@@ -257,6 +261,7 @@ fn text(words: &[u64]) -> String {
             word::RETURN => format!("{:x}", payload.wrapping_sub(TEXT)),
             word::PYTHON => format!("py:{payload:x}@{}", *words.next().unwrap() as u32),
             word::COROUTINE => format!("co:{payload:x}"),
+            word::OBJECT => format!("on:{payload:x}/{:x}", words.next().unwrap()),
             _ if payload == word::PYTHON_GAP => continue,
             _ if payload & word::PYTHON_GAP != 0 => {
                 format!("gap:python-{}", PythonEnd::from_number(payload as u8).unwrap().key())
@@ -312,6 +317,28 @@ fn python_frames_stand_before_the_evaluation_frame_that_runs_them() {
         true,
         "!10 py:7000@6 110 330 py:7200@6 120 f10 | complete complete",
     );
+}
+
+#[test]
+fn a_function_tells_what_it_is_called_on_where_it_is_asked() {
+    let stack = [TEXT + 0x110, TEXT + 0xf10];
+    let frames = [(0x7000, 0), (0x7100, 0), (0x7200, 1)];
+    let mut made = with_python(world(&stack), entry_rule::LAST_REAL, 1, &frames);
+    let locals = |n: u64| 0x6000_0000 + 112 * n + 80;
+    for (n, object) in [(0, 0x9000), (1, 0x9101), (2, 0x9200)] {
+        made.memory.insert(locals(n), object);
+    }
+    made.memory.insert(0x9100 + 8, 0x8800);
+    let plain = "!10 py:7000@6 py:7100@6 py:7200@6 110 f10 | complete complete";
+    check("nobody asks", &made, true, plain);
+    made.called = Called { code: 0x7100, frame_locals: 80, object_type: 8 };
+    let told = "!10 py:7000@6 py:7100@6 on:9100/8800 py:7200@6 110 f10 | complete complete";
+    check("without its tags", &made, true, told);
+    made.memory.remove(&(0x9100 + 8));
+    check("an object that cannot be read", &made, true, plain);
+    made.memory.insert(0x9100 + 8, 0x8800);
+    made.called.frame_locals = 81;
+    check("a variable that cannot be read", &made, true, plain);
 }
 
 #[test]
@@ -586,6 +613,7 @@ proptest! {
         flags in 0u32..8,
         resume in (0u32..0x100, any::<i32>()),
         entered in prop_oneof![Just(0u16), any::<u16>()],
+        frame_locals in 0u32..128,
     ) {
         let frames: Vec<_> = frames.into_iter().map(|(code, mark)| (code & 0xffff_ffff_ffff, mark)).collect();
         let mut made = with_python(world(&stack), entry, 1, &frames);
@@ -593,9 +621,10 @@ proptest! {
         made.flags = flags;
         made.resume = resume;
         made.entered = entered;
+        made.called = Called { code: frames.first().map_or(0, |frame| frame.0), frame_locals, object_type: 8 };
         let (words, ..) = walk(&made, pc, true);
         prop_assert!(words.len() <= USER_WORDS_MAX);
-        // Every Python word has its second half.
+        // Every Python word, and every object, has its second half.
         text(&words);
     }
 }

@@ -25,7 +25,7 @@ pub use self::lasting::LastingWords;
 pub use self::memory::Window;
 pub use self::tables::RuleCache;
 use crate::arch::UserRegs;
-use crate::maps::{PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
+use crate::maps::{CALLED, PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
 use crate::words::copy;
 
 /// Words of one record: kernel words first, then user words.
@@ -66,7 +66,7 @@ const _: () = {
     assert!(offset_of!(Scratch, walk).is_multiple_of(8) && offset_of!(Scratch, sample).is_multiple_of(8));
     assert!(offset_of!(Walk, process).is_multiple_of(8) && offset_of!(Walk, mapping).is_multiple_of(8));
     assert!(offset_of!(Walk, executable).is_multiple_of(8) && offset_of!(Walk, rule).is_multiple_of(8));
-    assert!(offset_of!(Walk, layout).is_multiple_of(8));
+    assert!(offset_of!(Walk, layout).is_multiple_of(8) && offset_of!(Walk, called).is_multiple_of(8));
 };
 
 /// Claims a scratch slot of this CPU.
@@ -117,6 +117,13 @@ pub fn user_stack(config: &Config, pid: u32, kernel_words: u32, slot: &mut Scrat
     slot.sample.generation = process.generation;
     if config.flags & config_flag::PYTHON == 0 {
         slot.walk.process.python.layout = NO_PYTHON;
+    }
+    slot.walk.called.code = 0;
+    if config.flags & config_flag::OBJECTS != 0
+        // SAFETY: as above.
+        && let Some(called) = unsafe { CALLED.get(&pid) }
+    {
+        copy(&mut slot.walk.called, called);
     }
     slot.walk.begin(kernel_words, config.frames_max);
     if config.flags & config_flag::PYTHON == 0 {

@@ -85,6 +85,7 @@ fn colour(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Python => "blue",
         FrameKind::Operator => "lightblue",
+        FrameKind::Layer => "lightgreen",
         FrameKind::Native => "yellow",
         FrameKind::Kernel => "orange",
         FrameKind::GpuApi => "purple",

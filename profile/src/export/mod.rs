@@ -137,6 +137,7 @@ const fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::Thread => "thread",
         FrameKind::Python => "python",
         FrameKind::Operator => "operator",
+        FrameKind::Layer => "layer",
         FrameKind::Native => "native",
         FrameKind::Kernel => "kernel",
         FrameKind::GpuApi => "gpu_api",

@@ -134,6 +134,7 @@ fn colour(kind: FrameKind, text: &str) -> Color {
         FrameKind::Root | FrameKind::Process | FrameKind::Thread => (205, 205, 210),
         FrameKind::Python => (110, 175, 235),
         FrameKind::Operator => (95, 205, 195),
+        FrameKind::Layer => (170, 185, 240),
         FrameKind::Native => (245, 195, 90),
         FrameKind::Kernel => (240, 140, 90),
         FrameKind::GpuApi => (205, 160, 235),

@@ -81,19 +81,20 @@ type Position = (&'static str, usize, Stated);
 /// In the order of [`FIELDS`], for each minor version; fields were inserted between versions.
 fn positions(minor: u8) -> Option<Vec<Position>> {
     let at: [usize; FIELDS.len()] = match minor {
-        13 => [184, 232, 240, 248, 264, 280, 288, 296, 304, 312, 320, 344, 520, 528, 544, 552, 560],
-        14 => [208, 256, 264, 272, 288, 320, 328, 336, 344, 352, 360, 384, 600, 608, 624, 632, 640],
-        15 => [208, 320, 328, 336, 352, 384, 392, 400, 408, 416, 424, 448, 696, 704, 720, 728, 736],
+        13 => [184, 232, 240, 248, 256, 264, 280, 288, 296, 304, 312, 320, 344, 520, 528, 544, 552, 560],
+        14 => [208, 256, 264, 272, 280, 288, 320, 328, 336, 344, 352, 360, 384, 600, 608, 624, 632, 640],
+        15 => [208, 320, 328, 336, 344, 352, 384, 392, 400, 408, 416, 424, 448, 696, 704, 720, 728, 736],
         _ => return None,
     };
     Some(FIELDS.iter().zip(at).map(|(&(field, of), at)| (field, at, of)).collect())
 }
 
-const FIELDS: [(&str, Stated); 17] = [
+const FIELDS: [(&str, Stated); 18] = [
     ("thread_state.current_frame", |l| l.kernel.tstate_frame),
     ("interpreter_frame.previous", |l| l.kernel.frame_previous),
     ("interpreter_frame.executable", |l| l.kernel.frame_code),
     ("interpreter_frame.instr_ptr", |l| l.kernel.frame_instruction),
+    ("interpreter_frame.localsplus", |l| l.user.frame_locals),
     ("interpreter_frame.owner", |l| l.kernel.frame_entry_mark),
     ("code_object.filename", |l| l.user.code_filename),
     ("code_object.name", |l| l.user.code_name),

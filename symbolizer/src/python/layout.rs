@@ -6,7 +6,7 @@
 //! with the offsets that the process itself publishes (see [`super::debug_offsets`]).
 
 use deepctx_common::python::{
-    LAYOUTS_MAX, NO_CFRAME, NO_FIELD, PythonLayout, entry_rule::*, instruction_kind::*,
+    Called, LAYOUTS_MAX, NO_CFRAME, NO_FIELD, PythonLayout, entry_rule::*, instruction_kind::*,
 };
 
 use super::lines::LineFormat;
@@ -66,6 +66,8 @@ pub struct UserLayout {
     pub runtime_running: u16,
     /// Frame → the byte that says who owns it (3.11+), or [`NO_FIELD`].
     pub frame_owner: u16,
+    /// Frame → its first local variable (`f_localsplus`, `localsplus`).
+    pub frame_locals: u16,
     /// `_PyRuntime` → the main interpreter, where `interpreter_jit` is known.
     pub runtime_main: u16,
     /// `PyInterpreterState.jit`: the interpreter generates code that cannot be unwound by itself (3.14); else 0. It stands
@@ -85,6 +87,12 @@ impl Layout {
     pub const fn kernel_with_coroutines(&self) -> PythonLayout {
         let owner = if self.user.frame_owner == NO_FIELD { 0 } else { self.user.frame_owner };
         PythonLayout { frame_owner: owner, ..self.kernel }
+    }
+
+    /// What the kernel programs need to tell what a function is called on.
+    pub fn called(&self, code: u64) -> Called {
+        let user = &self.user;
+        Called { code, frame_locals: user.frame_locals.into(), object_type: user.object_type.into() }
     }
 
     /// The layout of `3.minor`, or `None` when the version is not known.
@@ -211,12 +219,13 @@ const USER_3_8: UserLayout = UserLayout {
     runtime_tss: 1392,
     runtime_running: 1368,
     frame_owner: NO_FIELD,
+    frame_locals: 360,
     runtime_main: NO_FIELD,
     interpreter_jit: 0,
     interpreter_size: 0,
 };
 const USER_3_9: UserLayout = UserLayout { runtime_tss: 584, runtime_running: 568, ..USER_3_8 };
-const USER_3_10: UserLayout = UserLayout { line_format: LineFormat::Ranges, ..USER_3_9 };
+const USER_3_10: UserLayout = UserLayout { line_format: LineFormat::Ranges, frame_locals: 352, ..USER_3_9 };
 const USER_3_11: UserLayout = UserLayout {
     code_argcount: 56,
     code_firstlineno: 72,
@@ -229,6 +238,7 @@ const USER_3_11: UserLayout = UserLayout {
     runtime_tss: 592,
     runtime_running: 576,
     frame_owner: 69,
+    frame_locals: 72,
     ..USER_3_8
 };
 const USER_3_12: UserLayout = UserLayout {
@@ -265,6 +275,7 @@ const USER_3_14: UserLayout = UserLayout {
     runtime_tss: 2336,
     code_first_traceable: 192,
     frame_owner: FRAMES_3_14.frame_entry_mark,
+    frame_locals: 80,
     runtime_main: 816,
     interpreter_jit: 223_184,
     interpreter_size: 225_864,
@@ -276,6 +287,7 @@ const USER_3_14T: UserLayout = UserLayout {
     runtime_tss: 2336,
     code_first_traceable: 208,
     frame_owner: FRAMES_3_14T.frame_entry_mark,
+    frame_locals: 80,
     ..USER_3_13T
 };
 /// 3.15 keeps the thread state in TLS variables only.

@@ -12,6 +12,7 @@ use super::code::{Code, CodeError, read_code, read_identity};
 use super::layout::Layout;
 use super::locate::Interpreter;
 use super::memory::{ReadError, TargetMemory};
+use super::modules::{self, Layer, Modules};
 use super::tasks::{Awaited, NoTask, Tasks};
 
 /// Most code objects kept, over all processes: a process with torch loaded has about 60 000 and runs far fewer;
@@ -126,6 +127,7 @@ struct Attached {
     /// Address of `_PyRuntime`; 0 when it is not known.
     runtime: u64,
     tasks: Tasks,
+    modules: Modules,
     gone: bool,
 }
 
@@ -152,8 +154,8 @@ impl PythonSymbols {
         }
         let serial = self.next_serial;
         self.next_serial += 1;
-        let tasks = Tasks::default();
-        let process = Attached { serial, memory, layout, code_type, runtime: 0, tasks, gone: false };
+        let (tasks, modules) = (Tasks::default(), Modules::default());
+        let process = Attached { serial, memory, layout, code_type, runtime: 0, tasks, modules, gone: false };
         self.processes.insert(pid, process);
         true
     }
@@ -165,6 +167,31 @@ impl PythonSymbols {
     pub fn awaiting(&mut self, pid: u32, frame: u64) -> Result<Awaited, NoTask> {
         let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
         process.tasks.chain(&*process.memory, process.layout, process.runtime, frame)
+    }
+
+    /// Takes note of modules of PyTorch that were called, see [`Modules::called`].
+    pub fn modules_called(&mut self, pid: u32, now_ns: u64, stack: &[modules::Called], whole: bool) -> bool {
+        self.processes.get_mut(&pid).is_some_and(|process| {
+            process.modules.called(&*process.memory, process.layout, now_ns, stack, whole)
+        })
+    }
+
+    /// What is known of a module that was called.
+    pub fn layer(&self, pid: u32, called: modules::Called) -> Layer {
+        self.processes.get(&pid).map_or_else(Layer::default, |process| process.modules.layer(called))
+    }
+
+    /// Compares modules with their process; see [`Modules::compare`].
+    pub fn compare_modules(&mut self, pid: u32, now_ns: u64) -> bool {
+        self.processes
+            .get_mut(&pid)
+            .is_some_and(|process| process.modules.compare(&*process.memory, process.layout, now_ns))
+    }
+
+    /// What the kernel programs need to tell what the function at `code` is called on; `None` for a process that is not
+    /// attached.
+    pub fn called(&self, pid: u32, code: u64) -> Option<deepctx_common::python::Called> {
+        self.processes.get(&pid).map(|process| process.layout.called(code))
     }
 
     /// Forgets `pid`. Call it when no more samples of it can come.

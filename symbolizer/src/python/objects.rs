@@ -1,7 +1,7 @@
 //! Objects of another process's interpreter: types, containers, attributes.
 //!
-//! Owns: how CPython 3.11 and later lay out the few kinds of objects that lead from one asyncio task to another.
-//! Because: a task says who awaits it by way of dictionaries, sets, closures and bound methods.
+//! Owns: how CPython lays out the few kinds of objects that lead from one asyncio task to another, and from a module to
+//! the modules in it. Because: they refer to each other by way of dictionaries, sets, closures and bound methods.
 //! Does not: trust: each container is read up to a bound, each chain of types is followed a few steps.
 
 use super::layout::Layout;
@@ -23,6 +23,10 @@ mod field {
     pub(super) const TYPE_NAME: u64 = 8;
     /// `PyTypeObject.tp_basicsize`
     pub(super) const TYPE_BASIC_SIZE: u64 = 16;
+    /// `PyTypeObject.tp_flags`
+    pub(super) const TYPE_FLAGS: u64 = 152;
+    /// `PyTypeObject.tp_dictoffset`
+    pub(super) const TYPE_DICT_OFFSET: u64 = 272;
     /// `PyTypeObject.tp_base`
     pub(super) const TYPE_BASE: u64 = 240;
     /// `PyDictObject.ma_keys`; `ma_values` follows.
@@ -38,6 +42,11 @@ mod field {
     /// `PyListObject.ob_item`
     pub(super) const LIST_ITEMS: u64 = 8;
 }
+
+/// `Py_TPFLAGS_MANAGED_DICT` (3.11+): instances keep their attributes before themselves.
+const MANAGED_DICT: u64 = 1 << 4;
+/// Largest instance of a class whose attributes are read.
+const INSTANCE_MAX: u64 = 1 << 12;
 
 /// Reader of one process's objects.
 #[derive(Clone, Copy)]
@@ -74,9 +83,15 @@ impl From<TextError> for ObjectError {
 pub type Found<T> = Result<T, ObjectError>;
 
 impl<'m> Objects<'m> {
-    /// A reader of objects as this version lays them out. `None` for versions before 3.11.
+    /// A reader of objects as this version lays them out. `None` for versions before 3.11, of which tuples and what a
+    /// callable carries along are not read.
     pub fn new(memory: &'m dyn TargetMemory, layout: &'static Layout) -> Option<Self> {
         (layout.minor >= 11).then_some(Self { memory, layout })
+    }
+
+    /// A reader of types, dictionaries and attributes alone, of any version.
+    pub fn of_attributes(memory: &'m dyn TargetMemory, layout: &'static Layout) -> Self {
+        Self { memory, layout }
     }
 
     /// Size of the head that each object begins with.
@@ -115,6 +130,24 @@ impl<'m> Objects<'m> {
         Ok(&bytes[..name.len()] == name.as_bytes() && bytes[name.len()] == 0)
     }
 
+    /// The last part of `tp_name` of a type: the name of a class. `None` when what stands there can be no name.
+    pub fn type_name(&self, of_type: u64) -> Found<Option<String>> {
+        let at = self.field(of_type, field::TYPE_NAME)?;
+        let mut bytes = [0; 2 * TYPE_NAME_MAX];
+        // No more than its page: the next one may not be there.
+        let most = bytes.len().min(4096 - (at & 4095) as usize);
+        self.memory.read(at, &mut bytes[..most])?;
+        let ended = bytes[..most].iter().position(|byte| *byte == 0);
+        if ended.is_none() && most < bytes.len() {
+            self.memory.read(at, &mut bytes)?;
+        }
+        let Some(length) = bytes.iter().position(|byte| *byte == 0) else { return Ok(None) };
+        let Ok(text) = std::str::from_utf8(&bytes[..length]) else { return Ok(None) };
+        let name = text.rsplit('.').next().unwrap_or(text);
+        let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        Ok(is_name.then(|| name.to_owned()))
+    }
+
     /// Whether the object's type, or one that it is derived from, has this name.
     pub fn is_a(&self, object: u64, name: &str) -> Found<bool> {
         let mut of_type = self.type_of(object)?;
@@ -138,6 +171,11 @@ impl<'m> Objects<'m> {
         Ok(read_text(self.memory, &self.layout.user, object)?)
     }
 
+    /// A string that names something; `None` for what is no string.
+    pub fn name(&self, object: u64) -> Option<String> {
+        read_text(self.memory, &self.layout.user, object).ok()
+    }
+
     /// A number of up to 60 bits, as 3.12 and later lay it out.
     pub fn number(&self, object: u64) -> Found<u64> {
         let digits = self.field(object, 0)? >> 3;
@@ -159,17 +197,38 @@ impl<'m> Objects<'m> {
         self.keys_and_values(keys, split)
     }
 
-    /// Of a `PyDictKeysObject`; the values stand apart where they are `split` from it.
-    fn keys_and_values(&self, keys: u64, split: Option<u64>) -> Found<Vec<(u64, u64)>> {
+    /// Where the entries of a `PyDictKeysObject` begin, how many there are, and whether hashes stand before keys.
+    fn shape_of_keys(&self, keys: u64) -> Found<(u64, u64, bool)> {
+        if self.layout.minor < 11 {
+            // { refcount, size, function, usable, number of entries at 32 }
+            let size = self.word(keys.wrapping_add(8))?;
+            if !size.is_power_of_two() || size > 1 << 40 {
+                return Err(ObjectError::Other);
+            }
+            let index = match size {
+                0..=0xff => size,
+                0..=0xffff => size * 2,
+                0..=0xffff_ffff => size * 4,
+                _ => size * 8,
+            };
+            let number = self.word(keys.wrapping_add(32))?;
+            return Ok((keys.wrapping_add(40).wrapping_add(index), number, true));
+        }
         // { refcount, log2 of the size, log2 of the index's bytes, kind, …, usable at 16, number of entries at 24 }
-        let (log2_index, general) =
-            (self.byte(keys.wrapping_add(9))?, self.byte(keys.wrapping_add(10))? == 0);
+        let head = self.memory.read_vec(keys, 32)?;
+        let (log2_index, general) = (head[9], head[10] == 0);
         if log2_index > 40 {
             return Err(ObjectError::Other);
         }
-        let number = self.word(keys.wrapping_add(24))?.min(ENTRIES_MAX);
+        let number = head[24..].try_into().map_or(0, u64::from_le_bytes);
+        Ok((keys.wrapping_add(32).wrapping_add(1 << log2_index), number, general))
+    }
+
+    /// Of a `PyDictKeysObject`; the values stand apart where they are `split` from it.
+    fn keys_and_values(&self, keys: u64, split: Option<u64>) -> Found<Vec<(u64, u64)>> {
+        let (at, number, general) = self.shape_of_keys(keys)?;
+        let number = number.min(ENTRIES_MAX);
         let (size, key_at) = if general { (24, 8) } else { (16, 0) };
-        let at = keys.wrapping_add(32).wrapping_add(1 << log2_index);
         let bytes = self.memory.read_vec(at, (number * size) as usize)?;
         let values = match split {
             Some(values) => self.words(values, number)?,
@@ -190,12 +249,16 @@ impl<'m> Objects<'m> {
     }
 
     fn find(&self, entries: &[(u64, u64)], key: &str) -> Option<u64> {
+        self.find_entry(entries, key).map(|(_, value)| value)
+    }
+
+    fn find_entry(&self, entries: &[(u64, u64)], key: &str) -> Option<(u64, u64)> {
         let length = u64::from(self.layout.user.str_length);
         let same = |object: u64| {
             self.word(object.wrapping_add(length)).is_ok_and(|length| length == key.len() as u64)
                 && read_text(self.memory, &self.layout.user, object).is_ok_and(|text| text == key)
         };
-        entries.iter().find(|(object, _)| same(*object)).map(|(_, value)| *value)
+        entries.iter().find(|(object, _)| same(*object)).copied()
     }
 
     /// The members of a set, up to [`ENTRIES_MAX`] places of its table.
@@ -234,7 +297,19 @@ impl<'m> Objects<'m> {
 
     /// The attribute of an instance of a class that was written in Python, without slots.
     pub fn attribute(&self, object: u64, name: &str) -> Found<Option<u64>> {
+        Ok(self.find(&self.attributes(object)?, name))
+    }
+
+    /// Names and values of the attributes of such an instance, up to [`ENTRIES_MAX`].
+    pub fn attributes(&self, object: u64) -> Found<Vec<(u64, u64)>> {
         let of_type = self.type_of(object)?;
+        if self.layout.minor < 11 || self.field(of_type, field::TYPE_FLAGS)? & MANAGED_DICT == 0 {
+            let at = self.field(of_type, field::TYPE_DICT_OFFSET)?;
+            if at < self.head() || at > INSTANCE_MAX {
+                return Err(ObjectError::Other);
+            }
+            return self.entries_or_none(self.word(object.wrapping_add(at))?);
+        }
         let keys = of_type.wrapping_add(match (self.layout.minor, self.layout.free_threaded) {
             (11, _) => 872,
             (15.., false) => 888,
@@ -242,13 +317,10 @@ impl<'m> Objects<'m> {
             (_, false) => 880,
             (_, true) => 896,
         });
-        let shared_keys = |values: u64| {
-            let entries = self.keys_and_values(self.word(keys)?, Some(values))?;
-            Ok(self.find(&entries, name))
-        };
+        let shared_keys = |values: u64| self.keys_and_values(self.word(keys)?, Some(values));
         let before = |words: u64| self.word(object.wrapping_sub(8 * words));
         let dictionary = match self.layout.minor {
-            11 => match before(4)? {
+            ..12 => match before(4)? {
                 0 => before(3)?,
                 values => return shared_keys(values),
             },
@@ -259,7 +331,7 @@ impl<'m> Objects<'m> {
             _ => match before(if self.layout.free_threaded { 1 } else { 3 })? {
                 0 => {
                     let size = self.field(of_type, field::TYPE_BASIC_SIZE)?;
-                    if size > 1 << 12 {
+                    if size > INSTANCE_MAX {
                         return Err(ObjectError::Other);
                     }
                     return shared_keys(object.wrapping_add(size).wrapping_add(self.values_offset()));
@@ -267,7 +339,22 @@ impl<'m> Objects<'m> {
                 dictionary => dictionary,
             },
         };
-        if dictionary == 0 { Ok(None) } else { self.get(dictionary & !TAG, name) }
+        self.entries_or_none(dictionary & !TAG)
+    }
+
+    fn entries_or_none(&self, dictionary: u64) -> Found<Vec<(u64, u64)>> {
+        if dictionary == 0 { Ok(Vec::new()) } else { self.entries(dictionary) }
+    }
+
+    /// The value under a key that is a string, among `entries`. `known`: where the key was found before; strings that
+    /// name attributes are shared.
+    pub fn find_known(&self, entries: &[(u64, u64)], key: &str, known: &mut u64) -> Option<u64> {
+        if let Some((_, value)) = entries.iter().find(|(object, _)| object == known) {
+            return Some(*value);
+        }
+        let (object, value) = self.find_entry(entries, key)?;
+        *known = object;
+        Some(value)
     }
 
     /// The objects that a callable carries along: what a method is bound to, what a function closes over, the arguments

@@ -209,6 +209,7 @@ pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureOptions {
         native: true,
         python: true,
         coroutines: false,
+        modules: false,
         off_cpu: false,
         probes: None,
         cache: None,

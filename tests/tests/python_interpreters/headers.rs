@@ -54,7 +54,7 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
     let (k, u) = (&layout.kernel, &layout.user);
     let sentinel = k.entry_rule == deepctx_common::python::entry_rule::SENTINEL;
     let bit = |n: u32| 1_u64 << (u32::from(u.str_kind_shift) + n);
-    let fields: [(&str, u16); 29] = [
+    let fields: [(&str, u16); 30] = [
         ("tstate_frame", k.tstate_frame),
         ("cframe_current_frame", k.cframe_current_frame),
         ("tstate_thread_id", k.tstate_thread_id),
@@ -83,6 +83,7 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
         ("runtime_tss", u.runtime_tss),
         ("runtime_running", u.runtime_running),
         ("frame_owner", u.frame_owner),
+        ("frame_locals", u.frame_locals),
         ("runtime_main", u.runtime_main),
     ];
     let more = [

@@ -7,6 +7,7 @@ mod awaiting;
 mod capture;
 mod headers;
 mod hostile;
+mod layers;
 mod live;
 mod lives;
 mod moving;

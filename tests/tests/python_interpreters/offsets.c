@@ -34,6 +34,7 @@ static unsigned state_bits(int kind, int compact, int ascii) {
 int main(void) {
 #if PY_VERSION_HEX < 0x030b0000
     FIELD("tstate_frame", PyThreadState, frame);
+    FIELD("frame_locals", PyFrameObject, f_localsplus);
     FIELD("frame_code", PyFrameObject, f_code);
     FIELD("frame_previous", PyFrameObject, f_back);
     FIELD("frame_instruction", PyFrameObject, f_lasti);
@@ -101,6 +102,7 @@ int main(void) {
 #endif
 #if PY_VERSION_HEX >= 0x030b0000
     FIELD("frame_owner", _PyInterpreterFrame, owner);
+    FIELD("frame_locals", _PyInterpreterFrame, localsplus);
 #endif
 #if PY_VERSION_HEX >= 0x030e0000 && PY_VERSION_HEX < 0x030f0000 && !defined(Py_GIL_DISABLED)
     FIELD("runtime_main", _PyRuntimeState, interpreters.main);

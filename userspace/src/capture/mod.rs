@@ -13,6 +13,7 @@
 mod arch;
 pub mod arena;
 pub mod attach;
+pub mod called;
 pub mod clock;
 pub mod column;
 pub mod cost;
@@ -52,6 +53,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::pipeline::source::SiteInfo;
 pub use attach::Clock;
 use attach::Samplers;
+use called::CalledMap;
 use clock::monotonic_ns;
 use cost::OwnCost;
 pub use deepctx_common::call::ALL_STACKS;
@@ -127,6 +129,8 @@ pub struct CaptureOptions {
     pub python: bool,
     /// Tell which coroutines run, beside Python frames.
     pub coroutines: bool,
+    /// Tell which modules of PyTorch are called, beside Python frames.
+    pub modules: bool,
     /// Follow threads while they are off their CPUs.
     pub off_cpu: bool,
     /// Watch calls of accelerators' libraries.
@@ -221,6 +225,7 @@ pub struct Capture {
     samplers: Samplers,
     tracepoints: Vec<Link>,
     probes: Option<Probes>,
+    called: Option<CalledMap>,
     stop: StopOnDrop,
     shard_bytes: Arc<AtomicU64>,
     loaded: Loaded,
@@ -351,14 +356,21 @@ impl Capture {
         let counted = (counters.clone(), site_counts);
         threads::spawn_drain(events, counted, sender, asked, named, Arc::clone(&stop))
             .map_err(|e| failed(&e))?;
+        let called = options.modules.then(|| loaded.map(map::CALLED)).transpose();
+        let called = called.map_err(|e| failed(&e))?.map(CalledMap);
         let stop = StopOnDrop(stop);
         note(began_ns, "sampling");
-        Ok(Self { messages, counters, samplers, tracepoints, probes, stop, shard_bytes, loaded })
+        Ok(Self { messages, counters, samplers, tracepoints, probes, called, stop, shard_bytes, loaded })
     }
 
     /// What it tells. The channel is closed after the last message.
     pub fn messages(&self) -> Receiver<Message> {
         self.messages.clone()
+    }
+
+    /// Where functions are told whose calls are to tell what they are made on, if modules are asked for. Once.
+    pub fn called(&mut self) -> Option<CalledMap> {
+        self.called.take()
     }
 
     /// Number of CPUs that are sampled.
@@ -464,6 +476,7 @@ fn config(options: &CaptureOptions) -> Result<(Config, Facts), CaptureError> {
         (options.kernel, config_flag::KERNEL),
         (options.native, config_flag::NATIVE),
         (options.python, config_flag::PYTHON),
+        (options.modules, config_flag::OBJECTS),
     ];
     config.flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
     config.stacks_per_second = options.probes.as_ref().map_or(0, |probes| probes.stacks_per_second);

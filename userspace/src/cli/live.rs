@@ -44,7 +44,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         look::selection(&arguments.look, look::measured(arguments.capture.event)),
         arguments.look.filter.clone(),
     );
-    let capture = start_capture(&target)?;
+    let mut capture = start_capture(&target)?;
     let meta = meta(&target, Vec::new());
     let session = Session::start(
         capture.messages(),
@@ -58,6 +58,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
             },
             debug_info: arguments.capture.debug_info.clone(),
             named: arguments.target.pid.clone(),
+            layers: capture.called(),
             store: None,
             raw: None,
         },

@@ -238,6 +238,8 @@ pub enum Context {
     Kernel,
     /// Who awaits the asyncio task that runs (CPython 3.11 and later), beside Python functions.
     Async,
+    /// Layers of PyTorch models: modules that are called, by name and class, beside Python functions.
+    Module,
     /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python functions.
     Backward,
     /// PyTorch's named ranges (`record_function`) and the steps of training, beside Python functions.

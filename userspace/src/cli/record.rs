@@ -58,7 +58,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     }
     target.options.pids.extend(waiting.as_ref().map(Waiting::pid));
 
-    let capture = start_capture(&target)?;
+    let mut capture = start_capture(&target)?;
     let meta = meta(&target, options(arguments));
     let raw = match &arguments.capture.raw {
         Some(path) => {
@@ -83,6 +83,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             },
             debug_info: arguments.capture.debug_info.clone(),
             named: arguments.target.pid.clone(),
+            layers: capture.called(),
             store: Some((writer, arguments.flush)),
             raw,
         },

@@ -38,6 +38,7 @@ pub mod tensors;
 pub mod threads;
 pub mod waits;
 
+use deepctx_common::end::PythonEnd;
 use deepctx_common::record::{ProcessEvent, StackSample, Wake};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Meta, Profile};
@@ -340,6 +341,10 @@ impl<S: Symbols> Pipeline<S> {
         if !new.coroutines.is_empty() {
             self.coroutines_told = true;
             self.symbols.coroutines_seen(pid, sample.fixed.header.time_ns, new.coroutines);
+        }
+        if !new.modules.is_empty() {
+            let whole = sample.fixed.python_end == PythonEnd::Complete as u8;
+            self.symbols.modules_seen(pid, sample.fixed.header.time_ns, new.modules, whole);
         }
     }
 

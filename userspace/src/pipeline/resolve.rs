@@ -128,6 +128,10 @@ impl Resolve {
                     let addresses: Vec<_> = codes.iter().filter_map(Code::address).collect();
                     symbols.kernel(&addresses, &mut answer);
                 }
+                Code::Module { space, .. } => {
+                    let modules: Vec<_> = codes.iter().filter_map(Code::module).collect();
+                    symbols.modules(space, &modules, &mut answer);
+                }
                 Code::Awaiting(_) => {
                     let chains: Vec<_> = codes.iter().filter_map(Code::awaiting).collect();
                     symbols.awaiting_parts(&chains, &mut answer);
@@ -413,6 +417,7 @@ fn reason(name: &Name<'_>) -> Option<NoName> {
         | Name::Compiled { .. }
         | Name::Traced { .. }
         | Name::Task { .. }
+        | Name::Layer { .. }
         | Name::PythonIncomplete => None,
     }
 }
@@ -452,6 +457,7 @@ fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
             let none = profile.text("");
             Frame::Python { function: profile.text(&shown), file: none, line: None, first_line: None }
         }
+        Name::Layer { path, class } => Frame::Layer { path: profile.text(path), class: profile.text(class) },
         Name::PythonIncomplete => {
             Frame::Unresolved { reason: profile.text("incomplete"), origin: Origin::Python }
         }

@@ -1,4 +1,4 @@
-//! Seen: Python functions and coroutines, told the moment they come in.
+//! Seen: Python functions, coroutines and modules, told the moment they come in.
 //!
 //! Owns: which functions of which process were told already. Because: what can only be read while the process lives, or
 //! while a coroutine runs, must be read long before the sample has its turn. Does not: read.
@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 use super::decode::Sample;
 use super::steps::python_reference;
-use super::symbols::PythonReference;
+use super::symbols::{ModuleReference, PythonReference};
 
 /// Functions remembered by [`PythonSeen`]; at the bound all are forgotten and told again.
 const SEEN_MAX: usize = 1 << 16;
@@ -19,6 +19,7 @@ pub struct PythonSeen {
     seen: FxHashSet<(u32, u64, u32)>,
     new: Vec<PythonReference>,
     coroutines: Vec<u64>,
+    modules: Vec<ModuleReference>,
 }
 
 /// What one sample brought.
@@ -28,6 +29,8 @@ pub struct New<'a> {
     pub functions: &'a [PythonReference],
     /// Frames of coroutines that run, innermost first.
     pub coroutines: &'a [u64],
+    /// Modules that were called, innermost first.
+    pub modules: &'a [ModuleReference],
 }
 
 impl PythonSeen {
@@ -35,6 +38,7 @@ impl PythonSeen {
     pub fn new_in(&mut self, sample: &Sample<'_>) -> New<'_> {
         self.new.clear();
         self.coroutines.clear();
+        self.modules.clear();
         if sample.fixed.python_frames == 0 {
             return New::default();
         }
@@ -46,6 +50,10 @@ impl PythonSeen {
             let tag = word::tag(current);
             if tag == word::COROUTINE {
                 self.coroutines.push(current & word::PAYLOAD);
+            } else if tag == word::OBJECT
+                && let Some(of_type) = words.next()
+            {
+                self.modules.push(ModuleReference { object: current & word::PAYLOAD, of_type });
             } else if tag == word::PYTHON
                 && let Some(detail) = words.next()
             {
@@ -55,7 +63,7 @@ impl PythonSeen {
                 }
             }
         }
-        New { functions: &self.new, coroutines: &self.coroutines }
+        New { functions: &self.new, coroutines: &self.coroutines, modules: &self.modules }
     }
 
     /// The process has another program now: its functions are new.
@@ -71,7 +79,7 @@ pub fn coroutines<'a>(sample: &'a Sample<'_>) -> impl Iterator<Item = u64> + 'a 
         loop {
             let current = words.next()?;
             match word::tag(current) {
-                word::PYTHON => drop(words.next()),
+                word::PYTHON | word::OBJECT => drop(words.next()),
                 word::COROUTINE => return Some(current & word::PAYLOAD),
                 _ => {}
             }

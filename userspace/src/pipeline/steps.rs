@@ -15,7 +15,7 @@ use deepctx_common::record::word;
 use deepctx_profile::frame::Role;
 
 use super::decode::Words;
-use super::symbols::{AwaitingId, CodeAddress, Name, NoName, PythonReference, SpaceId};
+use super::symbols::{AwaitingId, CodeAddress, ModuleReference, Name, NoName, PythonReference, SpaceId};
 
 /// A word with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,13 +28,15 @@ pub(super) enum Code {
     Kernel { address: CodeAddress },
     /// Tasks and coroutines that await.
     Awaiting(AwaitingId),
+    /// A module that is called.
+    Module { space: SpaceId, module: ModuleReference },
 }
 
 impl Code {
     pub(super) fn address(&self) -> Option<CodeAddress> {
         match self {
             Code::Native { address, .. } | Code::Kernel { address } => Some(*address),
-            Code::Python { .. } | Code::Awaiting(_) => None,
+            Code::Python { .. } | Code::Awaiting(_) | Code::Module { .. } => None,
         }
     }
 
@@ -47,10 +49,14 @@ impl Code {
         if let Code::Awaiting(chain) = self { Some(*chain) } else { None }
     }
 
+    pub(super) fn module(&self) -> Option<ModuleReference> {
+        if let Code::Module { module, .. } = self { Some(*module) } else { None }
+    }
+
     pub(super) fn role(&self) -> Role {
         match self {
             Code::Native { role, .. } => *role,
-            Code::Python { .. } | Code::Kernel { .. } | Code::Awaiting(_) => Role::Code,
+            Code::Python { .. } | Code::Kernel { .. } | Code::Awaiting(_) | Code::Module { .. } => Role::Code,
         }
     }
 
@@ -59,7 +65,7 @@ impl Code {
             Code::Native { address: CodeAddress::Exact(offset) | CodeAddress::Return(offset), .. } => {
                 Name::NativeUnnamed { module: "", offset: *offset, reason }
             }
-            Code::Python { .. } | Code::Awaiting(_) => Name::PythonUnnamed { reason },
+            Code::Python { .. } | Code::Awaiting(_) | Code::Module { .. } => Name::PythonUnnamed { reason },
             Code::Kernel { .. } => Name::KernelUnnamed { reason },
         }
     }
@@ -72,6 +78,7 @@ pub(super) fn group(code: &Code) -> (u8, u32) {
         Code::Native { space, .. } => (1, space.0),
         Code::Python { space, .. } => (2, space.0),
         Code::Awaiting(_) => (3, 0),
+        Code::Module { space, .. } => (4, space.0),
     }
 }
 
@@ -117,6 +124,12 @@ pub(super) fn user_steps(space: SpaceId, words: impl Iterator<Item = u64>) -> im
                 gap_step(payload)
             }
             word::COROUTINE => Step::Coroutine(payload),
+            word::OBJECT => match words.next() {
+                Some(of_type) => {
+                    Step::Code(Code::Module { space, module: ModuleReference { object: payload, of_type } })
+                }
+                None => Step::Malformed,
+            },
             _ => Step::Malformed,
         })
     })
@@ -151,7 +164,7 @@ pub(super) fn repaired(words: Words<'_>) -> Option<Vec<u64>> {
     let mut words = words.iter();
     while let Some(current) = words.next() {
         match word::tag(current) {
-            word::PYTHON => run.extend(std::iter::once(current).chain(words.next())),
+            word::PYTHON | word::OBJECT => run.extend(std::iter::once(current).chain(words.next())),
             _ if current == LACKING => {
                 out.extend(runs.pop_front().unwrap_or_default());
             }

@@ -15,6 +15,15 @@ pub struct SpaceId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AwaitingId(pub u32);
 
+/// A module of PyTorch that was called, as the walk saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleReference {
+    /// Address of the object.
+    pub object: u64,
+    /// Address of its type.
+    pub of_type: u64,
+}
+
 /// A code address in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CodeAddress {
@@ -109,6 +118,13 @@ pub enum Name<'a> {
         /// Its name; empty when it is one that asyncio counted.
         name: &'a str,
     },
+    /// A layer of a model.
+    Layer {
+        /// Its qualified name; empty when unknown.
+        path: &'a str,
+        /// Its class; empty when unknown.
+        class: &'a str,
+    },
     /// A Python function that was just being entered: its interpreter would not show it.
     PythonIncomplete,
     /// A Python function without a name.
@@ -149,6 +165,13 @@ pub trait Symbols {
 
     /// Asks for the parts of chains, root first. Each is answered once, in any order.
     fn awaiting_parts(&mut self, _chains: &[AwaitingId], _answer: &mut Answer<'_>) {}
+
+    /// Modules were called at a time, each by the next, innermost first; told at once, not in their turn. `whole`: none is
+    /// missing further out.
+    fn modules_seen(&mut self, _pid: u32, _time_ns: u64, _modules: &[ModuleReference], _whole: bool) {}
+
+    /// Asks for modules of one space. Each is answered once, in any order.
+    fn modules(&mut self, _space: SpaceId, _modules: &[ModuleReference], _answer: &mut Answer<'_>) {}
 
     /// The address space of a process was read.
     fn space_changed(&mut self, update: SpaceUpdate<Self::Space>);

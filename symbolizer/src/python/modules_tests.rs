@@ -1,0 +1,255 @@
+use super::super::layout::all_layouts;
+use super::super::memory::{ReadError, RecordedMemory};
+use super::*;
+
+/// Objects of an interpreter, made by hand.
+struct Heap {
+    memory: RecordedMemory,
+    layout: &'static Layout,
+    next: u64,
+    dict_type: u64,
+}
+
+/// Bytes around each object that are readable.
+const ROOM: u64 = 1 << 11;
+const MILLISECOND: u64 = 1_000_000;
+
+impl Heap {
+    fn new(layout: &'static Layout) -> Self {
+        let mut heap = Self { memory: RecordedMemory::default(), layout, next: 1 << 32, dict_type: 0 };
+        heap.dict_type = heap.class("dict");
+        heap
+    }
+
+    fn head(&self) -> u64 {
+        if self.layout.free_threaded { 32 } else { 16 }
+    }
+
+    fn address(&mut self) -> u64 {
+        self.next += 2 * ROOM;
+        self.next
+    }
+
+    /// Words at offsets of an object, which may be negative.
+    fn put(&mut self, at: u64, words: &[(i64, u64)]) {
+        let mut bytes = vec![0; 2 * ROOM as usize];
+        for (offset, word) in words {
+            let from = (ROOM as i64 + offset) as usize;
+            bytes[from..from + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        self.memory.insert(at - ROOM, bytes);
+    }
+
+    fn type_word(&self, of_type: u64) -> (i64, u64) {
+        (i64::from(self.layout.user.object_type), of_type)
+    }
+
+    fn class(&mut self, name: &str) -> u64 {
+        let text = self.address();
+        let mut bytes = name.as_bytes().to_vec();
+        bytes.resize(256, 0);
+        self.memory.insert(text, bytes);
+        let (at, head) = (self.address(), self.head() as i64);
+        let managed = if self.layout.minor >= 11 { 1 << 4 } else { 0 };
+        self.put(at, &[(head + 8, text), (head + 152, managed), (head + 272, self.head())]);
+        at
+    }
+
+    fn text(&mut self, text: &str) -> u64 {
+        let user = &self.layout.user;
+        let (at, state) = (self.address(), u64::from(1_u32 | 8 | 16) << user.str_kind_shift);
+        let mut bytes = vec![0; 256];
+        let mut put =
+            |at: u16, from: &[u8]| bytes[at.into()..usize::from(at) + from.len()].copy_from_slice(from);
+        put(user.str_length, &(text.len() as u64).to_le_bytes());
+        put(user.str_state, &state.to_le_bytes()[..4]);
+        put(user.str_ascii_data, text.as_bytes());
+        self.memory.insert(at, bytes);
+        at
+    }
+
+    fn dict(&mut self, entries: &[(u64, u64)]) -> u64 {
+        let (keys, at) = (self.address(), self.address());
+        let number = entries.len() as u64;
+        let mut words = match self.layout.minor {
+            ..11 => vec![(8, 8), (32, number)],
+            // { refcount, 3, 3, general, … }
+            _ => vec![(8, 0x0303), (24, number)],
+        };
+        let first = if self.layout.minor < 11 { 40 + 8 } else { 32 + 8 };
+        for (n, (key, value)) in (0..).zip(entries) {
+            words.extend([(first + 24 * n + 8, *key), (first + 24 * n + 16, *value)]);
+        }
+        self.put(keys, &words);
+        self.put(at, &[self.type_word(self.dict_type), (self.head() as i64 + 16, keys)]);
+        at
+    }
+
+    /// Makes a module of what is at `at`.
+    fn module(&mut self, at: u64, class: u64, children: &[(&str, u64)]) {
+        let children: Vec<_> = children.iter().map(|(name, child)| (self.text(name), *child)).collect();
+        let (other, name) = (self.text("training"), self.text("_modules"));
+        let modules = self.dict(&children);
+        let attributes = self.dict(&[(other, class), (name, modules)]);
+        let place = match (self.layout.minor, self.layout.free_threaded) {
+            (..11, _) => self.head() as i64,
+            (_, true) => -8,
+            (_, false) => -24,
+        };
+        self.put(at, &[self.type_word(class), (place, attributes)]);
+    }
+}
+
+/// A model: `Net { a: Block { in: Leaf, up: the model }, b: the same Leaf, none }`.
+struct Model {
+    heap: Heap,
+    net: Called,
+    block: Called,
+    leaf: Called,
+}
+
+fn model(layout: &'static Layout) -> Model {
+    let mut heap = Heap::new(layout);
+    let [net, block, leaf] = ["Net", "Block", "my.Leaf"].map(|name| (heap.address(), heap.class(name)));
+    heap.module(leaf.0, leaf.1, &[]);
+    heap.module(block.0, block.1, &[("in", leaf.0), ("up", net.0)]);
+    let none = heap.class("NoneType");
+    heap.module(net.0, net.1, &[("a", block.0), ("none", none), ("b", leaf.0)]);
+    Model { heap, net, block, leaf }
+}
+
+fn text(modules: &Modules, called: Called) -> String {
+    let Layer { path, class } = modules.layer(called);
+    format!("{} ({})", path.as_deref().unwrap_or("?"), class.as_deref().unwrap_or("?"))
+}
+
+#[test]
+fn modules_are_named_by_the_first_way_that_leads_to_them_in_every_version() {
+    for layout in all_layouts() {
+        let Model { heap, net, block, leaf } = model(layout);
+        let mut modules = Modules::default();
+        let changed = modules.called(&heap.memory, layout, 0, &[leaf, block, net], true);
+        let got = [net, block, leaf].map(|called| text(&modules, called));
+        assert_eq!(got, ["Net (Net)", "Net.a (Block)", "Net.a.in (Leaf)"], "3.{}", layout.minor);
+        assert!(!changed, "nothing was told before");
+    }
+}
+
+#[test]
+fn what_stands_alone_or_is_in_no_known_tree_has_a_class_and_no_path() {
+    let layout = Layout::of(13, false).unwrap();
+    let Model { mut heap, net, leaf, .. } = model(layout);
+    let stranger = (heap.address(), leaf.1);
+    heap.module(stranger.0, stranger.1, &[]);
+    let mut modules = Modules::default();
+    modules.called(&heap.memory, layout, 0, &[stranger, net], true);
+    assert_eq!(text(&modules, stranger), "? (Leaf)");
+    modules.called(&heap.memory, layout, 0, &[stranger], true);
+    assert_eq!(text(&modules, stranger), "? (Leaf)");
+    assert_eq!(text(&modules, (stranger.0, 8)), "? (?)", "another type at the same address");
+}
+
+#[test]
+fn a_stack_that_lacks_its_beginning_makes_no_root() {
+    let layout = Layout::of(11, false).unwrap();
+    let Model { heap, net, block, leaf } = model(layout);
+    let mut modules = Modules::default();
+    modules.called(&heap.memory, layout, 0, &[leaf, block], false);
+    assert_eq!(text(&modules, block), "? (Block)");
+    assert!(modules.called(&heap.memory, layout, 0, &[leaf, block, net], true), "it has a path now");
+    assert_eq!(text(&modules, block), "Net.a (Block)");
+}
+
+#[test]
+fn a_root_that_turns_out_to_be_part_of_another_is_named_by_that() {
+    let layout = Layout::of(12, false).unwrap();
+    let Model { mut heap, block, leaf, .. } = model(layout);
+    // Without the way up.
+    heap.module(block.0, block.1, &[("in", leaf.0)]);
+    let outer = (heap.address(), heap.class("Outer"));
+    heap.module(outer.0, outer.1, &[("block", block.0)]);
+    let mut modules = Modules::default();
+    modules.called(&heap.memory, layout, 0, &[leaf, block], true);
+    assert_eq!(text(&modules, leaf), "Block.in (Leaf)");
+    assert!(modules.called(&heap.memory, layout, MILLISECOND, &[leaf, block, outer], true));
+    assert_eq!(text(&modules, leaf), "Outer.block.in (Leaf)");
+    assert_eq!(modules.roots.len(), 1);
+}
+
+#[test]
+fn a_tree_that_changed_is_told_anew_when_it_is_called() {
+    let layout = Layout::of(14, true).unwrap();
+    let Model { mut heap, net, block, leaf } = model(layout);
+    let mut modules = Modules::default();
+    let stack = [leaf, block, net];
+    modules.called(&heap.memory, layout, 1, &stack, true);
+    heap.module(net.0, net.1, &[("renamed", block.0)]);
+    assert!(!modules.called(&heap.memory, layout, 2, &stack, true), "not so soon");
+    modules.compare(&heap.memory, layout, 2 + 60 * AGAIN_NS - 1);
+    assert!(modules.called(&heap.memory, layout, 60 * AGAIN_NS, &stack, true));
+    assert_eq!(text(&modules, leaf), "Net.renamed.in (Leaf)");
+    // What nobody calls any more is forgotten.
+    modules.compare(&heap.memory, layout, 200 * AGAIN_NS);
+    assert!(modules.roots.is_empty() && modules.known.is_empty());
+}
+
+#[test]
+fn a_module_that_was_made_later_is_found_when_it_is_called() {
+    let layout = Layout::of(8, false).unwrap();
+    let Model { mut heap, net, leaf, .. } = model(layout);
+    let mut modules = Modules::default();
+    modules.called(&heap.memory, layout, 1, &[leaf, net], true);
+    let late = (heap.address(), leaf.1);
+    heap.module(late.0, late.1, &[]);
+    heap.module(net.0, net.1, &[("late", late.0)]);
+    assert!(!modules.called(&heap.memory, layout, 2, &[late, net], true));
+    assert_eq!(text(&modules, late), "? (Leaf)", "read a moment ago");
+    assert!(modules.called(&heap.memory, layout, 100 * AGAIN_NS, &[late, net], true));
+    assert_eq!(text(&modules, late), "Net.late (Leaf)");
+}
+
+/// Memory of which each word is garbage, some of it unreadable.
+struct Garbage(u64);
+
+impl TargetMemory for Garbage {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        for (n, byte) in into.iter_mut().enumerate() {
+            let mixed = (address.wrapping_add(n as u64) ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            *byte = (mixed >> 56) as u8 & if self.0 & 1 == 0 { 0xff } else { 3 };
+        }
+        if (address >> 9 ^ self.0).is_multiple_of(7) { Err(ReadError::Unmapped) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn wide_deep_and_wild_trees_end_within_their_bounds() {
+    let layout = Layout::of(13, false).unwrap();
+    let mut heap = Heap::new(layout);
+    let class = heap.class("Deep");
+    let places: Vec<u64> = (0..200).map(|_| heap.address()).collect();
+    for pair in places.windows(2) {
+        heap.module(pair[0], class, &[("next", pair[1]), ("wild", 12_345), ("self", pair[0])]);
+    }
+    let mut modules = Modules::default();
+    modules.called(&heap.memory, layout, 0, &[(places[0], class)], true);
+    assert_eq!(modules.known.len(), DEPTH_MAX + 1);
+    assert!(modules.known.values().all(|known| known.path.len() <= PATH_MAX));
+    // More outermost modules than are kept, and more than are read in a second.
+    for n in 0..2_000 {
+        let at = heap.address();
+        heap.module(at, class, &[]);
+        modules.called(&heap.memory, layout, n, &[(at, class)], true);
+        if n % 100 == 0 {
+            modules.compare(&heap.memory, layout, n);
+        }
+    }
+    assert!(modules.roots.len() <= ROOTS_MAX && modules.known.len() <= MODULES_MAX);
+    for layout in all_layouts() {
+        for seed in 0..40 {
+            let mut modules = Modules::default();
+            let stack: Vec<Called> = (0..20).map(|n| (seed << 20 | n << 9, n << 12)).collect();
+            modules.called(&Garbage(seed), layout, 0, &stack, true);
+            modules.compare(&Garbage(seed + 1), layout, 5 * AGAIN_NS);
+        }
+    }
+}
