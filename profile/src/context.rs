@@ -48,8 +48,8 @@ impl Selection {
         match frame {
             Frame::Root | Frame::Stream { .. } => false,
             Frame::Thread { .. } => self.group_by == GroupBy::Thread,
-            Frame::Python { .. }
-            | Frame::Operator { .. }
+            Frame::Python { role, .. } => python && (*role == Role::Code || self.interpreter),
+            Frame::Operator { .. }
             | Frame::Range { .. }
             | Frame::Layer { .. }
             | Frame::Unresolved { origin: Origin::Python, .. } => python,

@@ -63,6 +63,8 @@ pub enum Frame {
         line: Line,
         /// Line of the definition.
         first_line: Line,
+        /// What the function does for the stack: a framework's own way to what it calls is [`Role::Dispatch`].
+        role: Role,
     },
     /// Native code with a name.
     Native {
@@ -160,7 +162,7 @@ pub enum Frame {
     },
 }
 
-/// What native code does for the stack it stands in.
+/// What code does for the stack it stands in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Ordinary code.
@@ -169,7 +171,7 @@ pub enum Role {
     /// An interpreter's own frame (its evaluation loop), whose meaning the Python frames beside it already tell.
     /// To be set only where such a Python frame stands, so that hiding it hides nothing.
     Interpreter,
-    /// A framework's way from an operator to the code that does its work, whose meaning the operator frame above it
+    /// A framework's way from an operator or a layer to the code that does its work, whose meaning the frame above it
     /// tells.
     Dispatch,
 }
@@ -206,10 +208,12 @@ impl Frame {
         }
     }
 
-    /// What native code does for its stack; any other frame is ordinary code.
+    /// What code does for its stack; any other frame is ordinary code.
     pub fn role(&self) -> Role {
         match self {
-            Frame::Native { role, .. } | Frame::NativeUnnamed { role, .. } => *role,
+            Frame::Python { role, .. } | Frame::Native { role, .. } | Frame::NativeUnnamed { role, .. } => {
+                *role
+            }
             _ => Role::Code,
         }
     }
@@ -453,7 +457,13 @@ mod tests {
         let mut strings = Strings::new(usize::MAX);
         let mut s = |text: &str| strings.intern(text);
         let line = NonZeroU32::new;
-        let python = |function, file| Frame::Python { function, file, line: line(7), first_line: line(3) };
+        let python = |function, file| Frame::Python {
+            function,
+            file,
+            line: line(7),
+            first_line: line(3),
+            role: Role::Code,
+        };
         let native = |symbol, module, file, line| Frame::Native {
             symbol,
             module,

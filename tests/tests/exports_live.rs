@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 
 use cli_support::{can_capture, expect_code, program};
 use deepctx_profile::activity::{Activity, ActivityKind};
-use deepctx_profile::frame::Frame;
+use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::store;
@@ -218,7 +218,7 @@ fn on_a_device(folder: &Path) -> PathBuf {
     };
     let process = Frame::Process { comm, pid: 7 };
     let thread = Frame::Thread { name: comm, tid: 8 };
-    let caller = Frame::Python { function, file, line: None, first_line: None };
+    let caller = Frame::Python { function, file, line: None, first_line: None, role: Role::Code };
     let work = |api, name| [process, thread, caller, Frame::GpuApi { name: api }, Frame::GpuKernel { name }];
     let kernels = context(&work(call, kernel), Metric::GpuTime);
     let copies = context(&work(copy_call, copy), Metric::CopyTime);

@@ -95,7 +95,8 @@ impl Layers {
     }
 }
 
-fn is_file(path: &str) -> bool {
+/// Whether a path is that of the file.
+pub(crate) fn is_file(path: &str) -> bool {
     path.strip_suffix(FILE).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
 }
 

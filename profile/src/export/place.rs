@@ -28,7 +28,7 @@ impl Place {
         let empty = StrId::EMPTY;
         let none = Place { name: empty, module: empty, file: empty, line: None, start: None, offset: 0 };
         match *frame {
-            Frame::Python { function, file, line, first_line } => {
+            Frame::Python { function, file, line, first_line, .. } => {
                 Place { name: function, file, line, start: first_line, ..none }
             }
             Frame::Native { symbol, module, file, line, .. } => {

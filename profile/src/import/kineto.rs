@@ -137,6 +137,7 @@ impl Reader<'_> {
                 Some(frame) => frame,
                 None => words::of_python(profile, name, "", None, None),
             },
+            (_, "layer") => words::layer(profile, name),
             (_, "cpu_op" | "user_annotation" | "operator") => Frame::Operator { name: profile.text(name) },
             _ => words::process(profile, name)
                 .filter(|_| category == "process")

@@ -100,6 +100,15 @@ pub(super) fn python(profile: &mut Profile, text: &str) -> Option<Frame> {
     }
 }
 
+/// A layer, as we write it.
+pub(super) fn layer(profile: &mut Profile, text: &str) -> Frame {
+    let (path, class) = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+        Some((path, class)) => (path.trim_end(), class),
+        None => (text, text),
+    };
+    Frame::Layer { path: profile.text(path), class: profile.text(class) }
+}
+
 /// A Python function by its parts.
 pub(super) fn of_python(
     profile: &mut Profile,
@@ -108,7 +117,8 @@ pub(super) fn of_python(
     line: Line,
     first_line: Line,
 ) -> Frame {
-    Frame::Python { function: profile.text(function), file: profile.text(file), line, first_line }
+    let (function, file) = (profile.text(function), profile.text(file));
+    Frame::Python { function, file, line, first_line, role: Role::Code }
 }
 
 fn number(text: &str) -> Line {

@@ -1,12 +1,13 @@
 //! The report: the hottest functions and contexts of a profile, and what was lost, as text for people.
 //!
-//! Owns: [`write()`]; a file for each table. Because: `report`, and a demo without a terminal, must say in one page where the time went and
-//! how far to believe it. Does not: promise its layout to programs; that is what `export` is for.
+//! Owns: [`write()`]; a file for each table. Because: `report`, and a demo without a terminal, must say in one page where the
+//! time went and how far to believe it. Does not: promise its layout to programs; that is what `export` is for.
 
 pub mod compiled;
 mod devices;
 mod instructions;
 mod kernels;
+mod layers;
 mod memory;
 mod phases;
 mod steps;
@@ -55,9 +56,10 @@ pub fn write(
     head(profile, selection, &screen, out)?;
     functions(selection, &screen, extent, out)?;
     contexts(selection, &screen, extent, out)?;
-    compiled::write(profile, selection.metric, extent, out)?;
     phases::write(profile, out)?;
     steps::write(profile, extent, out)?;
+    layers::write(profile, selection, extent, out)?;
+    compiled::write(profile, selection.metric, extent, out)?;
     devices::write(profile, extent, out)?;
     kernels::write(profile, extent, out)?;
     instructions::write(profile, extent, out)?;

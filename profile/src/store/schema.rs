@@ -254,7 +254,8 @@ impl<'a> Parts<'a> {
             Frame::TableFull => kind("table-full"),
             Frame::Process { comm, pid } => Parts { number: Some(pid), ..named("process", comm) },
             Frame::Thread { name, tid } => Parts { number: Some(tid), ..named("thread", name) },
-            Frame::Python { function, file, line, first_line } => Parts {
+            Frame::Python { function, file, line, first_line, role } => Parts {
+                role,
                 file: known(file),
                 line: number(line),
                 first_line: number(first_line),
@@ -331,6 +332,7 @@ pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)
             file: text("file"),
             line: line("line"),
             first_line: line("first_line"),
+            role,
         },
         "native" => Frame::Native {
             symbol: text("name"),

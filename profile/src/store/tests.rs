@@ -43,7 +43,7 @@ pub(super) fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
     let frame = match n % 14 {
         0 => Frame::Process { comm: s("python3"), pid: n },
         1 => Frame::Thread { name: s("pt;data"), tid: n },
-        2 => Frame::Python { function: s("M.f"), file: s("/a/b.py"), line, first_line: line },
+        2 => Frame::Python { function: s("M.f"), file: s("/a/b.py"), line, first_line: line, role },
         3 => Frame::Native {
             symbol: s("f(int)"),
             module: s("/l/libx.so"),

@@ -48,7 +48,7 @@ fn frame(profile: &mut Profile, part: &str) -> Frame {
             let file = profile.text(parts.next().unwrap());
             let function = profile.text(parts.next().unwrap());
             let line = parts.next().and_then(|line| NonZeroU32::new(number(line)));
-            Frame::Python { function, file, line, first_line: NonZeroU32::new(1) }
+            Frame::Python { function, file, line, first_line: NonZeroU32::new(1), role: Role::Code }
         }
         "n" | "i" => {
             let role = if kind == "i" { Role::Interpreter } else { Role::Code };

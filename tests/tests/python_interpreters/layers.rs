@@ -42,27 +42,32 @@ fn check(profiler: &Path, python: &Python, plain: bool) {
         .collect();
     assert!(said.len() > 12, "{}: {said:?}", python.name);
     let (mut compared, mut equal, mut before) = (0, 0, 0);
-    let (mut other, mut seen) = (BTreeMap::new(), BTreeSet::new());
-    for (frames, count) in captured_with(profiler, target.pid(), [3, 499], "python", CONTEXT) {
-        let Some(leaf) = leaf(&frames) else { continue };
-        let (found, expect) = (layers(&frames), &said[&leaf]);
-        compared += count;
-        if found == *expect {
-            equal += count;
-            seen.insert(leaf);
-        } else if found.is_empty() {
-            // Until the function is known that calls modules.
-            before += count;
-        } else {
-            *other.entry((leaf, found)).or_insert(0) += count;
+    let (mut other, mut missing) = (BTreeMap::new(), said.keys().collect::<BTreeSet<_>>());
+    // On a busy machine few samples come in a second or two.
+    for _ in 0..5 {
+        for (frames, count) in captured_with(profiler, target.pid(), [2, 499], "python", CONTEXT) {
+            let Some(leaf) = leaf(&frames) else { continue };
+            let (found, expect) = (layers(&frames), &said[&leaf]);
+            compared += count;
+            if found == *expect {
+                equal += count;
+                missing.remove(&leaf);
+            } else if found.is_empty() {
+                // Until the function is known that calls modules.
+                before += count;
+            } else {
+                *other.entry((leaf, found)).or_insert(0) += count;
+            }
+        }
+        if missing.is_empty() {
+            break;
         }
     }
     let what = if plain { "layers, as up to 2.0" } else { "layers" };
     row(&python.name, what, said.len(), compared, equal, before);
     assert!(other.is_empty(), "{}: {other:?}; expected {said:?}", python.name);
-    let missing: Vec<_> = said.keys().filter(|leaf| !seen.contains(*leaf)).collect();
     assert!(missing.is_empty(), "{}: never seen: {missing:?}", python.name);
-    assert!(before * 2 <= compared, "{}: {before} of {compared} without layers", python.name);
+    assert!(before < equal, "{}: {before} of {compared} without layers", python.name);
 }
 
 #[test]

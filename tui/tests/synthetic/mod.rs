@@ -259,7 +259,7 @@ fn frame(profile: &mut Profile, text: &str) -> Frame {
             // Functions begin at the ten below.
             let first_line = line.and_then(|line| NonZeroU32::new((line.get() / 10 * 10).max(1)));
             let (file, function) = (string(&format!("/srv/{file}")), string(function));
-            Frame::Python { function, file, line, first_line }
+            Frame::Python { function, file, line, first_line, role: Role::Code }
         }
         "O" => Frame::Operator { name: string(text) },
         "K" => Frame::Kernel { symbol: string(text) },

@@ -180,7 +180,13 @@ mod tests {
                     role,
                 };
                 let frame = match word {
-                    "p" => Frame::Python { function: text, file: StrId::EMPTY, line: None, first_line: None },
+                    "p" => Frame::Python {
+                        function: text,
+                        file: StrId::EMPTY,
+                        line: None,
+                        first_line: None,
+                        role: Role::Code,
+                    },
                     "e" => native(Role::Interpreter),
                     _ => native(Role::Code),
                 };

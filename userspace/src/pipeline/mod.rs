@@ -26,6 +26,7 @@ mod holes;
 mod lists;
 pub mod operators;
 pub mod order;
+mod plumbing;
 pub mod ranges;
 pub mod resolve;
 pub mod seen;

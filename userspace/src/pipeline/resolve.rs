@@ -17,6 +17,7 @@ use std::num::NonZeroU32;
 use super::account::{Accounts, python_key};
 use super::decode::Sample;
 use super::glue::Glue;
+use super::plumbing::Plumbing;
 use super::stacks::Head;
 use super::steps::{Code, Step, group, kernel_steps, repaired, user_steps};
 use super::symbols::{Name, NoName, Symbols};
@@ -85,6 +86,7 @@ pub struct Resolve {
     malformed_words: u64,
     path: Vec<FrameId>,
     glue: Glue,
+    plumbing: Plumbing,
     forgotten: u64,
 }
 
@@ -257,7 +259,7 @@ impl Resolve {
 
     /// The gathered steps as one path, root first.
     fn joined(&mut self) -> CallPath<'_> {
-        let Self { frames, parts, path, steps, glue, .. } = self;
+        let Self { frames, parts, path, steps, glue, plumbing, .. } = self;
         path.clear();
         let mut unnamed = 0;
         let mut operator = None;
@@ -286,6 +288,7 @@ impl Resolve {
             }
         }
         glue.mark(path);
+        plumbing.mark(path);
         CallPath { frames: &self.path, unnamed, malformed: self.malformed_words }
     }
 
@@ -321,6 +324,7 @@ impl Resolve {
                 continue;
             }
             self.glue.learn(frame, profile);
+            self.plumbing.learn(frame, profile);
             self.push(frame, Part::None);
         }
         let known = Known { begin, len: (self.frames.len() - begin as usize) as u16, unnamed };
@@ -445,6 +449,7 @@ fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
             file: profile.text(file),
             line: NonZeroU32::new(line),
             first_line: NonZeroU32::new(first_line),
+            role: Role::Code,
         },
         Name::Compiled { name } => Frame::Operator { name: profile.text(name) },
         Name::Traced { function, file, line } => {
@@ -454,8 +459,8 @@ fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
         }
         Name::Task { name } => {
             let shown = if name.is_empty() { "[task]".to_owned() } else { format!("[task {name}]") };
-            let none = profile.text("");
-            Frame::Python { function: profile.text(&shown), file: none, line: None, first_line: None }
+            let (function, file) = (profile.text(&shown), profile.text(""));
+            Frame::Python { function, file, line: None, first_line: None, role: Role::Code }
         }
         Name::Layer { path, class } => Frame::Layer { path: profile.text(path), class: profile.text(class) },
         Name::PythonIncomplete => {
