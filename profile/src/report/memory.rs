@@ -125,7 +125,13 @@ mod tests {
             let mut stack = vec![
                 Frame::Process { comm, pid: 7 },
                 Frame::Thread { name: comm, tid: 8 },
-                Frame::Python { function, file, line: std::num::NonZeroU32::new(3), first_line: None },
+                Frame::Python {
+                    function,
+                    file,
+                    line: std::num::NonZeroU32::new(3),
+                    first_line: None,
+                    role: crate::frame::Role::Code,
+                },
             ];
             for name in operators.iter().copied().chain(["[memory] cuda:0"]) {
                 let name = profile.text(name);
