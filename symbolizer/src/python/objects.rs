@@ -206,9 +206,9 @@ impl<'m> Objects<'m> {
                 return Err(ObjectError::Other);
             }
             let index = match size {
-                0..=0xff => size,
-                0..=0xffff => size * 2,
-                0..=0xffff_ffff => size * 4,
+                ..0x100 => size,
+                0x100..0x1_0000 => size * 2,
+                0x1_0000..0x1_0000_0000 => size * 4,
                 _ => size * 8,
             };
             let number = self.word(keys.wrapping_add(32))?;

@@ -455,7 +455,7 @@ fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
         Name::Traced { function, file, line } => {
             let line = NonZeroU32::new(line);
             let (function, file) = (profile.text(function), profile.text(file));
-            Frame::Python { function, file, line, first_line: None }
+            Frame::Python { function, file, line, first_line: None, role: Role::Code }
         }
         Name::Task { name } => {
             let shown = if name.is_empty() { "[task]".to_owned() } else { format!("[task {name}]") };
