@@ -1,3 +1,8 @@
+//! Modules of PyTorch in memory made by hand → their names.
+//!
+//! Owns: the objects of an interpreter that lead to a module, and what each damage to them gives. Because: no interpreter has
+//! broken objects on request. Does not: read a process.
+
 use super::super::layout::all_layouts;
 use super::super::memory::{ReadError, RecordedMemory};
 use super::*;

@@ -24,6 +24,7 @@ mod enter;
 mod glue;
 mod holes;
 mod lists;
+mod meet;
 pub mod operators;
 pub mod order;
 mod plumbing;
@@ -40,7 +41,7 @@ pub mod threads;
 pub mod waits;
 
 use deepctx_common::end::PythonEnd;
-use deepctx_common::record::{ProcessEvent, StackSample, Wake};
+use deepctx_common::record::ProcessEvent;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::tree::NodeId;
@@ -49,8 +50,7 @@ use account::Accounts;
 use backward::Backward;
 pub use config::Config;
 use correlate::Correlate;
-use decode::{Arguments, Event, Sample, Sequences, decode, records};
-use enter::{Entering, sample_at, wait_of};
+use decode::{Event, Sample, Sequences, records};
 use holes::Holes;
 use operators::Operators;
 use order::{Key, Late, Order};
@@ -62,7 +62,7 @@ use stacks::{Head, Known, Stacks};
 use symbols::{NoName, Symbols};
 use tensors::Tensors;
 use threads::Threads;
-use waits::{Context, WaitId, Waits};
+use waits::Waits;
 
 /// A wait that goes on is entered this often.
 const WAIT_PIECE_NS: u64 = 1_000_000_000;
@@ -431,276 +431,5 @@ impl<S: Symbols> Pipeline<S> {
             self.attribute_unresolved();
             self.correlate.processes_changed(now_ns, &mut self.profile);
         }
-    }
-
-    /// Whether a call says what it says without a stack of its own.
-    #[inline]
-    fn is_stackless(&self, arguments: &Arguments<'_>) -> bool {
-        self.backward.kind(arguments) == Some(backward::Kind::Begins)
-            || self.ranges.kind(arguments).is_some_and(|kind| kind != ranges::Kind::Named)
-            || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
-            || self.tensors.needs_no_stack(arguments)
-    }
-
-    /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
-    #[inline]
-    fn meet(&mut self, place: Place) {
-        let (sample, call) = match decode(self.shelf.record(place)) {
-            Ok(Event::Sample(sample) | Event::Block(sample)) => (sample, None),
-            // They have no stack of their own.
-            Ok(Event::Call(_, arguments)) if self.is_stackless(&arguments) => {
-                return self.meet_record(place);
-            }
-            Ok(Event::Call(sample, arguments)) => {
-                (self.operators.named_by_return(sample, &arguments), Some(arguments))
-            }
-            Ok(Event::Wake(wake)) => {
-                self.meet_wake(&wake);
-                self.shelf.release(place);
-                return;
-            }
-            Ok(Event::Return(_) | Event::Correlation(_) | Event::Message(..)) => {
-                return self.meet_record(place);
-            }
-            _ => return,
-        };
-        let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
-        let Self {
-            stacks,
-            resolve,
-            profile,
-            waits,
-            accounts,
-            config,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            ..
-        } = self;
-        let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
-        let awaiting = if self.coroutines_told {
-            let (pid, time_ns) = (sample.fixed.pid, sample.fixed.header.time_ns);
-            self.symbols.awaiting(pid, time_ns, &mut seen::coroutines(&sample))
-        } else {
-            None
-        };
-        // Which step or range a stack is in is known when all that was called before is.
-        let must_wait = self.calls_wait && (backward.is_on() || ranges.is_on());
-        let mut head = Head::new(thread, space, &sample, awaiting);
-        if !must_wait {
-            head = head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes));
-        }
-        let hash = stacks::hash(&head, &sample);
-        match wait_of(&sample) {
-            Some(wait) => waits.began(wait, sample.fixed.pid),
-            None if config.off_cpu => waits.runs(sample.fixed.tid, sample.fixed.header.time_ns),
-            None => {}
-        }
-        let known = if must_wait { None } else { stacks.get(hash, &head, sample.words) };
-        let path = match known {
-            Some(_) => None,
-            None => resolve.path_or_note(&head, &sample, profile, accounts).filter(|_| !must_wait),
-        };
-        let mut entering = Entering {
-            config,
-            waits,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            accounts,
-            profile,
-        };
-        let known = match (known, path) {
-            (Some(known), _) => known,
-            (None, Some(path)) => {
-                let known = entering.context(&head, &sample, call.as_ref(), &path);
-                stacks.put(hash, &head, sample.words, known);
-                known
-            }
-            (None, None) => {
-                self.calls_wait |= call.is_some();
-                return self.unresolved.push(Unresolved::Stack { place, head, hash, behind: must_wait });
-            }
-        };
-        if call.is_some() && self.calls_wait {
-            return self.unresolved.push(Unresolved::Call { place, thread, known });
-        }
-        entering.enter(thread, &sample, call, known);
-        self.shelf.release(place);
-    }
-
-    /// Enters a record that belongs to a call, once all that was called before it is known.
-    fn meet_record(&mut self, place: Place) {
-        if self.calls_wait {
-            self.unresolved.push(Unresolved::Record(place));
-        } else {
-            self.enter_record(place);
-        }
-    }
-
-    /// Enters a record that belongs to a call.
-    fn enter_record(&mut self, place: Place) {
-        let Self {
-            shelf,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            profile,
-            accounts,
-            symbols,
-            ..
-        } = self;
-        let event = decode(shelf.record(place));
-        match event {
-            Ok(Event::Call(..)) => accounts.step(),
-            _ => accounts.device_record(),
-        }
-        match event {
-            Ok(Event::Call(of, arguments)) if operators.kind(&arguments.call).is_some() => {
-                operators.next(&of.fixed, &arguments, profile);
-            }
-            Ok(Event::Call(step, arguments)) => {
-                let space = symbols.space(step.fixed.pid, step.fixed.header.time_ns);
-                let thread = self.threads.node(&step.fixed, space, symbols, profile);
-                if ranges.kind(&arguments).is_some() {
-                    ranges.told(&step.fixed, &arguments, thread, holes, profile);
-                } else if tensors.is_own(&arguments) {
-                    tensors.called(&step.fixed, &arguments, thread, None, profile);
-                } else {
-                    backward.begins(&step.fixed, &arguments, thread, profile);
-                }
-            }
-            Ok(Event::Return(record)) => correlate.returned(&record, profile),
-            Ok(Event::Correlation(record)) => correlate.correlated(&record),
-            Ok(Event::Message(message, bytes)) => {
-                let time_ns = message.header.time_ns;
-                let mut node =
-                    |profile: &mut Profile| threads::process_node(message.pid, time_ns, "", symbols, profile);
-                correlate.message(&message, bytes, profile, &mut node);
-            }
-            _ => {}
-        }
-        self.shelf.release(place);
-    }
-
-    /// A thread runs again: its wait is over.
-    fn meet_wake(&mut self, wake: &Wake) {
-        self.accounts.wake();
-        let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
-        let end_ns = wake.header.time_ns;
-        if self.waits.ended(id, end_ns, &mut self.profile) {
-            return;
-        }
-        let space = self.symbols.space(wake.pid, end_ns);
-        let who = StackSample {
-            header: wake.header,
-            pid: wake.pid,
-            tid: wake.tid,
-            comm: wake.comm,
-            ..Default::default()
-        };
-        let thread = self.threads.node(&who, space, &mut self.symbols, &mut self.profile);
-        let frame = self.waits.without_stack(wake.stack, &mut self.profile);
-        let node = self.profile.tree.child(thread, frame);
-        waits::enter(&mut self.profile, Context { node, thread }, wake.began_ns, end_ns);
-    }
-
-    fn attribute_unresolved(&mut self) {
-        self.resolve.ask(&mut self.symbols, &mut self.profile, &mut self.accounts);
-        let mut unresolved = std::mem::take(&mut self.unresolved);
-        self.calls_wait = false;
-        unresolved.drain(..).for_each(|one| self.attribute_asked(one));
-        self.unresolved = unresolved;
-        self.resolve.trim();
-    }
-
-    /// Attributes what waited, now that all addresses have been asked for.
-    fn attribute_asked(&mut self, unresolved: Unresolved) {
-        let (place, head, hash, behind) = match unresolved {
-            Unresolved::Stack { place, head, hash, behind } => (place, head, hash, behind),
-            Unresolved::Call { place, thread, known } => {
-                if let Some((sample, Some(arguments))) = sample_at(&self.shelf, place) {
-                    let Self {
-                        profile,
-                        correlate,
-                        accounts,
-                        waits,
-                        config,
-                        backward,
-                        ranges,
-                        operators,
-                        tensors,
-                        holes,
-                        ..
-                    } = self;
-                    let mut entering = Entering {
-                        config,
-                        waits,
-                        correlate,
-                        backward,
-                        ranges,
-                        operators,
-                        tensors,
-                        holes,
-                        accounts,
-                        profile,
-                    };
-                    entering.enter(thread, &sample, Some(arguments), known);
-                }
-                return self.shelf.release(place);
-            }
-            Unresolved::Record(place) => return self.enter_record(place),
-        };
-        let Some((sample, call)) = sample_at(&self.shelf, place) else { return };
-        let sample = match &call {
-            Some(arguments) => self.operators.named_by_return(sample, arguments),
-            None => sample,
-        };
-        let Self {
-            resolve,
-            profile,
-            accounts,
-            waits,
-            config,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            ..
-        } = self;
-        let head = if behind {
-            head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes))
-        } else {
-            head
-        };
-        let hash = if behind { stacks::hash(&head, &sample) } else { hash };
-        let path = resolve.path(&head, &sample, profile, accounts);
-        let mut entering = Entering {
-            config,
-            waits,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            accounts,
-            profile,
-        };
-        let known = entering.context(&head, &sample, call.as_ref(), &path);
-        entering.enter(head.thread(), &sample, call, known);
-        self.stacks.put(hash, &head, sample.words, known);
-        self.shelf.release(place);
     }
 }
