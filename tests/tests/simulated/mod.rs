@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use deepctx_profile::activity::GpuProcess;
@@ -180,6 +180,10 @@ pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -
     if !can_capture() || !is_built() {
         return None;
     }
+    // A collector counts its listeners, in every process that has the same file: who comes in the moment in which another one
+    // goes is noticed up to a second late, and these tests are exact.
+    static ONE_LISTENS: Mutex<()> = Mutex::new(());
+    let _alone = ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
     let mut words: Vec<String> = vec!["record".into(), "-o".into(), output.to_str().unwrap().into()];

@@ -17,7 +17,7 @@ use crate::{clock, fork, guard, names, probe, sampling, session};
 
 /// How often the counter is looked at.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often the clocks are compared.
+/// How often the clocks are compared, and names told again.
 const CLOCK: Duration = Duration::from_secs(1);
 /// How often a CUPTI that another tool has is asked for again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -87,6 +87,8 @@ fn watch() {
         if let Now::Collecting(collection) = &now {
             collection.sample(samplers, sampled);
             if Instant::now() >= clock_due {
+                // Somebody may have come in the moment in which another one went, which the counter does not show.
+                names::forget();
                 clock::tell(collection);
                 clock_due = Instant::now() + CLOCK;
             }
