@@ -11,28 +11,21 @@ use deepctx_profile::tree::NodeId;
 use super::Config;
 use super::account::Accounts;
 use super::attribute::{self, Tick};
-use super::backward::{self, Backward, Kind};
-use super::correlate::{CallAt, Correlate};
+use super::backward::{self, Kind};
+use super::correlate::CallAt;
 use super::decode::{Arguments, Event, Sample, decode};
-use super::holes::Holes;
 use super::operators::{self, Operators};
-use super::ranges::{self, Ranges};
+use super::ranges;
 use super::resolve::CallPath;
 use super::source::{Place, Shelf};
 use super::stacks::{Head, Known};
-use super::tensors::Tensors;
-use super::waits::{self, Context, WaitId, Waits};
+use super::stages::Stages;
+use super::waits::{self, Context, WaitId};
 
 /// The stages that a record is entered with.
 pub(super) struct Entering<'a> {
     pub(super) config: &'a Config,
-    pub(super) waits: &'a mut Waits,
-    pub(super) correlate: &'a mut Correlate,
-    pub(super) backward: &'a mut Backward,
-    pub(super) ranges: &'a mut Ranges,
-    pub(super) operators: &'a mut Operators,
-    pub(super) tensors: &'a mut Tensors,
-    pub(super) holes: &'a Holes,
+    pub(super) stages: &'a mut Stages,
     pub(super) accounts: &'a mut Accounts,
     pub(super) profile: &'a mut Profile,
 }
@@ -47,7 +40,8 @@ impl Entering<'_> {
         call: Option<&Arguments<'_>>,
         path: &CallPath<'_>,
     ) -> Known {
-        let Self { correlate, backward, ranges, operators, tensors, accounts, profile, .. } = self;
+        let Self { stages, accounts, profile, .. } = self;
+        let Stages { correlate, backward, ranges, operators, tensors, .. } = &mut **stages;
         let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
         let said = call.and_then(|call| backward.kind(call));
         let began = call.filter(|arguments| operators.kind(&arguments.call).is_some());
@@ -101,31 +95,32 @@ impl Entering<'_> {
         call: Option<Arguments<'_>>,
         known: Known,
     ) {
-        if self.backward.is_on() {
-            self.backward.stack_seen(&sample.fixed, known.steps, known.placed, self.holes);
+        let Self { stages, accounts, profile, .. } = self;
+        let Stages { backward, ranges, operators, tensors, holes, .. } = &mut **stages;
+        if backward.is_on() {
+            backward.stack_seen(&sample.fixed, known.steps, known.placed, holes);
         }
         match call {
             None => self.enter_sample(thread, sample, known),
-            Some(arguments) => match self.backward.kind(&arguments) {
+            Some(arguments) => match backward.kind(&arguments) {
                 Some(kind) => {
-                    self.accounts.step();
+                    accounts.step();
                     let said = known.node != thread && !sample.words.is_empty() && kind == Kind::Created;
                     let node = said.then_some(known.node);
-                    self.backward.called(&sample.fixed, &arguments, node, known.steps);
+                    backward.called(&sample.fixed, &arguments, node, known.steps);
                 }
-                None if self.ranges.kind(&arguments).is_some() => {
-                    self.accounts.step();
-                    self.ranges.named(&sample.fixed, &arguments, known.node, self.profile);
+                None if ranges.kind(&arguments).is_some() => {
+                    accounts.step();
+                    ranges.named(&sample.fixed, &arguments, known.node, profile);
                 }
-                None if self.operators.kind(&arguments.call).is_some() => {
-                    self.accounts.step();
-                    let Self { operators, holes, profile, .. } = self;
+                None if operators.kind(&arguments.call).is_some() => {
+                    accounts.step();
                     operators.begins(&sample.fixed, &arguments, thread, known, holes, profile);
                 }
-                None if self.tensors.is_own(&arguments) => {
-                    self.accounts.call(sample, known.unnamed);
+                None if tensors.is_own(&arguments) => {
+                    accounts.call(sample, known.unnamed);
                     let node = Some(known.node).filter(|_| !sample.words.is_empty());
-                    self.tensors.called(&sample.fixed, &arguments, thread, node, self.profile);
+                    tensors.called(&sample.fixed, &arguments, thread, node, profile);
                 }
                 None => self.enter_call(thread, sample, arguments, known),
             },
@@ -134,10 +129,10 @@ impl Entering<'_> {
 
     /// Enters what a sample stands for into its context.
     fn enter_sample(&mut self, thread: NodeId, sample: &Sample<'_>, known: Known) {
-        let Self { config, waits, accounts, profile, .. } = self;
+        let Self { config, stages, accounts, profile } = self;
         match wait_of(sample) {
             Some(wait) => {
-                waits.resolved(wait, Context { node: known.node, thread }, profile);
+                stages.waits.resolved(wait, Context { node: known.node, thread }, profile);
                 accounts.block(sample, known.unnamed);
             }
             None => {
@@ -162,7 +157,7 @@ impl Entering<'_> {
             has_stack: !sample.words.is_empty(),
             arguments,
         };
-        self.correlate.call(&call, self.profile);
+        self.stages.correlate.call(&call, self.profile);
     }
 }
 

@@ -6,35 +6,27 @@
 use deepctx_common::record::{StackSample, Wake};
 use deepctx_profile::profile::Profile;
 
-use super::decode::{Arguments, Event, decode};
+use super::decode::{Event, decode};
 use super::enter::{Entering, sample_at, wait_of};
 use super::source::Place;
 use super::stacks::Head;
+use super::stages::Stages;
 use super::symbols::Symbols;
 use super::waits::{self, Context, WaitId};
-use super::{Pipeline, Unresolved, backward, operators, ranges, seen, stacks, threads};
+use super::{Pipeline, Unresolved, seen, stacks, threads};
 
 impl<S: Symbols> Pipeline<S> {
-    /// Whether a call says what it says without a stack of its own.
-    #[inline]
-    fn is_stackless(&self, arguments: &Arguments<'_>) -> bool {
-        self.backward.kind(arguments) == Some(backward::Kind::Begins)
-            || self.ranges.kind(arguments).is_some_and(|kind| kind != ranges::Kind::Named)
-            || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
-            || self.tensors.needs_no_stack(arguments)
-    }
-
     /// Attributes a sample whose stack was seen before; notes what is missing for one that was not.
     #[inline]
     pub(super) fn meet(&mut self, place: Place) {
         let (sample, call) = match decode(self.shelf.record(place)) {
             Ok(Event::Sample(sample) | Event::Block(sample)) => (sample, None),
             // They have no stack of their own.
-            Ok(Event::Call(_, arguments)) if self.is_stackless(&arguments) => {
+            Ok(Event::Call(_, arguments)) if self.stages.is_stackless(&arguments) => {
                 return self.meet_record(place);
             }
             Ok(Event::Call(sample, arguments)) => {
-                (self.operators.named_by_return(sample, &arguments), Some(arguments))
+                (self.stages.operators.named_by_return(sample, &arguments), Some(arguments))
             }
             Ok(Event::Wake(wake)) => {
                 self.meet_wake(&wake);
@@ -47,21 +39,7 @@ impl<S: Symbols> Pipeline<S> {
             _ => return,
         };
         let space = self.symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
-        let Self {
-            stacks,
-            resolve,
-            profile,
-            waits,
-            accounts,
-            config,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            ..
-        } = self;
+        let Self { stages, stacks, resolve, profile, accounts, config, .. } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
         let awaiting = if self.coroutines_told {
             let (pid, time_ns) = (sample.fixed.pid, sample.fixed.header.time_ns);
@@ -70,15 +48,15 @@ impl<S: Symbols> Pipeline<S> {
             None
         };
         // Which step or range a stack is in is known when all that was called before is.
-        let must_wait = self.calls_wait && (backward.is_on() || ranges.is_on());
+        let must_wait = self.calls_wait && stages.follow_calls();
         let mut head = Head::new(thread, space, &sample, awaiting);
         if !must_wait {
-            head = head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes));
+            head = stages.within(head, &sample);
         }
         let hash = stacks::hash(&head, &sample);
         match wait_of(&sample) {
-            Some(wait) => waits.began(wait, sample.fixed.pid),
-            None if config.off_cpu => waits.runs(sample.fixed.tid, sample.fixed.header.time_ns),
+            Some(wait) => stages.waits.began(wait, sample.fixed.pid),
+            None if config.off_cpu => stages.waits.runs(sample.fixed.tid, sample.fixed.header.time_ns),
             None => {}
         }
         let known = if must_wait { None } else { stacks.get(hash, &head, sample.words) };
@@ -86,18 +64,7 @@ impl<S: Symbols> Pipeline<S> {
             Some(_) => None,
             None => resolve.path_or_note(&head, &sample, profile, accounts).filter(|_| !must_wait),
         };
-        let mut entering = Entering {
-            config,
-            waits,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            accounts,
-            profile,
-        };
+        let mut entering = Entering { config, stages, accounts, profile };
         let known = match (known, path) {
             (Some(known), _) => known,
             (None, Some(path)) => {
@@ -128,19 +95,8 @@ impl<S: Symbols> Pipeline<S> {
 
     /// Enters a record that belongs to a call.
     fn enter_record(&mut self, place: Place) {
-        let Self {
-            shelf,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            profile,
-            accounts,
-            symbols,
-            ..
-        } = self;
+        let Self { shelf, stages, profile, accounts, symbols, .. } = self;
+        let Stages { correlate, backward, ranges, operators, tensors, holes, .. } = stages;
         let event = decode(shelf.record(place));
         match event {
             Ok(Event::Call(..)) => accounts.step(),
@@ -179,7 +135,7 @@ impl<S: Symbols> Pipeline<S> {
         self.accounts.wake();
         let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
         let end_ns = wake.header.time_ns;
-        if self.waits.ended(id, end_ns, &mut self.profile) {
+        if self.stages.waits.ended(id, end_ns, &mut self.profile) {
             return;
         }
         let space = self.symbols.space(wake.pid, end_ns);
@@ -191,7 +147,7 @@ impl<S: Symbols> Pipeline<S> {
             ..Default::default()
         };
         let thread = self.threads.node(&who, space, &mut self.symbols, &mut self.profile);
-        let frame = self.waits.without_stack(wake.stack, &mut self.profile);
+        let frame = self.stages.waits.without_stack(wake.stack, &mut self.profile);
         let node = self.profile.tree.child(thread, frame);
         waits::enter(&mut self.profile, Context { node, thread }, wake.began_ns, end_ns);
     }
@@ -211,31 +167,8 @@ impl<S: Symbols> Pipeline<S> {
             Unresolved::Stack { place, head, hash, behind } => (place, head, hash, behind),
             Unresolved::Call { place, thread, known } => {
                 if let Some((sample, Some(arguments))) = sample_at(&self.shelf, place) {
-                    let Self {
-                        profile,
-                        correlate,
-                        accounts,
-                        waits,
-                        config,
-                        backward,
-                        ranges,
-                        operators,
-                        tensors,
-                        holes,
-                        ..
-                    } = self;
-                    let mut entering = Entering {
-                        config,
-                        waits,
-                        correlate,
-                        backward,
-                        ranges,
-                        operators,
-                        tensors,
-                        holes,
-                        accounts,
-                        profile,
-                    };
+                    let Self { profile, stages, accounts, config, .. } = self;
+                    let mut entering = Entering { config, stages, accounts, profile };
                     entering.enter(thread, &sample, Some(arguments), known);
                 }
                 return self.shelf.release(place);
@@ -244,42 +177,14 @@ impl<S: Symbols> Pipeline<S> {
         };
         let Some((sample, call)) = sample_at(&self.shelf, place) else { return };
         let sample = match &call {
-            Some(arguments) => self.operators.named_by_return(sample, arguments),
+            Some(arguments) => self.stages.operators.named_by_return(sample, arguments),
             None => sample,
         };
-        let Self {
-            resolve,
-            profile,
-            accounts,
-            waits,
-            config,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            ..
-        } = self;
-        let head = if behind {
-            head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes))
-        } else {
-            head
-        };
+        let Self { resolve, profile, stages, accounts, config, .. } = self;
+        let head = if behind { stages.within(head, &sample) } else { head };
         let hash = if behind { stacks::hash(&head, &sample) } else { hash };
         let path = resolve.path(&head, &sample, profile, accounts);
-        let mut entering = Entering {
-            config,
-            waits,
-            correlate,
-            backward,
-            ranges,
-            operators,
-            tensors,
-            holes,
-            accounts,
-            profile,
-        };
+        let mut entering = Entering { config, stages, accounts, profile };
         let known = entering.context(&head, &sample, call.as_ref(), &path);
         entering.enter(head.thread(), &sample, call, known);
         self.stacks.put(hash, &head, sample.words, known);

@@ -34,6 +34,7 @@ pub mod seen;
 mod sites;
 pub mod source;
 pub mod stacks;
+mod stages;
 mod steps;
 pub mod symbols;
 pub mod tensors;
@@ -42,27 +43,20 @@ pub mod waits;
 
 use deepctx_common::end::PythonEnd;
 use deepctx_common::record::ProcessEvent;
-use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::tree::NodeId;
 
 use account::Accounts;
-use backward::Backward;
 pub use config::Config;
-use correlate::Correlate;
 use decode::{Event, Sample, Sequences, records};
-use holes::Holes;
-use operators::Operators;
 use order::{Key, Late, Order};
-use ranges::Ranges;
 use resolve::Resolve;
 use seen::PythonSeen;
 use source::{Input, Place, Shelf, SpaceUpdate, UnnamedKernel, UnreadCubin};
 use stacks::{Head, Known, Stacks};
+use stages::Stages;
 use symbols::{NoName, Symbols};
-use tensors::Tensors;
 use threads::Threads;
-use waits::Waits;
 
 /// A wait that goes on is entered this often.
 const WAIT_PIECE_NS: u64 = 1_000_000_000;
@@ -89,14 +83,7 @@ pub struct Pipeline<S: Symbols> {
     unresolved: Vec<Unresolved>,
     /// A call is among the unresolved: whatever belongs to calls must wait with it.
     calls_wait: bool,
-    waits: Waits,
-    correlate: Correlate,
-    backward: Backward,
-    ranges: Ranges,
-    operators: Operators,
-    tensors: Tensors,
-    /// Where records are missing, for those who conclude from the last one of a kind.
-    holes: Holes,
+    stages: Stages,
     accounts: Accounts,
     profile: Profile,
     newest_ns: u64,
@@ -142,13 +129,7 @@ impl<S: Symbols> Pipeline<S> {
             coroutines_told: false,
             unresolved: Vec::new(),
             calls_wait: false,
-            waits: Waits::default(),
-            correlate: Correlate::new(config.launches),
-            backward: Backward::default(),
-            ranges: Ranges::new(config.step_markers.clone()),
-            operators: Operators::default(),
-            tensors: Tensors::default(),
-            holes: Holes::default(),
+            stages: Stages::new(config.launches, config.step_markers.clone()),
             accounts: Accounts::default(),
             profile: Profile::new(meta, limits),
             config,
@@ -162,20 +143,10 @@ impl<S: Symbols> Pipeline<S> {
             Input::Records(bytes) => self.feed_records(bytes),
             Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
             Input::Counters(counters) => self.accounts.kernel(counters),
-            Input::Sites(sites) => {
-                let others = self.operators.learn(self.ranges.learn(self.backward.learn(sites)));
-                let others = self.tensors.learn(others);
-                self.correlate.learn(others);
-            }
-            Input::SiteCounts(counts) => {
-                self.backward.counted(&counts);
-                self.ranges.counted(&counts);
-                self.operators.counted(&counts);
-                self.tensors.counted(&counts);
-                self.correlate.counted(&counts);
-            }
-            Input::Recovered(kernels) => self.correlate.recovered(kernels),
-            Input::Lines(lines) => self.correlate.lines_read(lines, &mut self.profile),
+            Input::Sites(sites) => self.stages.learn(sites),
+            Input::SiteCounts(counts) => self.stages.counted(&counts),
+            Input::Recovered(kernels) => self.stages.correlate.recovered(kernels),
+            Input::Lines(lines) => self.stages.correlate.lines_read(lines, &mut self.profile),
         }
         while self.changes.is_over_capacity() {
             self.change(0);
@@ -195,40 +166,36 @@ impl<S: Symbols> Pipeline<S> {
         while self.change(watermark_ns) {}
         let until_ns = watermark_ns.saturating_sub(self.config.foresight_ns);
         self.attribute_until(until_ns);
-        self.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile);
-        self.correlate.expire(until_ns, &mut self.profile);
-        self.tensors.hold_until(until_ns, &mut self.profile);
+        self.stages.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile);
+        self.stages.correlate.expire(until_ns, &mut self.profile);
+        self.stages.tensors.hold_until(until_ns, &mut self.profile);
     }
 
     /// Handles that were launched without a name since the last time: what is found of them comes as [`Input::Recovered`].
     pub fn unnamed_kernels(&mut self) -> Vec<UnnamedKernel> {
-        self.correlate.unnamed()
+        self.stages.correlate.unnamed()
     }
 
     /// Device code whose lines are wanted since the last time: what is read comes as [`Input::Lines`].
     pub fn unread_cubins(&mut self) -> Vec<UnreadCubin> {
-        self.correlate.unread_cubins()
+        self.stages.correlate.unread_cubins()
     }
 
     /// Uses everything that was fed: there will be no more.
     pub fn finish(&mut self) {
         while self.change(u64::MAX) {}
         self.attribute_until(u64::MAX);
-        self.waits.enter_until(self.newest_ns, 0, &mut self.profile);
-        self.correlate.finish(self.newest_ns, &mut self.profile);
-        self.tensors.finish(self.newest_ns, &mut self.profile);
+        self.stages.waits.enter_until(self.newest_ns, 0, &mut self.profile);
+        self.stages.correlate.finish(self.newest_ns, &mut self.profile);
+        self.stages.tensors.finish(self.newest_ns, &mut self.profile);
     }
 
     /// The profile so far, its ledger up to date.
     pub fn profile(&mut self) -> &mut Profile {
         self.accounts.missing(self.sequences.missing());
-        self.accounts.waits(self.waits.gaps());
+        self.accounts.waits(self.stages.waits.gaps());
         self.accounts.write_to(&mut self.profile.ledger);
-        self.backward.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
-        self.ranges.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
-        self.operators.write_to(self.profile.ledger.stage_mut(Stage::Attribute));
-        self.correlate.write_to(&mut self.profile);
-        self.tensors.write_to(&mut self.profile);
+        self.stages.write_to(&mut self.profile);
         &mut self.profile
     }
 
@@ -246,7 +213,7 @@ impl<S: Symbols> Pipeline<S> {
 
     /// Launches of kernels and graphs so far.
     pub fn launches(&self) -> u64 {
-        self.correlate.launches()
+        self.stages.correlate.launches()
     }
 
     /// The counters so far.
@@ -289,7 +256,7 @@ impl<S: Symbols> Pipeline<S> {
             };
             let header = *event.header();
             self.sequences.saw(header.cpu, header.sequence);
-            self.holes.saw(header.cpu, header.sequence, header.time_ns);
+            self.stages.holes.saw(header.cpu, header.sequence, header.time_ns);
             self.newest_ns = self.newest_ns.max(header.time_ns);
             let change = match event {
                 Event::Sample(_)
@@ -303,14 +270,14 @@ impl<S: Symbols> Pipeline<S> {
                         self.note_python(&sample);
                     }
                     if let Event::Message(message, bytes) = event {
-                        self.correlate.cubin_told(&message, bytes);
+                        self.stages.correlate.cubin_told(&message, bytes);
                     }
                     let place = self.shelf.refer(batch, slot.offset, slot.size);
                     let key = Key { time_ns: header.time_ns, cpu: header.cpu, sequence: header.sequence };
                     if let Err(Late(place)) = self.samples.push(key, place) {
                         self.shelf.release(place);
                         self.accounts.late();
-                        self.holes.unused(header.time_ns);
+                        self.stages.holes.unused(header.time_ns);
                     }
                     continue;
                 }
@@ -367,28 +334,16 @@ impl<S: Symbols> Pipeline<S> {
         }
         match change {
             Change::Fork(event) => {
-                self.backward.will_change(event.pid, event.header.time_ns);
-                self.ranges.will_change(event.pid, event.header.time_ns);
-                self.operators.will_change(event.pid, event.header.time_ns);
-                self.tensors.will_change(event.pid, event.header.time_ns);
-                self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
+                self.stages.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.forked(&event);
             }
             Change::Exec(event) => {
-                self.backward.will_change(event.pid, event.header.time_ns);
-                self.ranges.will_change(event.pid, event.header.time_ns);
-                self.operators.will_change(event.pid, event.header.time_ns);
-                self.tensors.will_change(event.pid, event.header.time_ns);
-                self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
+                self.stages.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
                 self.symbols.replaced(&event);
             }
             Change::Exit(event) => {
-                self.backward.will_change(event.pid, event.header.time_ns);
-                self.ranges.will_change(event.pid, event.header.time_ns);
-                self.operators.will_change(event.pid, event.header.time_ns);
-                self.tensors.will_change(event.pid, event.header.time_ns);
-                self.correlate.will_change(event.pid, event.header.time_ns, correlate::Change::Ends);
-                self.waits.will_end(event.pid, event.header.time_ns);
+                self.stages.will_change(event.pid, event.header.time_ns, correlate::Change::Ends);
+                self.stages.waits.will_end(event.pid, event.header.time_ns);
                 self.symbols.ended(&event);
             }
             Change::Map => {}
@@ -425,11 +380,11 @@ impl<S: Symbols> Pipeline<S> {
     /// The samples have reached this time: with the processes that changed until then changes what is known of them.
     #[inline]
     fn processes_changed(&mut self, now_ns: u64) {
-        self.waits.processes_ended(now_ns, &mut self.profile);
-        if self.correlate.change_is_due(now_ns) {
+        self.stages.waits.processes_ended(now_ns, &mut self.profile);
+        if self.stages.correlate.change_is_due(now_ns) {
             // What was called before must be known before.
             self.attribute_unresolved();
-            self.correlate.processes_changed(now_ns, &mut self.profile);
+            self.stages.correlate.processes_changed(now_ns, &mut self.profile);
         }
     }
 }

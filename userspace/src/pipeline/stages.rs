@@ -1,0 +1,102 @@
+//! Stages: those that know what a record means beyond its own stack.
+//!
+//! Owns: [`Stages`], and what is told to all of them at once. Because: they keep what earlier records said, each for a question
+//! of its own, and a record is entered with all of them. Does not: enter records ([`super::enter`]), or know what a stage keeps.
+
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::profile::Profile;
+
+use super::backward::{self, Backward};
+use super::correlate::{self, Correlate};
+use super::decode::{Arguments, Sample};
+use super::holes::Holes;
+use super::operators::{self, Operators};
+use super::ranges::{self, Ranges};
+use super::source::SiteInfo;
+use super::stacks::Head;
+use super::tensors::Tensors;
+use super::waits::Waits;
+
+/// The stages.
+#[derive(Debug)]
+pub(super) struct Stages {
+    pub(super) waits: Waits,
+    pub(super) correlate: Correlate,
+    pub(super) backward: Backward,
+    pub(super) ranges: Ranges,
+    pub(super) operators: Operators,
+    pub(super) tensors: Tensors,
+    /// Where records are missing, for those who conclude from the last one of a kind.
+    pub(super) holes: Holes,
+}
+
+impl Stages {
+    /// Stages that have seen nothing.
+    pub(super) fn new(launches: usize, step_markers: Vec<String>) -> Self {
+        Self {
+            waits: Waits::default(),
+            correlate: Correlate::new(launches),
+            backward: Backward::default(),
+            ranges: Ranges::new(step_markers),
+            operators: Operators::default(),
+            tensors: Tensors::default(),
+            holes: Holes::default(),
+        }
+    }
+
+    /// Takes in probes: each is one stage's, and those of nobody else are calls of accelerators' libraries.
+    pub(super) fn learn(&mut self, sites: Vec<SiteInfo>) {
+        let others = self.operators.learn(self.ranges.learn(self.backward.learn(sites)));
+        self.correlate.learn(self.tensors.learn(others));
+    }
+
+    /// Takes in how often the kernel programs counted each probe.
+    pub(super) fn counted(&mut self, counts: &[u64]) {
+        self.backward.counted(counts);
+        self.ranges.counted(counts);
+        self.operators.counted(counts);
+        self.tensors.counted(counts);
+        self.correlate.counted(counts);
+    }
+
+    /// A process changes at this time, which the samples have not reached.
+    pub(super) fn will_change(&mut self, pid: u32, time_ns: u64, change: correlate::Change) {
+        self.backward.will_change(pid, time_ns);
+        self.ranges.will_change(pid, time_ns);
+        self.operators.will_change(pid, time_ns);
+        self.tensors.will_change(pid, time_ns);
+        self.correlate.will_change(pid, time_ns, change);
+    }
+
+    /// Whether a call says what it says without a stack of its own.
+    #[inline]
+    pub(super) fn is_stackless(&self, arguments: &Arguments<'_>) -> bool {
+        self.backward.kind(arguments) == Some(backward::Kind::Begins)
+            || self.ranges.kind(arguments).is_some_and(|kind| kind != ranges::Kind::Named)
+            || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
+            || self.tensors.needs_no_stack(arguments)
+    }
+
+    /// Whether what a stack means depends on the calls before it.
+    #[inline]
+    pub(super) fn follow_calls(&self) -> bool {
+        self.backward.is_on() || self.ranges.is_on()
+    }
+
+    /// The head of a stack within the steps and ranges that its thread is in by now.
+    #[inline]
+    pub(super) fn within(&mut self, head: Head, sample: &Sample<'_>) -> Head {
+        let Self { backward, ranges, holes, .. } = self;
+        head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes))
+    }
+
+    /// Writes what is missing, and what is kept of devices, into the profile.
+    pub(super) fn write_to(&self, profile: &mut Profile) {
+        let account = profile.ledger.stage_mut(Stage::Attribute);
+        self.backward.write_to(account);
+        self.ranges.write_to(account);
+        self.operators.write_to(account);
+        self.correlate.write_to(profile);
+        self.tensors.write_to(profile);
+    }
+}
