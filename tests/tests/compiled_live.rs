@@ -3,26 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod frameworks;
 
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use cli_support::{can_capture, expect_code};
-
-/// A program that is killed when the test ends, however it ends.
-struct Target(Child);
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn workload(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
-}
+use frameworks::{Samples, Target, capture, workload};
 
 fn compile(source: &Path, to: &Path, arguments: &[&str]) {
     let mut compiler = Command::new("cc");
@@ -97,26 +84,16 @@ fn compiled_code_stands_below_the_lines_that_asked_for_it() {
     compile(&workload("compiled_code.c"), &program, &["-ldl"]);
     let mut command = Command::new(&program);
     command.args([&object, &library]).env("XLA_FLAGS", "--xla_dump_to=dump").current_dir(folder.path());
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).next();
-    let target = Target(child);
-    assert_eq!(said.as_deref(), Some("ready"));
-
-    let file = at("run.dctx").display().to_string();
-    let pid = target.0.id().to_string();
-    expect_code(0, &["record", "--pid", &pid, "--duration", "3s", "-F", "199", "-o", &file]);
-    let how = ["--lines", "--metric", "samples", "--format", "folded", "-o", "-"];
-    let folded = expect_code(0, &[&["export", &file][..], &how].concat());
-    let share = |part: &str| -> u64 {
-        let lines = folded.lines().filter(|line| line.contains(part));
-        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
-    };
+    let target = Target::start(&mut command);
+    let (_folder, file) = capture(&target, 3, &["-F", "199"], || {});
+    let samples = Samples::of(&file);
+    let share = |part: &str| samples.with(&[part]);
     let all = share("");
     let xla =
         share("[xla jit_step];net.py:step:19;net.py:layer:8;jit(step)/gate/mul [fused: exp];multiply_fusion");
     let inductor = share("[inductor cpp_fused_mul_tanh_0];model.py:forward:12;aten::mul, aten::tanh;kernel");
-    assert!(all > 50 && (xla + inductor) * 100 >= all * 90, "{folded}");
-    assert!(xla * 4 > all && inductor * 4 > all, "{folded}");
+    assert!(all > 50 && (xla + inductor) * 100 >= all * 90, "{samples}");
+    assert!(xla * 4 > all && inductor * 4 > all, "{samples}");
 
     let report = expect_code(0, &["report", &file]);
     for line in [

@@ -3,77 +3,35 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod frameworks;
 
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 
-use cli_support::{can_capture, expect_code};
+use cli_support::expect_code;
+use frameworks::{Samples, Target, capture, line, with_jax};
 
-/// A program that is killed when the test ends, however it ends.
-struct Target(Child);
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn workload() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/jax_train.py")
-}
-
-/// Number of the line of the program that has this mark.
-fn line(mark: &str) -> usize {
-    let text = std::fs::read_to_string(workload()).unwrap();
-    text.lines().position(|line| line.ends_with(&format!("# line: {mark}"))).unwrap() + 1
-}
+const PROGRAM: &str = "jax_train.py";
 
 /// The program in a folder, with these variables; `None` without jax.
 fn start(folder: &Path, variables: &[(&str, &str)]) -> Option<Target> {
-    let Some(python) = std::env::var_os("TEST_JAX_PYTHON").filter(|python| Path::new(python).exists()) else {
-        println!("skipped: jax, which is large, is fetched when `cargo xtask test jax` is asked for by name");
-        return None;
-    };
-    if !can_capture() {
-        return None;
-    }
-    let mut command = Command::new(python);
-    command.arg(workload()).current_dir(folder).envs(variables.iter().copied()).env("JAX_PLATFORMS", "cpu");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).next();
-    let target = Target(child);
-    assert_eq!(said.as_deref(), Some("ready"));
-    Some(target)
+    let mut command = with_jax(PROGRAM)?;
+    Some(Target::start(command.current_dir(folder).envs(variables.iter().copied())))
 }
 
-/// Captures the program. Gives the file, and its samples by stack.
-fn captured(target: &Target, folder: &Path) -> (String, Vec<(String, u64)>) {
-    let file = folder.join("run.dctx").display().to_string();
-    let pid = target.0.id().to_string();
-    expect_code(0, &["record", "--pid", &pid, "--duration", "10s", "-F", "299", "-o", &file]);
-    let how = ["--lines", "--metric", "samples", "--format", "folded", "-o", "-"];
-    let folded = expect_code(0, &[&["export", &file][..], &how].concat());
-    let stacks = folded.lines().map(|line| {
-        let (stack, count) = line.rsplit_once(' ').unwrap();
-        (stack.to_owned(), count.parse().unwrap())
-    });
-    (file, stacks.collect())
-}
-
-fn sum(stacks: &[(String, u64)], parts: &[&str]) -> u64 {
-    let all = stacks.iter().filter(|(stack, _)| parts.iter().all(|part| stack.contains(part)));
-    all.map(|(_, count)| count).sum()
+/// Captures the program. Gives the file, in its folder, and its samples.
+fn captured(target: &Target) -> (tempfile::TempDir, String, Samples) {
+    let (folder, file) = capture(target, 10, &["-F", "299"], || {});
+    let samples = Samples::of(&file);
+    (folder, file, samples)
 }
 
 /// Nearly all samples of the kernels whose name has this part stand below this line, and none below another one.
-fn check(stacks: &[(String, u64)], kernel: &str, function: &str, mark: &str, operator: &str) {
-    let all = sum(stacks, &[kernel]);
-    let place = format!(";jax_train.py:{function}:{};jit(train_step)/", line(mark));
-    let there = sum(stacks, &["[xla jit_train_step]", &place, operator, kernel]);
-    println!("| {kernel}: {there} of {all} samples below {function}:{}", line(mark));
-    assert!(there > 0 && there * 10 >= all * 9, "{kernel}: {stacks:?}");
+fn check(samples: &Samples, kernel: &str, function: &str, mark: &str, operator: &str) {
+    let all = samples.with(&[kernel]);
+    let place = format!(";jax_train.py:{function}:{};jit(train_step)/", line(PROGRAM, mark));
+    let there = samples.with(&["[xla jit_train_step]", &place, operator, kernel]);
+    println!("| {kernel}: {there} of {all} samples below {function}:{}", line(PROGRAM, mark));
+    assert!(there > 0 && there * 10 >= all * 9, "{kernel}: {samples}");
 }
 
 #[test]
@@ -86,22 +44,22 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
     for variables in sources {
         let folder = tempfile::tempdir().unwrap();
         let Some(target) = start(folder.path(), variables) else { return };
-        let (file, stacks) = captured(&target, folder.path());
-        check(&stacks, ";region_0.1", "loss", "sort", "sort;region_0.1");
-        check(&stacks, ";wrapped_tanh", "layer", "tanh", "/tanh;");
+        let (_folder, file, samples) = captured(&target);
+        check(&samples, ";region_0.1", "loss", "sort", "sort;region_0.1");
+        check(&samples, ";wrapped_tanh", "layer", "tanh", "/tanh;");
         check(
-            &stacks,
+            &samples,
             ";multiply_subtract_fusion",
             "train_step.<locals>.<lambda>",
             "update",
             "/sub [fused: mul]",
         );
         // What is not told stays as it is: a thunk by its type.
-        let thunks = sum(&stacks, &["xla::cpu::"]);
-        assert!(thunks > 100, "{stacks:?}");
+        let thunks = samples.with(&["xla::cpu::"]);
+        assert!(thunks > 100, "{samples}");
         let report = expect_code(0, &["report", &file]);
         assert!(report.contains("Compiled code, by what it was compiled from"), "{report}");
-        assert!(report.contains(&format!("jax_train.py:{}", line("sort"))), "{report}");
+        assert!(report.contains(&format!("jax_train.py:{}", line(PROGRAM, "sort"))), "{report}");
     }
 }
 
@@ -109,26 +67,22 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
 fn without_a_dump_kernels_have_their_own_names_and_no_lines() {
     let folder = tempfile::tempdir().unwrap();
     let Some(target) = start(folder.path(), &[]) else { return };
-    let (_, stacks) = captured(&target, folder.path());
-    assert!(sum(&stacks, &[";region_0.1"]) > 10, "{stacks:?}");
-    assert_eq!(sum(&stacks, &["[xla "]), 0, "{stacks:?}");
+    let (_folder, _, samples) = captured(&target);
+    assert!(samples.with(&[";region_0.1"]) > 10, "{samples}");
+    assert_eq!(samples.with(&["[xla "]), 0, "{samples}");
 }
 
 #[test]
 fn compiling_is_told_by_the_line_that_began_it() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(python) = std::env::var_os("TEST_JAX_PYTHON").filter(|python| Path::new(python).exists()) else {
-        println!("skipped: jax, which is large, is fetched when `cargo xtask test jax` is asked for by name");
-        return;
-    };
-    if !can_capture() {
-        return;
-    }
+    let Some(program) = with_jax(PROGRAM) else { return };
     let file = folder.path().join("run.dctx").display().to_string();
-    let (python, program) = (python.to_string_lossy().into_owned(), workload().display().to_string());
-    let command = ["--", "timeout", "30", &python, &program];
+    let mut record = cli_support::program();
+    record.args(["record", "-F", "299", "-o", &file, "--", "timeout", "30"]);
+    record.arg(program.get_program()).args(program.get_args());
     // The program trains until it is ended, and its code is passed on.
-    expect_code(124, &[&["record", "-F", "299", "-o", &file][..], &command].concat());
+    let output = record.output().unwrap();
+    assert_eq!(output.status.code(), Some(124), "{}", cli_support::stderr(&output));
     let report = expect_code(0, &["report", &file]);
     let (_, table) = report.split_once("Time spent compiling, by the line that began it").expect(&report);
     let rows: Vec<&str> = table.lines().collect();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod torch_support;
+mod frameworks;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ use deepctx_uprobes::role::Role;
 use deepctx_userspace::pipeline::decode::{Event, records};
 use deepctx_userspace::pipeline::source::{Input, SiteInfo, Source as _};
 use deepctx_userspace::raw::RawReader;
-use torch_support::{Target, capture, stacks, with_torch, workload};
+use frameworks::{Target, capture, stacks, with_torch, workload};
 
 /// Sums of a metric by function: the innermost one of these whose name is in a stack.
 fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String, u64> {
@@ -37,7 +37,7 @@ fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String,
 
 /// Waits a part of a capture, then tells the program to begin.
 fn begin(target: &mut Target, seconds: u32) -> impl FnOnce() + use<> {
-    let mut wanted = target.0.stdin.take().unwrap();
+    let mut wanted = target.input();
     move || {
         std::thread::sleep(Duration::from_secs(u64::from(seconds) / 2));
         writeln!(wanted).unwrap();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod torch_support;
+mod frameworks;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use cli_support::{can_capture, expect_code};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::store;
-use torch_support::{Target, capture, look_alike, stacks, with_torch, workload};
+use frameworks::{Target, capture, look_alike, stacks, with_torch, workload};
 
 /// Captures a process for some seconds: operators of its stacks, outermost first, and how many samples had them.
 fn operators(
@@ -20,10 +20,7 @@ fn operators(
     seconds: u32,
     is_operator: impl Fn(&str) -> bool,
 ) -> BTreeMap<Vec<String>, u64> {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("run.dctx").display().to_string();
-    let (pid, duration) = (target.0.id().to_string(), format!("{seconds}s"));
-    expect_code(0, &["record", "--pid", &pid, "--duration", &duration, "-F", "499", "-o", &file]);
+    let (_folder, file) = capture(target, seconds, &["-F", "499"], || {});
     let folded = expect_code(
         0,
         &["export", &file, "--view", "python", "--metric", "samples", "--format", "folded", "-o", "-"],
@@ -167,7 +164,7 @@ fn steps_of_a_program(seconds: u32) -> Option<(Steps, Steps, u64)> {
     let said = folder.path().join("said");
     command.arg(&said).arg(STEPS.to_string()).stdin(Stdio::piped());
     let mut target = Target::start(&mut command);
-    let mut wanted = target.0.stdin.take().unwrap();
+    let mut wanted = target.input();
     let (_folder, file) = with_backward(&target, seconds, || {
         // Looking through half a gigabyte takes a moment.
         std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds) / 3));
@@ -227,10 +224,8 @@ fn layers_are_those_that_torchs_own_hooks_saw_also_in_the_backward_pass() {
     let expect: HashSet<&str> = said.lines().collect();
     assert!(expect.len() > 20, "{expect:?}");
 
-    let file = folder.path().join("run.dctx").display().to_string();
     let context = ["--context", "python,native,module,backward", "-F", "499"];
-    let pid = target.0.id().to_string();
-    expect_code(0, &[&["record", "--pid", &pid, "--duration", "20s", "-o", &file][..], &context].concat());
+    let (_folder, file) = capture(&target, 20, &context, || {});
     let (mut forward, mut backward, mut other) = (0, 0, BTreeMap::new());
     let mut met = HashSet::new();
     for (stack, count) in stacks(&file, "samples") {

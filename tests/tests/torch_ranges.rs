@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod torch_support;
+mod frameworks;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,12 +15,12 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::store;
-use torch_support::{Target, capture, look_alike, stacks, with_torch};
+use frameworks::{Target, capture, look_alike, stacks, with_torch};
 
 /// A capture of a program that waits for a line, which comes when its probes are there. Gives the profile and its file.
 fn ranges_of(command: &mut Command, attach: u32, run: u32) -> (Profile, tempfile::TempDir, String) {
     let mut target = Target::start(command.stdin(Stdio::piped()));
-    let mut wanted = target.0.stdin.take().unwrap();
+    let mut wanted = target.input();
     let options = ["--context", "python,native,step", "-F", "499"];
     let (folder, file) = capture(&target, attach + run, &options, || {
         std::thread::sleep(Duration::from_secs(u64::from(attach)));

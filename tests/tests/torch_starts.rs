@@ -3,67 +3,28 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod frameworks;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cli_support::{can_capture, expect_code};
+use frameworks::{Target, capture, look_alike, with_torch};
 
 type Counts = BTreeMap<String, u64>;
 
-/// A program that takes so many rounds once it is told to, and is killed when the test ends, however it ends.
-struct Target {
-    child: Child,
-    input: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Target {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut target = Self { input: child.stdin.take().unwrap(), lines, child };
-        target.wait_for("ready");
-        target
-    }
-
-    fn wait_for(&mut self, word: &str) {
-        let said = self.lines.by_ref().map_while(Result::ok).any(|line| line == word);
-        assert!(said, "the program ended before it said {word}");
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn workload(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
-}
-
 /// Captures a program while it takes its rounds. Gives the calls, and what a model derives, of each chain of operators.
-fn captured(target: &mut Target, seconds: u64, stacks: &str, shapes: &str) -> Option<[Counts; 2]> {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("run.dctx").display().to_string();
-    let (pid, duration) = (target.child.id().to_string(), format!("{seconds}s"));
-    std::thread::scope(|scope| {
-        let record = || {
-            let how =
-                ["--context", "python,native,operator", "--operator-stacks", stacks, "--shapes", shapes];
-            let target = ["record", "--no-gpu", "--pid", &pid, "--duration", &duration, "-o", &file];
-            expect_code(0, &[&target[..], &how].concat())
-        };
-        let recording = scope.spawn(record);
+fn captured(target: &mut Target, seconds: u32, stacks: &str, shapes: &str) -> Option<[Counts; 2]> {
+    let options = ["--no-gpu", "--context", "python,native,operator", "--operator-stacks", stacks];
+    let mut input = target.input();
+    let options = [&options[..], &["--shapes", shapes]].concat();
+    let (_folder, file) = capture(target, seconds, &options, || {
         // Looking through half a gigabyte takes a moment.
-        std::thread::sleep(Duration::from_secs(seconds / 2));
-        writeln!(target.input).unwrap();
-        recording.join().unwrap();
+        std::thread::sleep(Duration::from_secs(u64::from(seconds) / 2));
+        writeln!(input).unwrap();
     });
     let report = expect_code(0, &["report", &file, "--format", "json"]);
     let lost = report.contains("\"operator-lost\"") || report.contains("\"ring-full\"");
@@ -91,21 +52,6 @@ fn chains(file: &str, metric: &str) -> Counts {
     chains
 }
 
-fn look_alike() -> (tempfile::TempDir, Command) {
-    let folder = tempfile::tempdir().unwrap();
-    let (library, program) = (folder.path().join("libtorch_cpu.so"), folder.path().join("program"));
-    let compile = |arguments: &[&str], to: &Path| {
-        let mut compiler = Command::new("c++");
-        compiler.args(["-std=c++17", "-O2", "-o"]).arg(to).arg(workload("torch_starts.cpp")).args(arguments);
-        assert!(compiler.status().unwrap().success());
-    };
-    compile(&["-fPIC", "-shared", "-DLIBRARY"], &library);
-    let search = format!("-L{}", folder.path().display());
-    compile(&["-fomit-frame-pointer", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"], &program);
-    let command = Command::new(program);
-    (folder, command)
-}
-
 #[test]
 fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
     const ROUNDS: u64 = 2000;
@@ -116,7 +62,9 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
         println!("skipped: where arguments of native functions are is known on x86-64 only");
         return;
     }
-    let (_folder, mut command) = look_alike();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(look_alike("torch_starts.cpp", folder.path()));
+    command.stdin(Stdio::piped());
     command.arg(ROUNDS.to_string());
     let shapes = "aten::addmm,aten::relu_";
     let [addmm, relu] = ["aten::addmm [128 f16, 32x64 f32, 64x128 f32]", "aten::relu_ [32x64] f32"];
@@ -201,23 +149,11 @@ const PROBED: &str = "aten::addmm,aten::mm,aten::bmm,aten::baddbmm,aten::linear,
 
 #[test]
 fn operators_and_tensors_of_a_training_loop_are_those_that_torch_recorded() {
-    let Some(python) = std::env::var_os("TEST_TORCH_PYTHON").filter(|python| Path::new(python).exists())
-    else {
-        println!(
-            "skipped: torch, which is large, is fetched when `cargo xtask test torch` is asked for by name"
-        );
-        return;
-    };
-    if !can_capture() {
-        return;
-    }
+    let Some(mut command) = with_torch("torch_starts.py") else { return };
     let rounds = 200;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("said");
-    let mut command = Command::new(python);
-    command.args(["-W", "ignore"]).arg(workload("torch_starts.py")).arg(&path).arg(rounds.to_string());
-    command.stderr(Stdio::null());
-    command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
+    command.arg(&path).arg(rounds.to_string()).stdin(Stdio::piped());
     for stacks in ["all", "100/s"] {
         let mut differences = String::new();
         // On a busy machine it takes long until the probes are there, and until the program is through.

@@ -1,4 +1,4 @@
-//! Programs with PyTorch, or with a library that looks like it, and what a capture of them shows.
+//! Programs with PyTorch or JAX, or with a library that looks like them, and what a capture of them shows.
 //!
 //! Owns: starting, capturing and reading back. Because: what is seen from outside is compared with what programs say of
 //! themselves, question by question. Does not: test anything.
@@ -6,35 +6,59 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::cli_support::{can_capture, expect_code};
 
 /// A program that is killed when the test ends, however it ends.
-pub(crate) struct Target(pub(crate) Child);
+pub(crate) struct Target {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
 
 impl Target {
     /// Starts it and waits for its `ready`.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let target = Self(child);
-        assert!(lines.map_while(Result::ok).any(|line| line.starts_with("ready")), "the program ended");
+        let mut target = Self { child, lines };
+        target.wait_for("ready");
         target
+    }
+
+    /// Waits until it says a line that begins with this word.
+    pub(crate) fn wait_for(&mut self, word: &str) {
+        let said = self.lines.by_ref().map_while(Result::ok).any(|line| line.starts_with(word));
+        assert!(said, "the program ended before it said {word}");
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Where it reads from, if that was piped; once.
+    pub(crate) fn input(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
 pub(crate) fn workload(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
+}
+
+/// Number of the line of a program in Python that has this mark.
+pub(crate) fn line(program: &str, mark: &str) -> usize {
+    let text = std::fs::read_to_string(workload(program)).unwrap();
+    text.lines().position(|line| line.ends_with(&format!("# line: {mark}"))).unwrap() + 1
 }
 
 /// Captures a process for some seconds with these options; `begun` runs meanwhile. Gives the file.
@@ -46,7 +70,7 @@ pub(crate) fn capture(
 ) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.dctx").display().to_string();
-    let (pid, duration) = (target.0.id().to_string(), format!("{seconds}s"));
+    let (pid, duration) = (target.pid(), format!("{seconds}s"));
     std::thread::scope(|scope| {
         let record = || {
             let target = ["record", "--pid", &pid, "--duration", &duration, "-o", &file];
@@ -86,12 +110,52 @@ pub(crate) fn stacks(file: &str, metric: &str) -> BTreeMap<String, u64> {
     stacks
 }
 
+/// Samples of a capture by stack, with lines of Python.
+pub(crate) struct Samples(Vec<(String, u64)>);
+
+impl Samples {
+    pub(crate) fn of(file: &str) -> Self {
+        let how = ["--lines", "--metric", "samples", "--format", "folded", "-o", "-"];
+        let folded = expect_code(0, &[&["export", file][..], &how].concat());
+        let stacks = folded.lines().map(|line| {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            (stack.to_owned(), count.parse().unwrap())
+        });
+        Self(stacks.collect())
+    }
+
+    /// How many have all of these in their stacks.
+    pub(crate) fn with(&self, parts: &[&str]) -> u64 {
+        let all = self.0.iter().filter(|(stack, _)| parts.iter().all(|part| stack.contains(part)));
+        all.map(|(_, count)| count).sum()
+    }
+}
+
+impl std::fmt::Display for Samples {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|(stack, count)| writeln!(f, "{stack} {count}"))
+    }
+}
+
 /// A program in Python with torch, if there is any.
 pub(crate) fn with_torch(program: &str) -> Option<Command> {
-    let Some(python) = std::env::var_os("TEST_TORCH_PYTHON").filter(|python| Path::new(python).exists())
-    else {
+    let mut command = in_python("torch", "TEST_TORCH_PYTHON", program)?;
+    command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
+    Some(command)
+}
+
+/// A program in Python with jax on the CPU, if there is any.
+pub(crate) fn with_jax(program: &str) -> Option<Command> {
+    let mut command = in_python("jax", "TEST_JAX_PYTHON", program)?;
+    command.env("JAX_PLATFORMS", "cpu");
+    Some(command)
+}
+
+/// A program in the interpreter that a variable names, which has a framework that is too large to be fetched each time.
+fn in_python(framework: &str, variable: &str, program: &str) -> Option<Command> {
+    let Some(python) = std::env::var_os(variable).filter(|python| Path::new(python).exists()) else {
         println!(
-            "skipped: torch, which is large, is fetched when `cargo xtask test torch` is asked for by name"
+            "skipped: {framework}, which is large, is fetched when `cargo xtask test {framework}` is asked for by name"
         );
         return None;
     };
@@ -100,6 +164,5 @@ pub(crate) fn with_torch(program: &str) -> Option<Command> {
     }
     let mut command = Command::new(python);
     command.args(["-W", "ignore"]).arg(workload(program)).stderr(Stdio::null());
-    command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
     Some(command)
 }
