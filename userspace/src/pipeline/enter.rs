@@ -43,12 +43,14 @@ impl Entering<'_> {
         let Self { stages, accounts, profile, .. } = self;
         let Stages { correlate, backward, ranges, operators, tensors, .. } = &mut **stages;
         let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
-        let said = call.and_then(|call| backward.kind(call));
-        let began = call.filter(|arguments| operators.kind(&arguments.call).is_some());
-        let named = call.is_some_and(|call| ranges.kind(call).is_some());
+        let said = call.is_some_and(|arguments| backward.sites.own(&arguments.call));
+        let began = call.filter(|arguments| operators.sites.own(&arguments.call));
+        let named = call.is_some_and(|arguments| ranges.sites.own(&arguments.call));
         let frames = match call {
-            Some(arguments) if tensors.is_own(arguments) => tensors.caller(arguments, profile, path.frames),
-            Some(arguments) if said.is_none() && began.is_none() && !named => {
+            Some(arguments) if tensors.sites.own(&arguments.call) => {
+                tensors.caller(arguments, profile, path.frames)
+            }
+            Some(arguments) if !said && began.is_none() && !named => {
                 correlate.caller(arguments.call.site, profile, path.frames)
             }
             None if off_cpu => waits::without_observer(profile, path.frames),
@@ -56,8 +58,11 @@ impl Entering<'_> {
         };
         let frames = if named { &frames[..ranges::caller(frames, profile)] } else { frames };
         let frames = &*ranges.within(head.ranges(), frames, profile);
-        let steps =
-            if backward.is_on() { backward.steps_in(sample, frames, profile) } else { backward::UNSURE };
+        let steps = if !backward.sites.is_empty() {
+            backward.steps_in(sample, frames, profile)
+        } else {
+            backward::UNSURE
+        };
         let placed =
             head.steps().and_then(|listed| backward.place(listed, steps, head.thread(), frames, profile));
         let (from, stood_for) = placed.unwrap_or((head.thread(), 0));
@@ -69,11 +74,8 @@ impl Entering<'_> {
             _ => from,
         };
         let below = &frames[stood_for..];
-        let below = if said.is_some() || began.is_some() {
-            &below[..backward::operator_path(below, profile)]
-        } else {
-            below
-        };
+        let below =
+            if said || began.is_some() { &below[..backward::operator_path(below, profile)] } else { below };
         let mut node = attribute::node(&mut profile.tree, from, below);
         if off_cpu {
             let preempted = sample.fixed.flags & sample_flag::PREEMPTED != 0;
@@ -97,27 +99,27 @@ impl Entering<'_> {
     ) {
         let Self { stages, accounts, profile, .. } = self;
         let Stages { backward, ranges, operators, tensors, holes, .. } = &mut **stages;
-        if backward.is_on() {
+        if !backward.sites.is_empty() {
             backward.stack_seen(&sample.fixed, known.steps, known.placed, holes);
         }
         match call {
             None => self.enter_sample(thread, sample, known),
-            Some(arguments) => match backward.kind(&arguments) {
+            Some(arguments) => match backward.sites.what(&arguments.call).copied() {
                 Some(kind) => {
                     accounts.step();
                     let said = known.node != thread && !sample.words.is_empty() && kind == Kind::Created;
                     let node = said.then_some(known.node);
                     backward.called(&sample.fixed, &arguments, node, known.steps);
                 }
-                None if ranges.kind(&arguments).is_some() => {
+                None if ranges.sites.own(&arguments.call) => {
                     accounts.step();
                     ranges.named(&sample.fixed, &arguments, known.node, profile);
                 }
-                None if operators.kind(&arguments.call).is_some() => {
+                None if operators.sites.own(&arguments.call) => {
                     accounts.step();
                     operators.begins(&sample.fixed, &arguments, thread, known, holes, profile);
                 }
-                None if tensors.is_own(&arguments) => {
+                None if tensors.sites.own(&arguments.call) => {
                     accounts.call(sample, known.unnamed);
                     let node = Some(known.node).filter(|_| !sample.words.is_empty());
                     tensors.called(&sample.fixed, &arguments, thread, node, profile);

@@ -103,15 +103,15 @@ impl<S: Symbols> Pipeline<S> {
             _ => accounts.device_record(),
         }
         match event {
-            Ok(Event::Call(of, arguments)) if operators.kind(&arguments.call).is_some() => {
+            Ok(Event::Call(of, arguments)) if operators.sites.own(&arguments.call) => {
                 operators.next(&of.fixed, &arguments, profile);
             }
             Ok(Event::Call(step, arguments)) => {
                 let space = symbols.space(step.fixed.pid, step.fixed.header.time_ns);
                 let thread = self.threads.node(&step.fixed, space, symbols, profile);
-                if ranges.kind(&arguments).is_some() {
+                if ranges.sites.own(&arguments.call) {
                     ranges.told(&step.fixed, &arguments, thread, holes, profile);
-                } else if tensors.is_own(&arguments) {
+                } else if tensors.sites.own(&arguments.call) {
                     tensors.called(&step.fixed, &arguments, thread, None, profile);
                 } else {
                     backward.begins(&step.fixed, &arguments, thread, profile);

@@ -19,6 +19,7 @@ const CHANGES_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct Sites<W> {
     by_number: FxHashMap<u32, Site<W>>,
+    changes: Changes,
 }
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ struct Site<W> {
 
 impl<W> Default for Sites<W> {
     fn default() -> Self {
-        Self { by_number: FxHashMap::default() }
+        Self { by_number: FxHashMap::default(), changes: Changes::default() }
     }
 }
 
@@ -74,6 +75,12 @@ impl<W> Sites<W> {
         self.by_number.get(&call.site).map(|site| &site.what)
     }
 
+    /// Whether a call is of one of them.
+    #[inline]
+    pub(super) fn own(&self, call: &Call) -> bool {
+        self.by_number.contains_key(&call.site)
+    }
+
     /// A call of one of them has come: what that is for.
     pub(super) fn came(&mut self, call: &Call) -> Option<&W> {
         let site = self.by_number.get_mut(&call.site)?;
@@ -98,6 +105,19 @@ impl<W> Sites<W> {
         self.arguments(arguments).find(|(other, _)| *other == role)?.1
     }
 
+    /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
+    pub(super) fn will_change(&mut self, pid: u32, time_ns: u64) {
+        if !self.is_empty() {
+            self.changes.add(pid, time_ns);
+        }
+    }
+
+    /// The next process that the samples have reached the change of, and when that was.
+    #[inline]
+    pub(super) fn changed(&mut self, now_ns: u64) -> Option<(u64, u32)> {
+        self.changes.reached(now_ns)
+    }
+
     /// Calls that were counted by their probe and never came.
     pub(super) fn lost(&self) -> u64 {
         let lost = self.by_number.values().map(|site| site.counted.saturating_sub(site.seen));
@@ -107,11 +127,11 @@ impl<W> Sites<W> {
 
 /// Processes that begin, begin anew, or end at times that the samples have not reached.
 #[derive(Debug, Default)]
-pub(super) struct Changes(VecDeque<(u64, u32)>);
+struct Changes(VecDeque<(u64, u32)>);
 
 impl Changes {
     /// Adds one, at this time (`CLOCK_MONOTONIC` nanoseconds). Of too many the oldest is forgotten.
-    pub(super) fn add(&mut self, pid: u32, time_ns: u64) {
+    fn add(&mut self, pid: u32, time_ns: u64) {
         if self.0.len() >= CHANGES_MAX {
             self.0.pop_front();
         }
@@ -120,7 +140,7 @@ impl Changes {
 
     /// The next one that the samples have reached, and when it was.
     #[inline]
-    pub(super) fn reached(&mut self, now_ns: u64) -> Option<(u64, u32)> {
+    fn reached(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         self.0.pop_front_if(|(time_ns, _)| *time_ns <= now_ns)
     }
 }

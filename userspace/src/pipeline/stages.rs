@@ -52,27 +52,27 @@ impl Stages {
 
     /// Takes in how often the kernel programs counted each probe.
     pub(super) fn counted(&mut self, counts: &[u64]) {
-        self.backward.counted(counts);
-        self.ranges.counted(counts);
-        self.operators.counted(counts);
-        self.tensors.counted(counts);
+        self.backward.sites.counted(counts);
+        self.ranges.sites.counted(counts);
+        self.operators.sites.counted(counts);
+        self.tensors.sites.counted(counts);
         self.correlate.counted(counts);
     }
 
     /// A process changes at this time, which the samples have not reached.
     pub(super) fn will_change(&mut self, pid: u32, time_ns: u64, change: correlate::Change) {
-        self.backward.will_change(pid, time_ns);
-        self.ranges.will_change(pid, time_ns);
-        self.operators.will_change(pid, time_ns);
-        self.tensors.will_change(pid, time_ns);
+        self.backward.sites.will_change(pid, time_ns);
+        self.ranges.sites.will_change(pid, time_ns);
+        self.operators.sites.will_change(pid, time_ns);
+        self.tensors.sites.will_change(pid, time_ns);
         self.correlate.will_change(pid, time_ns, change);
     }
 
     /// Whether a call says what it says without a stack of its own.
     #[inline]
     pub(super) fn is_stackless(&self, arguments: &Arguments<'_>) -> bool {
-        self.backward.kind(arguments) == Some(backward::Kind::Begins)
-            || self.ranges.kind(arguments).is_some_and(|kind| kind != ranges::Kind::Named)
+        self.backward.sites.what(&arguments.call) == Some(&backward::Kind::Begins)
+            || self.ranges.sites.what(&arguments.call).is_some_and(|kind| *kind != ranges::Kind::Named)
             || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
             || self.tensors.needs_no_stack(arguments)
     }
@@ -80,7 +80,7 @@ impl Stages {
     /// Whether what a stack means depends on the calls before it.
     #[inline]
     pub(super) fn follow_calls(&self) -> bool {
-        self.backward.is_on() || self.ranges.is_on()
+        !self.backward.sites.is_empty() || !self.ranges.sites.is_empty()
     }
 
     /// The head of a stack within the steps and ranges that its thread is in by now.

@@ -34,7 +34,7 @@ use rustc_hash::FxHashMap;
 use super::decode::{Arguments, Sample};
 use super::holes::Holes;
 use super::lists::{ListId, Lists};
-use super::sites::{Changes, Sites};
+use super::sites::Sites;
 use super::source::SiteInfo;
 use open::Thread;
 
@@ -68,8 +68,7 @@ pub enum Kind {
 #[derive(Debug, Default)]
 pub struct Backward {
     /// By number of the probe.
-    sites: Sites<Kind>,
-    changes: Changes,
+    pub(super) sites: Sites<Kind>,
     /// Each process has a number of its own, since ids come again.
     processes: FxHashMap<u32, u32>,
     processes_seen: u32,
@@ -117,33 +116,9 @@ impl Backward {
         self.sites.learn(sites, |info| kind(info.event))
     }
 
-    /// Takes in how often the kernel programs counted each probe.
-    pub fn counted(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
-    }
-
-    /// Whether there are any probes of this stage.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        !self.sites.is_empty()
-    }
-
-    /// What a call of this probe says; `None` when it is another stage's.
-    #[inline]
-    pub fn kind(&self, arguments: &Arguments<'_>) -> Option<Kind> {
-        self.sites.what(&arguments.call).copied()
-    }
-
-    /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
-    pub fn will_change(&mut self, pid: u32, time_ns: u64) {
-        if self.is_on() {
-            self.changes.add(pid, time_ns);
-        }
-    }
-
     /// The samples have reached this time.
     fn reach(&mut self, now_ns: u64) {
-        while let Some((_, pid)) = self.changes.reached(now_ns) {
+        while let Some((_, pid)) = self.sites.changed(now_ns) {
             if let Some(process) = self.processes.remove(&pid) {
                 self.first.retain(|(of, _), _| *of != process);
             }
@@ -174,7 +149,7 @@ impl Backward {
     pub fn called(&mut self, who: &StackSample, arguments: &Arguments<'_>, node: Option<NodeId>, steps: u8) {
         self.sites.came(&arguments.call);
         self.reach(who.header.time_ns);
-        match self.kind(arguments) {
+        match self.sites.what(&arguments.call) {
             Some(Kind::Created) => self.created(who, arguments, node),
             Some(Kind::Backward) => {
                 let stack_pointer = self.sites.argument(arguments, Role::StackPointer);

@@ -33,7 +33,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decode::{Arguments, Sample};
 use super::holes::Holes;
-use super::sites::{Changes, Sites};
+use super::sites::Sites;
 use super::source::SiteInfo;
 use super::stacks::Known;
 use nesting::{Memory, Open, Parent, Thread};
@@ -63,12 +63,11 @@ pub enum Kind {
 #[derive(Debug, Default)]
 pub struct Operators {
     /// By number of the probe.
-    sites: Sites<What>,
+    pub(super) sites: Sites<What>,
     /// Beginnings are seen themselves, not only by their tensors.
     starts: bool,
     /// Names, without their overloads, of the operators whose tensors are told.
     told: FxHashSet<String>,
-    changes: Changes,
     threads: FxHashMap<(u32, u32), Watched>,
     memory: Memory,
     counts: Counts,
@@ -76,7 +75,7 @@ pub struct Operators {
 
 /// What a probe is for.
 #[derive(Debug)]
-enum What {
+pub(super) enum What {
     Begins,
     Named,
     /// The operator's name, and whether it may have tensors that are not told.
@@ -126,17 +125,6 @@ impl Operators {
         })
     }
 
-    /// Takes in how often the kernel programs counted each probe.
-    pub fn counted(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
-    }
-
-    /// Whether there are any probes of this stage.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        !self.sites.is_empty()
-    }
-
     /// What a call of this probe says; `None` when it is another stage's.
     #[inline]
     pub fn kind(&self, call: &Call) -> Option<Kind> {
@@ -173,16 +161,9 @@ impl Operators {
         profile.tree.child(thread, mark)
     }
 
-    /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
-    pub fn will_change(&mut self, pid: u32, time_ns: u64) {
-        if self.is_on() {
-            self.changes.add(pid, time_ns);
-        }
-    }
-
     /// The samples have reached this time.
     fn reach(&mut self, now_ns: u64) {
-        while let Some((_, pid)) = self.changes.reached(now_ns) {
+        while let Some((_, pid)) = self.sites.changed(now_ns) {
             self.threads.retain(|(of, _), _| *of != pid);
             self.memory.forget(pid);
         }

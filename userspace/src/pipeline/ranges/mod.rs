@@ -33,7 +33,7 @@ use rustc_hash::FxHashMap;
 use super::decode::Arguments;
 use super::holes::Holes;
 use super::lists::{ListId, Lists};
-use super::sites::{Changes, Sites};
+use super::sites::Sites;
 use super::source::SiteInfo;
 use open::{Open, Thread};
 
@@ -67,8 +67,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Ranges {
     /// By number of the probe.
-    sites: Sites<Kind>,
-    changes: Changes,
+    pub(super) sites: Sites<Kind>,
     threads: FxHashMap<(u32, u32), Thread>,
     lists: Lists<NodeId>,
     /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
@@ -91,7 +90,6 @@ impl Ranges {
     pub fn new(markers: Vec<String>) -> Self {
         Self {
             sites: Sites::default(),
-            changes: Changes::default(),
             threads: FxHashMap::default(),
             lists: Lists::default(),
             steps: FxHashMap::default(),
@@ -111,33 +109,9 @@ impl Ranges {
         self.sites.learn(sites, |info| kind(info.event))
     }
 
-    /// Takes in how often the kernel programs counted each probe.
-    pub fn counted(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
-    }
-
-    /// Whether there are any probes of this stage.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        !self.sites.is_empty()
-    }
-
-    /// What a call of this probe says; `None` when it is another stage's.
-    #[inline]
-    pub fn kind(&self, arguments: &Arguments<'_>) -> Option<Kind> {
-        self.sites.what(&arguments.call).copied()
-    }
-
-    /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
-    pub fn will_change(&mut self, pid: u32, time_ns: u64) {
-        if self.is_on() {
-            self.changes.add(pid, time_ns);
-        }
-    }
-
     /// The samples have reached this time.
     fn reach(&mut self, now_ns: u64) {
-        while let Some((_, pid)) = self.changes.reached(now_ns) {
+        while let Some((_, pid)) = self.sites.changed(now_ns) {
             let Self { threads, counts, .. } = self;
             threads.retain(|(of, _), thread| {
                 let stays = *of != pid;
@@ -226,7 +200,7 @@ impl Ranges {
         self.reach(who.header.time_ns);
         let now_ns = who.header.time_ns;
         let Some(record) = self.sites.argument(arguments, Role::Handle) else { return };
-        let began = self.kind(arguments) == Some(Kind::Begins);
+        let began = self.sites.what(&arguments.call) == Some(&Kind::Begins);
         let Self { threads, lists, counts, .. } = self;
         if began {
             // A record without a name is none of the program's ranges.

@@ -31,7 +31,7 @@ use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
 use super::decode::Arguments;
-use super::sites::{Changes, Sites};
+use super::sites::Sites;
 use super::source::SiteInfo;
 use pool::{Given, Pool, Said, Taken};
 
@@ -91,9 +91,7 @@ impl Device {
 #[derive(Debug, Default)]
 pub struct Tensors {
     /// By number of the probe.
-    sites: Sites<Site>,
-    /// Beginnings and ends of processes, in the order of their times, that are still ahead of the samples.
-    changes: Changes,
+    pub(super) sites: Sites<Site>,
     /// By process, a few devices each.
     processes: FxHashMap<u32, Vec<(Device, Pool)>>,
     pools: usize,
@@ -103,7 +101,7 @@ pub struct Tensors {
 }
 
 #[derive(Debug)]
-struct Site {
+pub(super) struct Site {
     event: Event,
     /// It is a mark within a function, not a function's entry.
     marked: bool,
@@ -135,17 +133,6 @@ impl Tensors {
             }
             _ => None,
         })
-    }
-
-    /// Takes in how often the kernel programs counted each probe.
-    pub fn counted(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
-    }
-
-    /// Whether a call is this stage's.
-    #[inline]
-    pub fn is_own(&self, arguments: &Arguments<'_>) -> bool {
-        self.sites.what(&arguments.call).is_some()
     }
 
     /// Whether a call is this stage's, and its stack says nothing that anybody asks for.
@@ -180,16 +167,9 @@ impl Tensors {
         &frames[..user.saturating_sub(usize::from(itself))]
     }
 
-    /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
-    pub fn will_change(&mut self, pid: u32, time_ns: u64) {
-        if !self.sites.is_empty() {
-            self.changes.add(pid, time_ns);
-        }
-    }
-
     /// The samples have reached this time.
     pub fn reach(&mut self, now_ns: u64, profile: &mut Profile) {
-        while let Some((time_ns, pid)) = self.changes.reached(now_ns) {
+        while let Some((time_ns, pid)) = self.sites.changed(now_ns) {
             let pools = self.processes.remove(&pid).unwrap_or_default();
             for (_, mut pool) in pools {
                 pool.end(time_ns, profile);
