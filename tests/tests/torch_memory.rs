@@ -12,13 +12,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cli_support::{can_capture, expect_code};
+use cli_support::expect_code;
 use deepctx_uprobes::event::Event as Probed;
 use deepctx_uprobes::role::Role;
 use deepctx_userspace::pipeline::decode::{Event, records};
 use deepctx_userspace::pipeline::source::{Input, SiteInfo, Source as _};
 use deepctx_userspace::raw::RawReader;
-use frameworks::{Target, capture, stacks, with_torch, workload};
+use frameworks::{Target, can_capture_arguments, capture, stacks, with_torch, workload};
 
 /// Sums of a metric by function: the innermost one of these whose name is in a stack.
 fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String, u64> {
@@ -48,11 +48,7 @@ fn begin(target: &mut Target, seconds: u32) -> impl FnOnce() + use<> {
 
 #[test]
 fn memory_is_told_by_who_allocated_it_and_by_who_had_it_at_the_peak() {
-    if !can_capture() {
-        return;
-    }
-    if cfg!(not(target_arch = "x86_64")) {
-        println!("skipped: where arguments of native functions are is known on x86-64 only");
+    if !can_capture_arguments() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

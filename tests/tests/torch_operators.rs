@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use cli_support::{can_capture, expect_code};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::store;
-use frameworks::{Target, capture, look_alike, stacks, with_torch, workload};
+use frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch, workload};
 
 /// Captures a process for some seconds: operators of its stacks, outermost first, and how many samples had them.
 fn operators(
@@ -65,11 +65,7 @@ fn with_backward(target: &Target, seconds: u32, begun: impl FnOnce()) -> (tempfi
 
 #[test]
 fn the_backward_pass_stands_below_the_operators_that_it_belongs_to() {
-    if !can_capture() {
-        return;
-    }
-    if cfg!(not(target_arch = "x86_64")) {
-        println!("skipped: where arguments of native functions are is known on x86-64 only");
+    if !can_capture_arguments() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

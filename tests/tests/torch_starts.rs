@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cli_support::{can_capture, expect_code};
-use frameworks::{Target, capture, look_alike, with_torch};
+use cli_support::expect_code;
+use frameworks::{Target, can_capture_arguments, capture, look_alike, with_torch};
 
 type Counts = BTreeMap<String, u64>;
 
@@ -55,11 +55,7 @@ fn chains(file: &str, metric: &str) -> Counts {
 #[test]
 fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
     const ROUNDS: u64 = 2000;
-    if !can_capture() {
-        return;
-    }
-    if cfg!(not(target_arch = "x86_64")) {
-        println!("skipped: where arguments of native functions are is known on x86-64 only");
+    if !can_capture_arguments() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

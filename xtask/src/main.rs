@@ -7,6 +7,7 @@ mod aarch64;
 mod apt;
 mod bench;
 mod demo;
+mod dialogue;
 mod ebpf;
 mod fuzz;
 mod interpreters;

@@ -3,10 +3,11 @@
 //! Owns: compiled programs under `target/workloads`, private Python environments under `target/venvs`. Because: demo
 //! and benchmarks must run on the same programs, on a machine that has none of them. Does not: profile them.
 
+use crate::dialogue::Dialogue;
 use crate::{sh, sim};
 use anyhow::{Context, Result, bail};
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -120,31 +121,23 @@ pub(crate) fn launch_bound(python_depth: u32, native_depth: u32) -> Result<Launc
     let mut command = Command::new("python3");
     command.arg(source("launch_bound.py")).args([&driver, &helper]);
     command.args([python_depth.to_string(), native_depth.to_string()]);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", sh::words(&command)))?;
-    let output = BufReader::new(child.stdout.take().context("the standard output is a pipe")?);
-    let mut launcher = Launcher { child, output, driver };
-    let ready = launcher.line()?;
+    let (program, ready) = Dialogue::start(&mut command)?;
     if !ready.starts_with("ready") {
         bail!("the launching program said {ready:?}");
     }
-    Ok(launcher)
+    Ok(Launcher { program, driver })
 }
 
 /// That program, which launches when it is told to.
 pub(crate) struct Launcher {
-    child: Child,
-    output: BufReader<std::process::ChildStdout>,
+    program: Dialogue,
     driver: PathBuf,
 }
 
 impl Launcher {
     /// Process id.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.program.pid()
     }
 
     /// The driver that it calls.
@@ -154,32 +147,12 @@ impl Launcher {
 
     /// Nanoseconds of the thread's own time for each of `launches` launches with `rounds` of work before each.
     pub(crate) fn native(&mut self, launches: u32, rounds: u32) -> Result<f64> {
-        Ok(self.ask(&format!("{launches} {rounds}"))? as f64 / f64::from(launches))
+        Ok(self.program.ask::<f64>(&format!("{launches} {rounds}"))? / f64::from(launches))
     }
 
     /// The same for a loop in Python.
     pub(crate) fn python(&mut self, launches: u32, rounds: u32) -> Result<f64> {
-        Ok(self.ask(&format!("python {launches} {rounds}"))? as f64 / f64::from(launches))
-    }
-
-    fn ask(&mut self, command: &str) -> Result<u64> {
-        writeln!(self.child.stdin.as_mut().context("the standard input is a pipe")?, "{command}")?;
-        let line = self.line()?;
-        line.parse().with_context(|| format!("the launching program said {line:?}"))
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(line.trim().to_owned())
-    }
-}
-
-impl Drop for Launcher {
-    fn drop(&mut self) {
-        // It may have ended by itself, which is just as well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Ok(self.program.ask::<f64>(&format!("python {launches} {rounds}"))? / f64::from(launches))
     }
 }
 

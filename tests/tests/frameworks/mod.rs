@@ -55,6 +55,15 @@ pub(crate) fn workload(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
 }
 
+/// Whether arguments of native functions can be captured here. Says why not.
+pub(crate) fn can_capture_arguments() -> bool {
+    if cfg!(not(target_arch = "x86_64")) {
+        println!("skipped: where arguments of native functions are is known on x86-64 only");
+        return false;
+    }
+    can_capture()
+}
+
 /// Number of the line of a program in Python that has this mark.
 pub(crate) fn line(program: &str, mark: &str) -> usize {
     let text = std::fs::read_to_string(workload(program)).unwrap();

@@ -19,12 +19,11 @@ use super::files::{Files, Places, WithFiles};
 use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::{done, store_failure};
-use super::run::{Ended, Until, meta, start_capture, until_end};
+use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
 use super::{look, screen, target, view};
 use crate::capture::Capture;
 use crate::capture::clock::monotonic_ns;
-use crate::pipeline::Config;
-use crate::session::{Options, Session, header};
+use crate::session::{Session, header};
 
 /// How long a still picture watches unless told.
 const ONCE: Duration = Duration::from_secs(2);
@@ -46,24 +45,8 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     );
     let mut capture = start_capture(&target)?;
     let meta = meta(&target, Vec::new());
-    let session = Session::start(
-        capture.messages(),
-        Options {
-            meta: meta.clone(),
-            config: Config {
-                off_cpu: arguments.capture.off_cpu,
-                timer: look::measured(arguments.capture.event),
-                step_markers: arguments.capture.step_marker.clone(),
-                ..Config::default()
-            },
-            debug_info: arguments.capture.debug_info.clone(),
-            named: arguments.target.pid.clone(),
-            layers: capture.called(),
-            store: None,
-            raw: None,
-        },
-    )
-    .map_err(|error| Failure::io("the pipeline's thread", &error))?;
+    let session =
+        start_session(&mut capture, &arguments.capture, &arguments.target.pid, meta.clone(), None, None)?;
     let ended = if arguments.once {
         let until = Until {
             duration: Some(arguments.duration.unwrap_or(ONCE)),

@@ -17,12 +17,10 @@ use super::command::Waiting;
 use super::failure::{Done, Failure};
 use super::options::RecordArgs;
 use super::progress::Progress;
-use super::run::{Until, meta, start_capture, until_end};
-use super::{collector, look, output, target};
+use super::run::{Until, meta, start_capture, start_session, until_end};
+use super::{collector, output, target};
 use crate::capture::clock::monotonic_ns;
-use crate::pipeline::Config;
 use crate::raw::RawWriter;
-use crate::session::{Options, Session};
 
 /// Longest that a command waits for probes in installed libraries: they take a few milliseconds each.
 const PROBES_LONGEST: Duration = Duration::from_secs(2);
@@ -71,24 +69,14 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         remove_old(output)?;
     }
     let writer = Writer::create(output, &meta).map_err(|error| store_failure(&error))?;
-    let session = Session::start(
-        capture.messages(),
-        Options {
-            meta,
-            config: Config {
-                off_cpu: arguments.capture.off_cpu,
-                timer: look::measured(arguments.capture.event),
-                step_markers: arguments.capture.step_marker.clone(),
-                ..Config::default()
-            },
-            debug_info: arguments.capture.debug_info.clone(),
-            named: arguments.target.pid.clone(),
-            layers: capture.called(),
-            store: Some((writer, arguments.flush)),
-            raw,
-        },
-    )
-    .map_err(|error| Failure::io("the pipeline's thread", &error))?;
+    let session = start_session(
+        &mut capture,
+        &arguments.capture,
+        &arguments.target.pid,
+        meta,
+        Some((writer, arguments.flush)),
+        raw,
+    )?;
     if waiting.is_some() {
         capture.wait_for_probes(PROBES_LONGEST);
     }

@@ -4,24 +4,30 @@
 //! Because: a capture that is stopped at any moment, by any of these, must keep what it has. Does not: know where the
 //! data goes; its callers do.
 
+use std::fs::File;
 use std::future::Future;
-use std::io;
+use std::io::{self, BufWriter};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use deepctx_profile::profile::Meta;
+use deepctx_profile::store::Writer;
 use deepctx_profile::units::Time;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;
 use super::failure::Failure;
+use super::look;
+use super::options::CaptureArgs;
 use super::progress::Progress;
 use super::target::Target;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::{Capture, CaptureError};
-use crate::session::{Finished, Session, Status};
+use crate::pipeline::Config;
+use crate::raw::RawWriter;
+use crate::session::{Finished, Options, Session, Status};
 
 /// Between two looks at everything that has no event of its own.
 const TICK: Duration = Duration::from_millis(100);
@@ -41,6 +47,36 @@ pub struct Until {
     pub left: Arc<AtomicBool>,
     /// Set once it is over, to make the screen go.
     pub stop_screen: Option<Arc<AtomicBool>>,
+}
+
+/// Starts the session of a capture, as the options say; `store` and `raw` are where it is kept.
+///
+/// # Errors
+/// The pipeline's thread cannot be started.
+pub fn start_session(
+    capture: &mut Capture,
+    how: &CaptureArgs,
+    named: &[u32],
+    meta: Meta,
+    store: Option<(Writer, Duration)>,
+    raw: Option<RawWriter<BufWriter<File>>>,
+) -> Result<Session, Failure> {
+    let config = Config {
+        off_cpu: how.off_cpu,
+        timer: look::measured(how.event),
+        step_markers: how.step_marker.clone(),
+        ..Config::default()
+    };
+    let options = Options {
+        meta,
+        config,
+        debug_info: how.debug_info.clone(),
+        named: named.to_vec(),
+        layers: capture.called(),
+        store,
+        raw,
+    };
+    Session::start(capture.messages(), options).map_err(|error| Failure::io("the pipeline's thread", &error))
 }
 
 /// How a capture ended.

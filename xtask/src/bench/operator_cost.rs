@@ -4,15 +4,14 @@
 //! with and without the profiler alternate. Does not: count waiting: a step is measured in CPU time of the program, in which
 //! traps are.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::Options;
 use super::figure::{Figure, Target};
 use super::profiler::Profilers;
+use crate::dialogue::Dialogue;
 use crate::workloads;
 
 /// Steps of one window: a fifth of a second.
@@ -29,48 +28,16 @@ const MODES: [(&str, &str, &str, f64); 5] = [
     ("all of it", "python,native,kernel,backward,operator", "aten::addmm,aten::mm", 1.10),
 ];
 
-/// The program.
-struct Loop {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Loop {
-    fn start() -> Result<Self> {
-        let mut child = workloads::torch_small()?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let output = BufReader::new(child.stdout.take().context("its output is a pipe")?);
-        let mut program = Self { child, output };
-        program.line()?;
-        Ok(program)
-    }
-
-    /// Nanoseconds of a step.
-    fn step(&mut self, what: &str) -> Result<f64> {
-        writeln!(self.child.stdin.as_mut().context("its input is a pipe")?, "{what} {STEPS}")?;
-        let line = self.line()?;
-        line.parse().with_context(|| format!("the training loop said {line:?}"))
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(line.trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // It may have ended by itself, which is just as well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Nanoseconds of a step.
+fn step(program: &mut Dialogue, what: &str) -> Result<f64> {
+    program.ask(&format!("{what} {STEPS}"))
 }
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    let mut program = Loop::start()?;
+    let (mut program, _) = Dialogue::start(&mut workloads::torch_small()?)?;
     let mut ratios = [const { Vec::new() }; MODES.len()];
     let mut torch = Vec::new();
-    let mut alone = program.step("run")?;
+    let mut alone = step(&mut program, "run")?;
     let step_ns = alone;
     for round in 1..=options.runs {
         for ((_, context, shapes, _), ratios) in MODES.iter().zip(&mut ratios) {
@@ -78,20 +45,20 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
             if !shapes.is_empty() {
                 how.extend(["--shapes", shapes]);
             }
-            let mut attached = profilers.attach_with(program.child.id(), options.freq, &how)?;
+            let mut attached = profilers.attach_with(program.pid(), options.freq, &how)?;
             let until = Instant::now() + PLACING;
             while Instant::now() < until {
-                program.step("run")?;
+                step(&mut program, "run")?;
                 attached.alive()?;
             }
-            let with = program.step("run")?;
+            let with = step(&mut program, "run")?;
             attached.finish()?;
-            let after = program.step("run")?;
+            let after = step(&mut program, "run")?;
             ratios.push(with / ((alone + after) / 2.0));
             alone = after;
         }
-        torch.push(program.step("profile")? / alone);
-        alone = program.step("run")?;
+        torch.push(step(&mut program, "profile")? / alone);
+        alone = step(&mut program, "run")?;
         eprintln!("    round {round} of {}", options.runs);
     }
     let watched = MODES
