@@ -24,8 +24,8 @@
 
 use std::num::NonZeroU32;
 
-use crate::intern::{StrId, Strings};
 pub use crate::snapshot::FrameKind;
+use crate::strings::{StrId, Strings};
 
 /// A source line, counted from 1; `None` when unknown.
 pub type Line = Option<NonZeroU32>;

@@ -1,33 +1,19 @@
-//! Interning: each distinct text and each distinct frame is kept once and known by a handle.
+//! Interning: each distinct frame, like each distinct text, is kept once and known by a handle.
 //!
-//! Owns: [`Strings`] and [`Frames`]. Because: a capture sees the same names billions of times; equality must be one
-//! integer comparison. Does not: forget anything, or know what a frame means.
+//! Owns: [`Frames`]. Because: a capture sees the same frames billions of times; equality must be one integer comparison.
+//! Does not: forget anything, or know what a frame means.
 //!
-//! Both are bounded, since names come from processes that may be hostile or just invent code for ever. At the
-//! bound, new entries become one labelled stand-in and are counted; entries that exist are still found.
-
-use std::collections::HashMap;
-use std::sync::Arc;
+//! Bounded, as [`Strings`] are: at the bound, new entries become one labelled stand-in and are counted; entries that exist
+//! are still found.
 
 use rustc_hash::FxHashMap;
 
 use crate::frame::Frame;
 use crate::id::Id;
+pub use crate::strings::{StrId, Strings, TEXT_MAX};
 
-/// Handle of an interned text.
-pub type StrId = Id<str>;
 /// Handle of an interned frame.
 pub type FrameId = Id<Frame>;
-
-/// Longest text kept, in bytes. The longest demangled names in common machine-learning libraries stay below it.
-pub const TEXT_MAX: usize = 8 * 1024;
-
-impl StrId {
-    /// The empty text, which also says "unknown".
-    pub const EMPTY: StrId = StrId::from_number(0);
-    /// Stands for every text that came after the table was full.
-    pub const FULL: StrId = StrId::from_number(1);
-}
 
 impl FrameId {
     /// The root of every tree.
@@ -36,94 +22,6 @@ impl FrameId {
     pub const TREE_FULL: FrameId = FrameId::from_number(1);
     /// Stands for every frame that came after the frame table was full.
     pub const TABLE_FULL: FrameId = FrameId::from_number(2);
-}
-
-/// Interned texts.
-#[derive(Clone, Debug)]
-pub struct Strings {
-    texts: Vec<Arc<str>>,
-    // The default hasher is keyed: texts are foreign, and a target could aim for collisions of a fixed one.
-    ids: HashMap<Arc<str>, StrId>,
-    bytes: usize,
-    bytes_max: usize,
-    refused: u64,
-    cut: u64,
-}
-
-impl Strings {
-    /// A table for at most `bytes_max` bytes of text.
-    pub fn new(bytes_max: usize) -> Self {
-        let mut strings = Strings {
-            texts: Vec::new(),
-            ids: HashMap::new(),
-            bytes: 0,
-            bytes_max: usize::MAX,
-            refused: 0,
-            cut: 0,
-        };
-        strings.intern("");
-        strings.intern("[names full]");
-        strings.bytes_max = bytes_max;
-        strings
-    }
-
-    /// The handle of `text`. Text above [`TEXT_MAX`] is cut and ends in `…`.
-    pub fn intern(&mut self, text: &str) -> StrId {
-        // Every second text: a module or a file that is not known. It is there from the beginning.
-        if text.is_empty() && !self.texts.is_empty() {
-            return StrId::EMPTY;
-        }
-        if text.len() > TEXT_MAX {
-            self.cut += 1;
-            let end = text.floor_char_boundary(TEXT_MAX - '…'.len_utf8());
-            return self.intern_short(&format!("{}…", &text[..end]));
-        }
-        self.intern_short(text)
-    }
-
-    fn intern_short(&mut self, text: &str) -> StrId {
-        if let Some(&id) = self.ids.get(text) {
-            return id;
-        }
-        if self.bytes.saturating_add(text.len()) > self.bytes_max {
-            self.refused += 1;
-            return StrId::FULL;
-        }
-        let Ok(number) = u32::try_from(self.texts.len()) else {
-            self.refused += 1;
-            return StrId::FULL;
-        };
-        let (id, text) = (StrId::from_number(number), Arc::<str>::from(text));
-        self.bytes += text.len();
-        self.texts.push(Arc::clone(&text));
-        self.ids.insert(text, id);
-        id
-    }
-
-    /// The text of a handle; the empty text for a handle of another table.
-    pub fn get(&self, id: StrId) -> &str {
-        self.texts.get(id.index()).map_or("", |text| text)
-    }
-
-    /// How many texts there are.
-    pub fn len(&self) -> usize {
-        self.texts.len()
-    }
-
-    /// Never: the empty text is always there.
-    pub fn is_empty(&self) -> bool {
-        self.texts.is_empty()
-    }
-
-    /// Calls of [`Strings::intern`] answered with [`StrId::FULL`].
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
-    /// Calls of [`Strings::intern`] whose text was cut at [`TEXT_MAX`].
-    pub fn cut(&self) -> u64 {
-        self.cut
-    }
 }
 
 /// Interned frames.
@@ -197,26 +95,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_string_table_still_finds_what_it_has_and_counts_what_it_refuses() {
-        let mut strings = Strings::new(20);
-        let kept = strings.intern("12345678");
-        assert_eq!(strings.intern("123456789"), StrId::FULL);
-        assert_eq!(strings.intern("12345678"), kept);
-        assert_eq!(strings.get(StrId::FULL), "[names full]");
-        assert_eq!(strings.refused(), 1);
-    }
-
-    #[test]
-    fn long_texts_are_cut_between_characters() {
-        let mut strings = Strings::new(usize::MAX);
-        let id = strings.intern(&"é".repeat(TEXT_MAX));
-        let text = strings.get(id);
-        assert!(text.len() <= TEXT_MAX && text.ends_with("é…"));
-        assert_eq!(strings.cut(), 1);
-        assert_eq!(strings.intern(&"é".repeat(TEXT_MAX)), id);
-    }
-
-    #[test]
     fn a_full_frame_table_answers_with_its_stand_in() {
         let mut frames = Frames::new(4);
         let frame = |pid| Frame::Process { comm: StrId::EMPTY, pid };
@@ -234,6 +112,5 @@ mod tests {
         assert_eq!(frames.get(FrameId::TREE_FULL), Frame::TreeFull);
         assert_eq!(frames.get(FrameId::TABLE_FULL), Frame::TableFull);
         assert_eq!(frames.get(FrameId::from_number(999)), Frame::TableFull);
-        assert_eq!(Strings::new(0).get(StrId::EMPTY), "");
     }
 }

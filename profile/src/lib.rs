@@ -23,6 +23,7 @@ mod proto;
 pub mod report;
 pub mod snapshot;
 pub mod store;
+pub mod strings;
 pub mod text;
 pub mod timeline;
 pub mod tree;

@@ -4,18 +4,17 @@
 //! at all. Does not: look into segments.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use super::pack::Place;
+use super::place::{MANIFEST, Place};
 use crate::activity::GpuProcess;
 use crate::memory::Pool;
 use crate::profile::Meta;
 
-pub(super) const FILE: &str = "manifest.json";
 const FORMAT: &str = "deepctx-profile";
 /// Version of the format: raised when old readers would misread a profile.
 pub const VERSION: u64 = 1;
@@ -96,17 +95,17 @@ impl Manifest {
             }
             Ok(_) => {}
         }
-        let bytes = match place.read(FILE, BYTES_MAX) {
+        let bytes = match place.read(MANIFEST, BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(not_a_profile(format!("it has no `{FILE}`")));
+                return Err(not_a_profile(format!("it has no `{MANIFEST}`")));
             }
-            Err(source) => return Err(StoreError::Read { path: path.join(FILE), source }),
+            Err(source) => return Err(StoreError::Read { path: path.join(MANIFEST), source }),
         };
-        let odd = |error: serde_json::Error| not_a_profile(format!("`{FILE}` is damaged: {error}"));
+        let odd = |error: serde_json::Error| not_a_profile(format!("`{MANIFEST}` is damaged: {error}"));
         let preamble: Preamble = serde_json::from_slice(&bytes).map_err(odd)?;
         if preamble.format != FORMAT {
-            return Err(not_a_profile(format!("`{FILE}` has the format `{}`", preamble.format)));
+            return Err(not_a_profile(format!("`{MANIFEST}` has the format `{}`", preamble.format)));
         }
         if preamble.version != VERSION {
             let (path, found) = (path.to_owned(), preamble.version);
@@ -122,26 +121,13 @@ impl Manifest {
 
     /// As [`Manifest::write`], but it is sure to last only after a [`sync`].
     pub(super) fn put(&self, folder: &Path) -> Result<(), StoreError> {
-        put(folder, FILE, &self.to_bytes()?)
+        put(folder, MANIFEST, &self.to_bytes()?)
     }
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
         serde_json::to_vec_pretty(self)
             .map_err(|error| StoreError::Encode { table: "manifest", message: error.to_string() })
     }
-}
-
-/// Reads a file of at most `most` bytes. Follows no device or pipe: those would never end.
-pub(super) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes")));
-    }
-    Ok(bytes)
 }
 
 /// Puts a file in place so that it is there with all its bytes, or not at all, whenever the machine stops. Its name lasts

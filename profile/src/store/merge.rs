@@ -17,7 +17,7 @@ use arrow_schema::ArrowError;
 use super::devices::{self, ShapeColumns};
 use super::lanes::{self, LaneColumns};
 use super::manifest::Segment;
-use super::pack::Place;
+use super::place::Place;
 use super::read::load;
 use super::schema::{self, Table, ValueColumns};
 use super::table::{BATCH_ROWS, Batches, Row, encode};

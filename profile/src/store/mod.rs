@@ -109,6 +109,7 @@ mod lanes;
 mod manifest;
 mod merge;
 mod pack;
+mod place;
 mod read;
 mod schema;
 mod table;
@@ -116,7 +117,8 @@ mod write;
 
 pub use error::StoreError;
 pub use manifest::VERSION;
-pub use pack::{is_packed, pack, write as write_packed};
+pub use pack::{pack, write as write_packed};
+pub use place::is_packed;
 pub use read::{LostSegment, Opened, open};
 pub use write::{Delta, Due, Merged, Writer};
 

@@ -12,7 +12,7 @@ use super::StoreError;
 use super::devices::{self, Shapes};
 use super::lanes;
 use super::manifest::{Manifest, Segment};
-use super::pack::Place;
+use super::place::Place;
 use super::schema::{self, LedgerRow, Table};
 use super::table::{Row, decode};
 use crate::activity::{Activities, Activity, PROCESSES_MAX};

@@ -16,7 +16,7 @@ use super::devices::{self, WrittenDevices};
 use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, put, sync};
 use super::merge;
-use super::pack::Place;
+use super::place::Place;
 use super::schema::{self, FrameColumns, LedgerRow, NodeColumns, Table, ValueColumns};
 use super::table::{BATCH_ROWS, encode};
 use crate::activity::GpuProcess;

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use super::flame::flame_node;
 use super::merged::{LabelId, Merged};
-use super::screen::flame_node;
 use crate::snapshot::{FlameNode, FlameTree, FrameKind};
 
 /// Boxes at most: deep recursion below many functions would be as many as it is deep.

@@ -4,6 +4,7 @@
 //! and the report must agree on what a choice means. Does not: draw, write, or change the profile.
 
 mod callers;
+mod flame;
 pub(crate) mod lanes;
 mod mark;
 mod merged;

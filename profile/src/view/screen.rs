@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::flame::{flame_node, source_place};
 use super::mark::Mark;
 use super::merged::{LabelId, Only};
 use super::{Merged, Request, SameBy, Selection};
@@ -12,7 +13,7 @@ use crate::ledger::Stage;
 use crate::metric::Metric;
 use crate::profile::Profile;
 use crate::snapshot::{
-    Column, FlameNode, FlameTree, FrameKind, LossRow, SourceLines, SourcePlace, StageRow, Table, TableRow,
+    Column, FlameNode, FlameTree, FrameKind, LossRow, SourceLines, StageRow, Table, TableRow,
 };
 
 /// How fine a snapshot is. The default leaves nothing out.
@@ -177,26 +178,6 @@ impl Screen {
 
 fn flame_root() -> FlameNode {
     FlameNode { label: "all".to_owned(), kind: FrameKind::Root, ..FlameNode::default() }
-}
-
-/// A box of the merged tree, without its place among others.
-pub(super) fn flame_node(merged: &Merged, node: u32) -> FlameNode {
-    let at = node as usize;
-    let label = merged.label(node);
-    FlameNode {
-        label: label.text.clone(),
-        detail: label.detail.clone(),
-        kind: label.kind,
-        exclusive: merged.exclusive[at],
-        inclusive: merged.inclusive[at],
-        before: merged.before.as_ref().map_or(0, |before| before.inclusive[at]),
-        source: source_place(merged, merged.label_id(node), merged.pid(node)),
-        ..FlameNode::default()
-    }
-}
-
-fn source_place(merged: &Merged, label: LabelId, pid: u32) -> Option<SourcePlace> {
-    merged.source(label).map(|(file, line)| SourcePlace { file: Arc::clone(file), line: *line, pid })
 }
 
 /// What became of the records at each stage that is in use.

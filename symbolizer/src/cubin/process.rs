@@ -21,7 +21,8 @@ use super::scan::{self, PageMap};
 use super::stub;
 use crate::guard;
 use crate::maps::{self, Backing, Keep, Mapping};
-use crate::python::memory::{ProcessMemory, ReadError, TargetMemory};
+use crate::python::ProcessMemory;
+use crate::python::memory::{ReadError, TargetMemory};
 
 /// Bytes that are unpacked of the files of a process.
 const UNPACK_MAX: u64 = 1 << 30;

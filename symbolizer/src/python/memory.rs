@@ -1,13 +1,10 @@
 //! Reading another process's memory.
 //!
-//! Owns: the trait that every reader of a target goes through, the reader of a live process, and a recorded one.
+//! Owns: the trait that every reader of a target goes through, and recorded memory.
 //! Because: the decoders must run the same on a live process, on recorded bytes and under a fuzzer.
 //! Does not: know what the bytes mean.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 
 /// Why an address could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -49,58 +46,6 @@ pub trait TargetMemory: Send {
     }
 }
 
-/// A live process, read through `/proc/PID/mem`.
-///
-/// The open file stays bound to the address space that the process had when it was opened: after an exec, an exit,
-/// or a reuse of the pid, reads say [`ReadError::Gone`] and never return another program's bytes.
-#[derive(Debug)]
-pub struct ProcessMemory {
-    mem: File,
-    pid: u32,
-}
-
-impl ProcessMemory {
-    /// Opens the memory of `pid` (as seen from the pid namespace of this process).
-    ///
-    /// # Errors
-    /// [`ReadError::Gone`] when there is no such process, [`ReadError::Denied`] without the right to ptrace it.
-    pub fn open(pid: u32) -> Result<Self, ReadError> {
-        let mem = File::open(format!("/proc/{pid}/mem")).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => ReadError::Denied,
-            _ => ReadError::Gone,
-        })?;
-        Ok(Self { mem, pid })
-    }
-}
-
-impl TargetMemory for ProcessMemory {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        // Offsets of files are signed: user addresses are far below this, and the kernel would say EINVAL.
-        if address > i64::MAX as u64 {
-            return Err(ReadError::Unmapped);
-        }
-        let mut done = 0;
-        while done < into.len() {
-            let Some(at) = address.checked_add(done as u64) else { return Err(ReadError::Unmapped) };
-            match self.mem.read_at(&mut into[done..], at) {
-                // End of file at any address means that the address space has no users left.
-                Ok(0) => return Err(ReadError::Gone),
-                Ok(n) => done += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    return Err(ReadError::Denied);
-                }
-                Err(_) => return Err(ReadError::Unmapped),
-            }
-        }
-        Ok(())
-    }
-
-    fn section(&self, name: &str) -> Option<Vec<u8>> {
-        super::process::section(self.pid, name)
-    }
-}
-
 /// Recorded memory: some regions with their bytes. For replay, tests and fuzzers.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedMemory {
@@ -127,31 +72,6 @@ impl TargetMemory for RecordedMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn own_memory_reads_back() {
-        let value = 0x1122_3344_5566_7788_u64;
-        let memory = ProcessMemory::open(std::process::id()).unwrap();
-        assert_eq!(memory.read_u64(std::ptr::from_ref(&value) as u64), Ok(value));
-    }
-
-    #[test]
-    fn an_unmapped_address_is_not_the_end_of_the_process() {
-        let memory = ProcessMemory::open(std::process::id()).unwrap();
-        for address in [0, 8, u64::MAX, u64::MAX - 7, 1 << 63, 0xffff_8000_0000_0000] {
-            assert_eq!(memory.read_u64(address), Err(ReadError::Unmapped), "{address:#x}");
-        }
-    }
-
-    #[test]
-    fn a_process_that_ended_is_gone() {
-        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let memory = ProcessMemory::open(child.id()).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(memory.read_u64(0x1000), Err(ReadError::Gone));
-        assert_eq!(ProcessMemory::open(child.id()).err(), Some(ReadError::Gone));
-    }
 
     #[test]
     fn recorded_memory_reads_inside_one_region_only() {

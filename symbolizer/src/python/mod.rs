@@ -31,8 +31,8 @@ mod trace;
 
 pub use layout::{Layout, all_layouts};
 pub use locate::{Interpreter, Module, NoInterpreter, locate};
-pub use memory::{ProcessMemory, TargetMemory};
+pub use memory::TargetMemory;
 pub use modules::Layer;
 pub use names::{NoPythonName, PythonFrame, PythonSymbols};
-pub use process::locate_process;
+pub use process::{ProcessMemory, locate_process};
 pub use tasks::{Awaited, Link, NoTask};

@@ -1,4 +1,4 @@
-//! The interpreter of a live process: from its mappings to [`locate`], file by file.
+//! The interpreter of a live process: from its mappings to [`locate`], file by file; and the process's memory.
 //!
 //! Owns: which files are asked, in which order, and how much of each is read.
 //! Because: a process maps hundreds of files, some of a gigabyte, one of which may hold an interpreter.
@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use object::read::ReadCache;
@@ -16,7 +17,7 @@ use rustc_hash::FxHashSet;
 
 use super::elf::Elf;
 use super::locate::{Interpreter, Module, NoInterpreter, likelihood, locate};
-use super::memory::ProcessMemory;
+use super::memory::{ReadError, TargetMemory};
 use crate::maps::{self, Backing, Keep, Mapping};
 
 /// Most bytes read of one file: the dynamic symbols, the evaluation loop and the frame descriptions of the largest
@@ -116,5 +117,87 @@ impl Read for Budgeted {
 impl Seek for Budgeted {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
+    }
+}
+
+/// A live process, read through `/proc/PID/mem`.
+///
+/// The open file stays bound to the address space that the process had when it was opened: after an exec, an exit,
+/// or a reuse of the pid, reads say [`ReadError::Gone`] and never return another program's bytes.
+#[derive(Debug)]
+pub struct ProcessMemory {
+    mem: File,
+    pid: u32,
+}
+
+impl ProcessMemory {
+    /// Opens the memory of `pid` (as seen from the pid namespace of this process).
+    ///
+    /// # Errors
+    /// [`ReadError::Gone`] when there is no such process, [`ReadError::Denied`] without the right to ptrace it.
+    pub fn open(pid: u32) -> Result<Self, ReadError> {
+        let mem = File::open(format!("/proc/{pid}/mem")).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => ReadError::Denied,
+            _ => ReadError::Gone,
+        })?;
+        Ok(Self { mem, pid })
+    }
+}
+
+impl TargetMemory for ProcessMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        // Offsets of files are signed: user addresses are far below this, and the kernel would say EINVAL.
+        if address > i64::MAX as u64 {
+            return Err(ReadError::Unmapped);
+        }
+        let mut done = 0;
+        while done < into.len() {
+            let Some(at) = address.checked_add(done as u64) else { return Err(ReadError::Unmapped) };
+            match self.mem.read_at(&mut into[done..], at) {
+                // End of file at any address means that the address space has no users left.
+                Ok(0) => return Err(ReadError::Gone),
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(ReadError::Denied);
+                }
+                Err(_) => return Err(ReadError::Unmapped),
+            }
+        }
+        Ok(())
+    }
+
+    fn section(&self, name: &str) -> Option<Vec<u8>> {
+        section(self.pid, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_memory_reads_back() {
+        let value = 0x1122_3344_5566_7788_u64;
+        let memory = ProcessMemory::open(std::process::id()).unwrap();
+        assert_eq!(memory.read_u64(std::ptr::from_ref(&value) as u64), Ok(value));
+    }
+
+    #[test]
+    fn an_unmapped_address_is_not_the_end_of_the_process() {
+        let memory = ProcessMemory::open(std::process::id()).unwrap();
+        for address in [0, 8, u64::MAX, u64::MAX - 7, 1 << 63, 0xffff_8000_0000_0000] {
+            assert_eq!(memory.read_u64(address), Err(ReadError::Unmapped), "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_ended_is_gone() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let memory = ProcessMemory::open(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(memory.read_u64(0x1000), Err(ReadError::Gone));
+        assert_eq!(ProcessMemory::open(child.id()).err(), Some(ReadError::Gone));
     }
 }

@@ -168,7 +168,7 @@ fn function<'a, 'm, R: ReadRef<'a>>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::ProcessMemory;
+    use super::super::process::ProcessMemory;
     use super::*;
     use crate::maps::{self, Keep};
 

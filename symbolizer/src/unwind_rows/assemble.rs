@@ -16,12 +16,9 @@ use deepctx_common::unwind::{PAGE_SHIFT, Page, ROWS_PER_BLOCK, RowBlock, row};
 use super::frames::{Frame, Slice, pack, unpack};
 use super::rules::{END, Interner, NONE};
 use super::stats::{BuildStats, Count};
-use super::uncovered::Uncovered;
+use super::uncovered::{PADDING_MAX, Uncovered};
 use super::{Limits, NoTable, UnwindTable};
 
-/// Widest gap between frames that still belongs to the frame before it: functions are aligned to 16 bytes and no
-/// code runs in the padding, so that it needs no row of its own. Wider gaps get a row that says "no frame".
-pub const PADDING_MAX: u64 = 15;
 /// Bytes after the entry point that are marked as outermost when it has no frame description: `_start` of every
 /// C library calls its first function well within them.
 pub const ENTRY_BYTES: u64 = 64;

@@ -34,9 +34,10 @@ use deepctx_common::unwind::{
 };
 use gimli::{BaseAddresses, EndianSlice, LittleEndian};
 
-pub use assemble::{ENTRY_BYTES, PADDING_MAX};
+pub use assemble::ENTRY_BYTES;
 pub use error::NoTable;
 pub use stats::{BuildStats, COUNT_NAMES, COUNTS, Count};
+pub use uncovered::PADDING_MAX;
 pub use uncovered::ReadAt;
 
 use crate::arch::Arch;

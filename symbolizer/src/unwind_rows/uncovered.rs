@@ -9,7 +9,6 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{LittleEndian, ReadRef as _};
 
-use super::assemble::PADDING_MAX;
 use super::derived::{Bounds, Code, Derive, Derived, of_arch};
 use super::elf::Image;
 use super::frames::{ADDRESS_MAX, Frame, Slice, pack};
@@ -18,6 +17,9 @@ use super::stats::{BuildStats, Count};
 
 const LE: LittleEndian = LittleEndian;
 
+/// Widest gap between frames that still belongs to the frame before it: functions are aligned to 16 bytes and no
+/// code runs in the padding, so that it needs no row of its own. Wider gaps get a row that says "no frame".
+pub const PADDING_MAX: u64 = 15;
 /// Bytes of one symbol (`Elf64_Sym`): name u32, info u8, other u8, section u16, value u64, size u64.
 const SYMBOL_BYTES: usize = 24;
 /// Most symbols looked at. The largest table seen has 0.6 million.
