@@ -10,6 +10,7 @@
 //! | `at::_ops::ID::call` | the operator begins |
 //! | `at::_ops::ID::redispatch`, `VariableType::…::ID`, `ADInplaceOrView::…::ID`, `TraceType::…::ID` | dispatch within it; where nothing above began it (a boxed call), it begins here |
 //! | `torch::autograd::generated::NODE::apply`, `AccumulateGrad`, `CopySlices`, `PyNode` | a node of the backward pass |
+//! | `torch::autograd::generated::NODE_apply_functional` | dispatch: where nodes do the same (`TBackward0`, `TBackward1`), compilers make one function of theirs, with the names of all |
 //! | `c10d::ProcessGroupX::METHOD` | a collective |
 //! | `xla::cpu::XThunk::Execute`, `xla::gpu::XThunk::ExecuteOnStream` | a thunk: one step of a compiled module |
 //! | `xla::cpu::CpuCompiler::RunBackend`, `…::RunHloPasses`, `xla::gpu::…Compiler::CompileTargetBinary` | a stage of a compilation |
@@ -80,8 +81,8 @@ fn autograd(symbol: &str) -> Option<Meaning> {
     let rest = symbol.strip_prefix("torch::autograd::")?;
     if let Some(generated) = rest.strip_prefix("generated::") {
         let (node, rest) = identifier(generated)?;
-        if let Some(node) = node.strip_suffix("_apply_functional") {
-            return node_name(node).map(Meaning::Within);
+        if node.ends_with("_apply_functional") {
+            return Some(Meaning::Dispatch);
         }
         return (function(rest.strip_prefix("::")?)? == "apply")
             .then(|| node_name(node).map(Meaning::Begins))?;
@@ -266,8 +267,8 @@ mod tests {
                 begins("AddmmBackward0"),
             ),
             (
-                "torch::autograd::generated::GeluBackward0_apply_functional(std::vector<at::Tensor>&&)",
-                within("GeluBackward0"),
+                "torch::autograd::generated::TBackward1_apply_functional(std::vector<at::Tensor>&&)",
+                Meaning::Dispatch,
             ),
             ("torch::autograd::generated::AddmmBackward0::release_variables()", Meaning::Ordinary),
             (
