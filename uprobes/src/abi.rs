@@ -9,8 +9,22 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::catalogue::Field;
 use crate::role::{Role, Scalar, Type};
+
+/// A member of a structure that is read through a pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The parameter with the pointer.
+    pub through: Role,
+    /// What the member means.
+    pub role: Role,
+    /// How to read it.
+    pub scalar: Scalar,
+    /// Bytes from the beginning of the structure.
+    pub offset: u16,
+    /// `STRUCTURE.member` in the header.
+    pub declared: &'static str,
+}
 
 /// A general register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod reason;
 pub mod resolve;
 pub mod role;
+pub mod site;
 pub mod torch;
 pub mod usdt;
 pub mod user;

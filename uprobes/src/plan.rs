@@ -5,16 +5,17 @@
 
 use std::path::PathBuf;
 
-use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
+use deepctx_symbolizer::NoSymbol;
 use rustc_hash::FxHashMap;
 
 use crate::catalogue::{Family, Row, allocator_rows, rows};
 use crate::collector::{self, Collector};
-use crate::entry::{Kernel, Point};
+use crate::entry::Kernel;
 use crate::image::Image;
 use crate::libraries::{self, FileKey, Library};
 use crate::reason::NoProbe;
 use crate::resolve::{Inside, Resolution, resolve, runtime_inside};
+pub use crate::site::{Missing, Site};
 use crate::torch::{self, Questions};
 use crate::user::UserRow;
 
@@ -43,47 +44,6 @@ pub enum Contents {
     User,
     /// It is our own collector.
     Collector,
-}
-
-/// One probe.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Site {
-    /// The row.
-    pub row: Row,
-    /// The symbol by which it was found.
-    pub symbol: String,
-    /// Other symbols of the same code.
-    pub aliases: Vec<String>,
-    /// Version of the symbol.
-    pub version: Option<Box<str>>,
-    /// Stated address of the function.
-    pub svma: Svma,
-    /// Where the function begins in the file: where a probe on its return is asked for.
-    pub entry: FileOffset,
-    /// Where the probe goes in the file.
-    pub offset: FileOffset,
-    /// Which instruction that is, and why.
-    pub point: Point,
-    /// Where a counter is in the file that must be above zero for the place to be reached.
-    pub counter: Option<FileOffset>,
-}
-
-/// A name without a probe.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Missing {
-    /// The row.
-    pub row: Row,
-    /// The symbol.
-    pub symbol: String,
-    /// Why.
-    pub because: NoProbe,
-}
-
-impl Missing {
-    /// A row that was not looked for by name.
-    fn of(row: Row, because: NoProbe) -> Self {
-        Self { symbol: row.names[0].symbol.clone().into_owned(), row, because }
-    }
 }
 
 /// One file.

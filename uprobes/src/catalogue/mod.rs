@@ -16,8 +16,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
-pub use structs::Field;
-
+pub use crate::abi::Field;
 use crate::abi::{self, Argument};
 use crate::event::{Event, Return};
 use crate::role::{Role, Type};

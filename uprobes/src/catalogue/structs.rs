@@ -4,22 +4,8 @@
 //! structure. Does not: read them. Offsets are those of `cuda.h` and `driver_types.h` (CUDA 13.0) and
 //! `hip_runtime_api.h` (HIP 6.4), as a C compiler computes them: `tests/fixtures/layouts.tsv`.
 
+use crate::abi::Field;
 use crate::role::{Role, Scalar};
-
-/// A member of a structure that is read through a pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// The parameter with the pointer.
-    pub through: Role,
-    /// What the member means.
-    pub role: Role,
-    /// How to read it.
-    pub scalar: Scalar,
-    /// Bytes from the beginning of the structure.
-    pub offset: u16,
-    /// `STRUCTURE.member` in the header.
-    pub declared: &'static str,
-}
 
 macro_rules! structure {
     ($(#[$doc:meta])* $name:ident, $declared:literal, $through:ident: $($role:ident $scalar:ident $member:literal $offset:literal),*) => {

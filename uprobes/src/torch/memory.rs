@@ -21,9 +21,9 @@ use crate::catalogue::{Family, Row, allocator_rows};
 use crate::entry::{self, Cost, Kernel, NoPoint, Point};
 use crate::event::Event;
 use crate::image::{Image, Source};
-use crate::plan::Site;
 use crate::reason::NoProbe;
 use crate::role::Role;
+use crate::site::Site;
 use crate::usdt::{self, Mark};
 
 const PROVIDER: &str = "pytorch";

@@ -14,9 +14,9 @@ use crate::abi::{Argument, Place};
 use crate::catalogue::Row;
 use crate::event::Event;
 use crate::image::{Image, Source};
-use crate::plan::Site;
 use crate::reason::NoProbe;
 use crate::role::{Role, Scalar};
+use crate::site::Site;
 
 pub(crate) use backward::thread_local_point;
 

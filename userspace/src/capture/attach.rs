@@ -1,25 +1,13 @@
 //! Attach: one sampling event per CPU.
 //!
-//! Owns: opening perf events and choosing between hardware cycles and the CPU clock. Because: the event decides what
-//! a sample's period means. Does not: load programs or read events.
+//! Owns: which CPUs are sampled. Because: they come and go. Does not: load programs or read events.
 
-use std::ffi::CStr;
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use libbpf_rs::Link;
 
 use super::load::{LoadError, Loaded};
-
-/// What makes a CPU take a sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clock {
-    /// The kernel's high-resolution timer: works everywhere; a sample stands for nanoseconds.
-    #[default]
-    CpuClock,
-    /// Hardware cycles: also sees code that runs with interrupts disabled; a sample stands for cycles.
-    Cycles,
-}
+use super::perf_event::{Clock, online_cpus, open_sampler};
 
 /// Why sampling could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +47,7 @@ impl Samplers {
 pub fn attach_samplers(loaded: &mut Loaded, clock: Clock, frequency: u32) -> Result<Samplers, AttachError> {
     let mut samplers = Samplers { links: Vec::new() };
     for cpu in online_cpus().map_err(AttachError::Cpus)? {
-        let event = match open_event(clock, cpu, frequency) {
+        let event = match open_sampler(clock, cpu, frequency) {
             Ok(event) => event,
             // A CPU that went offline since the list was read has nothing to sample.
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
@@ -68,120 +56,4 @@ pub fn attach_samplers(loaded: &mut Loaded, clock: Clock, frequency: u32) -> Res
         samplers.links.push(loaded.attach_sampler(event)?);
     }
     Ok(samplers)
-}
-
-/// The online CPUs.
-pub fn online_cpus() -> io::Result<Vec<u32>> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    parse_cpu_list(text.trim())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("unexpected list {text:?}")))
-}
-
-/// Parses a list such as `0-3,8,10-11`.
-fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
-    /// More CPUs than any kernel is built for.
-    const CPUS_MAX: u32 = 1 << 16;
-    let mut cpus = Vec::new();
-    for part in text.split(',').filter(|p| !p.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        if first > last || last >= CPUS_MAX {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
-}
-
-/// `struct perf_event_attr` up to its second published size (`PERF_ATTR_SIZE_VER1`), include/uapi/linux/perf_event.h.
-#[repr(C)]
-#[derive(Default)]
-struct PerfEventAttr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_frequency: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    config1: u64,
-    config2: u64,
-}
-
-const PERF_TYPE_HARDWARE: u32 = 0;
-const PERF_TYPE_SOFTWARE: u32 = 1;
-const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
-const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
-/// `PERF_FLAG_FD_CLOEXEC`.
-const FLAG_CLOEXEC: libc::c_ulong = 1 << 3;
-const FLAG_EXCLUDE_IDLE: u64 = 1 << 7;
-const FLAG_FREQUENCY: u64 = 1 << 10;
-
-/// True when the machine counts cycles in a way that can be sampled.
-pub fn has_cycles() -> bool {
-    open_event(Clock::Cycles, 0, 1).is_ok()
-}
-
-/// Opens an event of type `kind` that fires at byte `offset` of the file at `path`, in every process.
-pub(super) fn open_uprobe(kind: u32, config: u64, path: &CStr, offset: u64) -> io::Result<OwnedFd> {
-    let attr = PerfEventAttr {
-        kind,
-        size: size_of::<PerfEventAttr>() as u32,
-        config,
-        // `uprobe_path` and `probe_offset` share their places with these.
-        config1: path.as_ptr() as u64,
-        config2: offset,
-        ..PerfEventAttr::default()
-    };
-    // A place belongs to no CPU, but an event must: any that is online.
-    perf_event_open(&attr, *online_cpus()?.first().unwrap_or(&0))
-}
-
-fn open_event(clock: Clock, cpu: u32, frequency: u32) -> io::Result<OwnedFd> {
-    let (kind, config) = match clock {
-        Clock::CpuClock => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
-        Clock::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
-    };
-    let attr = PerfEventAttr {
-        kind,
-        size: size_of::<PerfEventAttr>() as u32,
-        config,
-        sample_frequency: u64::from(frequency),
-        flags: FLAG_EXCLUDE_IDLE | FLAG_FREQUENCY,
-        ..PerfEventAttr::default()
-    };
-    perf_event_open(&attr, cpu)
-}
-
-fn perf_event_open(attr: &PerfEventAttr, cpu: u32) -> io::Result<OwnedFd> {
-    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: the attribute is borrowed, has the size it states, and what it points to outlives the call in the callers;
-    // the other arguments are scalars: every process (-1) on one CPU, no group (-1).
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, -1, cpu, -1, FLAG_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_cpu_list;
-
-    #[test]
-    fn lists_of_cpus_are_ranges_and_singles() {
-        let check = |text: &str, expect: Option<&[u32]>| {
-            assert_eq!(parse_cpu_list(text).as_deref(), expect, "{text}")
-        };
-        check("0", Some(&[0]));
-        check("0-3", Some(&[0, 1, 2, 3]));
-        check("0-1,4,6-7", Some(&[0, 1, 4, 6, 7]));
-        check("", Some(&[]));
-        check("3-1", None);
-        check("0-99999999", None);
-        check("a", None);
-    }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::arch::HERE;
-use super::{CaptureError, Clock, attach};
+use super::{CaptureError, Clock, perf_event};
 
 /// One need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ fn sampling_rate() -> Check {
 }
 
 fn hardware_cycles() -> Check {
-    let found = if attach::has_cycles() {
+    let found = if perf_event::has_cycles() {
         "can be sampled"
     } else {
         "none that can be sampled; the CPU clock is used"
@@ -233,7 +233,7 @@ pub(super) fn kernel_hint() -> Option<String> {
 
 /// Why an event may have been refused.
 pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> Option<String> {
-    if clock == Clock::Cycles && !attach::has_cycles() {
+    if clock == Clock::Cycles && !perf_event::has_cycles() {
         return Some("this machine counts no cycles that can be sampled, as many virtual machines do not: leave out --event".into());
     }
     let rate = read("/proc/sys/kernel/perf_event_max_sample_rate").and_then(|text| text.parse::<u32>().ok());

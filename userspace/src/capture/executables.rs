@@ -15,11 +15,12 @@ use deepctx_symbolizer::elf::{ElfFacts, ModuleId};
 use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
 use deepctx_symbolizer::python::ProcessMemory;
 use deepctx_symbolizer::sparse::SparseFile;
+use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
-use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
 use rayon::prelude::*;
 
 use super::generated::{Found as FoundCode, Generated};
+pub use super::no_executable::NoExecutable;
 use super::rows::{NotPlaced, Table};
 use super::tables::{ExecutableId, Tables};
 
@@ -30,23 +31,6 @@ struct FileKey {
     inode: u64,
     size: u64,
     modified_ns: i128,
-}
-
-/// Why an executable has no table.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum NoExecutable {
-    /// Its file cannot be read.
-    #[error("{}", .0.sentence())]
-    File(NoSymbol),
-    /// It has no usable call frame information.
-    #[error("{0}")]
-    Table(NoTable),
-    /// It was generated at run time, and nothing beside it says how to unwind it.
-    #[error("generated code without call frame information")]
-    Generated,
-    /// There was no room for its table.
-    #[error("{0}")]
-    Room(String),
 }
 
 /// A file of which the kernel has the table, or of which it is known why not.

@@ -15,7 +15,7 @@ use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
 use rustc_hash::FxHasher;
 
-use super::executables::NoExecutable;
+use super::no_executable::NoExecutable;
 use super::tables::ExecutableId;
 
 /// Largest mapping of generated code that is read; oneDNN's was 8 MB.

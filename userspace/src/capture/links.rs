@@ -147,7 +147,7 @@ fn one(
     event: u32,
     return_bit: u32,
 ) -> io::Result<OwnedFd> {
-    let event = super::attach::open_uprobe(
+    let event = super::perf_event::open_uprobe(
         event,
         u64::from(moment == Moment::Return) << return_bit | point.counter << COUNTER_SHIFT,
         path,

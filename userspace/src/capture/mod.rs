@@ -23,12 +23,15 @@ mod generated;
 pub mod kernel_offsets;
 pub mod links;
 pub mod load;
+mod no_executable;
+pub mod perf_event;
 pub mod probes;
 pub mod processes;
 pub mod rings;
 pub mod rows;
 pub mod shared_array;
 pub mod sites;
+mod table_error;
 pub mod tables;
 pub mod targets;
 mod threads;
@@ -51,7 +54,6 @@ use libbpf_rs::Link;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::pipeline::source::SiteInfo;
-pub use attach::Clock;
 use attach::Samplers;
 use called::CalledMap;
 use clock::monotonic_ns;
@@ -63,6 +65,7 @@ use executables::Executables;
 use kernel_offsets::Facts;
 use links::Way;
 use load::Loaded;
+pub use perf_event::Clock;
 use probes::{ProbeCounters, Probes};
 use processes::{Processes, ScanCounters, Scanned};
 use tables::Tables;
@@ -509,7 +512,7 @@ fn raise_open_files() {
 /// the kernel wants it. It counts three times: its pages are locked, and mapped twice in a row so that no record is cut.
 fn ring_bytes(frequency_hz: u32, calls: u32) -> u32 {
     const SAMPLE_BYTES: u64 = 1 << 10;
-    let cpus = attach::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
+    let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
     let wanted = (cpus * u64::from(frequency_hz) + u64::from(calls)) * SAMPLE_BYTES;
     wanted.next_power_of_two().clamp(1 << 20, 64 << 20) as u32
 }

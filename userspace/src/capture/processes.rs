@@ -14,7 +14,8 @@ use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
 use deepctx_symbolizer::python::{NoInterpreter, locate_process};
 
-use super::executables::{Executables, NoExecutable};
+use super::executables::Executables;
+use super::no_executable::NoExecutable;
 use super::tables::{TableError, Tables};
 
 /// Shortest time between two scans of one process.

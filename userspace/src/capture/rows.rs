@@ -18,7 +18,7 @@ use rayon::prelude::*;
 
 use super::arena::Arena;
 use super::shared_array::SharedArray;
-use super::tables::{TableError, map_error};
+use super::table_error::{TableError, map_error};
 
 /// A table, wherever its rows are.
 #[derive(Debug)]

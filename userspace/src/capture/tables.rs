@@ -24,38 +24,10 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::arena::Arena;
 use super::column::Column;
-use super::load::{LoadError, Loaded};
+use super::load::Loaded;
 use super::rows::{NotPlaced, Placed, Rows, Table};
-
-/// Why something could not be placed.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// One of the bounded stores is full.
-    #[error("no room for {what}: {used} of {limit} in use")]
-    Full {
-        /// What there is no room for.
-        what: &'static str,
-        /// In use.
-        used: u32,
-        /// The bound.
-        limit: u32,
-    },
-    /// A map could not be created, mapped or updated.
-    #[error("kernel map {map}: {source}")]
-    Map {
-        /// The map.
-        map: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A map is missing from the object.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-}
-
-pub(super) fn map_error(map: &'static str) -> impl FnOnce(libbpf_rs::Error) -> TableError {
-    move |e| TableError::Map { map, source: io::Error::other(e.to_string()) }
-}
+pub use super::table_error::TableError;
+use super::table_error::map_error;
 
 /// Id of an executable whose table is loaded; index into the kernel's `EXECUTABLES`, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use deepctx_profile::store::StoreError;
+
 /// How a command ended well, or well enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -97,6 +99,18 @@ impl std::error::Error for Failure {}
 /// Names come from other processes and files: control characters in them must not reach the terminal.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A store's error as a user reads it.
+pub fn store_failure(error: &StoreError) -> Failure {
+    let failure = Failure::new(error);
+    match (error, error.hint()) {
+        (StoreError::AlreadyExists(_), _) => {
+            failure.hint("add --force to replace it, or choose another name with -o")
+        }
+        (_, Some(hint)) => failure.hint(hint),
+        (_, None) => failure,
+    }
 }
 
 #[cfg(test)]

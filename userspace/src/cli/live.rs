@@ -14,11 +14,11 @@ use deepctx_profile::units::Time;
 use deepctx_profile::view::Request;
 use deepctx_tui::{Options as Screen, Outcome};
 
-use super::failure::{Done, Failure};
+use super::failure::{Done, Failure, store_failure};
 use super::files::{Files, Places, WithFiles};
 use super::options::LiveArgs;
 use super::progress::Progress;
-use super::record::{done, store_failure};
+use super::record::done;
 use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
 use super::{look, screen, target, view};
 use crate::capture::Capture;

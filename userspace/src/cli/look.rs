@@ -13,9 +13,8 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::store::{self, Opened};
 use deepctx_profile::view::{self, Selection};
 
-use super::failure::Failure;
+use super::failure::{Failure, store_failure};
 use super::options::{Event, GroupBy, LookArgs, View};
-use super::record::store_failure;
 
 /// The selection that the options ask for, of `metric` unless they name another.
 pub fn selection(look: &LookArgs, metric: Metric) -> Selection {

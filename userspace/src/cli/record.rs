@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 
-use deepctx_profile::store::{self, StoreError, Writer};
+use deepctx_profile::store::{self, Writer};
 use deepctx_profile::units::{Count, Nanos};
 
 use super::command::Waiting;
-use super::failure::{Done, Failure};
+use super::failure::{Done, Failure, store_failure};
 use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{Until, meta, start_capture, start_session, until_end};
@@ -152,18 +152,6 @@ pub fn done(command: Option<u8>, lost_share: Option<f64>, max_loss: Option<f64>)
         Some(code) if code != 0 => Done::Command(code),
         _ if max_loss.is_some_and(|most| lost_share.unwrap_or(0.0) * 100.0 > most) => Done::WithLosses,
         _ => Done::Fully,
-    }
-}
-
-/// A store's error as a user reads it.
-pub fn store_failure(error: &StoreError) -> Failure {
-    let failure = Failure::new(error);
-    match (error, error.hint()) {
-        (StoreError::AlreadyExists(_), _) => {
-            failure.hint("add --force to replace it, or choose another name with -o")
-        }
-        (_, Some(hint)) => failure.hint(hint),
-        (_, None) => failure,
     }
 }
 

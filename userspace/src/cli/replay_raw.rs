@@ -11,9 +11,9 @@ use deepctx_profile::profile::Meta;
 use deepctx_profile::store::Writer;
 use deepctx_profile::units::Time;
 
-use super::failure::{Done, Failure};
+use super::failure::{Done, Failure, store_failure};
 use super::options::ReplayRawArgs;
-use super::record::{refuse_or_check_old, remove_old, store_failure};
+use super::record::{refuse_or_check_old, remove_old};
 use crate::pipeline::source::Source as _;
 use crate::pipeline::{Config, Pipeline};
 use crate::raw::{RawError, RawReader};
