@@ -105,7 +105,7 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
         u16::try_from(column).ok()
     });
     if lanes.y > area.y {
-        axis(span, theme, area, buffer);
+        axis(span, &timeline.lanes, theme, area, buffer);
     }
     for line in 0..lanes.height {
         let place = model.timeline.scroll + usize::from(line);
@@ -182,13 +182,26 @@ fn short(metric: &str) -> &str {
     metric.trim_end_matches("-time")
 }
 
+/// What the figures of these lanes are: of time the mean, of what goes up and down the most, of anything else the sum.
+fn figures(lanes: &[Lane]) -> String {
+    let is = |lane: &Lane| match (lane.unit, lane.level) {
+        (Unit::Nanoseconds, _) => 0,
+        (_, true) => 1,
+        (_, false) => 2,
+    };
+    let kinds = ["mean", "most", "sum"].into_iter().enumerate();
+    let present = kinds.filter(|(kind, _)| lanes.iter().any(|lane| is(lane) == *kind));
+    present.map(|(_, name)| name).collect::<Vec<_>>().join("/")
+}
+
 /// The axis: times at their columns, as many as fit, at round distances.
-fn axis(span: Span, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+fn axis(span: Span, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let names = names(area.width);
     let mut pen = Pen::new(buffer, Rect { width: names, ..area }, 0);
     pen.skip(1);
-    pen.align_right(text::width("mean") + 1);
-    pen.write("mean", theme.quiet());
+    let figures = figures(lanes);
+    pen.align_right(text::width(&figures) + 1);
+    pen.write(&figures, theme.quiet());
     let columns = columns(area.width);
     if columns == 0 {
         return;
@@ -288,6 +301,17 @@ mod tests {
         check(600_000_000_000, 120_000_000_000);
         check(0, 1);
         check(u64::MAX, u64::MAX / 4);
+    }
+
+    #[test]
+    fn the_axis_says_what_the_figures_are() {
+        let check = |units: &[(Unit, bool)], expected: &str| {
+            let lane = |&(unit, level): &(Unit, bool)| Lane { unit, level, ..Lane::default() };
+            assert_eq!(figures(&units.iter().map(lane).collect::<Vec<_>>()), expected);
+        };
+        check(&[(Unit::Nanoseconds, false)], "mean");
+        check(&[(Unit::Bytes, true)], "most");
+        check(&[(Unit::Count, false), (Unit::Nanoseconds, false), (Unit::Bytes, true)], "mean/most/sum");
     }
 
     #[test]
