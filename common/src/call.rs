@@ -111,6 +111,8 @@ pub mod site_flag {
     pub const BORROW: u16 = 16;
     /// With [`LAUNCH`]: more than one correlation id may follow, as of a graph.
     pub const REPEATS: u16 = 32;
+    /// The native part of the stack is wanted whole ([`crate::config::config_flag::OPERATORS`] does not hold).
+    pub const WHOLE: u16 = 64;
 }
 
 /// Behind the stacks of a [`crate::record::kind::CALL`].

@@ -49,6 +49,7 @@ reasons! {
         FramePointerEnd = 14, "frame-pointer-end", "a frame-pointer chain without unwind rows ended here";
         NullPc = 15, "null-pc", "the return address is zero though the row promised one";
         TableCorrupt = 16, "table-corrupt", "an index in the unwind tables is out of range";
+        LeftOut = 17, "native-left-out", "native frames between Python frames are left out, as asked: operators among them are not told";
     }
 }
 

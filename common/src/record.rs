@@ -105,6 +105,8 @@ pub mod sample_flag {
     pub const OFF_CPU: u8 = 8;
     /// It could have gone on: another thread took the CPU.
     pub const PREEMPTED: u8 = 16;
+    /// Native frames are there for the operators that they tell, and are not asked for themselves.
+    pub const OPERATORS: u8 = 32;
 }
 
 /// A thread runs again. `header.time_ns` is when it does.

@@ -84,10 +84,12 @@ pub fn take_registers(config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd
     Ok(())
 }
 
-/// Walks the user stack, if it was asked for and there are registers to begin with.
+/// Walks the user stack, if it was asked for and there are registers to begin with. `flags` are those of the [`Config`], and
+/// what is wanted of this stack beyond them.
 #[inline(always)]
 pub fn user(
     config: &Config,
+    flags: u32,
     pid: u32,
     kernel_words: u32,
     registers: Result<(), WalkEnd>,
@@ -98,12 +100,15 @@ pub fn user(
     slot.walk.python_frames = 0;
     slot.walk.stop_pc = 0;
     slot.walk.words = kernel_words;
-    if config.flags & (config_flag::NATIVE | config_flag::PYTHON) == 0 {
+    if flags & config_flag::OPERATORS != 0 {
+        slot.sample.flags |= sample_flag::OPERATORS;
+    }
+    if flags & (config_flag::NATIVE | config_flag::PYTHON | config_flag::OPERATORS) == 0 {
         slot.walk.native_end = WalkEnd::NotWalked as u32;
         return;
     }
     match registers {
-        Ok(()) => walk::user_stack(config, pid, kernel_words, slot),
+        Ok(()) => walk::user_stack(config, flags, pid, kernel_words, slot),
         Err(end) => slot.walk.native_end = end as u32,
     }
 }

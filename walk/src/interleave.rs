@@ -21,14 +21,17 @@
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::process::Process;
-use deepctx_common::python::{Called, EVAL_RANGES, LOCAL_TAGS, NO_PYTHON, PythonLayout, entry_rule};
+use deepctx_common::python::{Called, EVAL_RANGES, NO_PYTHON, PythonLayout, entry_rule};
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag, rule_kind};
 
+use crate::called;
 use crate::generated;
 use crate::memory::Memory;
 use crate::python::{self, Buffers};
+use crate::short;
 use crate::unwind_row::{self, Registers};
+pub use crate::words::{WordBuffer, Words};
 
 /// Most steps of one walk: a frame each, one more per evaluation frame that opens a Python run.
 pub const STEPS_MAX: u32 = 2048;
@@ -159,8 +162,8 @@ pub struct Walk {
     pub other_tried: u32,
     /// 1 while the evaluation that called the generated code at hand is known not to be found.
     pub generated_tried: u32,
-    /// Padding.
-    pub reserved: u32,
+    /// One of [`short::state`].
+    pub short: u32,
     /// First word of this walk in `words` (kernel words stand before it).
     pub words_begin: u32,
     /// Words so far, those before `words_begin` included.
@@ -169,28 +172,6 @@ pub struct Walk {
     pub native_end: u32,
     /// [`PythonEnd`] as a number.
     pub python_end: u32,
-}
-
-/// Where the words of a walk go. Outside [`Walk`], since in the kernel it is the record itself.
-pub trait Words {
-    /// Stores `word` at `index`; false when there is no room.
-    fn put(&mut self, index: u32, word: u64) -> bool;
-}
-
-/// A plain buffer of words.
-#[derive(Debug)]
-pub struct WordBuffer<'a>(pub &'a mut [u64]);
-
-impl Words for WordBuffer<'_> {
-    fn put(&mut self, index: u32, word: u64) -> bool {
-        match self.0.get_mut(index as usize) {
-            Some(slot) => {
-                *slot = word;
-                true
-            }
-            None => false,
-        }
-    }
 }
 
 impl Walk {
@@ -212,6 +193,7 @@ impl Walk {
         self.evaluations = 0;
         self.other_tried = 0;
         self.generated_tried = 0;
+        self.short = short::state::WHOLE;
         self.stop_pc = 0;
         self.phase = phase::NATIVE;
         self.python_started = 0;
@@ -231,7 +213,7 @@ impl Walk {
     }
 
     #[inline(always)]
-    fn push<W: Words>(&mut self, words: &mut W, value: u64) -> bool {
+    pub(crate) fn push<W: Words>(&mut self, words: &mut W, value: u64) -> bool {
         let index = self.words;
         if index.wrapping_sub(self.words_begin) >= USER_WORDS_MAX as u32 || !words.put(index, value) {
             return false;
@@ -281,7 +263,7 @@ impl Walk {
 
     /// What follows is taken back if it turns out not to belong here.
     #[inline(always)]
-    fn begin_run(&mut self) {
+    pub(crate) fn begin_run(&mut self) {
         self.run_words = self.words;
         self.run_frames = self.python_frames;
         self.run_coroutine = self.coroutine;
@@ -295,6 +277,7 @@ impl Walk {
         self.python_frames = self.run_frames;
         self.coroutine = self.run_coroutine;
         self.run_open = 0;
+        short::left_evaluation(self);
     }
 
     /// Notes how the Python walk ended; the first reason counts.
@@ -315,6 +298,10 @@ impl Walk {
     #[inline(always)]
     fn without_run<W: Words>(&mut self, words: &mut W) {
         let end = if self.layout.entry_rule == entry_rule::ONE_PER_EVAL {
+            // Then each run stands where the chain has it, and there is none to be moved.
+            if self.short != short::state::WHOLE {
+                return;
+            }
             // Nothing tells which run is whose: it is the innermost evaluations that lack theirs, not these.
             if self.run_frames + 1 < self.evaluations {
                 self.note_python(PythonEnd::ChainShort);
@@ -469,6 +456,7 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     walk.python_cursor = frame.previous;
     if frame.code != 0 {
         walk.python_frames += 1;
+        short::mark(walk, words);
         if walk.coroutine != 0 && !frame.coroutine {
             walk.push(words, word::tagged(word::COROUTINE, walk.coroutine));
         }
@@ -479,22 +467,10 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
             return fail(walk, words, PythonEnd::TooManyFrames);
         }
         if frame.code == walk.called.code {
-            push_object(walk, words, env, at);
+            called::push_object(walk, words, env, at);
         }
     }
     if frame.entry { end_run(walk, words, at) } else { Flow::Continue }
-}
-
-/// Emits what the function was called on whose frame is at `at`. What cannot be read is not told.
-#[inline(always)]
-fn push_object<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E, at: u64) {
-    let called = walk.called;
-    let local = env.read_u64(at.wrapping_add(u64::from(called.frame_locals))).unwrap_or(0);
-    let object = local & !LOCAL_TAGS;
-    let of_type = env.read_u64(object.wrapping_add(u64::from(called.object_type))).unwrap_or(0);
-    if of_type != 0 && walk.push(words, word::tagged(word::OBJECT, object)) {
-        walk.push(words, of_type);
-    }
 }
 
 /// Before the first frame of a run: finds the chain, and whether the run at its head belongs to this evaluation.
@@ -510,18 +486,16 @@ fn begin_frames<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, en
             return Err(fail(walk, words, end));
         }
     }
-    if walk.phase != phase::PYTHON {
-        return Ok(());
-    }
-    if walk.cframe_depth != 0 {
+    let paired = walk.phase == phase::PYTHON;
+    if paired && walk.cframe_depth != 0 {
         let cframe = walk.run_cfa.wrapping_sub(walk.cframe_depth);
         walk.cframe_depth = 0;
         let chain = python::chain_of_cframe(env, cframe, &walk.layout);
         hang(walk, chain.unwrap_or_default());
-    } else if walk.python_cursor == 0 {
+    } else if walk.python_cursor == 0 && (paired || short::may_go_on(walk)) {
         other_state(walk, env);
     }
-    if walk.cframe == 0 {
+    if !paired || walk.cframe == 0 {
         return Ok(());
     }
     if walk.cframe >= walk.run_cfa {
@@ -618,6 +592,7 @@ fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Flow {
     }
     walk.run_open = 0;
     walk.cframe = 0;
+    short::left_evaluation(walk);
     if walk.phase == phase::PYTHON_REST { Flow::Continue } else { leave(walk, words) }
 }
 
@@ -680,6 +655,9 @@ fn fail<W: Words>(walk: &mut Walk, words: &mut W, end: PythonEnd) -> Flow {
 fn leave<W: Words>(walk: &mut Walk, words: &mut W) -> Flow {
     if walk.phase != phase::PYTHON {
         return Flow::Stop;
+    }
+    if short::goes_on_in_chain(walk) {
+        return Flow::Continue;
     }
     walk.phase = phase::NATIVE;
     walk.run_open = 0;

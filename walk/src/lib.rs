@@ -6,9 +6,12 @@
 //! through [`interleave::Tables`]; every loop is the caller's, and bounded.
 #![no_std]
 
+mod called;
 mod generated;
 pub mod interleave;
 pub mod memory;
 pub mod python;
 pub mod quick;
+pub mod short;
 pub mod unwind_row;
+mod words;

@@ -18,7 +18,7 @@ use deepctx_common::call::{
     ALL_STACKS, ARGUMENTS_MAX, Call, Fetch, Return, Site, TEXT_MAX, call_flag, fetch_base, return_flag,
     site_flag,
 };
-use deepctx_common::config::Config;
+use deepctx_common::config::{Config, config_flag};
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{StackSample, kind};
 
@@ -145,7 +145,8 @@ fn take(ctx: &ProbeContext, config: &Config, ids: Ids, index: u32, site: &Site, 
         call.flags |= call_flag::STACK_UNWANTED;
         no_stack(slot);
     } else if has_stack(config, site, slot.sample.header.time_ns) {
-        stack::user(config, ids.pid, 0, registers, slot);
+        let whole = if site.flags & site_flag::WHOLE != 0 { config_flag::NATIVE } else { 0 };
+        stack::user(config, config.flags | whole, ids.pid, 0, registers, slot);
     } else {
         call.flags |= call_flag::STACK_LIMITED;
         no_stack(slot);

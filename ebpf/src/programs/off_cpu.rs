@@ -127,7 +127,7 @@ fn walked(ctx: &RawTracePointContext, config: &Config, ids: Ids, flags: u8, now:
     stack::begin(slot, ids, now, flags | sample_flag::IN_KERNEL);
     let kernel_words = stack::kernel(ctx.as_ptr(), slot);
     let registers = stack::registers_at_entry(config, slot);
-    stack::user(config, ids.pid, kernel_words, registers, slot);
+    stack::user(config, config.flags, ids.pid, kernel_words, registers, slot);
     stack::send(kind::BLOCK, slot, kernel_words);
     walk::release(scratch);
     wake_stack::SENT

@@ -63,6 +63,6 @@ fn take(ctx: &PerfEventContext, config: &Config, ids: Ids, slot: &mut Scratch) {
         arch::copy(&mut slot.regs, regs);
         stack::take_registers(config, slot)
     };
-    stack::user(config, ids.pid, kernel_words, registers, slot);
+    stack::user(config, config.flags, ids.pid, kernel_words, registers, slot);
     stack::send(kind::SAMPLE, slot, kernel_words);
 }

@@ -19,7 +19,7 @@ use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::NO_PYTHON;
 use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, word};
 use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
-use deepctx_walk::quick;
+use deepctx_walk::{quick, short};
 
 pub use self::lasting::LastingWords;
 pub use self::memory::Window;
@@ -93,9 +93,10 @@ pub fn release(slot: *mut Scratch) {
     unsafe { (&raw mut (*slot).busy).write_volatile(0) };
 }
 
-/// Walks the user stack from `slot.walk.registers`; words go behind the first `kernel_words`.
+/// Walks the user stack from `slot.walk.registers`, with the parts that `flags` ([`config_flag`]) ask for; words go behind the
+/// first `kernel_words`.
 #[inline(always)]
-pub fn user_stack(config: &Config, pid: u32, kernel_words: u32, slot: &mut Scratch) {
+pub fn user_stack(config: &Config, flags: u32, pid: u32, kernel_words: u32, slot: &mut Scratch) {
     // SAFETY: the value is copied at once; user space replaces entries as a whole.
     let Some(process) = (unsafe { PROCESSES.get(&pid) }) else {
         slot.walk.process.python.layout = NO_PYTHON;
@@ -115,21 +116,23 @@ pub fn user_stack(config: &Config, pid: u32, kernel_words: u32, slot: &mut Scrat
     };
     copy(&mut slot.walk.process, process);
     slot.sample.generation = process.generation;
-    if config.flags & config_flag::PYTHON == 0 {
+    if flags & config_flag::PYTHON == 0 {
         slot.walk.process.python.layout = NO_PYTHON;
     }
     slot.walk.called.code = 0;
-    if config.flags & config_flag::OBJECTS != 0
+    if flags & config_flag::OBJECTS != 0
         // SAFETY: as above.
         && let Some(called) = unsafe { CALLED.get(&pid) }
     {
         copy(&mut slot.walk.called, called);
     }
     slot.walk.begin(kernel_words, config.frames_max);
-    if config.flags & config_flag::PYTHON == 0 {
+    if flags & config_flag::PYTHON == 0 {
         slot.walk.python_end = PythonEnd::NotWalked as u32;
     }
-    if config.flags & config_flag::NATIVE == 0 {
+    if flags & config_flag::NATIVE == 0 && flags & config_flag::OPERATORS != 0 {
+        slot.walk.short = short::state::SHORT;
+    } else if flags & config_flag::NATIVE == 0 {
         slot.walk.phase = phase::PYTHON_REST;
         slot.walk.native_end = WalkEnd::NotWalked as u32;
     }

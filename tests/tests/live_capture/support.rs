@@ -207,6 +207,7 @@ pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureOptions {
         clock: Clock::CpuClock,
         kernel: true,
         native: true,
+        operators: false,
         python: true,
         coroutines: false,
         modules: false,

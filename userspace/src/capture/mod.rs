@@ -128,6 +128,8 @@ pub struct CaptureOptions {
     pub kernel: bool,
     /// Record native frames.
     pub native: bool,
+    /// Where native frames are not recorded: walk as many of them as tell which operators run, and have records say so.
+    pub operators: bool,
     /// Record Python frames.
     pub python: bool,
     /// Tell which coroutines run, beside Python frames.
@@ -478,6 +480,7 @@ fn config(options: &CaptureOptions) -> Result<(Config, Facts), CaptureError> {
         (options.all, config_flag::ALL),
         (options.kernel, config_flag::KERNEL),
         (options.native, config_flag::NATIVE),
+        (options.operators, config_flag::OPERATORS),
         (options.python, config_flag::PYTHON),
         (options.modules, config_flag::OBJECTS),
     ];

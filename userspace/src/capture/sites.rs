@@ -74,6 +74,8 @@ pub fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
 /// The same site with the limit of stacks that operators have. Where each is seen to begin, its tensors need no stack.
 pub fn of_operator(mut site: call::Site, event: Event, asked: &Questions, per_second: u32) -> call::Site {
     if matches!(event, Event::OperatorBegins | Event::OperatorTensors) {
+        // Which others it is in must all be seen.
+        site.flags |= site_flag::WHOLE;
         site.stacks_per_second = per_second;
         if per_second == 0 || asked.operators && event == Event::OperatorTensors {
             site.flags &= !site_flag::STACK;

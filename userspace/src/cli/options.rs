@@ -165,9 +165,10 @@ pub struct CaptureArgs {
     /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all", value_parser = launch_stacks)]
     pub launch_stacks: LaunchStacks,
-    /// With `--context operator` or `--shapes`: how many operators get a stack; all are counted in any case.
-    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS", default_value = "100/s", value_parser = launch_stacks)]
-    pub operator_stacks: LaunchStacks,
+    /// With `--context operator` or `--shapes`: how many operators get a stack as they begin; all are counted in any case.
+    /// Without it 100/s, and none where `native` is left out: then operators are those that other stacks show.
+    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS", value_parser = launch_stacks)]
+    pub operator_stacks: Option<LaunchStacks>,
     /// Tell the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model derives from
     /// them: names such as `aten::addmm,aten::convolution`.
     #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
@@ -182,6 +183,9 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
     pub raw: Option<PathBuf>,
 }
+
+/// Operators that get a stack where they are counted, unless told otherwise.
+pub const OPERATOR_STACKS: LaunchStacks = LaunchStacks::PerSecond(100);
 
 /// How many calls get a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,7 +250,8 @@ pub enum Context {
     Step,
     /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was when it was most.
     Memory,
-    /// PyTorch's operators as they begin: each is counted, below those that it is in.
+    /// PyTorch's operators. With `native` each is counted as it begins, below those that it is in; without, stacks show them and
+    /// leave native functions out, which costs least.
     Operator,
 }
 

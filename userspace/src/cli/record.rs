@@ -210,7 +210,10 @@ fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
                 .map_or_else(String::new, |value| value.get_name().to_owned()),
         ),
         ("launch-stacks".into(), arguments.capture.launch_stacks.to_string()),
-        ("operator-stacks".into(), arguments.capture.operator_stacks.to_string()),
+        (
+            "operator-stacks".into(),
+            arguments.capture.operator_stacks.map_or_else(String::new, |stacks| stacks.to_string()),
+        ),
         ("shapes".into(), arguments.capture.shapes.join(",")),
         ("gpu-activity".into(), arguments.gpu_activity.to_string()),
         ("pc-sampling".into(), arguments.sampling.describe()),

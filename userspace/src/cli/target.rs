@@ -8,7 +8,7 @@ use std::fs;
 use deepctx_uprobes::torch::Questions;
 
 use super::failure::Failure;
-use super::options::{CaptureArgs, Context, Event, LaunchStacks, TargetArgs};
+use super::options::{CaptureArgs, Context, Event, LaunchStacks, OPERATOR_STACKS, TargetArgs};
 use super::probes;
 use crate::capture::{ALL_STACKS, CaptureOptions, Clock, ProbeOptions, doctor};
 
@@ -45,9 +45,12 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         Some(path) => probes::user_rows(path)?,
         None => Vec::new(),
     };
-    let questions = questions(&capture.context, &capture.shapes);
-    let stacks_of_operators = questions.backward || questions.operators || !questions.tensors.is_empty();
-    let of_operators = questions.of_operators();
+    let mut questions = questions(&capture.context, &capture.shapes);
+    // Beside native frames, which show operators anyway, and wherever stacks of them are asked for, each is counted; else
+    // they are those that stacks show.
+    questions.operators &= has(Context::Native) || capture.operator_stacks.is_some();
+    let operators_alone = !has(Context::Native) && (has(Context::Operator) || !questions.tensors.is_empty());
+    let (of_operators, backward) = (questions.of_operators(), questions.backward);
     let probes = (questions.any() || !capture.no_gpu).then_some(ProbeOptions {
         user: if capture.no_gpu { Vec::new() } else { user },
         ahead: command.is_some(),
@@ -56,7 +59,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         accelerators: !capture.no_gpu,
         questions,
         stacks_per_second: per_second(capture.launch_stacks),
-        operator_stacks_per_second: per_second(capture.operator_stacks),
+        operator_stacks_per_second: per_second(capture.operator_stacks.unwrap_or(OPERATOR_STACKS)),
     });
     Ok(Target {
         options: CaptureOptions {
@@ -72,8 +75,13 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
                 Event::Cycles => Clock::Cycles,
             },
             kernel: has(Context::Kernel),
-            native: has(Context::Native) || stacks_of_operators,
-            python: has(Context::Python) || has(Context::Async) || has(Context::Module) || of_operators,
+            native: has(Context::Native) || backward,
+            operators: operators_alone,
+            python: has(Context::Python)
+                || has(Context::Async)
+                || has(Context::Module)
+                || of_operators
+                || operators_alone,
             coroutines: has(Context::Async),
             modules: has(Context::Module),
             off_cpu: capture.off_cpu,

@@ -74,7 +74,7 @@ fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
 /// Share of stacks that reach the start of their thread, as far as the ledger tells.
 fn complete_share(ledger: &Ledger, samples: u64) -> Option<f64> {
     let gaps = &ledger.stage(Stage::Resolve).gaps;
-    let not_failed = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack];
+    let not_failed = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
     let failed = WalkEnd::ALL.iter().filter(|end| !not_failed.contains(end)).map(|end| gaps.count(end.key()));
     (samples > 0).then(|| 1.0 - failed.sum::<u64>() as f64 / samples as f64)
 }

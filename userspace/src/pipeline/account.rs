@@ -153,7 +153,8 @@ impl Accounts {
 
     fn stack(&mut self, sample: &Sample<'_>, unnamed: u16) {
         self.native_ends[usize::from(sample.fixed.native_end)] += 1;
-        if self.first_complete_ns.is_none() && sample.fixed.native_end == WalkEnd::Complete as u8 {
+        let as_asked = [WalkEnd::Complete as u8, WalkEnd::LeftOut as u8];
+        if self.first_complete_ns.is_none() && as_asked.contains(&sample.fixed.native_end) {
             self.first_complete_ns = Some(sample.fixed.header.time_ns);
         }
         self.python_ends[usize::from(sample.fixed.python_end)] += 1;
@@ -191,11 +192,13 @@ impl Accounts {
         self.first_complete_ns
     }
 
-    /// Of the samples whose user stack was walked: how many, and how many of them to the thread's start.
+    /// Of the samples whose user stack was walked: how many, and how many of them to the thread's start, as far as was asked.
     pub fn walked_and_complete(&self) -> (u64, u64) {
         let none =
             self.native_ends[WalkEnd::NotWalked as usize] + self.native_ends[WalkEnd::NoUserStack as usize];
-        (self.samples + self.blocks + self.calls - none, self.native_ends[WalkEnd::Complete as usize])
+        let as_asked =
+            self.native_ends[WalkEnd::Complete as usize] + self.native_ends[WalkEnd::LeftOut as usize];
+        (self.samples + self.blocks + self.calls - none, as_asked)
     }
 
     /// Writes everything to the ledger, replacing what was there of these stages. `waiting`: records between `order`

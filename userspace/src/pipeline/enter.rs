@@ -17,6 +17,7 @@ use super::decode::{Arguments, Event, Sample, decode};
 use super::operators::{self, Operators};
 use super::ranges;
 use super::resolve::CallPath;
+use super::shown;
 use super::source::{Place, Shelf};
 use super::stacks::{Head, Known};
 use super::stages::Stages;
@@ -76,7 +77,12 @@ impl Entering<'_> {
         let below = &frames[stood_for..];
         let below =
             if said || began.is_some() { &below[..backward::operator_path(below, profile)] } else { below };
-        let mut node = attribute::node(&mut profile.tree, from, below);
+        let mut node = if shown::operators_alone(sample) {
+            let shown = shown::without_native(below, profile);
+            attribute::node(&mut profile.tree, from, &shown)
+        } else {
+            attribute::node(&mut profile.tree, from, below)
+        };
         if off_cpu {
             let preempted = sample.fixed.flags & sample_flag::PREEMPTED != 0;
             let reason = waits::reason(profile, frames, preempted);

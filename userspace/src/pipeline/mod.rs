@@ -31,6 +31,7 @@ mod plumbing;
 pub mod ranges;
 pub mod resolve;
 pub mod seen;
+mod shown;
 mod sites;
 pub mod source;
 pub mod stacks;

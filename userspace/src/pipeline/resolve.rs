@@ -18,6 +18,7 @@ use super::account::{Accounts, python_key};
 use super::decode::Sample;
 use super::glue::Glue;
 use super::plumbing::Plumbing;
+use super::shown;
 use super::stacks::Head;
 use super::steps::{Code, Step, group, kernel_steps, repaired, user_steps};
 use super::symbols::{Name, NoName, Symbols};
@@ -202,7 +203,7 @@ impl Resolve {
         let mut each = |step| match step {
             Step::Code(code) => all_known &= self.add(code, asked, profile, accounts),
             Step::Gap(end) => {
-                gap_seen = true;
+                gap_seen |= end != WalkEnd::LeftOut;
                 let gap = self.gap(end, profile);
                 self.steps.push(gap);
             }
@@ -355,7 +356,10 @@ impl Resolve {
         if let Some(known) = self.gaps[end as usize] {
             return known;
         }
-        let known = self.single(end.key(), Origin::Native, profile);
+        let known = match end {
+            WalkEnd::LeftOut => self.one(shown::left_out(profile), profile),
+            end => self.single(end.key(), Origin::Native, profile),
+        };
         self.gaps[end as usize] = Some(known);
         known
     }
@@ -396,6 +400,10 @@ impl Resolve {
     fn single(&mut self, key: &str, origin: Origin, profile: &mut Profile) -> Known {
         let reason = profile.text(key);
         let frame = profile.frame(Frame::Unresolved { reason, origin });
+        self.one(frame, profile)
+    }
+
+    fn one(&mut self, frame: FrameId, profile: &mut Profile) -> Known {
         self.glue.learn(frame, profile);
         self.push(frame, Part::None);
         Known { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0 }
@@ -405,7 +413,7 @@ impl Resolve {
 /// Why the user stack does not reach the thread's start; `None` when it does, or was not to be walked.
 fn incomplete(sample: &Sample<'_>) -> Option<WalkEnd> {
     match sample.native_end() {
-        Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack) | None => None,
+        Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack | WalkEnd::LeftOut) | None => None,
         end => end,
     }
 }

@@ -1,0 +1,22 @@
+//! What a function was called on.
+//!
+//! Owns: reading the first argument of a Python frame, and the type of that object. Because: layers of models run the same
+//! functions, and only the object tells them apart. Does not: know which function that is: [`Walk::called`] says.
+
+use deepctx_common::python::LOCAL_TAGS;
+use deepctx_common::record::word;
+
+use crate::interleave::{Walk, Words};
+use crate::memory::Memory;
+
+/// Emits what the function was called on whose frame is at `at`. What cannot be read is not told.
+#[inline(always)]
+pub(crate) fn push_object<E: Memory, W: Words>(walk: &mut Walk, words: &mut W, env: &E, at: u64) {
+    let called = walk.called;
+    let local = env.read_u64(at.wrapping_add(u64::from(called.frame_locals))).unwrap_or(0);
+    let object = local & !LOCAL_TAGS;
+    let of_type = env.read_u64(object.wrapping_add(u64::from(called.object_type))).unwrap_or(0);
+    if of_type != 0 && walk.push(words, word::tagged(word::OBJECT, object)) {
+        walk.push(words, of_type);
+    }
+}
