@@ -5,7 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Python, Target, captured, chains, labelled, profiler, pythons, row, workload};
+use crate::support::{
+    Python, Target, WITHOUT_NATIVE, captured, captured_with, chains, labelled, profiler, pythons, row,
+    workload,
+};
 
 /// Python frames that a sample surely has room for; deeper stacks keep those nearest to the leaf.
 const FRAMES_RECORDED: usize = 500;
@@ -46,11 +49,17 @@ impl Seen<'_> {
 }
 
 /// Captures the program until each of its threads was seen.
-fn check<'e>(profiler: &Path, python: &Python, pid: u32, expected: &'e HashMap<String, String>) -> Seen<'e> {
+fn check<'e>(
+    profiler: &Path,
+    python: &Python,
+    pid: u32,
+    (seconds_and_frequency, options): ([u32; 2], &[&str]),
+    expected: &'e HashMap<String, String>,
+) -> Seen<'e> {
     let mut seen = Seen::default();
     // The interpreter's lock is not fair: on a busy machine a thread may wait for seconds.
     for _ in 0..CAPTURES_MAX {
-        for (frames, count) in captured(profiler, pid, [3, 199], "python") {
+        for (frames, count) in captured_with(profiler, pid, seconds_and_frequency, "python", options) {
             compare(&python.name, &frames, count, expected, &mut seen);
         }
         if seen.equal.len() == expected.len() {
@@ -99,10 +108,15 @@ fn every_captured_stack_is_one_that_the_program_says_it_has() {
                 (folded(frames_of(scenario, "frames").iter()), name)
             })
             .collect();
-        let seen = check(&profiler, &python, target.pid(), &expected);
-        let compared = seen.equal() + seen.labelled;
-        row(&python.name, "fixed chains", expected.len(), compared, seen.equal(), seen.labelled);
-        assert!(seen.labelled * LABELLED_AT_MOST <= compared, "{}: {} gaps", python.name, seen.labelled);
+        let without_native: &[&str] = &WITHOUT_NATIVE;
+        for (what, how) in
+            [("fixed chains", ([3, 199], &[][..])), ("fixed, without native", ([1, 499], without_native))]
+        {
+            let seen = check(&profiler, &python, target.pid(), how, &expected);
+            let compared = seen.equal() + seen.labelled;
+            row(&python.name, what, expected.len(), compared, seen.equal(), seen.labelled);
+            assert!(seen.labelled * LABELLED_AT_MOST <= compared, "{}: {} gaps", python.name, seen.labelled);
+        }
     }
     for missing in std::env::var("DEEPCTX_PYTHONS_MISSING").unwrap_or_default().lines() {
         println!("| not to be had: {missing}");

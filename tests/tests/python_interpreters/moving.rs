@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::support::{Python, Target, broken, captured, profiler, programs, row, workload};
+use crate::support::{
+    Python, Target, WITHOUT_NATIVE, broken, captured, captured_with, profiler, programs, row, workload,
+};
 
 /// Line → callees, and the C function between.
 pub(crate) type Calls = BTreeMap<u32, (BTreeSet<String>, Option<String>)>;
@@ -56,27 +58,35 @@ fn check(profiler: &Path, python: &Python, calls: &Calls) {
     let program = workload("python_moving.py");
     let mut target = Target::start(python, &[&program]);
     target.lines_until_ready();
+    check_stacks(&captured(profiler, target.pid(), [2, 1999], "full"), python, "moving", calls);
+    let without_native = captured_with(profiler, target.pid(), [1, 1999], "full", &WITHOUT_NATIVE);
+    let python_alone = calls.iter().map(|(line, (callees, _))| (*line, (callees.clone(), None))).collect();
+    check_stacks(&without_native, python, "moving, without native", &python_alone);
+}
+
+fn check_stacks(stacks: &[(Vec<String>, u64)], python: &Python, what: &str, calls: &Calls) {
     let (mut compared, mut equal, mut gaps) = (0, 0, 0);
     let mut complaints = Vec::new();
-    for (frames, count) in captured(profiler, target.pid(), [2, 1999], "full") {
+    for (frames, count) in stacks {
         // The thread that waits for the end of the input, and the start of the capture.
         if !frames.iter().any(|frame| frame.starts_with("python_moving.py:") || frame.starts_with("via_")) {
             continue;
         }
         compared += count;
-        if broken(&frames) {
+        if broken(frames) {
             gaps += count;
             continue;
         }
-        match wrong(&frames, calls) {
+        match wrong(frames, calls) {
             None => equal += count,
             Some(complaint) => complaints.push(format!("{complaint}, {count} times: {}", frames.join(";"))),
         }
     }
-    row(&python.name, "moving", 1, compared, equal, gaps);
-    assert!(complaints.is_empty(), "{}: {complaints:#?}", python.name);
+    row(&python.name, what, 1, compared, equal, gaps);
+    assert!(complaints.is_empty(), "{}, {what}: {complaints:#?}", python.name);
     // Code that a JIT made just now lies in no mapping that is known yet: a few, however long the capture.
-    assert!(equal > 100 && gaps <= 10 + compared / 200, "{}: {equal} equal, {gaps} gaps", python.name);
+    let name = &python.name;
+    assert!(equal > 100 && gaps <= 10 + compared / 200, "{name}, {what}: {equal} equal, {gaps} gaps");
 }
 
 #[test]

@@ -148,6 +148,9 @@ pub(crate) fn captured(
     captured_with(profiler, pid, seconds_and_frequency, view, &[])
 }
 
+/// Stacks whose native part is walked for operators alone: all Python frames are there, however short the walk.
+pub(crate) const WITHOUT_NATIVE: [&str; 2] = ["--context", "python,operator,kernel"];
+
 /// As [`captured`], with more options for the capture.
 pub(crate) fn captured_with(
     profiler: &Path,

@@ -41,11 +41,11 @@ fn ours(
     profilers: &Profilers,
     options: &Options,
     frames: (u32, u32),
-    stacks: &str,
+    how: &[&str],
 ) -> Result<(Vec<f64>, f64)> {
     let mut launcher = workloads::launch_bound(frames.0, frames.1)?;
     let without = launcher.native(LAUNCHES, 0)?;
-    let mut attached = profilers.attach_with(launcher.pid(), options.freq, &["--launch-stacks", stacks])?;
+    let mut attached = profilers.attach_with(launcher.pid(), options.freq, how)?;
     probed(&mut launcher, || attached.alive())?;
     let mut costs = Vec::new();
     for _ in 0..options.runs {
@@ -115,12 +115,14 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
         }
     };
     let cases = [
-        ("60 frames, Python and native", (20, 16), "all", 3000.0),
-        ("30 frames, Python and native", (6, 6), "all", 3000.0),
-        ("without a stack", (20, 16), "off", 1000.0),
+        ("60 frames, Python and native", (20, 16), &[][..], 3000.0),
+        ("30 frames, Python and native", (6, 6), &[], 3000.0),
+        ("60 frames, without native ones", (20, 16), &["--context", "python,operator,kernel"], 3000.0),
+        ("30 frames, without native ones", (6, 6), &["--context", "python,operator,kernel"], 3000.0),
+        ("without a stack", (20, 16), &["--launch-stacks", "off"], 1000.0),
     ];
-    for (case, frames, stacks, target) in cases {
-        let (costs, program_ns) = ours(profilers, options, frames, stacks)?;
+    for (case, frames, how, target) in cases {
+        let (costs, program_ns) = ours(profilers, options, frames, how)?;
         let mut figure = Figure::new("launch-cost", case, "ns", costs)
             .target(Target::AtMost(target))
             .note("of_that_in_our_program_ns", program_ns.round());

@@ -20,8 +20,9 @@ const STEPS: u32 = 2_000;
 const PLACING: Duration = Duration::from_secs(5);
 
 /// What is measured: context, operators whose tensors are told, and the target.
-const MODES: [(&str, &str, &str, f64); 5] = [
+const MODES: [(&str, &str, &str, f64); 6] = [
     ("operators from stacks alone", "python,native,kernel", "", 1.01),
+    ("the same without native frames", "python,operator,kernel", "", 1.01),
     ("the backward pass below its line", "python,native,kernel,backward", "", 1.10),
     ("each operator as it begins", "python,native,kernel,operator", "", 1.10),
     ("tensors of the products of matrices", "python,native,kernel", "aten::addmm,aten::mm", 1.10),

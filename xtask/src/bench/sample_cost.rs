@@ -33,12 +33,17 @@ struct Stack {
     python: u32,
     native: u32,
     functions: Functions,
+    /// Frames to be recorded.
+    context: &'static str,
 }
+
+const WHOLE: &str = "python,native,kernel";
+const WITHOUT_NATIVE: &str = "python,operator,kernel";
 
 /// Cost per walked sample, nanoseconds: one value per window.
 fn cost(profilers: &Profilers, options: &Options, other: f64, stack: Stack) -> Result<Vec<f64>> {
     let mut workload = workloads::cpu_bound(stack.python, stack.native, stack.functions)?.start()?;
-    let mut attached = profilers.attach(Kind::Ours, workload.pid(), options.freq)?;
+    let mut attached = profilers.attach_with(workload.pid(), options.freq, &["--context", stack.context])?;
     attached.sampling(1)?;
     // The first samples come while tables are still being loaded.
     workload.window(WINDOW)?;
@@ -69,14 +74,22 @@ fn cpu_ns(pid: u32) -> Result<u64> {
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let _on = StatisticsOn::new()?;
     let other = turned_away(profilers, options)?;
-    let cost =
-        |python, native, functions| cost(profilers, options, other, Stack { python, native, functions });
+    let cost_of = |python, native, functions, context| {
+        cost(profilers, options, other, Stack { python, native, functions, context })
+    };
+    let cost = |python, native, functions| cost_of(python, native, functions, WHOLE);
     let mixed = cost(20, 16, Functions::Distinct)?;
     Figure::new("sample-cost", "60 frames: 37 native, 23 Python", "ns", mixed)
         .target(Target::AtMost(6000.0))
         .note("frequency_hz", options.freq)
         .note("sample_of_others_ns", other)
         .print();
+    let without_native = cost_of(20, 16, Functions::Distinct, WITHOUT_NATIVE)?;
+    Figure::new("sample-cost", "60 frames, without native ones", "ns", without_native).print();
+    let nested = cost_of(5, 1, Functions::Distinct, WHOLE)?;
+    let nested_without = cost_of(5, 1, Functions::Distinct, WITHOUT_NATIVE)?;
+    Figure::new("sample-cost", "a shallow stack", "ns", nested).print();
+    Figure::new("sample-cost", "a shallow stack, without native ones", "ns", nested_without).print();
     let slope = |deep: &[f64], shallow: &[f64], frames: f64| -> Vec<f64> {
         deep.iter().zip(shallow).map(|(deep, shallow)| (deep - shallow) / frames).collect()
     };

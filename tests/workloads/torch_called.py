@@ -1,0 +1,41 @@
+"""Calls operators of a library that looks like PyTorch's, from Python functions of a known shape: `torch_called.py LIBRARY`.
+
+From a method that C calls, and from a function that an operator calls; a thread of the library's own runs operators besides.
+Says `ready`, and goes on until it is killed.
+"""
+
+import ctypes
+import os
+import sys
+
+library = ctypes.CDLL(sys.argv[1])
+
+
+class Layer:
+    def __init__(self, inner):
+        self.inner = inner
+
+    # C calls it for whoever calls the object, in an evaluation of its own.
+    def __call__(self):
+        self.inner()
+
+
+def forward():
+    library.forward()
+
+
+@ctypes.CFUNCTYPE(None)
+def called_back():
+    forward()
+
+
+def through_operator():
+    library.call_back(called_back)
+
+
+library.start_engine()
+plain, within = Layer(Layer(forward)), Layer(through_operator)
+print("ready", os.getpid(), flush=True)
+while True:
+    plain()
+    within()
