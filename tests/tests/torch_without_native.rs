@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod torch_support;
+mod frameworks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use cli_support::can_capture;
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::store;
-use torch_support::{Target, capture, with_torch, workload};
+use frameworks::{Target, capture, with_torch, workload};
 
 const WHOLE: &str = "python,native";
 const WITHOUT_NATIVE: &str = "python,operator";
