@@ -39,15 +39,19 @@ pub mod probe {
     /// `deepctx_collector_samples(part << 32 | number, address, bytes)`: samples of instructions, and what explains them
     /// ([`crate::samples`]). It has a counter of listeners of its own: who wants no samples puts no probe there.
     pub const SAMPLES: u16 = 8;
+    /// `deepctx_collector_device(0, address of a [`crate::device::Device`], its bytes)`: a device that the process has. Told
+    /// when it is known, and again each second.
+    pub const DEVICE: u16 = 9;
 
     /// The symbols, by number, without that of [`SAMPLES`].
-    pub const SYMBOLS: [(u16, &str); 6] = [
+    pub const SYMBOLS: [(u16, &str); 7] = [
         (CORRELATION, "deepctx_collector_correlation"),
         (ACTIVITIES, "deepctx_collector_activities"),
         (NAME, "deepctx_collector_name"),
         (CLOCK, "deepctx_collector_clock"),
         (STATE, "deepctx_collector_state"),
         (NODE, "deepctx_collector_node"),
+        (DEVICE, crate::device::SYMBOL),
     ];
 }
 

@@ -5,6 +5,7 @@ use core::mem::{offset_of, size_of};
 use crate::activity::Activity;
 use crate::call::{Call, Correlation, Fetch, Message, Return, Site};
 use crate::config::Config;
+use crate::device::Device;
 use crate::process::{Blocked, Process, Target};
 use crate::python::{Called, PythonLayout, PythonProcess};
 use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake};
@@ -33,6 +34,7 @@ const _: () = {
     assert!(size_of::<Activity>() == 112 && offset_of!(Activity, queued_ns) == 104);
     assert!(size_of::<Sample>() == 40 && offset_of!(Sample, context) == 36);
     assert!(size_of::<Cubin>() == 24);
+    assert!(size_of::<Device>() == 168 && offset_of!(Device, memory) == 32 && offset_of!(Device, name) == 72);
     assert!(size_of::<Blocked>() == 24);
     assert!(size_of::<Rule>() == 16);
     assert!(offset_of!(Rule, fp) == 1 && offset_of!(Rule, ra) == 2 && offset_of!(Rule, detail) == 3);

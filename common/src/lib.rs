@@ -12,6 +12,7 @@ pub mod activity;
 pub mod call;
 pub mod config;
 pub mod cupti;
+pub mod device;
 pub mod end;
 pub mod layout;
 pub mod plain;

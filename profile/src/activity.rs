@@ -11,6 +11,7 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::device::Device;
 use crate::occupancy::Occupancy;
 use crate::tree::NodeId;
 use crate::units::Nanos;
@@ -110,6 +111,8 @@ pub struct GpuProcess {
     pub busy_at_most_ns: u64,
     /// How its device clock lies to the host's; `None` when no reading came.
     pub clock: Option<ClockOffset>,
+    /// Its devices, as far as a collector told of them.
+    pub devices: Vec<Device>,
 }
 
 impl GpuProcess {
@@ -160,6 +163,8 @@ pub struct Launch {
     pub registers: Option<u32>,
     /// Architecture of the code that ran: 80 for `sm_80`; only device code tells.
     pub arch: Option<u32>,
+    /// Architecture of the device that ran it; only a collector tells.
+    pub device_arch: Option<u32>,
 }
 
 /// How the kernels of one context were launched.
@@ -177,6 +182,8 @@ pub struct Shape {
     pub registers: Option<Spread>,
     /// Architecture of the code: 80 for `sm_80`; likewise.
     pub arch: Option<Spread>,
+    /// Architecture of the device; likewise.
+    pub device_arch: Option<Spread>,
 }
 
 impl Shape {
@@ -189,6 +196,7 @@ impl Shape {
             static_shared: launch.static_shared.map(Spread::of),
             registers: launch.registers.map(Spread::of),
             arch: launch.arch.map(Spread::of),
+            device_arch: launch.device_arch.map(Spread::of),
         }
     }
 
@@ -206,9 +214,15 @@ impl Shape {
         self.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last))
     }
 
+    /// Architecture of what the last launch ran on: the device's; while that is not known, that of the code, which is made for it
+    /// or for an earlier one.
+    pub fn runs_on(&self) -> Option<u32> {
+        self.device_arch.or(self.arch).map(|of| of.last)
+    }
+
     /// How many blocks of the last launch fit on a multiprocessor; `None` while not all is known that limits it.
     pub fn occupancy(&self) -> Option<Occupancy> {
-        Occupancy::of(self.arch?.last, self.threads(), self.registers?.last, self.shared()?)
+        Occupancy::of(self.runs_on()?, self.threads(), self.registers?.last, self.shared()?)
     }
 
     fn merge(&mut self, other: &Shape) {
@@ -219,6 +233,7 @@ impl Shape {
             (&mut self.static_shared, other.static_shared),
             (&mut self.registers, other.registers),
             (&mut self.arch, other.arch),
+            (&mut self.device_arch, other.device_arch),
         ] {
             match (mine.as_mut(), theirs) {
                 (Some(mine), Some(theirs)) => mine.merge(&theirs),
@@ -438,6 +453,7 @@ mod tests {
             static_shared: None,
             registers,
             arch: None,
+            device_arch: None,
         }
     }
 

@@ -73,7 +73,9 @@ impl Selection {
     /// What stands below the process because of this frame, when devices or streams are told apart.
     pub(crate) fn group(&self, frame: &Frame) -> Option<Frame> {
         match (self.group_by, frame) {
-            (GroupBy::Device, &Frame::Stream { device, .. }) => Some(Frame::Stream { device, stream: None }),
+            (GroupBy::Device, &Frame::Stream { device, name, .. }) => {
+                Some(Frame::Stream { device, stream: None, name })
+            }
             (GroupBy::Stream, stream @ Frame::Stream { .. }) => Some(*stream),
             _ => None,
         }

@@ -15,7 +15,7 @@
 //! | layer | `path (Class)`; `Class` for the outermost, `(Class)` where the path is not known |
 //! | GPU kernel | `[gpu] name` |
 //! | instruction | `kernel+0xoffset`, with lines `kernel+0xoffset (file.cu:line)` |
-//! | stream | `[device 0, stream 7]`, or `[device 0]` |
+//! | stream | `[device 0, stream 7]`, or `[device 0]`; where the device was told, `[device 0 H200 GPU-1234abcd, stream 7]` |
 //! | wait | `[off-cpu: reason]` |
 //! | unresolved | `[unknown: reason]` |
 //!
@@ -147,6 +147,8 @@ pub enum Frame {
         device: u32,
         /// Number of the stream; `None` for all of the device's.
         stream: Option<u32>,
+        /// Which device that is: [`crate::device::Device::label`]; empty when it was not told.
+        name: StrId,
     },
     /// What a thread waited for, at the leaf of its stack.
     Wait {
@@ -253,7 +255,8 @@ impl Frame {
     #[must_use]
     pub fn map_texts(mut self, mut map: impl FnMut(StrId) -> StrId) -> Frame {
         match &mut self {
-            Frame::Root | Frame::TreeFull | Frame::TableFull | Frame::Stream { .. } => {}
+            Frame::Root | Frame::TreeFull | Frame::TableFull => {}
+            Frame::Stream { name: text, .. } => *text = map(*text),
             Frame::Process { comm: text, .. }
             | Frame::Thread { name: text, .. }
             | Frame::Kernel { symbol: text }
@@ -371,9 +374,16 @@ impl Frame {
                     put(&format!(" ({file}:{line})"));
                 }
             }
-            Frame::Stream { device, stream: None } => put(&format!("[device {device}]")),
-            Frame::Stream { device, stream: Some(stream) } => {
-                put(&format!("[device {device}, stream {stream}]"));
+            Frame::Stream { device, stream, name: which } => {
+                put(&format!("[device {device}"));
+                if which != StrId::EMPTY {
+                    put(" ");
+                    put(name(which));
+                }
+                if let Some(stream) = stream {
+                    put(&format!(", stream {stream}"));
+                }
+                put("]");
             }
             Frame::Unresolved { reason, .. } => put_unknown(&mut put, strings.get(reason)),
         }

@@ -6,6 +6,7 @@
 
 pub mod activity;
 pub mod context;
+pub mod device;
 pub mod diff;
 pub mod export;
 pub mod frame;

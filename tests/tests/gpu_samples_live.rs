@@ -155,7 +155,7 @@ fn what_goes_wrong_with_samples_is_told_and_the_program_goes_on() {
     let _turn = turn();
     let of = |misbehaves| {
         let words = &["--pc-sampling"];
-        sample(Setting { libraries: "cuda13", collector: true, misbehaves, words }, &[])
+        sample(Setting { libraries: "cuda13", collector: true, misbehaves, words, variables: &[] }, &[])
     };
     for (misbehaves, says) in
         [("unsampled=35", "NVreg_RestrictProfilingToAdminUsers"), ("unsampled=26", "another profiler")]

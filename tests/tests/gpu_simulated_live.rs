@@ -12,6 +12,7 @@ mod simulated;
 use std::collections::BTreeMap;
 
 use deepctx_profile::activity::Tier;
+use deepctx_profile::device::Device;
 use deepctx_profile::metric::Metric;
 use simulated::{Capture, Line, Setting};
 
@@ -71,6 +72,11 @@ fn ten_thousand_launches_a_second_of_four_threads_are_counted_and_timed_exactly(
     assert_eq!(process.tier, Tier::Collected, "{process:?}");
     assert_eq!((process.launches, process.launches_collected, process.kernels), (10_000, 10_000, 10_000));
     assert_eq!(process.graph_kernels, 200 * 3);
+    let devices: Vec<String> = process.devices.iter().map(Device::line).collect();
+    let known = "deepctx simulated device, sm_90, 108 multiprocessors, 16.0 GiB, \
+                 GPU-64656570-6374-782d-7369-6d2d64657630";
+    assert_eq!(devices, [format!("device 0: {known}")]);
+    assert_eq!(capture.streams(), ["[device 0 deepctx simulated device GPU-64656570"]);
     assert_eq!((process.difference(), process.joined), (0, 10_600));
     let done = done(&capture.account);
     for name in KERNELS {
@@ -226,6 +232,32 @@ fn without_a_collector_launches_are_counted_and_device_time_is_never_claimed() {
         assert_eq!(capture.kernels(name), 2500, "{name}");
     }
     capture.adds_up();
+}
+
+#[test]
+fn an_instance_of_a_device_is_told_as_such_and_one_that_nobody_told_of_has_its_number() {
+    let Some(program) = simulated::launcher() else { return };
+    let arguments = ["--threads", "1", "--rate", "5000", "--launches", "200", "--attended"];
+    for (variables, misbehaves, devices, stream) in [
+        (
+            &[("DEEPCTX_SIM_MIG", "1")][..],
+            "",
+            &["device 0: deepctx simulated device MIG 1g.10gb, sm_90, 108 multiprocessors, 16.0 GiB, \
+               GPU-64656570-6374-782d-7369-6d2d64657630, \
+               instance 7/0 MIG-64656570-6374-782d-7369-6d2d6d696730"][..],
+            "[device 0 deepctx simulated device MIG 1g.10gb MIG-64656570",
+        ),
+        (&[], "no-devices", &[], "[device 0"),
+    ] {
+        let setting =
+            Setting { libraries: "cuda13", collector: true, variables, misbehaves, ..Setting::default() };
+        let Some(capture) = simulated::record(setting, &program, &arguments) else { return };
+        let told: Vec<String> = capture.process().devices.iter().map(Device::line).collect();
+        assert_eq!(told, devices);
+        assert_eq!(capture.streams(), [stream]);
+        assert_eq!(capture.process().difference(), 0);
+        capture.adds_up();
+    }
 }
 
 #[test]

@@ -65,9 +65,9 @@ static void train_on(unsigned count, unsigned threads) {
 }
 
 static void say(void) {
-    void (*tell[6])(uint64_t, uint64_t, uint64_t);
-    const char *names[6] = {"correlation", "activities", "name", "clock", "state", "samples"};
-    for (int i = 0; i < 6; i++) {
+    void (*tell[7])(uint64_t, uint64_t, uint64_t);
+    const char *names[7] = {"correlation", "activities", "name", "clock", "state", "samples", "device"};
+    for (int i = 0; i < 7; i++) {
         snprintf(name, sizeof name, "deepctx_collector_%s", names[i]);
         tell[i] = find(collector, name);
     }
@@ -82,6 +82,7 @@ static void say(void) {
     tell[3](1000, 2000, 3000);
     tell[4](1, 120000, 0);
     tell[5]((uint64_t)2 << 32 | 7, (uint64_t) "a_reason", 8);
+    tell[6](0, (uint64_t) "a_device", 8);
 }
 
 static void records(const char *path, unsigned count) {

@@ -57,4 +57,5 @@ MESSAGE(deepctx_collector_clock);
 MESSAGE(deepctx_collector_state);
 MESSAGE(deepctx_collector_node);
 MESSAGE(deepctx_collector_samples);
+MESSAGE(deepctx_collector_device);
 #endif

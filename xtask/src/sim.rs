@@ -55,6 +55,7 @@ const LIBRARIES: &[Library] = &[
             "cuptiSubscribe_v2",
             "cuptiGetTimestamp_v2",
             "cuptiActivityEnable_v2",
+            "cuptiActivityEnableAndDump_v2",
             "cuptiActivityDisable_v2",
             "cuptiActivityRegisterCallbacks_v2",
             "cuptiActivityGetNextRecord_v2",

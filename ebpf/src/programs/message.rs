@@ -109,7 +109,7 @@ fn said(ids: Ids, what: u16, values: [u64; 3], slot: &mut Scratch) {
     // How many, of how many bytes, and how many there may be.
     let (address, count, each, most) = match what {
         probe::ACTIVITIES => (values[0], values[1], size_of::<Activity>() as u64, BATCH_MAX as u64),
-        probe::NAME | probe::SAMPLES => (values[1], values[2], 1, MESSAGE_BYTES_MAX as u64),
+        probe::NAME | probe::SAMPLES | probe::DEVICE => (values[1], values[2], 1, MESSAGE_BYTES_MAX as u64),
         _ => (0, 0, 0, 0),
     };
     let mut flags = 0;

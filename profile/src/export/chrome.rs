@@ -152,7 +152,7 @@ fn device_names(devices: &Devices) -> Vec<Value> {
         let at = (line.device, line_number(line));
         if known.replace(line.device) != Some(line.device) {
             names.push(name("process_name", at, json!({ "name": format!("GPU {}", line.device) })));
-            names.push(name("process_labels", at, json!({ "labels": format!("GPU {}", line.device) })));
+            names.push(name("process_labels", at, json!({ "labels": devices.name(line.device) })));
         }
         names.push(name("thread_name", at, json!({ "name": format!("stream {}", line.stream) })));
     }

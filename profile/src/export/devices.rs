@@ -64,6 +64,8 @@ impl Launch {
 
 /// All activities of a profile.
 pub(super) struct Devices {
+    /// Which device has a number, where all processes that were told agree.
+    names: FxHashMap<u32, Option<String>>,
     places: FxHashMap<NodeId, Place>,
     /// Line by line, by their begin.
     pub(super) events: Vec<Event>,
@@ -105,7 +107,15 @@ impl Devices {
         let mut launches: Vec<Launch> =
             of_call.into_iter().map(|((_, _, at), events)| Launch { at, events }).collect();
         launches.sort_by_key(|launch| (launch.at, launch.first()));
-        Devices { places, events, launches }
+        Devices { names: names(profile), places, events, launches }
+    }
+
+    /// What a device is called: `GPU 0 H200 GPU-1234abcd`.
+    pub(super) fn name(&self, device: u32) -> String {
+        match self.names.get(&device) {
+            Some(Some(name)) => format!("GPU {device} {name}"),
+            _ => format!("GPU {device}"),
+        }
     }
 
     /// What is known of the context of an activity.
@@ -124,6 +134,19 @@ impl Devices {
             .filter(|(event, before)| Some(event.line) != *before)
             .map(|(e, _)| e.line)
     }
+}
+
+fn names(profile: &Profile) -> FxHashMap<u32, Option<String>> {
+    let mut names: FxHashMap<u32, Option<String>> = FxHashMap::default();
+    for device in profile.gpu.processes.iter().flat_map(|process| &process.devices) {
+        let label = crate::frame::clean(&device.label());
+        let known = names.entry(device.number).or_insert_with(|| Some(label.clone()));
+        if known.as_ref() != Some(&label) {
+            *known = None;
+        }
+    }
+    names.retain(|_, name| name.as_ref().is_none_or(|name| !name.is_empty()));
+    names
 }
 
 /// What kind of work it is, as PyTorch's profiler calls it.

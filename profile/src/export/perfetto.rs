@@ -182,7 +182,7 @@ impl Writer<'_, '_> {
             let parent_uuid = match device {
                 Some((known, uuid)) if known == line.device => Some(uuid),
                 _ => {
-                    let uuid = self.track(format!("GPU {}", line.device), None)?;
+                    let uuid = self.track(devices.name(line.device), None)?;
                     device = Some((line.device, uuid));
                     Some(uuid)
                 }

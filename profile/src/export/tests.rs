@@ -429,6 +429,7 @@ fn with_devices() -> crate::profile::Profile {
         static_shared: Some(32),
         registers: Some(40),
         arch: None,
+        device_arch: None,
     };
     profile.gpu.shape(node(6), &launch);
     let mut add = |kind, place, correlation, launched: u64, start: u64, end: u64, bytes| {

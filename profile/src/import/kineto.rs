@@ -233,7 +233,11 @@ fn process(profile: &mut Profile, names: &[ThreadKey], thread: u32) -> NodeId {
 /// The stream that ran an event: its process is the device, and its thread the stream.
 fn stream_of(event: &Event, names: &[ThreadKey]) -> Option<Frame> {
     let (device, stream) = names.get(event.thread as usize)?;
-    Some(Frame::Stream { device: device.parse().ok()?, stream: Some(stream.parse().ok()?) })
+    Some(Frame::Stream {
+        device: device.parse().ok()?,
+        stream: Some(stream.parse().ok()?),
+        name: StrId::EMPTY,
+    })
 }
 
 /// Work on devices, below the calls that launched it.

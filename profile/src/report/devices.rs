@@ -40,7 +40,7 @@ pub(super) fn write(profile: &Profile, extent: Extent, out: &mut dyn Write) -> i
 
 /// What is known of the device work of a process, in lines for people: `report` and the live view say the same.
 pub fn device_lines(process: &GpuProcess) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<String> = process.devices.iter().map(|device| clean(&device.line())).collect();
     let seen = [
         (process.launches, "kernel launch", "kernel launches"),
         (process.graph_launches, "graph launch", "graph launches"),

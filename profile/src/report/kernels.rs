@@ -37,13 +37,13 @@ pub(super) fn write(profile: &Profile, extent: Extent, out: &mut dyn Write) -> i
         let threads = shape.threads();
         let registers = shape.registers.map_or_else(String::new, |of| of.last.to_string());
         let shared = shape.shared().map_or_else(String::new, |bytes| Bytes(bytes.into()).to_string());
-        let fits = match (shape.occupancy(), shape.arch) {
+        let fits = match (shape.occupancy(), shape.runs_on()) {
             (Some(fits), Some(arch)) => format!(
                 "{}: {:.0}% of warps, as many as {} of sm_{} allow",
                 counted(fits.blocks.into(), "block"),
                 f64::from(fits.warps) * 100.0 / f64::from(fits.warps_max),
                 fits.limit,
-                arch.last
+                arch
             ),
             _ => "not known".to_owned(),
         };

@@ -123,7 +123,7 @@ pub(super) fn activity(row: &Row<'_>) -> Option<(u32, Option<Activity>)> {
 }
 
 /// What a row of `shapes` is about.
-const SHAPE: [&str; 10] = [
+const SHAPE: [&str; 11] = [
     "grid.x",
     "grid.y",
     "grid.z",
@@ -134,12 +134,13 @@ const SHAPE: [&str; 10] = [
     "static-shared",
     "registers",
     "architecture",
+    "device-architecture",
 ];
 
 impl ShapeColumns {
     fn push(&mut self, node: NodeId, shape: &Shape) {
         let known = shape.grid.into_iter().chain(shape.block).chain([shape.dynamic_shared]).map(Some);
-        let all = known.chain([shape.static_shared, shape.registers, shape.arch]);
+        let all = known.chain([shape.static_shared, shape.registers, shape.arch, shape.device_arch]);
         for (what, spread) in all.enumerate() {
             let Some(Spread { min, max, last }) = spread else { continue };
             self.push_row(node.number(), what, [min, max, last]);
@@ -199,6 +200,7 @@ impl Shapes {
                 static_shared: of(7),
                 registers: of(8),
                 arch: of(9),
+                device_arch: of(10),
             };
             gpu.add_shape(node, &shape);
         }
@@ -209,6 +211,7 @@ impl Shapes {
 mod tests {
     use super::*;
     use crate::activity::{Activities, GpuProcess, Launch};
+    use crate::device::Device;
     use crate::metric::Metric;
     use crate::profile::{Limits, Meta, Profile};
     use crate::store::{Writer, open};
@@ -238,6 +241,7 @@ mod tests {
             static_shared: None,
             registers: (n > 3).then_some(n),
             arch: (n > 5).then_some(80),
+            device_arch: (n > 6).then_some(90),
         }
     }
 
@@ -271,5 +275,24 @@ mod tests {
         assert_eq!(read.activities.left_out(), 8);
         assert_eq!(read.shape_of(node), profile.gpu.shape_of(node));
         assert_eq!(read.processes, profile.gpu.processes);
+    }
+
+    #[test]
+    fn a_profile_of_before_devices_were_told_opens_without_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.dctx");
+        let mut profile = Profile::new(Meta::default(), Limits::default());
+        let devices = vec![Device { number: 1, name: "NVIDIA H200".to_owned(), ..Device::default() }];
+        profile.gpu.processes.push(GpuProcess { pid: 7, launches: 3, devices, ..GpuProcess::default() });
+        Writer::create(&path, &profile.meta).unwrap().flush(&profile, Time::from_nanos(1)).unwrap();
+        let opened = |path| open(path).unwrap().profile.gpu.processes;
+        assert_eq!(opened(&path), profile.gpu.processes);
+        let manifest = path.join("manifest.json");
+        let mut old: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&manifest).unwrap()).unwrap();
+        assert!(old["gpu"][0].as_object_mut().unwrap().remove("devices").is_some());
+        std::fs::write(&manifest, old.to_string()).unwrap();
+        profile.gpu.processes[0].devices.clear();
+        assert_eq!(opened(&path), profile.gpu.processes);
     }
 }

@@ -330,6 +330,7 @@ mod tests {
             static_shared: None,
             registers: (round > 9).then_some(round),
             arch: (round > 9).then_some(80),
+            device_arch: (round > 12).then_some(90),
         };
         profile.gpu.shape(node, &launch);
     }

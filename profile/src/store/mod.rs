@@ -37,7 +37,7 @@
 //! | `frames` | `id` | u32 | number of the frame |
 //! | | `kind` | string | `process` `thread` `python` `native` `native-unnamed` `kernel` `kernel-unnamed` `operator` `gpu-api` `gpu-kernel` `instruction` `stream` `wait` `unresolved`, and the stand-ins `root` `tree-full` `table-full` |
 //! | | `label` | string | text of the frame, as in folded stacks |
-//! | | `name` | string? | name of the process or thread, qualified name of the function, symbol, operator |
+//! | | `name` | string? | name of the process or thread, qualified name of the function, symbol, operator; which device a stream is of |
 //! | | `number` | u32? | process or thread id; number of a stream |
 //! | | `module` | string? | path of the executable or library |
 //! | | `file` | string? | path of the source file |

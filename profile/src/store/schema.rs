@@ -290,8 +290,9 @@ impl<'a> Parts<'a> {
                 line: number(line),
                 ..named("instruction", kernel)
             },
-            Frame::Stream { device, stream } => {
-                Parts { number: stream, offset: Some(u64::from(device)), ..kind("stream") }
+            Frame::Stream { device, stream, name } => {
+                let name = if name == StrId::EMPTY { kind("stream") } else { named("stream", name) };
+                Parts { number: stream, offset: Some(u64::from(device)), ..name }
             }
             Frame::Unresolved { reason, origin } => {
                 Parts { reason: known(reason), origin: Some(origin_name(origin)), ..kind("unresolved") }
@@ -364,7 +365,7 @@ pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)
         },
         "stream" => {
             let device = row.u64("offset").and_then(|device| u32::try_from(device).ok());
-            Frame::Stream { device: device.unwrap_or(0), stream: row.u32("number") }
+            Frame::Stream { device: device.unwrap_or(0), stream: row.u32("number"), name: text("name") }
         }
         "unresolved" => {
             let origin =

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::frame::{Frame, Origin, Role};
-use crate::intern::FrameId;
+use crate::intern::{FrameId, StrId};
 use crate::ledger::{Reason, Stage, When};
 use crate::metric::Metric;
 use crate::profile::{Executable, Limits, Meta, Profile};
@@ -65,7 +65,10 @@ pub(super) fn any_frame(profile: &mut Profile, n: u32) -> FrameId {
         7 => Frame::Operator { name: s("aten::addmm") },
         8 => Frame::GpuApi { name: s("cuLaunchKernel") },
         9 => Frame::GpuKernel { name: s("gemm") },
-        10 if n.is_multiple_of(2) => Frame::Stream { device: n, stream: Some(7) },
+        10 if n.is_multiple_of(2) => {
+            let name = if n > 100 { s("H200 GPU-1234abcd") } else { StrId::EMPTY };
+            Frame::Stream { device: n, stream: Some(7), name }
+        }
         10 => Frame::Unresolved { reason: s("code-changed"), origin: Origin::Python },
         11 => Frame::TreeFull,
         12 => Frame::Instruction { kernel: s("gemm"), offset: u64::from(n), file: s("/x.cu"), line },

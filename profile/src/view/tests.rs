@@ -60,7 +60,7 @@ fn frame(profile: &mut Profile, part: &str) -> Frame {
         "a" => Frame::GpuApi { name },
         "s" => {
             let (device, stream) = text.split_once('/').unwrap();
-            Frame::Stream { device: number(device), stream: Some(number(stream)) }
+            Frame::Stream { device: number(device), stream: Some(number(stream)), name: StrId::EMPTY }
         }
         "g" => Frame::GpuKernel { name },
         "?" => Frame::Unresolved { reason: name, origin: Origin::Native },

@@ -94,6 +94,7 @@ pub(crate) mod kind {
     pub(crate) const KERNEL: u32 = 3;
     pub(crate) const DRIVER: u32 = 4;
     pub(crate) const RUNTIME: u32 = 5;
+    pub(crate) const DEVICE: u32 = 8;
     pub(crate) const CONCURRENT_KERNEL: u32 = 10;
     pub(crate) const PEER_COPY: u32 = 22;
     pub(crate) const SYNC: u32 = 38;
@@ -157,6 +158,8 @@ pub(crate) mod ask {
     pub(crate) const DEVICE_OF_CONTEXT: u32 = 7;
     pub(crate) const THREAD_STREAM: u32 = 8;
     pub(crate) const CURRENT_CONTEXT: u32 = 9;
+    /// How many devices there are; no handle.
+    pub(crate) const DEVICES: u32 = 10;
 }
 
 /// What `libcuda` gives to the other libraries.

@@ -16,14 +16,14 @@ fn a_collector_is_heard_while_someone_listens() {
     }
     let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR", "records CUPTI 1"], |_| {});
     scene.until(|told| told.probes.collectors == 1 && told.probes.files == 3);
-    assert_eq!(scene.tell("listeners"), 6, "one for each message");
+    assert_eq!(scene.tell("listeners"), 7, "one for each message");
     assert_eq!(scene.tell("samplers"), 0, "nobody asked for samples");
     scene.tell("say");
-    scene.until(|told| told.said.len() >= 4 && told.correlations.len() >= 2);
+    scene.until(|told| told.said.len() >= 5 && told.correlations.len() >= 2);
     // What a collector reads it tells by itself.
     scene.tell("records CUPTI 20");
     scene.end();
-    assert_eq!(scene.told.said.len(), 4);
+    assert_eq!(scene.told.said.len(), 5);
     assert_eq!(scene.tell("listeners"), 0, "nobody listens any more");
 
     let told = &scene.told;
@@ -39,6 +39,7 @@ fn a_collector_is_heard_while_someone_listens() {
     assert_eq!(words, (0..3 * 14).collect::<Vec<u64>>());
     let (said, bytes) = one(probe::NAME);
     assert_eq!((said.values[0], &bytes[..]), (42, &b"kernel_of_mine"[..]));
+    assert_eq!(&one(probe::DEVICE).1[..], b"a_device");
     assert_eq!(one(probe::CLOCK).0.values, [1000, 2000, 3000]);
     assert_eq!(one(probe::STATE).0.values, [1, 120_000, 0]);
 }
@@ -52,9 +53,9 @@ fn who_asks_for_samples_hears_them_and_a_counter_of_their_own_says_so() {
         options.probes = Some(ProbeOptions { samples: true, ..ProbeOptions::default() });
     });
     scene.until(|told| told.probes.collectors == 1 && told.probes.files == 2);
-    assert_eq!((scene.tell("listeners"), scene.tell("samplers")), (6, 1));
+    assert_eq!((scene.tell("listeners"), scene.tell("samplers")), (7, 1));
     scene.tell("say");
-    scene.until(|told| told.said.len() >= 5);
+    scene.until(|told| told.said.len() >= 6);
     scene.end();
     assert_eq!((scene.tell("listeners"), scene.tell("samplers")), (0, 0));
     let (said, bytes) = scene.told.said.iter().find(|(said, _)| said.what == probe::SAMPLES).unwrap();

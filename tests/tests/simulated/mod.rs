@@ -27,6 +27,8 @@ pub(crate) struct Setting {
     pub(crate) collector: bool,
     /// What CUPTI does wrong.
     pub(crate) misbehaves: &'static str,
+    /// What else is in the program's environment.
+    pub(crate) variables: &'static [(&'static str, &'static str)],
     /// Words for the profiler, before the command.
     pub(crate) words: &'static [&'static str],
 }
@@ -40,6 +42,7 @@ impl Setting {
             ("DEEPCTX_SIM_LOG", log.display().to_string()),
             ("DEEPCTX_SIM_CUPTI", self.misbehaves.to_owned()),
         ];
+        variables.extend(self.variables.iter().map(|&(name, value)| (name, value.to_owned())));
         if self.collector {
             let collector = built().join("libdeepctx_collector.so");
             variables.push(("CUDA_INJECTION64_PATH", collector.display().to_string()));
@@ -268,6 +271,19 @@ impl Capture {
             .filter(|frame| matches!(frame, Frame::GpuKernel { .. }))
             .map(|frame| self.text(frame))
             .collect()
+    }
+
+    /// The devices whose streams ran something, as labels have them before the number of the stream.
+    pub(crate) fn streams(&self) -> Vec<String> {
+        let tree = &self.profile.tree;
+        let frames = tree.cells(Metric::GpuTime).flat_map(|(node, _)| tree.stack(node));
+        let labels = frames.filter_map(|id| {
+            let frame = self.profile.frames.get(id);
+            let label = frame.label(&self.profile.strings, false);
+            let (device, _) = label.split_once(", stream ")?;
+            matches!(frame, Frame::Stream { .. }).then(|| device.to_owned())
+        });
+        labels.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// How often a kernel ran.

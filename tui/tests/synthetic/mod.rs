@@ -187,7 +187,11 @@ impl Training {
             (Metric::CopyBytes, None, 48 << 20),
         ] {
             let kernel = self.profile.tree.node(node);
-            let node = match stream.map(|stream| Frame::Stream { device: 0, stream: Some(stream) }) {
+            let node = match stream.map(|stream| Frame::Stream {
+                device: 0,
+                stream: Some(stream),
+                name: StrId::EMPTY,
+            }) {
                 Some(frame) => {
                     let frame = self.profile.frame(frame);
                     let stream = self.profile.tree.child(kernel.parent, frame);

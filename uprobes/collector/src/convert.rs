@@ -20,15 +20,15 @@ pub(crate) enum Converted {
 }
 
 /// A number in a record.
-fn at<const N: usize>(record: &[u8], offset: usize) -> [u8; N] {
+pub(crate) fn at<const N: usize>(record: &[u8], offset: usize) -> [u8; N] {
     record.get(offset..offset + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
 }
 
-fn u32_at(record: &[u8], offset: usize) -> u32 {
+pub(crate) fn u32_at(record: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(at(record, offset))
 }
 
-fn u64_at(record: &[u8], offset: usize) -> u64 {
+pub(crate) fn u64_at(record: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(at(record, offset))
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn convert(record: &[u8]) -> Converted {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use deepctx_common::cupti::{COPY, FILL, GRAPH, KERNEL, Layout, OVERHEAD, PEER_COPY, SYNC};
 
     use super::*;
@@ -107,7 +107,8 @@ mod tests {
     /// Version, structure, member, offset: as a C compiler lays the headers out.
     const LAYOUTS: &str = include_str!("../../../tests/sim/fixtures/layouts.tsv");
 
-    fn check(structure: &str, members: &[(&str, usize)]) {
+    /// Compares offsets with the headers.
+    pub(crate) fn check(structure: &str, members: &[(&str, usize)]) {
         for (member, ours) in members {
             let rows = LAYOUTS.lines().filter_map(|line| line.split_once('\t'));
             let mut found = 0;

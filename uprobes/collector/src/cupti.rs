@@ -158,6 +158,18 @@ functions!(
     }
 );
 functions!(
+    /// Likewise: asks for records of what there is already, too.
+    Existing {
+        enable: c"cuptiActivityEnableAndDump" fn(u32);
+    }
+);
+functions!(
+    /// Likewise.
+    ExistingSecond {
+        enable: c"cuptiActivityEnableAndDump_v2" fn(usize, u32, *const c_void);
+    }
+);
+functions!(
     /// Likewise.
     Nodes {
         node_number: c"cuptiGetGraphNodeId" fn(*mut c_void, *mut u64);
@@ -180,6 +192,8 @@ pub(crate) struct Cupti {
     first: First,
     second: Option<Second>,
     period: Option<Period>,
+    existing: Option<Existing>,
+    existing_second: Option<ExistingSecond>,
     nodes: Option<Nodes>,
     sampler: Option<Sampler>,
 }
@@ -206,6 +220,8 @@ impl Cupti {
             first: First::load(library).ok_or(Error::INCOMPLETE)?,
             second: Second::load(library),
             period: Period::load(library),
+            existing: Existing::load(library),
+            existing_second: ExistingSecond::load(library),
             nodes: Nodes::load(library),
             sampler: Sampler::load(library),
         })
@@ -298,6 +314,15 @@ impl Cupti {
             Some(second) => (second.enable)(handle, kind, std::ptr::null()),
             None => (self.first.enable)(kind),
         })
+    }
+
+    /// The same for a kind of things that may be there already: their records come now.
+    pub(crate) fn enable_existing(&self, subscriber: Subscriber, kind: u32) -> Result<(), Error> {
+        match (&self.second, &self.existing, &self.existing_second) {
+            (Some(_), _, Some(existing)) => checked((existing.enable)(subscriber.0, kind, std::ptr::null())),
+            (None, Some(existing), _) => checked((existing.enable)(kind)),
+            _ => self.enable(subscriber, kind),
+        }
     }
 
     pub(crate) fn disable(&self, Subscriber(handle): Subscriber, kind: u32) -> Result<(), Error> {

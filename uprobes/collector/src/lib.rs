@@ -15,6 +15,7 @@ mod buffers;
 mod clock;
 mod convert;
 mod cupti;
+mod devices;
 mod fork;
 mod listen;
 mod memory;

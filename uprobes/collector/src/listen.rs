@@ -13,7 +13,7 @@ use deepctx_common::activity::state;
 
 use crate::cupti::Error;
 use crate::session::Collection;
-use crate::{clock, fork, guard, names, probe, sampling, session};
+use crate::{clock, devices, fork, guard, names, probe, sampling, session};
 
 /// How often the counter is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -89,6 +89,7 @@ fn watch() {
             if Instant::now() >= clock_due {
                 // Somebody may have come in the moment in which another one went, which the counter does not show.
                 names::forget();
+                devices::tell();
                 clock::tell(collection);
                 clock_due = Instant::now() + CLOCK;
             }

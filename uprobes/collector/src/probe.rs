@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use deepctx_common::activity::{Activity, BATCH_MAX, state};
+use deepctx_common::device::Device;
 use deepctx_common::samples::{Cubin, Sample, part};
 
 /// How many probes are there; the kernel counts, since each names this as its counter. It must lie in a part of the file
@@ -40,6 +41,7 @@ probe!(deepctx_collector_clock);
 probe!(deepctx_collector_state);
 probe!(deepctx_collector_node);
 probe!(deepctx_collector_samples);
+probe!(deepctx_collector_device);
 
 /// How many probes listen.
 pub(crate) fn listeners() -> u16 {
@@ -76,6 +78,11 @@ pub(crate) fn clock(device_ns: u64, before_ns: u64, after_ns: u64) {
 /// This thread made a node of a graph, or cloned `of`, if that is not 0.
 pub(crate) fn node(number: u64, of: u64, kind: u32) {
     deepctx_collector_node(number, of, kind.into());
+}
+
+/// A device of this process.
+pub(crate) fn device(device: &Device) {
+    deepctx_collector_device(0, (&raw const *device).expose_provenance() as u64, size_of::<Device>() as u64);
 }
 
 /// How the collection stands: one of [`state`], and its number.

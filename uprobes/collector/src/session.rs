@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use deepctx_common::activity::{Activity, BATCH_MAX, state};
 use deepctx_common::cupti::kind;
+use deepctx_common::device::of_cupti::KIND as DEVICES;
 
 use crate::convert::{Converted, convert};
 use crate::cupti::{
@@ -16,7 +17,7 @@ use crate::cupti::{
     MODULE_LOADED, MODULE_UNLOADS, NODE_CLONED, NODE_CREATED, RESOURCE, ResourceData, Subscriber,
 };
 use crate::names::Lookup;
-use crate::{buffers, fork, guard, probe, sampling};
+use crate::{buffers, devices, fork, guard, probe, sampling};
 
 /// Kinds that are asked for. Nodes of graphs come as kernels and copies of their own, as long as `GRAPH` is not asked for.
 const KINDS: [u32; 6] =
@@ -164,6 +165,8 @@ impl Collection {
         };
         self.cupti.register(self.subscriber, functions)?;
         self.enable_callbacks();
+        // First, so that it is known which devices are meant when their work is told. Without it they have numbers only.
+        let _ = self.cupti.enable_existing(self.subscriber, DEVICES);
         // Kernels must be had; a kind that this version or device does not have is left out.
         self.cupti.enable(self.subscriber, KINDS[0])?;
         for kind in &KINDS[1..] {
@@ -225,7 +228,7 @@ impl Collection {
         sampling::end();
         // The results of taking back are of no use: there is nothing else to be done.
         let _ = self.cupti.flush();
-        for kind in KINDS {
+        for kind in KINDS.into_iter().chain([DEVICES]) {
             let _ = self.cupti.disable(self.subscriber, kind);
         }
         let _ = self.cupti.flush();
@@ -267,7 +270,9 @@ impl Collection {
         let mut count = 0;
         let mut at = 0;
         while let Some(record) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let is_device = record.first_chunk().is_some_and(|kind| u32::from_le_bytes(*kind) == DEVICES);
             match convert(record) {
+                Converted::Unknown if is_device && devices::met(record) => {}
                 Converted::Activity(mut activity, name) => {
                     if name != 0 {
                         activity.name = names.id(name);

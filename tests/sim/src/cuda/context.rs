@@ -243,8 +243,15 @@ pub(crate) const fn attribute(number: i32) -> Option<i32> {
     })
 }
 
+/// Devices are instances of one that is divided: `DEEPCTX_SIM_MIG`.
+pub(crate) fn divided() -> bool {
+    std::env::var_os("DEEPCTX_SIM_MIG").is_some_and(|value| value != "0")
+}
+
 /// What devices are called.
-pub(crate) const NAME: &CStr = c"deepctx simulated device";
+pub(crate) fn name() -> &'static CStr {
+    if divided() { c"deepctx simulated device MIG 1g.10gb" } else { c"deepctx simulated device" }
+}
 
 /// Copies a text into a caller's array.
 pub(crate) fn put_text(out: Out<c_char>, room: i32, text: &CStr) -> Status {
@@ -279,7 +286,7 @@ api! { Driver;
     fn cuDeviceGet(device: Out<i32>, number: i32) { started()?; valid_device(number)?; device.put(number) }
     fn cuDeviceGetName(name: Out<c_char>, room: i32, device: i32) {
         valid_device(device)?;
-        put_text(name, room, NAME)
+        put_text(name, room, self::name())
     }
     fn cuDeviceGetUuid | cuDeviceGetUuid_v2(id: Out<[u8; 16]>, device: i32) { id.put(uuid(valid_device(device)?)) }
     fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) {

@@ -28,6 +28,15 @@ fn switch(client: &Client, kind: u32, on: bool) -> Status {
     update_kinds()
 }
 
+/// Turns a kind on, and tells of what there is already.
+fn switch_on_and_dump(client: &Client, kind: u32) -> Status {
+    switch(client, kind, true)?;
+    if kind == kind::DEVICE {
+        buffers::put_devices(client);
+    }
+    Ok(())
+}
+
 /// The record behind another, or the first.
 fn next(buffer: *mut u8, valid: usize, record: Out<*mut u8>) -> Status {
     let last = record.get().map_err(|_| result::INVALID_PARAMETER)?;
@@ -60,7 +69,8 @@ const TIMESTAMP_CALLBACK: u32 = 22;
 
 api! { Tool;
     fn cuptiActivityEnable(kind: u32) { switch(&LEGACY, kind, true) }
-    fn cuptiActivityEnableAndDump(kind: u32) { switch(&LEGACY, kind, true) }
+    fn cuptiActivityEnableAndDump(kind: u32) { switch_on_and_dump(&LEGACY, kind) }
+    fn cuptiActivityEnableAndDump_v2(subscriber: usize, kind: u32, _config: usize) { switch_on_and_dump(&*find(subscriber)?, kind) }
     fn cuptiActivityDisable(kind: u32) { switch(&LEGACY, kind, false) }
     fn cuptiActivityEnable_v2(subscriber: usize, kind: u32, _config: usize) { switch(&*find(subscriber)?, kind, true) }
     fn cuptiActivityDisable_v2(subscriber: usize, kind: u32, _config: usize) { switch(&*find(subscriber)?, kind, false) }

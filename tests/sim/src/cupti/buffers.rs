@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{self, Client};
 use super::{driver, misbehaviour, records};
-use crate::link::Record;
+use crate::link::{self, Record};
 
 /// `CUpti_BuffersCallbackRequestFunc`; that of the second version gets one more pointer.
 pub(crate) type Request = extern "C" fn(*mut *mut u8, *mut usize, *mut usize, *const RequestInfo);
@@ -115,6 +115,19 @@ pub(crate) fn put(client: &Client, record: &Record) {
     if asked.skew && number.is_multiple_of(3) {
         // A kind from the future.
         let size = records::write_unknown(&mut bytes);
+        client.buffers.append(&bytes[..size]);
+    }
+}
+
+/// Puts a record for each device that there is: what is asked for when the driver runs already.
+pub(crate) fn put_devices(client: &Client) {
+    let count = driver().map_or(0, |driver| (driver.table.number)(link::ask::DEVICES, 0));
+    if misbehaviour::get().no_devices {
+        return;
+    }
+    for number in 0..u32::try_from(count).unwrap_or(0) {
+        let mut bytes = [0; records::SIZE_MAX];
+        let size = records::write_device(number, &mut bytes);
         client.buffers.append(&bytes[..size]);
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Misbehaviour {
     pub(crate) drop: Option<u64>,
     /// `astray=N`: every so many instructions, the sample is garbage: a name that points nowhere, no image, absurd numbers.
     pub(crate) astray: Option<u64>,
+    /// `no-devices`: nothing is told of devices.
+    pub(crate) no_devices: bool,
     /// `skew`: a version from the future, whose records are longer, with kinds that nobody knows between them.
     pub(crate) skew: bool,
 }
@@ -53,6 +55,7 @@ impl Misbehaviour {
                 "overrun" => asked.overrun = number.or(Some(3)),
                 "drop" => asked.drop = number.or(Some(10)),
                 "astray" => asked.astray = number.or(Some(5)),
+                "no-devices" => asked.no_devices = true,
                 "skew" => asked.skew = true,
                 // A word that nobody knows must not pass for a test of it.
                 "" => {}

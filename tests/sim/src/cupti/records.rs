@@ -9,6 +9,7 @@
 use std::ffi::c_char;
 
 use super::{Version, misbehaviour, version};
+use crate::cuda::context;
 use crate::link::{Record, kind};
 
 /// No record is longer, those from the future included.
@@ -230,6 +231,52 @@ record!(
     }
 );
 
+record!(
+    /// `CUpti_ActivityDevice6`.
+    Device {
+        kind: u32,
+        flags: u32,
+        globalMemoryBandwidth: u64,
+        globalMemorySize: u64,
+        constantMemorySize: u32,
+        l2CacheSize: u32,
+        numThreadsPerWarp: u32,
+        coreClockRate: u32,
+        numMemcpyEngines: u32,
+        numMultiprocessors: u32,
+        maxIPC: u32,
+        maxWarpsPerMultiprocessor: u32,
+        maxBlocksPerMultiprocessor: u32,
+        maxSharedMemoryPerMultiprocessor: u32,
+        maxRegistersPerMultiprocessor: u32,
+        maxRegistersPerBlock: u32,
+        maxSharedMemoryPerBlock: u32,
+        maxThreadsPerBlock: u32,
+        maxBlockDimX: u32,
+        maxBlockDimY: u32,
+        maxBlockDimZ: u32,
+        maxGridDimX: u32,
+        maxGridDimY: u32,
+        maxGridDimZ: u32,
+        computeCapabilityMajor: u32,
+        computeCapabilityMinor: u32,
+        id: u32,
+        eccEnabled: u32,
+        uuid: [u8; 16],
+        name: *const c_char,
+        isCudaVisible: u8,
+        isMigEnabled: u8,
+        reserved: [u8; 6],
+        gpuInstanceId: u32,
+        computeInstanceId: u32,
+        migUuid: [u8; 16],
+        isNumaNode: u32,
+        numaId: u32,
+        numTpcs: u32,
+        reserved0: u32,
+    }
+);
+
 /// Bytes of a record of this kind, in the version that this is.
 pub(crate) fn size_of(kind: u32) -> Option<usize> {
     let twelve = version() == Version::Twelve;
@@ -242,6 +289,7 @@ pub(crate) fn size_of(kind: u32) -> Option<usize> {
         kind::SYNC => size_of::<Sync>(),
         kind::DRIVER | kind::RUNTIME => size_of::<Call>(),
         kind::GRAPH => size_of::<Graph>(),
+        kind::DEVICE => either(184, size_of::<Device>()),
         UNKNOWN if misbehaviour::get().skew => 24,
         _ => return None,
     };
@@ -401,6 +449,40 @@ pub(crate) fn write(record: &Record, difference: u64, wild: bool, to: &mut [u8; 
     size_of(record.kind).unwrap_or(0)
 }
 
+/// A device; gives the record's size. `number` tells its number, and which instance it is of one that is divided.
+pub(crate) fn write_device(number: u32, to: &mut [u8; SIZE_MAX]) -> usize {
+    let attribute = |number| context::attribute(number).unwrap_or(0).cast_unsigned();
+    let divided = context::divided();
+    let instance = |number: u32| if divided { number } else { u32::MAX };
+    let mut instance_uuid = *b"deepctx-sim-mig0";
+    instance_uuid[15] += number as u8;
+    put(
+        to,
+        &Device {
+            kind: kind::DEVICE,
+            globalMemorySize: crate::device::memory::TOTAL,
+            l2CacheSize: attribute(38),
+            numThreadsPerWarp: attribute(10),
+            coreClockRate: attribute(13),
+            numMultiprocessors: attribute(16),
+            maxThreadsPerBlock: attribute(1),
+            computeCapabilityMajor: attribute(75),
+            computeCapabilityMinor: attribute(76),
+            id: number,
+            // All instances are of one device.
+            uuid: context::uuid(if divided { 0 } else { number }),
+            name: context::name().as_ptr(),
+            isCudaVisible: 1,
+            isMigEnabled: divided.into(),
+            gpuInstanceId: instance(number + 7),
+            computeInstanceId: instance(0),
+            migUuid: if divided { instance_uuid } else { [0; 16] },
+            ..Device::default()
+        },
+    );
+    size_of(kind::DEVICE).unwrap_or(0)
+}
+
 /// A record of a kind that no client knows; gives its size.
 pub(crate) fn write_unknown(to: &mut [u8; SIZE_MAX]) -> usize {
     to.fill(0xa5);
@@ -454,6 +536,8 @@ mod tests {
         check(Kernel::FIELDS, size_of::<Kernel>(), "13.5", "CUpti_ActivityKernel13");
         check(Copy::FIELDS, 96, "12.9", "CUpti_ActivityMemcpy6");
         check(Copy::FIELDS, size_of::<Copy>(), "13.5", "CUpti_ActivityMemcpy7");
+        check(Device::FIELDS, 184, "12.9", "CUpti_ActivityDevice5");
+        check(Device::FIELDS, size_of::<Device>(), "13.5", "CUpti_ActivityDevice6");
         check(Fill::FIELDS, 88, "12.9", "CUpti_ActivityMemset4");
         check(Fill::FIELDS, size_of::<Fill>(), "13.5", "CUpti_ActivityMemset5");
         for version in ["12.9", "13.5"] {

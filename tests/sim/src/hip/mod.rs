@@ -83,7 +83,7 @@ api! { Hip;
         Err(Code::INVALID_DEVICE)
     }
     fn hipGetDevice(device: Out<i32>) { device.put(DEVICE.get()) }
-    fn hipDeviceGetName(name: Out<c_char>, room: i32, _device: i32) { context::put_text(name, room, context::NAME) }
+    fn hipDeviceGetName(name: Out<c_char>, room: i32, _device: i32) { context::put_text(name, room, context::name()) }
     fn hipDeviceGetAttribute(value: Out<i32>, attribute: i32, _device: i32) {
         value.put(context::attribute(attribute).ok_or(Code::INVALID_VALUE)?)
     }

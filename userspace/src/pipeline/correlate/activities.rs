@@ -8,6 +8,7 @@ use deepctx_common::Plain;
 use deepctx_common::activity::{self, Activity, flag, kind, probe, state};
 use deepctx_common::call::{Correlation, Message, message_flag};
 use deepctx_profile::activity::{self as profile_activity, ActivityKind, Join, Launch, Tier};
+use deepctx_profile::device::Device;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
@@ -101,6 +102,7 @@ impl Correlate {
                     counts.gap(Gap::StateFull, 1);
                 }
             }
+            probe::DEVICE => process.device(bytes, counts),
             probe::NODE => {
                 let [number, of, kind] = message.values;
                 match of {
@@ -200,7 +202,8 @@ impl Correlate {
                 &mut process.info.graph_kernels
             };
             *kernels += 1;
-            profile.gpu.shape(node, &launch_of(activity));
+            let device_arch = process.device_of(activity.device).and_then(Device::arch);
+            profile.gpu.shape(node, &Launch { device_arch, ..launch_of(activity) });
         }
         match duration(activity) {
             Some(took) => {
@@ -282,6 +285,7 @@ fn launch_of(activity: &Activity) -> Launch {
         static_shared: Some(activity.static_shared),
         registers: Some(activity.registers),
         arch: None,
+        device_arch: None,
     }
 }
 

@@ -126,7 +126,15 @@ impl Calling<'_> {
             grid => grid.map(small),
         };
         let dynamic_shared = self.given.small(Role::SharedBytes);
-        Launch { grid, block, dynamic_shared, static_shared: None, registers: None, arch: None }
+        Launch {
+            grid,
+            block,
+            dynamic_shared,
+            static_shared: None,
+            registers: None,
+            arch: None,
+            device_arch: None,
+        }
     }
 }
 

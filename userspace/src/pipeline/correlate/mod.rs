@@ -17,6 +17,7 @@ mod borrowed;
 mod calls;
 mod clock;
 mod counts;
+mod devices;
 mod graphs;
 mod launches;
 mod memory;

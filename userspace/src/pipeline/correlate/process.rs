@@ -114,9 +114,15 @@ impl Process {
         if self.stream_frames.len() >= LANES_MAX {
             return None;
         }
-        let frame = profile.frame(Frame::Stream { device, stream: Some(stream) });
+        let name = self.device_label(device, profile);
+        let frame = profile.frame(Frame::Stream { device, stream: Some(stream), name });
         self.stream_frames.insert((device, stream), frame);
         Some(frame)
+    }
+
+    /// Frames of streams are to be made anew.
+    pub(super) fn forget_stream_frames(&mut self) {
+        self.stream_frames.clear();
     }
 
     /// The lane of a stream in the timeline; `None` when there are too many.

@@ -1,0 +1,63 @@
+//! Devices: what a collector tells of those that a process has.
+//!
+//! Owns: from its record to what the profile keeps, and to the labels of streams. Because: a program's devices are numbered in an
+//! order of their own, so a number alone does not say which one did the work. Does not: guess from other processes.
+
+use deepctx_common::Plain as _;
+use deepctx_common::device::{self as told, flag};
+use deepctx_profile::device::{DEVICES_MAX, Device, Instance, uuid};
+use deepctx_profile::intern::StrId;
+use deepctx_profile::profile::Profile;
+
+use super::counts::{Counts, Gap};
+use super::process::Process;
+
+/// What a record says.
+fn device(record: &told::Device) -> Device {
+    let name = record.name.split(|&byte| byte == 0).next().unwrap_or_default();
+    let instance = (record.flags & flag::INSTANCE != 0).then(|| Instance {
+        gpu: record.instance[0],
+        compute: record.instance[1],
+        uuid: uuid("MIG", record.instance_uuid),
+    });
+    Device {
+        number: record.number,
+        name: String::from_utf8_lossy(name).into_owned(),
+        uuid: uuid("GPU", record.uuid),
+        capability: record.capability,
+        multiprocessors: record.multiprocessors,
+        clock_khz: record.clock_khz,
+        memory_bytes: record.memory,
+        divided: record.flags & flag::DIVIDED != 0,
+        instance,
+    }
+}
+
+impl Process {
+    /// A device was told.
+    pub(super) fn device(&mut self, bytes: &[u8], counts: &mut Counts) {
+        let Some(device) = told::Device::read_from(bytes).map(|record| device(&record)) else {
+            return counts.gap(Gap::Malformed, 1);
+        };
+        let known = self.info.devices.iter().position(|known| known.number == device.number);
+        match known {
+            Some(at) if self.info.devices[at] == device => return,
+            Some(at) => self.info.devices[at] = device,
+            None if self.info.devices.len() < DEVICES_MAX => self.info.devices.push(device),
+            None => return counts.gap(Gap::StateFull, 1),
+        }
+        // What ran before it was known which device it is, stays where it is.
+        self.forget_stream_frames();
+    }
+
+    /// A device of its by number.
+    pub(super) fn device_of(&self, number: u32) -> Option<&Device> {
+        self.info.devices.iter().find(|device| device.number == number)
+    }
+
+    /// Which device that is, for labels; empty when it was not told.
+    pub(super) fn device_label(&self, number: u32, profile: &mut Profile) -> StrId {
+        let label = self.device_of(number).map(Device::label).unwrap_or_default();
+        if label.is_empty() { StrId::EMPTY } else { profile.text(&label) }
+    }
+}
