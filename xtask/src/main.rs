@@ -10,6 +10,7 @@ mod demo;
 mod dialogue;
 mod ebpf;
 mod fuzz;
+mod gpu;
 mod interpreters;
 mod kernels;
 mod setup;
@@ -45,6 +46,8 @@ enum Chore {
     Interpreters,
     /// Set up and run every test, or the named groups.
     Test(test::Options),
+    /// Check on a machine with a GPU what only such a machine can show; one table.
+    GpuCheck(gpu::Options),
     /// Compile for aarch64, and run what can be run under emulation.
     CheckAarch64(aarch64::Options),
     /// Check what compilers do not: dependency table, module headers, safety arguments, file sizes.
@@ -63,6 +66,7 @@ fn main() {
         Chore::Sim => sim::run(),
         Chore::Interpreters => interpreters::list(),
         Chore::Test(options) => test::run(&options),
+        Chore::GpuCheck(options) => gpu::run(&options),
         Chore::CheckAarch64(options) => aarch64::run(&options),
         Chore::Tidy => tidy::run(),
         Chore::Fuzz(options) => fuzz::run(&options),

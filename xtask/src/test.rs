@@ -113,6 +113,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 }
                 let chosen = built.tests.iter().filter(|test| wanted(test.group.name));
                 outcomes.extend(chosen.map(|test| test.run(&surroundings, options.filter.as_deref())));
+                if wanted("gpu") {
+                    outcomes.push(list_of_gpu_checks(surroundings.product.as_deref()));
+                }
                 if wanted("kernels") {
                     outcomes.push(other_kernels(surroundings.product.as_deref()));
                 }
@@ -205,6 +208,16 @@ fn other_kernels(product: Option<&Path>) -> Outcome {
     let mut outcome = check("other kernels", || Ok(()));
     outcome.skipped.push(format!("not booted: {reason}"));
     outcome
+}
+
+/// What a machine with a GPU will be checked with, on the simulated device: it must hold there, and fail where that misbehaves.
+fn list_of_gpu_checks(product: Option<&Path>) -> Outcome {
+    check("list of GPU checks", || {
+        let product = product.context("the product was not built")?;
+        let mut list =
+            sh::as_root(std::env::current_exe()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
+        sh::run(list.args(["gpu-check", "--itself", "--product"]).arg(product))
+    })
 }
 
 /// The committed objects against a fresh build, when this machine can build them.

@@ -1,0 +1,191 @@
+//! `cargo xtask gpu-check`: everything that only a machine with a GPU can show, in one command.
+//!
+//! Owns: the list of checks, which machine they run on, and the table that a note can take as it is. Because: time on such a
+//! machine is short, and nobody remembers what was still to be looked at. Does not: contain product code; it compares what a
+//! program says of itself with the profile of it.
+//!
+//! The same list runs on the simulated device, so that it is known to work before there is a device, and known to fail when
+//! something is wrong.
+
+mod compare;
+mod parts;
+mod row;
+mod slowdown;
+mod stage;
+mod told;
+
+use crate::{setup, sh, sim};
+use anyhow::{Context, Result, bail};
+use parts::PARTS;
+use row::{Row, Verdict};
+use stage::Stage;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Exit code where there is no GPU: neither held nor failed.
+const SKIPPED: i32 = 77;
+
+/// Options of `cargo xtask gpu-check`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Parts to run; all of them when none is named.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
+    parts: Vec<String>,
+    /// Run on the simulated device.
+    #[arg(long)]
+    simulated: bool,
+    /// With --simulated: what CUPTI does wrong (docs/simulator.md).
+    #[arg(long, requires = "simulated", default_value = "")]
+    misbehaves: String,
+    /// A program that is built already, its collector beside it; nothing is built or installed then.
+    #[arg(long, value_name = "FILE")]
+    product: Option<PathBuf>,
+    /// The Python interpreter that has PyTorch; looked for when it is not named.
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+    /// Install PyTorch with CUDA where none is found (some gigabytes).
+    #[arg(long)]
+    install: bool,
+    /// Check the list itself: on the simulated device it holds, and it fails where that misbehaves.
+    #[arg(long, requires = "product")]
+    itself: bool,
+    /// Write the table to this file too.
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+}
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if let (true, Some(product)) = (options.itself, &options.product) {
+        return simulated(product);
+    }
+    if !options.simulated
+        && let Some(because) = no_gpu()
+    {
+        println!("skipped: {because}");
+        println!("  with --simulated the same list runs on the simulated device");
+        std::process::exit(SKIPPED);
+    }
+    if !sh::is_root() {
+        bail!("expected root: programs are loaded into the kernel");
+    }
+    let product = match &options.product {
+        Some(product) => product.clone(),
+        None => built()?,
+    };
+    let folder = std::env::temp_dir().join(format!("deepctx-gpu-check-{}", std::process::id()));
+    let rows = rows_of(options, &product, &folder);
+    let removed = std::fs::remove_dir_all(&folder);
+    let rows = rows?;
+    removed.with_context(|| format!("cannot remove {}", folder.display()))?;
+    let table = row::table(&rows);
+    println!("\n{table}");
+    if let Some(file) = &options.table {
+        std::fs::write(file, &table).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
+    let (ok, failed, lacks) = (count(Verdict::Ok), count(Verdict::Failed), count(Verdict::Lacks));
+    println!("{ok} hold, {failed} failed, {lacks} could not be looked at");
+    if failed > 0 {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+fn rows_of(options: &Options, product: &Path, folder: &Path) -> Result<Vec<Row>> {
+    let stage = if options.simulated {
+        Stage::simulated(product, &sim::folder().join("cuda13"), &options.misbehaves, folder)?
+    } else {
+        let (python, no_torch) = interpreter(options)?;
+        Stage::real(product, &python, no_torch, folder)?
+    };
+    let chosen: Vec<&str> = options.parts.iter().map(String::as_str).collect();
+    Ok(list(&stage, &chosen))
+}
+
+/// Runs parts one after another; what fails does not keep the others from running.
+fn list(stage: &Stage, chosen: &[&str]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for part in PARTS.iter().filter(|part| chosen.is_empty() || chosen.contains(&part.name)) {
+        eprintln!("==> {}: {}", part.name, part.about);
+        let begin = Instant::now();
+        let of_part = (part.run)(stage).unwrap_or_else(|error| vec![Row::broken(part.name, &error)]);
+        of_part.iter().for_each(|row| eprintln!("    {row}"));
+        eprintln!("    {:.1} s", begin.elapsed().as_secs_f64());
+        rows.extend(of_part);
+    }
+    rows
+}
+
+/// Why there is nothing to check here; `None` where there is a GPU.
+fn no_gpu() -> Option<String> {
+    let device = ["/dev/nvidia0", "/dev/nvidiactl"].into_iter().find(|path| Path::new(path).exists());
+    match device {
+        Some(_) => None,
+        None => Some("this machine has no NVIDIA device (no /dev/nvidia0)".to_owned()),
+    }
+}
+
+/// Builds the product and the collector.
+fn built() -> Result<PathBuf> {
+    setup::run(&setup::Options { yes: true, tests: true })?;
+    sim::run()?;
+    sh::step("build deepctx-bpf", "it is what is checked");
+    let packages = ["--package", "deepctx-userspace", "--package", "deepctx-collector"];
+    sh::run(sh::command("cargo").args(["build", "--locked", "--quiet"]).args(packages))?;
+    Ok(sh::target_dir().join("debug/deepctx-bpf"))
+}
+
+/// An interpreter, and why it cannot be used with PyTorch.
+fn interpreter(options: &Options) -> Result<(PathBuf, Option<String>)> {
+    let ours = sh::target_dir().join("venvs/torch-cuda/bin/python");
+    let known = [options.python.clone(), Some(ours), sh::which("python3")];
+    let mut because = "no Python interpreter".to_owned();
+    let mut any = None;
+    for python in known.into_iter().flatten().filter(|python| python.is_file()) {
+        match parts::has_torch(&python) {
+            Ok(()) => return Ok((python, None)),
+            Err(problem) => because = format!("{}: {problem}", python.display()),
+        }
+        any = any.or(Some(python));
+    }
+    if options.install {
+        let python = crate::workloads::venv("torch-cuda", &["torch", "numpy"])?;
+        return Ok((python.clone(), parts::has_torch(&python).err()));
+    }
+    let python = any.context("no Python interpreter")?;
+    Ok((python, Some(format!("{because} (--python FILE, or --install)"))))
+}
+
+/// That the list works: on the simulated device it holds, and where the device's interface loses records,
+/// tells other times, or says nothing of devices, it fails.
+fn simulated(product: &Path) -> Result<()> {
+    /// What CUPTI does wrong, and the part that must see it.
+    const SEEN: [(&str, &str); 3] = [("lose=50", "launches"), ("lose=7", "memory"), ("no-devices", "device")];
+    let libraries = sim::folder().join("cuda13");
+    let folder = std::env::temp_dir().join(format!("deepctx-gpu-list-{}", std::process::id()));
+    let failed = |misbehaves: &str, chosen: &[&str]| -> Result<Vec<String>> {
+        let rows = list(&Stage::simulated(product, &libraries, misbehaves, &folder)?, chosen);
+        Ok(rows.iter().filter(|row| row.verdict == Verdict::Failed).map(Row::to_string).collect())
+    };
+    let outcome = || -> Result<()> {
+        let mut wrong = failed("", &[])?;
+        if !wrong.is_empty() {
+            // A busy machine may have disturbed one; what is wrong is so again.
+            wrong = failed("", &[])?;
+        }
+        if !wrong.is_empty() {
+            bail!("on the simulated device: {}", wrong.join(" "));
+        }
+        for (misbehaves, part) in SEEN {
+            if failed(misbehaves, &[part])?.is_empty() {
+                bail!("`{part}` holds where it cannot: CUPTI does {misbehaves}");
+            }
+        }
+        Ok(())
+    };
+    let outcome = outcome();
+    // Nothing is to be done about what stays.
+    let _ = std::fs::remove_dir_all(&folder);
+    outcome
+}

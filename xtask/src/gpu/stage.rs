@@ -1,0 +1,295 @@
+//! Where checks are made: the programs, what they are started with, and a folder for what they leave.
+//!
+//! Owns: recording the program from its start, and talking to one that runs. Because: on a real device and on the simulated one
+//! the same is done, with other surroundings. Does not: compare.
+
+use super::told::Told;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Longest time for one run of a program, and for one answer of it.
+const LONGEST: Duration = Duration::from_secs(150);
+/// The program, and what it imports: carried within this one, which is then all that another machine needs beside the product.
+const SOURCES: [(&str, &str); 3] = [
+    ("gpu_check.py", include_str!("../../../tests/workloads/gpu_check.py")),
+    ("gpu_check_triton.py", include_str!("../../../tests/workloads/gpu_check_triton.py")),
+    ("gpu_train.py", include_str!("../../../tests/workloads/gpu_train.py")),
+];
+/// Device code with a table of lines, for the simulated device.
+const CUBIN: &[u8] = include_bytes!("../../../symbolizer/tests/fixtures/cubin/lines13.cubin");
+
+/// Surroundings of all checks.
+pub(super) struct Stage {
+    /// The program that users run.
+    product: PathBuf,
+    /// The library that the driver is told of.
+    collector: PathBuf,
+    /// An interpreter; with PyTorch, if `torch`.
+    python: PathBuf,
+    /// Why PyTorch is not used; `None` when it is.
+    pub(super) no_torch: Option<String>,
+    folder: PathBuf,
+    variables: Vec<(&'static str, OsString)>,
+    pub(super) simulated: bool,
+}
+
+/// What a recorded program did, by its own account and by the profile.
+pub(super) struct Recorded {
+    /// Answers to the commands, in their order.
+    pub(super) account: Vec<Value>,
+    pub(super) told: Told,
+    profile: PathBuf,
+}
+
+/// A program that waits for commands.
+pub(super) struct Running {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    attended: bool,
+}
+
+/// Our program, attached to one that runs.
+pub(super) struct Attached {
+    child: Child,
+    profile: PathBuf,
+}
+
+impl Stage {
+    /// On the device of this machine.
+    pub(super) fn real(
+        product: &Path,
+        python: &Path,
+        no_torch: Option<String>,
+        folder: &Path,
+    ) -> Result<Self> {
+        Self::new(product, python, no_torch, folder, Vec::new(), false)
+    }
+
+    /// On the simulated device, whose CUPTI does these things wrong.
+    pub(super) fn simulated(
+        product: &Path,
+        libraries: &Path,
+        misbehaves: &str,
+        folder: &Path,
+    ) -> Result<Self> {
+        let cubin = folder.join("lines.cubin");
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(&cubin, CUBIN)?;
+        let variables = vec![
+            ("LD_LIBRARY_PATH", libraries.into()),
+            ("DEEPCTX_SIM_CUPTI", misbehaves.into()),
+            ("GPU_CHECK_CUBIN", cubin.into()),
+        ];
+        let no_torch = Some("the simulated device runs no PyTorch".to_owned());
+        Self::new(product, Path::new("python3"), no_torch, folder, variables, true)
+    }
+
+    fn new(
+        product: &Path,
+        python: &Path,
+        no_torch: Option<String>,
+        folder: &Path,
+        variables: Vec<(&'static str, OsString)>,
+        simulated: bool,
+    ) -> Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        for (name, text) in SOURCES {
+            std::fs::write(folder.join(name), text)?;
+        }
+        let product = product.canonicalize().with_context(|| format!("no program {}", product.display()))?;
+        let collector = product.with_file_name("libdeepctx_collector.so");
+        if !collector.is_file() {
+            bail!("no collector: expected {}", collector.display());
+        }
+        let (python, folder) = (python.to_owned(), folder.to_owned());
+        Ok(Self { product, collector, python, no_torch, folder, variables, simulated })
+    }
+
+    /// A file in the folder of this stage.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn words(&self, bare: bool) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec![self.python.clone().into(), self.file("gpu_check.py").into()];
+        words.extend(bare.then(|| "--bare".into()));
+        words
+    }
+
+    /// Our program.
+    pub(super) fn product(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.product);
+        command.args(words).envs(self.variables.iter().cloned()).stdin(Stdio::null());
+        command
+    }
+
+    /// Records a program from its start to its end: `words` for ours, `commands` for it. `bare`: without PyTorch.
+    pub(super) fn record(
+        &self,
+        name: &str,
+        words: &[&str],
+        bare: bool,
+        commands: &[&str],
+    ) -> Result<Recorded> {
+        let (profile, account) = (self.file(&format!("{name}.dctx")), self.file(&format!("{name}.json")));
+        let _ = std::fs::remove_file(&account);
+        let mut command = self.product(&["record", "--force", "-o"]);
+        command.arg(&profile).args(words).arg("--").args(self.words(bare));
+        command.arg("--account").arg(&account).args(commands);
+        finished(command, &format!("the recording {name}"))?;
+        let text = std::fs::read_to_string(&account).context("the program left no account")?;
+        let account = serde_json::from_str::<Vec<Value>>(&text).context("the account is no list")?;
+        Ok(Recorded { account, told: self.told(&profile)?, profile })
+    }
+
+    /// What a stored profile says.
+    fn told(&self, profile: &Path) -> Result<Told> {
+        let export = self.export(profile, &["--format", "json", "--lines"])?;
+        let manifest = std::fs::read_to_string(profile.join("manifest.json"))?;
+        Told::read(&export, &manifest)
+    }
+
+    fn export(&self, profile: &Path, words: &[&str]) -> Result<String> {
+        let mut command = self.product(&["export"]);
+        command.arg(profile).args(words);
+        finished(command, "an export")
+    }
+
+    /// The single activities of a recording, as a trace.
+    pub(super) fn trace(&self, recorded: &Recorded) -> Result<String> {
+        self.export(&recorded.profile, &["--format", "chrome"])
+    }
+
+    /// Starts a program that waits for commands; `injected`: the driver loads the collector.
+    pub(super) fn start(&self, bare: bool, injected: bool) -> Result<Running> {
+        let words = self.words(bare);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).envs(self.variables.iter().cloned());
+        if injected {
+            command.env("CUDA_INJECTION64_PATH", &self.collector);
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.python.display()))?;
+        let input = child.stdin.take().context("a pipe was asked for")?;
+        let output = child.stdout.take().context("a pipe was asked for")?;
+        let (to, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if to.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut running = Running { child, input, lines, attended: false };
+        if running.answer()?["ready"].as_u64().is_none() {
+            bail!("the program did not say that it is ready");
+        }
+        Ok(running)
+    }
+
+    /// Attaches our program to one that runs, and waits until it is watched.
+    pub(super) fn attach(&self, name: &str, running: &mut Running, words: &[&str]) -> Result<Attached> {
+        let profile = self.file(&format!("{name}.dctx"));
+        let pid = running.child.id().to_string();
+        let mut command = self.product(&["record", "--force", "--pid", &pid, "-o"]);
+        command.arg(&profile).args(words).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().context("cannot start deepctx-bpf")?;
+        let attached = Attached { child, profile };
+        running.tell("attended")?;
+        running.attended = true;
+        Ok(attached)
+    }
+
+    /// Ends a capture, and reads what it stored.
+    pub(super) fn detach(&self, mut attached: Attached) -> Result<Told> {
+        let pid = attached.child.id().to_string();
+        if !Command::new("kill").args(["-INT", &pid]).status()?.success() {
+            bail!("deepctx-bpf has ended early");
+        }
+        let end = Instant::now() + LONGEST;
+        while attached.child.try_wait()?.is_none() {
+            if Instant::now() > end {
+                bail!("deepctx-bpf does not end");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.told(&attached.profile)
+    }
+}
+
+impl Running {
+    /// Has the program carry out a command.
+    pub(super) fn tell(&mut self, command: &str) -> Result<Value> {
+        writeln!(self.input, "{command}")
+            .with_context(|| format!("the program has ended before `{command}`"))?;
+        self.answer().with_context(|| format!("no answer to `{command}`"))
+    }
+
+    fn answer(&mut self) -> Result<Value> {
+        let line = self.lines.recv_timeout(LONGEST)?;
+        serde_json::from_str(&line).with_context(|| format!("no JSON: {line}"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is just as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // As above.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a command to its end, but not for ever; gives what it printed.
+pub(super) fn finished(mut command: Command, what: &str) -> Result<String> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {what}"))?;
+    let reader = |pipe: Option<Box<dyn std::io::Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What cannot be read is missing in a message.
+            let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    };
+    let output = reader(child.stdout.take().map(|pipe| Box::new(pipe) as Box<_>));
+    let errors = reader(child.stderr.take().map(|pipe| Box::new(pipe) as Box<_>));
+    let end = Instant::now() + LONGEST;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            bail!("{what} took longer than {LONGEST:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
+    if !status.success() {
+        let last: Vec<&str> = errors.lines().rev().take(4).collect();
+        bail!("{what} ended with {status}: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / "));
+    }
+    Ok(output)
+}
