@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::address::{Avma, KernelAddr, Lookup, Svma};
 use crate::cache::Strings;
+use crate::compiled::device::Launches;
 use crate::compiled::{Answer, Compiled, NoKernel, Settings};
 use crate::jit::gdb::DESCRIPTOR;
 use crate::jit::{Jit, JitCounters, JitSymbol};
@@ -228,11 +229,8 @@ impl Symbolizer {
         match place {
             Place::Jit(code) => {
                 let piece = jit.piece(code).ok_or(NoKernel::NotCompiled)?;
-                compiled.generated(pid, time_ns, piece, jit.pieces(pid), || {
-                    let environ = spaces.at(pid, time_ns).and_then(|space| environ(modules, space));
-                    let memory = ProcessMemory::open(pid).ok();
-                    Settings::read(pid, memory.as_ref().map(|memory| memory as _), environ)
-                })
+                let settings = || settings(pid, time_ns, spaces, modules);
+                compiled.generated(pid, time_ns, piece, jit.pieces(pid), settings)
             }
             Place::Native { module, .. } => {
                 let path = modules.get(module).map(|module| Arc::clone(module.path()));
@@ -240,6 +238,21 @@ impl Symbolizer {
             }
             Place::Kernel(_) | Place::Nowhere(_) => Err(NoKernel::NotCompiled),
         }
+    }
+
+    /// What a kernel of a device was compiled from, by its name; `siblings` are others that came with the same code. True when
+    /// more may be known later.
+    pub fn device_kernel(&mut self, pid: u32, time_ns: u64, name: &str, siblings: &[&str]) -> (Answer, bool) {
+        let Self { spaces, modules, compiled, .. } = self;
+        compiled.device(pid, time_ns, name, siblings, || settings(pid, time_ns, spaces, modules))
+    }
+
+    /// What a generated file of a process launches.
+    ///
+    /// # Errors
+    /// Why that is not known: most files are not generated.
+    pub fn launched_by(&mut self, pid: u32, time_ns: u64, path: &str) -> Result<Launches, NoKernel> {
+        self.compiled.launched_by(pid, time_ns, path)
     }
 
     /// The place of a kernel address.
@@ -315,6 +328,13 @@ impl Symbolizer {
             kernel_readings: self.kernel.readings(),
         }
     }
+}
+
+/// Where the compilers of a process leave what they know.
+fn settings(pid: u32, time_ns: u64, spaces: &Spaces, modules: &mut Modules) -> Settings {
+    let environ = spaces.at(pid, time_ns).and_then(|space| environ(modules, space));
+    let memory = ProcessMemory::open(pid).ok();
+    Settings::read(pid, memory.as_ref().map(|memory| memory as _), environ)
 }
 
 /// Where the C library of a process has its variable `environ`.

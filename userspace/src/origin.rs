@@ -4,7 +4,7 @@
 //! compiled code runs on threads of a compiler's runtime, where nothing else says which line of the program it is. Does
 //! not: look anything up.
 
-use deepctx_symbolizer::compiled::{self, NoKernel};
+use deepctx_symbolizer::compiled::{self, Kernel, NoKernel};
 use deepctx_symbolizer::native::Named;
 
 use crate::pipeline::symbols::{Answer, Name};
@@ -31,27 +31,30 @@ pub(crate) fn tell(
         }
     };
     let origin = frames.first().map_or(Err(NoKernel::NotCompiled), |frame| compiled(&frame.name));
-    let (unit, operators) = match &origin {
-        Ok(kernel) => (kernel.unit_label(), kernel.operators()),
-        Err(_) => (String::new(), None),
-    };
-    let mut names = Vec::with_capacity(frames.len());
-    if let Ok(kernel) = &origin {
-        names.push(Name::Compiled { name: &unit });
-        names.extend(kernel.stack().iter().map(|at| Name::Traced {
-            function: if at.function.is_empty() { NO_FUNCTION } else { &at.function },
-            file: &at.file,
-            line: at.line,
-        }));
-        names.extend(operators.as_deref().map(|name| Name::Compiled { name }));
-    }
-    names.extend(frames.iter().map(|frame| Name::Native {
+    let functions = frames.iter().map(|frame| Name::Native {
         symbol: &frame.name,
         module,
         file: frame.file.as_deref().unwrap_or(""),
         line: frame.line,
         inlined: frame.inlined,
-    }));
-    answer(n, &names);
+    });
+    let functions: Vec<_> = functions.collect();
+    match &origin {
+        Ok(kernel) => tell_kernel(kernel, &mut |names| answer(n, &[names, &functions].concat())),
+        Err(_) => answer(n, &functions),
+    }
     matches!(origin, Err(NoKernel::NotThere))
+}
+
+/// Tells what a kernel was compiled from, outermost first.
+pub(crate) fn tell_kernel(kernel: &Kernel, answer: &mut dyn FnMut(&[Name<'_>])) {
+    let (unit, operators) = (kernel.unit_label(), kernel.operators());
+    let mut names = vec![Name::Compiled { name: &unit }];
+    names.extend(kernel.stack().iter().map(|at| Name::Traced {
+        function: if at.function.is_empty() { NO_FUNCTION } else { &at.function },
+        file: &at.file,
+        line: at.line,
+    }));
+    names.extend(operators.as_deref().map(|name| Name::Compiled { name }));
+    answer(&names);
 }

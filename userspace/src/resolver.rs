@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 
 use deepctx_common::record::ProcessEvent;
+use deepctx_symbolizer::compiled::NoKernel;
+use deepctx_symbolizer::compiled::device::Launched;
 use deepctx_symbolizer::maps::{Mapping, Maps};
 use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::python::{
@@ -21,10 +23,11 @@ use crate::capture::called::CalledMap;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::give_back;
 use crate::layers::Layers;
-use crate::origin::tell;
+use crate::origin::{tell, tell_kernel};
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{
-    Answer, AwaitingId, CodeAddress, ModuleReference, Name, NoName, PythonReference, SpaceId, Symbols,
+    Answer, AwaitingId, CodeAddress, DeviceKernel, ModuleReference, Name, NoName, PythonReference, SpaceId,
+    Symbols,
 };
 use crate::pipeline::threads::text;
 
@@ -560,6 +563,33 @@ impl Symbols for Resolver {
                 }
                 Err(reason) => answer(n, &[Name::PythonUnnamed { reason }]),
             }
+        }
+    }
+
+    fn device_kernel(&mut self, kernel: &DeviceKernel<'_>, answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
+        let DeviceKernel { pid, time_ns, name, siblings } = *kernel;
+        let (known, later) = self.symbolizer.device_kernel(pid, time_ns, name, siblings);
+        if let Ok(kernel) = known {
+            tell_kernel(&kernel, answer);
+        }
+        later
+    }
+
+    fn launched_by(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        path: &str,
+        answer: &mut dyn FnMut(&str, u32, &[Name<'_>]),
+    ) -> bool {
+        match self.symbolizer.launched_by(pid, time_ns, path) {
+            Ok(launches) => {
+                for Launched { name, line, kernel } in &launches.launched {
+                    tell_kernel(kernel, &mut |names| answer(name, *line, names));
+                }
+                !launches.complete
+            }
+            Err(reason) => reason == NoKernel::NotThere,
         }
     }
 

@@ -84,7 +84,10 @@ pub fn units(profile: &Profile, metric: Metric) -> Vec<(Unit, u64)> {
             (Frame::Python { file, line, .. }, Phase::Lines) => {
                 (key.file, key.line) = (file, line.map_or(0, |line| line.get()));
             }
-            (Frame::Native { symbol, .. }, Phase::Lines | Phase::Operators) => {
+            (
+                Frame::Native { symbol, .. } | Frame::GpuKernel { name: symbol },
+                Phase::Lines | Phase::Operators,
+            ) => {
                 phase = Phase::Code;
                 key.kernel = symbol;
             }
@@ -111,7 +114,7 @@ pub fn units(profile: &Profile, metric: Metric) -> Vec<(Unit, u64)> {
 }
 
 fn is_unit(name: &str) -> bool {
-    (name.starts_with("[xla ") || name.starts_with("[inductor ")) && name.ends_with(']')
+    ["[xla ", "[inductor ", "[triton "].iter().any(|begin| name.starts_with(begin)) && name.ends_with(']')
 }
 
 /// Stages of compilation, in the order in which they follow each other.

@@ -7,6 +7,7 @@
 //! ```text
 //! wrapper  # Topologically Sorted Source Nodes: [h], Original ATen: [aten.relu]     before kernels of Triton
 //!          cpp_fused_mul_tanh_0 = async_compile.cpp_pybinding([…], r'''SOURCE''')
+//!          triton_poi_fused_relu_1.run(buf0, 4096, stream=raw_stream0)
 //! graph    # File: /srv/net.py:9 in forward, code: h = torch.tanh(h) * h
 //!          tanh: "f32[8]" = torch.ops.aten.tanh.default(addmm)
 //! ```
@@ -16,12 +17,15 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::Line;
+use super::comment::{Comment, Node, Site, is_identifier, launched};
 use crate::framework;
 
-/// Most kernels of a wrapper.
+/// Most kernels of a wrapper, and most places that launch one.
 const KERNELS_MAX: usize = 1 << 14;
 /// Most different operators of a graph.
 const OPERATORS_MAX: usize = 1 << 12;
+/// Most nodes of a graph.
+const NODES_MAX: usize = 1 << 16;
 /// Most lines that are remembered of one operator of a graph; one with more has none that is certain anyway.
 const LINES_MAX: usize = 4;
 /// Longest name and path that are kept.
@@ -38,28 +42,50 @@ pub struct WrapperKernel {
     pub name: String,
     /// Its source text.
     pub source: String,
-    /// Operators, as the comment before it has them: `aten.relu`. Empty without a comment.
-    pub original: Vec<String>,
+    /// What the comment before it says.
+    pub comment: Comment,
 }
 
-/// The kernels that a generated wrapper defines.
-pub fn parse_wrapper(text: &str) -> Vec<WrapperKernel> {
-    let mut kernels = Vec::new();
-    let mut original = Vec::new();
-    let mut at = 0;
+impl WrapperKernel {
+    /// What a device calls the kernel: the function of its source, if that is Triton's.
+    pub fn device_name(&self) -> Option<&str> {
+        let (_, after) = self.source.split_once("@triton.jit")?;
+        let (name, _) = after.trim_start().strip_prefix("def ")?.split_once('(')?;
+        is_identifier(name).then_some(name)
+    }
+}
+
+/// A generated wrapper.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wrapper {
+    /// The kernels that it defines.
+    pub kernels: Vec<WrapperKernel>,
+    /// The places that launch kernels of Triton.
+    pub sites: Vec<Site>,
+}
+
+/// Reads a generated wrapper.
+pub fn parse_wrapper(text: &str) -> Wrapper {
+    let mut wrapper = Wrapper::default();
+    let mut comment = Comment::default();
+    let (mut at, mut number) = (0, 0_u32);
     while at < text.len() {
         let end = text[at..].find('\n').map_or(text.len(), |length| at + length);
         let line = &text[at..end];
         let begin = std::mem::replace(&mut at, end + 1);
-        if line.starts_with('#') {
-            if let Some(listed) = comment(line) {
-                original = listed;
-            }
+        number = number.saturating_add(1);
+        if line.trim_start().starts_with('#') {
+            comment.read(line.trim_start());
             continue;
         }
         let Some((name, _)) = line.split_once(" = async_compile.") else {
-            if !line.trim().is_empty() {
-                original.clear();
+            if let Some(kernel) = launched(line) {
+                let comment = std::mem::take(&mut comment);
+                if wrapper.sites.len() < KERNELS_MAX && kernel.len() <= NAME_BYTES_MAX {
+                    wrapper.sites.push(Site { line: number, kernel: kernel.to_owned(), comment });
+                }
+            } else if line.contains("extern_kernels.") {
+                comment = Comment::default();
             }
             continue;
         };
@@ -67,34 +93,25 @@ pub fn parse_wrapper(text: &str) -> Vec<WrapperKernel> {
         let Some(quotes) = line.find(QUOTES).map(|quotes| begin + quotes + QUOTES.len()) else { continue };
         let Some(length) = text[quotes..].find(QUOTES) else { break };
         at = quotes + length + QUOTES.len();
-        if is_identifier(name) && name.len() <= NAME_BYTES_MAX && kernels.len() < KERNELS_MAX {
+        // What follows behind the last quotes is taken for a line of its own, with their number.
+        let lines = text[begin..at].bytes().filter(|b| *b == b'\n').count();
+        number = number.saturating_add(u32::try_from(lines).unwrap_or(u32::MAX)).saturating_sub(1);
+        let comment = std::mem::take(&mut comment);
+        if is_identifier(name) && name.len() <= NAME_BYTES_MAX && wrapper.kernels.len() < KERNELS_MAX {
             let source = text[quotes..quotes + length].trim().to_owned();
-            let original = std::mem::take(&mut original);
-            kernels.push(WrapperKernel { name: name.to_owned(), source, original });
+            wrapper.kernels.push(WrapperKernel { name: name.to_owned(), source, comment });
         }
     }
-    kernels
-}
-
-/// The operators that a comment of Inductor lists.
-fn comment(line: &str) -> Option<Vec<String>> {
-    let (before, listed) = line.split_once("Original ATen: [")?;
-    let (listed, _) = listed.split_once(']')?;
-    if !before.contains("Source Nodes: [") {
-        return None;
-    }
-    let names = listed.split(',').map(str::trim).filter(|name| !name.is_empty());
-    Some(names.take(NAMED_MAX).map(|name| name.chars().take(NAME_BYTES_MAX).collect()).collect())
-}
-
-fn is_identifier(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    wrapper
 }
 
 /// Which lines of the program asked for each operator of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
+    /// By operator of ATen.
     lines: FxHashMap<String, Vec<Line>>,
+    /// Operator and line by node; `None` for a name that two nodes have.
+    nodes: FxHashMap<String, Option<(String, Line)>>,
 }
 
 impl Graph {
@@ -106,6 +123,12 @@ impl Graph {
         }
     }
 
+    /// The line that asked for a node, if the node is the same: it calls the same operator.
+    pub fn line_of(&self, node: &Node) -> Option<&Line> {
+        let (operator, line) = self.nodes.get(&node.name)?.as_ref()?;
+        (*operator == node.operator).then_some(line)
+    }
+
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
@@ -115,7 +138,6 @@ impl Graph {
 /// Reads the text of a graph out of an entry of Inductor's cache, which holds it as it is among other things.
 pub fn parse_graph(bytes: &[u8]) -> Graph {
     const PLACE: &[u8] = b"File: ";
-    const CALL: &[u8] = b" = torch.ops.aten.";
     let mut graph = Graph::default();
     let mut at: Option<Line> = None;
     for line in bytes.split(|b| *b == b'\n') {
@@ -124,25 +146,57 @@ pub fn parse_graph(bytes: &[u8]) -> Graph {
             at = find(code, PLACE).and_then(|begin| place(&code[begin + PLACE.len()..]));
             continue;
         }
-        let Some(begin) = find(code, CALL) else {
+        let Some(node) = assigned(code) else {
             // A graph's lines follow each other; anything else ends what was said of a place.
             at = None;
             continue;
         };
-        let name = &code[begin + CALL.len()..];
-        let name = &name[..name.iter().position(|b| matches!(b, b'.' | b'(')).unwrap_or(0)];
-        let Some((name, line)) = str::from_utf8(name).ok().zip(at.clone()) else { continue };
-        if !is_identifier(name) || name.len() > NAME_BYTES_MAX {
-            continue;
-        }
-        if graph.lines.len() < OPERATORS_MAX || graph.lines.contains_key(name) {
-            let lines = graph.lines.entry(name.to_owned()).or_default();
-            if lines.len() < LINES_MAX && !lines.contains(&line) {
-                lines.push(line);
-            }
+        if let Some((operator, line)) = called(code).zip(at.as_ref()) {
+            graph.add(node, &operator, line);
         }
     }
     graph
+}
+
+impl Graph {
+    fn add(&mut self, node: &str, operator: &str, line: &Line) {
+        if self.nodes.len() < NODES_MAX || self.nodes.contains_key(node) {
+            let known = Some((operator.to_owned(), line.clone()));
+            let kept = self.nodes.entry(node.to_owned()).or_insert_with(|| known.clone());
+            if *kept != known {
+                *kept = None;
+            }
+        }
+        let Some(name) = operator.strip_prefix("aten.") else { return };
+        if self.lines.len() < OPERATORS_MAX || self.lines.contains_key(name) {
+            let lines = self.lines.entry(name.to_owned()).or_default();
+            if lines.len() < LINES_MAX && !lines.contains(line) {
+                lines.push(line.clone());
+            }
+        }
+    }
+}
+
+/// `relu` of `relu: "f32[8]" = …`, of a line that gives a node a name.
+fn assigned(code: &[u8]) -> Option<&str> {
+    let end = code.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_'))?;
+    let is_assignment = code[end..].starts_with(b": ") || code[end..].starts_with(b" = ");
+    let node = str::from_utf8(&code[..end]).ok()?;
+    (is_assignment && is_identifier(node) && node.len() <= NAME_BYTES_MAX).then_some(node)
+}
+
+/// `aten.relu` of `… = torch.ops.aten.relu.default(…)`.
+fn called(code: &[u8]) -> Option<String> {
+    const CALL: &[u8] = b" = torch.ops.";
+    let begin = find(code, CALL)? + CALL.len();
+    let mut parts = code[begin..].splitn(3, |b| *b == b'.');
+    let mut part = || {
+        let part = parts.next()?;
+        let end = part.iter().position(|b| *b == b'(').unwrap_or(part.len());
+        let part = str::from_utf8(&part[..end]).ok()?;
+        (is_identifier(part) && part.len() <= NAME_BYTES_MAX).then_some(part)
+    };
+    Some(format!("{}.{}", part()?, part()?))
 }
 
 /// `/srv/net.py:9 in forward, code: …`
@@ -193,9 +247,12 @@ pub fn operators_in_name(kernel: &str) -> Option<Vec<&'static str>> {
     whole.pop()
 }
 
-/// `aten::relu` of `aten.relu`, `aten.relu.default` and the like.
+/// `aten::relu` of `aten.relu`.
 pub(super) fn operator_name(original: &str) -> Arc<str> {
-    original.strip_prefix("aten.").map_or_else(|| original.into(), |name| format!("aten::{name}").into())
+    match original.split_once('.') {
+        Some((space @ ("aten" | "prims"), name)) => format!("{space}::{name}").into(),
+        _ => original.into(),
+    }
 }
 
 #[cfg(test)]
@@ -210,11 +267,11 @@ mod tests {
 
     #[test]
     fn kernels_of_a_generated_wrapper_are_found() {
-        let kernels = parse_wrapper(WRAPPER);
+        let kernels = parse_wrapper(WRAPPER).kernels;
         let names: Vec<_> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
         assert_eq!(names, ["cpp_fused_mul_sigmoid_tanh_0", "cpp_fused__softmax_add_1"]);
         assert!(kernels[0].source.starts_with("#include <torch/csrc/inductor/cpp_prefix.h>"));
-        assert!(kernels[1].source.ends_with('}') && kernels[1].original.is_empty());
+        assert!(kernels[1].source.ends_with('}') && kernels[1].comment.original.is_empty());
     }
 
     #[test]
@@ -228,8 +285,9 @@ mod tests {
             # Topologically Sorted Source Nodes: [h], Original ATen: [aten.mm]\n\
             extern_kernels.mm(a, b)\n\
             cpp_fused_x_2 = async_compile.cpp([], '''no end";
-        let kernels = parse_wrapper(text);
-        let original: Vec<_> = kernels.iter().map(|k| (k.name.as_str(), k.original.join(" "))).collect();
+        let kernels = parse_wrapper(text).kernels;
+        let original: Vec<_> =
+            kernels.iter().map(|k| (k.name.as_str(), k.comment.original.join(" "))).collect();
         assert_eq!(
             original,
             [
@@ -237,6 +295,66 @@ mod tests {
                 ("triton_poi_fused_mul_1", String::new())
             ]
         );
+    }
+
+    /// What torch 2.15 generated for a device of NVIDIA, of the same kind of network, and the graph that it was made from.
+    const DEVICE_WRAPPER: &str = include_str!("../../tests/fixtures/inductor/device_wrapper.py");
+    const DEVICE_GRAPH: &[u8] = include_bytes!("../../tests/fixtures/inductor/device_graph.txt");
+
+    #[test]
+    fn a_fragment_names_the_nodes_of_a_kernel_and_the_graph_their_lines() {
+        let wrapper = parse_wrapper(DEVICE_WRAPPER);
+        let graph = parse_graph(DEVICE_GRAPH);
+        let told: Vec<_> = wrapper
+            .kernels
+            .iter()
+            .map(|kernel| {
+                let nodes = kernel.comment.nodes.iter();
+                let line = |node| graph.line_of(node).map(|line| line.line);
+                (
+                    kernel.device_name().unwrap(),
+                    nodes.map(|node| (node.operator.as_str(), line(node))).collect(),
+                )
+            })
+            .collect();
+        let first: Vec<_> = vec![("aten.add", Some(11)), ("aten.add", Some(12)), ("aten.relu", Some(12))];
+        let second: Vec<_> = vec![
+            ("aten.add", Some(13)),
+            ("aten.sigmoid", Some(14)),
+            ("aten.mul", Some(14)),
+            ("prims.prepare_softmax_online", None),
+            ("aten.sub", Some(15)),
+            ("aten.exp", Some(15)),
+            ("aten.div", Some(15)),
+        ];
+        assert_eq!(
+            told,
+            [
+                ("triton_poi_fused_add_0", first),
+                ("triton_per_fused_add_exp_prepare_softmax_online_sub_1", second)
+            ]
+        );
+        let sites: Vec<_> =
+            wrapper.sites.iter().map(|site| (site.kernel.as_str(), &site.comment.original)).collect();
+        assert_eq!(sites.len(), 2);
+        for (site, kernel) in wrapper.sites.iter().zip(&wrapper.kernels) {
+            let line = DEVICE_WRAPPER.lines().nth(site.line as usize - 1).unwrap();
+            assert!(line.trim_start().starts_with(&format!("{}.run(", kernel.name)), "{line}");
+            assert_eq!((&site.kernel, &site.comment.original), (&kernel.name, &kernel.comment.original));
+        }
+    }
+
+    #[test]
+    fn a_node_that_two_graphs_have_has_the_line_that_both_say() {
+        let graph = |line: u32| {
+            format!("# File: /n.py:{line} in f, code: x\nadd: \"f32[8]\" = torch.ops.aten.add.Tensor(a, b)\n")
+        };
+        let node = |operator: &str| Node { name: "add".into(), operator: operator.into() };
+        let line =
+            |text: String, operator| parse_graph(text.as_bytes()).line_of(&node(operator)).map(|at| at.line);
+        assert_eq!(line(graph(3) + &graph(3), "aten.add"), Some(3));
+        assert_eq!(line(graph(3) + &graph(4), "aten.add"), None);
+        assert_eq!(line(graph(3), "aten.sub"), None);
     }
 
     #[test]
@@ -273,9 +391,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_has_kernels_whose_source_is_in_it(text in r"([a-z_#' =.\n]|''' ?|x = async_compile\.|\[|\]|é){0,80}") {
-            for kernel in parse_wrapper(&text) {
+        fn any_text_has_kernels_whose_source_is_in_it(text in r"([a-z_#' =.\n]|''' ?|x = async_compile\.|x\.run\(|@triton\.jit|def |\[|\]|é){0,80}") {
+            let wrapper = parse_wrapper(&text);
+            for kernel in &wrapper.kernels {
                 prop_assert!(text.contains(&kernel.source) && text.contains(&kernel.name));
+                let _ = kernel.device_name();
+            }
+            for site in &wrapper.sites {
+                let line = text.split('\n').nth(site.line as usize - 1).unwrap_or_default();
+                prop_assert!(line.contains(&format!("{}.run(", site.kernel)), "{site:?}");
             }
             let _ = parse_graph(text.as_bytes());
             let _ = operators_in_name(&text);

@@ -8,11 +8,16 @@
 //! |---|---|---|
 //! | XLA | the code that it registered for debuggers, byte for byte | its dump (`--xla_dump_to`), or JAX's compilation cache |
 //! | Inductor | the library that a kernel is in | the wrapper that calls it and the graph beside it, in Inductor's cache |
+//!
+//! Kernels of devices have no code here, only a name ([`device`]).
 
+mod comment;
+pub mod device;
 mod folder;
 pub mod hlo;
 pub mod inductor;
 mod settings;
+pub mod triton;
 mod wrappers;
 mod xla;
 
@@ -36,6 +41,8 @@ pub enum Compiler {
     Xla,
     /// Inductor, of `torch.compile`.
     Inductor,
+    /// Triton, of kernels that a program writes itself.
+    Triton,
 }
 
 /// A line of the program, as it was when the operator was traced.
@@ -45,14 +52,14 @@ pub struct Line {
     pub file: Arc<str>,
     /// Function; empty when it is not known.
     pub function: Arc<str>,
-    /// From 1.
+    /// From 1; 0 when it is not known.
     pub line: u32,
 }
 
 /// An operator of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// As its framework names it: `jit(step)/dot_general`, `aten::mul`.
+    /// As its framework names it: `jit(step)/dot_general`, `aten::mul`. Empty where only the line is known.
     pub name: Arc<str>,
     /// The lines that asked for it, outermost first; empty when they are not known, or not certain.
     pub stack: Vec<Line>,
@@ -93,6 +100,7 @@ impl Kernel {
         let compiler = match self.compiler {
             Compiler::Xla => "xla",
             Compiler::Inductor => "inductor",
+            Compiler::Triton => "triton",
         };
         format!("[{compiler} {}]", self.unit)
     }
@@ -112,7 +120,7 @@ impl Kernel {
 
     /// The operators in one text: those of another line than the kernel's with that line. `None` when none is known.
     pub fn operators(&self) -> Option<String> {
-        let (first, rest) = self.ops.split_first()?;
+        let (first, rest) = self.ops.split_first().filter(|(first, _)| !first.name.is_empty())?;
         let line = self.stack().last();
         let place = |op: &Op| match op.stack.last() {
             Some(at) if Some(at) != line => {
@@ -127,7 +135,7 @@ impl Kernel {
             // Within a fusion the last part tells enough: the scopes are those of the first one, mostly.
             let name = match self.compiler {
                 Compiler::Xla => op.name.rsplit('/').next().unwrap_or_default(),
-                Compiler::Inductor => &op.name,
+                Compiler::Inductor | Compiler::Triton => &op.name,
             };
             let part = format!("{name}{}", place(op));
             if !listed.contains(&part) {
@@ -144,7 +152,7 @@ impl Kernel {
         let _ = match (self.compiler, listed.is_empty()) {
             (_, true) => Ok(()),
             (Compiler::Xla, false) => write!(text, " [fused: {listed}]"),
-            (Compiler::Inductor, false) => write!(text, ", {listed}"),
+            (Compiler::Inductor | Compiler::Triton, false) => write!(text, ", {listed}"),
         };
         for (n, op) in self.others.iter().take(LISTED_MAX).enumerate() {
             let _ = write!(text, "{}{}{}", if n == 0 { " [or: " } else { ", " }, op.name, place(op));
@@ -156,11 +164,17 @@ impl Kernel {
     }
 }
 
+/// Whether a compiler of operators generates files of such paths, which launch what it compiled.
+pub fn is_generated(path: &str) -> bool {
+    wrappers::generated(path).is_some()
+}
+
 /// What is known of the compilers of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
     xla: FxHashMap<u32, xla::Process>,
     inductor: FxHashMap<u32, wrappers::Process>,
+    triton: FxHashMap<u32, triton::Process>,
 }
 
 impl Compiled {
@@ -193,16 +207,57 @@ impl Compiled {
         process.kernel(pid, time_ns, folder, stem)
     }
 
+    /// What a kernel of a device was compiled from, by its name: `siblings` are others that came with the same code. `settings`
+    /// are asked for once. True when more may be known later.
+    pub(crate) fn device(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        name: &str,
+        siblings: &[&str],
+        settings: impl FnOnce() -> Settings,
+    ) -> (Answer, bool) {
+        make_room(&mut self.xla, pid);
+        make_room(&mut self.triton, pid);
+        if !self.xla.contains_key(&pid) || !self.triton.contains_key(&pid) {
+            let settings = settings();
+            self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings));
+            self.triton.entry(pid).or_insert_with(|| triton::Process::new(pid, &settings));
+        }
+        let xla =
+            self.xla.get_mut(&pid).map_or(Err(NoKernel::NoFiles), |xla| xla.device(time_ns, name, siblings));
+        let triton =
+            self.triton.get_mut(&pid).map_or(Err(NoKernel::NoFiles), |triton| triton.kernel(time_ns, name));
+        device::either(xla, triton)
+    }
+
+    /// What a file of Inductor launches.
+    ///
+    /// # Errors
+    /// [`NoKernel`].
+    pub(crate) fn launched_by(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        path: &str,
+    ) -> Result<device::Launches, NoKernel> {
+        let (root, stem) = wrappers::generated(path).ok_or(NoKernel::NotCompiled)?;
+        make_room(&mut self.inductor, pid);
+        self.inductor.entry(pid).or_default().launches(pid, time_ns, root, stem)
+    }
+
     /// The process has another program now.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.xla.remove(&pid);
         self.inductor.remove(&pid);
+        self.triton.remove(&pid);
     }
 
     /// Keeps only some processes.
     pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         self.xla.retain(|pid, _| keep(*pid));
         self.inductor.retain(|pid, _| keep(*pid));
+        self.triton.retain(|pid, _| keep(*pid));
     }
 }
 

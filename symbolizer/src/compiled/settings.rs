@@ -24,14 +24,16 @@ pub(crate) struct Settings {
     pub(crate) dump: Option<PathBuf>,
     /// JAX's compilation cache.
     pub(crate) cache: Option<PathBuf>,
+    /// Triton's cache.
+    pub(crate) triton: Option<PathBuf>,
 }
 
 impl Settings {
     /// Of a process. `environ` is the address of the C library's variable of that name, if it is known.
     pub(crate) fn read(pid: u32, memory: Option<&dyn TargetMemory>, environ: Option<u64>) -> Self {
-        let now = memory.zip(environ).map(|(memory, at)| Self::parse(&variables(memory, at)));
-        if let Some(now) = now.filter(|now| *now != Self::default()) {
-            return now;
+        let now = memory.zip(environ).map(|(memory, at)| variables(memory, at));
+        if let Some(now) = now.filter(|now| !now.is_empty()) {
+            return Self::parse(&now);
         }
         let mut bytes = Vec::new();
         let read = File::open(format!("/proc/{pid}/environ"))
@@ -53,7 +55,11 @@ impl Settings {
         // The last one counts, as XLA has it.
         let dump = flags.split_ascii_whitespace().rev().find_map(|flag| flag.strip_prefix("--xla_dump_to="));
         let local = |path: &&str| !path.is_empty() && !path.contains("://");
+        let below = |home: &str| Some(PathBuf::from(home).join(".triton/cache"));
+        let triton = value("TRITON_CACHE_DIR").filter(local).map(PathBuf::from);
+        let triton = triton.or_else(|| below(value("TRITON_HOME").or(value("HOME"))?));
         Self {
+            triton,
             dump: dump.filter(local).map(PathBuf::from),
             cache: value("JAX_COMPILATION_CACHE_DIR").filter(local).map(PathBuf::from),
         }
@@ -92,15 +98,28 @@ fn text(memory: &dyn TargetMemory, mut at: u64) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_cache_of_triton_is_where_triton_puts_it() {
+        let check = |variables: &[&str], expect: Option<&str>| {
+            let variables: Vec<_> = variables.iter().map(|text| text.as_bytes().to_vec()).collect();
+            assert_eq!(Settings::parse(&variables).triton, expect.map(PathBuf::from), "{variables:?}");
+        };
+        check(&[], None);
+        check(&["HOME=/home/me"], Some("/home/me/.triton/cache"));
+        check(&["HOME=/home/me", "TRITON_HOME=/srv"], Some("/srv/.triton/cache"));
+        check(&["HOME=/home/me", "TRITON_HOME=/srv", "TRITON_CACHE_DIR=/tmp/c"], Some("/tmp/c"));
+    }
+
     fn check(variables: &[&str], dump: Option<&str>, cache: Option<&str>) {
         let variables: Vec<_> = variables.iter().map(|text| text.as_bytes().to_vec()).collect();
-        let expect = Settings { dump: dump.map(PathBuf::from), cache: cache.map(PathBuf::from) };
+        let expect =
+            Settings { dump: dump.map(PathBuf::from), cache: cache.map(PathBuf::from), triton: None };
         assert_eq!(Settings::parse(&variables), expect);
     }
 
     #[test]
     fn folders_are_taken_from_variables() {
-        check(&["HOME=/root", "XLA_FLAGSX=--xla_dump_to=/x"], None, None);
+        check(&["HOMES=/root", "XLA_FLAGSX=--xla_dump_to=/x"], None, None);
         check(&["XLA_FLAGS=--xla_cpu=1 --xla_dump_to=/a --xla_dump_to=out"], Some("out"), None);
         check(&["XLA_FLAGS=--xla_dump_to=", "JAX_COMPILATION_CACHE_DIR="], None, None);
         check(&["JAX_COMPILATION_CACHE_DIR=/c", "XLA_FLAGS=--xla_dump_to=sponge://"], None, Some("/c"));

@@ -9,9 +9,13 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::comment::{Comment, Site};
+use super::device::{Launched, Launches};
 use super::folder::Folder;
-use super::inductor::{Graph, WrapperKernel, operator_name, operators_in_name, parse_graph, parse_wrapper};
-use super::{Answer, Compiler, Kernel, NoKernel, Op};
+use super::inductor::{
+    Graph, Wrapper, WrapperKernel, operator_name, operators_in_name, parse_graph, parse_wrapper,
+};
+use super::{Answer, Compiler, Kernel, Line, NoKernel, Op};
 
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -34,26 +38,66 @@ pub(super) struct Process {
     graphs: FxHashMap<Arc<str>, Graph>,
     seen: FxHashSet<String>,
     looked_at_ns: Option<u64>,
+    /// When graphs were looked for alone.
+    graphs_at_ns: Option<u64>,
 }
 
 /// The folder of Inductor and the file of a library in it, of the code of a kernel: `…/ab/cab….main.so`.
 pub(super) fn library<'p>(path: &'p str, symbol: &str) -> Option<(&'p str, &'p str)> {
     let is_kernel = symbol == "kernel" || symbol.starts_with("kernel.") || symbol.starts_with("kernel(");
-    let stem = path.strip_suffix(".so").filter(|_| is_kernel)?;
+    in_folder(path.strip_suffix(".so").filter(|_| is_kernel)?)
+}
+
+/// A path without its ending, if it is one of Inductor's: its folder, and the rest.
+fn in_folder(stem: &str) -> Option<(&str, &str)> {
     let (folder, name) = stem.rsplit_once('/')?;
     let (root, part) = folder.rsplit_once('/')?;
     let hash = name.strip_suffix(".main").unwrap_or(name);
     let is_hash = hash.len() == STEM_BYTES && hash.bytes().all(|b| b.is_ascii_alphanumeric());
-    (is_hash && hash.get(1..3) == Some(part)).then(|| (root, &path[root.len() + 1..stem.len()]))
+    (is_hash && hash.get(1..3) == Some(part)).then(|| (root, &stem[root.len() + 1..]))
+}
+
+/// The folder of Inductor and the file in it, of Python that it generated: `…/ab/cab….py`.
+pub(super) fn generated(path: &str) -> Option<(&str, &str)> {
+    in_folder(path.strip_suffix(".py")?)
 }
 
 impl Process {
-    /// The kernel of a library in Inductor's folder.
-    pub(super) fn kernel(&mut self, pid: u32, time_ns: u64, root: &str, stem: &str) -> Answer {
+    fn open(&mut self, pid: u32, root: &str) {
         if self.folder.as_ref().is_none_or(|(of, _)| of != root) {
             let folder = Folder::open(pid, Path::new(root));
             *self = Self { folder: Some((root.to_owned(), folder)), ..Self::default() };
         }
+    }
+
+    /// What a wrapper in Inductor's folder launches.
+    pub(super) fn launches(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        root: &str,
+        stem: &str,
+    ) -> Result<Launches, NoKernel> {
+        self.open(pid, root);
+        let Some((_, Some(folder))) = &self.folder else { return Err(NoKernel::NoFiles) };
+        let (part, name) = stem.split_once('/').ok_or(NoKernel::NotCompiled)?;
+        let text = folder.inner(part).and_then(|part| part.read(&format!("{name}.py"), FILE_BYTES_MAX));
+        let wrapper = parse_wrapper(&String::from_utf8_lossy(&text.ok_or(NoKernel::NotThere)?));
+        let due = self.graphs_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= LOOK_NS);
+        if due && !self.graphs.contains_key(name) {
+            self.graphs_at_ns = Some(time_ns);
+            if let Some((root, Some(folder))) = self.folder.take() {
+                self.look_for_graphs(&folder, &mut { FILES_TOGETHER });
+                self.folder = Some((root, Some(folder)));
+            }
+        }
+        let graph = self.graphs.get(name);
+        Ok(Launches { launched: launches(&wrapper, graph), complete: graph.is_some() })
+    }
+
+    /// The kernel of a library in Inductor's folder.
+    pub(super) fn kernel(&mut self, pid: u32, time_ns: u64, root: &str, stem: &str) -> Answer {
+        self.open(pid, root);
         let Some((_, Some(folder))) = &self.folder else { return Err(NoKernel::NoFiles) };
         let (part, name) = stem.split_once('/').ok_or(NoKernel::NotCompiled)?;
         let source = folder.inner(part).and_then(|part| part.read(&format!("{name}.cpp"), FILE_BYTES_MAX));
@@ -92,17 +136,7 @@ impl Process {
     }
 
     fn ops(&self, wrapper: &Arc<str>, kernel: &WrapperKernel) -> Vec<Op> {
-        let graph = self.graphs.get(wrapper);
-        let op = |name: Arc<str>, operator: &str| {
-            let line = graph.and_then(|graph| graph.line(operator)).cloned();
-            Op { name, stack: line.into_iter().collect() }
-        };
-        if kernel.original.is_empty() {
-            let names = operators_in_name(&kernel.name).unwrap_or_default();
-            return names.into_iter().map(|name| op(format!("aten::{name}").into(), name)).collect();
-        }
-        let original = kernel.original.iter();
-        original.map(|name| op(operator_name(name), name.strip_prefix("aten.").unwrap_or(name))).collect()
+        ops_of(&kernel.name, &kernel.comment, self.graphs.get(wrapper))
     }
 
     /// Reads wrappers and graphs that are new.
@@ -123,7 +157,7 @@ impl Process {
                 if name.ends_with(".py") && self.is_new(&name, &mut left) {
                     let Some(text) = inner.read(&name, FILE_BYTES_MAX) else { continue };
                     let wrapper: Arc<str> = name.trim_end_matches(".py").into();
-                    let kernels = parse_wrapper(&String::from_utf8_lossy(&text));
+                    let kernels = parse_wrapper(&String::from_utf8_lossy(&text)).kernels;
                     let room = FILES_MAX.saturating_sub(self.kernels.len());
                     self.kernels.extend(kernels.into_iter().take(room).map(|k| (Arc::clone(&wrapper), k)));
                 }
@@ -159,6 +193,61 @@ impl Process {
         *left -= usize::from(new);
         new
     }
+}
+
+/// The operators of a kernel: the nodes that its comment has, else the operators that it lists, else those in the name.
+fn ops_of(name: &str, comment: &Comment, graph: Option<&Graph>) -> Vec<Op> {
+    let only = |operator: &str| graph.and_then(|graph| graph.line(operator));
+    let mut ops: Vec<Op> = Vec::new();
+    let mut add = |operator: Arc<str>, line: Option<&Line>| {
+        let op = Op { name: operator, stack: line.into_iter().cloned().collect() };
+        if !ops.contains(&op) {
+            ops.push(op);
+        }
+    };
+    if !comment.nodes.is_empty() {
+        for node in &comment.nodes {
+            let line = graph.and_then(|graph| graph.line_of(node));
+            add(operator_name(&node.operator), line.or_else(|| only(node.operator.strip_prefix("aten.")?)));
+        }
+    } else if comment.original.is_empty() {
+        for name in operators_in_name(name).unwrap_or_default() {
+            add(format!("aten::{name}").into(), only(name));
+        }
+    } else {
+        for name in &comment.original {
+            add(operator_name(name), only(name.strip_prefix("aten.").unwrap_or(name)));
+        }
+    }
+    ops
+}
+
+/// What each place of a wrapper launches.
+fn launches(wrapper: &Wrapper, graph: Option<&Graph>) -> Vec<Launched> {
+    let mut launched = Vec::new();
+    for kernel in &wrapper.kernels {
+        let Some(name) = kernel.device_name() else { continue };
+        let mut add = |line: u32, comment: &Comment| {
+            let ops = ops_of(&kernel.name, comment, graph);
+            let unit = kernel.name.as_str().into();
+            let kernel = Arc::new(Kernel { compiler: Compiler::Inductor, unit, ops, others: Vec::new() });
+            launched.push(Launched { name: name.to_owned(), line, kernel });
+        };
+        let sites = wrapper.sites.iter().filter(|site| site.kernel == kernel.name);
+        let mut sites: Vec<&Site> = sites.collect();
+        if sites.is_empty() {
+            add(0, &kernel.comment);
+        }
+        // The comment before the kernel is that of its first launch, with the nodes.
+        for (n, site) in sites.drain(..).enumerate() {
+            let own = &site.comment;
+            let same = own.original == kernel.comment.original
+                && own.source == kernel.comment.source
+                && (n == 0 || !own.source.is_empty());
+            add(site.line, if same { &kernel.comment } else { own });
+        }
+    }
+    launched
 }
 
 /// The wrapper that an entry of the cache belongs to: the text after the name of the field that says so.
@@ -240,6 +329,43 @@ mod tests {
             ("cpp_fused_mul_tanh_0", "aten::mul, aten::tanh net.py:9".into())
         );
         assert_eq!(ask(&folder(&[])), Err(NoKernel::NotThere));
+    }
+
+    #[test]
+    fn each_launch_of_a_kernel_has_the_nodes_of_its_own_comment() {
+        let folder = tempfile::tempdir().unwrap();
+        const WRAPPER: &str = include_str!("../../tests/fixtures/inductor/device_wrapper.py");
+        const GRAPH: &str = include_str!("../../tests/fixtures/inductor/device_graph.txt");
+        let again = "            # Topologically Sorted Source Nodes: [], Original ATen: [aten.div]\n            \
+            triton_poi_fused_add_0.run(buf5, params_2, 4096, stream=raw_stream0)\n";
+        std::fs::create_dir_all(folder.path().join("b3")).unwrap();
+        std::fs::create_dir_all(folder.path().join("fxgraph/xy/key")).unwrap();
+        let path = folder.path().join(format!("b3/{STEM}.py"));
+        std::fs::write(&path, format!("{WRAPPER}{again}")).unwrap();
+        let path = path.display().to_string();
+        let (root, stem) = generated(&path).unwrap();
+        let ask =
+            |process: &mut Process, time| process.launches(std::process::id(), time, root, stem).unwrap();
+        let mut process = Process::default();
+        let without = ask(&mut process, 0);
+        assert!(!without.complete && without.launched.len() == 3);
+        let entry = format!("\x04cache_key\x0494{STEM}\u{c}source_code\n{GRAPH}\n");
+        std::fs::write(folder.path().join("fxgraph/xy/key/entry"), entry).unwrap();
+        assert!(!ask(&mut process, 1).complete, "not looked again yet");
+        let launches = ask(&mut process, LOOK_NS);
+        assert!(launches.complete);
+        let text = format!("{WRAPPER}{again}");
+        let sites = text.lines().enumerate().filter(|(_, line)| line.contains("add_0.run("));
+        let told: Vec<_> = sites
+            .map(|(at, _)| {
+                let kernel =
+                    &launches.launched.iter().find(|launched| launched.line == at as u32 + 1).unwrap().kernel;
+                (kernel.unit_label(), kernel.operators().unwrap())
+            })
+            .collect();
+        let unit = "[inductor triton_poi_fused_add_0]".to_owned();
+        let first = "aten::add net.py:11, aten::add net.py:12, aten::relu net.py:12".to_owned();
+        assert_eq!(told, [(unit.clone(), first), (unit, "aten::div".to_owned())]);
     }
 
     #[test]

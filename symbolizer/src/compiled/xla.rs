@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::device::among;
 use super::folder::Folder;
 use super::hlo::{self, Hlo};
-use super::{Answer, Kernel, NoKernel, Settings};
+use super::{Answer, Compiler, Kernel, NoKernel, Settings};
 use crate::jit::{Piece, functions};
 
 /// Largest text of a module that is read.
@@ -31,6 +32,10 @@ const CACHE_BYTES_MAX: u64 = 256 << 20;
 const UNITS_MAX: usize = 1 << 14;
 /// Most pieces of code that are remembered of the files.
 const CODES_MAX: usize = 1 << 18;
+/// Most modules for devices that are looked at, and most bytes of them.
+const DEVICE_MODULES_MAX: usize = 1 << 12;
+/// See [`DEVICE_MODULES_MAX`].
+const DEVICE_BYTES_MAX: u64 = 64 << 20;
 /// Shortest time between two looks at the folders.
 const LOOK_NS: u64 = 1_000_000_000;
 /// How far the neighbours of a piece are looked at for one that only one module has.
@@ -39,6 +44,8 @@ const NEIGHBOURS_MAX: usize = 4096;
 /// Parts of the names of files in a dump.
 const OBJECT: &str = ".obj-file.";
 const TEXTS: [&str; 2] = [".cpu_after_optimizations.txt", "gpu_after_optimizations.txt"];
+/// End of the names of modules for devices: `module_0003.jit_step.sm_9.0_gpu_after_optimizations.txt`.
+const DEVICE_TEXT: &str = "gpu_after_optimizations.txt";
 const BINARIES: [&str; 1] = [".cpu_after_optimizations.hlo.pb"];
 
 /// A module of which something is known.
@@ -65,6 +72,22 @@ pub(super) struct Process {
     entries_read: usize,
     bytes_read: u64,
     looked_at_ns: Option<u64>,
+    device: Device,
+}
+
+/// Modules for devices, in the dump.
+#[derive(Debug, Default)]
+struct Device {
+    modules: Vec<Hlo>,
+    /// Which modules may have a kernel of a name.
+    by_name: FxHashMap<String, Vec<u32>>,
+    seen: FxHashSet<String>,
+    bytes_read: u64,
+    /// There was more than is read: another module may have a kernel of a name.
+    too_much: bool,
+    looked_at_ns: Option<u64>,
+    /// When the process began, in seconds since 1970: what was dumped before is another program's.
+    began: Option<i64>,
 }
 
 impl Process {
@@ -81,7 +104,25 @@ impl Process {
             entries_read: 0,
             bytes_read: 0,
             looked_at_ns: None,
+            device: Device { began: began(pid), ..Device::default() },
         }
+    }
+
+    /// What a kernel of a device was compiled from. `siblings` are kernels that came with the same code: its module has all
+    /// of them that any module has.
+    pub(super) fn device(&mut self, time_ns: u64, name: &str, siblings: &[&str]) -> Answer {
+        let Some(folder) = &self.dump else { return Err(NoKernel::NoFiles) };
+        self.device.look(folder, time_ns);
+        if self.device.too_much {
+            return Err(NoKernel::Ambiguous);
+        }
+        let Device { modules, by_name, .. } = &self.device;
+        let together: Vec<_> = siblings.iter().filter_map(|sibling| by_name.get(*sibling)).collect();
+        let having = by_name.get(name).map_or(&[][..], Vec::as_slice).iter();
+        let fits = having.filter(|module| together.iter().all(|have| have.contains(module)));
+        let is_kernel = |other: &str| siblings.iter().any(|sibling| hlo::is_same_name(other, sibling));
+        let kernels = fits.filter_map(|module| modules.get(*module as usize)?.kernel(name, &is_kernel));
+        among(Compiler::Xla, &kernels.map(Arc::new).collect::<Vec<_>>())
     }
 
     /// The kernel of a function that the process registered; `pieces` are all of them in order.
@@ -245,6 +286,53 @@ impl Process {
     }
 }
 
+impl Device {
+    /// Reads modules that are new.
+    fn look(&mut self, folder: &Folder, time_ns: u64) {
+        if self.too_much || self.looked_at_ns.is_some_and(|at| time_ns.saturating_sub(at) < LOOK_NS) {
+            return;
+        }
+        self.looked_at_ns = Some(time_ns);
+        for name in folder.names() {
+            if !name.ends_with(DEVICE_TEXT) || self.seen.contains(&name) {
+                continue;
+            }
+            let own = folder.written(&name).zip(self.began).is_some_and(|(at, began)| at >= began);
+            let text = if own { folder.read(&name, TEXT_BYTES_MAX) } else { None };
+            if self.seen.len() >= DEVICE_MODULES_MAX || self.bytes_read >= DEVICE_BYTES_MAX {
+                self.too_much = true;
+                return;
+            }
+            if let Some(text) = text {
+                self.bytes_read += text.len() as u64;
+                self.seen.insert(name);
+                let Some(hlo) = hlo::parse_text(&String::from_utf8_lossy(&text)) else { continue };
+                let number = self.modules.len() as u32;
+                for name in hlo.device_names() {
+                    let having = self.by_name.entry(name).or_default();
+                    if having.last() != Some(&number) {
+                        having.push(number);
+                    }
+                }
+                self.modules.push(hlo);
+            }
+        }
+    }
+}
+
+/// When a process began, in seconds since 1970.
+fn began(pid: u32) -> Option<i64> {
+    let ticks = started(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let booted = std::fs::read_to_string("/proc/stat").ok()?;
+    let booted: i64 = booted.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    booted.checked_add(i64::try_from(ticks.checked_div(rustix::param::clock_ticks_per_second())?).ok()?)
+}
+
+/// When a process began, in ticks since the machine did: the field behind the name, which may hold anything.
+fn started(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// The content of an entry of JAX's cache: packed by zlib or by zstd.
 fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
     use std::io::Read as _;
@@ -256,4 +344,77 @@ fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
         flate2::read::ZlibDecoder::new(packed).take(UNPACKED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A module whose entry applies fusions of these names, each of an operator of the same name at a line.
+    fn module(name: &str, kernels: &[(&str, u32)]) -> String {
+        let row = |(kernel, line): &(&str, u32)| {
+            format!(
+                "  %{kernel} = f32[8]{{0}} fusion(%x), kind=kLoop, calls=%fused_{kernel}, \
+                 metadata={{op_name=\"jit(f)/{kernel}\" source_file=\"/srv/net.py\" source_line={line}}}\n"
+            )
+        };
+        let rows: String = kernels.iter().map(row).collect();
+        format!(
+            "HloModule {name}, is_scheduled=true\n\nENTRY %main (x: f32[8]) -> f32[8] {{\n  %x = f32[8]{{0}} parameter(0)\n{rows}}}\n"
+        )
+    }
+
+    fn dump(modules: &[(&str, &[(&str, u32)])]) -> (tempfile::TempDir, Process) {
+        let folder = tempfile::tempdir().unwrap();
+        for (n, (name, kernels)) in modules.iter().enumerate() {
+            let path = format!("module_{n:04}.{name}.sm_9.0_gpu_after_optimizations.txt");
+            std::fs::write(folder.path().join(path), module(name, kernels)).unwrap();
+        }
+        let settings = Settings { dump: Some(folder.path().to_owned()), ..Settings::default() };
+        let process = Process::new(std::process::id(), &settings);
+        (folder, process)
+    }
+
+    /// The unit and the line of a kernel, loaded together with others.
+    fn check(modules: &[(&str, &[(&str, u32)])], name: &str, siblings: &[&str], expect: (&str, Option<u32>)) {
+        let (_folder, mut process) = dump(modules);
+        let kernel = process.device(0, name, siblings).unwrap();
+        let line = kernel.stack().first().map(|line| line.line);
+        assert_eq!((kernel.unit_label().as_str(), line), expect, "{name} {siblings:?}");
+    }
+
+    #[test]
+    fn a_kernel_of_a_device_belongs_to_the_module_that_has_all_that_came_with_it() {
+        let f: (&str, &[_]) = ("jit_f", &[("loop_add_fusion", 3), ("loop_exp_fusion.1", 4)]);
+        let g: (&str, &[_]) = ("jit_g", &[("loop_add_fusion", 7), ("input_reduce_fusion", 8)]);
+        check(&[f], "loop_exp_fusion_1", &[], ("[xla jit_f]", Some(4)));
+        check(&[f, g], "input_reduce_fusion", &["loop_add_fusion"], ("[xla jit_g]", Some(8)));
+        check(&[f, g], "loop_add_fusion", &[], ("[xla jit_f or jit_g]", None));
+        check(&[f, g], "loop_add_fusion", &["loop_exp_fusion_1"], ("[xla jit_f]", Some(3)));
+        // Kernels of no module (the runtime's own) say nothing.
+        check(&[f, g], "loop_add_fusion", &["input_reduce_fusion", "delay_kernel"], ("[xla jit_g]", Some(7)));
+        check(&[f, f], "loop_add_fusion", &[], ("[xla jit_f]", Some(3)));
+        // A kernel may be shared by namesakes that are not loaded.
+        let shared: (&str, &[_]) = ("jit_h", &[("loop_add_fusion", 3), ("loop_add_fusion.1", 4)]);
+        check(&[shared], "loop_add_fusion", &["loop_add_fusion_1"], ("[xla jit_h]", Some(3)));
+        let (_folder, mut process) = dump(&[shared]);
+        let kernel = process.device(0, "loop_add_fusion", &[]).unwrap();
+        assert_eq!((kernel.stack().len(), kernel.others.len()), (0, 1));
+        assert_eq!(process.device(0, "gemm", &[]), Err(NoKernel::NotThere));
+    }
+
+    #[test]
+    fn what_was_dumped_before_the_process_began_is_not_of_it() {
+        let (folder, mut process) = dump(&[("jit_f", &[("loop_add_fusion", 3)])]);
+        let began = process.device.began.unwrap();
+        let now =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+        assert!((now - 3600..=now).contains(&began), "{began} {now}");
+        let path = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        let before = std::time::UNIX_EPOCH + std::time::Duration::from_secs(began as u64 - 10);
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
+        assert_eq!(process.device(0, "loop_add_fusion", &[]), Err(NoKernel::NotThere));
+        assert_eq!(started("7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20"), Some(1234));
+        assert_eq!(started("7 (a"), None);
+    }
 }

@@ -7,6 +7,7 @@ use deepctx_common::record::{StackSample, Wake};
 use deepctx_profile::profile::Profile;
 
 use super::decode::{Event, decode};
+use super::devices;
 use super::enter::{Entering, sample_at, wait_of};
 use super::source::Place;
 use super::stacks::Head;
@@ -80,6 +81,15 @@ impl<S: Symbols> Pipeline<S> {
         if call.is_some() && self.calls_wait {
             return self.unresolved.push(Unresolved::Call { place, thread, known });
         }
+        let Entering { stages, profile, .. } = &mut entering;
+        devices::before_call(
+            &sample,
+            call.as_ref(),
+            known.node,
+            &mut self.symbols,
+            &mut stages.correlate,
+            profile,
+        );
         entering.enter(thread, &sample, call, known);
         self.shelf.release(place);
     }
@@ -124,6 +134,7 @@ impl<S: Symbols> Pipeline<S> {
                 let mut node =
                     |profile: &mut Profile| threads::process_node(message.pid, time_ns, "", symbols, profile);
                 correlate.message(&message, bytes, profile, &mut node);
+                devices::ask(symbols, correlate, profile);
             }
             _ => {}
         }
@@ -167,7 +178,9 @@ impl<S: Symbols> Pipeline<S> {
             Unresolved::Stack { place, head, hash, behind } => (place, head, hash, behind),
             Unresolved::Call { place, thread, known } => {
                 if let Some((sample, Some(arguments))) = sample_at(&self.shelf, place) {
-                    let Self { profile, stages, accounts, config, .. } = self;
+                    let Self { profile, stages, accounts, config, symbols, .. } = self;
+                    let correlate = &mut stages.correlate;
+                    devices::before_call(&sample, Some(&arguments), known.node, symbols, correlate, profile);
                     let mut entering = Entering { config, stages, accounts, profile };
                     entering.enter(thread, &sample, Some(arguments), known);
                 }
@@ -186,6 +199,15 @@ impl<S: Symbols> Pipeline<S> {
         let path = resolve.path(&head, &sample, profile, accounts);
         let mut entering = Entering { config, stages, accounts, profile };
         let known = entering.context(&head, &sample, call.as_ref(), &path);
+        let Entering { stages, profile, .. } = &mut entering;
+        devices::before_call(
+            &sample,
+            call.as_ref(),
+            known.node,
+            &mut self.symbols,
+            &mut stages.correlate,
+            profile,
+        );
         entering.enter(head.thread(), &sample, call, known);
         self.stacks.put(hash, &head, sample.words, known);
         self.shelf.release(place);

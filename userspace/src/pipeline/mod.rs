@@ -19,6 +19,7 @@ mod by_address;
 mod config;
 pub mod correlate;
 pub mod decode;
+mod devices;
 pub mod encode;
 mod enter;
 mod glue;

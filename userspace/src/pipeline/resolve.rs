@@ -434,6 +434,12 @@ fn reason(name: &Name<'_>) -> Option<NoName> {
     }
 }
 
+/// A part of what code was compiled from, as a frame.
+pub(super) fn compiled_frame(name: &Name<'_>, profile: &mut Profile) -> FrameId {
+    let frame = frame(name, Role::Code, profile);
+    profile.frame(frame)
+}
+
 fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame {
     match *name {
         Name::Native { symbol, module, file, line, inlined } => Frame::Native {

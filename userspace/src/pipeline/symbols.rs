@@ -134,6 +134,19 @@ pub enum Name<'a> {
     },
 }
 
+/// A kernel of a device that is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceKernel<'a> {
+    /// Process that launches it.
+    pub pid: u32,
+    /// When: `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// Its name.
+    pub name: &'a str,
+    /// Names of others that came with the same code, as far as they are known.
+    pub siblings: &'a [&'a str],
+}
+
 /// Receives the answer to question `n`: the frames of that address, outermost first (inlined functions follow).
 pub type Answer<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
@@ -199,6 +212,24 @@ pub trait Symbols {
 
     /// Asks for Python frames of one space. Each is answered once, in any order.
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>);
+
+    /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when more may be
+    /// known later.
+    fn device_kernel(&mut self, _kernel: &DeviceKernel<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
+        false
+    }
+
+    /// Asks what a generated file of a process launches. Each launch is answered: the name of the kernel, the line of the file
+    /// (0: not known), and what the kernel was compiled from, outermost first. True when more may be known later.
+    fn launched_by(
+        &mut self,
+        _pid: u32,
+        _time_ns: u64,
+        _path: &str,
+        _answer: &mut dyn FnMut(&str, u32, &[Name<'_>]),
+    ) -> bool {
+        false
+    }
 
     /// Asks for kernel addresses, exact or (`Return`) behind a call. Each is answered once, in any order.
     fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>);

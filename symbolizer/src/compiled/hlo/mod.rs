@@ -120,6 +120,14 @@ impl Hlo {
         Some(Kernel { compiler: Compiler::Xla, unit: self.name.as_str().into(), ops, others })
     }
 
+    /// All names that a kernel of a device may have, as linkers take them.
+    pub fn device_names(&self) -> impl Iterator<Item = String> {
+        let called = self.instructions.iter().flat_map(|i| &i.called).collect::<FxHashSet<_>>();
+        let computations = self.computations.iter().filter(move |(key, _)| called.contains(key));
+        let names = self.instructions.iter().filter(|i| !i.is_parameter).map(|i| &i.name);
+        names.chain(computations.map(|(_, (name, _))| name)).map(|name| name.replace(['.', '-'], "_"))
+    }
+
     /// The instructions that apply the computation of this name.
     fn callers(&self, name: &str) -> impl Iterator<Item = &Instruction> {
         let key = self.computations.iter().find(|(_, (computation, _))| is_same_name(computation, name));
@@ -196,7 +204,7 @@ fn at<T: Clone>(rows: &[T], number: u32) -> Option<T> {
 }
 
 /// Whether a kernel has the name of an instruction: names of GPU kernels have `_` for what linkers do not take.
-fn is_same_name(instruction: &str, kernel: &str) -> bool {
+pub(super) fn is_same_name(instruction: &str, kernel: &str) -> bool {
     let same = |(a, b): (u8, u8)| a == b || (b == b'_' && matches!(a, b'.' | b'-'));
     instruction.len() == kernel.len() && instruction.bytes().zip(kernel.bytes()).all(same)
 }

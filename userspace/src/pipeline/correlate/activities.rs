@@ -97,7 +97,10 @@ impl Correlate {
             probe::NAME => {
                 process.samples.named(message.values[0], bytes, profile);
                 if process.told.len() < TOLD_MAX {
-                    process.told.insert(message.values[0], named_kernel(bytes, profile));
+                    let frame = named_kernel(bytes, profile);
+                    process.told.insert(message.values[0], frame);
+                    let time_ns = message.header.time_ns;
+                    process.origins.named((frame, 0), &process.names, time_ns, profile);
                 } else {
                     counts.gap(Gap::StateFull, 1);
                 }
@@ -323,7 +326,7 @@ impl Process {
             WorkKind::Kernel => {
                 let told = self.told.contains_key(&activity.name);
                 if let Some(held) = work.held.take() {
-                    work.node = profile.tree.child(work.api, frame);
+                    work.node = self.kernel_node(work.api, frame, 0, profile);
                     profile.tree.add(work.node, Metric::Kernels, 1);
                     self.samples.unknown = self.samples.unknown.saturating_sub(1);
                     self.samples.ran(frame, work.node);
@@ -350,10 +353,10 @@ impl Process {
                     // What was recorded under no name has one now.
                     Some(node) if activity.kind == kind::KERNEL && profile.tree.node(node).frame != frame => {
                         let parent = profile.tree.node(node).parent;
-                        profile.tree.child(parent, frame)
+                        self.kernel_node(parent, frame, 0, profile)
                     }
                     Some(node) => node,
-                    None => profile.tree.child(work.api, frame),
+                    None => self.kernel_node(work.api, frame, 0, profile),
                 };
                 match activity.kind {
                     _ if work.counted => {}

@@ -305,6 +305,10 @@ impl Correlate {
             Record::Activity(activity) => {
                 let frame =
                     (activity.kind == kind::KERNEL && !name.is_empty()).then(|| named_kernel(name, profile));
+                if let Some(frame) = frame {
+                    process.origins.named((frame, 0), &process.names, message.header.time_ns, profile);
+                }
+                let borrowed = &mut process.borrowed;
                 let held = HeldRecord { since_ns: message.header.time_ns, activity, frame };
                 borrowed.held.entry(activity.correlation).or_default().push(held);
                 borrowed.records += 1;

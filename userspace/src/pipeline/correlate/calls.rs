@@ -120,7 +120,9 @@ impl Correlate {
                 }
             }
             Event::ModuleUnload | Event::FatBinaryUnload => {
-                process.names.unload(given.get(Role::Module).unwrap_or(0));
+                let module = given.get(Role::Module).unwrap_or(0);
+                process.names.unload(module);
+                process.origins.unload(module);
             }
             Event::EventRecord => {
                 let stream = calling.target(process).stream;

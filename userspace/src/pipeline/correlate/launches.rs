@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use deepctx_common::call::call_flag;
+use deepctx_common::record::StackSample;
 use deepctx_profile::activity::{Launch, Tier};
 use deepctx_profile::frame::{Frame, Origin};
-use deepctx_profile::intern::FrameId;
+use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -17,7 +18,6 @@ use deepctx_symbolizer::native::demangle::demangled;
 use deepctx_uprobes::event::{Direction, Event, Memory as MemoryKind};
 use deepctx_uprobes::role::Role;
 
-use super::CallAt;
 use super::borrowed::{Queued, QueuedWhat};
 use super::counts::{Counts, Gap};
 use super::graphs::{Recorded, What};
@@ -25,7 +25,9 @@ use super::names::Named;
 use super::process::{Answer, Held, Process, Target, Work, WorkKind};
 use super::sites::{Given, Site, small};
 use super::streams::{StreamKey, Waited};
+use super::{CallAt, Correlate, Question};
 use super::{memory, transfer};
+use crate::pipeline::decode::Arguments;
 
 /// Stands for a kernel whose handle was not seen being made.
 pub(super) const UNNAMED: &str = "[unknown: handle-not-named]";
@@ -33,6 +35,8 @@ pub(super) const UNNAMED: &str = "[unknown: handle-not-named]";
 const LISTED: &str = "[unknown: launch-list-not-read]";
 /// Between a stub and the driver's function are so many frames of the runtime at most.
 const STUB_WITHIN: usize = 16;
+/// Behind the name of a kernel that was found in the process.
+pub(super) const RECOVERED: &str = " [recovered]";
 /// Stands between the launch of a graph and the context in which a node of it was recorded.
 const RECORDED_AT: &str = "[captured at]";
 
@@ -57,7 +61,7 @@ pub(super) fn named_kernel(name: &[u8], profile: &mut Profile) -> FrameId {
 
 /// The kernel of a name that was found in the process, and says so.
 pub(super) fn recovered_kernel(name: &str, profile: &mut Profile) -> FrameId {
-    kernel_frame(&format!("{} [recovered]", demangled(name)), profile)
+    kernel_frame(&(demangled(name) + RECOVERED), profile)
 }
 
 /// The kernel whose host stub made a call: a stub does nothing but launch its kernel, and compilers name it after that.
@@ -138,7 +142,91 @@ impl Calling<'_> {
     }
 }
 
+impl Correlate {
+    /// A call is about to be entered, of the caller at this node: whether there is something to ask before, since it launches a
+    /// kernel.
+    #[inline]
+    pub(in crate::pipeline) fn launches_unknown(
+        &mut self,
+        of: &StackSample,
+        arguments: &Arguments<'_>,
+        caller: NodeId,
+        profile: &mut Profile,
+    ) -> bool {
+        let Some(
+            Event::Launch
+            | Event::LaunchEx
+            | Event::LaunchCooperative
+            | Event::LaunchLegacy
+            | Event::LaunchFunction
+            | Event::LaunchGlobal
+            | Event::GraphNode,
+        ) = Event::from_number(arguments.call.event)
+        else {
+            return false;
+        };
+        let Self { sites, processes, ended, .. } = self;
+        let time_ns = of.header.time_ns;
+        let Some(process) = processes.get_or_make(of.pid, time_ns, ended) else { return false };
+        let handle = sites.given(arguments).kernel_handle();
+        let named = handle.and_then(|handle| process.names.get(handle));
+        let kernel = named.map(|named| (named.frame, named.module));
+        process.origins.launched(caller, kernel, &process.names, time_ns, profile);
+        process.origins.asks()
+    }
+
+    /// What is to be asked of compiled kernels, since the last time.
+    pub(in crate::pipeline) fn questions(&mut self) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for (pid, process) in self.processes.by_pid.iter_mut().filter(|(_, process)| process.origins.asks()) {
+            let asked = process.origins.questions().into_iter();
+            questions.extend(asked.map(|(time_ns, about)| Question { pid: *pid, time_ns, about }));
+        }
+        questions
+    }
+
+    /// What a kernel of a process was compiled from.
+    pub(in crate::pipeline) fn kernel_known(
+        &mut self,
+        (pid, kernel): (u32, (FrameId, u64)),
+        siblings: usize,
+        frames: Vec<FrameId>,
+        time_ns: u64,
+        later: bool,
+    ) {
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.origins.kernel_known(kernel, siblings, frames, time_ns, later);
+        }
+    }
+
+    /// What a generated file of a process launches.
+    pub(in crate::pipeline) fn file_known(
+        &mut self,
+        (pid, file): (u32, StrId),
+        launches: Vec<super::origins::Launch>,
+        time_ns: u64,
+        later: bool,
+    ) {
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.origins.file_known(file, launches, time_ns, later);
+        }
+    }
+}
+
 impl Process {
+    /// The context of a kernel of a module (0: not known) that a call launches: below what it was compiled from.
+    pub(super) fn kernel_node(
+        &mut self,
+        api: NodeId,
+        kernel: FrameId,
+        module: u64,
+        profile: &mut Profile,
+    ) -> NodeId {
+        let caller = profile.tree.node(api).parent;
+        let above = self.origins.of(caller, (kernel, module), profile);
+        profile.tree.path(api, above.iter().copied().chain([kernel]))
+    }
+
     pub(super) fn launch(
         &mut self,
         event: Event,
@@ -175,6 +263,7 @@ impl Process {
         });
         let named =
             if several { Some(kernel_frame(LISTED, profile)) } else { known.map(|named| named.frame) };
+        let module = known.map_or(0, |named| named.module);
         if let Some(code) = known.and_then(|named| named.code) {
             launch.registers = code.registers;
             launch.static_shared = code.static_shared;
@@ -183,7 +272,7 @@ impl Process {
         if let Some(recording) = self.streams.capture(target.stream) {
             let what = if named.is_some() { What::Kernel } else { What::KernelUnnamed };
             let frame = named.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
-            let node = profile.tree.child(api, frame);
+            let node = self.kernel_node(api, frame, module, profile);
             self.info.captured += 1;
             let recorded = Recorded { node, frame, what, bytes: 0 };
             self.graphs.record(recording, recorded);
@@ -203,7 +292,7 @@ impl Process {
                 counts.gap(Gap::NameUnknown, 1);
             }
             let frame = named.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
-            let node = profile.tree.child(api, frame);
+            let node = self.kernel_node(api, frame, module, profile);
             self.samples.ran(frame, node);
             self.samples.unknown += u64::from(several || named.is_none());
             profile.tree.add(node, Metric::Kernels, kernels);
@@ -366,9 +455,13 @@ impl Process {
     ) -> Option<Answer> {
         let given = &calling.given;
         let graph = given.get(Role::Graph)?;
+        let mut module = 0;
         let (frame, what, bytes) = match given.kernel_handle() {
             Some(handle) => match self.names.get(handle) {
-                Some(named) => (named.frame, What::Kernel, 0),
+                Some(named) => {
+                    module = named.module;
+                    (named.frame, What::Kernel, 0)
+                }
                 None => (kernel_frame(UNNAMED, profile), What::KernelUnnamed, 0),
             },
             None => {
@@ -379,7 +472,7 @@ impl Process {
             }
         };
         let api = calling.api(counts, profile);
-        let node = profile.tree.child(api, frame);
+        let node = self.kernel_node(api, frame, module, profile);
         let recorded = Recorded { node, frame, what, bytes };
         self.graphs.recording_by(calling.at.tid, recorded);
         Some(Answer::Node { graph, recorded })

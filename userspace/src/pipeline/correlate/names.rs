@@ -73,6 +73,12 @@ impl Names {
         self.handles.get(&handle).copied()
     }
 
+    /// The kernels of a module, as far as calls told them; none of a module that is not known.
+    pub(super) fn of_module(&self, module: u64) -> impl Iterator<Item = FrameId> {
+        let of_module = self.handles.values().filter(move |named| module != 0 && named.module == module);
+        of_module.map(|named| named.frame)
+    }
+
     /// Whether the stack of a launch of this handle is to be searched for a stub: not for ever.
     pub(super) fn may_have_stub(&mut self, handle: u64) -> bool {
         if self.without_stub.len() >= UNNAMED_MAX && !self.without_stub.contains_key(&handle) {

@@ -18,6 +18,7 @@ use super::counts::{Counts, Gap};
 use super::graphs::{Graphs, Recorded};
 use super::memory::Memory;
 use super::names::Names;
+use super::origins::Origins;
 use super::samples::Samples;
 use super::streams::{StreamKey, Streams, Waited};
 
@@ -36,6 +37,7 @@ pub(super) struct Process {
     /// Its node; `None` until something needs it.
     pub(super) node: Option<NodeId>,
     pub(super) names: Names,
+    pub(super) origins: Origins,
     pub(super) memory: Memory,
     pub(super) streams: Streams,
     pub(super) graphs: Graphs,
