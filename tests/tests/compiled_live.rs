@@ -4,12 +4,18 @@
 
 mod cli_support;
 mod frameworks;
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+mod simulated;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
 use cli_support::{can_capture, expect_code};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::metric::Metric;
 use frameworks::{Samples, Target, capture, workload};
+use simulated::{Capture, Setting};
 
 fn compile(source: &Path, to: &Path, arguments: &[&str]) {
     let mut compiler = Command::new("cc");
@@ -102,5 +108,65 @@ fn compiled_code_stands_below_the_lines_that_asked_for_it() {
         "/srv/model.py:12",
     ] {
         assert!(report.contains(line), "{report}");
+    }
+}
+
+/// How often kernels ran, by what stands between the call that launched them and the kernel.
+fn compiled_kernels(capture: &Capture) -> BTreeMap<String, u64> {
+    let (tree, frames, strings) = (&capture.profile.tree, &capture.profile.frames, &capture.profile.strings);
+    let mut counts = BTreeMap::new();
+    for (node, cell) in tree.cells(Metric::Kernels) {
+        let stack: Vec<Frame> = tree.stack(node).into_iter().map(|frame| frames.get(frame)).collect();
+        let api = stack.iter().rposition(|frame| matches!(frame, Frame::GpuApi { .. })).unwrap();
+        let labels: Vec<_> = stack[api + 1..].iter().map(|frame| frame.label(strings, true)).collect();
+        *counts.entry(labels.join(" ")).or_default() += cell.sum;
+    }
+    counts
+}
+
+#[test]
+fn kernels_of_a_device_stand_below_the_lines_that_their_compilers_tell() {
+    const STEPS: u64 = 20;
+    const FUSED: &str = "triton_poi_fused_add_relu_0";
+    for (libraries, collector) in [("cuda13", true), ("bare", false)] {
+        let mut expect = BTreeMap::new();
+        for (file, line) in [("net.py", 9), ("eval.py", 5)] {
+            let fused = |line: u32, operators: &str| {
+                format!("[inductor {FUSED}] {file}:forward:{line} {operators} [gpu] {FUSED}")
+            };
+            expect.insert(fused(line, "aten::add, aten::relu"), STEPS);
+            expect.insert(fused(line + 2, "aten::tanh"), STEPS);
+        }
+        for (module, kernel, line) in [
+            ("f", "loop_add_fusion", 3),
+            ("f", "loop_exp_fusion_1", 4),
+            ("g", "loop_add_fusion", 7),
+            ("g", "input_reduce_fusion", 8),
+        ] {
+            let operator = kernel.replace("_1", ".1");
+            let text =
+                format!("[xla jit_{module}] jitted.py:[line]:{line} jit({module})/{operator} [gpu] {kernel}");
+            expect.insert(text, STEPS);
+        }
+        expect.insert("[triton scale_shift] scale.py:scale_shift:8 [gpu] scale_shift".to_owned(), STEPS);
+        let setting = Setting { libraries, collector, ..Setting::default() };
+        // On a busy machine the program may be gone before it is looked at: then once more, for longer.
+        let lingering = |linger: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let (path, steps) = (folder.path().display().to_string(), STEPS.to_string());
+            let words = [&path, "--steps", &steps, "--attended", "--linger", linger];
+            simulated::record(setting, &simulated::python("gpu_compiled.py"), &words)
+        };
+        let Some(mut capture) = lingering("3") else { return };
+        if compiled_kernels(&capture) != expect {
+            capture = lingering("20").unwrap();
+        }
+        assert_eq!(compiled_kernels(&capture), expect, "{libraries}");
+        capture.adds_up();
+        if collector {
+            let time: u64 =
+                capture.account.iter().filter(|line| line.what == "kernel").map(|l| l.end - l.start).sum();
+            assert_eq!(capture.total(Metric::GpuTime), time);
+        }
     }
 }

@@ -4,9 +4,12 @@
 
 mod cli_support;
 mod frameworks;
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+mod simulated;
 
 use cli_support::expect_code;
-use frameworks::{Samples, Target, capture, line, with_torch};
+use frameworks::{Samples, Target, capture, line, with_torch, with_triton};
+use simulated::Setting;
 
 const PROGRAM: &str = "torch_compile.py";
 
@@ -46,4 +49,22 @@ fn fused_kernels_and_their_compilation_belong_to_lines_of_the_program() {
     let (there, all) = (samples.with(&[&place]), samples.with(&[".main.cpp:"]));
     println!("| {there} of {all} samples of the fused kernel below its line");
     assert!(there > 10 && there * 10 >= all * 9, "{samples}");
+}
+
+#[test]
+fn a_kernel_that_is_written_for_triton_stands_below_its_function() {
+    const PROGRAM: &str = "triton_kernels.py";
+    let Some(mut command) = with_triton(PROGRAM).filter(|_| simulated::is_built()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
+    command.envs(setting.variables(&folder.path().join("device.tsv")));
+    command.env("TRITON_HOME", folder.path()).env_remove("TRITON_CACHE_DIR");
+    let target = Target::start(&mut command);
+    let (_folder, file) = capture(&target, 10, &[], || {});
+    let times = Samples::of_metric(&file, "gpu-time");
+    let at = line(PROGRAM, "kernel");
+    let place = format!(";[triton scale_shift];triton_kernels.py:scale_shift:{at};[gpu] scale_shift");
+    let (there, all) = (times.with(&[&place]), times.with(&[]));
+    println!("| {there} of {all} ns of Triton's kernel below its line");
+    assert!(there > 0 && there * 10 >= all * 7, "{times}");
 }

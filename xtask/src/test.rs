@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Ok((built, outcome)) => {
                 outcomes.push(outcome);
                 let mut surroundings = Surroundings { product: built.product, ..Surroundings::default() };
-                if ["unit", "live", "gpu"].into_iter().any(wanted) {
+                if ["unit", "live", "gpu", "torch"].into_iter().any(wanted) {
                     outcomes.push(check("simulated device", sim::run));
                 }
                 if wanted("python") {
@@ -101,6 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                         surroundings.torch = vec![
                             ("TEST_TORCH_PYTHON", python.into()),
                             ("TEST_TORCH_LIBRARIES", libraries.into()),
+                            ("TEST_TRITON_PYTHON", workloads::triton_python()?.into()),
                         ];
                         Ok(())
                     }));

@@ -211,6 +211,11 @@ pub(crate) fn jax_python() -> Result<PathBuf> {
     venv("jax", &["jax", "jaxlib"])
 }
 
+/// An interpreter with Triton, which needs no PyTorch to compile.
+pub(crate) fn triton_python() -> Result<PathBuf> {
+    venv("triton", &["triton"])
+}
+
 /// A jitted training step with jax on the CPU.
 pub(crate) fn jax() -> Result<Workload> {
     let mut command = Command::new(jax_python()?);

@@ -124,7 +124,12 @@ pub(crate) struct Samples(Vec<(String, u64)>);
 
 impl Samples {
     pub(crate) fn of(file: &str) -> Self {
-        let how = ["--lines", "--metric", "samples", "--format", "folded", "-o", "-"];
+        Self::of_metric(file, "samples")
+    }
+
+    /// The same of another metric.
+    pub(crate) fn of_metric(file: &str, metric: &str) -> Self {
+        let how = ["--lines", "--metric", metric, "--format", "folded", "-o", "-"];
         let folded = expect_code(0, &[&["export", file][..], &how].concat());
         let stacks = folded.lines().map(|line| {
             let (stack, count) = line.rsplit_once(' ').unwrap();
@@ -151,6 +156,11 @@ pub(crate) fn with_torch(program: &str) -> Option<Command> {
     let mut command = in_python("torch", "TEST_TORCH_PYTHON", program)?;
     command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
     Some(command)
+}
+
+/// A program in Python with Triton, if there is any.
+pub(crate) fn with_triton(program: &str) -> Option<Command> {
+    in_python("torch", "TEST_TRITON_PYTHON", program)
 }
 
 /// A program in Python with jax on the CPU, if there is any.

@@ -35,7 +35,7 @@ pub(crate) struct Setting {
 
 impl Setting {
     /// What the program finds in its environment.
-    fn variables(self, log: &Path) -> Vec<(&'static str, String)> {
+    pub(crate) fn variables(self, log: &Path) -> Vec<(&'static str, String)> {
         let libraries = built().with_file_name("sim").join(self.libraries);
         let mut variables = vec![
             ("LD_LIBRARY_PATH", libraries.display().to_string()),
@@ -75,7 +75,7 @@ fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
 }
 
-fn is_built() -> bool {
+pub(crate) fn is_built() -> bool {
     if built().with_file_name("sim").join("cuda13/libcupti.so.13").exists() {
         return true;
     }
