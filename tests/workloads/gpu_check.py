@@ -7,7 +7,8 @@ the account of all that. Because: a count can only be checked against somebody w
     gpu_check.py [--bare] [--account FILE] [COMMAND…]
 
 Without commands, each line of standard input is one, and is answered by a line of JSON. With --bare there is no PyTorch: only the
-driver, real or simulated. The simulated device runs the kernels of the file that GPU_CHECK_CUBIN names in place of Triton's.
+driver, real or simulated. The simulated device runs the kernels of the file that GPU_CHECK_CUBIN names in place of Triton's. With
+GPU_CHECK_STRETCH=1.02 the times that the program itself tells are wrong by so much, which must be seen.
 
     attended          wait until somebody watches (a probe is on cuLaunchKernel, a collector that was loaded is listened to)
     sampled           wait until a collector is asked for samples of instructions
@@ -220,6 +221,7 @@ class Cupti:
         self.bare = bare
         self.library = first_library(["libcupti.so.13", "libcupti.so.12"])
         self.buffers, self.events = {}, []
+        self.stretch = float(os.environ.get("GPU_CHECK_STRETCH", 1))
         self.request, self.complete = self.REQUEST(self.requested), self.COMPLETE(self.completed)
 
     def requested(self, buffer, size, most):
@@ -237,7 +239,7 @@ class Cupti:
                 begin, end = (ctypes.c_uint64.from_address(at + offset).value for offset in (16, 24))
                 name = ctypes.string_at(ctypes.c_void_p.from_address(at + 104).value).decode()
                 arguments = {"correlation": ctypes.c_uint32.from_address(at + 92).value}
-                self.events.append({"ph": "X", "cat": "kernel", "name": name, "dur": (end - begin) / 1e3, "args": arguments})
+                self.events.append({"ph": "X", "cat": "kernel", "name": name, "dur": (end - begin) * self.stretch / 1e3, "args": arguments})
         del self.buffers[buffer]
 
     def trace(self, path, run):

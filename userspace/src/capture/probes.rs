@@ -197,8 +197,15 @@ impl Probes {
 
 /// Drivers and runtimes where loaders look for them: folders that the environment names, and the usual ones.
 pub(super) fn installed() -> Vec<Library> {
-    const USUAL: [&str; 5] =
-        ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/lib64", "/opt/rocm/lib"];
+    const USUAL: [&str; 6] = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        // Where containers get the driver.
+        "/usr/local/nvidia/lib64",
+        "/usr/local/cuda/lib64",
+        "/opt/rocm/lib",
+    ];
     /// Entries of a folder that are looked at: far more than system folders have.
     const ENTRIES_MAX: usize = 1 << 16;
     let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();

@@ -7,8 +7,10 @@
 //! The same list runs on the simulated device, so that it is known to work before there is a device, and known to fail when
 //! something is wrong.
 
+mod bundle;
 mod compare;
 mod parts;
+mod python;
 mod row;
 mod slowdown;
 mod stage;
@@ -17,6 +19,7 @@ mod told;
 use crate::{setup, sh, sim};
 use anyhow::{Context, Result, bail};
 use parts::PARTS;
+use python::Python;
 use row::{Row, Verdict};
 use stage::Stage;
 use std::path::{Path, PathBuf};
@@ -37,6 +40,9 @@ pub(crate) struct Options {
     /// With --simulated: what CUPTI does wrong (docs/simulator.md).
     #[arg(long, requires = "simulated", default_value = "")]
     misbehaves: String,
+    /// Check nothing: put all that another machine needs into this folder, one without a compiler, a network or a checkout.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["simulated", "itself"])]
+    bundle: Option<PathBuf>,
     /// A program that is built already, its collector beside it; nothing is built or installed then.
     #[arg(long, value_name = "FILE")]
     product: Option<PathBuf>,
@@ -49,15 +55,18 @@ pub(crate) struct Options {
     /// Check the list itself: on the simulated device it holds, and it fails where that misbehaves.
     #[arg(long, requires = "product")]
     itself: bool,
-    /// Write the table to this file too.
-    #[arg(long, value_name = "FILE")]
-    table: Option<PathBuf>,
+    /// Keep what programs and profiler leave in this folder, and the table as far as it goes (`table.md`).
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
 }
 
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let (true, Some(product)) = (options.itself, &options.product) {
         return simulated(product);
+    }
+    if let Some(folder) = &options.bundle {
+        return bundle::make(folder, options.product.as_deref());
     }
     if !options.simulated
         && let Some(because) = no_gpu()
@@ -71,18 +80,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let product = match &options.product {
         Some(product) => product.clone(),
-        None => built()?,
+        None => built(options.simulated)?,
     };
-    let folder = std::env::temp_dir().join(format!("deepctx-gpu-check-{}", std::process::id()));
+    let of_ours = || std::env::temp_dir().join(format!("deepctx-gpu-check-{}", std::process::id()));
+    let folder = options.keep.clone().unwrap_or_else(of_ours);
     let rows = rows_of(options, &product, &folder);
-    let removed = std::fs::remove_dir_all(&folder);
-    let rows = rows?;
-    removed.with_context(|| format!("cannot remove {}", folder.display()))?;
-    let table = row::table(&rows);
-    println!("\n{table}");
-    if let Some(file) = &options.table {
-        std::fs::write(file, &table).with_context(|| format!("cannot write {}", file.display()))?;
+    if options.keep.is_none() {
+        // Nothing is to be done about what stays.
+        let _ = std::fs::remove_dir_all(&folder);
     }
+    let rows = rows?;
+    println!("\n{}", row::table(&rows));
     let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     let (ok, failed, lacks) = (count(Verdict::Ok), count(Verdict::Failed), count(Verdict::Lacks));
     println!("{ok} hold, {failed} failed, {lacks} could not be looked at");
@@ -96,15 +104,18 @@ fn rows_of(options: &Options, product: &Path, folder: &Path) -> Result<Vec<Row>>
     let stage = if options.simulated {
         Stage::simulated(product, &sim::folder().join("cuda13"), &options.misbehaves, folder)?
     } else {
-        let (python, no_torch) = interpreter(options)?;
-        Stage::real(product, &python, no_torch, folder)?
+        Stage::real(product, &Python::find(options.python.as_deref(), options.install)?, folder)?
     };
     let chosen: Vec<&str> = options.parts.iter().map(String::as_str).collect();
-    Ok(list(&stage, &chosen))
+    // The machine may be taken away before the end.
+    let table = stage.file("table.md");
+    list(&stage, &chosen, |rows| {
+        std::fs::write(&table, row::table(rows)).with_context(|| format!("cannot write {}", table.display()))
+    })
 }
 
-/// Runs parts one after another; what fails does not keep the others from running.
-fn list(stage: &Stage, chosen: &[&str]) -> Vec<Row> {
+/// Runs parts one after another; what fails does not keep the others from running. `so_far` is given the rows after each.
+fn list(stage: &Stage, chosen: &[&str], so_far: impl Fn(&[Row]) -> Result<()>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for part in PARTS.iter().filter(|part| chosen.is_empty() || chosen.contains(&part.name)) {
         eprintln!("==> {}: {}", part.name, part.about);
@@ -113,8 +124,9 @@ fn list(stage: &Stage, chosen: &[&str]) -> Vec<Row> {
         of_part.iter().for_each(|row| eprintln!("    {row}"));
         eprintln!("    {:.1} s", begin.elapsed().as_secs_f64());
         rows.extend(of_part);
+        so_far(&rows)?;
     }
-    rows
+    Ok(rows)
 }
 
 /// Why there is nothing to check here; `None` where there is a GPU.
@@ -126,46 +138,33 @@ fn no_gpu() -> Option<String> {
     }
 }
 
-/// Builds the product and the collector.
-fn built() -> Result<PathBuf> {
-    setup::run(&setup::Options { yes: true, tests: true })?;
-    sim::run()?;
+/// Builds the product and the collector, and the simulated libraries where they are used.
+fn built(simulated: bool) -> Result<PathBuf> {
+    setup::run(&setup::Options { yes: true, tests: false })?;
+    if simulated {
+        sim::run()?;
+    }
     sh::step("build deepctx-bpf", "it is what is checked");
     let packages = ["--package", "deepctx-userspace", "--package", "deepctx-collector"];
     sh::run(sh::command("cargo").args(["build", "--locked", "--quiet"]).args(packages))?;
     Ok(sh::target_dir().join("debug/deepctx-bpf"))
 }
 
-/// An interpreter, and why it cannot be used with PyTorch.
-fn interpreter(options: &Options) -> Result<(PathBuf, Option<String>)> {
-    let ours = sh::target_dir().join("venvs/torch-cuda/bin/python");
-    let known = [options.python.clone(), Some(ours), sh::which("python3")];
-    let mut because = "no Python interpreter".to_owned();
-    let mut any = None;
-    for python in known.into_iter().flatten().filter(|python| python.is_file()) {
-        match parts::has_torch(&python) {
-            Ok(()) => return Ok((python, None)),
-            Err(problem) => because = format!("{}: {problem}", python.display()),
-        }
-        any = any.or(Some(python));
-    }
-    if options.install {
-        let python = crate::workloads::venv("torch-cuda", &["torch", "numpy"])?;
-        return Ok((python.clone(), parts::has_torch(&python).err()));
-    }
-    let python = any.context("no Python interpreter")?;
-    Ok((python, Some(format!("{because} (--python FILE, or --install)"))))
-}
-
-/// That the list works: on the simulated device it holds, and where the device's interface loses records,
-/// tells other times, or says nothing of devices, it fails.
+/// That the list works: on the simulated device it holds, and it fails where the device's interface loses records, lets nobody
+/// sample or says nothing of devices, and where the program tells other times than it was told.
 fn simulated(product: &Path) -> Result<()> {
-    /// What CUPTI does wrong, and the part that must see it.
-    const SEEN: [(&str, &str); 3] = [("lose=50", "launches"), ("lose=7", "memory"), ("no-devices", "device")];
+    /// What is wrong, and the part that must see it.
+    const SEEN: [(&str, &str); 5] = [
+        ("lose=50", "launches"),
+        ("lose=7", "memory"),
+        ("no-devices", "device"),
+        ("unsampled=35", "instructions"),
+        (stage::STRETCHED, "times"),
+    ];
     let libraries = sim::folder().join("cuda13");
     let folder = std::env::temp_dir().join(format!("deepctx-gpu-list-{}", std::process::id()));
-    let failed = |misbehaves: &str, chosen: &[&str]| -> Result<Vec<String>> {
-        let rows = list(&Stage::simulated(product, &libraries, misbehaves, &folder)?, chosen);
+    let failed = |wrong: &str, chosen: &[&str]| -> Result<Vec<String>> {
+        let rows = list(&Stage::simulated(product, &libraries, wrong, &folder)?, chosen, |_| Ok(()))?;
         Ok(rows.iter().filter(|row| row.verdict == Verdict::Failed).map(Row::to_string).collect())
     };
     let outcome = || -> Result<()> {
@@ -177,9 +176,9 @@ fn simulated(product: &Path) -> Result<()> {
         if !wrong.is_empty() {
             bail!("on the simulated device: {}", wrong.join(" "));
         }
-        for (misbehaves, part) in SEEN {
-            if failed(misbehaves, &[part])?.is_empty() {
-                bail!("`{part}` holds where it cannot: CUPTI does {misbehaves}");
+        for (wrong, part) in SEEN {
+            if failed(wrong, &[part])?.is_empty() {
+                bail!("`{part}` holds where it cannot: {wrong}");
             }
         }
         Ok(())

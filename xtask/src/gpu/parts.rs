@@ -6,12 +6,11 @@
 use super::compare;
 use super::row::Row;
 use super::slowdown;
-use super::stage::{Stage, finished};
+use super::stage::Stage;
 use super::told::traced;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::time::Duration;
 
 /// A part of the list.
@@ -206,7 +205,7 @@ fn names(stage: &Stage) -> Result<Vec<Row>> {
         running.tell("train 3")?;
         let attached = stage.attach(&format!("names-{program}"), &mut running, &[])?;
         // Names are looked for once handles without one were launched.
-        for _ in 0..6 {
+        for _ in 0..if stage.simulated { 3 } else { 6 } {
             running.tell("train 20")?;
             std::thread::sleep(Duration::from_millis(700));
         }
@@ -268,14 +267,4 @@ fn instructions(stage: &Stage) -> Result<Vec<Row>> {
         rows.push(Row::figure(PART, gap, count.to_string()));
     }
     Ok(rows)
-}
-
-/// Whether an interpreter has PyTorch with a device; otherwise why not.
-pub(super) fn has_torch(python: &std::path::Path) -> Result<(), String> {
-    let mut command = Command::new(python);
-    command.args([
-        "-c",
-        "import torch; assert torch.cuda.is_available(), 'no CUDA device'; print(torch.__version__)",
-    ]);
-    finished(command, "PyTorch").map(drop).map_err(|error| format!("{error:#}"))
 }

@@ -3,6 +3,7 @@
 //! Owns: recording the program from its start, and talking to one that runs. Because: on a real device and on the simulated one
 //! the same is done, with other surroundings. Does not: compare.
 
+use super::python::Python;
 use super::told::Told;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -24,6 +25,9 @@ const SOURCES: [(&str, &str); 3] = [
 /// Device code with a table of lines, for the simulated device.
 const CUBIN: &[u8] = include_bytes!("../../../symbolizer/tests/fixtures/cubin/lines13.cubin");
 
+/// Wrong on the simulated device: the program, not CUPTI, tells times that are longer than they were.
+pub(super) const STRETCHED: &str = "stretched";
+
 /// Surroundings of all checks.
 pub(super) struct Stage {
     /// The program that users run.
@@ -36,6 +40,8 @@ pub(super) struct Stage {
     pub(super) no_torch: Option<String>,
     folder: PathBuf,
     variables: Vec<(&'static str, OsString)>,
+    /// Where CUPTI lies, for programs without PyTorch, which brings it.
+    cupti: Option<PathBuf>,
     pub(super) simulated: bool,
 }
 
@@ -63,41 +69,36 @@ pub(super) struct Attached {
 
 impl Stage {
     /// On the device of this machine.
-    pub(super) fn real(
-        product: &Path,
-        python: &Path,
-        no_torch: Option<String>,
-        folder: &Path,
-    ) -> Result<Self> {
-        Self::new(product, python, no_torch, folder, Vec::new(), false)
+    pub(super) fn real(product: &Path, python: &Python, folder: &Path) -> Result<Self> {
+        let mut stage = Self::new(product, &python.path, folder, Vec::new())?;
+        stage.no_torch.clone_from(&python.no_torch);
+        stage.cupti.clone_from(&python.cupti);
+        Ok(stage)
     }
 
-    /// On the simulated device, whose CUPTI does these things wrong.
-    pub(super) fn simulated(
-        product: &Path,
-        libraries: &Path,
-        misbehaves: &str,
-        folder: &Path,
-    ) -> Result<Self> {
+    /// On the simulated device, where this is wrong: [`STRETCHED`], or what CUPTI does.
+    pub(super) fn simulated(product: &Path, libraries: &Path, wrong: &str, folder: &Path) -> Result<Self> {
         let cubin = folder.join("lines.cubin");
         std::fs::create_dir_all(folder)?;
         std::fs::write(&cubin, CUBIN)?;
+        let (misbehaves, stretch) = if wrong == STRETCHED { ("", "1.02") } else { (wrong, "1") };
         let variables = vec![
             ("LD_LIBRARY_PATH", libraries.into()),
             ("DEEPCTX_SIM_CUPTI", misbehaves.into()),
             ("GPU_CHECK_CUBIN", cubin.into()),
+            ("GPU_CHECK_STRETCH", stretch.into()),
         ];
-        let no_torch = Some("the simulated device runs no PyTorch".to_owned());
-        Self::new(product, Path::new("python3"), no_torch, folder, variables, true)
+        let mut stage = Self::new(product, Path::new("python3"), folder, variables)?;
+        stage.no_torch = Some("the simulated device runs no PyTorch".to_owned());
+        stage.simulated = true;
+        Ok(stage)
     }
 
     fn new(
         product: &Path,
         python: &Path,
-        no_torch: Option<String>,
         folder: &Path,
         variables: Vec<(&'static str, OsString)>,
-        simulated: bool,
     ) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         for (name, text) in SOURCES {
@@ -108,8 +109,32 @@ impl Stage {
         if !collector.is_file() {
             bail!("no collector: expected {}", collector.display());
         }
-        let (python, folder) = (python.to_owned(), folder.to_owned());
-        Ok(Self { product, collector, python, no_torch, folder, variables, simulated })
+        let (python, folder) = (python.to_owned(), folder.canonicalize()?);
+        Ok(Self {
+            product,
+            collector,
+            python,
+            no_torch: None,
+            folder,
+            variables,
+            cupti: None,
+            simulated: false,
+        })
+    }
+
+    /// What programs find in their environment; `bare`: those without PyTorch.
+    fn surroundings(&self, bare: bool) -> Vec<(&'static str, OsString)> {
+        let mut variables = self.variables.clone();
+        if let Some(cupti) = self.cupti.as_ref().filter(|_| bare) {
+            let mut folders = std::env::var_os("LD_LIBRARY_PATH").filter(|folders| !folders.is_empty());
+            if let Some(folders) = &mut folders {
+                folders.push(":");
+            }
+            let mut folders = folders.unwrap_or_default();
+            folders.push(cupti);
+            variables.push(("LD_LIBRARY_PATH", folders));
+        }
+        variables
     }
 
     /// A file in the folder of this stage.
@@ -141,6 +166,7 @@ impl Stage {
         let (profile, account) = (self.file(&format!("{name}.dctx")), self.file(&format!("{name}.json")));
         let _ = std::fs::remove_file(&account);
         let mut command = self.product(&["record", "--force", "-o"]);
+        command.envs(self.surroundings(bare));
         command.arg(&profile).args(words).arg("--").args(self.words(bare));
         command.arg("--account").arg(&account).args(commands);
         finished(command, &format!("the recording {name}"))?;
@@ -171,7 +197,7 @@ impl Stage {
     pub(super) fn start(&self, bare: bool, injected: bool) -> Result<Running> {
         let words = self.words(bare);
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).envs(self.variables.iter().cloned());
+        command.args(&words[1..]).envs(self.surroundings(bare));
         if injected {
             command.env("CUDA_INJECTION64_PATH", &self.collector);
         }

@@ -1,0 +1,47 @@
+//! A folder with all that the checks need on another machine.
+//!
+//! Owns: what goes into it. Because: a machine with a GPU is often lent for minutes, without a compiler, a network or a checkout.
+//! Does not: check.
+//!
+//! ```text
+//! xtask   deepctx-bpf   libdeepctx_collector.so       FOLDER/xtask gpu-check --product FOLDER/deepctx-bpf
+//! ```
+
+use crate::{setup, sh};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+/// What stands in the folder.
+const PRODUCT: &str = "deepctx-bpf";
+const COLLECTOR: &str = "libdeepctx_collector.so";
+
+/// Builds the program without any library that a bare machine may lack, and puts it with this one into the folder.
+pub(super) fn make(folder: &Path, product: Option<&Path>) -> Result<()> {
+    let product = match product {
+        Some(product) => product.to_owned(),
+        None => built()?,
+    };
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let ours = std::env::current_exe().context("cannot tell where this program lies")?;
+    let files = [(ours, "xtask"), (product.with_file_name(COLLECTOR), COLLECTOR), (product, PRODUCT)];
+    for (from, name) in files {
+        let to = folder.join(name);
+        // Without the tables for debuggers they are a third as large.
+        sh::run(sh::command("strip").arg("-o").arg(std::path::absolute(&to)?).arg(from))?;
+    }
+    println!("there: {0}/xtask gpu-check --product {0}/{PRODUCT} --keep RESULTS", folder.display());
+    Ok(())
+}
+
+fn built() -> Result<PathBuf> {
+    setup::run(&setup::Options { yes: true, tests: false })?;
+    sh::step("build deepctx-bpf for another machine", "it must need no library but the C library");
+    let words = ["build", "--locked", "--quiet", "--release"];
+    let mut cargo = sh::command("cargo");
+    cargo.args(words).args(["--package", "deepctx-userspace", "--features", "static"]);
+    // libelf and zlib as the system has them for linking; xz as its crate carries it.
+    let libraries = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    sh::run(cargo.env("LIBBPF_SYS_LIBRARY_PATH", libraries.join(":")).env("LZMA_API_STATIC", "1"))?;
+    sh::run(sh::command("cargo").args(words).args(["--package", "deepctx-collector"]))?;
+    Ok(sh::target_dir().join("release").join(PRODUCT))
+}
