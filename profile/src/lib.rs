@@ -18,6 +18,7 @@ pub mod memory;
 pub mod metric;
 pub mod model;
 pub mod occupancy;
+pub mod operand;
 pub mod phase;
 pub mod profile;
 mod proto;

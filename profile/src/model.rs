@@ -71,8 +71,58 @@ impl Element {
 pub struct Tensor {
     /// Type of its elements.
     pub element: Element,
+    /// How its elements lie in memory.
+    pub layout: Layout,
     sizes: [u64; SIZES_MAX],
     rank: u8,
+}
+
+/// How the elements of a tensor lie in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// It was not told, or not understood.
+    #[default]
+    Untold,
+    /// One after the other, the last dimension first.
+    Contiguous,
+    /// So, if the last two dimensions changed places.
+    Transposed,
+    /// Of images or volumes: so, if the channels, the second dimension, were the last.
+    ChannelsLast,
+    /// Otherwise: how far elements are apart along each dimension.
+    Strided([u64; SIZES_MAX]),
+}
+
+impl Layout {
+    /// The layout of a tensor with these sizes, of each of which the stride is told; of one along which there are no two
+    /// elements it says nothing.
+    pub fn of(sizes: &[u64], strides: &[u64]) -> Self {
+        let Some(strides) = strides.get(..sizes.len()) else { return Self::Untold };
+        let dense = |order: &mut dyn Iterator<Item = usize>| {
+            let mut expected = 1_u64;
+            order.filter(|at| sizes[*at] != 1).all(|at| {
+                let fits = strides[at] == expected;
+                expected = expected.saturating_mul(sizes[at]);
+                fits
+            })
+        };
+        let rank = sizes.len();
+        if sizes.contains(&0) || dense(&mut (0..rank).rev()) {
+            return Self::Contiguous;
+        }
+        if rank >= 2 && dense(&mut [rank - 2, rank - 1].into_iter().chain((0..rank - 2).rev())) {
+            return Self::Transposed;
+        }
+        if rank >= 4 && dense(&mut [1].into_iter().chain((2..rank).rev()).chain([0])) {
+            return Self::ChannelsLast;
+        }
+        let mut own = [0; SIZES_MAX];
+        match own.get_mut(..rank) {
+            Some(to) => to.copy_from_slice(strides),
+            None => return Self::Untold,
+        }
+        Self::Strided(own)
+    }
 }
 
 impl Tensor {
@@ -83,7 +133,12 @@ impl Tensor {
         let elements =
             sizes.iter().filter(|size| **size > 0).try_fold(1_u64, |all, size| all.checked_mul(*size))?;
         elements.checked_mul(u64::from(element.bytes)).filter(|bytes| *bytes < 1 << 48)?;
-        Some(Self { element, sizes: own, rank: u8::try_from(sizes.len()).ok()? })
+        Some(Self { element, layout: Layout::Untold, sizes: own, rank: u8::try_from(sizes.len()).ok()? })
+    }
+
+    /// The same tensor with its elements lying so.
+    pub fn with_layout(self, layout: Layout) -> Self {
+        Self { layout, ..self }
     }
 
     /// Its sizes.
@@ -413,19 +468,6 @@ mod tests {
         assert_eq!(Tensor::new(element, &[1; 6]), None);
         assert_eq!(Element::of_torch(24, true), None);
         assert_eq!(Element::of_torch(46, false), None);
-    }
-
-    #[test]
-    fn tensors_are_written_with_their_types() {
-        let long = Tensor::new(Element::of_torch(4, false).unwrap(), &[9]).unwrap();
-        for (tensors, others, expect) in [
-            (vec![Some(f32s(&[32, 64])), Some(f32s(&[64, 128]))], false, "[32x64, 64x128] f32"),
-            (vec![Some(f32s(&[32, 64])), Some(long)], false, "[32x64 f32, 9 i64]"),
-            (vec![Some(f32s(&[])), None], true, "[scalar, ?, …] f32"),
-            (vec![None], false, "[?]"),
-        ] {
-            assert_eq!(text(&tensors, others), expect);
-        }
     }
 
     proptest! {

@@ -62,8 +62,11 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
     let mut command = Command::new(look_alike("torch_starts.cpp", folder.path()));
     command.stdin(Stdio::piped());
     command.arg(ROUNDS.to_string());
-    let shapes = "aten::addmm,aten::relu_";
-    let [addmm, relu] = ["aten::addmm [128 f16, 32x64 f32, 64x128 f32]", "aten::relu_ [32x64] f32"];
+    let shapes = "aten::addmm,aten::relu_,aten::stack,aten::cat";
+    let addmm = "aten::addmm [128 f16, 32x64 f32, 64x128 (transposed) f32]";
+    let relu = "aten::relu_ [32x64] f32";
+    let stack = "aten::stack [list(32x64, 64x128 (transposed), 32x64 of 4)] f32";
+    let cat = "aten::cat [list(32x64, 64x128 (transposed))] f32";
     // Records may be lost on a busy machine, and then it is said that they are.
     let [calls, flops] = (0..3)
         .find_map(|_| captured(&mut Target::start(&mut command), 6, "all", shapes))
@@ -74,6 +77,8 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
         (format!("aten::relu_;{relu}"), 2 * ROUNDS),
         ("aten::embedding".to_owned(), ROUNDS),
         ("mylib::twice.out".to_owned(), ROUNDS),
+        (format!("aten::stack;{stack}"), ROUNDS),
+        (format!("aten::cat;{cat}"), ROUNDS),
     ]
     .into();
     assert_eq!(calls, expect);
@@ -141,7 +146,7 @@ fn as_torch_shows(frame: &str) -> Option<String> {
 
 const PROBED: &str = "aten::addmm,aten::mm,aten::bmm,aten::baddbmm,aten::linear,aten::convolution,\
                       aten::native_layer_norm,aten::gelu,aten::add_,aten::embedding,aten::_log_softmax,\
-                      aten::_scaled_dot_product_flash_attention_for_cpu";
+                      aten::stack,aten::cat,aten::_scaled_dot_product_flash_attention_for_cpu";
 
 #[test]
 fn operators_and_tensors_of_a_training_loop_are_those_that_torch_recorded() {

@@ -31,6 +31,20 @@ struct TensorImpl {
     std::uint16_t type;
     std::uint64_t keys;
 };
+template <typename T>
+struct ArrayRef {
+    const T *data;
+    std::size_t length;
+};
+// An array, a boxed list, or one of references (`ATen/core/IListRef.h`).
+template <typename T>
+struct IListRef {
+    union {
+        ArrayRef<T> array;
+        const void *other;
+    };
+    std::uint32_t tag;
+};
 static_assert(__builtin_offsetof(TensorImpl, keys) == 0xa8 && __builtin_offsetof(TensorImpl, type) == 0xa0);
 struct IValue {
     std::uint64_t value;
@@ -69,6 +83,12 @@ struct relu_ {
 };
 struct embedding {
     static Tensor call(const Tensor &);
+};
+struct stack {
+    static Tensor call(c10::ArrayRef<Tensor>, std::int64_t);
+};
+struct cat {
+    static Tensor call(const c10::IListRef<Tensor> &, std::int64_t);
 };
 }  // namespace _ops
 }  // namespace at
@@ -112,6 +132,26 @@ OUT_OF_LINE Tensor embedding::call(const Tensor &x) {
     }
     throw 1;
 }
+OUT_OF_LINE Tensor stack::call(c10::ArrayRef<Tensor> list, std::int64_t) {
+    std::uint64_t keys = 0;
+    for (std::size_t at = 0; at < list.length; ++at) {
+        keys |= list.data[at].impl->keys;
+    }
+    DISPATCH(keys);
+    return Tensor{list.data->impl};
+}
+OUT_OF_LINE Tensor cat::call(const c10::IListRef<Tensor> &list, std::int64_t) {
+    std::uint64_t keys = 0;
+    if (__builtin_expect(list.tag == 1, 0) || __builtin_expect(list.tag == 2, 0) || __builtin_expect(list.tag != 0, 0)) {
+        std::abort();
+    }
+    const Tensor *end = list.array.data + list.array.length;
+    for (const Tensor *item = list.array.data; item != end; ++item) {
+        keys |= item->impl->keys;
+    }
+    DISPATCH(keys);
+    return Tensor{list.array.data->impl};
+}
 }  // namespace _ops
 }  // namespace at
 
@@ -128,9 +168,12 @@ OUT_OF_LINE void Dispatcher::callBoxed(const OperatorHandle &handle, std::vector
 #else
 
 namespace {
-c10::TensorImpl tensor(std::vector<std::int64_t> sizes, std::uint16_t type) {
+c10::TensorImpl tensor(std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides, std::uint16_t type) {
     c10::TensorImpl impl{};
     impl.rank = sizes.size();
+    for (std::size_t at = 0; at < strides.size() && at < 5; ++at) {
+        impl.strides[at] = strides[at];
+    }
     for (std::size_t at = 0; at < sizes.size() && at < 5; ++at) {
         impl.sizes[at] = sizes[at];
     }
@@ -158,12 +201,17 @@ OUT_OF_LINE void round(at::Tensor &x, at::Tensor &weight, const std::optional<at
     deeper(x, above);
     std::vector<c10::IValue> stack;
     c10::Dispatcher().callBoxed(handle, &stack);
+    const at::Tensor four[4] = {{x.impl}, {weight.impl}, {x.impl}, {x.impl}};
+    at::_ops::stack::call({four, 4}, 0);
+    c10::IListRef<at::Tensor> list{{{four, 2}}, 0};
+    at::_ops::cat::call(list, 0);
     STAY;
 }
 }  // namespace
 
 int main(int count, char **arguments) {
-    c10::TensorImpl of_x = tensor({32, 64}, 6), of_weight = tensor({64, 128}, 6), of_bias = tensor({128}, 5);
+    c10::TensorImpl of_x = tensor({32, 64}, {64, 1}, 6), of_weight = tensor({64, 128}, {1, 64}, 6);
+    c10::TensorImpl of_bias = tensor({128}, {1}, 5);
     c10::OperatorName name{"mylib::twice", "out"};
     c10::OperatorHandle handle{&name};
     at::Tensor x{&of_x}, weight{&of_weight};

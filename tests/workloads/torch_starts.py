@@ -16,21 +16,33 @@ from torch.utils.flop_counter import FlopCounterMode
 torch.manual_seed(0)
 torch.set_num_threads(1)
 
-# Operators, and how many of their first arguments are tensors that are always there.
+# Operators, and which of their arguments are told: tensors, optional tensors and lists of them.
 PROBED = {
-    "aten::addmm": 3,
-    "aten::mm": 2,
-    "aten::bmm": 2,
-    "aten::baddbmm": 3,
-    "aten::linear": 2,
-    "aten::convolution": 2,
-    "aten::native_layer_norm": 1,
-    "aten::gelu": 1,
-    "aten::add_": 2,
-    "aten::embedding": 2,
-    "aten::_log_softmax": 1,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": 3,
+    "aten::addmm": (0, 1, 2),
+    "aten::mm": (0, 1),
+    "aten::bmm": (0, 1),
+    "aten::baddbmm": (0, 1, 2),
+    "aten::linear": (0, 1, 2),
+    "aten::convolution": (0, 1),
+    "aten::native_layer_norm": (0, 2, 3),
+    "aten::gelu": (0,),
+    "aten::add_": (0, 1),
+    "aten::embedding": (0, 1),
+    "aten::_log_softmax": (0,),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": (0, 1, 2),
+    "aten::stack": (0,),
+    "aten::cat": (0,),
 }
+# Of how many dimensions the strides are told, where it is not of all.
+STRIDES = {
+    "aten::linear": (3, 2, 1),
+    "aten::convolution": (0, 0),
+    "aten::native_layer_norm": (3, 1, 1),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": (4, 3, 3),
+    "aten::stack": (2,),
+    "aten::cat": (2,),
+}
+ITEMS = 3
 TYPES = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32"}
 
 
@@ -55,6 +67,7 @@ labels = torch.randint(0, 10, (4,))
 words = torch.randint(0, 100, (8,))
 batch = torch.randn(5, 6, 7)
 heads = torch.randn(2, 4, 6, 8)
+wide = torch.randn(6, 10)
 
 
 def step():
@@ -66,19 +79,54 @@ def step():
     with torch.no_grad():
         torch.baddbmm(torch.bmm(batch, batch.mT), batch, batch.mT)
         torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        # Contiguous, transposed, every other column, the same row again and again, channels last, without a bias.
+        torch.mm(wide, wide.t())
+        torch.mm(wide[:, ::2], wide[:5])
+        torch.nn.functional.gelu(wide[0].expand(4, 10))
+        torch.nn.functional.gelu(images.to(memory_format=torch.channels_last))
+        torch.nn.functional.linear(wide, wide)
+        torch.nn.functional.layer_norm(batch, (7,))
+        torch.stack([wide[0], wide[1]])
+        torch.cat([wide, wide.t().contiguous().t()])
+        torch.cat([words, words, words, words, words])
 
 
-def tensor(one):
+def layout(one, told):
+    """How the elements of a tensor lie, as torch itself takes it; `told` are the dimensions of which that is asked."""
+    if one.dim() > told:
+        return " (strides ?)"
+    if one.is_contiguous():
+        return ""
+    if one.dim() >= 2 and one.mT.is_contiguous():
+        return " (transposed)"
+    if one.dim() == 4 and one.is_contiguous(memory_format=torch.channels_last):
+        return " (channels last)"
+    return f" (strides {'x'.join(map(str, one.stride()))})"
+
+
+def tensor(one, told):
+    if one is None:
+        return "none", None
+    same = torch.empty_strided(one.sizes, one.strides, dtype=one.dtype, device="meta")
     sizes = "x".join(str(size) for size in one.sizes) or "scalar"
-    return sizes, TYPES[str(one.dtype).removeprefix("torch.")]
+    return sizes + layout(same, told), TYPES[str(one.dtype).removeprefix("torch.")]
 
 
-def tensors(inputs):
-    told = [tensor(one) for one in inputs]
-    kinds = {kind for _, kind in told}
-    if len(kinds) == 1:
-        return f"[{', '.join(sizes for sizes, _ in told)}] {kinds.pop()}"
-    return f"[{', '.join(f'{sizes} {kind}' for sizes, kind in told)}]"
+def tensors(inputs, strides):
+    told = []
+    for one, dimensions in zip(inputs, strides):
+        items = one[:ITEMS] if isinstance(one, list) else [one]
+        told.append((one, [tensor(item, dimensions) for item in items]))
+    kinds = {kind for _, items in told for _, kind in items} - {None}
+    same = len(kinds) == 1
+
+    def text(one, items):
+        texts = [text if same or not kind else f"{text} {kind}" for text, kind in items]
+        if not isinstance(one, list):
+            return texts[0]
+        return f"list({', '.join(texts)}{f' of {len(one)}' if len(one) > ITEMS else ''})"
+
+    return f"[{', '.join(text(*one) for one in told)}]{f' {kinds.pop()}' if same else ''}"
 
 
 for _ in range(3):
@@ -94,7 +142,8 @@ def visit(event, above):
         chains[";".join(chain)] += 1
     known = PROBED.get(event.name)
     if known:
-        shapes[f"{event.name} {tensors(event.typed[1].inputs[:known])}"] += 1
+        inputs = [event.typed[1].inputs[at] for at in known]
+        shapes[f"{event.name} {tensors(inputs, STRIDES.get(event.name, [5] * len(known)))}"] += 1
     for child in event.children:
         visit(child, chain)
 

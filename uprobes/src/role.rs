@@ -117,6 +117,10 @@ roles! {
     Dilation = 91, "dilation", "how many dilations a convolution is given, then up to three";
     Transposed = 92, "transposed", "whether a convolution is a transposed one";
     Groups = 93, "groups", "into how many groups the channels of a convolution are divided";
+    TensorStride = 94, "tensor-stride", "how far apart its elements are along one of its dimensions";
+    TensorThere = 95, "tensor-there", "whether an optional tensor is given; what follows is of that one";
+    ListLength = 96, "list-length", "how many tensors a list has; what follows are its first ones";
+    ItemRank = 97, "item-rank", "how many sizes the next tensor of a list has; what follows is of the same one";
 }
 
 /// Type of a parameter, as far as passing it is concerned.

@@ -4,6 +4,7 @@
 //! asked for, and where one question cannot be answered the others still are. Does not: attach.
 
 mod backward;
+mod follow;
 pub(crate) mod memory;
 mod ranges;
 mod signature;
@@ -77,6 +78,7 @@ pub(crate) fn look<S: Source + ?Sized>(
         match image.and_then(|image| tensors::rows(image, &questions.tensors)) {
             Ok(found) => {
                 answers.rows.extend(found.rows);
+                answers.sites.extend(found.sites);
                 answers.lacking.extend(found.lacking);
             }
             Err(because) => answers.lacking.push((tensors::unplaced(&questions.tensors[0]), because)),

@@ -13,7 +13,13 @@ use crate::abi::Register;
 pub(super) enum Kind {
     /// The address of a tensor.
     Tensor,
-    /// The address of something that may hold tensors: an optional one, or a list.
+    /// The address of an optional tensor.
+    Optional,
+    /// A list of tensors: address and length.
+    List,
+    /// The address of a list of tensors that may be of several kinds.
+    Lists,
+    /// The address of something else that may hold tensors.
     Holder,
     /// A list of numbers: address and length.
     Numbers,
@@ -92,6 +98,8 @@ fn class(text: &str) -> Option<(Kind, Need)> {
     if text.ends_with('&') || text.ends_with('*') {
         let kind = match plain {
             "at::Tensor" => Kind::Tensor,
+            "std::optional<at::Tensor>" | "c10::optional<at::Tensor>" => Kind::Optional,
+            "c10::IListRef<at::Tensor>" => Kind::Lists,
             _ if holds(plain) => Kind::Holder,
             _ => Kind::Other,
         };
@@ -113,6 +121,7 @@ fn class(text: &str) -> Option<(Kind, Need)> {
             let (outer, inner) = text.split_once('<')?;
             let inner = inner.strip_suffix('>')?.trim_end();
             match outer {
+                "c10::ArrayRef" if inner == "at::Tensor" => (Kind::List, Need::Registers(2)),
                 "c10::ArrayRef" if holds(inner) => (Kind::Holder, Need::Registers(2)),
                 "c10::ArrayRef" if matches!(inner, "c10::SymInt" | "long") => {
                     (Kind::Numbers, Need::Registers(2))
@@ -187,7 +196,7 @@ mod tests {
             &format!(
                 "{T}, {T}, std::optional<at::Tensor> const&, {numbers}, {numbers}, {numbers}, bool, {numbers}, c10::SymInt"
             ),
-            "Tensor rsi, Tensor rdx, Holder rcx, Numbers r8, Numbers 8, Numbers 24, Flag 40, Numbers 48, Number 64",
+            "Tensor rsi, Tensor rdx, Optional rcx, Numbers r8, Numbers 8, Numbers 24, Flag 40, Numbers 48, Number 64",
         );
         // A pair that finds one register left goes to the stack, and what follows takes the register.
         check(
@@ -206,7 +215,11 @@ mod tests {
             ),
             "Tensor rsi, Other rdx, Other -, Flag r9",
         );
-        check("c10::IListRef<at::Tensor> const&, long", "Holder rsi, Other rdx");
+        check("c10::IListRef<at::Tensor> const&, long", "Lists rsi, Other rdx");
+        check(
+            "c10::ArrayRef<at::Tensor>, long, c10::List<std::optional<at::Tensor> > const&",
+            "List rsi, Other rcx, Holder r8",
+        );
     }
 
     #[test]

@@ -11,35 +11,42 @@
 //! |---|---|
 //! | number of sizes | `0x70` |
 //! | sizes, five of them in place | `0x68` |
+//! | strides, five of them in place | `0x40` |
 //! | type of the elements | `0x08` |
+//!
+//! Of a call no more than [`ARGUMENTS_MAX`] values are fetched. Sizes go before strides, and tensors that must be there before
+//! optional ones, which are vectors nearly always.
 
+use deepctx_common::call::ARGUMENTS_MAX;
+use deepctx_symbolizer::FileOffset;
 use deepctx_symbolizer::framework;
 use deepctx_symbolizer::native::demangle::demangled;
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register as Iced,
-};
-use rustc_hash::FxHashMap;
 
+use super::follow::{Array, Followed, THERE};
 use super::signature::{At, Kind, parameters};
 use crate::abi::{Argument, Place, Register};
 use crate::catalogue::Row;
+use crate::entry::{Cost, Emulated, Point};
 use crate::event::Event;
-use crate::image::{Image, Source};
+use crate::image::{Image, Source, Symbol};
+use crate::plan::Site;
 use crate::reason::NoProbe;
 use crate::role::{Role, Scalar};
 use crate::torch::{Answers, argument};
 
 /// Most operators that are watched: all overloads of some dozen.
 const OPERATORS_MAX: usize = 256;
-/// Tensors that are read of one operator.
+/// Tensors that are read of one operator; of a convolution, of which more than tensors is read.
 const TENSORS_MAX: usize = 3;
+const TENSORS_OF_CONVOLUTION: usize = 2;
 /// Sizes that stand in place.
-const SIZES: i16 = 5;
+const SIZES: usize = 5;
+/// Strides of an optional tensor that are read.
+const STRIDES_OF_OPTIONAL: usize = 1;
 /// Most dimensions of a convolution, without batch and channels.
 const SPATIAL: i16 = 3;
 /// Where the keys are, by version; in the first, types are numbered as in 1.13.
-const KEYS: [i16; 3] = [0xb8, 0xb0, 0xa8];
+pub(super) const KEYS: [i16; 3] = [0xb8, 0xb0, 0xa8];
 const KEYS_OLD: i16 = KEYS[0];
 /// Bytes of a function that are followed: all tensors are read before the first call of another one.
 const CODE_BYTES: u64 = 1024;
@@ -63,9 +70,15 @@ pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>, names: &[String]) -
     }
     for (name, symbol) in found {
         let length = if symbol.size > 0 { symbol.size.min(CODE_BYTES) } else { CODE_BYTES };
-        let placed = image.code(symbol.svma, length).and_then(|(_, code)| placed(&name, &code));
-        match placed {
-            Some(placed) => answers.rows.push(Row::calibrated_as(Event::OperatorTensors, name, placed)),
+        let code = image.code(symbol.svma, length);
+        match code.and_then(|(entry, code)| Some((entry, placed(&name, &code)?))) {
+            Some((entry, Placed { arguments, array })) => {
+                let row = Row::calibrated_as(Event::OperatorTensors, name, arguments);
+                match array {
+                    Some(array) => answers.sites.push(at_array(row, &symbol, entry, array)),
+                    None => answers.rows.push(row),
+                }
+            }
             None => {
                 let row = Row::calibrated_as(Event::OperatorTensors, name, Vec::new());
                 answers.lacking.push((row, NoProbe::NotCalibrated));
@@ -85,60 +98,194 @@ fn begin_of(identifier: &str) -> String {
     format!("_ZN2at4_ops{}{identifier}4callE", identifier.len())
 }
 
+/// A probe where a list is known to be an array: a jump, which is cheap.
+fn at_array(row: Row, symbol: &Symbol, entry: FileOffset, array: Array) -> Site {
+    let Array { offset, frame, .. } = array;
+    Site {
+        symbol: row.names[0].symbol.clone().into_owned(),
+        row,
+        aliases: Vec::new(),
+        version: None,
+        svma: symbol.svma,
+        entry,
+        offset: FileOffset(entry.0 + u64::from(offset)),
+        point: Point { offset, frame, cost: Cost::Emulated(Emulated::ConditionalJump) },
+        counter: None,
+    }
+}
+
+/// What is read of an operator, and where: at its entry, or where a list is known to be an array.
+#[derive(Debug, PartialEq)]
+struct Placed {
+    arguments: Vec<Argument>,
+    array: Option<Array>,
+}
+
+/// Something that an operator is given and that is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operand {
+    Tensor(Register),
+    Optional(Register),
+    /// An array: its address and its length.
+    List(Register, Place),
+}
+
 /// What is read of an operator with this mangled name and code.
-fn placed(symbol: &str, code: &[u8]) -> Option<Vec<Argument>> {
+fn placed(symbol: &str, code: &[u8]) -> Option<Placed> {
     let name = demangled(symbol);
     let read = Followed::of(code);
     let keys = read.keys?;
     // Results that are objects are written to where the first register says.
     let shifts = [1, 0].map(|first| parameters(&name, first));
     let parameters = shifts.into_iter().find(|parameters| agree(parameters, &read.of))?;
-    let mut out = Vec::new();
     let identifier = name.strip_prefix("at::_ops::").and_then(|name| name.split("::").next())?;
     let of_convolution = matches!(identifier, "convolution" | "conv1d" | "conv2d" | "conv3d");
-    let tensors = parameters.iter().filter_map(|parameter| match parameter {
-        (Kind::Tensor, At::Register(register)) => Some(*register),
-        _ => None,
-    });
-    for register in tensors.take(if of_convolution { 2 } else { TENSORS_MAX }) {
-        tensor(register, keys, &mut out);
+    let (mut operands, array) = operands(&parameters, &read);
+    if of_convolution {
+        operands.retain(|operand| matches!(operand, Operand::Tensor(_)));
     }
-    if out.is_empty() {
+    operands.truncate(if of_convolution { TENSORS_OF_CONVOLUTION } else { TENSORS_MAX });
+    if operands.is_empty() {
         return None;
     }
+    let mut more = Vec::new();
     if of_convolution {
-        convolution(&parameters, &mut out);
+        convolution(&parameters, &mut more);
+    }
+    let room = ARGUMENTS_MAX.checked_sub(more.len())?;
+    let mut arguments = fields(&operands, rank_max(identifier), keys, room)?;
+    arguments.append(&mut more);
+    Some(Placed { arguments, array })
+}
+
+/// What is told of these parameters, and where when it is not at the entry: there, registers of others may have changed.
+fn operands(parameters: &[(Kind, At)], read: &Followed) -> (Vec<Operand>, Option<Array>) {
+    if let Some(array) = read.array {
+        let length = Place::BehindRegister { register: array.list, offset: 8 };
+        return (vec![Operand::List(array.items, length)], Some(array));
+    }
+    let follows = |register| read.of.contains(&(register, 1));
+    let told = parameters.iter().filter_map(|parameter| match *parameter {
+        (Kind::Tensor, At::Register(register)) => Some(Operand::Tensor(register)),
+        (Kind::Optional, At::Register(register)) => {
+            (follows(register) && read.asked.contains(&register)).then_some(Operand::Optional(register))
+        }
+        (Kind::List, At::Register(register)) => {
+            let length = Place::Register { register: second(register)?, shift: 0 };
+            follows(register).then_some(Operand::List(register, length))
+        }
+        _ => None,
+    });
+    (told.collect(), None)
+}
+
+/// Most sizes that tensors of an operator can have.
+fn rank_max(identifier: &str) -> usize {
+    match identifier {
+        "mm" | "addmm" => 2,
+        "bmm" | "baddbmm" => 3,
+        _ if identifier.starts_with("_scaled_dot_product") => 4,
+        _ => SIZES,
+    }
+}
+
+/// What is read of these operands: no more than there is room for.
+fn fields(operands: &[Operand], rank: usize, keys: i16, room: usize) -> Option<Vec<Argument>> {
+    // The first list has what others leave.
+    let is_list = |operand: &&Operand| matches!(operand, Operand::List(..));
+    let items = 1 + TENSORS_MAX - operands.len();
+    let first_list = operands.iter().position(|operand| is_list(&operand));
+    let optional = operands.iter().filter(|operand| matches!(operand, Operand::Optional(_))).count();
+    let lists = operands.iter().filter(is_list).count();
+    let tensors = operands.len() + first_list.map_or(0, |_| items - 1);
+    let without_strides = tensors * (2 + rank) + optional + lists;
+    let left = room.checked_sub(without_strides)?;
+    // Of each optional one a stride, of the others as many as may be; the first have those that are left over.
+    let of_optional = STRIDES_OF_OPTIONAL.min(left.checked_div(tensors).unwrap_or(0));
+    let others = tensors - optional;
+    let left = left - of_optional * optional;
+    let mut at = 0;
+    let mut strides = |is_optional: bool| {
+        if is_optional {
+            return of_optional;
+        }
+        at += 1;
+        let over = usize::from(at <= left.checked_rem(others).unwrap_or(0));
+        (left.checked_div(others).unwrap_or(0) + over).min(rank)
+    };
+    let mut out = Vec::new();
+    for (place, operand) in operands.iter().enumerate() {
+        match *operand {
+            Operand::Tensor(register) => {
+                let tensor = Fields { register, at: 0, keys, sizes: rank, strides: strides(false) };
+                tensor.read(Role::TensorRank, &mut out);
+            }
+            Operand::Optional(register) => {
+                let there = Place::BehindRegister { register, offset: i32::from(THERE) };
+                out.push(Argument { scalar: Scalar::U8, ..argument(Role::TensorThere, there) });
+                let tensor = Fields { register, at: 0, keys, sizes: rank, strides: strides(true) };
+                tensor.read(Role::TensorRank, &mut out);
+            }
+            Operand::List(register, length) => {
+                out.push(argument(Role::ListLength, length));
+                for item in 0..if Some(place) == first_list { items } else { 1 } {
+                    let at = 8 * item as i16;
+                    let tensor = Fields { register, at, keys, sizes: rank, strides: strides(false) };
+                    tensor.read(Role::ItemRank, &mut out);
+                }
+            }
+        }
     }
     Some(out)
 }
 
 /// Whether these are the parameters of whose tensors the code reads the keys: of each tensor in a register, and else only of
 /// what may hold tensors.
-fn agree(parameters: &[(Kind, At)], read: &[Register]) -> bool {
-    let mut tensors = 0;
-    let mut holders = Vec::new();
+fn agree(parameters: &[(Kind, At)], read: &[(Register, u8)]) -> bool {
+    let mut known = 0;
     for parameter in parameters {
-        match parameter {
-            (Kind::Tensor, At::Register(register)) if read.contains(register) => tensors += 1,
-            (Kind::Tensor, At::Register(_)) => return false,
-            (Kind::Holder, At::Register(register)) => holders.push(*register),
+        let At::Register(register) = parameter.1 else { continue };
+        let follows = |depth| read.contains(&(register, depth));
+        match parameter.0 {
+            Kind::Tensor if !follows(1) => return false,
+            Kind::Tensor | Kind::Optional | Kind::List | Kind::Holder => known += usize::from(follows(1)),
+            Kind::Lists => known += usize::from(follows(2)),
             _ => {}
         }
     }
-    let of_holders = read.iter().filter(|register| holders.contains(register)).count();
-    tensors > 0 && tensors + of_holders == read.len()
+    // Behind a tensor there are also its methods.
+    let tensors = |register| parameters.iter().any(|one| *one == (Kind::Lists, At::Register(register)));
+    let told = read.iter().filter(|(register, depth)| *depth == 1 || tensors(*register)).count();
+    known > 0 && known == told
 }
 
-/// What is read of the tensor whose address is in a register.
-fn tensor(register: Register, keys: i16, out: &mut Vec<Argument>) {
-    let field = |role, before: i16, scalar| {
-        let place = Place::BehindPointer { register, at: 0, offset: keys - before };
-        Argument { scalar, ..argument(role, place) }
-    };
-    out.push(field(Role::TensorRank, 0x70, Scalar::U64));
-    let kind = if keys == KEYS_OLD { Role::TensorTypeOld } else { Role::TensorType };
-    out.push(field(kind, 0x08, Scalar::U16));
-    out.extend((0..SIZES).map(|at| field(Role::TensorSize, 0x68 - 8 * at, Scalar::U64)));
+/// The register behind one that passes a number.
+fn second(register: Register) -> Option<Register> {
+    Register::ARGUMENTS.into_iter().skip_while(|one| *one != register).nth(1)
+}
+
+/// What is read of one tensor: its address is so many bytes behind what is in a register.
+struct Fields {
+    register: Register,
+    at: i16,
+    keys: i16,
+    sizes: usize,
+    strides: usize,
+}
+
+impl Fields {
+    fn read(&self, rank: Role, out: &mut Vec<Argument>) {
+        let Self { register, at, keys, sizes, strides } = *self;
+        let field = |role, before: i16, scalar| {
+            let place = Place::BehindPointer { register, at, offset: keys - before };
+            Argument { scalar, ..argument(role, place) }
+        };
+        out.push(field(rank, 0x70, Scalar::U64));
+        let kind = if keys == KEYS_OLD { Role::TensorTypeOld } else { Role::TensorType };
+        out.push(field(kind, 0x08, Scalar::U16));
+        out.extend((0..sizes).map(|at| field(Role::TensorSize, 0x68 - 8 * at as i16, Scalar::U64)));
+        out.extend((0..strides).map(|at| field(Role::TensorStride, 0x40 - 8 * at as i16, Scalar::U64)));
+    }
 }
 
 /// What else the work of a convolution depends on: three lists of numbers, whether it is a transposed one, groups.
@@ -148,8 +295,7 @@ fn convolution(parameters: &[(Kind, At)], out: &mut Vec<Argument>) {
         let Some(at) = lists.next() else { return };
         let length = match at {
             At::Register(register) => {
-                let next = Register::ARGUMENTS.into_iter().skip_while(|one| *one != register).nth(1);
-                next.map_or(Place::Unreadable, |register| Place::Register { register, shift: 0 })
+                second(register).map_or(Place::Unreadable, |register| Place::Register { register, shift: 0 })
             }
             At::Stack(stack) => Place::Stack(stack + 8),
             At::Nowhere => Place::Unreadable,
@@ -181,204 +327,6 @@ fn behind(at: At, offset: i16) -> Place {
     }
 }
 
-/// What a function's code tells of its arguments.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Followed {
-    /// The registers with addresses of pointers, at its entry, behind which the keys are read.
-    of: Vec<Register>,
-    /// Where the keys are. `None` when nothing, or more than one place, is read.
-    keys: Option<i16>,
-}
-
-/// Where a value is held while it is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Held {
-    Register(Iced),
-    /// In the frame, this many bytes from the stack pointer at the entry.
-    Frame(i64),
-}
-
-/// A value that is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Value {
-    /// This register at the entry.
-    Argument(Register),
-    /// What that one points to.
-    Pointer(Register),
-}
-
-impl Followed {
-    /// Follows the arguments through the straight part of a function.
-    fn of(code: &[u8]) -> Self {
-        let mut follower = Follower::new();
-        let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
-        let mut instruction = Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut instruction);
-            let ends = matches!(
-                instruction.flow_control(),
-                FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
-            );
-            if instruction.is_invalid() || ends || !follower.step(&instruction) {
-                break;
-            }
-        }
-        let Follower { mut read, .. } = follower;
-        let keys = read.first().map(|(_, keys)| *keys);
-        let one = keys.filter(|keys| read.iter().all(|(_, other)| other == keys));
-        read.sort_unstable();
-        read.dedup();
-        Self { of: read.into_iter().map(|(register, _)| register).collect(), keys: one }
-    }
-}
-
-struct Follower {
-    values: FxHashMap<Held, Value>,
-    /// Bytes by which the stack pointer is lower than at the entry.
-    depth: i64,
-    /// The same of the frame pointer, once there is one.
-    frame: Option<i64>,
-    read: Vec<(Register, i16)>,
-    info: InstructionInfoFactory,
-}
-
-impl Follower {
-    fn new() -> Self {
-        const REGISTERS: [Iced; 6] = [Iced::RDI, Iced::RSI, Iced::RDX, Iced::RCX, Iced::R8, Iced::R9];
-        let values = REGISTERS
-            .into_iter()
-            .zip(Register::ARGUMENTS)
-            .map(|(held, register)| (Held::Register(held), Value::Argument(register)))
-            .collect();
-        Self { values, depth: 0, frame: None, read: Vec::new(), info: InstructionInfoFactory::new() }
-    }
-
-    /// Takes one instruction in; false when the frame cannot be followed any further.
-    fn step(&mut self, instruction: &Instruction) -> bool {
-        let value = self.value_read(instruction);
-        let held = |register: Iced| Held::Register(register.full_register());
-        match instruction.code() {
-            Code::Push_r64 | Code::Push_rm64 | Code::Pushq_imm8 | Code::Pushq_imm32 => {
-                self.depth = self.depth.wrapping_add(8)
-            }
-            Code::Pop_r64 => {
-                self.depth = self.depth.wrapping_sub(8);
-                self.values.remove(&held(instruction.op0_register()));
-            }
-            _ if instruction.mnemonic() == Mnemonic::Sub && instruction.op0_register() == Iced::RSP => {
-                match instruction.try_immediate(1) {
-                    Ok(bytes) => self.depth = self.depth.wrapping_add(bytes.cast_signed()),
-                    Err(_) => return false,
-                }
-            }
-            // 128 bytes are taken by adding as many below zero, which is shorter.
-            _ if instruction.mnemonic() == Mnemonic::Add && instruction.op0_register() == Iced::RSP => {
-                match instruction.try_immediate(1) {
-                    Ok(bytes) => self.depth = self.depth.wrapping_sub(bytes.cast_signed()),
-                    Err(_) => return false,
-                }
-            }
-            _ if instruction.op0_register() == Iced::RBP && instruction.op1_register() == Iced::RSP => {
-                self.frame = Some(self.depth);
-                self.values.remove(&Held::Register(Iced::RBP));
-            }
-            Code::Mov_r64_rm64 | Code::Mov_rm64_r64 => {
-                let to = match instruction.op0_kind() {
-                    OpKind::Register => Some(held(instruction.op0_register())),
-                    _ => self.slot(instruction),
-                };
-                match (to, value) {
-                    (Some(to), Some(value)) => drop(self.values.insert(to, value)),
-                    (Some(to), None) => drop(self.values.remove(&to)),
-                    (None, _) => {}
-                }
-            }
-            _ if instruction.flow_control() == FlowControl::Call => {
-                const CHANGED: [Iced; 9] = [
-                    Iced::RAX,
-                    Iced::RCX,
-                    Iced::RDX,
-                    Iced::RSI,
-                    Iced::RDI,
-                    Iced::R8,
-                    Iced::R9,
-                    Iced::R10,
-                    Iced::R11,
-                ];
-                for register in CHANGED {
-                    self.values.remove(&Held::Register(register));
-                }
-            }
-            _ => {
-                let written: Vec<Held> = self
-                    .info
-                    .info(instruction)
-                    .used_registers()
-                    .iter()
-                    .filter(|used| {
-                        matches!(
-                            used.access(),
-                            OpAccess::Write
-                                | OpAccess::CondWrite
-                                | OpAccess::ReadWrite
-                                | OpAccess::ReadCondWrite
-                        )
-                    })
-                    .map(|used| held(used.register()))
-                    .collect();
-                if written.contains(&Held::Register(Iced::RSP)) {
-                    return false;
-                }
-                for held in written {
-                    self.values.remove(&held);
-                }
-            }
-        }
-        true
-    }
-
-    /// The place of the memory operand in the frame.
-    fn slot(&self, instruction: &Instruction) -> Option<Held> {
-        let from = match instruction.memory_base() {
-            Iced::RSP => self.depth,
-            Iced::RBP => self.frame?,
-            _ => return None,
-        };
-        let plain = instruction.memory_index() == Iced::None;
-        let displacement = instruction.memory_displacement64().cast_signed();
-        plain.then(|| Held::Frame(displacement.wrapping_sub(from)))
-    }
-
-    /// What is read by an instruction that copies; takes note when it is the keys of a tensor.
-    fn value_read(&mut self, instruction: &Instruction) -> Option<Value> {
-        let copies = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64);
-        let reads_memory = (1..instruction.op_count()).any(|at| instruction.op_kind(at) == OpKind::Memory);
-        if !reads_memory {
-            let register = instruction.op1_register();
-            return self.values.get(&Held::Register(register)).copied().filter(|_| copies);
-        }
-        if let Some(slot) = self.slot(instruction) {
-            return self.values.get(&slot).copied().filter(|_| copies);
-        }
-        if instruction.memory_index() != Iced::None {
-            return None;
-        }
-        let displacement = instruction.memory_displacement64();
-        match *self.values.get(&Held::Register(instruction.memory_base()))? {
-            Value::Argument(register) if displacement == 0 && copies => Some(Value::Pointer(register)),
-            Value::Argument(_) => None,
-            Value::Pointer(register) => {
-                if let Some(keys) =
-                    KEYS.into_iter().find(|keys| i64::from(*keys) == displacement.cast_signed())
-                {
-                    self.read.push((register, keys));
-                }
-                None
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -395,23 +343,111 @@ mod tests {
         0xa8, 0, 0, 0, 0x49, 0x8b, 0x45, 0x00, 0x48, 0x8b, 0x80, 0xa8, 0, 0, 0, 0xc3,
     ];
 
+    const CAT: &str = "_ZN2at4_ops3cat4callERKN3c108IListRefINS_6TensorEEEl";
+    /// Of `at::_ops::cat::call` of PyTorch 2.15.0, what touches its list.
+    const CAT_CODE: &[u8] = &[
+        0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xb5, 0xc8, 0xfd, 0xff, 0xff, 0x48, 0x8b, 0x95, 0xc8, 0xfd, 0xff,
+        0xff, 0x8b, 0x42, 0x10, 0x83, 0xf8, 0x01, 0x0f, 0x84, 0xe5, 0x01, 0, 0, 0x83, 0xf8, 0x02, 0x0f, 0x84,
+        0xa4, 0x01, 0, 0, 0x85, 0xc0, 0x0f, 0x85, 0xc1, 0x04, 0, 0, 0x48, 0x8b, 0x42, 0x08, 0x48, 0x8b, 0x0a,
+        0x48, 0x8d, 0x34, 0xc5, 0, 0, 0, 0, 0x48, 0x89, 0x85, 0xb8, 0xfd, 0xff, 0xff, 0x48, 0x8d, 0x04, 0x31,
+        0x48, 0x39, 0xc1, 0x0f, 0x84, 0x89, 0x02, 0, 0, 0x48, 0x89, 0xc8, 0x48, 0x8b, 0x38, 0x48, 0x83, 0xc0,
+        0x10, 0xf3, 0x0f, 0x7e, 0x87, 0xa8, 0, 0, 0,
+    ];
+    const LINEAR: &str = "_ZN2at4_ops6linear4callERKNS_6TensorES4_RKSt8optionalIS2_E";
+    /// mov (%rsi),%rax; mov 0xa8(%rax),%rax; mov (%rdx),%rax; mov 0xa8(%rax),%rax; cmpb $0,0x8(%rcx); je; mov (%rcx),%rax;
+    /// or 0xa8(%rax),%rbx
+    const LINEAR_CODE: &[u8] = &[
+        0x48, 0x8b, 0x06, 0x48, 0x8b, 0x80, 0xa8, 0, 0, 0, 0x48, 0x8b, 0x02, 0x48, 0x8b, 0x80, 0xa8, 0, 0, 0,
+        0x80, 0x79, 0x08, 0, 0x74, 0x0a, 0x48, 0x8b, 0x01, 0x48, 0x0b, 0x98, 0xa8, 0, 0, 0, 0xc3,
+    ];
+
+    fn text(arguments: &[Argument]) -> Vec<String> {
+        arguments.iter().map(|a| format!("{} {}", a.role.key(), a.place)).collect()
+    }
+
+    /// What is read, one word for each value.
+    #[track_caller]
+    fn check(symbol: &str, code: &[u8], expect: &str) {
+        let placed = placed(symbol, code).unwrap();
+        assert!(placed.arguments.len() <= ARGUMENTS_MAX);
+        let mut counted: Vec<(&str, usize)> = Vec::new();
+        for argument in &placed.arguments {
+            match counted.last_mut() {
+                Some((last, n)) if *last == argument.role.key() => *n += 1,
+                _ => counted.push((argument.role.key(), 1)),
+            }
+        }
+        let words: Vec<String> = counted
+            .iter()
+            .filter(|(word, _)| *word != "tensor-type")
+            .map(|(word, n)| if *n == 1 { (*word).to_owned() } else { format!("{n} {word}") })
+            .collect();
+        assert_eq!(words.join(", "), expect);
+    }
+
     #[test]
     fn the_code_of_an_operator_tells_which_registers_lead_to_tensors() {
         let followed = Followed::of(ADDMM_CODE);
         assert_eq!(followed.keys, Some(0xa8));
-        assert_eq!(followed.of, [Register::Rcx, Register::Rdx, Register::Rsi]);
-        let placed = placed(ADDMM, ADDMM_CODE).unwrap();
-        let text: Vec<String> = placed.iter().map(|a| format!("{} {}", a.role.key(), a.place)).collect();
+        assert_eq!(followed.of, [(Register::Rcx, 1), (Register::Rdx, 1), (Register::Rsi, 1)]);
+        let text = text(&placed(ADDMM, ADDMM_CODE).unwrap().arguments);
         assert_eq!(
-            text[..4],
+            text[..6],
             [
                 "tensor-rank [[rsi+0]+56]",
                 "tensor-type [[rsi+0]+160]",
                 "tensor-size [[rsi+0]+64]",
-                "tensor-size [[rsi+0]+72]"
+                "tensor-size [[rsi+0]+72]",
+                "tensor-stride [[rsi+0]+104]",
+                "tensor-stride [[rsi+0]+112]"
             ]
         );
-        assert_eq!((text.len(), &*text[14]), (21, "tensor-rank [[rcx+0]+56]"));
+        assert_eq!((text.len(), &*text[12]), (18, "tensor-rank [[rcx+0]+56]"));
+    }
+
+    #[test]
+    fn a_list_of_several_kinds_is_read_where_it_is_an_array() {
+        let Placed { arguments, array } = placed(CAT, CAT_CODE).unwrap();
+        let array = array.unwrap();
+        assert_eq!(
+            (array.offset, array.frame, array.list, array.items),
+            (76, 8, Register::Rdx, Register::Rcx)
+        );
+        let text = text(&arguments);
+        assert_eq!((text.len(), &*text[0], &*text[1]), (28, "list-length [rdx+8]", "item-rank [[rcx+0]+56]"));
+        assert_eq!(text[10], "item-rank [[rcx+8]+56]");
+        // The jump is on the other side of the comparison; the tag is overwritten; the list is not there any more.
+        for (at, byte) in [(42, 0x84), (41 - 2, 0x31), (53, 0x12)] {
+            let mut other = CAT_CODE.to_vec();
+            other[at] = byte;
+            assert_eq!(placed(CAT, &other), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn what_is_optional_says_first_whether_it_is_there() {
+        let sizes = "tensor-rank, 5 tensor-size";
+        check(
+            LINEAR,
+            LINEAR_CODE,
+            &format!(
+                "{sizes}, 3 tensor-stride, {sizes}, 2 tensor-stride, tensor-there, {sizes}, tensor-stride"
+            ),
+        );
+        // Nobody asks whether it is there.
+        let mut other = LINEAR_CODE.to_vec();
+        other[23] = 1;
+        check(LINEAR, &other, &format!("{sizes}, 5 tensor-stride, {sizes}, 5 tensor-stride"));
+        // mov (%rsi),%rax; or 0xb0(%rax),%rbx: an array, whose length is in the next register.
+        let stack = [0x48, 0x8b, 0x06, 0x48, 0x0b, 0x98, 0xb0, 0, 0, 0, 0xc3];
+        let item = "item-rank, 5 tensor-size";
+        check(
+            "_ZN2at4_ops5stack4callEN3c108ArrayRefINS_6TensorEEEl",
+            &stack,
+            &format!(
+                "list-length, {item}, 2 tensor-stride, {item}, 2 tensor-stride, {item}, 2 tensor-stride"
+            ),
+        );
     }
 
     #[test]
@@ -429,17 +465,30 @@ mod tests {
             0x48, 0x83, 0xc4, 0x80, 0x48, 0x89, 0x7c, 0x24, 0x08, 0x48, 0x8b, 0x44, 0x24, 0x08, 0x48, 0x8b,
             0, 0x4c, 0x8b, 0xa8, 0xa8, 0, 0, 0,
         ];
-        assert_eq!(Followed::of(&frame), Followed { of: vec![Register::Rdi], keys: Some(0xa8) });
+        let of = Followed { of: vec![(Register::Rdi, 1)], keys: Some(0xa8), ..Followed::default() };
+        assert_eq!(Followed::of(&frame), of);
         // An in-place operator returns the address that it got.
         let one = [0x48, 0x8b, 0x07, 0x48, 0x8b, 0x80, 0xb0, 0, 0, 0, 0xc3];
-        let text = placed("_ZN2at4_ops5relu_4callERNS_6TensorE", &one).unwrap()[0].place.to_string();
-        assert_eq!(text, "[[rdi+0]+64]");
+        let placed = placed("_ZN2at4_ops5relu_4callERNS_6TensorE", &one).unwrap();
+        assert_eq!(placed.arguments[0].place.to_string(), "[[rdi+0]+64]");
     }
 
     proptest! {
         #[test]
         fn whatever_the_bytes_nothing_breaks(code in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = placed(ADDMM, &code);
+            for symbol in [ADDMM, CAT, LINEAR] {
+                let _ = placed(symbol, &code);
+            }
+        }
+
+        #[test]
+        fn whatever_is_changed_no_more_is_read_than_may_be(at in 0..100_usize, byte in any::<u8>()) {
+            for (symbol, code) in [(ADDMM, ADDMM_CODE), (CAT, CAT_CODE), (LINEAR, LINEAR_CODE)] {
+                let mut code = code.to_vec();
+                let end = code.len();
+                code[at % end] = byte;
+                prop_assert!(placed(symbol, &code).is_none_or(|placed| placed.arguments.len() <= ARGUMENTS_MAX));
+            }
         }
     }
 }

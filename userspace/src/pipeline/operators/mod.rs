@@ -23,6 +23,7 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Account, Reason};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::model::{self, Work};
+use deepctx_profile::operand;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_symbolizer::framework::{self, Meaning};
@@ -113,10 +114,11 @@ impl Operators {
                     let function = demangled(&info.symbol);
                     // Only what has a name is probed.
                     let Meaning::Begins(name) = framework::meaning(&function) else { return None };
-                    let ranks = info.roles.iter().filter(|role| **role == Role::TensorRank).count();
+                    let is_operand = |role: &&Role| matches!(role, Role::TensorRank | Role::ListLength);
+                    let operands = info.roles.iter().filter(is_operand).count();
                     let name = name.into_owned();
                     told.extend(name.split('.').next().map(str::to_owned));
-                    What::Tensors(name, function.matches("at::Tensor").count() > ranks)
+                    What::Tensors(name, function.matches("at::Tensor").count() > operands)
                 }
                 _ => return None,
             };
@@ -210,9 +212,8 @@ impl Operators {
         let told = Told::of(self.sites.arguments(arguments));
         let counted_within = || self.told.iter().any(|other| model::does_work_of(other, name));
         let work = told.work(name).filter(|work| !work.composite || !counted_within());
-        let unknown = told.tensors.iter().filter(|tensor| tensor.is_none()).count();
-        let text = format!("{name} {}", model::text(&told.tensors, *others));
-        self.counts.not_understood += unknown as u64;
+        let text = format!("{name} {}", operand::text(&told.operands, *others));
+        self.counts.not_understood += told.unknown as u64;
         Some((operator(&text, profile), work))
     }
 

@@ -3,7 +3,8 @@
 //! Owns: the checks. Because: the fields are found by their distances within an object of another program: what lies there
 //! may be anything. Does not: show a tensor of which anything is not as it must be.
 
-use deepctx_profile::model::{self, Convolution, Element, Tensor, Work};
+use deepctx_profile::model::{self, Convolution, Element, Layout, Tensor, Work};
+use deepctx_profile::operand::Operand;
 use deepctx_uprobes::role::Role;
 
 /// Most sizes in place; of a tensor with more they lie elsewhere.
@@ -11,11 +12,18 @@ const SIZES_MAX: u64 = 5;
 /// Values of strides, paddings and dilations beyond which something else was read.
 const TOLD_MAX: u64 = 1 << 20;
 
+/// Tensors of a list beyond which something else was read.
+const LIST_MAX: u64 = 1 << 20;
+
 /// What was told of an operator's tensors.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
-    /// Each tensor, or nothing where it is undefined or was not understood.
-    pub(super) tensors: Vec<Option<Tensor>>,
+    /// What it was given.
+    pub(super) operands: Vec<Operand>,
+    /// Tensors that must be given, or nothing for one that was not understood.
+    needed: Vec<Option<Tensor>>,
+    /// How many were not understood.
+    pub(super) unknown: usize,
     convolution: Option<Convolution>,
 }
 
@@ -23,27 +31,46 @@ impl Told {
     /// Reads arguments, each with its role; `None` for one that could not be read.
     pub(super) fn of(arguments: impl Iterator<Item = (Role, Option<u64>)>) -> Self {
         let mut told = Self::default();
-        let mut reading: Option<Reading> = None;
+        let mut reading = Reading::default();
         let mut lists: [Vec<Option<u64>>; 3] = Default::default();
         let mut transposed = None;
         for (role, value) in arguments {
             let list = match role {
-                Role::TensorRank => {
-                    told.tensors.extend(reading.take().map(|reading| reading.tensor()));
-                    reading = Some(Reading { rank: value, ..Reading::default() });
+                Role::TensorThere => {
+                    told.take(std::mem::take(&mut reading));
+                    reading.kind = Kind::Optional(value);
+                    continue;
+                }
+                Role::ListLength => {
+                    told.take(std::mem::take(&mut reading));
+                    let length = value.filter(|length| *length <= LIST_MAX);
+                    told.unknown += usize::from(length.is_none());
+                    told.operands.push(match length {
+                        Some(length) => Operand::List(length, Vec::new()),
+                        None => Operand::Unknown,
+                    });
+                    continue;
+                }
+                Role::TensorRank | Role::ItemRank => {
+                    let begun = matches!(reading.kind, Kind::Optional(_)) && reading.rank.is_none();
+                    if !begun {
+                        told.take(std::mem::take(&mut reading));
+                        reading.kind = if role == Role::ItemRank { Kind::Item } else { Kind::Needed };
+                    }
+                    reading.rank = Some(value);
                     continue;
                 }
                 Role::TensorType | Role::TensorTypeOld => {
-                    if let Some(reading) = &mut reading {
-                        let old = role == Role::TensorTypeOld;
-                        reading.element = value.and_then(|number| Element::of_torch(number, old));
-                    }
+                    let old = role == Role::TensorTypeOld;
+                    reading.element = value.and_then(|number| Element::of_torch(number, old));
                     continue;
                 }
                 Role::TensorSize => {
-                    if let Some(reading) = &mut reading {
-                        reading.sizes.push(value);
-                    }
+                    reading.sizes.push(value);
+                    continue;
+                }
+                Role::TensorStride => {
+                    reading.strides.push(value);
                     continue;
                 }
                 Role::Stride => 0,
@@ -57,8 +84,8 @@ impl Told {
             };
             lists[list].push(value);
         }
-        told.tensors.extend(reading.map(|reading| reading.tensor()));
-        let rank = told.tensors.first().and_then(Option::as_ref).map_or(0, |tensor| tensor.sizes().len());
+        told.take(reading);
+        let rank = told.needed.first().and_then(Option::as_ref).map_or(0, |tensor| tensor.sizes().len());
         let [stride, padding, dilation] = lists.map(|list| numbers(&list, rank.saturating_sub(2)));
         if let (Some(stride), Some(padding), Some(dilation)) = (stride, padding, dilation) {
             // Those of one kind have no such parameter.
@@ -73,28 +100,75 @@ impl Told {
         told
     }
 
-    /// The work of an operator on them, when all of them are known.
+    /// Takes in what was read of one tensor.
+    fn take(&mut self, reading: Reading) {
+        let tensor = reading.tensor();
+        match reading.kind {
+            Kind::Nothing => {}
+            Kind::Optional(Some(0)) => self.operands.push(Operand::Absent),
+            Kind::Item => {
+                // Behind the end of a list lies something else, and what follows an unknown length is unknown.
+                if let Some(Operand::List(length, items)) = self.operands.last_mut()
+                    && (items.len() as u64) < *length
+                {
+                    self.unknown += usize::from(tensor.is_none());
+                    items.push(tensor);
+                }
+            }
+            Kind::Needed | Kind::Optional(_) => {
+                let needed = reading.kind == Kind::Needed;
+                let there = needed || reading.kind == Kind::Optional(Some(1));
+                let tensor = tensor.filter(|_| there);
+                self.unknown += usize::from(tensor.is_none());
+                self.operands.push(tensor.map_or(Operand::Unknown, Operand::Tensor));
+                if needed {
+                    self.needed.push(tensor);
+                }
+            }
+        }
+    }
+
+    /// The work of an operator on them, when all that it needs are known.
     pub(super) fn work(&self, operator: &str) -> Option<Work> {
-        let tensors: Vec<Tensor> = self.tensors.iter().copied().collect::<Option<_>>()?;
+        let tensors: Vec<Tensor> = self.needed.iter().copied().collect::<Option<_>>()?;
         model::work(operator, &tensors, self.convolution.as_ref())
     }
 }
 
+/// What a tensor is to its operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    /// None was begun.
+    #[default]
+    Nothing,
+    Needed,
+    /// With what says whether it is there.
+    Optional(Option<u64>),
+    Item,
+}
+
 #[derive(Default)]
 struct Reading {
-    rank: Option<u64>,
+    kind: Kind,
+    rank: Option<Option<u64>>,
     element: Option<Element>,
     sizes: Vec<Option<u64>>,
+    strides: Vec<Option<u64>>,
 }
 
 impl Reading {
     fn tensor(&self) -> Option<Tensor> {
-        let rank = self.rank.filter(|rank| *rank <= SIZES_MAX)?;
-        let sizes: Vec<u64> =
-            self.sizes.get(..usize::try_from(rank).ok()?)?.iter().copied().collect::<Option<_>>()?;
+        let rank = self.rank.flatten().filter(|rank| *rank <= SIZES_MAX)?;
+        let rank = usize::try_from(rank).ok()?;
+        let sizes: Vec<u64> = self.sizes.get(..rank)?.iter().copied().collect::<Option<_>>()?;
         // A size that is not a number yet (`c10::SymInt`) is a negative one.
-        let plain = sizes.iter().all(|size| *size <= i64::MAX as u64);
-        plain.then(|| Tensor::new(self.element?, &sizes))?
+        let plain = |numbers: &[u64]| numbers.iter().all(|number| *number <= i64::MAX as u64);
+        let tensor = plain(&sizes).then(|| Tensor::new(self.element?, &sizes))??;
+        let strides: Option<Vec<u64>> =
+            self.strides.get(..rank).and_then(|strides| strides.iter().copied().collect());
+        let strides = strides.filter(|strides| plain(strides));
+        let layout = strides.map_or(Layout::Untold, |strides| Layout::of(&sizes, &strides));
+        Some(tensor.with_layout(layout))
     }
 }
 
@@ -114,6 +188,8 @@ fn numbers(read: &[Option<u64>], dimensions: usize) -> Option<[u64; 3]> {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::operand;
+
     use super::*;
 
     fn tensor(rank: u64, kind: u64, sizes: [u64; 5]) -> Vec<(Role, Option<u64>)> {
@@ -122,20 +198,64 @@ mod tests {
         all
     }
 
+    fn with_strides<const N: usize>(
+        mut tensor: Vec<(Role, Option<u64>)>,
+        strides: [u64; N],
+    ) -> Vec<(Role, Option<u64>)> {
+        tensor.extend(strides.map(|stride| (Role::TensorStride, Some(stride))));
+        tensor
+    }
+
     fn text(arguments: Vec<(Role, Option<u64>)>) -> String {
-        model::text(&Told::of(arguments.into_iter()).tensors, false)
+        operand::text(&Told::of(arguments.into_iter()).operands, false)
     }
 
     #[test]
     fn tensors_are_read_one_after_the_other() {
         // What lies behind the sizes that there are is not looked at.
-        let a = tensor(2, 6, [32, 64, u64::MAX, 7, 7]);
-        let b = tensor(2, 6, [64, 128, 0, 0, 0]);
+        let a = with_strides(tensor(2, 6, [32, 64, u64::MAX, 7, 7]), [64, 1, 5]);
+        let b = with_strides(tensor(2, 6, [64, 128, 0, 0, 0]), [1, 64]);
         let both: Vec<_> = a.iter().chain(&b).copied().collect();
-        assert_eq!(text(both.clone()), "[32x64, 64x128] f32");
+        assert_eq!(text(both.clone()), "[32x64, 64x128 (transposed)] f32");
         let work = Told::of(both.into_iter()).work("aten::mm").unwrap();
         assert_eq!((work.flops, work.bytes), (2 * 32 * 64 * 128, Some(4 * (32 * 64 + 64 * 128 + 32 * 128))));
         assert_eq!(text(tensor(0, 7, [0; 5])), "[scalar] f64");
+        assert_eq!(text(with_strides(tensor(2, 6, [3, 4, 0, 0, 0]), [4])), "[3x4 (strides ?)] f32");
+        assert_eq!(text(with_strides(tensor(1, 6, [3, 4, 0, 0, 0]), [u64::MAX])), "[3 (strides ?)] f32");
+    }
+
+    #[test]
+    fn an_optional_tensor_is_looked_at_only_where_it_is_there() {
+        let x = with_strides(tensor(2, 6, [2, 3, 0, 0, 0]), [3, 1]);
+        let bias = with_strides(tensor(1, 6, [3, 0, 0, 0, 0]), [1]);
+        let garbage = with_strides(tensor(77, 99, [u64::MAX; 5]), [5]);
+        let with = |there: Option<u64>, bias: &[(Role, Option<u64>)]| {
+            let all = [&x[..], &[(Role::TensorThere, there)], bias, &x].concat();
+            (text(all.clone()), Told::of(all.into_iter()).work("aten::mul.Tensor").is_some())
+        };
+        assert_eq!(with(Some(1), &bias), ("[2x3, 3, 2x3] f32".to_owned(), true));
+        assert_eq!(with(Some(0), &garbage), ("[2x3, none, 2x3] f32".to_owned(), true));
+        assert_eq!(with(Some(1), &garbage), ("[2x3, ?, 2x3] f32".to_owned(), true));
+        assert_eq!(with(Some(7), &bias), ("[2x3, ?, 2x3] f32".to_owned(), true));
+        assert_eq!(with(None, &bias), ("[2x3, ?, 2x3] f32".to_owned(), true));
+    }
+
+    #[test]
+    fn a_list_ends_where_it_says() {
+        let item = |size: u64| {
+            let mut item = with_strides(tensor(1, 6, [size, 0, 0, 0, 0]), [1]);
+            item[0].0 = Role::ItemRank;
+            item
+        };
+        let of = |length: Option<u64>| {
+            text([vec![(Role::ListLength, length)], item(4), item(5), tensor(0, 6, [0; 5])].concat())
+        };
+        assert_eq!(of(Some(2)), "[list(4, 5), scalar] f32");
+        assert_eq!(of(Some(9)), "[list(4, 5 of 9), scalar] f32");
+        assert_eq!(of(Some(1)), "[list(4), scalar] f32");
+        assert_eq!(of(Some(0)), "[list(), scalar] f32");
+        assert_eq!(of(Some(u64::MAX)), "[?, scalar] f32");
+        assert_eq!(of(None), "[?, scalar] f32");
     }
 
     #[test]

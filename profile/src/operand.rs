@@ -1,0 +1,146 @@
+//! Operands: what an operator was given, as it is written below it.
+//!
+//! Owns: the text. Because: calls with tensors of the same kind are one frame, so the text is also what they are told apart by.
+//! Does not: say that something was so which was not told: an unknown tensor is `?`, and so is an unknown layout.
+//!
+//! ```text
+//! [128, 32x64, 64x128 (transposed)] f32
+//! [32x64 f32, 9 i64]                                        of several types
+//! [list(2x3, 2x4, 2x5 of 8)] f32                            a list of eight, of which three are told
+//! [8x3x16x16 (strides ?), 4x3x3x3 (strides ?), …] f32       layouts are not told, nor whether there are others
+//! [32x64, none] f32                                         an optional one that was not given
+//! ```
+
+use crate::model::{Element, Layout, Tensor};
+
+/// Something that an operator was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A tensor.
+    Tensor(Tensor),
+    /// An optional tensor that was not given.
+    Absent,
+    /// A list of so many tensors, and its first ones.
+    List(u64, Vec<Option<Tensor>>),
+    /// A tensor that is undefined, or what was not understood.
+    Unknown,
+}
+
+impl Operand {
+    fn tensors(&self) -> Vec<&Tensor> {
+        match self {
+            Self::Tensor(tensor) => vec![tensor],
+            Self::List(_, first) => first.iter().flatten().collect(),
+            Self::Absent | Self::Unknown => Vec::new(),
+        }
+    }
+}
+
+/// Operands as they are written below their operator, with one type for all, or one for each where they differ. `others`: the
+/// operator may have more.
+pub fn text(operands: &[Operand], others: bool) -> String {
+    let mut types = operands.iter().flat_map(Operand::tensors).map(|tensor| tensor.element);
+    let first = types.next();
+    let same = first.filter(|first| types.all(|other| other == *first));
+    let mut parts: Vec<String> = operands.iter().map(|operand| one(operand, same)).collect();
+    if others {
+        parts.push("…".to_owned());
+    }
+    let list = format!("[{}]", parts.join(", "));
+    same.map_or_else(|| list.clone(), |element| format!("{list} {}", element.name))
+}
+
+fn one(operand: &Operand, same: Option<Element>) -> String {
+    match operand {
+        Operand::Tensor(one) => tensor(one, same),
+        Operand::Absent => "none".to_owned(),
+        Operand::List(length, first) => {
+            let each =
+                |item: &Option<Tensor>| item.as_ref().map_or("?".to_owned(), |item| tensor(item, same));
+            let told: Vec<String> = first.iter().map(each).collect();
+            let more = if (told.len() as u64) < *length { format!(" of {length}") } else { String::new() };
+            format!("list({}{more})", told.join(", "))
+        }
+        Operand::Unknown => "?".to_owned(),
+    }
+}
+
+fn tensor(tensor: &Tensor, same: Option<Element>) -> String {
+    let joined = |numbers: &[u64]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+    let sizes = tensor.sizes();
+    let mut text = if sizes.is_empty() { "scalar".to_owned() } else { joined(sizes) };
+    match tensor.layout {
+        Layout::Contiguous => {}
+        Layout::Untold => text.push_str(" (strides ?)"),
+        Layout::Transposed => text.push_str(" (transposed)"),
+        Layout::ChannelsLast => text.push_str(" (channels last)"),
+        Layout::Strided(strides) => {
+            let strides = strides.get(..sizes.len()).unwrap_or_default();
+            text.push_str(&format!(" (strides {})", joined(strides)));
+        }
+    }
+    if same.is_none() {
+        text.push_str(&format!(" {}", tensor.element.name));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kind: u64, sizes: &[u64], strides: &[u64]) -> Tensor {
+        let element = Element::of_torch(kind, false).unwrap();
+        Tensor::new(element, sizes).unwrap().with_layout(Layout::of(sizes, strides))
+    }
+
+    #[test]
+    fn operands_are_written_with_their_types() {
+        let [a, b] = [of(6, &[32, 64], &[64, 1]), of(6, &[64, 128], &[1, 64])];
+        let long = of(4, &[9], &[1]);
+        let scalar = of(6, &[], &[]);
+        let untold = of(6, &[2, 3, 4], &[12]);
+        let list =
+            |length, items: &[Tensor]| Operand::List(length, items.iter().copied().map(Some).collect());
+        use Operand::{Absent, List, Tensor, Unknown};
+        for (operands, others, expect) in [
+            (vec![Tensor(a), Tensor(b)], false, "[32x64, 64x128 (transposed)] f32"),
+            (vec![Tensor(b), Tensor(long)], false, "[64x128 (transposed) f32, 9 i64]"),
+            (vec![Tensor(scalar), Unknown], true, "[scalar, ?, …] f32"),
+            (vec![Unknown], false, "[?]"),
+            (vec![Tensor(untold), Absent], false, "[2x3x4 (strides ?), none] f32"),
+            (vec![list(2, &[a, a])], false, "[list(32x64, 32x64)] f32"),
+            (vec![list(8, &[a, long]), Absent], false, "[list(32x64 f32, 9 i64 of 8), none]"),
+            (vec![List(1, vec![None])], false, "[list(?)]"),
+            (vec![List(0, vec![])], false, "[list()]"),
+        ] {
+            assert_eq!(text(&operands, others), expect);
+        }
+    }
+
+    #[test]
+    fn a_layout_is_told_by_strides() {
+        #[track_caller]
+        fn check(sizes: &[u64], strides: &[u64], expect: Layout) {
+            assert_eq!(Layout::of(sizes, strides), expect, "{sizes:?} {strides:?}");
+        }
+        let strided = |strides: &[u64]| {
+            let mut all = [0; 5];
+            all[..strides.len()].copy_from_slice(strides);
+            Layout::Strided(all)
+        };
+        check(&[2, 3, 4], &[12, 4, 1, 99, 99], Layout::Contiguous);
+        check(&[], &[], Layout::Contiguous);
+        check(&[0, 3], &[7, 7], Layout::Contiguous);
+        // Along a dimension of one element there is no next one.
+        check(&[2, 1, 4], &[4, 99, 1], Layout::Contiguous);
+        check(&[64, 128], &[1, 64], Layout::Transposed);
+        check(&[5, 7, 6], &[42, 1, 7], Layout::Transposed);
+        check(&[2, 3, 8, 8], &[192, 1, 24, 3], Layout::ChannelsLast);
+        check(&[2, 3, 4, 5, 6], &[360, 1, 90, 18, 3], Layout::ChannelsLast);
+        check(&[4, 3], &[0, 1], strided(&[0, 1]));
+        check(&[4, 3], &[6, 2], strided(&[6, 2]));
+        check(&[4, 3, 2], &[6, 2], Layout::Untold);
+        check(&[u64::MAX, u64::MAX, 2], &[2, 2, 1], strided(&[2, 2, 1]));
+    }
+}
