@@ -19,6 +19,13 @@ pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// Where large things are kept that every checkout needs, outside of all of them.
+pub(crate) fn cache_dir() -> Result<PathBuf> {
+    let own = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = own("XDG_CACHE_HOME").or_else(|| own("HOME").map(|home| home.join(".cache")));
+    Ok(cache.context("neither XDG_CACHE_HOME nor HOME is set")?.join("deepctx-bpf"))
+}
+
 /// True when this process may load programs and install packages without `sudo`.
 pub(crate) fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status")

@@ -94,26 +94,31 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                         Ok(())
                     }));
                 }
-                // By name only: it is half a gigabyte.
+                // By name only: it is half a gigabyte for each release.
                 if options.groups.iter().any(|group| group == "torch") {
                     outcomes.push(check("torch", || {
-                        let (python, libraries) = workloads::torch_python()?;
-                        surroundings.torch = vec![
-                            ("TEST_TORCH_PYTHON", python.into()),
-                            ("TEST_TORCH_LIBRARIES", libraries.into()),
-                            ("TEST_TRITON_PYTHON", workloads::triton_python()?.into()),
-                        ];
+                        let releases = workloads::TORCH.into_iter().map(workloads::torch_python);
+                        surroundings.torch = releases.collect::<Result<_>>()?;
+                        surroundings.triton =
+                            vec![("TEST_TRITON_PYTHON", workloads::triton_python()?.into())];
                         Ok(())
                     }));
                 }
                 if options.groups.iter().any(|group| group == "jax") {
                     outcomes.push(check("jax", || {
-                        surroundings.torch.push(("TEST_JAX_PYTHON", workloads::jax_python()?.into()));
+                        surroundings.jax = vec![("TEST_JAX_PYTHON", workloads::jax_python()?.into())];
                         Ok(())
                     }));
                 }
                 let chosen = built.tests.iter().filter(|test| wanted(test.group.name));
-                outcomes.extend(chosen.map(|test| test.run(&surroundings, options.filter.as_deref())));
+                for test in chosen {
+                    let releases = if test.group.name == "torch" { &surroundings.torch[..] } else { &[] };
+                    let run = |release| test.run(&surroundings, release, options.filter.as_deref());
+                    outcomes.extend(releases.iter().map(|release| run(Some(release))));
+                    if releases.is_empty() {
+                        outcomes.push(run(None));
+                    }
+                }
                 if wanted("gpu") {
                     outcomes.push(list_of_gpu_checks(surroundings.product.as_deref()));
                 }
@@ -293,8 +298,12 @@ struct Surroundings {
     interpreters: Vec<sh::Variable>,
     /// For the tests of exports.
     validators: Vec<sh::Variable>,
-    /// For the tests of frameworks.
-    torch: Vec<sh::Variable>,
+    /// For the tests of PyTorch, which run with each.
+    torch: Vec<workloads::Torch>,
+    /// For the tests of PyTorch, too.
+    triton: Vec<sh::Variable>,
+    /// For the tests of JAX.
+    jax: Vec<sh::Variable>,
 }
 
 /// The test program that one line of cargo's report announces.
@@ -322,8 +331,15 @@ impl Program {
         self.group.as_root || self.title.ends_with("_live")
     }
 
-    fn run(&self, surroundings: &Surroundings, filter: Option<&str>) -> Outcome {
-        eprintln!("==> {}{}", self.title, if self.as_root() { " (as root)" } else { "" });
+    fn run(
+        &self,
+        surroundings: &Surroundings,
+        torch: Option<&workloads::Torch>,
+        filter: Option<&str>,
+    ) -> Outcome {
+        let release = torch.map_or(String::new(), |torch| format!(", torch {}", torch.release));
+        let name = format!("{}{release}", self.title);
+        eprintln!("==> {name}{}", if self.as_root() { " (as root)" } else { "" });
         let start = Instant::now();
         let mut variables = sh::kept(&["CI", "PATH", "HOME", "CARGO_TARGET_DIR"]);
         variables.push(("CARGO_MANIFEST_DIR", self.folder.clone().into()));
@@ -331,8 +347,14 @@ impl Program {
         if self.group.name == "python" {
             variables.extend(surroundings.interpreters.iter().cloned());
         }
-        if matches!(self.group.name, "torch" | "jax") {
-            variables.extend(surroundings.torch.iter().cloned());
+        if let Some(workloads::Torch { python, stubs, .. }) = torch {
+            variables.extend([("TEST_TORCH_PYTHON", python.into()), ("TEST_TORCH_LIBRARIES", stubs.into())]);
+        }
+        if self.group.name == "torch" {
+            variables.extend(surroundings.triton.iter().cloned());
+        }
+        if self.group.name == "jax" {
+            variables.extend(surroundings.jax.iter().cloned());
         }
         if self.group.name == "exports" {
             variables.extend(surroundings.validators.iter().cloned());
@@ -351,7 +373,7 @@ impl Program {
             command.arg("--test-threads=1");
         }
         let mut outcome = Outcome {
-            name: self.title.clone(),
+            name,
             ok: false,
             detail: String::new(),
             seconds: 0.0,

@@ -9,7 +9,7 @@
 //!           /node     speedscope's schema, the Firefox Profiler's command line and the node that it needs
 //! ```
 
-use crate::sh;
+use crate::{sh, workloads};
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
         sh::run(npm.arg(node).args(&packages))
     })?;
     let mut variables = vec![("TEST_VALIDATORS", folder.into_os_string())];
-    let torch = sh::target_dir().join("venvs/torch/bin/python");
+    let torch = workloads::torch_folder(None)?.join("bin/python");
     if torch.exists() {
         variables.push(("TEST_TORCH_PYTHON", torch.into_os_string()));
     }

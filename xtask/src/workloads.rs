@@ -1,6 +1,7 @@
 //! Example programs to profile: how each is built, where its packages come from, how it is started and ended.
 //!
-//! Owns: compiled programs under `target/workloads`, private Python environments under `target/venvs`. Because: demo
+//! Owns: compiled programs under `target/workloads`, private Python environments under `target/venvs`, those with torch, half a
+//! gigabyte each, in the user's cache. Because: demo
 //! and benchmarks must run on the same programs, on a machine that has none of them. Does not: profile them.
 
 use crate::dialogue::Dialogue;
@@ -223,33 +224,54 @@ pub(crate) fn jax() -> Result<Workload> {
     Ok(Workload { name: "jax", command })
 }
 
-/// An interpreter with torch for the CPU, and the folder of libraries that it must be started with. The wheel of the
-/// package index is built for CUDA and wants its libraries at import; stubs stand in for them (see `cuda_stubs.py`), so
-/// that no gigabytes are fetched that a CPU never calls.
-pub(crate) fn torch_python() -> Result<(PathBuf, PathBuf)> {
+/// Releases of torch that must be understood: the package index's current one, and one whose layout is older.
+pub(crate) const TORCH: [Option<&str>; 2] = [None, Some("2.12.1")];
+
+/// An interpreter with torch for the CPU, and what it must be started with.
+pub(crate) struct Torch {
+    /// The interpreter.
+    pub(crate) python: PathBuf,
+    /// Folder of libraries.
+    pub(crate) stubs: PathBuf,
+    /// Which release it is: `2.15.0`.
+    pub(crate) release: String,
+}
+
+/// Where an interpreter with this release of torch is, or will be.
+pub(crate) fn torch_folder(release: Option<&str>) -> Result<PathBuf> {
+    let name = release.map_or_else(|| "torch".to_owned(), |release| format!("torch-{release}"));
+    Ok(sh::cache_dir()?.join(name))
+}
+
+/// An interpreter with this release of torch, or with the current one. The wheel of the package index is built for CUDA and
+/// wants its libraries at import; stubs stand in for them (see `cuda_stubs.py`), so that no gigabytes are fetched that a CPU
+/// never calls.
+pub(crate) fn torch_python(release: Option<&str>) -> Result<Torch> {
     let pure =
         ["numpy", "typing_extensions", "sympy", "networkx", "jinja2", "filelock", "fsspec", "setuptools"];
-    let python = venv("torch", &pure)?;
-    let folder =
-        python.parent().and_then(Path::parent).context("an interpreter lies two folders deep")?.to_owned();
+    let folder = torch_folder(release)?;
+    let python = venv_in(&folder, &pure)?;
     let stubs = folder.join("stubs");
     if !stubs.join("done").exists() {
         sh::step(
             "install torch without its CUDA packages (about 540 MB)",
             "its CPU code is what is measured",
         );
-        sh::run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-deps", "torch"]))?;
+        let wanted = release.map_or_else(|| "torch".to_owned(), |release| format!("torch=={release}"));
+        sh::run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-deps", &wanted]))?;
         let place = "import sysconfig; print(sysconfig.get_path('platlib'))";
         let libraries = Path::new(&sh::output(Command::new(&python).args(["-c", place]))?).join("torch/lib");
         sh::run(Command::new(&python).arg(source("cuda_stubs.py")).args([&libraries, &stubs]))?;
         std::fs::write(stubs.join("done"), "")?;
     }
-    Ok((python, stubs))
+    let version = "import importlib.metadata as m; print(m.version('torch'))";
+    let release = sh::output(Command::new(&python).args(["-c", version]))?.trim().to_owned();
+    Ok(Torch { python, stubs, release })
 }
 
 /// A training loop with torch on the CPU.
 pub(crate) fn torch() -> Result<Workload> {
-    let (python, stubs) = torch_python()?;
+    let Torch { python, stubs, .. } = torch_python(None)?;
     let mut command = Command::new(python);
     command.arg(source("torch_cpu.py")).env("LD_LIBRARY_PATH", stubs).args(["-W", "ignore"]);
     Ok(Workload { name: "torch", command })
@@ -257,7 +279,7 @@ pub(crate) fn torch() -> Result<Workload> {
 
 /// A training loop of small operators with torch, which takes steps as it is told.
 pub(crate) fn torch_small() -> Result<Command> {
-    let (python, stubs) = torch_python()?;
+    let Torch { python, stubs, .. } = torch_python(None)?;
     let mut command = Command::new(python);
     command.arg("-Wignore").arg(source("torch_small.py")).env("LD_LIBRARY_PATH", stubs);
     Ok(command)
@@ -273,7 +295,10 @@ pub(crate) fn libraries() -> Vec<PathBuf> {
 
 /// The interpreter of a private environment with these packages; made when it is missing.
 pub(crate) fn venv(name: &str, packages: &[&str]) -> Result<PathBuf> {
-    let folder = sh::target_dir().join("venvs").join(name);
+    venv_in(&sh::target_dir().join("venvs").join(name), packages)
+}
+
+fn venv_in(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
     let (python, done) = (folder.join("bin/python"), folder.join("done"));
     let wanted = packages.join(" ");
     if std::fs::read_to_string(&done).is_ok_and(|text| text == wanted) {
@@ -283,7 +308,7 @@ pub(crate) fn venv(name: &str, packages: &[&str]) -> Result<PathBuf> {
         &format!("install {wanted} into {}", folder.display()),
         "the system's own packages stay as they are",
     );
-    sh::run(sh::command("python3").args(["-m", "venv"]).arg(&folder))?;
+    sh::run(sh::command("python3").args(["-m", "venv"]).arg(folder))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     sh::run(Command::new(&python).args(pip).args(packages))?;
     std::fs::write(done, wanted)?;
