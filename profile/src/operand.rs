@@ -100,8 +100,9 @@ mod tests {
         let long = of(4, &[9], &[1]);
         let scalar = of(6, &[], &[]);
         let untold = of(6, &[2, 3, 4], &[12]);
-        let list =
-            |length, items: &[Tensor]| Operand::List(length, items.iter().copied().map(Some).collect());
+        let list = |length, items: &[crate::model::Tensor]| {
+            Operand::List(length, items.iter().copied().map(Some).collect())
+        };
         use Operand::{Absent, List, Tensor, Unknown};
         for (operands, others, expect) in [
             (vec![Tensor(a), Tensor(b)], false, "[32x64, 64x128 (transposed)] f32"),
