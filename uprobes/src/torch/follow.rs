@@ -273,10 +273,10 @@ impl Follower {
         let argument = behind.filter(|value| value.depth == 0 && instruction.memory_index() == Iced::None);
         let to = instruction.op0_register();
         match (instruction.code(), argument) {
-            (Code::Cmp_rm8_imm8, Some(of)) => {
-                if instruction.memory_displacement64() == THERE as u64 && instruction.immediate8() == 0 {
-                    self.asked.push(of.of);
-                }
+            (Code::Cmp_rm8_imm8, Some(of))
+                if instruction.memory_displacement64() == THERE as u64 && instruction.immediate8() == 0 =>
+            {
+                self.asked.push(of.of);
             }
             (Code::Mov_r32_rm32, Some(of)) if instruction.memory_displacement64() == TAG => {
                 self.tag = Tag::In(to.full_register(), of.of);

@@ -254,7 +254,7 @@ fn agree(parameters: &[(Kind, At)], read: &[(Register, u8)]) -> bool {
         }
     }
     // Behind a tensor there are also its methods.
-    let tensors = |register| parameters.iter().any(|one| *one == (Kind::Lists, At::Register(register)));
+    let tensors = |register| parameters.contains(&(Kind::Lists, At::Register(register)));
     let told = read.iter().filter(|(register, depth)| *depth == 1 || tensors(*register)).count();
     known > 0 && known == told
 }
