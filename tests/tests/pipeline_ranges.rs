@@ -207,3 +207,75 @@ fn a_record_without_a_name_is_no_range() {
         "app-7;m.py:main;m.py:work 1",
     );
 }
+
+#[test]
+fn what_is_pushed_is_a_range_until_it_is_popped_in_its_domain() {
+    let records = "
+        10 call 1 pushed 7/7 app text=epoch : ! py:push@1 py:train@3 py:main@9
+        11 call 2 pushed 7/7 app text=batch handle=0x9 : ! py:push@1 py:train@4 py:main@9
+        20 sample 7/7 app py:work@1 py:train@5 py:main@9
+        21 call 3 popped 7/7 app
+        22 sample 7/7 app py:work@1 py:train@6 py:main@9
+        31 call 4 popped 7/7 app handle=0x9
+        32 sample 7/7 app py:work@1 py:train@7 py:main@9
+        33 call 5 popped 7/7 app handle=0x9";
+    check(
+        records,
+        "
+        app-7;m.py:main;m.py:train;[range] batch;m.py:work 1
+        app-7;m.py:main;m.py:train;[range] epoch;[range] batch;m.py:work 1
+        app-7;m.py:main;m.py:train;m.py:work 1
+        ",
+    );
+    check_gaps(records, "");
+}
+
+#[test]
+fn another_thread_pops_nothing() {
+    check(
+        "
+        10 call 1 pushed 7/7 app text=epoch : ! py:push@1 py:main@9
+        11 call 2 popped 7/8 app
+        20 sample 7/7 app py:work@1 py:main@9",
+        "app-7;m.py:main;[range] epoch;m.py:work 1",
+    );
+}
+
+#[test]
+fn a_message_that_only_a_tool_understands_is_no_name() {
+    let record = |kind: u32| {
+        format!(
+            "10 call 1 message 7/7 app text=bytes kind={kind} : ! py:push@1 py:main@9
+             20 sample 7/7 app py:work@1 py:main@9"
+        )
+    };
+    check(&record(1), "app-7;m.py:main;[range] bytes;m.py:work 1");
+    check(&record(3), "app-7;m.py:main;[range] unnamed;m.py:work 1");
+    check_gaps(&record(3), "attribute range-unnamed 1");
+}
+
+#[test]
+fn what_is_meant_to_be_profiled_is_a_range() {
+    check(
+        "
+        10 call 1 start 7/7 app : ! py:main@9
+        20 sample 7/7 app py:work@1 py:main@10
+        30 call 2 stop 7/8 app
+        40 sample 7/7 app py:work@1 py:main@11",
+        "
+        app-7;m.py:main;[range] profiler;m.py:work 1
+        app-7;m.py:main;m.py:work 1
+        ",
+    );
+}
+
+#[test]
+fn a_function_that_marks_steps_ends_one_with_each_call() {
+    let records = "
+        10 call 1 marked 7/7 app : ! py:train@3 py:main@9
+        40 call 2 marked 7/7 app : ! py:train@3 py:main@9
+        60 call 3 marked 7/7 app : ! py:train@3 py:main@9
+        70 sample 7/7 app py:work@1 py:train@4 py:main@9";
+    check_metric(records, Metric::StepTime, "app-7;m.py:main;m.py:train;[range] marked 50");
+    check(records, "app-7;m.py:main;m.py:train;m.py:work 1");
+}

@@ -287,6 +287,16 @@ pub enum Event {
     RangeBegins,
     /// A range ends.
     RangeEnds,
+    /// A range begins, which the next [`Event::RangePopped`] of its thread and domain ends.
+    RangePushed,
+    /// The range that was pushed last ends.
+    RangePopped,
+    /// The part of the run begins that is meant to be profiled.
+    ProfilerStart,
+    /// And ends.
+    ProfilerStop,
+    /// A step of training ends and the next one begins.
+    StepMarked,
     /// A framework's allocator gives memory out.
     TensorAlloc,
     /// And takes it back.
@@ -371,6 +381,11 @@ impl Event {
             Self::RangeNamed => (17, 0),
             Self::RangeBegins => (17, 1),
             Self::RangeEnds => (17, 2),
+            Self::RangePushed => (17, 3),
+            Self::RangePopped => (17, 4),
+            Self::ProfilerStart => (17, 5),
+            Self::ProfilerStop => (17, 6),
+            Self::StepMarked => (17, 7),
             Self::TensorAlloc => (18, 0),
             Self::TensorFree => (18, 1),
             Self::TensorReport => (18, 2),
@@ -459,7 +474,16 @@ impl Event {
             Self::ActivityRecord,
         ],
         &[Self::StepCreated, Self::StepBegins, Self::BackwardBegins],
-        &[Self::RangeNamed, Self::RangeBegins, Self::RangeEnds],
+        &[
+            Self::RangeNamed,
+            Self::RangeBegins,
+            Self::RangeEnds,
+            Self::RangePushed,
+            Self::RangePopped,
+            Self::ProfilerStart,
+            Self::ProfilerStop,
+            Self::StepMarked,
+        ],
         &[Self::TensorAlloc, Self::TensorFree, Self::TensorReport, Self::TensorRequest],
         &[Self::OperatorBegins, Self::OperatorNamed, Self::OperatorTensors],
     ];

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use deepctx_symbolizer::NoSymbol;
 use rustc_hash::FxHashMap;
 
-use crate::catalogue::{Family, Row, allocator_rows, rows};
+use crate::catalogue::{Family, Row, allocator_rows, range_rows, rows};
 use crate::collector::{self, Collector};
 use crate::entry::Kernel;
-use crate::image::Image;
+use crate::image::{Image, Source};
 use crate::libraries::{self, FileKey, Library};
 use crate::reason::NoProbe;
 use crate::resolve::{Inside, Resolution, resolve, runtime_inside};
@@ -160,9 +160,25 @@ impl Planner {
     fn wants(&self, family: Family) -> bool {
         match family {
             Family::Torch => self.questions.of_operators(),
+            Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => self.questions.ranges,
             Family::C10 | Family::C10Cuda => self.questions.memory,
             _ => self.accelerators,
         }
+    }
+
+    /// The rows for ranges that a file has, if they are asked for: of the others nothing is said, since what was compiled into
+    /// a library is any part of them.
+    fn ranges<S: Source + ?Sized>(&self, family: Family, image: &Image<'_, S>) -> Vec<Row> {
+        if !self.questions.ranges {
+            return Vec::new();
+        }
+        let mut rows = range_rows(family).into_owned();
+        let wanted: Vec<&str> =
+            rows.iter().map(|row| row.names.first().map_or("", |name| &name.symbol)).collect();
+        let found = image.find(&wanted).unwrap_or_default();
+        let mut is_there = found.iter().map(|symbols| !symbols.is_empty());
+        rows.retain(|_| is_there.next() == Some(true));
+        rows
     }
 
     fn look(&self, library: Library) -> Option<Planned> {
@@ -186,7 +202,17 @@ impl Planner {
                 torch = torch::memory::look(image, self.kernel);
                 (Contents::Library(Family::C10Cuda), Vec::new())
             }
-            Some(family) => (Contents::Library(family), of_family(family)),
+            Some(family @ (Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk)) => {
+                torch.rows = self.ranges(family, image.as_ref().ok()?);
+                if torch.rows.is_empty() {
+                    return None;
+                }
+                (Contents::Library(family), torch.rows.iter().collect())
+            }
+            Some(family) => {
+                torch.rows = image.as_ref().map_or_else(|_| Vec::new(), |image| self.ranges(family, image));
+                (Contents::Library(family), of_family(family).into_iter().chain(&torch.rows).collect())
+            }
             None if inside != Inside::No => (Contents::RuntimeInside, of_family(Family::CudaRuntime)),
             None if !user.is_empty() => (Contents::User, Vec::new()),
             None if self.accelerators && library.is_collector() => (Contents::Collector, Vec::new()),

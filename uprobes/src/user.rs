@@ -7,7 +7,7 @@
 //! [[probe]]
 //! library = "libxyz.so*"         # glob on the file name; on the whole path, when it has a slash
 //! symbol = "xyzEnqueueKernel"
-//! event = "launch"               # launch, copy, fill, alloc, free, sync, collective, user
+//! event = "launch"               # launch, copy, fill, alloc, free, sync, collective, range-push, range-pop, step, user
 //! return = "not-needed"          # or blocking, out-pointer, returned, status
 //! arguments = [
 //!   { name = "function", type = "pointer" },               # in the order of the declaration
@@ -44,7 +44,7 @@ const SYMBOL_BYTES_MAX: usize = 4096;
 pub struct UserRow {
     /// Glob of the libraries that it is for.
     pub library: String,
-    /// The line where it begins, from 1.
+    /// The line where it begins, from 1; 0 when it is of no file.
     pub line: usize,
     /// The row.
     pub row: Row,
@@ -59,6 +59,14 @@ impl UserRow {
             path.file_name().map_or(&b""[..], |name| name.as_bytes())
         };
         glob(self.library.as_bytes(), text)
+    }
+}
+
+impl UserRow {
+    /// A function that a program calls once for each step of training.
+    pub fn step_marker(library: String, symbol: String) -> Self {
+        let row = Row::of_user(symbol, Event::StepMarked, Return::NotNeeded, Vec::new());
+        Self { library, line: 0, row }
     }
 }
 
@@ -193,7 +201,7 @@ impl Places {
     }
 }
 
-const EVENTS: [(&str, Event); 8] = [
+const EVENTS: [(&str, Event); 11] = [
     ("launch", Event::Launch),
     ("copy", Event::Copy(Direction::ByPointers, Timing::Async)),
     ("fill", Event::Fill(1, Timing::Async)),
@@ -201,6 +209,9 @@ const EVENTS: [(&str, Event); 8] = [
     ("free", Event::Free(Memory::Device)),
     ("sync", Event::Sync(Scope::Device)),
     ("collective", Event::Collective(Operation::AllReduce)),
+    ("range-push", Event::RangePushed),
+    ("range-pop", Event::RangePopped),
+    ("step", Event::StepMarked),
     ("user", Event::User),
 ];
 

@@ -28,6 +28,7 @@ fn family_name(family: Family) -> &'static str {
         Family::Rccl => "rccl",
         Family::Cupti => "cupti",
         Family::Torch | Family::C10 | Family::C10Cuda => "torch",
+        Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => "ranges",
         Family::User => "user",
     }
 }

@@ -9,6 +9,7 @@ mod cuda_driver;
 mod cuda_runtime;
 mod cupti;
 mod hip;
+mod ranges;
 mod structs;
 mod torch_allocator;
 
@@ -42,13 +43,21 @@ pub enum Family {
     C10,
     /// PyTorch's `libc10_cuda.so`: memory of tensors on NVIDIA's devices.
     C10Cuda,
+    /// NVIDIA's ranges, `libnvToolsExt.so`.
+    Nvtx,
+    /// PyTorch's `libtorch_python.so`, with NVTX compiled into it.
+    TorchPython,
+    /// AMD's ranges, `libroctx64.so`.
+    Roctx,
+    /// The same of ROCm's newer tools, `librocprofiler-sdk-roctx.so`.
+    RoctxSdk,
     /// A library that a user names.
     User,
 }
 
 impl Family {
     /// The families of the catalogue, in the order in which they are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::CudaDriver,
         Self::CudaRuntime,
         Self::Hip,
@@ -58,6 +67,10 @@ impl Family {
         Self::Torch,
         Self::C10,
         Self::C10Cuda,
+        Self::Nvtx,
+        Self::TorchPython,
+        Self::Roctx,
+        Self::RoctxSdk,
     ];
 
     /// The library's name up to the version.
@@ -72,6 +85,10 @@ impl Family {
             Self::Torch => "libtorch_cpu.so",
             Self::C10 => "libc10.so",
             Self::C10Cuda => "libc10_cuda.so",
+            Self::Nvtx => "libnvToolsExt.so",
+            Self::TorchPython => "libtorch_python.so",
+            Self::Roctx => "libroctx64.so",
+            Self::RoctxSdk => "librocprofiler-sdk-roctx.so",
             Self::User => "user",
         }
     }
@@ -252,6 +269,11 @@ pub fn allocator_rows() -> &'static [Row] {
     torch_allocator::ROWS
 }
 
+/// The rows for ranges of a library, which are watched when somebody asks for them.
+pub fn range_rows(family: Family) -> Cow<'static, [Row]> {
+    ranges::rows(family)
+}
+
 /// Every row of the catalogue, by family.
 pub fn rows() -> &'static [Row] {
     static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
@@ -320,6 +342,10 @@ mod tests {
             ("libtorch.so", None),
             ("libc10.so", Some(Family::C10)),
             ("libc10_cuda.so", Some(Family::C10Cuda)),
+            ("libnvToolsExt.so.1", Some(Family::Nvtx)),
+            ("libtorch_python.so", Some(Family::TorchPython)),
+            ("libroctx64.so.4", Some(Family::Roctx)),
+            ("librocprofiler-sdk-roctx.so.1", Some(Family::RoctxSdk)),
             ("libcudadebugger.so.1", None),
             ("libcuda-notahash.so.1", None),
             ("libcuda.so.1.backup", None),

@@ -21,6 +21,10 @@ macro_rules! structure {
 }
 
 structure!(
+    /// Of `nvtxRangePushEx`: what kind of text its message is (1: ASCII), and the message.
+    NVTX_EVENT, "nvtxEventAttributes_t", Config:
+    Kind U32 "messageType" 32, Name POINTER "message" 40);
+structure!(
     /// Of `cuLaunchKernelEx`.
     DRIVER_LAUNCH_CONFIG, "CUlaunchConfig", Config:
     GridX U32 "gridDimX" 0, GridY U32 "gridDimY" 4, GridZ U32 "gridDimZ" 8,

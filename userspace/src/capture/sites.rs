@@ -128,6 +128,9 @@ fn has_stack(event: Event) -> bool {
         | Event::StepCreated
         | Event::BackwardBegins
         | Event::RangeNamed
+        | Event::RangePushed
+        | Event::ProfilerStart
+        | Event::StepMarked
         | Event::TensorAlloc
         | Event::TensorReport
         | Event::OperatorBegins

@@ -159,8 +159,9 @@ pub struct CaptureArgs {
     /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
     #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub off_cpu: bool,
-    /// With `--context step`: a range whose name begins so ends a step of training (`ProfilerStep#`); repeat it for several.
-    #[arg(long, value_name = "NAME", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER)]
+    /// With `--context step`: a range whose name begins so ends a step of training (`ProfilerStep#`), or each call of a native
+    /// function does (`libmine.so*:train_step`); repeat it for several.
+    #[arg(long, value_name = "NAME|LIBRARY:FUNCTION", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER)]
     pub step_marker: Vec<String>,
     /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all", value_parser = launch_stacks)]

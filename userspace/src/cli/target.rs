@@ -6,6 +6,7 @@
 use std::fs;
 
 use deepctx_uprobes::torch::Questions;
+use deepctx_uprobes::user::UserRow;
 
 use super::failure::Failure;
 use super::options::{CaptureArgs, Context, Event, LaunchStacks, OPERATOR_STACKS, TargetArgs};
@@ -45,6 +46,10 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         Some(path) => probes::user_rows(path)?,
         None => Vec::new(),
     };
+    let mut user = if capture.no_gpu { Vec::new() } else { user };
+    if has(Context::Step) {
+        user.extend(capture.step_marker.iter().filter_map(|marker| step_function(marker)));
+    }
     let mut questions = questions(&capture.context, &capture.shapes);
     // Beside native frames, which show operators anyway, and wherever stacks of them are asked for, each is counted; else
     // they are those that stacks show.
@@ -52,7 +57,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
     let operators_alone = !has(Context::Native) && (has(Context::Operator) || !questions.tensors.is_empty());
     let (of_operators, backward) = (questions.of_operators(), questions.backward);
     let probes = (questions.any() || !capture.no_gpu).then_some(ProbeOptions {
-        user: if capture.no_gpu { Vec::new() } else { user },
+        user,
         ahead: command.is_some(),
         borrow: true,
         samples: false,
@@ -91,6 +96,13 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         },
         description: words.join(", "),
     })
+}
+
+/// The function of a library that marks steps, `LIBRARY:FUNCTION`; `None` of the name of a range, which may have a colon too.
+fn step_function(marker: &str) -> Option<UserRow> {
+    let (library, function) = marker.rsplit_once(':')?;
+    let is_file = library.contains('/') || library.contains(".so");
+    (is_file && !function.is_empty()).then(|| UserRow::step_marker(library.to_owned(), function.to_owned()))
 }
 
 fn per_second(stacks: LaunchStacks) -> u32 {

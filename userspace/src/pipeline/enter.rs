@@ -119,7 +119,7 @@ impl Entering<'_> {
                 }
                 None if ranges.sites.own(&arguments.call) => {
                     accounts.step();
-                    ranges.named(&sample.fixed, &arguments, known.node, profile);
+                    ranges.named(&sample.fixed, &arguments, [thread, known.node], profile);
                 }
                 None if operators.sites.own(&arguments.call) => {
                     accounts.step();

@@ -11,7 +11,7 @@ use super::correlate::{self, Correlate};
 use super::decode::{Arguments, Sample};
 use super::holes::Holes;
 use super::operators::{self, Operators};
-use super::ranges::{self, Ranges};
+use super::ranges::Ranges;
 use super::source::SiteInfo;
 use super::stacks::Head;
 use super::tensors::Tensors;
@@ -72,7 +72,7 @@ impl Stages {
     #[inline]
     pub(super) fn is_stackless(&self, arguments: &Arguments<'_>) -> bool {
         self.backward.sites.what(&arguments.call) == Some(&backward::Kind::Begins)
-            || self.ranges.sites.what(&arguments.call).is_some_and(|kind| *kind != ranges::Kind::Named)
+            || self.ranges.sites.what(&arguments.call).is_some_and(|kind| !kind.has_stack())
             || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
             || self.tensors.needs_no_stack(arguments)
     }

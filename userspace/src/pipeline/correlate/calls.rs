@@ -206,6 +206,11 @@ impl Correlate {
             | Event::RangeNamed
             | Event::RangeBegins
             | Event::RangeEnds
+            | Event::RangePushed
+            | Event::RangePopped
+            | Event::ProfilerStart
+            | Event::ProfilerStop
+            | Event::StepMarked
             | Event::TensorAlloc
             | Event::TensorFree
             | Event::TensorReport

@@ -1,5 +1,5 @@
-//! Ranges: which named parts of the program a thread is in (`record_function("…")`), and the steps of training that follow
-//! from them.
+//! Ranges: which named parts of the program a thread is in (`record_function("…")`, NVTX, roctx), and the steps of training
+//! that follow from them.
 //!
 //! Owns: the ranges that are open in each thread; where a range stands in a stack; how long each took. Because: programs name
 //! their own parts, and optimizers and data loaders do so unasked, whether or not somebody listens. Does not: guess: after lost
@@ -9,6 +9,7 @@
 //!  enter_new("Optimizer.step#SGD.step")   name, and the stack: main ▸ train ▸ wrapper ▸ record_function.__enter__ …
 //!  RecordFunction::RecordFunction         address of the record
 //!  RecordFunction::end                    address of the record: the first one with it closes the range
+//!  nvtxRangePushA("batch"), nvtxRangePop   the same at once; the end is that of the last one in its thread and domain
 //!  in the tree                            main ▸ train ▸ wrapper ▸ [range] Optimizer.step#SGD.step ▸ SGD.step ▸ …
 //! ```
 //! A range stands behind the frames that a stack within it shares with the stack at its beginning: usually up to the function
@@ -35,15 +36,18 @@ use super::holes::Holes;
 use super::lists::{ListId, Lists};
 use super::sites::Sites;
 use super::source::SiteInfo;
-use open::{Open, Thread};
+use open::{Key, Open, Thread};
 
 /// Threads that are followed: as many as may run on a big host.
 const THREADS_MAX: usize = 1 << 16;
 /// Places whose last end is remembered, to tell the time from step to step.
 const STEPS_MAX: usize = 1 << 12;
 /// Files of PyTorch and Python whose functions only lead to the entering of a range.
-const ENTERING: [&str; 5] = [
+const ENTERING: [&str; 8] = [
     "torch/autograd/profiler.py",
+    "torch/cuda/nvtx.py",
+    "torch/cuda/profiler.py",
+    "nvtx/nvtx.py",
     "torch/_ops.py",
     "torch/_classes.py",
     "torch/utils/_contextlib.py",
@@ -51,6 +55,10 @@ const ENTERING: [&str; 5] = [
 ];
 /// How names of ranges begin that end a step of training, unless the user names others.
 pub const STEP_MARKER: &str = "Optimizer.step#";
+/// The name of the part of a run that is meant to be profiled.
+const PROFILED: &str = "profiler";
+/// How NVTX numbers messages that are a text in ASCII.
+const ASCII: u64 = 1;
 
 /// What a call of one of the probed functions says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +69,23 @@ pub enum Kind {
     Begins,
     /// A record ends.
     Ends,
+    /// A range begins: its name.
+    Pushed,
+    /// The one that was pushed last ends.
+    Popped,
+    /// What is meant to be profiled begins.
+    Started,
+    /// And ends.
+    Stopped,
+    /// A step ends.
+    Step,
+}
+
+impl Kind {
+    /// Whether it matters where it was called.
+    pub fn has_stack(self) -> bool {
+        matches!(self, Self::Named | Self::Pushed | Self::Started | Self::Step)
+    }
 }
 
 /// The stage's state.
@@ -68,6 +93,8 @@ pub enum Kind {
 pub struct Ranges {
     /// By number of the probe.
     pub(super) sites: Sites<Kind>,
+    /// Functions that stand for ranges and steps without a name, by number of the probe.
+    symbols: FxHashMap<u32, String>,
     threads: FxHashMap<(u32, u32), Thread>,
     lists: Lists<NodeId>,
     /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
@@ -90,6 +117,7 @@ impl Ranges {
     pub fn new(markers: Vec<String>) -> Self {
         Self {
             sites: Sites::default(),
+            symbols: FxHashMap::default(),
             threads: FxHashMap::default(),
             lists: Lists::default(),
             steps: FxHashMap::default(),
@@ -104,8 +132,18 @@ impl Ranges {
             Event::RangeNamed => Some(Kind::Named),
             Event::RangeBegins => Some(Kind::Begins),
             Event::RangeEnds => Some(Kind::Ends),
+            Event::RangePushed => Some(Kind::Pushed),
+            Event::RangePopped => Some(Kind::Popped),
+            Event::ProfilerStart => Some(Kind::Started),
+            Event::ProfilerStop => Some(Kind::Stopped),
+            Event::StepMarked => Some(Kind::Step),
             _ => None,
         };
+        let nameless = |info: &&SiteInfo| {
+            matches!(info.event, Event::RangePushed | Event::StepMarked) && !info.roles.contains(&Role::Name)
+        };
+        let symbols = sites.iter().filter(nameless).map(|info| (info.site, info.symbol.clone()));
+        self.symbols.extend(symbols);
         self.sites.learn(sites, |info| kind(info.event))
     }
 
@@ -166,25 +204,45 @@ impl Ranges {
         out.into()
     }
 
-    /// A range is about to begin in a context, whose node is `node`.
+    /// A range begins, or is about to, or a step ends, in a context whose node is `node`, on a thread whose node is `thread`.
     pub fn named(
         &mut self,
         who: &StackSample,
         arguments: &Arguments<'_>,
-        node: NodeId,
+        [thread, node]: [NodeId; 2],
         profile: &mut Profile,
     ) {
-        self.sites.came(&arguments.call);
+        let Some(kind) = self.sites.came(&arguments.call).copied() else { return };
         self.reach(who.header.time_ns);
-        let name = if arguments.text.is_empty() {
-            self.counts.unnamed += 1;
-            profile.text("unnamed")
-        } else {
-            profile.text(&String::from_utf8_lossy(arguments.text))
+        // A message that is no text is a number that only a tool understands.
+        let is_text = self.sites.argument(arguments, Role::Kind).is_none_or(|kind| kind == ASCII);
+        let name = match (kind, self.symbols.get(&arguments.call.site)) {
+            (Kind::Started, _) => profile.text(PROFILED),
+            (_, Some(symbol)) => profile.text(symbol),
+            _ if arguments.text.is_empty() || kind == Kind::Pushed && !is_text => {
+                self.counts.unnamed += 1;
+                profile.text("unnamed")
+            }
+            _ => profile.text(&String::from_utf8_lossy(arguments.text)),
         };
         let frame = profile.frame(Frame::Range { name });
         let place = profile.tree.child(node, frame);
-        self.thread(who).named = Some(place);
+        let began_ns = who.header.time_ns;
+        let key = match kind {
+            Kind::Pushed => Key::Pushed(self.sites.argument(arguments, Role::Handle).unwrap_or(0)),
+            Kind::Started => Key::Profiler,
+            Kind::Step => return self.step(place, began_ns, profile),
+            Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
+                self.thread(who).named = Some(place);
+                return;
+            }
+        };
+        let begun = self.thread(who).begins(Open { key, place, thread, began_ns, within_ns: 0 });
+        self.counts.nested += u64::from(!begun);
+        let Self { threads, lists, .. } = self;
+        if let Some(of) = threads.get_mut(&(who.pid, who.tid)) {
+            of.list(lists);
+        }
     }
 
     /// A record begins or ends on a thread, whose node is `thread`.
@@ -199,23 +257,28 @@ impl Ranges {
         self.sites.came(&arguments.call);
         self.reach(who.header.time_ns);
         let now_ns = who.header.time_ns;
-        let Some(record) = self.sites.argument(arguments, Role::Handle) else { return };
-        let began = self.sites.what(&arguments.call) == Some(&Kind::Begins);
+        let handle = self.sites.argument(arguments, Role::Handle);
+        let (key, began, anywhere) = match (self.sites.what(&arguments.call), handle) {
+            (Some(Kind::Popped), domain) => (Key::Pushed(domain.unwrap_or(0)), false, false),
+            (Some(Kind::Stopped), _) => (Key::Profiler, false, true),
+            (kind, Some(record)) => (Key::Record(record), kind == Some(&Kind::Begins), true),
+            (_, None) => return,
+        };
         let Self { threads, lists, counts, .. } = self;
         if began {
             // A record without a name is none of the program's ranges.
             let Some(of) = threads.get_mut(&(who.pid, who.tid)) else { return };
             let Some(place) = of.named.take() else { return };
-            if !of.begins(Open { record, place, thread, began_ns: now_ns, within_ns: 0 }) {
+            if !of.begins(Open { key, place, thread, began_ns: now_ns, within_ns: 0 }) {
                 counts.nested += 1;
             }
             return of.list(lists);
         }
         // Usually it ends where it began.
-        let here = threads.get_mut(&(who.pid, who.tid)).and_then(|of| of.ends(record, now_ns, lists));
+        let here = threads.get_mut(&(who.pid, who.tid)).and_then(|of| of.ends(key, now_ns, lists));
         let ended = here.or_else(|| {
-            let mut of_process = threads.iter_mut().filter(|((pid, _), _)| *pid == who.pid);
-            of_process.find_map(|(_, of)| of.ends(record, now_ns, lists))
+            let mut of_process = threads.iter_mut().filter(|((pid, _), _)| anywhere && *pid == who.pid);
+            of_process.find_map(|(_, of)| of.ends(key, now_ns, lists))
         });
         if let Some(ended) = ended {
             if holes.any(ended.range.began_ns, now_ns) {
@@ -238,9 +301,13 @@ impl Ranges {
         }
         let Frame::Range { name } = profile.frames.get(profile.tree.node(place).frame) else { return };
         let name = profile.strings.get(name);
-        if !self.markers.iter().any(|marker| name.starts_with(marker.as_str())) {
-            return;
+        if self.markers.iter().any(|marker| name.starts_with(marker.as_str())) {
+            self.step(place, now_ns, profile);
         }
+    }
+
+    /// A step ends at this place.
+    fn step(&mut self, place: NodeId, now_ns: u64, profile: &mut Profile) {
         if self.steps.len() >= STEPS_MAX {
             self.steps.clear();
         }

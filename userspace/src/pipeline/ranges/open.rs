@@ -10,11 +10,22 @@ use crate::pipeline::lists::{ListId, Lists};
 /// Ranges within ranges that are followed.
 const OPEN_MAX: usize = 64;
 
+/// What a range ends by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// The address of its record, whichever thread ends it.
+    Record(u64),
+    /// The next end in its thread that is of this domain and of no range within it.
+    Pushed(u64),
+    /// The end of what is meant to be profiled; there is one of each process.
+    Profiler,
+}
+
 /// A range that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open {
-    /// Address of its record.
-    pub(super) record: u64,
+    /// What it ends by.
+    pub(super) key: Key,
     /// Its node: the context that entered it, and its own frame.
     pub(super) place: NodeId,
     /// The node of its thread.
@@ -54,8 +65,8 @@ impl Thread {
 
     /// A range begins; false when too many are open.
     pub(super) fn begins(&mut self, range: Open) -> bool {
-        // The record that stood there must be gone.
-        self.open.retain(|open| open.record != range.record);
+        // The record that stood there must be gone; what was pushed stays below what is pushed on it.
+        self.open.retain(|open| matches!(open.key, Key::Pushed(_)) || open.key != range.key);
         if self.open.len() >= OPEN_MAX {
             return false;
         }
@@ -66,9 +77,9 @@ impl Thread {
         true
     }
 
-    /// A record ends; `None` when none of the open ranges has it.
-    pub(super) fn ends(&mut self, record: u64, now_ns: u64, lists: &mut Lists<NodeId>) -> Option<Ended> {
-        let at = self.open.iter().rposition(|open| open.record == record)?;
+    /// The last range of this key ends; `None` when none of the open ranges has it.
+    pub(super) fn ends(&mut self, key: Key, now_ns: u64, lists: &mut Lists<NodeId>) -> Option<Ended> {
+        let at = self.open.iter().rposition(|open| open.key == key)?;
         let range = self.open.remove(at);
         if let Some(around) = at.checked_sub(1).and_then(|at| self.open.get_mut(at)) {
             around.within_ns += now_ns.saturating_sub(range.began_ns);
@@ -97,22 +108,23 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// `+R` record R begins, `-R` it ends; the records that are open in the end.
+    /// `+R` record R begins, `-R` it ends, `>D` and `<D` push and pop in a domain; the numbers that are open in the end.
     #[track_caller]
     fn check(events: &str, expect: &[u64]) -> Vec<(u64, bool)> {
         let (mut thread, mut lists) = (Thread::default(), Lists::default());
         let mut ended = Vec::new();
         for (now, event) in (0..).zip(events.split(' ')) {
-            let record: u64 = event[1..].parse().unwrap();
-            if event.starts_with('+') {
-                let place = NodeId::from_number(record as u32);
-                assert!(thread.begins(Open { record, place, thread: place, began_ns: now, within_ns: 0 }));
+            let number: u64 = event[1..].parse().unwrap();
+            let key = if event.starts_with(['+', '-']) { Key::Record(number) } else { Key::Pushed(number) };
+            if event.starts_with(['+', '>']) {
+                let place = NodeId::from_number(number as u32);
+                assert!(thread.begins(Open { key, place, thread: place, began_ns: now, within_ns: 0 }));
                 thread.list(&mut lists);
-            } else if let Some(one) = thread.ends(record, now, &mut lists) {
-                ended.push((one.range.record, one.is_outermost));
+            } else if let Some(one) = thread.ends(key, now, &mut lists) {
+                ended.push((one.range.place.number().into(), one.is_outermost));
             }
         }
-        let open: Vec<u64> = thread.open().iter().map(|open| open.record).collect();
+        let open: Vec<u64> = thread.open().iter().map(|open| open.place.number().into()).collect();
         assert_eq!(open, expect, "{events}");
         assert_eq!(thread.listed.is_none(), expect.is_empty());
         ended
@@ -138,11 +150,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_pushed_ends_in_order_within_its_domain() {
+        assert_eq!(check(">1 >1 <1", &[1]), [(1, false)]);
+        assert_eq!(check(">1 >2 <1 <2", &[]), [(1, true), (2, true)]);
+        assert_eq!(check(">1 +7 <1 <1", &[7]), [(1, true)]);
+    }
+
+    #[test]
     fn too_many_are_refused() {
         let mut thread = Thread::default();
         for n in 0..OPEN_MAX as u64 + 3 {
             let place = NodeId::from_number(1);
-            let open = Open { record: n, place, thread: place, began_ns: n, within_ns: 0 };
+            let open = Open { key: Key::Record(n), place, thread: place, began_ns: n, within_ns: 0 };
             assert_eq!(thread.begins(open), n < OPEN_MAX as u64);
         }
         assert_eq!((thread.forget(), thread.open().len()), (OPEN_MAX, 0));

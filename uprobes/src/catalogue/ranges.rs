@@ -1,0 +1,49 @@
+//! Ranges that programs name for whoever profiles them: NVTX, roctx, and the part of a run that is meant to be profiled.
+//!
+//! Owns: the rows for them, for each library that may have such functions. Because: they are the program's own words for its
+//! parts, and it calls these functions whether or not a tool listens. Does not: see NVTX where its header was compiled into
+//! code without symbols, or inlined: there is no function then. Nor ranges that end by a number instead of in order.
+//!
+//! Declarations: `nvToolsExt.h` (NVTX 2 and 3), `roctx.h` (ROCm 6), `cudaProfiler.h`, `hip_runtime_api.h`.
+
+use std::borrow::Cow;
+
+use super::{Family, Row, table};
+use crate::event::Event;
+
+const NVTX: &[Row] = table! { Nvtx:
+    Event::RangePushed, NotNeeded => nvtxRangePushA 1.0 (Name Pointer);
+    Event::RangePushed, NotNeeded => nvtxRangePushEx 1.0 (Config Pointer) with NVTX_EVENT;
+    Event::RangePopped, NotNeeded => nvtxRangePop 1.0 ();
+    Event::RangePushed, NotNeeded => nvtxDomainRangePushEx 2.0 (Handle Pointer, Config Pointer) with NVTX_EVENT;
+    Event::RangePopped, NotNeeded => nvtxDomainRangePop 2.0 (Handle Pointer);
+};
+
+const ROCTX: &[Row] = table! { Roctx:
+    Event::RangePushed, NotNeeded => roctxRangePushA 1.0 (Name Pointer);
+    Event::RangePopped, NotNeeded => roctxRangePop 1.0 ();
+};
+
+const CUDA: &[Row] = table! { CudaDriver:
+    Event::ProfilerStart, NotNeeded => cuProfilerStart 4.0 ();
+    Event::ProfilerStop, NotNeeded => cuProfilerStop 4.0 ();
+};
+
+const HIP: &[Row] = table! { Hip:
+    Event::ProfilerStart, NotNeeded => hipProfilerStart 3.0 ();
+    Event::ProfilerStop, NotNeeded => hipProfilerStop 3.0 ();
+};
+
+/// The rows of a library, to be watched when somebody asks for ranges.
+pub(super) fn rows(family: Family) -> Cow<'static, [Row]> {
+    let of = |rows: &'static [Row]| rows.iter().map(|row| Row { family, ..row.clone() }).collect();
+    match family {
+        Family::Nvtx => NVTX.into(),
+        Family::Roctx => ROCTX.into(),
+        Family::CudaDriver => CUDA.into(),
+        Family::Hip => HIP.into(),
+        Family::TorchPython => Cow::Owned(of(NVTX)),
+        Family::RoctxSdk => Cow::Owned(of(ROCTX)),
+        _ => Cow::Borrowed(&[]),
+    }
+}
