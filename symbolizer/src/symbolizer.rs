@@ -181,7 +181,7 @@ impl Symbolizer {
         };
         match region.owner {
             Owner::Module { module, bias } => Place::Native { module, address: address.to_svma(bias) },
-            Owner::Generated => match self.generated(pid, time_ns, address) {
+            Owner::Generated => match self.generated(pid, time_ns, address, [region.begin.0, region.end.0]) {
                 Ok(symbol) => Place::Jit(symbol),
                 Err(reason) => Place::Nowhere(reason),
             },
@@ -189,12 +189,23 @@ impl Symbolizer {
         }
     }
 
-    fn generated(&mut self, pid: u32, time_ns: u64, address: Avma) -> Result<JitSymbol, NoSymbol> {
-        let found = self.jit.lookup(pid, time_ns, address);
+    fn generated(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        address: Avma,
+        mapping: [u64; 2],
+    ) -> Result<JitSymbol, NoSymbol> {
+        let mut found = self.jit.lookup(pid, time_ns, address);
         if found.is_err() && self.seek_descriptors(pid, time_ns) {
-            return self.jit.lookup(pid, time_ns, address);
+            found = self.jit.lookup(pid, time_ns, address);
         }
-        found
+        let Self { spaces, modules, jit, compiled, .. } = self;
+        found.or_else(|reason| {
+            let settings = || settings(pid, time_ns, spaces, modules);
+            let loaded = compiled.loaded(pid, time_ns, mapping, address.0, settings);
+            loaded.and_then(|loaded| jit.found_code(pid, loaded)).ok_or(reason)
+        })
     }
 
     /// Looks in the files of a process, each once, for a runtime's list of generated code. True when one was found.
@@ -228,6 +239,9 @@ impl Symbolizer {
         let Self { spaces, modules, jit, compiled, .. } = self;
         match place {
             Place::Jit(code) => {
+                if let Some(number) = jit.loaded(code) {
+                    return compiled.loaded_kernel(pid, number);
+                }
                 let piece = jit.piece(code).ok_or(NoKernel::NotCompiled)?;
                 let settings = || settings(pid, time_ns, spaces, modules);
                 compiled.generated(pid, time_ns, piece, jit.pieces(pid), settings)

@@ -64,6 +64,23 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
 }
 
 #[test]
+fn code_that_was_loaded_from_the_cache_is_known_by_its_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let variables =
+        [("JAX_COMPILATION_CACHE_DIR", "cache"), ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")];
+    // The first one fills it, until it is killed.
+    let Some(target) = start(folder.path(), &variables) else { return };
+    drop(target);
+    let Some(target) = start(folder.path(), &variables) else { return };
+    let (_folder, _, samples) = captured(&target);
+    check(&samples, ";region_0.1", "loss", "sort", "sort;region_0.1");
+    check(&samples, ";wrapped_tanh", "layer", "tanh", "/tanh;");
+    let unnamed = samples.with(&["jit-without-map"]);
+    println!("| {unnamed} of {} samples in code without a name", samples.with(&[]));
+    assert!(unnamed * 20 < samples.with(&[]), "{samples}");
+}
+
+#[test]
 fn without_a_dump_kernels_have_their_own_names_and_no_lines() {
     let folder = tempfile::tempdir().unwrap();
     let Some(target) = start(folder.path(), &[]) else { return };

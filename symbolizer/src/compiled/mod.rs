@@ -16,6 +16,7 @@ pub mod device;
 mod folder;
 pub mod hlo;
 pub mod inductor;
+mod loaded;
 mod settings;
 pub mod triton;
 mod wrappers;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::jit::Piece;
+pub(crate) use loaded::Found;
 pub(crate) use settings::Settings;
 
 /// Most processes whose compilers' files are followed.
@@ -194,6 +196,29 @@ impl Compiled {
         make_room(&mut self.xla, pid);
         let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
         process.kernel(time_ns, piece, pieces)
+    }
+
+    /// The function at an address that a process loaded from a compiler's cache, in a mapping from and to these addresses;
+    /// `settings` are asked for once.
+    pub(crate) fn loaded(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        mapping: [u64; 2],
+        address: u64,
+        settings: impl FnOnce() -> Settings,
+    ) -> Option<Found> {
+        make_room(&mut self.xla, pid);
+        let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
+        process.loaded(pid, time_ns, mapping, address)
+    }
+
+    /// The kernel of a function that was found so.
+    ///
+    /// # Errors
+    /// [`NoKernel`].
+    pub(crate) fn loaded_kernel(&mut self, pid: u32, number: u64) -> Answer {
+        self.xla.get_mut(&pid).map_or(Err(NoKernel::NotThere), |process| process.loaded_kernel(number))
     }
 
     /// The kernel of a function in a library of this path.

@@ -11,8 +11,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::device::among;
 use super::folder::Folder;
 use super::hlo::{self, Hlo};
+use super::loaded::{Found, Loaded};
 use super::{Answer, Compiler, Kernel, NoKernel, Settings};
 use crate::jit::{Piece, functions};
+use crate::python::ProcessMemory;
 
 /// Largest text of a module that is read.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
@@ -72,6 +74,8 @@ pub(super) struct Process {
     entries_read: usize,
     bytes_read: u64,
     looked_at_ns: Option<u64>,
+    /// Functions of the cache, to be found in memory.
+    loaded: Loaded,
     device: Device,
 }
 
@@ -104,6 +108,7 @@ impl Process {
             entries_read: 0,
             bytes_read: 0,
             looked_at_ns: None,
+            loaded: Loaded::default(),
             device: Device { began: began(pid), ..Device::default() },
         }
     }
@@ -123,6 +128,48 @@ impl Process {
         let is_kernel = |other: &str| siblings.iter().any(|sibling| hlo::is_same_name(other, sibling));
         let kernels = fits.filter_map(|module| modules.get(*module as usize)?.kernel(name, &is_kernel));
         among(Compiler::Xla, &kernels.map(Arc::new).collect::<Vec<_>>())
+    }
+
+    /// The function of the cache at an address of a mapping from `begin` to `end`.
+    pub(super) fn loaded(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        mapping: [u64; 2],
+        address: u64,
+    ) -> Option<Found> {
+        let folder = self.cache.take()?;
+        if self.may_look(time_ns) {
+            self.read_cache(&folder);
+        }
+        self.cache = Some(folder);
+        self.loaded.find(&ProcessMemory::open(pid).ok()?, mapping, address)
+    }
+
+    /// The kernel of a function that was found so.
+    pub(super) fn loaded_kernel(&mut self, number: u64) -> Answer {
+        let of = self.loaded.of(number).to_vec();
+        let mut kernels: Vec<Arc<Kernel>> = Vec::new();
+        for (unit, name) in of {
+            let hlo = self.hlo(unit);
+            let names = self.units.get(unit).map(|unit| &unit.kernels);
+            let kernel =
+                hlo.zip(names).and_then(|(hlo, names)| hlo.kernel(&name, &|other| names.contains(other)));
+            kernels.extend(kernel.map(Arc::new));
+        }
+        let Some((first, rest)) =
+            kernels.split_first().filter(|(first, rest)| rest.iter().all(|other| other.unit == first.unit))
+        else {
+            return among(Compiler::Xla, &kernels);
+        };
+        // Equal kernels of one module: it may be working for any of their lines.
+        let mut kernel = Kernel::clone(first);
+        for op in rest.iter().filter_map(|other| other.ops.first()) {
+            if kernel.ops.first() != Some(op) && !kernel.others.contains(op) {
+                kernel.others.push(op.clone());
+            }
+        }
+        Ok(Arc::new(kernel))
     }
 
     /// The kernel of a function that the process registered; `pieces` are all of them in order.
@@ -193,10 +240,9 @@ impl Process {
 
     /// Reads what is new in the folders: first the dump, and the cache if that does not have the wanted code.
     fn look(&mut self, time_ns: u64, wanted: u64) {
-        if self.looked_at_ns.is_some_and(|at| time_ns.saturating_sub(at) < LOOK_NS) {
+        if !self.may_look(time_ns) {
             return;
         }
-        self.looked_at_ns = Some(time_ns);
         if let Some(folder) = self.dump.take() {
             self.read_dump(&folder);
             self.dump = Some(folder);
@@ -208,6 +254,15 @@ impl Process {
             self.read_cache(&folder);
             self.cache = Some(folder);
         }
+    }
+
+    /// Whether the last look at the folders is long enough ago for another one, which is taken now.
+    fn may_look(&mut self, time_ns: u64) -> bool {
+        let may = self.looked_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= LOOK_NS);
+        if may {
+            self.looked_at_ns = Some(time_ns);
+        }
+        may
     }
 
     fn read_dump(&mut self, folder: &Folder) {
@@ -281,6 +336,7 @@ impl Process {
             });
             for object in hlo::objects(&entry) {
                 self.add_object(unit, object);
+                self.loaded.add(unit, object);
             }
         }
     }

@@ -33,11 +33,20 @@ const FUNCTIONS_MAX: usize = 1 << 16;
 const NAME_BYTES_MAX: usize = 1024;
 
 const ET_REL: u16 = 1;
+const EM_X86_64: u16 = 62;
+const EM_AARCH64: u16 = 183;
+const R_AARCH64_ABS64: u32 = 257;
+const R_AARCH64_PREL64: u32 = 260;
 const SHT_SYMTAB: u32 = 2;
+const SHT_RELA: u32 = 4;
+const SHT_REL: u32 = 9;
 const SHF_EXECINSTR: u64 = 4;
 const STT_FUNC: u8 = 2;
 const SECTION_BYTES: usize = 64;
 const SYMBOL_BYTES: usize = 24;
+const RELOCATION_BYTES: usize = 24;
+/// Most places of one function that are changed when it is loaded.
+const RELOCATIONS_MAX: usize = 1 << 12;
 
 /// A function of an object file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,12 +61,79 @@ pub struct Function {
     pub code: u64,
 }
 
+/// A function as it stands in an object file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stated<'a> {
+    /// Its name as the file has it, no longer than names may be; never empty.
+    pub(crate) name: &'a [u8],
+    /// Where the file says that it is.
+    address: u64,
+    /// Its bytes; never 0, and `address + size` does not overflow.
+    size: u64,
+    /// The section that it is in.
+    section: usize,
+    /// Where it begins in that section; `None` of a file that contradicts itself.
+    pub(crate) within: Option<u64>,
+    /// Its code before relocation; empty when the file does not have it.
+    pub(crate) code: &'a [u8],
+}
+
 /// The functions of an object file; none of bytes that are no such file. Tables that contradict the file end the answer.
 pub fn functions(bytes: &[u8]) -> Vec<Function> {
+    let function = |stated: &Stated<'_>| Function {
+        name: String::from_utf8_lossy(stated.name).into_owned(),
+        address: stated.address,
+        size: stated.size,
+        code: hash(stated.name, stated.code),
+    };
+    stated(bytes).iter().map(function).collect()
+}
+
+/// The same, with their code.
+pub(crate) fn stated(bytes: &[u8]) -> Vec<Stated<'_>> {
     read_functions(bytes).unwrap_or_default()
 }
 
-fn read_functions(bytes: &[u8]) -> Option<Vec<Function>> {
+/// Where the code of a function is changed when it is loaded: bytes from its beginning, and how many. `None` when the file does
+/// not tell, or is for a machine that is not known.
+pub(crate) fn relocated(bytes: &[u8], function: &Stated<'_>) -> Option<Vec<(usize, usize)>> {
+    let begin = function.within?;
+    let header = bytes.get(..64)?;
+    let machine = u16_at(header, 18);
+    let part = |at: u64, length: u64| {
+        let at = usize::try_from(at).ok()?;
+        bytes.get(at..at.checked_add(usize::try_from(length).ok()?)?)
+    };
+    let sections = part(u64_at(header, 40), u64::from(u16_at(header, 60)) * SECTION_BYTES as u64)?;
+    let mut found = Vec::new();
+    let of_section = |table: &&[u8]| {
+        matches!(u32_at(table, 4), SHT_RELA | SHT_REL) && u32_at(table, 44) as usize == function.section
+    };
+    for table in sections.chunks_exact(SECTION_BYTES).filter(of_section) {
+        if u32_at(table, 4) == SHT_REL {
+            return None;
+        }
+        let rows = part(u64_at(table, 24), u64_at(table, 32))?;
+        for row in rows.chunks_exact(RELOCATION_BYTES) {
+            let bytes = match (machine, u32_at(row, 8)) {
+                // R_X86_64_64, _PC64, _GOTOFF64
+                (EM_X86_64, 1 | 24 | 25) | (EM_AARCH64, R_AARCH64_ABS64 | R_AARCH64_PREL64) => 8,
+                (EM_X86_64 | EM_AARCH64, _) => 4,
+                _ => return None,
+            };
+            let Some(at) = u64_at(row, 0).checked_sub(begin).filter(|at| *at < function.size) else {
+                continue;
+            };
+            if found.len() >= RELOCATIONS_MAX {
+                return None;
+            }
+            found.push((at as usize, bytes));
+        }
+    }
+    Some(found)
+}
+
+fn read_functions(bytes: &[u8]) -> Option<Vec<Stated<'_>>> {
     let header = bytes.get(..64)?;
     if header[..6] != *b"\x7fELF\x02\x01" || usize::from(u16_at(header, 58)) != SECTION_BYTES {
         return None;
@@ -76,7 +152,8 @@ fn read_functions(bytes: &[u8]) -> Option<Vec<Function>> {
         let symbols = part(u64_at(table, 24), u64_at(table, 32))?;
         for symbol in symbols.chunks_exact(SYMBOL_BYTES) {
             let (value, size) = (u64_at(symbol, 8), u64_at(symbol, 16));
-            let holder = section(usize::from(u16_at(symbol, 6)));
+            let number = usize::from(u16_at(symbol, 6));
+            let holder = section(number);
             let Some(holder) = holder.filter(|s| u64_at(s, 8) & SHF_EXECINSTR != 0) else { continue };
             if symbol[4] & 15 != STT_FUNC || size == 0 || size > OBJECT_BYTES_MAX {
                 continue;
@@ -94,9 +171,8 @@ fn read_functions(bytes: &[u8]) -> Option<Vec<Function>> {
                 continue;
             }
             let code = within.and_then(|from| part(u64_at(holder, 24).checked_add(from)?, size));
-            let code = hash(name, code.unwrap_or_default());
-            let name = String::from_utf8_lossy(name).into_owned();
-            functions.push(Function { name, address, size, code });
+            let code = code.unwrap_or_default();
+            functions.push(Stated { name, address, size, section: number, within, code });
             if functions.len() >= FUNCTIONS_MAX {
                 return Some(functions);
             }

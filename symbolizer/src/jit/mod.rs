@@ -23,6 +23,7 @@ pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use table::CodeTable;
 
 use crate::address::Avma;
+use crate::compiled::Found;
 use crate::maps::{self, Mapping};
 use crate::python::ProcessMemory;
 use crate::reason::NoSymbol;
@@ -37,7 +38,7 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 const PIECES_MAX: usize = 1 << 17;
 /// Bytes read at a time.
 const PIECE: usize = 1 << 20;
-/// Shortest time between two looks at the files after an address was not found.
+/// Shortest time between two looks for files where there are none, after an address was not found.
 const RETRY_NS: u64 = 100_000_000;
 /// Time after which the files are looked at even though addresses are found: code may have been replaced.
 const RENEWAL_NS: u64 = 1_000_000_000;
@@ -63,6 +64,8 @@ struct Named {
     name: Arc<str>,
     /// [`Function::code`] and the place among those that the process registered.
     piece: Option<(u64, usize)>,
+    /// By what a compiler's files know it, if it was found by its bytes.
+    loaded: Option<u64>,
 }
 
 /// Counters of [`Jit`].
@@ -119,8 +122,8 @@ impl Jit {
         Self::default()
     }
 
-    /// The name of the code at an address at the time of a sample. Looks at the process's files when the address is
-    /// not found, at most ten times a second of the samples' clock.
+    /// The name of the code at an address at the time of a sample. Looks at what the process's files were grown by when the
+    /// address is not found; for files, at most ten times a second of the samples' clock.
     ///
     /// # Errors
     /// [`NoSymbol::JitWithoutMap`] or [`NoSymbol::JitNotCovered`].
@@ -128,11 +131,12 @@ impl Jit {
         let process = self.process(pid);
         process.asked_at_ns = process.asked_at_ns.max(time_ns);
         let found = process.table.lookup(address.0, time_ns);
-        let pause = match (found, process.registered.is_empty()) {
+        let pause = match (found, process.has_source()) {
             (Some(_), _) => RENEWAL_NS,
-            (None, true) => RETRY_NS,
-            // Each address is asked for once or a few times, and to see that a list is unchanged takes two reads.
-            (None, false) => 0,
+            (None, false) => RETRY_NS,
+            // Each address is asked for once or a few times, and to see that nothing was added takes a call or two. The time of a
+            // question may be long ago: that since which the process has these mappings.
+            (None, true) => 0,
         };
         if process.looked_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= pause) {
             process.looked_at_ns = Some(time_ns);
@@ -153,6 +157,22 @@ impl Jit {
     pub fn piece(&self, symbol: JitSymbol) -> Option<Piece<'_>> {
         let named = self.names.get(symbol.0 as usize)?;
         named.piece.map(|(code, order)| Piece { name: &named.name, code, order })
+    }
+
+    /// By what a compiler's files know the function of a name, if it was found by its bytes.
+    pub(crate) fn loaded(&self, symbol: JitSymbol) -> Option<u64> {
+        self.names.get(symbol.0 as usize)?.loaded
+    }
+
+    /// A function was found by its bytes.
+    pub(crate) fn found_code(&mut self, pid: u32, found: Found) -> Option<JitSymbol> {
+        let Found { address, size, name, number } = found;
+        self.counters.entries += 1;
+        let symbol = self.add_name(Named { name: name.into(), piece: None, loaded: Some(number) })?;
+        let table = Arc::make_mut(&mut self.process(pid).table);
+        let kept = table.insert(address, size, 0, symbol);
+        self.counters.dropped += u64::from(!kept);
+        Some(symbol)
     }
 
     /// All functions that a process registered for debuggers, in order.
@@ -257,7 +277,7 @@ impl Jit {
                 self.counters.entries += 1;
                 let symbol = if process.pieces.len() < PIECES_MAX {
                     let piece = Some((function.code, process.pieces.len()));
-                    self.add_name(Named { name: function.name.into(), piece })
+                    self.add_name(Named { name: function.name.into(), piece, loaded: None })
                 } else {
                     None
                 };
@@ -349,7 +369,7 @@ impl Jit {
 
     fn new_name(&mut self, name: &str) -> Option<JitSymbol> {
         let name: Arc<str> = name.into();
-        let symbol = self.add_name(Named { name: Arc::clone(&name), piece: None })?;
+        let symbol = self.add_name(Named { name: Arc::clone(&name), piece: None, loaded: None })?;
         self.by_name.insert(name, symbol);
         Some(symbol)
     }
@@ -363,6 +383,11 @@ impl Jit {
 }
 
 impl Process {
+    /// Whether anything is there that may have grown.
+    fn has_source(&self) -> bool {
+        self.perf_map.is_some() || self.dump.is_some() || !self.registered.is_empty()
+    }
+
     fn reason(&self) -> NoSymbol {
         if self.perf_map.is_none() && self.dump.is_none() && self.table.is_empty() {
             NoSymbol::JitWithoutMap
