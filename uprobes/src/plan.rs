@@ -242,6 +242,7 @@ impl Planner {
                 for resolution in resolve(&image, rows, self.kernel) {
                     planned.take(resolution, self.layers);
                 }
+                planned.forget_other_spellings();
             }
             Err(because) => {
                 for (row, name) in rows.iter().flat_map(|row| row.names.iter().map(move |name| (row, name))) {
@@ -260,6 +261,12 @@ fn of_family(family: Family) -> Vec<&'static Row> {
 }
 
 impl Planned {
+    /// A function that was found is not missing because it could have been called otherwise.
+    fn forget_other_spellings(&mut self) {
+        let found = |row: &Row| row.is_one_function() && self.sites.iter().any(|site| site.row == *row);
+        self.missing.retain(|missing| !found(&missing.row));
+    }
+
     fn take(&mut self, resolution: Resolution<'_>, layers: Layers) {
         let Resolution { row, name, places } = resolution;
         let symbol = name.symbol.clone().into_owned();

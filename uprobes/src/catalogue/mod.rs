@@ -249,6 +249,12 @@ impl Row {
         arguments
     }
 
+    /// Whether its names are spellings of one function, of which a library has one: C++ functions whose parameters changed their
+    /// types. Others' names are functions of their own.
+    pub fn is_one_function(&self) -> bool {
+        self.family == Family::C10
+    }
+
     /// The lower library that the same call will be seen in again.
     pub fn seen_again_in(&self) -> Option<Family> {
         let runtime_only = matches!(
