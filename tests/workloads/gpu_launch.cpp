@@ -1,21 +1,18 @@
 // Launches kernels, copies, fills and graphs at a fixed rate from several threads, and says how many of each.
 //
-// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs] [--copies] [--collectives] [--hip]
-//            [--undumpable] [--borrow] [--wait | --attended]
+// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs] [--copies] [--borrow] [--wait | --attended]
 //
-// It needs no CUDA headers and no device: whatever `libcuda.so.1` the linker finds is used; with `--hip`, AMD's `libamdhip64.so`, whose
-// functions take the same. Every launch goes through
+// It needs no CUDA headers and no device: whatever `libcuda.so.1` the linker finds is used. Every launch goes through
 // functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
 // that is named after them. `--rate 0` goes as fast as it can. With `--borrow` the program has its own client of CUPTI,
-// as PyTorch's profiler is one, and counts what it gets. With `--undumpable` nobody but root may look into it. With `--wait` it starts when a line comes on standard input,
-// and ends when another does; with `--attended` it starts once somebody watches: a probe was put on the launch, and a
+// as PyTorch's profiler is one, and counts what it gets. With `--wait` it starts when a line comes on standard input,
+// and ends when another does; with `--attended` it starts once somebody watches: a probe was put on cuLaunchKernel, and a
 // collector that was loaded is listened to.
 //
 // Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -26,7 +23,6 @@
 #include <ctime>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 namespace {
@@ -44,7 +40,6 @@ F function(Handle library, const char *name) {
 }
 
 struct Driver {
-    static inline int (*set_device)(int);
     int (*init)(unsigned);
     int (*retain)(Handle *, int);
     int (*set_current)(Handle);
@@ -64,36 +59,25 @@ struct Driver {
     int (*to_host)(void *, uint64_t, size_t, Handle);
     int (*fill)(uint64_t, unsigned char, size_t, Handle);
 
-    Driver(Handle library, bool hip) {
-        // Each is named for CUDA and for HIP.
-        auto find = [&](auto &to, const char *cuda, const char *amd) {
-            to = function<std::remove_reference_t<decltype(to)>>(library, hip ? amd : cuda);
-        };
-        find(init, "cuInit", "hipInit");
-        if (hip) {
-            // A device is all that a thread chooses there.
-            set_device = function<decltype(set_device)>(library, "hipSetDevice");
-            retain = [](Handle *, int) { return 0; };
-            set_current = [](Handle) { return set_device(0); };
-        } else {
-            retain = function<decltype(retain)>(library, "cuDevicePrimaryCtxRetain");
-            set_current = function<decltype(set_current)>(library, "cuCtxSetCurrent");
-        }
-        find(load, "cuModuleLoadData", "hipModuleLoadData");
-        find(by_name, "cuModuleGetFunction", "hipModuleGetFunction");
-        find(launch, "cuLaunchKernel", "hipModuleLaunchKernel");
-        find(stream_create, "cuStreamCreate", "hipStreamCreateWithFlags");
-        find(stream_sync, "cuStreamSynchronize", "hipStreamSynchronize");
-        find(begin, "cuStreamBeginCapture_v2", "hipStreamBeginCapture");
-        find(end, "cuStreamEndCapture", "hipStreamEndCapture");
-        find(clone, "cuGraphClone", "hipGraphClone");
-        find(instantiate, "cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags");
-        find(graph_launch, "cuGraphLaunch", "hipGraphLaunch");
-        find(alloc, "cuMemAlloc_v2", "hipMalloc");
-        find(host_alloc, "cuMemHostAlloc", "hipHostMalloc");
-        find(to_device, "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync");
-        find(to_host, "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync");
-        find(fill, "cuMemsetD8Async", "hipMemsetD8Async");
+    explicit Driver(Handle library) {
+        init = function<decltype(init)>(library, "cuInit");
+        retain = function<decltype(retain)>(library, "cuDevicePrimaryCtxRetain");
+        set_current = function<decltype(set_current)>(library, "cuCtxSetCurrent");
+        load = function<decltype(load)>(library, "cuModuleLoadData");
+        by_name = function<decltype(by_name)>(library, "cuModuleGetFunction");
+        launch = function<decltype(launch)>(library, "cuLaunchKernel");
+        stream_create = function<decltype(stream_create)>(library, "cuStreamCreate");
+        stream_sync = function<decltype(stream_sync)>(library, "cuStreamSynchronize");
+        begin = function<decltype(begin)>(library, "cuStreamBeginCapture_v2");
+        end = function<decltype(end)>(library, "cuStreamEndCapture");
+        clone = function<decltype(clone)>(library, "cuGraphClone");
+        instantiate = function<decltype(instantiate)>(library, "cuGraphInstantiateWithFlags");
+        graph_launch = function<decltype(graph_launch)>(library, "cuGraphLaunch");
+        alloc = function<decltype(alloc)>(library, "cuMemAlloc_v2");
+        host_alloc = function<decltype(host_alloc)>(library, "cuMemHostAlloc");
+        to_device = function<decltype(to_device)>(library, "cuMemcpyHtoDAsync_v2");
+        to_host = function<decltype(to_host)>(library, "cuMemcpyDtoHAsync_v2");
+        fill = function<decltype(fill)>(library, "cuMemsetD8Async");
     }
 };
 
@@ -118,31 +102,14 @@ const char *const KERNELS[] = {"kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "
 
 struct Counts {
     std::atomic<uint64_t> kernels[4]{};
-    std::atomic<uint64_t> graphs{}, copies_in{}, copies_out{}, fills{}, collectives{}, syncs{};
+    std::atomic<uint64_t> graphs{}, copies_in{}, copies_out{}, fills{}, syncs{};
 };
 
 Counts counts;
 Driver *driver;
 
-// One rank that is alone.
-struct Collectives {
-    struct Id {
-        char bytes[128];
-    };
-    int (*id)(Id *);
-    int (*init)(Handle *, int, Id, int);
-    int (*all_reduce)(const void *, void *, size_t, int, int, Handle, Handle);
-
-    explicit Collectives(Handle library) {
-        id = function<decltype(id)>(library, "ncclGetUniqueId");
-        init = function<decltype(init)>(library, "ncclCommInitRank");
-        all_reduce = function<decltype(all_reduce)>(library, "ncclAllReduce");
-    }
-};
-Collectives *collectives;
-
 struct Work {
-    Handle stream, functions[4], graph, communicator;
+    Handle stream, functions[4], graph;
     uint64_t memory;
     void *host;
 };
@@ -201,13 +168,6 @@ __attribute__((noinline)) void transfer(const Work &work) {
     asm volatile("" ::: "memory");
 }
 
-__attribute__((noinline)) void reduce(const Work &work) {
-    // 1000 numbers of four bytes, added up.
-    check(collectives->all_reduce(nullptr, nullptr, 1000, 7, 0, work.communicator, work.stream), "ncclAllReduce");
-    counts.collectives.fetch_add(1, std::memory_order_relaxed);
-    asm volatile("" ::: "memory");
-}
-
 __attribute__((noinline)) void synchronize(const Work &work) {
     check(driver->stream_sync(work.stream), "cuStreamSynchronize");
     counts.syncs.fetch_add(1, std::memory_order_relaxed);
@@ -219,8 +179,7 @@ struct Options {
     double rate = 10000;
     uint64_t launches = 0;
     double seconds = 0;
-    bool graphs = false, copies = false, collectives = false, hip = false, undumpable = false;
-    bool borrow = false, wait = false, attended = false;
+    bool graphs = false, copies = false, borrow = false, wait = false, attended = false;
 };
 
 void work_on(const Options &options, Handle context, Handle module, std::atomic<bool> &stop) {
@@ -244,18 +203,12 @@ void work_on(const Options &options, Handle context, Handle module, std::atomic<
         check(driver->clone(&copy, graph), "cuGraphClone");
         check(driver->instantiate(&work.graph, copy, 0), "cuGraphInstantiate");
     }
-    if (options.collectives) {
-        Collectives::Id id;
-        check(collectives->id(&id), "ncclGetUniqueId");
-        check(collectives->init(&work.communicator, 1, id, 0), "ncclCommInitRank");
-    }
     const uint64_t begin = now_ns(CLOCK_MONOTONIC);
     const double interval = options.rate > 0 ? 1e9 * options.threads / options.rate : 0;
     for (uint64_t i = 0; !stop && (options.launches == 0 || i < options.launches); i++) {
         check(step<12>(work, int(i % 4)), "cuLaunchKernel");
         if (options.graphs && i % 50 == 49) replay(work);
         if (options.copies && i % 20 == 19) transfer(work);
-        if (options.collectives && i % 100 == 99) reduce(work);
         if (i % 500 == 499) synchronize(work);
         const uint64_t due = begin + uint64_t(interval * double(i + 1)), now = now_ns(CLOCK_MONOTONIC);
         if (due > now + 50000) {
@@ -378,9 +331,6 @@ int main(int count, char **words) {
         else if (word == "--seconds") options.seconds = value();
         else if (word == "--graphs") options.graphs = true;
         else if (word == "--copies") options.copies = true;
-        else if (word == "--collectives") options.collectives = true;
-        else if (word == "--hip") options.hip = true;
-        else if (word == "--undumpable") options.undumpable = true;
         else if (word == "--borrow") options.borrow = true;
         else if (word == "--wait") options.wait = true;
         else if (word == "--attended") options.attended = true;
@@ -389,21 +339,16 @@ int main(int count, char **words) {
             return 2;
         }
     }
-    auto opened = [](const char *name) {
-        Handle library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
-        if (library == nullptr) {
-            std::fprintf(stderr, "%s\n", dlerror());
-            std::exit(2);
-        }
-        return library;
-    };
-    if (options.undumpable) check(prctl(PR_SET_DUMPABLE, 0), "prctl");
-    driver = new Driver(opened(options.hip ? "libamdhip64.so.6" : "libcuda.so.1"), options.hip);
-    if (options.collectives) collectives = new Collectives(opened(options.hip ? "librccl.so.1" : "libnccl.so.2"));
+    Handle library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) {
+        std::fprintf(stderr, "%s\n", dlerror());
+        return 2;
+    }
+    driver = new Driver(library);
     Code code(reinterpret_cast<const void *>(driver->launch));
     check(driver->init(0), "cuInit");
     if (options.borrow) borrow();
-    Handle context = nullptr, module;
+    Handle context, module;
     check(driver->retain(&context, 0), "cuDevicePrimaryCtxRetain");
     check(driver->set_current(context), "cuCtxSetCurrent");
     check(driver->load(&module, MODULE), "cuModuleLoadData");
@@ -438,7 +383,6 @@ int main(int count, char **words) {
     for (int i = 0; i < 4; i++) std::printf("launched %s %lu\n", KERNELS[i], (unsigned long)counts.kernels[i]);
     std::printf("launched graph %lu\n", (unsigned long)counts.graphs);
     std::printf("launched copy-in %lu\nlaunched copy-out %lu\n", (unsigned long)counts.copies_in, (unsigned long)counts.copies_out);
-    std::printf("launched collective %lu\n", (unsigned long)counts.collectives);
     std::printf("launched fill %lu\nlaunched sync %lu\n", (unsigned long)counts.fills, (unsigned long)counts.syncs);
     if (options.borrow) {
         borrowed.flush(0);

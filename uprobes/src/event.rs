@@ -311,6 +311,8 @@ pub enum Event {
     OperatorNamed,
     /// An operator is about to begin: its tensors.
     OperatorTensors,
+    /// A thread hands work to its team.
+    TeamBegins,
     /// What a user's row stands for.
     User,
 }
@@ -393,6 +395,7 @@ impl Event {
             Self::OperatorBegins => (19, 0),
             Self::OperatorNamed => (19, 1),
             Self::OperatorTensors => (19, 2),
+            Self::TeamBegins => (20, 0),
             Self::User => (255, 0),
         };
         kind << 8 | detail
@@ -417,7 +420,7 @@ impl Event {
     }
 
     /// The events without a parameter by the two parts of their number.
-    const PLAIN: [&[Self]; 20] = [
+    const PLAIN: [&[Self]; 21] = [
         &[],
         &[
             Self::Launch,
@@ -486,6 +489,7 @@ impl Event {
         ],
         &[Self::TensorAlloc, Self::TensorFree, Self::TensorReport, Self::TensorRequest],
         &[Self::OperatorBegins, Self::OperatorNamed, Self::OperatorTensors],
+        &[Self::TeamBegins],
     ];
 
     /// True when kernels run because of it.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use deepctx_symbolizer::NoSymbol;
 use rustc_hash::FxHashMap;
 
-use crate::catalogue::{Family, Row, allocator_rows, range_rows, rows};
+use crate::catalogue::{Family, Row, allocator_rows, range_rows, rows, team_rows};
 use crate::collector::{self, Collector};
 use crate::entry::Kernel;
 use crate::image::{Image, Source};
@@ -162,6 +162,7 @@ impl Planner {
             Family::Torch => self.questions.of_operators(),
             Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => self.questions.ranges,
             Family::C10 | Family::C10Cuda => self.questions.memory,
+            Family::OpenMp => self.questions.teams,
             _ => self.accelerators,
         }
     }
@@ -197,6 +198,7 @@ impl Planner {
                 (Contents::Library(Family::Torch), torch.rows.iter().collect())
             }
             Some(Family::C10) => (Contents::Library(Family::C10), allocator_rows().iter().collect()),
+            Some(Family::OpenMp) => (Contents::Library(Family::OpenMp), team_rows().iter().collect()),
             Some(Family::C10Cuda) => {
                 let image = image.as_ref().map_err(|reason| NoProbe::File(*reason));
                 torch = torch::memory::look(image, self.kernel);
@@ -242,7 +244,6 @@ impl Planner {
                 for resolution in resolve(&image, rows, self.kernel) {
                     planned.take(resolution, self.layers);
                 }
-                planned.forget_other_spellings();
             }
             Err(because) => {
                 for (row, name) in rows.iter().flat_map(|row| row.names.iter().map(move |name| (row, name))) {
@@ -261,12 +262,6 @@ fn of_family(family: Family) -> Vec<&'static Row> {
 }
 
 impl Planned {
-    /// A function that was found is not missing because it could have been called otherwise.
-    fn forget_other_spellings(&mut self) {
-        let found = |row: &Row| row.is_one_function() && self.sites.iter().any(|site| site.row == *row);
-        self.missing.retain(|missing| !found(&missing.row));
-    }
-
     fn take(&mut self, resolution: Resolution<'_>, layers: Layers) {
         let Resolution { row, name, places } = resolution;
         let symbol = name.symbol.clone().into_owned();

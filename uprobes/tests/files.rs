@@ -152,34 +152,6 @@ fn marks_of_a_file_lead_to_its_very_instructions_or_to_none() {
 }
 
 #[test]
-fn a_function_that_was_found_is_not_missing_under_its_other_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let names = [
-        "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
-        "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE",
-    ];
-    let check = |exported: &[&str], found: usize, missing: &[&str]| {
-        let source: String =
-            exported.iter().map(|name| format!("int {name}(void) {{ return 1; }}\n")).collect();
-        let Some(path) =
-            compile(folder.path(), "libc10.so", &(source + "int other(void) { return 2; }"), &[])
-        else {
-            return;
-        };
-        let questions = Questions { memory: true, ..Questions::default() };
-        let mut planner = Planner::new(Vec::new(), Layers::Lowest, KERNEL).watching(false, questions);
-        planner.add_libraries(vec![Library::of_file(&path).unwrap()]);
-        let [planned] = planner.planned() else { panic!("{:?}", planner.planned()) };
-        let of_report = planned.missing.iter().filter(|one| one.row.event == Event::TensorReport);
-        assert_eq!(of_report.map(|one| &*one.symbol).collect::<Vec<_>>(), missing);
-        assert_eq!(planned.sites.len(), found);
-    };
-    check(&names[..1], 1, &[]);
-    check(&names[1..], 1, &[]);
-    check(&[], 0, &names);
-}
-
-#[test]
 fn a_runtime_linked_into_a_file_is_found_until_it_is_stripped() {
     let folder = tempfile::tempdir().unwrap();
     let source = "__attribute__((section(\".nv_fatbin\"), used)) static const char code[8] = {1};

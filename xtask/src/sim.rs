@@ -79,13 +79,6 @@ const LIBRARIES: &[Library] = &[
         versioned: false,
     },
     Library {
-        soname: "librccl.so.1",
-        folders: &["hip"],
-        exports: &["nccl", "pnccl"],
-        lacks: &[],
-        versioned: false,
-    },
-    Library {
         soname: "libamdhip64.so.6",
         folders: &["hip"],
         exports: &["hip", "__hip"],

@@ -239,6 +239,10 @@ fn step(symbol: &str) -> Option<SiteInfo> {
                 _ => (Event::TensorFree, vec![Address]),
             }
         }
+        "team" => {
+            family = Family::OpenMp;
+            (Event::TeamBegins, vec![Role::HostFunction, Role::Count])
+        }
         "made" => (Event::StepCreated, vec![Sequence, ForwardThread]),
         "step" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
         "pass" => (Event::BackwardBegins, vec![StackPointer]),

@@ -25,6 +25,7 @@
 //! 21 call 7 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400     the step begins
 //! 10 call 1 named 7/7 app text=epoch : ! py:_in@1 py:main@3            a range is about to begin; `py:_…` are torch's own
 //! 11 call 2 begins 7/7 app handle=0x40    90 call 9 ends 7/7 app handle=0x40   its record begins, and ends
+//! 10 call 1 team 7/7 app host-function=100 count=2 : ! f main           a thread hands a function to its team
 //! 10 call 5 new 7/7 app address=64 bytes=100 : ! f main                an allocation of a tensor; also report, malloc, alone
 //! 20 call 6 delete 7/7 app address=64                                  and its end; also free
 //! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
@@ -37,7 +38,7 @@
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
 //! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason. `o.mm` is the function with
 //! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator. `e.` is
-//! the function of PyTorch's engine that runs a step.
+//! the function of PyTorch's engine that runs a step. `c.` is the C library's, `g.` that of OpenMP's runtime.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -344,7 +345,11 @@ impl Symbols for NamesInAddresses {
                 .enumerate()
                 .map(|(depth, symbol)| Name::Native {
                     symbol,
-                    module: "/lib/x.so",
+                    module: match text.split_once('.') {
+                        Some(("c", _)) => "/lib/libc.so.6",
+                        Some(("g", _)) => "/lib/libgomp.so.1",
+                        _ => "/lib/x.so",
+                    },
                     file: "",
                     line: 0,
                     inlined: depth > 0,

@@ -4,12 +4,10 @@
 //! not: test.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::frame::Frame;
@@ -17,10 +15,6 @@ use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::store;
-use deepctx_uprobes::collector;
-use deepctx_uprobes::entry::Kernel;
-use deepctx_uprobes::image::Image;
-use tempfile::TempDir;
 
 use crate::cli_support::{can_capture, program, stderr, stdout};
 
@@ -150,95 +144,6 @@ fn compiled(name: &str, words: &[String]) -> Option<PathBuf> {
     }
 }
 
-/// A program that runs already when somebody comes.
-pub(crate) struct Running {
-    target: Child,
-    folder: TempDir,
-}
-
-impl Running {
-    /// Starts it.
-    pub(crate) fn start(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Self> {
-        if !can_capture() || !is_built() {
-            return None;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let mut target = Command::new(&command[0]);
-        target.args(&command[1..]).args(arguments);
-        target.envs(setting.variables(&folder.path().join("device.tsv")));
-        let target = target.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_secs(1));
-        Some(Self { target, folder })
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.target.id()
-    }
-
-    pub(crate) fn runs(&mut self) -> bool {
-        self.target.try_wait().unwrap().is_none()
-    }
-
-    /// Waits until the collector within it counts as many listeners.
-    pub(crate) fn until_listeners(&mut self, enough: impl Fn(u16) -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while !enough(listeners(self.pid())) {
-            assert!(self.runs(), "the program has ended");
-            assert!(Instant::now() < end, "{} listeners", listeners(self.pid()));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Records it for so long; gives what came of it so far.
-    pub(crate) fn record(&mut self, duration: &str) -> Capture {
-        let (output, log) = (self.folder.path().join("run.dctx"), self.folder.path().join("device.tsv"));
-        let said = program()
-            .args(["record", "--pid", &self.pid().to_string(), "--duration", duration, "-o"])
-            .arg(&output)
-            .output()
-            .unwrap();
-        assert!(self.runs(), "the program ended before it was left alone");
-        assert!(said.status.success(), "{}{}", stdout(&said), stderr(&said));
-        let profile = store::open(&output).unwrap().profile;
-        Capture { profile, account: account(&log), samples: samples_of(&log) }
-    }
-
-    /// Waits for its end; closes its standard input, which some take as the end. Gives the device's account of all of it.
-    fn end(mut self) -> Vec<Line> {
-        let status = self.target.wait().unwrap();
-        assert!(status.success(), "{status}");
-        account(&self.folder.path().join("device.tsv"))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.target.kill();
-        let _ = self.target.wait();
-    }
-}
-
-/// How many probes listen to the collector of a process, as the kernel counts them in its memory.
-fn listeners(pid: u32) -> u16 {
-    let file = File::open(built().join("libdeepctx_collector.so")).unwrap();
-    let found = collector::find(&Image::parse(&file).unwrap(), Kernel { version: (6, 12) }).unwrap();
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let written =
-        maps.lines().filter(|line| line.ends_with("/libdeepctx_collector.so") && line.contains(" rw"));
-    let mut address = written.filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let (begin, end) = words.next()?.split_once('-')?;
-        let [begin, end, at] = [begin, end, words.nth(1)?].map(|word| u64::from_str_radix(word, 16).unwrap());
-        let inside = found.listeners.0.checked_sub(at).filter(|inside| *inside < end - begin)?;
-        Some(begin + inside)
-    });
-    let Some(address) = address.next_back() else { return 0 };
-    let mut count = [0; 2];
-    File::open(format!("/proc/{pid}/mem")).unwrap().read_exact_at(&mut count, address).unwrap();
-    u16::from_le_bytes(count)
-}
-
 /// Attaches to the command after it has run for a while, and records it for so many seconds.
 pub(crate) fn record_late(
     setting: Setting,
@@ -246,16 +151,31 @@ pub(crate) fn record_late(
     arguments: &[&str],
     seconds: u32,
 ) -> Option<Capture> {
-    let mut running = Running::start(setting, command, arguments)?;
-    let capture = running.record(&format!("{seconds}s"));
-    Some(Capture { account: running.end(), ..capture })
-}
-
-/// Keeps other captures waiting. A collector counts its listeners, in every process that has the same file: who comes in the
-/// moment in which another one goes is noticed up to a second late, and some tests are exact.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ONE_LISTENS: Mutex<()> = Mutex::new(());
-    ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner)
+    if !can_capture() || !is_built() {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
+    let mut target = Command::new(&command[0]);
+    target.args(&command[1..]).args(arguments).envs(setting.variables(&log));
+    let mut target = target.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let pid = target.id().to_string();
+    let duration = format!("{seconds}s");
+    let said = program()
+        .args(["record", "--pid", &pid, "--duration", &duration, "-o", output.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(target.try_wait().unwrap(), None, "the program ended before it was left alone");
+    // Waiting closes its standard input, which some take as the end.
+    let status = target.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(said.status.success(), "{}{}", stdout(&said), stderr(&said));
+    Some(Capture {
+        profile: store::open(&output).unwrap().profile,
+        account: account(&log),
+        samples: samples_of(&log),
+    })
 }
 
 /// Records the command from its start to its end.
@@ -263,7 +183,10 @@ pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -
     if !can_capture() || !is_built() {
         return None;
     }
-    let _alone = alone();
+    // A collector counts its listeners, in every process that has the same file: who comes in the moment in which another one
+    // goes is noticed up to a second late, and these tests are exact.
+    static ONE_LISTENS: Mutex<()> = Mutex::new(());
+    let _alone = ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
     let mut words: Vec<String> = vec!["record".into(), "-o".into(), output.to_str().unwrap().into()];
@@ -366,13 +289,6 @@ impl Capture {
     /// How often a kernel ran.
     pub(crate) fn kernels(&self, name: &str) -> u64 {
         self.contexts_of(name).iter().map(|(_, count)| count).sum()
-    }
-
-    /// How often it ran below a function.
-    pub(crate) fn kernels_under(&self, name: &str, function: &str) -> u64 {
-        let contexts = self.contexts_of(name).into_iter();
-        let is_below = |stack: &[Frame]| stack.iter().any(|frame| self.text(*frame).contains(function));
-        contexts.filter(|(stack, _)| is_below(stack)).map(|(_, count)| count).sum()
     }
 
     /// The stacks below which a kernel ran, outermost first, as text.

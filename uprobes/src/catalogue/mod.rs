@@ -9,6 +9,7 @@ mod cuda_driver;
 mod cuda_runtime;
 mod cupti;
 mod hip;
+mod openmp;
 mod ranges;
 mod structs;
 mod torch_allocator;
@@ -51,13 +52,15 @@ pub enum Family {
     Roctx,
     /// The same of ROCm's newer tools, `librocprofiler-sdk-roctx.so`.
     RoctxSdk,
+    /// GNU's runtime of OpenMP, `libgomp.so.1`: teams of threads.
+    OpenMp,
     /// A library that a user names.
     User,
 }
 
 impl Family {
     /// The families of the catalogue, in the order in which they are shown.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::CudaDriver,
         Self::CudaRuntime,
         Self::Hip,
@@ -71,6 +74,7 @@ impl Family {
         Self::TorchPython,
         Self::Roctx,
         Self::RoctxSdk,
+        Self::OpenMp,
     ];
 
     /// The library's name up to the version.
@@ -89,6 +93,7 @@ impl Family {
             Self::TorchPython => "libtorch_python.so",
             Self::Roctx => "libroctx64.so",
             Self::RoctxSdk => "librocprofiler-sdk-roctx.so",
+            Self::OpenMp => "libgomp.so",
             Self::User => "user",
         }
     }
@@ -249,12 +254,6 @@ impl Row {
         arguments
     }
 
-    /// Whether its names are spellings of one function, of which a library has one: C++ functions whose parameters changed their
-    /// types. Others' names are functions of their own.
-    pub fn is_one_function(&self) -> bool {
-        self.family == Family::C10
-    }
-
     /// The lower library that the same call will be seen in again.
     pub fn seen_again_in(&self) -> Option<Family> {
         let runtime_only = matches!(
@@ -278,6 +277,11 @@ pub fn allocator_rows() -> &'static [Row] {
 /// The rows for ranges of a library, which are watched when somebody asks for them.
 pub fn range_rows(family: Family) -> Cow<'static, [Row]> {
     ranges::rows(family)
+}
+
+/// The rows of OpenMP's runtime, which is watched when somebody asks for the work of teams.
+pub fn team_rows() -> &'static [Row] {
+    openmp::ROWS
 }
 
 /// Every row of the catalogue, by family.

@@ -30,6 +30,8 @@ pub struct Questions {
     pub ranges: bool,
     /// Who allocated the memory of tensors.
     pub memory: bool,
+    /// Who handed work to the threads of a team: of OpenMP, which the framework does its own loops with.
+    pub teams: bool,
     /// Which operators begin, within which.
     pub operators: bool,
     /// Of which operators the tensors are told, as schemas name them: `aten::addmm`; without an overload all of them.
@@ -39,7 +41,7 @@ pub struct Questions {
 impl Questions {
     /// Whether anything is asked.
     pub fn any(&self) -> bool {
-        self.of_operators() || self.memory
+        self.of_operators() || self.memory || self.teams
     }
 
     /// Whether anything is asked that `libtorch_cpu.so` answers, about operators and the lines that call them.
@@ -106,6 +108,7 @@ pub fn lacking(event: Event) -> Option<&'static str> {
         Event::OperatorBegins | Event::OperatorNamed => Some("operators are not told by their beginnings"),
         Event::OperatorTensors => Some("tensors of an operator are not told"),
         Event::TensorAlloc | Event::TensorFree => Some("memory of tensors on the host is not told"),
+        Event::TeamBegins => Some("work of OpenMP's threads stays where it runs"),
         Event::TensorRequest => Some("how much was asked for of CUDA's allocator is not told"),
         _ => None,
     }

@@ -135,6 +135,7 @@ fn has_stack(event: Event) -> bool {
         | Event::TensorReport
         | Event::OperatorBegins
         | Event::OperatorTensors
+        | Event::TeamBegins
         | Event::User => true,
         event => event.is_launch(),
     }

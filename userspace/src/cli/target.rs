@@ -56,6 +56,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
     questions.operators &= has(Context::Native) || capture.operator_stacks.is_some();
     let operators_alone = !has(Context::Native) && (has(Context::Operator) || !questions.tensors.is_empty());
     let (of_operators, backward) = (questions.of_operators(), questions.backward);
+    let teams = questions.teams;
     let probes = (questions.any() || !capture.no_gpu).then_some(ProbeOptions {
         user,
         ahead: command.is_some(),
@@ -80,7 +81,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
                 Event::Cycles => Clock::Cycles,
             },
             kernel: has(Context::Kernel),
-            native: has(Context::Native) || backward,
+            native: has(Context::Native) || backward || teams,
             operators: operators_alone,
             python: has(Context::Python)
                 || has(Context::Async)
@@ -120,6 +121,7 @@ pub(super) fn questions(context: &[Context], shapes: &[String]) -> Questions {
         backward: has(Context::Backward),
         ranges: has(Context::Step),
         memory: has(Context::Memory),
+        teams: has(Context::Team),
         operators: has(Context::Operator),
         tensors: shapes.to_vec(),
     }

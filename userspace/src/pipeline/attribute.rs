@@ -3,6 +3,7 @@
 //! Owns: which metrics a sample feeds. Because: the next sources (time off the CPU, GPU work) attribute to the same
 //! contexts by other metrics. Does not: know words, addresses or names.
 
+use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
@@ -13,6 +14,24 @@ use deepctx_profile::units::Time;
 #[inline]
 pub fn node(tree: &mut Tree, thread: NodeId, frames: &[FrameId]) -> NodeId {
     tree.path(thread, frames.iter().copied())
+}
+
+/// The frames of a context below its thread, root first.
+pub fn below_thread(profile: &Profile, node: NodeId) -> Vec<FrameId> {
+    let mut stack = profile.tree.stack(node);
+    let is_thread = |frame: &FrameId| matches!(profile.frames.get(*frame), Frame::Thread { .. });
+    let from = stack.iter().position(is_thread).map_or(0, |at| at + 1);
+    stack.drain(..from);
+    stack
+}
+
+/// The frames of a call's stack, root first, without those of the kernel, which was just running our program; with `itself`,
+/// without the probed function either.
+pub fn without_probed<'a>(profile: &Profile, frames: &'a [FrameId], itself: bool) -> &'a [FrameId] {
+    let kernel =
+        |id: &FrameId| matches!(profile.frames.get(*id), Frame::Kernel { .. } | Frame::KernelUnnamed { .. });
+    let user = frames.len() - frames.iter().rev().take_while(|id| kernel(id)).count();
+    &frames[..user.saturating_sub(usize::from(itself))]
 }
 
 /// A timer sample without its stack.

@@ -21,6 +21,7 @@ use super::shown;
 use super::source::{Place, Shelf};
 use super::stacks::{Head, Known};
 use super::stages::Stages;
+use super::teams::TeamPart;
 use super::waits::{self, Context, WaitId};
 
 /// The stages that a record is entered with.
@@ -42,14 +43,22 @@ impl Entering<'_> {
         path: &CallPath<'_>,
     ) -> Known {
         let Self { stages, accounts, profile, .. } = self;
-        let Stages { correlate, backward, ranges, operators, tensors, .. } = &mut **stages;
+        let Stages { correlate, backward, ranges, operators, tensors, teams, .. } = &mut **stages;
         let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
         let said = call.is_some_and(|arguments| backward.sites.own(&arguments.call));
         let began = call.filter(|arguments| operators.sites.own(&arguments.call));
         let named = call.is_some_and(|arguments| ranges.sites.own(&arguments.call));
+        let mut to_team = TeamPart::None;
         let frames = match call {
             Some(arguments) if tensors.sites.own(&arguments.call) => {
                 tensors.caller(arguments, profile, path.frames)
+            }
+            Some(arguments) if teams.sites.own(&arguments.call) => {
+                let caller = attribute::without_probed(profile, path.frames, true);
+                if teams.is_nested(caller, profile) {
+                    to_team = TeamPart::Nested;
+                }
+                caller
             }
             Some(arguments) if !said && began.is_none() && !named => {
                 correlate.caller(arguments.call.site, profile, path.frames)
@@ -66,7 +75,8 @@ impl Entering<'_> {
         };
         let placed =
             head.steps().and_then(|listed| backward.place(listed, steps, head.thread(), frames, profile));
-        let (from, stood_for) = placed.unwrap_or((head.thread(), 0));
+        let in_team = teams.place(head, sample, frames, profile, &mut to_team);
+        let (from, stood_for) = placed.or(in_team).unwrap_or((head.thread(), 0));
         let operator = began.is_some() && operators::ends_with_operator(frames, profile);
         let from = match began {
             Some(arguments) if !Operators::has_stack(&arguments.call) => {
@@ -91,7 +101,7 @@ impl Entering<'_> {
             node = profile.tree.child(node, frame);
         }
         accounts.malformed_words(path.malformed);
-        Known { node, unnamed: path.unnamed, steps, placed: placed.is_some(), operator }
+        Known { node, unnamed: path.unnamed, steps, placed: placed.is_some(), operator, team: to_team }
     }
 
     /// Enters a sample, the beginning of a wait, or a call into its context.
@@ -104,7 +114,8 @@ impl Entering<'_> {
         known: Known,
     ) {
         let Self { stages, accounts, profile, .. } = self;
-        let Stages { backward, ranges, operators, tensors, holes, .. } = &mut **stages;
+        let Stages { backward, ranges, operators, tensors, teams, holes, .. } = &mut **stages;
+        teams.stack_seen(&sample.fixed, known);
         if !backward.sites.is_empty() {
             backward.stack_seen(&sample.fixed, known.steps, known.placed, holes);
         }
@@ -124,6 +135,11 @@ impl Entering<'_> {
                 None if operators.sites.own(&arguments.call) => {
                     accounts.step();
                     operators.begins(&sample.fixed, &arguments, thread, known, holes, profile);
+                }
+                None if teams.sites.own(&arguments.call) => {
+                    accounts.step();
+                    let known = Some(known).filter(|_| !sample.words.is_empty());
+                    teams.called(&sample.fixed, &arguments, known);
                 }
                 None if tensors.sites.own(&arguments.call) => {
                     accounts.call(sample, known.unnamed);

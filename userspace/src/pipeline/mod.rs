@@ -39,6 +39,7 @@ pub mod stacks;
 mod stages;
 mod steps;
 pub mod symbols;
+pub mod teams;
 pub mod tensors;
 pub mod threads;
 pub mod waits;

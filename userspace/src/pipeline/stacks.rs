@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use super::decode::Sample;
 use super::lists::ListId;
 use super::symbols::{AwaitingId, SpaceId};
+use super::teams::TeamPart;
 
 /// Everything besides the words that decides what a stack means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Head {
     steps: Option<ListId>,
     /// The ranges of the program that the thread is in.
     ranges: Option<ListId>,
+    /// The work that the thread has a part in, if it is in a team.
+    team: Option<ListId>,
 }
 
 impl Head {
@@ -44,12 +47,12 @@ impl Head {
         // Kinds of records are few.
         let kind = fixed.header.kind as u8;
         let rest = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
-        Self { thread, space, rest, awaiting, steps: None, ranges: None }
+        Self { thread, space, rest, awaiting, steps: None, ranges: None, team: None }
     }
 
-    /// The same within steps of a backward pass, and within ranges of the program.
-    pub fn within(self, steps: Option<ListId>, ranges: Option<ListId>) -> Self {
-        Self { steps, ranges, ..self }
+    /// The same within steps of a backward pass, within ranges of the program, and with a part in the work of a team.
+    pub fn within(self, steps: Option<ListId>, ranges: Option<ListId>, team: Option<ListId>) -> Self {
+        Self { steps, ranges, team, ..self }
     }
 
     /// The steps of a backward pass that the thread may be in.
@@ -60,6 +63,11 @@ impl Head {
     /// The ranges of the program that the thread is in.
     pub fn ranges(&self) -> Option<ListId> {
         self.ranges
+    }
+
+    /// The work that the thread has a part in, if it is in a team.
+    pub fn team(&self) -> Option<ListId> {
+        self.team
     }
 
     /// The coroutine that is a task's, and who awaits that task.
@@ -88,8 +96,8 @@ pub fn hash(head: &Head, sample: &Sample<'_>) -> u64 {
     if let Some((_, chain)) = head.awaiting {
         hasher.write_u32(chain.0);
     }
-    if head.steps.is_some() || head.ranges.is_some() {
-        (head.steps, head.ranges).hash(&mut hasher);
+    if head.steps.is_some() || head.ranges.is_some() || head.team.is_some() {
+        (head.steps, head.ranges, head.team).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -107,6 +115,8 @@ pub struct Known {
     pub placed: bool,
     /// The context ends with the operator that began there.
     pub operator: bool,
+    /// What it is to a team that no context tells.
+    pub team: TeamPart,
 }
 
 /// The cache.
@@ -208,11 +218,19 @@ mod tests {
             awaiting: None,
             steps: None,
             ranges: None,
+            team: None,
         }
     }
 
     fn known(node: u32) -> Known {
-        Known { node: NodeId::from_number(node), unnamed: 0, steps: 0, placed: false, operator: false }
+        Known {
+            node: NodeId::from_number(node),
+            unnamed: 0,
+            steps: 0,
+            placed: false,
+            operator: false,
+            team: TeamPart::None,
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::operators::{self, Operators};
 use super::ranges::Ranges;
 use super::source::SiteInfo;
 use super::stacks::Head;
+use super::teams::Teams;
 use super::tensors::Tensors;
 use super::waits::Waits;
 
@@ -26,6 +27,7 @@ pub(super) struct Stages {
     pub(super) ranges: Ranges,
     pub(super) operators: Operators,
     pub(super) tensors: Tensors,
+    pub(super) teams: Teams,
     /// Where records are missing, for those who conclude from the last one of a kind.
     pub(super) holes: Holes,
 }
@@ -40,6 +42,7 @@ impl Stages {
             ranges: Ranges::new(step_markers),
             operators: Operators::default(),
             tensors: Tensors::default(),
+            teams: Teams::default(),
             holes: Holes::default(),
         }
     }
@@ -47,7 +50,7 @@ impl Stages {
     /// Takes in probes: each is one stage's, and those of nobody else are calls of accelerators' libraries.
     pub(super) fn learn(&mut self, sites: Vec<SiteInfo>) {
         let others = self.operators.learn(self.ranges.learn(self.backward.learn(sites)));
-        self.correlate.learn(self.tensors.learn(others));
+        self.correlate.learn(self.teams.learn(self.tensors.learn(others)));
     }
 
     /// Takes in how often the kernel programs counted each probe.
@@ -56,6 +59,7 @@ impl Stages {
         self.ranges.sites.counted(counts);
         self.operators.sites.counted(counts);
         self.tensors.sites.counted(counts);
+        self.teams.sites.counted(counts);
         self.correlate.counted(counts);
     }
 
@@ -65,6 +69,7 @@ impl Stages {
         self.ranges.sites.will_change(pid, time_ns);
         self.operators.sites.will_change(pid, time_ns);
         self.tensors.sites.will_change(pid, time_ns);
+        self.teams.sites.will_change(pid, time_ns);
         self.correlate.will_change(pid, time_ns, change);
     }
 
@@ -80,14 +85,15 @@ impl Stages {
     /// Whether what a stack means depends on the calls before it.
     #[inline]
     pub(super) fn follow_calls(&self) -> bool {
-        !self.backward.sites.is_empty() || !self.ranges.sites.is_empty()
+        !self.backward.sites.is_empty() || !self.ranges.sites.is_empty() || !self.teams.sites.is_empty()
     }
 
-    /// The head of a stack within the steps and ranges that its thread is in by now.
+    /// The head of a stack within the steps, ranges and teams that its thread is in by now.
     #[inline]
     pub(super) fn within(&mut self, head: Head, sample: &Sample<'_>) -> Head {
-        let Self { backward, ranges, holes, .. } = self;
-        head.within(backward.steps_of(&sample.fixed, holes), ranges.of(&sample.fixed, holes))
+        let Self { backward, ranges, teams, holes, .. } = self;
+        let who = &sample.fixed;
+        head.within(backward.steps_of(who, holes), ranges.of(who, holes), teams.of(who, holes))
     }
 
     /// Writes what is missing, and what is kept of devices, into the profile.
@@ -96,6 +102,7 @@ impl Stages {
         self.backward.write_to(account);
         self.ranges.write_to(account);
         self.operators.write_to(account);
+        self.teams.write_to(account);
         self.correlate.write_to(profile);
         self.tensors.write_to(profile);
     }

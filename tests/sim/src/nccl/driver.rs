@@ -1,7 +1,7 @@
 //! The collectives' own kernels.
 //!
-//! Owns: loading and launching them. Because: NCCL finds the driver at run time and launches as everybody does, and RCCL does so
-//! by AMD's runtime. Does not: start either: whoever has a stream did.
+//! Owns: loading and launching them. Because: NCCL finds the driver at run time and launches as everybody does. Does
+//! not: start the driver: whoever has a stream did.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -22,28 +22,19 @@ type Launch = extern "C" fn(usize, u32, u32, u32, u32, u32, u32, u32, usize, usi
 type Load = extern "C" fn(*mut usize, *const c_void, usize, usize, u32, usize, usize, u32) -> i32;
 type ByName = extern "C" fn(*mut usize, usize, *const c_char) -> i32;
 
-/// Names of a launch, of loading code, and of a kernel by its name.
-type Names = [&'static CStr; 3];
-const CUDA: (&CStr, Names) =
-    (c"libcuda.so.1", [c"cuLaunchKernel", c"cuLibraryLoadData", c"cuLibraryGetKernel"]);
-const HIP: (&CStr, Names) =
-    (c"libamdhip64.so.6", [c"hipModuleLaunchKernel", c"hipModuleLoadData", c"hipModuleGetFunction"]);
-
 struct Loaded {
     launch: Launch,
     kernels: [usize; KERNELS.len()],
 }
 
 fn load() -> Option<Loaded> {
-    let find = |(name, names): (&CStr, Names)| Some((Library::open(name)?, names));
-    let (driver, [launch, load, by_name]) = find(CUDA).or_else(|| find(HIP))?;
-    // SAFETY: the symbols of these names have these types in every libcuda from 12.0 on; of the parameters for loading, HIP's has
-    // but the first two, and leaves registers and words on the stack that it does not know alone.
+    let driver = Library::open(c"libcuda.so.1")?;
+    // SAFETY: the symbols of these names have these types in every libcuda from 12.0 on.
     let (launch, load, by_name) = unsafe {
         (
-            std::mem::transmute::<usize, Launch>(driver.symbol(launch)?),
-            std::mem::transmute::<usize, Load>(driver.symbol(load)?),
-            std::mem::transmute::<usize, ByName>(driver.symbol(by_name)?),
+            std::mem::transmute::<usize, Launch>(driver.symbol(c"cuLaunchKernel")?),
+            std::mem::transmute::<usize, Load>(driver.symbol(c"cuLibraryLoadData")?),
+            std::mem::transmute::<usize, ByName>(driver.symbol(c"cuLibraryGetKernel")?),
         )
     };
     // An image that tells no names: every name is found in it.

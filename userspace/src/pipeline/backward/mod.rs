@@ -31,6 +31,7 @@ use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
+use super::attribute;
 use super::decode::{Arguments, Sample};
 use super::holes::Holes;
 use super::lists::{ListId, Lists};
@@ -311,12 +312,7 @@ impl Backward {
         }
         let mark = profile.text(MARK);
         let mark = profile.frame(Frame::Operator { name: mark });
-        let stack = profile.tree.stack(operator);
-        let below_thread = stack
-            .iter()
-            .position(|frame| matches!(profile.frames.get(*frame), Frame::Thread { .. }))
-            .map_or(0, |at| at + 1);
-        let frames = &stack[below_thread..];
+        let frames = attribute::below_thread(profile, operator);
         let place = (frames.iter().filter(|frame| **frame == mark).count() < NESTED_MAX).then(|| {
             let operator = profile.tree.path(thread, frames.iter().copied());
             profile.tree.child(operator, mark)

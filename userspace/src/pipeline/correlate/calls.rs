@@ -217,7 +217,8 @@ impl Correlate {
             | Event::TensorRequest
             | Event::OperatorBegins
             | Event::OperatorNamed
-            | Event::OperatorTensors => {}
+            | Event::OperatorTensors
+            | Event::TeamBegins => {}
         }
         if asked.is_none() && returns && (event.is_launch() || event == Event::GraphLaunch) {
             asked = Some(Answer::Launch { node: calling.api(counts, profile) });

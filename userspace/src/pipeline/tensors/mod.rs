@@ -30,6 +30,7 @@ use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
+use super::attribute;
 use super::decode::Arguments;
 use super::sites::Sites;
 use super::source::SiteInfo;
@@ -159,12 +160,8 @@ impl Tensors {
         profile: &Profile,
         frames: &'a [FrameId],
     ) -> &'a [FrameId] {
-        let kernel = |id: &FrameId| {
-            matches!(profile.frames.get(*id), Frame::Kernel { .. } | Frame::KernelUnnamed { .. })
-        };
-        let user = frames.len() - frames.iter().rev().take_while(|id| kernel(id)).count();
         let itself = self.sites.what(&arguments.call).is_some_and(|site| !site.marked);
-        &frames[..user.saturating_sub(usize::from(itself))]
+        attribute::without_probed(profile, frames, itself)
     }
 
     /// The samples have reached this time.

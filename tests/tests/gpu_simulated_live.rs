@@ -5,11 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod amd;
-#[path = "../cli_support/mod.rs"]
 mod cli_support;
-mod gaps;
-#[path = "../simulated/mod.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;
 
@@ -260,6 +256,33 @@ fn an_instance_of_a_device_is_told_as_such_and_one_that_nobody_told_of_has_its_n
         assert_eq!(told, devices);
         assert_eq!(capture.streams(), [stream]);
         assert_eq!(capture.process().difference(), 0);
+        capture.adds_up();
+    }
+}
+
+#[test]
+fn each_misbehaviour_of_cupti_is_a_gap_with_a_label_and_the_program_goes_on() {
+    for (words, tier) in [
+        ("busy", Tier::Observed),
+        ("denied", Tier::Observed),
+        ("lose=7", Tier::Collected),
+        ("garbage=3", Tier::Collected),
+        ("wild=5", Tier::Collected),
+        ("skew", Tier::Collected),
+    ] {
+        let setting =
+            Setting { libraries: "cuda12", collector: true, misbehaves: words, ..Setting::default() };
+        let Some(program) = simulated::launcher() else { return };
+        let arguments = "--threads 2 --rate 5000 --launches 1000 --attended";
+        let arguments: Vec<_> = arguments.split(' ').collect();
+        let Some(capture) = simulated::record(setting, &program, &arguments) else { return };
+        let process = capture.process();
+        assert_eq!((process.tier, process.launches), (tier, 2000), "{words}: {process:?}");
+        let labels: Vec<String> =
+            capture.profile.ledger.rows().iter().map(|row| format!("{row:?}")).collect();
+        let told = !process.note.is_empty() || !labels.is_empty();
+        assert!(told, "{words} is told nowhere: {process:?}");
+        println!("{words}: {:?} {labels:?}", process.note);
         capture.adds_up();
     }
 }

@@ -1,0 +1,21 @@
+"""Two functions whose operators are done by a team of two threads. Says "ready", then works until it is killed."""
+import torch
+
+torch.set_num_threads(2)
+x = torch.rand(1 << 20)
+
+
+def grow():
+    x.mul_(1.0001)
+
+
+def bend():
+    torch.tanh(x)
+
+
+grow()
+bend()
+print("ready", flush=True)
+while True:
+    grow()
+    bend()

@@ -1,0 +1,261 @@
+//! Teams: for whom the threads of OpenMP work.
+//!
+//! Owns: what each thread last handed to its team, and telling a helper's stack from any other. Because: a helper's stack begins in
+//! the runtime and says what it does, not who asked; the line that asked waits meanwhile. Does not: guess: where several threads
+//! of a process hand work out, or records are missing, work stays where it runs, and the ledger says how often.
+//!
+//! ```text
+//!  GOMP_parallel on thread 1         main ▸ step ▸ aten::mul ▸ parallel_for
+//!  a sample of thread 2              clone3 ▸ start_thread ▸ gomp_thread_start ▸ loop._omp_fn.0
+//!  in the tree                       main ▸ step ▸ aten::mul ▸ parallel_for ▸ [team] ▸ loop._omp_fn.0
+//! ```
+//! A helper has work only between two calls of the thread that hands it out, which takes part itself and waits for the others;
+//! so what that thread handed out last is what the helper does. Between works it waits within the runtime. Who that thread is
+//! follows from the functions that were handed out: see [`helpers`].
+
+mod helpers;
+
+use deepctx_common::record::{StackSample, word};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::{FrameId, StrId};
+use deepctx_profile::ledger::{Account, Reason};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::snapshot::FrameKind;
+use deepctx_profile::tree::NodeId;
+use deepctx_uprobes::catalogue::Family;
+use deepctx_uprobes::event::Event;
+use deepctx_uprobes::role::Role;
+use rustc_hash::FxHashMap;
+
+use super::attribute;
+use super::decode::{Arguments, Sample};
+use super::holes::Holes;
+use super::lists::{ListId, Lists};
+use super::sites::Sites;
+use super::source::SiteInfo;
+use super::stacks::{Head, Known};
+use helpers::{Handed, Process};
+
+/// What a helper's part stands behind.
+pub const MARK: &str = "[team]";
+/// Threads that are followed: as many as may run on a big host.
+const THREADS_MAX: usize = 1 << 16;
+/// Contexts of handed out work that are remembered, for each thread that takes part.
+const PLACES_MAX: usize = 1 << 16;
+/// Files in which a thread begins before it comes to the runtime of OpenMP.
+const STARTING: [&str; 4] = ["libc.", "libc-", "libpthread", "ld-"];
+
+/// The stage's state.
+#[derive(Debug, Default)]
+pub struct Teams {
+    /// By number of the probe.
+    pub(super) sites: Sites<()>,
+    processes: FxHashMap<u32, Process>,
+    lists: Lists<Work>,
+    /// Where work goes on, by the helper's thread and the context that handed it out.
+    places: FxHashMap<(NodeId, NodeId), NodeId>,
+    /// Whether a file is the runtime, or where threads begin.
+    files: FxHashMap<StrId, File>,
+    counts: Counts,
+}
+
+/// A work that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Work {
+    asked: NodeId,
+    /// Where the function begins.
+    function: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum File {
+    Starting,
+    Runtime,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    unknown: u64,
+}
+
+/// What a stack is to a team, besides the context that it leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TeamPart {
+    /// Nothing.
+    #[default]
+    None,
+    /// A part in its work.
+    Works {
+        /// Where its first function runs, in the process.
+        code: u64,
+        /// Whether it stands below what handed it out.
+        placed: bool,
+    },
+    /// A call within such a work, which by default finds no helpers.
+    Nested,
+}
+
+/// What a stack says of its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// In no team, or waits for work.
+    None,
+    /// Works; so many frames, root first, lead to its part.
+    Works(usize),
+}
+
+impl Teams {
+    /// Takes the probes that are this stage's out of those that were placed.
+    pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
+        self.sites.learn(sites, |info| (info.event == Event::TeamBegins).then_some(()))
+    }
+
+    /// The samples have reached this time.
+    fn reach(&mut self, now_ns: u64) {
+        while let Some((_, pid)) = self.sites.changed(now_ns) {
+            self.processes.remove(&pid);
+        }
+    }
+
+    /// Whether a thread hands out work within a work: the runtime is among its callers, root first.
+    pub fn is_nested(&mut self, frames: &[FrameId], profile: &Profile) -> bool {
+        frames.iter().any(|frame| self.file(*frame, profile) == File::Runtime)
+    }
+
+    /// A thread hands out work in the context `known`, if there is a stack of it.
+    pub fn called(&mut self, who: &StackSample, arguments: &Arguments<'_>, known: Option<Known>) {
+        self.sites.came(&arguments.call);
+        self.reach(who.header.time_ns);
+        // A team of one has no helpers.
+        if self.sites.argument(arguments, Role::Count) == Some(1) {
+            return;
+        }
+        let Some(function) = self.sites.argument(arguments, Role::HostFunction) else { return };
+        if self.processes.len() >= THREADS_MAX {
+            self.processes.clear();
+        }
+        let process = self.processes.entry(who.pid).or_default();
+        process.knows(function);
+        if known.is_none_or(|known| known.team != TeamPart::Nested) {
+            let listed = known.and_then(|known| self.lists.id(&[Work { asked: known.node, function }]));
+            process.hands_out(who.tid, Handed { listed, function, since_ns: who.header.time_ns });
+        }
+    }
+
+    /// What a thread works at if it is a helper, when that is certain.
+    #[inline]
+    pub fn of(&mut self, who: &StackSample, holes: &Holes) -> Option<ListId> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        self.reach(who.header.time_ns);
+        let handed = self.processes.get(&who.pid)?.handed_to(who.tid)?;
+        (!holes.any(handed.since_ns, who.header.time_ns)).then_some(handed.listed)?
+    }
+
+    /// Where a stack belongs: a context below whoever handed out the work, and how many of its frames, root first, that context
+    /// stands for. `None` when it belongs where it was taken. `to_team` tells of a helper's work either way.
+    pub fn place(
+        &mut self,
+        head: &Head,
+        sample: &Sample<'_>,
+        frames: &[FrameId],
+        profile: &mut Profile,
+        to_team: &mut TeamPart,
+    ) -> Option<(NodeId, usize)> {
+        let who = &sample.fixed;
+        if self.sites.is_empty() || *to_team != TeamPart::None {
+            return None;
+        }
+        let Part::Works(from) = self.part(frames, profile) else { return None };
+        let is_own =
+            |frame: &&FrameId| !matches!(profile.frames.get(**frame), Frame::Native { inlined: true, .. });
+        let at = frames[..from].iter().filter(is_own).count();
+        let code = sample.user.iter().rev().nth(at)? & word::PAYLOAD;
+        let function = self.processes.get(&who.pid).and_then(|process| process.function_at(code));
+        let listed = head.team().and_then(|listed| self.lists.get(listed)).and_then(|listed| listed.first());
+        let asked = listed.filter(|work| Some(work.function) == function).map(|work| work.asked);
+        *to_team = TeamPart::Works { code, placed: asked.is_some() };
+        Some((self.place_below(asked?, head.thread(), profile), from))
+    }
+
+    /// A stack was met.
+    #[inline]
+    pub fn stack_seen(&mut self, who: &StackSample, known: Known) {
+        let TeamPart::Works { code, placed } = known.team else { return };
+        self.counts.unknown += u64::from(!placed);
+        if let Some(process) = self.processes.get_mut(&who.pid) {
+            process.works(who.tid, code, who.header.time_ns);
+        }
+    }
+
+    fn place_below(&mut self, asked: NodeId, thread: NodeId, profile: &mut Profile) -> NodeId {
+        if let Some(place) = self.places.get(&(thread, asked)) {
+            return *place;
+        }
+        let mark = profile.text(MARK);
+        let mark = profile.frame(Frame::Operator { name: mark });
+        let frames = attribute::below_thread(profile, asked);
+        let place = profile.tree.path(thread, frames.iter().copied().chain([mark]));
+        if self.places.len() >= PLACES_MAX {
+            self.places.clear();
+        }
+        self.places.insert((thread, asked), place);
+        place
+    }
+
+    fn part(&mut self, frames: &[FrameId], profile: &Profile) -> Part {
+        let Some(first) = frames.iter().position(|frame| self.file(*frame, profile) != File::Starting) else {
+            return Part::None;
+        };
+        if self.file(frames[first], profile) != File::Runtime {
+            return Part::None;
+        }
+        let work = frames[first..].iter().position(|frame| self.file(*frame, profile) != File::Runtime);
+        match work.map(|at| first + at) {
+            // In the kernel on behalf of the runtime: it waits, or is just about to.
+            Some(at) if profile.frames.get(frames[at]).kind() != FrameKind::Kernel => Part::Works(at),
+            _ => Part::None,
+        }
+    }
+
+    fn file(&mut self, frame: FrameId, profile: &Profile) -> File {
+        let (Frame::Native { module, .. } | Frame::NativeUnnamed { module, .. }) = profile.frames.get(frame)
+        else {
+            return File::Other;
+        };
+        if self.files.len() >= THREADS_MAX {
+            self.files.clear();
+        }
+        *self.files.entry(module).or_insert_with(|| {
+            let path = profile.strings.get(module);
+            let name = path.rsplit('/').next().unwrap_or(path);
+            if Family::OpenMp.is_named(name.as_bytes()) {
+                File::Runtime
+            } else if STARTING.iter().any(|starting| name.starts_with(starting)) {
+                File::Starting
+            } else {
+                File::Other
+            }
+        })
+    }
+
+    /// Writes what is missing into the account of the stage that places stacks.
+    pub fn write_to(&self, account: &mut Account) {
+        for (key, sentence, n) in [
+            (
+                "team-unknown",
+                "work of OpenMP's threads stays where it ran: who handed it out was not seen, or several threads do",
+                self.counts.unknown,
+            ),
+            (
+                "team-call-lost",
+                "works handed to teams were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ] {
+            account.gaps.add(Reason::new(key, sentence), n);
+        }
+    }
+}
