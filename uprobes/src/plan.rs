@@ -162,7 +162,7 @@ impl Planner {
             Family::Torch => self.questions.of_operators(),
             Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => self.questions.ranges,
             Family::C10 | Family::C10Cuda => self.questions.memory,
-            Family::OpenMp => self.questions.teams,
+            Family::GnuOpenMp | Family::LlvmOpenMp | Family::IntelOpenMp => self.questions.teams,
             _ => self.accelerators,
         }
     }
@@ -198,7 +198,10 @@ impl Planner {
                 (Contents::Library(Family::Torch), torch.rows.iter().collect())
             }
             Some(Family::C10) => (Contents::Library(Family::C10), allocator_rows().iter().collect()),
-            Some(Family::OpenMp) => (Contents::Library(Family::OpenMp), team_rows().iter().collect()),
+            Some(family) if family.is_openmp() => {
+                torch.rows = team_rows(family).into_owned();
+                (Contents::Library(family), torch.rows.iter().collect())
+            }
             Some(Family::C10Cuda) => {
                 let image = image.as_ref().map_err(|reason| NoProbe::File(*reason));
                 torch = torch::memory::look(image, self.kernel);

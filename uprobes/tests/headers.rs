@@ -29,7 +29,7 @@ fn family_name(family: Family) -> &'static str {
         Family::Cupti => "cupti",
         Family::Torch | Family::C10 | Family::C10Cuda => "torch",
         Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => "ranges",
-        Family::OpenMp => "openmp",
+        Family::GnuOpenMp | Family::LlvmOpenMp | Family::IntelOpenMp => "openmp",
         Family::User => "user",
     }
 }

@@ -240,7 +240,7 @@ fn step(symbol: &str) -> Option<SiteInfo> {
             }
         }
         "team" => {
-            family = Family::OpenMp;
+            family = Family::GnuOpenMp;
             (Event::TeamBegins, vec![Role::HostFunction, Role::Count])
         }
         "made" => (Event::StepCreated, vec![Sequence, ForwardThread]),

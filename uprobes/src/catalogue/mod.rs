@@ -52,15 +52,19 @@ pub enum Family {
     Roctx,
     /// The same of ROCm's newer tools, `librocprofiler-sdk-roctx.so`.
     RoctxSdk,
-    /// GNU's runtime of OpenMP, `libgomp.so.1`: teams of threads.
-    OpenMp,
+    /// GNU's runtime of OpenMP, `libgomp.so`: teams of threads.
+    GnuOpenMp,
+    /// LLVM's, `libomp.so`.
+    LlvmOpenMp,
+    /// Intel's, `libiomp5.so`, which is LLVM's by another name.
+    IntelOpenMp,
     /// A library that a user names.
     User,
 }
 
 impl Family {
     /// The families of the catalogue, in the order in which they are shown.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::CudaDriver,
         Self::CudaRuntime,
         Self::Hip,
@@ -74,8 +78,15 @@ impl Family {
         Self::TorchPython,
         Self::Roctx,
         Self::RoctxSdk,
-        Self::OpenMp,
+        Self::GnuOpenMp,
+        Self::LlvmOpenMp,
+        Self::IntelOpenMp,
     ];
+
+    /// True of the runtimes of OpenMP.
+    pub fn is_openmp(self) -> bool {
+        matches!(self, Self::GnuOpenMp | Self::LlvmOpenMp | Self::IntelOpenMp)
+    }
 
     /// The library's name up to the version.
     pub const fn library(self) -> &'static str {
@@ -93,7 +104,9 @@ impl Family {
             Self::TorchPython => "libtorch_python.so",
             Self::Roctx => "libroctx64.so",
             Self::RoctxSdk => "librocprofiler-sdk-roctx.so",
-            Self::OpenMp => "libgomp.so",
+            Self::GnuOpenMp => "libgomp.so",
+            Self::LlvmOpenMp => "libomp.so",
+            Self::IntelOpenMp => "libiomp5.so",
             Self::User => "user",
         }
     }
@@ -279,9 +292,9 @@ pub fn range_rows(family: Family) -> Cow<'static, [Row]> {
     ranges::rows(family)
 }
 
-/// The rows of OpenMP's runtime, which is watched when somebody asks for the work of teams.
-pub fn team_rows() -> &'static [Row] {
-    openmp::ROWS
+/// The rows of a runtime of OpenMP, which is watched when somebody asks for the work of teams.
+pub fn team_rows(family: Family) -> Cow<'static, [Row]> {
+    openmp::rows(family)
 }
 
 /// Every row of the catalogue, by family.

@@ -1,14 +1,33 @@
-//! GNU's runtime of OpenMP: where a thread hands work to others.
+//! Runtimes of OpenMP: where a thread hands work to others.
 //!
-//! Owns: the row for it. Because: half of what PyTorch, oneDNN and OpenBLAS do on a CPU is done by threads whose stacks begin in
-//! this library and say nothing of who asked. Does not: say when the work is over: the thread that hands it out takes part and
+//! Owns: the rows for it. Because: half of what PyTorch, oneDNN and OpenBLAS do on a CPU is done by threads whose stacks begin in
+//! such a library and say nothing of who asked. Does not: say when the work is over: the thread that hands it out takes part and
 //! waits for the others, so its next call comes after it.
 //!
-//! Declaration: libgomp/libgomp_g.h of GCC. What compilers make of `#pragma omp parallel` calls this one function, loops included.
+//! Declarations: libgomp/libgomp_g.h of GCC, openmp/runtime/src/kmp.h of LLVM. What GCC makes of `#pragma omp parallel` calls
+//! `GOMP_parallel`, loops included, and what Clang makes of it `__kmpc_fork_call`; LLVM's runtime has both.
 
-use super::{Row, table};
+use std::borrow::Cow;
+
+use super::{Family, Row, table};
 use crate::event::Event;
 
-pub(super) const ROWS: &[Row] = table! { OpenMp:
+const GNU: &[Row] = table! { GnuOpenMp:
     Event::TeamBegins, NotNeeded => GOMP_parallel 4.0 (HostFunction Pointer, UserData Pointer, Count U32, Flags U32);
 };
+
+const LLVM: &[Row] = table! { LlvmOpenMp:
+    Event::TeamBegins, NotNeeded => GOMP_parallel 4.0 (HostFunction Pointer, UserData Pointer, Count U32, Flags U32);
+    // What follows are the function's own arguments, of which the second says how many they are.
+    Event::TeamBegins, NotNeeded => __kmpc_fork_call 3.0 (Config Pointer, Other I32, HostFunction Pointer);
+};
+
+/// The rows of a runtime.
+pub(super) fn rows(family: Family) -> Cow<'static, [Row]> {
+    match family {
+        Family::GnuOpenMp => GNU.into(),
+        Family::LlvmOpenMp => LLVM.into(),
+        Family::IntelOpenMp => LLVM.iter().map(|row| Row { family, ..row.clone() }).collect(),
+        _ => Cow::Borrowed(&[]),
+    }
+}

@@ -251,7 +251,7 @@ pub enum Context {
     Step,
     /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was when it was most.
     Memory,
-    /// Who handed work to the threads of OpenMP (GNU's `libgomp`), beside native functions: what they do stands below it.
+    /// Who handed work to the threads of OpenMP (`libgomp`, `libomp`, `libiomp5`): what they do stands below it.
     Team,
     /// PyTorch's operators. With `native` each is counted as it begins, below those that it is in; without, stacks show them and
     /// leave native functions out, which costs least.

@@ -42,7 +42,7 @@ pub const MARK: &str = "[team]";
 const THREADS_MAX: usize = 1 << 16;
 /// Contexts of handed out work that are remembered, for each thread that takes part.
 const PLACES_MAX: usize = 1 << 16;
-/// Files in which a thread begins before it comes to the runtime of OpenMP.
+/// Files in which a thread begins, and in which it waits on behalf of the runtime of OpenMP.
 const STARTING: [&str; 4] = ["libc.", "libc-", "libpthread", "ld-"];
 
 /// The stage's state.
@@ -54,7 +54,7 @@ pub struct Teams {
     lists: Lists<Work>,
     /// Where work goes on, by the helper's thread and the context that handed it out.
     places: FxHashMap<(NodeId, NodeId), NodeId>,
-    /// Whether a file is the runtime, or where threads begin.
+    /// Whether a file is the runtime, or what it stands on.
     files: FxHashMap<StrId, File>,
     counts: Counts,
 }
@@ -212,7 +212,7 @@ impl Teams {
         if self.file(frames[first], profile) != File::Runtime {
             return Part::None;
         }
-        let work = frames[first..].iter().position(|frame| self.file(*frame, profile) != File::Runtime);
+        let work = frames[first..].iter().position(|frame| self.file(*frame, profile) == File::Other);
         match work.map(|at| first + at) {
             // In the kernel on behalf of the runtime: it waits, or is just about to.
             Some(at) if profile.frames.get(frames[at]).kind() != FrameKind::Kernel => Part::Works(at),
@@ -231,7 +231,8 @@ impl Teams {
         *self.files.entry(module).or_insert_with(|| {
             let path = profile.strings.get(module);
             let name = path.rsplit('/').next().unwrap_or(path);
-            if Family::OpenMp.is_named(name.as_bytes()) {
+            let mut runtime = Family::ALL.into_iter().filter(|family| family.is_openmp());
+            if runtime.any(|family| family.is_named(name.as_bytes())) {
                 File::Runtime
             } else if STARTING.iter().any(|starting| name.starts_with(starting)) {
                 File::Starting
