@@ -7,26 +7,10 @@ mod pipeline_support;
 use deepctx_profile::ledger::When;
 use deepctx_profile::profile::Meta;
 use deepctx_userspace::pipeline::Pipeline;
-use pipeline_support::{NamesInAddresses, config, feed_damaged, folded, losses, page, run};
+use pipeline_support::{
+    NamesInAddresses, check_gaps, check_stacks as check, config, feed_damaged, folded, run,
+};
 use proptest::prelude::*;
-
-/// Records → folded stacks.
-#[track_caller]
-fn check(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    assert_eq!(folded(pipeline.profile()), page(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
-}
-
-/// Records → gaps of the last stage.
-#[track_caller]
-fn check_gaps(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    let all = losses(pipeline.profile());
-    let ours: String =
-        all.lines().filter(|line| line.starts_with("attribute")).map(|line| format!("{line}\n")).collect();
-    assert_eq!(ours, page(expect));
-}
 
 /// Two operators of thread 1, which is 7/7; then a backward pass.
 const FORWARD: &str = "
@@ -168,7 +152,7 @@ fn what_is_not_certain_stays_where_it_ran() {
         let records = format!("{FORWARD}{records}");
         let mut pipeline = run(&records);
         assert!(!folded(pipeline.profile()).contains("[backward]"), "{records}");
-        check_gaps(&records, gaps);
+        check_gaps("attribute", &records, gaps);
     }
 }
 

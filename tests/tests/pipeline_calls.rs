@@ -13,7 +13,7 @@ use deepctx_profile::text;
 use deepctx_profile::view::{GroupBy, Selection};
 use deepctx_userspace::pipeline::source::{CodeFacts, Input, RecoveredKernel};
 use deepctx_userspace::pipeline::{Config, Pipeline};
-use pipeline_support::{NamesInAddresses, Step, config, losses, page, run, run_with, steps};
+use pipeline_support::{NamesInAddresses, Step, check_gaps, config, run, run_with, steps};
 
 /// Lines as they are, without the margin that all have in common.
 fn unindented(text: &str) -> String {
@@ -39,16 +39,6 @@ fn check(records: &str, expect: &str) {
     let tree = tree_of(pipeline.profile());
     let below: String = tree.lines().skip(1).map(|line| format!("{}\n", &line[2..])).collect();
     assert_eq!(below, unindented(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
-}
-
-/// Records → losses and gaps of calls.
-fn check_losses(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    let all = losses(pipeline.profile());
-    let ours: String =
-        all.lines().filter(|line| line.starts_with("correlate")).map(|l| format!("{l}\n")).collect();
-    assert_eq!(ours, page(expect));
     pipeline.profile().ledger.check(When::Finished).unwrap();
 }
 
@@ -103,7 +93,7 @@ fn a_launch_of_an_unknown_handle_says_so_until_something_names_it() {
                 [gpu] relu  kernels=1
         ",
     );
-    check_losses(records, "correlate bound-unknown 3\ncorrelate name-unknown 2");
+    check_gaps("correlate", records, "correlate bound-unknown 3\ncorrelate name-unknown 2");
 }
 
 const COLLECTING: &str = "
@@ -168,7 +158,7 @@ fn device_time_goes_to_the_launch_with_the_id() {
                   [gpu] gemm(float*)  gpu-time=20 kernels=1 launch-delay=13
         ",
     );
-    check_losses(&records, "");
+    check_gaps("correlate", &records, "");
     let mut pipeline = run(&records);
     let process = pipeline.profile().gpu.processes[0].clone();
     assert_eq!(
@@ -206,7 +196,7 @@ fn a_handle_learns_its_name_from_the_first_activity() {
                   [gpu] gemm(float*)  kernels=1
         ",
     );
-    check_losses(&records, "correlate launch-without-correlation 2\ncorrelate name-unknown 1");
+    check_gaps("correlate", &records, "correlate launch-without-correlation 2\ncorrelate name-unknown 1");
 }
 
 #[test]
@@ -241,7 +231,8 @@ fn time_without_a_launch_and_launches_without_time_are_told() {
                   [gpu] gemm(float*)  kernels=1
         ",
     );
-    check_losses(
+    check_gaps(
+        "correlate",
         &records,
         "
         correlate correlation-without-call 1 lost
@@ -267,7 +258,7 @@ fn a_delay_needs_clocks_that_are_known_well_enough() {
         100 kernel 7 id=70 start=1030 end=1050 name=1
     "
     );
-    check_losses(&records, "correlate clock-unknown 1\ncorrelate name-differs 1");
+    check_gaps("correlate", &records, "correlate clock-unknown 1\ncorrelate name-differs 1");
 }
 
 #[test]
@@ -297,7 +288,7 @@ fn what_is_not_measured_is_bounded_by_the_next_wait() {
                   [gpu] gemm(float*)  kernels=1
         ",
     );
-    check_losses(&records, "correlate bound-unknown 1\ncorrelate sync-not-returned 1");
+    check_gaps("correlate", &records, "correlate bound-unknown 1\ncorrelate sync-not-returned 1");
 }
 
 #[test]
@@ -339,7 +330,7 @@ fn copies_fills_and_memory_count_bytes_where_they_were_asked_for() {
               ncclAllReduce  collective-bytes=40
         ",
     );
-    check_losses(records, "correlate free-unknown 1");
+    check_gaps("correlate", records, "correlate free-unknown 1");
 }
 
 const CAPTURED: &str = "
@@ -423,7 +414,7 @@ fn kernels_of_a_graph_find_the_node_that_they_were_recorded_as() {
             "[gpu] gemm(float*)  gpu-time=4 kernels=1 launch-delay=39",
         ]
     );
-    check_losses(&records, "correlate graph-incomplete 1\ncorrelate graph-not-seen 1");
+    check_gaps("correlate", &records, "correlate graph-incomplete 1\ncorrelate graph-not-seen 1");
 }
 
 #[test]
@@ -592,7 +583,8 @@ fn a_launch_without_a_record_does_not_shift_the_others() {
             "[gpu] gemm(float*)  gpu-time=6 kernels=1 launch-delay=0",
         ]
     );
-    check_losses(
+    check_gaps(
+        "correlate",
         &records,
         "
         correlate bound-unknown 5

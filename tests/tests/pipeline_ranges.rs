@@ -4,34 +4,15 @@
 
 mod pipeline_support;
 
-use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::Selection;
-use pipeline_support::{folded, folded_as, losses, page, run};
-
-/// Records → folded stacks.
-#[track_caller]
-fn check(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    assert_eq!(folded(pipeline.profile()), page(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
-}
+use pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 
 /// Records → a metric by context.
 #[track_caller]
 fn check_metric(records: &str, metric: Metric, expect: &str) {
     let mut pipeline = run(records);
     assert_eq!(folded_as(pipeline.profile(), Selection::of(metric)), page(expect));
-}
-
-/// Records → gaps of the last stage.
-#[track_caller]
-fn check_gaps(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    let all = losses(pipeline.profile());
-    let ours: String =
-        all.lines().filter(|line| line.starts_with("attribute")).map(|line| format!("{line}\n")).collect();
-    assert_eq!(ours, page(expect));
 }
 
 const STEP: &str = "
@@ -178,12 +159,12 @@ fn what_a_lost_record_may_have_ended_is_not_believed() {
         30 call 3 ends 7/7 app handle=0x40"
     );
     check(&lost, "app-7;m.py:main;m.py:train;m.py:work 1");
-    check_gaps(&lost, "attribute range-uncertain 1");
+    check_gaps("attribute", &lost, "attribute range-uncertain 1");
     check_metric(&lost, Metric::RangeTime, "");
     // The first end is lost: the second one comes when the record is destroyed, at any time.
     let destroyed = format!("{STEP} lose 0 1\n 90 call 3 ends 7/7 app handle=0x40");
     check_metric(&destroyed, Metric::RangeTime, "");
-    check_gaps(&destroyed, "attribute range-uncertain 1");
+    check_gaps("attribute", &destroyed, "attribute range-uncertain 1");
 }
 
 #[test]
@@ -194,7 +175,7 @@ fn a_process_that_ends_takes_its_ranges_along() {
         20 sample 7/7 app py:work@1 py:main@9"
     );
     check(&ended, "app-7;m.py:main;m.py:work 1");
-    check_gaps(&ended, "attribute range-unfinished 1");
+    check_gaps("attribute", &ended, "attribute range-unfinished 1");
 }
 
 #[test]
@@ -227,7 +208,7 @@ fn what_is_pushed_is_a_range_until_it_is_popped_in_its_domain() {
         app-7;m.py:main;m.py:train;m.py:work 1
         ",
     );
-    check_gaps(records, "");
+    check_gaps("attribute", records, "");
 }
 
 #[test]
@@ -251,7 +232,7 @@ fn a_message_that_only_a_tool_understands_is_no_name() {
     };
     check(&record(1), "app-7;m.py:main;[range] bytes;m.py:work 1");
     check(&record(3), "app-7;m.py:main;[range] unnamed;m.py:work 1");
-    check_gaps(&record(3), "attribute range-unnamed 1");
+    check_gaps("attribute", &record(3), "attribute range-unnamed 1");
 }
 
 #[test]

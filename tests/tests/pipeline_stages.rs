@@ -10,22 +10,9 @@ use deepctx_profile::profile::Meta;
 use deepctx_profile::view::Selection;
 use deepctx_userspace::pipeline::{Config, Pipeline};
 use pipeline_support::{
-    NamesInAddresses, Step, config, folded, folded_as, losses, page, run, run_with, steps,
+    NamesInAddresses, Step, check_gaps, check_stacks as check, config, folded, folded_as, page, run,
+    run_with, steps,
 };
-
-/// Records → stacks.
-fn check(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    assert_eq!(folded(pipeline.profile()), page(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
-}
-
-/// Records → losses and gaps.
-fn check_losses(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    assert_eq!(losses(pipeline.profile()), page(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
-}
 
 #[test]
 fn a_stack_stands_root_first_with_kernel_frames_on_top() {
@@ -252,10 +239,11 @@ fn threads_are_told_apart_by_group_and_joined_by_default() {
 
 #[test]
 fn lost_and_damaged_records_are_in_the_ledger() {
-    check_losses("10 sample 7/7 app f!\nlose 0 3\n20 sample 7/7 app f!", "kernel sequence-gap 3 lost");
-    check_losses("10 sample 7/7 app f!\ngarbage 5", "decode short-record 1 lost");
-    check_losses("10 sample 7/7 app f!\nadvance 10\n9 sample 7/7 app f!", "order late 1 lost");
-    check_losses(
+    check_gaps("", "10 sample 7/7 app f!\nlose 0 3\n20 sample 7/7 app f!", "kernel sequence-gap 3 lost");
+    check_gaps("", "10 sample 7/7 app f!\ngarbage 5", "decode short-record 1 lost");
+    check_gaps("", "10 sample 7/7 app f!\nadvance 10\n9 sample 7/7 app f!", "order late 1 lost");
+    check_gaps(
+        "",
         "10 sample 7/7 app f! gap:no-row native=no-row\n11 sample 7/7 app ?x! python=chain-short",
         "
         resolve no-row 1
@@ -263,7 +251,7 @@ fn lost_and_damaged_records_are_in_the_ledger() {
         resolve stripped 1
         ",
     );
-    check_losses("10 sample 7/7 app f! native=200", "resolve unknown-end 1");
+    check_gaps("", "10 sample 7/7 app f! native=200", "resolve unknown-end 1");
 }
 
 #[test]

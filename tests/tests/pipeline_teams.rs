@@ -4,26 +4,7 @@
 
 mod pipeline_support;
 
-use deepctx_profile::ledger::When;
-use pipeline_support::{folded, losses, page, run};
-
-/// Records → folded stacks.
-#[track_caller]
-fn check(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    assert_eq!(folded(pipeline.profile()), page(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
-}
-
-/// Records → gaps of the last stage.
-#[track_caller]
-fn check_gaps(records: &str, expect: &str) {
-    let mut pipeline = run(records);
-    let all = losses(pipeline.profile());
-    let ours: String =
-        all.lines().filter(|line| line.starts_with("attribute")).map(|line| format!("{line}\n")).collect();
-    assert_eq!(ours, page(expect));
-}
+use pipeline_support::{check_gaps, check_stacks as check};
 
 /// Thread 7 hands `f` (at 102) to thread 9 twice, which is seen at it.
 const SETTLED: &str = "
@@ -92,7 +73,7 @@ fn a_work_that_its_thread_did_not_hand_out_is_left_and_counted() {
         60 sample 7/9 app f g.st c.clo"
     );
     check(&records, "app-7;c.clo;g.st;f 3");
-    check_gaps(&records, "attribute team-unknown 3");
+    check_gaps("attribute", &records, "attribute team-unknown 3");
 }
 
 #[test]

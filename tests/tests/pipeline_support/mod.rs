@@ -408,6 +408,25 @@ pub(crate) fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses>
     pipeline
 }
 
+/// Records → folded stacks.
+#[track_caller]
+pub(crate) fn check_stacks(records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    assert_eq!(folded(pipeline.profile()), page(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
+/// Records → losses and gaps of a stage.
+#[track_caller]
+pub(crate) fn check_gaps(stage: &str, records: &str, expect: &str) {
+    let mut pipeline = run(records);
+    let all = losses(pipeline.profile());
+    let ours: String =
+        all.lines().filter(|line| line.starts_with(stage)).map(|line| format!("{line}\n")).collect();
+    assert_eq!(ours, page(expect));
+    pipeline.profile().ledger.check(When::Finished).unwrap();
+}
+
 /// Feeds a page whose records were damaged: at each of these places a byte is another. The ledger adds up after each step.
 pub(crate) fn feed_damaged(
     pipeline: &mut Pipeline<NamesInAddresses>,
