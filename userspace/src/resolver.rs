@@ -23,7 +23,7 @@ use crate::capture::called::CalledMap;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::give_back;
 use crate::layers::Layers;
-use crate::origin::{tell, tell_kernel};
+use crate::origin::{no_symbol, tell, tell_kernel};
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{
     Answer, AwaitingId, CodeAddress, DeviceKernel, ModuleReference, Name, NoName, PythonReference, SpaceId,
@@ -614,10 +614,6 @@ fn split(address: CodeAddress) -> (u64, Lookup) {
         CodeAddress::Exact(address) => (address, Lookup::Exact),
         CodeAddress::Return(address) => (address, Lookup::Return),
     }
-}
-
-pub(crate) fn no_symbol(reason: NoSymbol) -> NoName {
-    NoName { key: reason.key(), sentence: reason.sentence() }
 }
 
 /// What was read of tasks, with names. Whatever has no task is no part of a chain.

@@ -27,6 +27,7 @@ pub mod sampling;
 pub mod screen;
 pub mod sight;
 pub mod target;
+pub mod user_rows;
 pub mod view;
 
 use std::ffi::OsString;

@@ -4,18 +4,17 @@
 //! should see at once whether the library lacks the function, or the profiler the right. Does not: attach anything.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read as _, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use deepctx_uprobes::entry::Cost;
 use deepctx_uprobes::libraries::Library;
 use deepctx_uprobes::plan::{self, Contents, Planned, Planner, Site};
-use deepctx_uprobes::user::{self, UserRow};
 use serde_json::{Value, json};
 
 use super::failure::{Done, Failure};
 use super::options::{Layers, ProbesArgs, TargetArgs, TextOrJson};
+use super::user_rows::user_rows;
 use super::{output, target};
 use crate::capture::probes::running_kernel;
 use crate::capture::targets::{self, TargetSpec};
@@ -73,21 +72,6 @@ fn processes(target: &TargetArgs) -> Result<Vec<u32>, Failure> {
         children: !target.no_children,
     };
     targets::find(&spec).map_err(|error| Failure::new(error).hint("list processes with `ps -e`"))
-}
-
-/// Reads a file of a user's own rows.
-///
-/// # Errors
-/// It cannot be read, or a row of it is wrong.
-pub fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
-    let failed = |error: io::Error| Failure::io(path.display(), &error);
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(failed)?;
-    // One byte more than the parser takes, so that it says what is wrong.
-    file.take(user::FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(failed)?;
-    user::parse(&text).map_err(|error| {
-        Failure::new(format_args!("{}: {error}", path.display())).hint("docs/probes.md shows the form")
-    })
 }
 
 fn text(planner: &Planner, seen: Seen, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -302,14 +286,5 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().count() > 3 && text.lines().all(|line| line.len() <= 104));
         assert_eq!(text.split_whitespace().collect::<Vec<_>>(), words);
-    }
-
-    #[test]
-    fn a_file_of_rows_that_is_wrong_is_named_with_its_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rows.toml");
-        fs::write(&path, "[[probe]]\nlibrary = \"x\"\nsymbol = \"y\"\nevent = \"z\"\n").unwrap();
-        let failure = user_rows(&path).unwrap_err().to_string();
-        assert!(failure.contains("rows.toml: line 4: event: expected launch"), "{failure}");
     }
 }

@@ -10,7 +10,7 @@ use deepctx_uprobes::user::UserRow;
 
 use super::failure::Failure;
 use super::options::{CaptureArgs, Context, Event, LaunchStacks, OPERATOR_STACKS, TargetArgs};
-use super::probes;
+use super::user_rows::user_rows;
 use crate::capture::{ALL_STACKS, CaptureOptions, Clock, ProbeOptions, doctor};
 
 /// What to capture, and what to call it.
@@ -43,7 +43,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
     }
     let has = |context| capture.context.contains(&context);
     let user = match &capture.probes {
-        Some(path) => probes::user_rows(path)?,
+        Some(path) => user_rows(path)?,
         None => Vec::new(),
     };
     let mut user = if capture.no_gpu { Vec::new() } else { user };

@@ -1,0 +1,41 @@
+//! Rows of a user's own: read from the file that an option names.
+//!
+//! Owns: reading the file, and what is said when it is wrong. Because: a capture and the list of its probes both begin with it.
+//! Does not: know the form: see [`deepctx_uprobes::user`].
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use deepctx_uprobes::user::{self, UserRow};
+
+use super::failure::Failure;
+
+/// Reads a file of a user's own rows.
+///
+/// # Errors
+/// It cannot be read, or a row of it is wrong.
+pub fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
+    let failed = |error: io::Error| Failure::io(path.display(), &error);
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(failed)?;
+    // One byte more than the parser takes, so that it says what is wrong.
+    file.take(user::FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(failed)?;
+    user::parse(&text).map_err(|error| {
+        Failure::new(format_args!("{}: {error}", path.display())).hint("docs/probes.md shows the form")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_rows_that_is_wrong_is_named_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.toml");
+        fs::write(&path, "[[probe]]\nlibrary = \"x\"\nsymbol = \"y\"\nevent = \"z\"\n").unwrap();
+        let failure = user_rows(&path).unwrap_err().to_string();
+        assert!(failure.contains("rows.toml: line 4: event: expected launch"), "{failure}");
+    }
+}
