@@ -1,17 +1,19 @@
-//! What compilers leave of compiled code, as arbitrary bytes: object files, modules of XLA in both forms, Inductor's files.
+//! What compilers leave of compiled code, as arbitrary bytes: object files, modules of XLA in both forms, Inductor's files and
+//! Triton's.
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": what is found is within what went in.
 #![no_main]
 
 use deepctx_symbolizer::compiled::hlo::{find_modules, objects, parse_text};
 use deepctx_symbolizer::compiled::inductor::{operators_in_name, parse_graph, parse_wrapper};
+use deepctx_symbolizer::compiled::triton::parse_place;
 use deepctx_symbolizer::jit::functions;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, data)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(data);
-    match kind % 6 {
+    match kind % 7 {
         0 => {
             for function in functions(data) {
                 assert!(function.size > 0 && function.address.checked_add(function.size).is_some());
@@ -23,6 +25,7 @@ fuzz_target!(|data: &[u8]| {
                 for name in text.split([' ', '%', '=', '(']).take(64) {
                     let _ = module.kernel(name, &|other| other.len() > name.len());
                 }
+                assert!(module.device_names().all(|name| !name.contains(['.', '-'])));
             }
         }
         2 => {
@@ -32,11 +35,26 @@ fuzz_target!(|data: &[u8]| {
             assert!(objects(data).iter().map(|object| object.len()).sum::<usize>() <= data.len());
         }
         3 => {
-            for kernel in parse_wrapper(&text) {
+            let wrapper = parse_wrapper(&text);
+            for kernel in &wrapper.kernels {
                 assert!(text.contains(&kernel.source) && text.contains(&kernel.name));
+                assert!(kernel.device_name().is_none_or(|name| kernel.source.contains(name)));
+            }
+            let lines = text.lines().count();
+            for site in &wrapper.sites {
+                assert!(text.contains(&site.kernel) && (1..=lines).contains(&(site.line as usize)));
+            }
+            // The nodes of a wrapper are asked for in graphs of any content.
+            let graph = parse_graph(data);
+            for node in wrapper.sites.iter().flat_map(|site| &site.comment.nodes) {
+                assert!(graph.line_of(node).is_none_or(|line| text.contains(&*line.file)));
             }
         }
         4 => _ = parse_graph(data),
+        5 => {
+            let (name, code) = text.split_once('\n').unwrap_or_default();
+            assert!(parse_place(code, name).is_none_or(|line| code.contains(&*line.file)));
+        }
         _ => {
             for operator in operators_in_name(&text).unwrap_or_default() {
                 assert!(text.contains(operator));
