@@ -150,8 +150,14 @@ fn of_operator(name: &str) -> Phase {
         name.rsplit_once("Backward")
             .is_some_and(|(of, number)| !of.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
     };
+    // JAX names what it transforms: `jit(f)/jvp(gate)/tanh`, and its gradient `jit(f)/transpose(jvp(gate))/mul`.
+    let path = name.split(" [").next().filter(|path| path.contains('/')).unwrap_or_default();
     if name.starts_with("c10d::") {
         Phase::Communication
+    } else if path.contains("transpose(jvp(") {
+        Phase::Backward
+    } else if path.contains("jvp(") {
+        Phase::Forward
     } else if name == "[backward]" || name == "torch::autograd::AccumulateGrad" || is_step(name) {
         Phase::Backward
     } else {
@@ -159,8 +165,28 @@ fn of_operator(name: &str) -> Phase {
     }
 }
 
+/// What ranges are called by programs that name their parts by these words, without regard to case, spaces and underscores.
+const RANGES: [(&str, Phase); 12] = [
+    ("forward", Phase::Forward),
+    ("backward", Phase::Backward),
+    ("optimizer", Phase::Optimizer),
+    ("optimizerstep", Phase::Optimizer),
+    ("dataloading", Phase::Loading),
+    ("dataloader", Phase::Loading),
+    ("loaddata", Phase::Loading),
+    ("loadbatch", Phase::Loading),
+    ("checkpoint", Phase::Checkpoint),
+    ("savecheckpoint", Phase::Checkpoint),
+    ("allreduce", Phase::Communication),
+    ("communication", Phase::Communication),
+];
+
 fn of_range(name: &str) -> Phase {
     let lower = name.to_ascii_lowercase();
+    let word: String = lower.chars().filter(|c| !matches!(c, ' ' | '_' | '-' | '.')).collect();
+    if let Some((_, phase)) = RANGES.iter().find(|(range, _)| *range == word) {
+        return *phase;
+    }
     if name.starts_with("Optimizer.") {
         Phase::Optimizer
     } else if name.starts_with("enumerate(DataLoader)") {
@@ -219,8 +245,26 @@ mod tests {
             ("y /a/mytorch/optimizers.py:step", Phase::Other),
             ("g ncclDevKernel_AllReduce", Phase::Communication),
             ("o EmbeddingBackwardX", Phase::Other),
+            ("o [xla jit_f] / o jit(f)/jvp(gate)/tanh", Phase::Forward),
+            ("o [xla jit_f] / o jit(f)/transpose(jvp(gate))/mul", Phase::Backward),
+            ("o [xla jit_f] / o jit(f)/sub", Phase::Other),
         ] {
             check(stack, expect);
+        }
+    }
+
+    #[test]
+    fn a_range_tells_the_phase_by_the_program_s_word_for_it() {
+        for (name, expect) in [
+            ("forward", Phase::Forward),
+            ("Data_Loading", Phase::Loading),
+            ("optimizer step", Phase::Optimizer),
+            ("all-reduce", Phase::Communication),
+            ("validation epoch", Phase::Evaluation),
+            ("forward_hook", Phase::Other),
+            ("step", Phase::Other),
+        ] {
+            assert_eq!(of_range(name), expect, "{name}");
         }
     }
 

@@ -75,8 +75,9 @@ fn code_that_was_loaded_from_the_cache_is_known_by_its_bytes() {
     let (_folder, _, samples) = captured(&target);
     check(&samples, ";region_0.1", "loss", "sort", "sort;region_0.1");
     check(&samples, ";wrapped_tanh", "layer", "tanh", "/tanh;");
-    let unnamed = samples.with(&["jit-without-map"]);
-    println!("| {unnamed} of {} samples in code without a name", samples.with(&[]));
+    // oneDNN's kernels are made anew in each process, and it tells nobody.
+    let unnamed = samples.with(&["[unknown: jit-"]) - samples.with(&["[unknown: jit-", "dnnl::"]);
+    println!("| {unnamed} of {} samples in code of XLA without a name", samples.with(&[]));
     assert!(unnamed * 20 < samples.with(&[]), "{samples}");
 }
 
