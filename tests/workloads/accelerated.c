@@ -5,7 +5,7 @@
  *   close            unload it                sync | alloc | free | name TEXT
  *   fork N           launch N in a child      undumpable          hide the process from others
  *   collector FILE   load a collector         say                 let it say everything once
- *   records FILE N   load CUPTI, read N records
+ *   records FILE N   load CUPTI, read N records: their bytes  map FILE        map a library's code without loading it
  *   call SYMBOL      call a function of the driver with 1, 2, 3
  */
 #define _GNU_SOURCE
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,17 +86,50 @@ static void say(void) {
     tell[6](0, (uint64_t) "a_device", 8);
 }
 
-static void records(const char *path, unsigned count) {
-    int (*next)(char *, size_t, char **) = find(load(path), "cuptiActivityGetNextRecord");
-    char *buffer = calloc(count, 160), *record = NULL;
-    for (unsigned i = 0; i < count; i++) {
-        uint32_t *words = (uint32_t *)(buffer + 160 * i);
-        words[0] = 10;       /* CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL */
-        words[92 / 4] = 100 + i; /* correlationId */
-        *(const char **)(buffer + 160 * i + 104) = "borrowed_kernel";
+/* A record of a kernel, as every version lays it out to its name. */
+static void record_at(char *at, uint32_t correlation) {
+    uint32_t *words = (uint32_t *)at;
+    words[0] = 10; /* CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL */
+    words[92 / 4] = correlation;
+    *(const char **)(at + 104) = "borrowed_kernel";
+}
+
+/* How long such a record is depends on the version. Two of the right length are two records. 0 where none is read: later versions of
+   CUPTI do so only where there is a driver. */
+static size_t record_bytes(int (*next)(char *, size_t, char **)) {
+    for (size_t bytes = 144; bytes <= 320; bytes += 8) {
+        char *buffer = calloc(2, bytes), *record = NULL;
+        record_at(buffer, 1);
+        record_at(buffer + bytes, 2);
+        int two = next(buffer, 2 * bytes, &record) == 0 && next(buffer, 2 * bytes, &record) == 0;
+        two = two && record == buffer + bytes && next(buffer, 2 * bytes, &record) != 0;
+        free(buffer);
+        if (two) return bytes;
     }
-    while (next(buffer, 160 * count, &record) == 0) {}
+    return 0;
+}
+
+static size_t records(const char *path, unsigned count) {
+    static size_t bytes;
+    int (*next)(char *, size_t, char **) = find(load(path), "cuptiActivityGetNextRecord");
+    if (!bytes) bytes = record_bytes(next);
+    char *buffer = calloc(count + 1, bytes + 1), *record = NULL;
+    for (unsigned i = 0; bytes && i < count; i++) record_at(buffer + bytes * i, 100 + i);
+    while (bytes && next(buffer, bytes * count, &record) == 0) {}
     free(buffer);
+    return bytes;
+}
+
+/* Its code is mapped, as its user has it, and nothing runs: what it needs is not here. */
+static void map(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END)) {
+        fprintf(stderr, "%s cannot be read\n", path);
+        exit(3);
+    }
+    void *code = mmap(NULL, (size_t)ftell(file), PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(file), 0);
+    if (code == MAP_FAILED) exit(3);
+    fclose(file);
 }
 
 int main(void) {
@@ -142,7 +176,9 @@ int main(void) {
         } else if (!strcmp(word, "say")) {
             say();
         } else if (!strcmp(word, "records")) {
-            records(text, threads);
+            out = records(text, threads);
+        } else if (!strcmp(word, "map")) {
+            map(text);
         } else if (!strcmp(word, "call")) {
             ((int (*)(uint64_t, uint64_t, uint64_t))find(driver, text))(1, 2, 3);
         }

@@ -20,6 +20,7 @@ mod strip;
 mod test;
 mod tidy;
 mod validators;
+mod vendors;
 mod workloads;
 
 use clap::{Parser, Subcommand};
@@ -44,6 +45,8 @@ enum Chore {
     Sim,
     /// Fetch the CPython versions that `test python` runs with, and list them.
     Interpreters,
+    /// Fetch those of the vendors' own libraries that registries have, for tests.
+    Vendors,
     /// Set up and run every test, or the named groups.
     Test(test::Options),
     /// Check on a machine with a GPU what only such a machine can show; one table.
@@ -65,6 +68,7 @@ fn main() {
         Chore::Demo(options) => demo::run(&options),
         Chore::Sim => sim::run(),
         Chore::Interpreters => interpreters::list(),
+        Chore::Vendors => vendors::list(),
         Chore::Test(options) => test::run(&options),
         Chore::GpuCheck(options) => gpu::run(&options),
         Chore::CheckAarch64(options) => aarch64::run(&options),

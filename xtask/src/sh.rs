@@ -134,6 +134,21 @@ pub(crate) fn step(what: &str, because: &str) {
     eprintln!("==> {what}\n    because {because}");
 }
 
+/// Makes a folder anew unless it was made for the same list before.
+pub(crate) fn unless_made(folder: &Path, list: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let made: PathBuf = folder.join("made-of");
+    if std::fs::read_to_string(&made).is_ok_and(|found| found == list) {
+        return Ok(());
+    }
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    make(folder)?;
+    // Last, so that one that was cut short is made again.
+    Ok(std::fs::write(made, list)?)
+}
+
 /// All files below `folder` whose name ends in `suffix`, sorted; build output and hidden folders are left out.
 pub(crate) fn files_below(folder: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();

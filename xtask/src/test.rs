@@ -7,7 +7,7 @@
 //! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
 
-use crate::{aarch64, ebpf, interpreters, kernels, setup, sh, sim, tidy, validators, workloads};
+use crate::{aarch64, ebpf, interpreters, kernels, setup, sh, sim, tidy, validators, vendors, workloads};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -85,6 +85,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 if wanted("python") {
                     outcomes.push(check("interpreters", || {
                         surroundings.interpreters = interpreters::fetch()?.variables()?;
+                        Ok(())
+                    }));
+                }
+                if ["unit", "gpu"].into_iter().any(wanted) {
+                    outcomes.push(check("vendors' libraries", || {
+                        surroundings.vendors = vendors::fetch()?;
                         Ok(())
                     }));
                 }
@@ -298,6 +304,8 @@ struct Surroundings {
     interpreters: Vec<sh::Variable>,
     /// For the tests of exports.
     validators: Vec<sh::Variable>,
+    /// For the tests of probes.
+    vendors: Vec<sh::Variable>,
     /// For the tests of PyTorch, which run with each.
     torch: Vec<workloads::Torch>,
     /// For the tests of PyTorch, too.
@@ -355,6 +363,9 @@ impl Program {
         }
         if self.group.name == "jax" {
             variables.extend(surroundings.jax.iter().cloned());
+        }
+        if matches!(self.group.name, "unit" | "gpu") {
+            variables.extend(surroundings.vendors.iter().cloned());
         }
         if self.group.name == "exports" {
             variables.extend(surroundings.validators.iter().cloned());

