@@ -13,7 +13,7 @@ use deepctx_common::unwind::{
 };
 
 use crate::programs::{Bucket, InFlight, Launched, Limiter};
-use crate::walk::{LastingWords, RuleCache, Scratch};
+use crate::walk::{Ahead, RuleCache, Scratch};
 
 /// What the loader knows of this kernel and session; constant once the programs are loaded.
 ///
@@ -143,9 +143,9 @@ pub static SCRATCH: PerCpuArray<Scratch, { SCRATCH_SLOTS as usize }> = PerCpuArr
 #[btf_map]
 pub static RULE_CACHE: PerCpuArray<RuleCache, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
 
-/// Words of interpreters that last, beside each scratch slot for the same reason.
+/// User memory that was read ahead, beside each scratch slot for the same reason.
 #[btf_map]
-pub static LASTING: PerCpuArray<LastingWords, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
+pub static AHEAD: PerCpuArray<Ahead, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
 
 /// When user space was last woken because the ring fills, `CLOCK_MONOTONIC` nanoseconds.
 #[btf_map]

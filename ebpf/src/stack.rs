@@ -23,8 +23,10 @@ use crate::words;
 #[inline(always)]
 pub fn begin(slot: &mut Scratch, ids: Ids, period: u64, flags: u8) {
     words::clear(&mut slot.sample);
-    slot.stack.clear();
-    slot.frames.clear();
+    if let Some(ahead) = walk::ahead(slot) {
+        ahead.stack.clear();
+        ahead.frames.clear();
+    }
     slot.sample.pid = ids.pid;
     slot.sample.tid = ids.tid;
     slot.sample.period = period;

@@ -178,34 +178,36 @@ impl Walk {
     /// Ready to walk `registers` of a thread of `process`; words go behind the first `words_begin` ones.
     #[inline(always)]
     pub fn begin(&mut self, words_begin: u32, frames_max: u32) {
-        self.mapping.begin = 0;
-        self.mapping.end = 0;
+        // Of zeros that it knows the compiler makes calls of `memset`, which sets byte after byte.
+        let (none, no) = core::hint::black_box((0_u64, 0_u32));
+        self.mapping.begin = none;
+        self.mapping.end = none;
         self.buffers.begin();
-        self.python_cursor = 0;
-        self.run_cursor = 0;
-        self.cframe = 0;
-        self.outer = 0;
-        self.cframe_depth = 0;
-        self.coroutine = 0;
-        self.run_coroutine = 0;
-        self.state = 0;
-        self.run_open = 0;
-        self.evaluations = 0;
-        self.other_tried = 0;
-        self.generated_tried = 0;
+        self.python_cursor = none;
+        self.run_cursor = none;
+        self.cframe = none;
+        self.outer = none;
+        self.cframe_depth = none;
+        self.coroutine = none;
+        self.run_coroutine = none;
+        self.state = none;
+        self.run_open = no;
+        self.evaluations = no;
+        self.other_tried = no;
+        self.generated_tried = no;
         self.short = short::state::WHOLE;
-        self.stop_pc = 0;
+        self.stop_pc = none;
         self.phase = phase::NATIVE;
-        self.python_started = 0;
-        self.run_end = 0;
+        self.python_started = no;
+        self.run_end = no;
         self.frames_max = frames_max;
-        self.native_frames = 0;
-        self.python_frames = 0;
-        self.python_reads = 0;
+        self.native_frames = no;
+        self.python_frames = no;
+        self.python_reads = no;
         self.words_begin = words_begin;
         self.words = words_begin;
         self.run_words = words_begin;
-        self.run_frames = 0;
+        self.run_frames = no;
         self.native_end = WalkEnd::Complete as u32;
         self.python_end =
             if self.process.python.layout == NO_PYTHON { PythonEnd::NotPython } else { PythonEnd::Complete }

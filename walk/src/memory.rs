@@ -40,6 +40,12 @@ pub trait Memory {
         self.read_words(address, words)
     }
 
+    /// Like [`Self::read_below`], if it was read ahead.
+    #[inline(always)]
+    fn peek_below(&self, _address: u64, _words: &mut [u64]) -> bool {
+        false
+    }
+
     /// The word at `address`.
     #[inline(always)]
     fn read_u64(&self, address: u64) -> Option<u64> {

@@ -161,7 +161,8 @@ pub fn chain_of_cframe<M: Memory>(memory: &M, cframe: u64, layout: &PythonLayout
     let outer = previous.wrapping_add(field);
     let outer = match previous {
         0 => 0,
-        _ => memory.peek_stack(outer).or_else(|| memory.read_u64(outer)).unwrap_or(0),
+        // The outermost lies in the thread's state, of which this much was read.
+        _ => memory.peek_stack(outer).or_else(|| memory.read_ahead(outer)).unwrap_or(0),
     };
     Some(Chain { frame, cframe, outer })
 }
@@ -259,8 +260,37 @@ pub fn read_frame<M: Memory>(
     if !read {
         return None;
     }
+    what_is_read(memory, layout, buffers)
+}
+
+/// The frame at `address`, if it was read ahead, is within an evaluation and nothing is special about it.
+#[inline(always)]
+pub(crate) fn peek_frame<M: Memory>(
+    memory: &M,
+    address: u64,
+    layout: &PythonLayout,
+    buffers: &mut Buffers,
+) -> Option<Frame> {
+    if layout.instruction_kind != instruction_kind::POINTER
+        || layout.frame_owner != 0
+        || !memory.peek_below(address, &mut buffers.frame[..POINTER_FRAME_WORDS])
+        || is_marked(layout, buffers)
+    {
+        return None;
+    }
+    what_is_read(memory, layout, buffers)
+}
+
+#[inline(always)]
+fn is_marked(layout: &PythonLayout, buffers: &Buffers) -> bool {
+    u8_at(&buffers.frame, layout.frame_entry_mark) == layout.entry_value
+}
+
+/// What the frame in the buffer says.
+#[inline(always)]
+fn what_is_read<M: Memory>(memory: &M, layout: &PythonLayout, buffers: &mut Buffers) -> Option<Frame> {
     let mut frame = Frame { previous: u64_at(&buffers.frame, layout.frame_previous), ..Frame::default() };
-    let marked = u8_at(&buffers.frame, layout.frame_entry_mark) == layout.entry_value;
+    let marked = is_marked(layout, buffers);
     match layout.entry_rule {
         entry_rule::SENTINEL if marked => {
             frame.entry = true;

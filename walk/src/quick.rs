@@ -1,14 +1,15 @@
-//! The quick step: an ordinary frame whose mapping, rule and stack words are all at hand.
+//! The quick steps: an ordinary frame whose mapping, rule and stack words are all at hand; one of Python whose words are.
 //!
 //! Owns: the one path that most frames take. Because: it is so short that a loop over it is cheap to verify and to run,
 //! where a call of the whole step costs as much as a frame. Does not: decide anything: whatever is unusual is left, as
-//! it was, to [`crate::interleave::native_step`], which does the same for these frames (a property test says so).
+//! it was, to [`crate::interleave`], whose steps do the same for these frames (a property test says so).
 
 use deepctx_common::python::NO_PYTHON;
+use deepctx_common::record::{USER_WORDS_MAX, word};
 
-use crate::interleave::{Tables, Walk, Words};
+use crate::interleave::{PYTHON_FRAMES_MAX, PYTHON_READS_MAX, Tables, Walk, Words, phase};
 use crate::memory::Memory;
-use crate::unwind_row;
+use crate::{python, short, unwind_row};
 
 /// Emits the current native frame and steps to its caller, if that takes no search and no read; else changes nothing and
 /// gives false.
@@ -30,5 +31,39 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     }
     caller.enter(&mut walk.registers);
     walk.cursor += 1;
+    true
+}
+
+/// Emits the next Python frame, if that is one among others of the run at hand, and is at hand itself; else changes nothing
+/// and gives false.
+#[inline(always)]
+pub fn python_step<E: Memory, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> bool {
+    let room = (USER_WORDS_MAX as u32 - 2) >= walk.words.wrapping_sub(walk.words_begin);
+    if walk.run_open == 0
+        || walk.phase > phase::PYTHON_REST
+        || walk.python_cursor == 0
+        || walk.coroutine != 0
+        || walk.short == short::state::LEFT_OUT
+        || walk.python_frames >= PYTHON_FRAMES_MAX
+        || walk.python_reads >= PYTHON_READS_MAX
+        || !room
+    {
+        return false;
+    }
+    let Walk { layout, buffers, python_cursor, .. } = walk;
+    let Some(frame) = python::peek_frame(env, *python_cursor, layout, buffers) else { return false };
+    if frame.entry || frame.code == walk.called.code {
+        return false;
+    }
+    let before = walk.words;
+    if !walk.push(words, word::tagged(word::PYTHON, frame.code))
+        || !walk.push(words, word::python_detail(frame.checksum, frame.instruction))
+    {
+        walk.words = before;
+        return false;
+    }
+    walk.python_reads += 1;
+    walk.python_frames += 1;
+    walk.python_cursor = frame.previous;
     true
 }

@@ -185,11 +185,25 @@ pub(super) fn fetch_all(site: &Site, slot: &mut Scratch) -> u32 {
             // Most are in registers, and a call costs more than this.
             let value = arch::register(&slot.walk.registers, &slot.regs, recipe.base);
             slot.arguments[i as usize] = cut(value >> (recipe.offsets[0] & 63), recipe);
+        } else if let Some(value) = at_hand(slot, recipe, site.frame) {
+            slot.arguments[i as usize] = cut(value, recipe);
         } else {
             unread |= fetch(slot, &raw const *recipe, i, site.frame) << i;
         }
     }
     unread
+}
+
+/// An argument on the stack, if that was read already, as it is from the second one on.
+#[inline(always)]
+fn at_hand(slot: &Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
+    if fetch.base != fetch_base::ENTRY_STACK || fetch.reads != 1 {
+        return None;
+    }
+    let entry = slot.walk.registers.sp.wrapping_add(u64::from(frame));
+    let address = entry.wrapping_add_signed(i64::from(fetch.offsets[0]));
+    let word = walk::ahead(slot)?.stack.peek(address & !7)?;
+    within(word, address, fetch)
 }
 
 /// True when this call gets a stack.
@@ -272,7 +286,7 @@ extern "C" fn fetch(scratch: *mut Scratch, fetch: *const Fetch, index: u32, fram
 }
 
 #[inline(always)]
-fn fetched(slot: &mut Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
+fn fetched(slot: &Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
     if fetch.base == fetch_base::THREAD_LOCAL {
         return thread_local(slot, fetch);
     }
@@ -286,13 +300,14 @@ fn fetched(slot: &mut Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
         return Some(base >> (fetch.offsets[0] & 63));
     }
     let address = base.wrapping_add_signed(i64::from(fetch.offsets[0]));
-    let read = if on_stack { slot.stack.word(address & !7) } else { slot.frames.word(address & !7) };
+    let ahead = walk::ahead(slot)?;
+    let read = if on_stack { ahead.stack.word(address & !7) } else { ahead.frames.word(address & !7) };
     let word = in_word(read?, address, fetch)?;
     if fetch.reads == 1 {
         return Some(word);
     }
     let address = word.wrapping_add_signed(i64::from(fetch.offsets[1]));
-    in_word(slot.frames.word(address & !7)?, address, fetch)
+    in_word(ahead.frames.word(address & !7)?, address, fetch)
 }
 
 /// A variable of the running thread, by glibc's table of thread-local blocks (`dtv_t` in sysdeps/generic/dl-dtv.h: the
@@ -328,11 +343,17 @@ fn read<T: Copy + Default>(address: u64) -> Option<T> {
 /// read by itself.
 #[inline(always)]
 fn in_word(word: u64, address: u64, fetch: &Fetch) -> Option<u64> {
-    let into = address & 7;
-    if into + u64::from(fetch.bytes) <= 8 || into == 0 {
-        return Some(word >> (8 * into));
+    match within(word, address, fetch) {
+        None => read(address),
+        value => value,
     }
-    read(address)
+}
+
+/// The same, if it lies within the word.
+#[inline(always)]
+fn within(word: u64, address: u64, fetch: &Fetch) -> Option<u64> {
+    let into = address & 7;
+    (into + u64::from(fetch.bytes) <= 8 || into == 0).then_some(word >> (8 * into))
 }
 
 /// The lowest bytes of a value, extended as it is declared.

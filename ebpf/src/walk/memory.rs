@@ -1,7 +1,8 @@
 //! The kernel's side of reading user memory: ahead, since each call of the helper costs as much as two frames.
 //!
-//! Owns: the windows. Because: the helper's cost does not depend on how much it reads (measured: 60 to 80 ns for 8
-//! bytes as for 512). Does not: ask for a page that the walk did not ask for: a fault costs more than a call.
+//! Owns: the windows. Because: the helper's cost hardly depends on how much it reads (measured: 60 to 80 ns for 8
+//! bytes as for 512). Does not: ask again for a page that the walk did not ask for and that was not there: a fault costs
+//! more than a call.
 
 use core::mem::MaybeUninit;
 
@@ -9,11 +10,29 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use deepctx_walk::memory::Memory;
 
 use super::Kernel;
-use crate::maps::LASTING;
+use super::lasting::LastingWords;
 
-/// Words of a [`Window`]: fifteen frames of CPython, or sixty small native ones.
-const WINDOW_WORDS: usize = 256;
+/// Words of a [`Window`]: thirty frames of CPython, or a hundred small native ones. No more than a page, so that a
+/// window touches two at most.
+const WINDOW_WORDS: usize = 512;
 const WINDOW_BYTES: u64 = WINDOW_WORDS as u64 * 8;
+/// Bytes of the smallest page.
+const PAGE: u64 = 4096;
+/// Pages that a window remembers not to have been there: ends of stacks, beginnings of an interpreter's blocks.
+const ABSENT: usize = 16;
+
+/// What belongs to a scratch slot and has no room in it.
+#[repr(C)]
+pub struct Ahead {
+    /// What was read of the stack.
+    pub stack: Window,
+    /// What was read of the interpreter's frames, or behind a pointer.
+    pub frames: Window,
+    /// Words that last.
+    lasting: LastingWords,
+}
+
+const _: () = assert!(size_of::<Ahead>() <= 32 << 10);
 
 /// User memory that was read ahead. The thread that is walked does not run meanwhile.
 #[repr(C)]
@@ -22,8 +41,13 @@ pub struct Window {
     begin: u64,
     /// Bytes that are valid; 0 when it holds nothing.
     bytes: u64,
+    /// Pages that could not be read when they were not asked for yet, each at the place of its number. What is here for no
+    /// reason any more costs a call of the helper, nothing else.
+    absent: [u64; ABSENT],
     words: [u64; WINDOW_WORDS],
 }
+
+const _: () = assert!(WINDOW_BYTES <= PAGE);
 
 impl Window {
     /// Copies the words at `address`, when the window holds them.
@@ -46,16 +70,67 @@ impl Window {
         true
     }
 
+    /// The word at `address`, if the window holds it.
+    #[inline(always)]
+    pub fn peek(&self, address: u64) -> Option<u64> {
+        let mut word = [0; 1];
+        self.copy_to(address, &mut word).then_some(word[0])
+    }
+
     /// The word at `address`, a multiple of 8; reads ahead when it does not hold it.
     #[inline(always)]
     pub fn word(&mut self, address: u64) -> Option<u64> {
-        let mut word = [0; 1];
-        if self.copy_to(address, &mut word) {
-            return Some(word[0]);
+        let held = self.peek(address);
+        if held.is_some() || fill_above(self, address) == 0 {
+            return held;
         }
-        let ahead = to_page_end(address);
-        let filled = self.fill(address, if ahead > WINDOW_BYTES { WINDOW_BYTES } else { ahead });
-        (filled && self.copy_to(address, &mut word)).then_some(word[0])
+        self.peek(address)
+    }
+
+    /// Fills the window with what begins at `address`.
+    #[inline(always)]
+    fn fill_above(&mut self, address: u64) -> bool {
+        let next = (address & !(PAGE - 1)).wrapping_add(PAGE);
+        let here = next.wrapping_sub(address);
+        if here >= WINDOW_BYTES {
+            return self.fill(address, WINDOW_BYTES);
+        }
+        if *self.absent(next) == next {
+            return self.fill(address, here);
+        }
+        if self.fill(address, WINDOW_BYTES) {
+            return true;
+        }
+        *self.absent(next) = next;
+        self.fill(address, here)
+    }
+
+    /// Fills the window with `bytes` bytes at `address` and what stands before them.
+    #[inline(always)]
+    fn fill_below(&mut self, address: u64, bytes: u64) -> bool {
+        let end = address.wrapping_add(bytes);
+        let begin = end.wrapping_sub(WINDOW_BYTES);
+        let page = address & !(PAGE - 1);
+        if begin >= page {
+            return self.fill(begin, WINDOW_BYTES);
+        }
+        let before = page.wrapping_sub(PAGE);
+        let here = end.wrapping_sub(page);
+        if *self.absent(before) == before {
+            return self.fill(page, here);
+        }
+        if self.fill(begin, WINDOW_BYTES) {
+            return true;
+        }
+        *self.absent(before) = before;
+        self.fill(page, here)
+    }
+
+    /// Where it is remembered that this page is not there.
+    #[inline(always)]
+    fn absent(&mut self, page: u64) -> &mut u64 {
+        let place = core::hint::black_box((page / PAGE) as usize) & (ABSENT - 1);
+        &mut self.absent[place]
     }
 
     /// Forgets what it holds.
@@ -83,10 +158,27 @@ impl Window {
     }
 }
 
-/// Bytes from an address to the end of its page: who reads on to there asks for no page that was not asked for.
-#[inline(always)]
-fn to_page_end(address: u64) -> u64 {
-    4096 - (address & 4095)
+/// [`Window::fill_above`]. A function of its own, so that the kernel verifies it once, and what it needs of the kernel's
+/// stack is not beside what a step needs.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn fill_above(window: *mut Window, address: u64) -> u32 {
+    if window.is_null() {
+        return 0;
+    }
+    // SAFETY: the callers pass a window that they hold.
+    unsafe { &mut *window }.fill_above(address) as u32
+}
+
+/// [`Window::fill_below`], for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn fill_below(window: *mut Window, address: u64, bytes: u64) -> u32 {
+    if window.is_null() {
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { &mut *window }.fill_below(address, bytes) as u32
 }
 
 impl Memory for Kernel {
@@ -104,18 +196,16 @@ impl Memory for Kernel {
 
     #[inline(always)]
     fn read_stack<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
-        // SAFETY: part of the claimed slot, and of nothing else that is borrowed.
-        let window = unsafe { &mut *self.stack };
+        // SAFETY: it belongs to the claimed slot, and to nothing else that is borrowed.
+        let window = unsafe { &mut (*self.ahead).stack };
         let mut words = [0; N];
         if window.copy_to(address, &mut words) {
             return Some(words);
         }
-        let ahead = to_page_end(address);
-        let bytes = if ahead > WINDOW_BYTES { WINDOW_BYTES } else { ahead };
-        if address & 7 != 0 || bytes < (N * 8) as u64 || !window.fill(address, bytes) {
-            return self.read_array(address);
+        if address & 7 == 0 && fill_above(window, address) != 0 && window.copy_to(address, &mut words) {
+            return Some(words);
         }
-        window.copy_to(address, &mut words).then_some(words)
+        self.read_array(address)
     }
 
     #[inline(always)]
@@ -124,39 +214,36 @@ impl Memory for Kernel {
             return self.read_u64(address);
         }
         // SAFETY: as above; the frames that it was for are read anew when they are asked for.
-        unsafe { &mut *self.frames }.word(address)
+        unsafe { &mut (*self.ahead).frames }.word(address)
     }
 
     #[inline(always)]
     fn read_lasting(&self, address: u64, holder: u64) -> Option<u64> {
-        let Some(words) = LASTING.get_ptr_mut(self.slot) else { return self.read_u64(address) };
-        // SAFETY: it belongs to the claimed slot, and to nothing else that is borrowed.
-        unsafe { &mut *words }.word(holder ^ self.process << 32, || self.read_u64(address))
+        // SAFETY: as above.
+        unsafe { &mut (*self.ahead).lasting }.word(holder ^ self.process << 32, || self.read_u64(address))
     }
 
     #[inline(always)]
     fn peek_stack(&self, address: u64) -> Option<u64> {
-        let mut word = [0; 1];
         // SAFETY: as above.
-        unsafe { &*self.stack }.copy_to(address, &mut word).then_some(word[0])
+        unsafe { &(*self.ahead).stack }.peek(address)
+    }
+
+    #[inline(always)]
+    fn peek_below(&self, address: u64, words: &mut [u64]) -> bool {
+        // SAFETY: as above.
+        unsafe { &(*self.ahead).frames }.copy_to(address, words)
     }
 
     #[inline(always)]
     fn read_below(&self, address: u64, words: &mut [u64]) -> bool {
         // SAFETY: as above.
-        let window = unsafe { &mut *self.frames };
+        let window = unsafe { &mut (*self.ahead).frames };
         if window.copy_to(address, words) {
             return true;
         }
-        let bytes = words.len() as u64 * 8;
-        let end = address.wrapping_add(bytes);
-        let page = address & !4095;
-        let lowest = end.wrapping_sub(WINDOW_BYTES);
-        let begin = if lowest < page { page } else { lowest };
-        if address & 7 != 0 || to_page_end(address) < bytes || !window.fill(begin, end.wrapping_sub(begin)) {
-            return self.read_words(address, words);
-        }
-        window.copy_to(address, words)
+        let filled = address & 7 == 0 && fill_below(window, address, words.len() as u64 * 8) != 0;
+        filled && window.copy_to(address, words) || self.read_words(address, words)
     }
 
     #[inline(always)]

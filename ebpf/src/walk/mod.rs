@@ -21,11 +21,10 @@ use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, word
 use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
 use deepctx_walk::{quick, short};
 
-pub use self::lasting::LastingWords;
-pub use self::memory::Window;
+pub use self::memory::Ahead;
 pub use self::tables::RuleCache;
 use crate::arch::UserRegs;
-use crate::maps::{CALLED, PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
+use crate::maps::{AHEAD, CALLED, PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
 use crate::words::copy;
 
 /// Words of one record: kernel words first, then user words.
@@ -42,10 +41,6 @@ pub struct Scratch {
     pub walk: Walk,
     /// User registers.
     pub regs: UserRegs,
-    /// What was read of the stack.
-    pub stack: Window,
-    /// What was read of the interpreter's frames, or behind a pointer.
-    pub frames: Window,
     /// What was fetched of a call.
     pub arguments: [u64; ARGUMENTS_MAX],
     /// The record: its fixed part …
@@ -84,6 +79,14 @@ pub fn claim() -> Option<*mut Scratch> {
         }
     }
     None
+}
+
+/// What was read ahead for a claimed slot.
+#[inline(always)]
+pub fn ahead(slot: &Scratch) -> Option<&'static mut Ahead> {
+    let ahead = AHEAD.get_ptr_mut(slot.walk.slot as u32)?;
+    // SAFETY: it belongs to the claimed slot, whose holder lets go of one before asking for the next.
+    Some(unsafe { &mut *ahead })
 }
 
 /// Gives a claimed slot back.
@@ -182,7 +185,7 @@ extern "C" fn native_steps(scratch: *mut Scratch) -> u32 {
     // SAFETY: the caller passes a claimed slot, valid for the whole run.
     let Some(rules) = RULE_CACHE.get_ptr_mut(unsafe { (*scratch).walk.slot } as u32) else { return STOP };
     // SAFETY: as above.
-    let (walk, mut words, kernel) = unsafe { parts(scratch, rules) };
+    let Some((walk, mut words, kernel)) = (unsafe { parts(scratch, rules) }) else { return STOP };
     for _ in 0..QUICK_STEPS {
         if !quick::native_step(walk, &mut words, &kernel) {
             break;
@@ -191,7 +194,10 @@ extern "C" fn native_steps(scratch: *mut Scratch) -> u32 {
     flow_number(interleave::native_step(walk, &mut words, &kernel))
 }
 
-/// One Python step on a claimed slot.
+/// Quick steps in one call of [`python_step`].
+const QUICK_PYTHON_STEPS: u32 = 16;
+
+/// Quick Python steps on a claimed slot as long as they go, then a whole one.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn python_step(scratch: *mut Scratch) -> u32 {
@@ -199,7 +205,12 @@ extern "C" fn python_step(scratch: *mut Scratch) -> u32 {
         return STOP;
     }
     // SAFETY: as above. These steps ask for no rule.
-    let (walk, mut words, kernel) = unsafe { parts(scratch, core::ptr::null()) };
+    let Some((walk, mut words, kernel)) = (unsafe { parts(scratch, core::ptr::null()) }) else { return STOP };
+    for _ in 0..QUICK_PYTHON_STEPS {
+        if !quick::python_step(walk, &mut words, &kernel) {
+            break;
+        }
+    }
     flow_number(interleave::python_step(walk, &mut words, &kernel))
 }
 
@@ -216,17 +227,15 @@ fn flow_number(flow: Flow) -> u32 {
 /// `scratch` is claimed by the caller, who lets go of one set of parts before the next is made.
 #[inline(always)]
 // SAFETY: the contract above.
-unsafe fn parts<'a>(scratch: *mut Scratch, rules: *const RuleCache) -> (&'a mut Walk, RecordWords, Kernel) {
+unsafe fn parts<'a>(
+    scratch: *mut Scratch,
+    rules: *const RuleCache,
+) -> Option<(&'a mut Walk, RecordWords, Kernel)> {
     // SAFETY: the caller's; the parts do not overlap.
     unsafe {
-        let kernel = Kernel {
-            stack: &raw mut (*scratch).stack,
-            frames: &raw mut (*scratch).frames,
-            rules,
-            process: u64::from((*scratch).sample.pid),
-            slot: (*scratch).walk.slot as u32,
-        };
-        (&mut (*scratch).walk, RecordWords(&raw mut (*scratch).words), kernel)
+        let ahead = AHEAD.get_ptr_mut((*scratch).walk.slot as u32)?;
+        let kernel = Kernel { ahead, rules, process: u64::from((*scratch).sample.pid) };
+        Some((&mut (*scratch).walk, RecordWords(&raw mut (*scratch).words), kernel))
     }
 }
 
@@ -247,13 +256,10 @@ impl Words for RecordWords {
     }
 }
 
-/// User memory and unwind tables as the kernel programs see them: parts of the claimed slot.
+/// User memory and unwind tables as the kernel programs see them: what belongs to the claimed slot.
 struct Kernel {
-    stack: *mut Window,
-    frames: *mut Window,
+    ahead: *mut Ahead,
     rules: *const RuleCache,
     /// Tells the process that is walked from others.
     process: u64,
-    /// The claimed slot.
-    slot: u32,
 }

@@ -214,6 +214,18 @@ pub(crate) fn walk(world: &World, pc: u64, python: bool) -> (Vec<u64>, WalkEnd, 
 
 /// As [`walk`], with native frames as far as one of [`state`] says.
 pub(crate) fn walk_as(world: &World, pc: u64, python: bool, short: u32) -> (Vec<u64>, WalkEnd, PythonEnd) {
+    walk_in(world, world, pc, python, short, |_, _| {})
+}
+
+/// As [`walk_as`], through the eyes of `env`, with `quick` before each step.
+pub(crate) fn walk_in<E: Memory + Tables>(
+    env: &E,
+    world: &World,
+    pc: u64,
+    python: bool,
+    short: u32,
+    quick: impl Fn(&mut Walk, &mut WordBuffer),
+) -> (Vec<u64>, WalkEnd, PythonEnd) {
     let mut walk = zeroed();
     walk.registers = interrupted(pc, world.frame_pointer.max(1));
     walk.thread_pointer = THREAD;
@@ -236,10 +248,11 @@ pub(crate) fn walk_as(world: &World, pc: u64, python: bool, short: u32) -> (Vec<
     let mut words = WordBuffer(&mut buffer);
     let mut steps = 0;
     loop {
+        quick(&mut walk, &mut words);
         let flow = if walk.phase == phase::NATIVE {
-            native_step(&mut walk, &mut words, world)
+            native_step(&mut walk, &mut words, env)
         } else {
-            python_step(&mut walk, &mut words, world)
+            python_step(&mut walk, &mut words, env)
         };
         steps += 1;
         if flow == Flow::Stop || steps == STEPS_MAX {
