@@ -10,6 +10,7 @@ use std::hash::{BuildHasher as _, BuildHasherDefault};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::jit::Found;
 use crate::jit::gdb::{Stated, relocated, stated};
 use crate::python::TargetMemory;
 
@@ -47,19 +48,6 @@ struct Function {
     holes: Vec<(usize, usize)>,
     /// The modules that have it, and how they call it.
     of: Vec<(usize, String)>,
-}
-
-/// A function of a cache that was found in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Where it begins.
-    pub(crate) address: u64,
-    /// Its bytes.
-    pub(crate) size: u64,
-    /// Its name, or several.
-    pub(crate) name: String,
-    /// By which [`super::Compiled`] knows it again, also after it had to forget and read the cache once more.
-    pub(crate) number: u64,
 }
 
 impl Loaded {

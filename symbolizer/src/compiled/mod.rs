@@ -6,7 +6,7 @@
 //!
 //! | compiler | what ties code to it | what tells the operators |
 //! |---|---|---|
-//! | XLA | the code that it registered for debuggers, byte for byte | its dump (`--xla_dump_to`), or JAX's compilation cache |
+//! | XLA | the code that it registered for debuggers, byte for byte; of a module that was loaded from the cache, the code in memory (`loaded`) | its dump (`--xla_dump_to`), or JAX's compilation cache |
 //! | Inductor | the library that a kernel is in | the wrapper that calls it and the graph beside it, in Inductor's cache |
 //!
 //! Kernels of devices have no code here, only a name ([`device`]).
@@ -27,8 +27,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::jit::Piece;
-pub(crate) use loaded::Found;
+use crate::jit::{Found, Piece};
 pub(crate) use settings::Settings;
 
 /// Most processes whose compilers' files are followed.

@@ -11,9 +11,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::device::among;
 use super::folder::Folder;
 use super::hlo::{self, Hlo};
-use super::loaded::{Found, Loaded};
+use super::loaded::Loaded;
 use super::{Answer, Compiler, Kernel, NoKernel, Settings};
-use crate::jit::{Piece, functions};
+use crate::jit::{Found, Piece, functions};
 use crate::python::ProcessMemory;
 
 /// Largest text of a module that is read.

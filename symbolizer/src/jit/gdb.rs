@@ -100,10 +100,7 @@ pub(crate) fn relocated(bytes: &[u8], function: &Stated<'_>) -> Option<Vec<(usiz
     let begin = function.within?;
     let header = bytes.get(..64)?;
     let machine = u16_at(header, 18);
-    let part = |at: u64, length: u64| {
-        let at = usize::try_from(at).ok()?;
-        bytes.get(at..at.checked_add(usize::try_from(length).ok()?)?)
-    };
+    let part = |at, length| part(bytes, at, length);
     let sections = part(u64_at(header, 40), u64::from(u16_at(header, 60)) * SECTION_BYTES as u64)?;
     let mut found = Vec::new();
     let of_section = |table: &&[u8]| {
@@ -139,10 +136,7 @@ fn read_functions(bytes: &[u8]) -> Option<Vec<Stated<'_>>> {
         return None;
     }
     let relocatable = u16_at(header, 16) == ET_REL;
-    let part = |at: u64, length: u64| {
-        let at = usize::try_from(at).ok()?;
-        bytes.get(at..at.checked_add(usize::try_from(length).ok()?)?)
-    };
+    let part = |at, length| part(bytes, at, length);
     let sections = part(u64_at(header, 40), u64::from(u16_at(header, 60)) * SECTION_BYTES as u64)?;
     let section = |n: usize| sections.get(n * SECTION_BYTES..(n + 1) * SECTION_BYTES);
     let mut functions = Vec::new();
@@ -179,6 +173,12 @@ fn read_functions(bytes: &[u8]) -> Option<Vec<Stated<'_>>> {
         }
     }
     Some(functions)
+}
+
+/// Some bytes of a file; `None` when it does not have them.
+fn part(bytes: &[u8], at: u64, length: u64) -> Option<&[u8]> {
+    let at = usize::try_from(at).ok()?;
+    bytes.get(at..at.checked_add(usize::try_from(length).ok()?)?)
 }
 
 fn hash(name: &[u8], code: &[u8]) -> u64 {

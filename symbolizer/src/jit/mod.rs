@@ -23,7 +23,6 @@ pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use table::CodeTable;
 
 use crate::address::Avma;
-use crate::compiled::Found;
 use crate::maps::{self, Mapping};
 use crate::python::ProcessMemory;
 use crate::reason::NoSymbol;
@@ -56,6 +55,19 @@ pub struct Piece<'a> {
     pub code: u64,
     /// Its place among those that the process registered, from 0 in order.
     pub order: usize,
+}
+
+/// A function that was found in memory by its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Where it begins.
+    pub(crate) address: u64,
+    /// Its bytes.
+    pub(crate) size: u64,
+    /// Its name, or several.
+    pub(crate) name: String,
+    /// By which whoever found it knows it again, also after it had to forget and read its files once more.
+    pub(crate) number: u64,
 }
 
 /// What is known of a name.
