@@ -356,7 +356,11 @@ impl Frame {
                 if !path.is_empty() || class.is_empty() {
                     put(if path.is_empty() { "[unknown: no-name]" } else { path });
                 }
-                if !class.is_empty() && path != class {
+                // One of several outermost modules of a class is `GPT#2`.
+                let says_class = path
+                    .strip_prefix(class)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('#') && !rest.contains('.'));
+                if !class.is_empty() && !says_class {
                     put(if path.is_empty() { "(" } else { " (" });
                     put(class);
                     put(")");
@@ -565,6 +569,8 @@ mod tests {
                 "",
             ),
             (Frame::Layer { path: s("GPT"), class: s("GPT") }, "GPT", "GPT", "", ""),
+            (Frame::Layer { path: s("GPT#2"), class: s("GPT") }, "GPT#2", "GPT#2", "", ""),
+            (Frame::Layer { path: s("GPT#2.h"), class: s("GPT") }, "GPT#2.h (GPT)", "GPT#2.h (GPT)", "", ""),
             (Frame::Layer { path: s(""), class: s("ReLU") }, "(ReLU)", "(ReLU)", "", ""),
             (Frame::Layer { path: s("GPT.h"), class: s("") }, "GPT.h", "GPT.h", "", ""),
             (Frame::Layer { path: s(""), class: s("") }, "[unknown: no-name]", "[unknown: no-name]", "", ""),

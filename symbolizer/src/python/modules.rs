@@ -26,6 +26,9 @@ pub const PATH_MAX: usize = 1 << 10;
 /// Outermost modules of one process that are known; at the bound the one that was not called for longest is forgotten.
 /// Losses and activations that are made anew for each call are some of them.
 const ROOTS_MAX: usize = 256;
+/// Outermost modules of one class that have names of their own; more are `GPT#?`. Each new one asks whether the others are still
+/// there, at some five microseconds each.
+const ALIKE_MAX: u32 = 32;
 /// Classes of modules that are known; at the bound all are forgotten.
 const CLASSES_MAX: usize = 1 << 12;
 /// Objects that are remembered to be none of a known tree; at the bound all are forgotten.
@@ -45,7 +48,8 @@ pub type Called = (u64, u64);
 /// What is known of an object that was called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// Its qualified name, beginning with the class of the outermost module. Not of one that is in no other and has none
+    /// Its qualified name, beginning with the class of the outermost module: `GPT`, and `GPT#2` for another one of that class
+    /// that was called while the first was there. Not of one that is in no other and has none
     /// in it.
     pub path: Option<Arc<str>>,
     /// Its class.
@@ -55,6 +59,8 @@ pub struct Layer {
 #[derive(Debug)]
 struct Root {
     of_type: u64,
+    /// Tells it from others of its class, from 1. Zero for one that stands alone, which has no name.
+    number: u32,
     /// When it was last called, and when its tree was last read and is read again at the earliest.
     called_ns: u64,
     read_ns: u64,
@@ -221,17 +227,54 @@ impl Modules {
         {
             self.forget(oldest);
         }
-        let root = Root { of_type, called_ns: now_ns, read_ns: 0, due_ns: 0 };
+        let root = Root { of_type, number: 0, called_ns: now_ns, read_ns: 0, due_ns: 0 };
         self.roots.insert(object, root);
         self.read_again(objects, now_ns, object);
     }
 
+    /// The number of an outermost module among those of its class that are there: the one that it had, or else the first that is
+    /// free.
+    fn number(&mut self, objects: Objects<'_>, called: Called) -> u32 {
+        let class = self.class(objects, called.1);
+        let alike: Vec<(u64, u64, u32)> = self
+            .roots
+            .iter()
+            .filter(|(_, root)| root.number > 0 && self.classes.get(&root.of_type) == Some(&class))
+            .map(|(at, root)| (*at, root.of_type, root.number))
+            .collect();
+        let mut taken = [false; ALIKE_MAX as usize];
+        for (at, of_type, number) in alike {
+            // An object that is gone has lost its attributes.
+            let is_there = self
+                .children(objects, at)
+                .is_ok_and(|(now, children)| now == of_type && !children.is_empty());
+            match taken.get_mut(number as usize - 1) {
+                Some(taken) if is_there => *taken = true,
+                _ if is_there => {}
+                _ => self.forget(at),
+            }
+        }
+        let had = self.told.get(&called).and_then(Option::as_deref).and_then(|path| {
+            let (_, number) = path.rsplit_once('#').unwrap_or((path, "1"));
+            number.parse::<u32>().ok()
+        });
+        let free = (1..).zip(taken).filter(|(_, taken)| !taken).map(|(number, _)| number);
+        let mut free = free.peekable();
+        let first = free.peek().copied().unwrap_or(ALIKE_MAX + 1);
+        had.filter(|had| free.any(|number| number == *had)).unwrap_or(first)
+    }
+
     /// Reads the tree of a root again.
     fn read_again(&mut self, objects: Objects<'_>, now_ns: u64, root: u64) {
-        let Some(of_type) = self.roots.get(&root).map(|root| root.of_type) else { return };
+        let Some((of_type, number)) = self.roots.get(&root).map(|root| (root.of_type, root.number)) else {
+            return;
+        };
         let began = std::time::Instant::now();
+        let number = if number == 0 { self.number(objects, (root, of_type)) } else { number };
         let tree = match self.class(objects, of_type) {
-            Some(class) if objects.type_of(root) == Ok(of_type) => self.tree(objects, root, class),
+            Some(class) if objects.type_of(root) == Ok(of_type) => {
+                self.tree(objects, root, name_of(class, number))
+            }
             _ => FxHashMap::default(),
         };
         let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -241,6 +284,7 @@ impl Modules {
         }
         if let Some(known) = self.roots.get_mut(&root) {
             known.read_ns = now_ns;
+            known.number = if tree.len() == 1 { 0 } else { number };
             known.due_ns = now_ns.saturating_add(took_ns.saturating_mul(REST).max(AGAIN_NS));
         }
         // Trees that are part of this one are told by it from now on.
@@ -295,6 +339,15 @@ impl Modules {
         let children = objects.entries(modules)?;
         let named = children.into_iter().filter_map(|(name, child)| Some((objects.name(name)?, child)));
         Ok((of_type, named.collect()))
+    }
+}
+
+/// What the outermost module of a class is called that has this number.
+fn name_of(class: Arc<str>, number: u32) -> Arc<str> {
+    match number {
+        ..=1 => class,
+        ..=ALIKE_MAX => format!("{class}#{number}").into(),
+        _ => format!("{class}#?").into(),
     }
 }
 

@@ -181,6 +181,57 @@ fn a_root_that_turns_out_to_be_part_of_another_is_named_by_that() {
     assert_eq!(modules.roots.len(), 1);
 }
 
+/// `Net { a: Leaf }` of the same classes each time.
+fn another(heap: &mut Heap, net: u64, leaf: u64) -> [Called; 2] {
+    let [outer, inner] = [(heap.address(), net), (heap.address(), leaf)];
+    heap.module(inner.0, inner.1, &[]);
+    heap.module(outer.0, outer.1, &[("a", inner.0)]);
+    [outer, inner]
+}
+
+#[test]
+fn models_of_one_class_have_names_of_their_own_while_both_are_there() {
+    for layout in all_layouts() {
+        let mut heap = Heap::new(layout);
+        let (net, leaf) = (heap.class("Net"), heap.class("Leaf"));
+        let [one, two, three] = [(); 3].map(|()| another(&mut heap, net, leaf));
+        let mut modules = Modules::default();
+        let call = |modules: &mut Modules, heap: &Heap, [outer, inner]: [Called; 2], now_ns| {
+            modules.called(&heap.memory, layout, now_ns, &[inner, outer], true);
+            (text(modules, outer), text(modules, inner))
+        };
+        let is = |name: &str| (format!("{name} (Net)"), format!("{name}.a (Leaf)"));
+        assert_eq!(call(&mut modules, &heap, one, 0), is("Net"));
+        assert_eq!(call(&mut modules, &heap, two, 1), is("Net#2"));
+        assert_eq!(call(&mut modules, &heap, one, 2 * AGAIN_NS), is("Net"));
+        // Forgotten, and met in another order: as they were called.
+        modules.compare(&heap.memory, layout, 200 * AGAIN_NS);
+        assert!(modules.roots.is_empty());
+        assert_eq!(call(&mut modules, &heap, two, 200 * AGAIN_NS), is("Net#2"));
+        assert_eq!(call(&mut modules, &heap, one, 200 * AGAIN_NS), is("Net"));
+        // In the place of one that is gone.
+        heap.put(one[0].0, &[]);
+        assert_eq!(call(&mut modules, &heap, three, 201 * AGAIN_NS), is("Net"));
+        assert_eq!(call(&mut modules, &heap, two, 202 * AGAIN_NS), is("Net#2"));
+    }
+}
+
+#[test]
+fn more_models_of_a_class_than_have_names_are_not_told_apart() {
+    let layout = Layout::of(13, false).unwrap();
+    let mut heap = Heap::new(layout);
+    let (net, leaf) = (heap.class("Net"), heap.class("Leaf"));
+    let mut modules = Modules::default();
+    let names: Vec<String> = (0..40)
+        .map(|n| {
+            let [outer, inner] = another(&mut heap, net, leaf);
+            modules.called(&heap.memory, layout, n, &[inner, outer], true);
+            text(&modules, outer)
+        })
+        .collect();
+    assert_eq!((&*names[31], &*names[32], &*names[39]), ("Net#32 (Net)", "Net#? (Net)", "Net#? (Net)"));
+}
+
 #[test]
 fn a_tree_that_changed_is_told_anew_when_it_is_called() {
     let layout = Layout::of(14, true).unwrap();

@@ -52,26 +52,32 @@ fn ours(
         costs.push(launcher.native(LAUNCHES, 0)? - without);
     }
     let _on = StatisticsOn::new()?;
-    let before = at_calls(attached.pid()).context("our probe is not loaded")?;
+    let busiest = || at_calls(attached.pid()).into_iter().max_by_key(|program| program.runs);
+    let before = busiest().context("our probe is not loaded")?;
     launcher.native(LAUNCHES, 0)?;
-    let after = at_calls(attached.pid()).context("our probe is not loaded any more")?;
+    let after = busiest().context("our probe is not loaded any more")?;
     attached.alive()?;
     let runs = (after.runs - before.runs).max(1) as f64;
     Ok((costs, (after.run_time_ns - before.run_time_ns) as f64 / runs))
 }
 
-/// The program at calls: of its kind, the one that runs most.
-fn at_calls(pid: u32) -> Option<ProgramStatistics> {
+/// The programs of a profiler that run at calls.
+pub(super) fn at_calls(profiler: u32) -> Vec<ProgramStatistics> {
     /// `kprobe` in the kernel's list of kinds, which those at functions in user space belong to.
     const KPROBE: u32 = 2;
-    programs(pid).into_iter().filter(|program| program.kind == KPROBE).max_by_key(|program| program.runs)
+    let mut programs = programs(profiler);
+    programs.retain(|program| program.kind == KPROBE);
+    // One may be open more than once.
+    programs.sort_unstable_by_key(|program| program.id);
+    programs.dedup_by_key(|program| program.id);
+    programs
 }
 
-/// The same under a peer that only counts, at the function's entry, as it does when it is not told better.
-fn counted(options: &Options, bpftrace: &Path) -> Result<Vec<f64>> {
+/// The same under a peer that does this, at the function's entry, as it does when it is not told better.
+pub(super) fn probed_alone(options: &Options, bpftrace: &Path, action: &str) -> Result<Vec<f64>> {
     let mut launcher = workloads::launch_bound(1, 1)?;
     let without = launcher.native(LAUNCHES, 0)?;
-    let mut peer = Peer::start(bpftrace, launcher.driver())?;
+    let mut peer = Peer::start(bpftrace, launcher.driver(), action)?;
     probed(&mut launcher, || peer.alive())?;
     (0..options.runs).map(|_| Ok(launcher.native(LAUNCHES, 0)? - without)).collect()
 }
@@ -79,8 +85,8 @@ fn counted(options: &Options, bpftrace: &Path) -> Result<Vec<f64>> {
 struct Peer(Child);
 
 impl Peer {
-    fn start(bpftrace: &Path, driver: &Path) -> Result<Self> {
-        let program = format!("uprobe:{}:cuLaunchKernel {{ @launches = count(); }}", driver.display());
+    fn start(bpftrace: &Path, driver: &Path, action: &str) -> Result<Self> {
+        let program = format!("uprobe:{}:cuLaunchKernel {action}", driver.display());
         let mut command = Command::new(bpftrace);
         command.args(["-e", &program]).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn().context("cannot start bpftrace")?))
@@ -103,7 +109,9 @@ impl Drop for Peer {
 }
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    let peer = match sh::which("bpftrace").map(|bpftrace| counted(options, &bpftrace)) {
+    let peer = match sh::which("bpftrace")
+        .map(|bpftrace| probed_alone(options, &bpftrace, "{ @launches = count(); }"))
+    {
         Some(Ok(costs)) => Some(costs),
         Some(Err(error)) => {
             eprintln!("    note: bpftrace: {error:#}");

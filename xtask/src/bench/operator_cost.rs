@@ -1,7 +1,7 @@
 //! What it costs a training loop of small operators to be watched, beside torch's own profiler.
 //!
 //! Owns: the figure `operator-cost`. Because: operators that take microseconds are where a microsecond for each shows. Windows
-//! with and without the profiler alternate. Does not: count waiting: a step is measured in CPU time of the program, in which
+//! with and without the profiler alternate, and beside each stands what its probes would cost if they did nothing. Does not: count waiting: a step is measured in CPU time of the program, in which
 //! traps are.
 
 use std::time::{Duration, Instant};
@@ -9,25 +9,70 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::Options;
-use super::figure::{Figure, Target};
-use super::profiler::Profilers;
+use super::figure::{Figure, Target, median};
+use super::launch_cost::{at_calls, probed_alone};
+use super::profiler::{Profilers, ProgramStatistics, StatisticsOn};
 use crate::dialogue::Dialogue;
-use crate::workloads;
+use crate::{sh, workloads};
 
 /// Steps of one window: a fifth of a second.
 const STEPS: u32 = 2_000;
 /// Until the probes are in a library of half a gigabyte.
 const PLACING: Duration = Duration::from_secs(5);
 
-/// What is measured: context, operators whose tensors are told, and the target.
-const MODES: [(&str, &str, &str, f64); 6] = [
-    ("operators from stacks alone", "python,native,kernel", "", 1.01),
-    ("the same without native frames", "python,operator,kernel", "", 1.01),
-    ("the backward pass below its line", "python,native,kernel,backward", "", 1.10),
-    ("each operator as it begins", "python,native,kernel,operator", "", 1.10),
-    ("tensors of the products of matrices", "python,native,kernel", "aten::addmm,aten::mm", 1.10),
-    ("all of it", "python,native,kernel,backward,operator", "aten::addmm,aten::mm", 1.10),
+/// What is measured: its name, the options, and the target.
+const MODES: [(&str, &[&str], f64); 10] = [
+    ("operators from stacks alone", &["--context", "python,native,kernel"], 1.01),
+    ("the same without native frames", &["--context", "python,operator,kernel"], 1.01),
+    ("the same with layers", &["--context", "python,native,kernel,module"], 1.01),
+    ("ranges and steps", &["--context", "python,native,kernel,step"], 1.10),
+    ("memory of tensors", &["--context", "python,native,kernel,memory"], 1.10),
+    ("the backward pass below its line", &["--context", "python,native,kernel,backward"], 1.10),
+    ("each operator as it begins", &["--context", "python,native,kernel,operator"], 1.10),
+    (
+        "each operator, without stacks",
+        &["--context", "python,native,kernel,operator", "--operator-stacks", "off"],
+        1.10,
+    ),
+    (
+        "tensors of the products of matrices",
+        &["--context", "python,native,kernel", "--shapes", "aten::addmm,aten::mm"],
+        1.10,
+    ),
+    (
+        "all of it",
+        &[
+            "--context",
+            "python,native,kernel,module,step,memory,backward,operator",
+            "--shapes",
+            "aten::addmm,aten::mm",
+        ],
+        1.10,
+    ),
 ];
+
+/// What the kernel counted at the probes of one step.
+#[derive(Clone, Copy, Default)]
+struct AtProbes {
+    traps: f64,
+    /// In our programs; what a trap takes besides is the kernel's.
+    program_ns: f64,
+}
+
+impl AtProbes {
+    /// In a window of its own: counting takes time too.
+    fn of(program: &mut Dialogue, profiler: u32) -> Result<Self> {
+        let _on = StatisticsOn::new()?;
+        let before = at_calls(profiler);
+        step(program, "run")?;
+        let after = at_calls(profiler);
+        let each = |of: fn(&ProgramStatistics) -> u64| {
+            let sum = |programs: &[ProgramStatistics]| programs.iter().map(of).sum::<u64>();
+            sum(&after).saturating_sub(sum(&before)) as f64 / f64::from(STEPS)
+        };
+        Ok(Self { traps: each(|program| program.runs), program_ns: each(|program| program.run_time_ns) })
+    }
+}
 
 /// Nanoseconds of a step.
 fn step(program: &mut Dialogue, what: &str) -> Result<f64> {
@@ -35,17 +80,25 @@ fn step(program: &mut Dialogue, what: &str) -> Result<f64> {
 }
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
+    let trap_ns = match sh::which("bpftrace").map(|bpftrace| probed_alone(options, &bpftrace, "{}")) {
+        Some(Ok(costs)) => Some(median(&costs)),
+        Some(Err(error)) => {
+            eprintln!("    note: what an empty probe costs is not known: {error:#}");
+            None
+        }
+        None => {
+            eprintln!("    note: no bpftrace here, so what an empty probe costs is not known");
+            None
+        }
+    };
     let (mut program, _) = Dialogue::start(&mut workloads::torch_small()?)?;
-    let mut ratios = [const { Vec::new() }; MODES.len()];
+    let mut modes = [const { (Vec::new(), None) }; MODES.len()];
     let mut torch = Vec::new();
     let mut alone = step(&mut program, "run")?;
     let step_ns = alone;
     for round in 1..=options.runs {
-        for ((_, context, shapes, _), ratios) in MODES.iter().zip(&mut ratios) {
-            let mut how = vec!["--context", context, "--no-gpu"];
-            if !shapes.is_empty() {
-                how.extend(["--shapes", shapes]);
-            }
+        for ((_, how, _), (ratios, at_probes)) in MODES.iter().zip(&mut modes) {
+            let how = [how, &["--no-gpu"][..]].concat();
             let mut attached = profilers.attach_with(program.pid(), options.freq, &how)?;
             let until = Instant::now() + PLACING;
             while Instant::now() < until {
@@ -53,6 +106,9 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
                 attached.alive()?;
             }
             let with = step(&mut program, "run")?;
+            if at_probes.is_none() {
+                *at_probes = Some(AtProbes::of(&mut program, attached.pid())?);
+            }
             attached.finish()?;
             let after = step(&mut program, "run")?;
             ratios.push(with / ((alone + after) / 2.0));
@@ -62,16 +118,29 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
         alone = step(&mut program, "run")?;
         eprintln!("    round {round} of {}", options.runs);
     }
-    let watched = MODES
-        .iter()
-        .zip(ratios)
-        .map(|((case, _, _, most), ratios)| (*case, ratios, Some(Target::AtMost(*most))));
-    for (case, ratios, target) in watched.chain([("torch.profiler", torch, None)]) {
-        let figure = Figure::new("operator-cost", case, "ratio", ratios).note("step_ns", step_ns.round());
-        match target {
-            Some(target) => figure.target(target).print(),
-            None => figure.print(),
+    for ((case, _, most), (ratios, at_probes)) in MODES.iter().zip(modes) {
+        let AtProbes { traps, program_ns } = at_probes.unwrap_or_default();
+        let mut figure = Figure::new("operator-cost", *case, "ratio", ratios)
+            .target(Target::AtMost(*most))
+            .peer("torch.profiler", &torch)
+            .note("step_ns", step_ns.round())
+            .note("traps_each_step", tenth(traps))
+            .note("of_that_in_our_programs_ns", program_ns.round());
+        if let Some(trap_ns) = trap_ns {
+            // What remains if our programs took no time: nothing that is probed in this way costs less.
+            let floor = 1.0 + traps * trap_ns / step_ns;
+            figure = figure.note("empty_trap_ns", trap_ns.round()).note("with_empty_traps", hundredth(floor));
         }
+        figure.print();
     }
+    Figure::new("operator-cost", "torch.profiler", "ratio", torch).note("step_ns", step_ns.round()).print();
     Ok(())
+}
+
+fn tenth(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
+fn hundredth(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
 }

@@ -191,6 +191,7 @@ impl Drop for Attached {
 /// What the kernel counts for one loaded program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProgramStatistics {
+    pub(super) id: u32,
     pub(super) kind: u32,
     pub(super) runs: u64,
     pub(super) run_time_ns: u64,
@@ -218,6 +219,7 @@ fn parse(text: &str) -> Option<ProgramStatistics> {
         line.trim().parse().ok()
     };
     Some(ProgramStatistics {
+        id: u32::try_from(number("prog_id")?).ok()?,
         kind: u32::try_from(number("prog_type")?).ok()?,
         runs: number("run_cnt").unwrap_or(0),
         run_time_ns: number("run_time_ns").unwrap_or(0),
@@ -271,7 +273,8 @@ mod tests {
     fn statistics_are_read_from_what_the_kernel_prints() {
         let text = "pos:\t0\nflags:\t02000000\nprog_type:\t7\nprog_jited:\t1\nmemlock:\t4096\nprog_id:\t12\n\
             run_time_ns:\t5000\nrun_cnt:\t10\nrecursion_misses:\t0\nverified_insns:\t3667\n";
-        let expect = ProgramStatistics { kind: 7, runs: 10, run_time_ns: 5000, verified_instructions: 3667 };
+        let expect =
+            ProgramStatistics { id: 12, kind: 7, runs: 10, run_time_ns: 5000, verified_instructions: 3667 };
         assert_eq!(parse(text), Some(expect));
         assert_eq!(parse("pos:\t0\nmap_type:\t1\n"), None);
     }
