@@ -136,28 +136,34 @@ fn a_training_loop_shows_the_same_operators_without_native_frames() {
     let Some(mut command) = with_torch("torch_train.py") else { return };
     let folder = tempfile::tempdir().unwrap();
     let target = Target::start(command.arg(folder.path().join("chains")));
-    let (whole, _) = captured(&target, 12, WHOLE);
-    let (short, native) = captured(&target, 12, WITHOUT_NATIVE);
-    assert!(!native);
-    let expect: BTreeSet<Vec<String>> = whole.keys().map(|stack| seen_short(stack)).collect();
-    let (mut equal, mut other) = (0, Stacks::new());
-    let mut operators = BTreeSet::new();
-    for (stack, count) in &short {
-        let stack = without_mark(stack);
-        if expect.contains(&stack) {
-            equal += count;
-            operators.insert(stack);
-        } else {
-            other.insert(stack, *count);
+    // On a busy machine it takes longer until most stacks were met.
+    for seconds in [12, 40, 120] {
+        let (whole, _) = captured(&target, seconds, WHOLE);
+        let (short, native) = captured(&target, seconds, WITHOUT_NATIVE);
+        assert!(!native);
+        let expect: BTreeSet<Vec<String>> = whole.keys().map(|stack| seen_short(stack)).collect();
+        let (mut equal, mut other) = (0, Stacks::new());
+        let mut operators = BTreeSet::new();
+        for (stack, count) in &short {
+            let stack = without_mark(stack);
+            if expect.contains(&stack) {
+                equal += count;
+                operators.insert(stack);
+            } else {
+                other.insert(stack, *count);
+            }
         }
+        println!(
+            "| {equal} of {} samples have one of {} stacks that whole walks show; rare ones: {}",
+            total(&short),
+            operators.len(),
+            total(&other)
+        );
+        // Stacks that were met once or twice in one capture need not be in the other.
+        let most = equal * 100 >= total(&short) * 95 && operators.len() > 50;
+        if most && other.values().all(|count| count * 50 < total(&short)) {
+            return;
+        }
+        assert!(seconds < 120, "{other:?}");
     }
-    println!(
-        "| {equal} of {} samples have one of {} stacks that whole walks show; rare ones: {}",
-        total(&short),
-        operators.len(),
-        total(&other)
-    );
-    // Stacks that were met once or twice in one capture need not be in the other.
-    assert!(equal * 100 >= total(&short) * 95 && operators.len() > 50, "{other:?}");
-    assert!(other.values().all(|count| count * 50 < total(&short)), "{other:?}");
 }

@@ -79,7 +79,9 @@ struct Engine {
 #ifdef LIBRARY
 
 // As in the real library, whose variables of the thread stand in one block.
+#ifndef ONE_BLOCK
 #define ONE_BLOCK __attribute__((tls_model("local-dynamic")))
+#endif
 
 namespace at {
 namespace sequence_number {

@@ -346,7 +346,7 @@ impl Modules {
 fn name_of(class: Arc<str>, number: u32) -> Arc<str> {
     match number {
         ..=1 => class,
-        ..=ALIKE_MAX => format!("{class}#{number}").into(),
+        2..=ALIKE_MAX => format!("{class}#{number}").into(),
         _ => format!("{class}#?").into(),
     }
 }

@@ -73,11 +73,11 @@ pub(super) fn at_calls(profiler: u32) -> Vec<ProgramStatistics> {
     programs
 }
 
-/// The same under a peer that does this, at the function's entry, as it does when it is not told better.
-pub(super) fn probed_alone(options: &Options, bpftrace: &Path, action: &str) -> Result<Vec<f64>> {
+/// The same under a peer that only counts, at the function's entry, as it does when it is not told better.
+fn counted(options: &Options, bpftrace: &Path) -> Result<Vec<f64>> {
     let mut launcher = workloads::launch_bound(1, 1)?;
     let without = launcher.native(LAUNCHES, 0)?;
-    let mut peer = Peer::start(bpftrace, launcher.driver(), action)?;
+    let mut peer = Peer::start(bpftrace, launcher.driver())?;
     probed(&mut launcher, || peer.alive())?;
     (0..options.runs).map(|_| Ok(launcher.native(LAUNCHES, 0)? - without)).collect()
 }
@@ -85,8 +85,8 @@ pub(super) fn probed_alone(options: &Options, bpftrace: &Path, action: &str) -> 
 struct Peer(Child);
 
 impl Peer {
-    fn start(bpftrace: &Path, driver: &Path, action: &str) -> Result<Self> {
-        let program = format!("uprobe:{}:cuLaunchKernel {action}", driver.display());
+    fn start(bpftrace: &Path, driver: &Path) -> Result<Self> {
+        let program = format!("uprobe:{}:cuLaunchKernel {{ @launches = count(); }}", driver.display());
         let mut command = Command::new(bpftrace);
         command.args(["-e", &program]).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn().context("cannot start bpftrace")?))
@@ -109,9 +109,7 @@ impl Drop for Peer {
 }
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    let peer = match sh::which("bpftrace")
-        .map(|bpftrace| probed_alone(options, &bpftrace, "{ @launches = count(); }"))
-    {
+    let peer = match sh::which("bpftrace").map(|bpftrace| counted(options, &bpftrace)) {
         Some(Ok(costs)) => Some(costs),
         Some(Err(error)) => {
             eprintln!("    note: bpftrace: {error:#}");

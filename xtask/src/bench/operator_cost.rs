@@ -1,7 +1,7 @@
 //! What it costs a training loop of small operators to be watched, beside torch's own profiler.
 //!
 //! Owns: the figure `operator-cost`. Because: operators that take microseconds are where a microsecond for each shows. Windows
-//! with and without the profiler alternate, and beside each stands what its probes would cost if they did nothing. Does not: count waiting: a step is measured in CPU time of the program, in which
+//! with and without the profiler alternate, and beside each stands what the traps of its probes cost by themselves. Does not: count waiting: a step is measured in CPU time of the program, in which
 //! traps are.
 
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use anyhow::Result;
 
 use super::Options;
 use super::figure::{Figure, Target, median};
-use super::launch_cost::{at_calls, probed_alone};
+use super::launch_cost::at_calls;
 use super::profiler::{Profilers, ProgramStatistics, StatisticsOn};
 use crate::dialogue::Dialogue;
-use crate::{sh, workloads};
+use crate::workloads;
 
 /// Steps of one window: a fifth of a second.
 const STEPS: u32 = 2_000;
@@ -80,17 +80,6 @@ fn step(program: &mut Dialogue, what: &str) -> Result<f64> {
 }
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    let trap_ns = match sh::which("bpftrace").map(|bpftrace| probed_alone(options, &bpftrace, "{}")) {
-        Some(Ok(costs)) => Some(median(&costs)),
-        Some(Err(error)) => {
-            eprintln!("    note: what an empty probe costs is not known: {error:#}");
-            None
-        }
-        None => {
-            eprintln!("    note: no bpftrace here, so what an empty probe costs is not known");
-            None
-        }
-    };
     let (mut program, _) = Dialogue::start(&mut workloads::torch_small()?)?;
     let mut modes = [const { (Vec::new(), None) }; MODES.len()];
     let mut torch = Vec::new();
@@ -120,27 +109,21 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     }
     for ((case, _, most), (ratios, at_probes)) in MODES.iter().zip(modes) {
         let AtProbes { traps, program_ns } = at_probes.unwrap_or_default();
+        // What remains if our programs took no time: nothing that is probed in this way costs less.
+        let floor = median(&ratios) - program_ns / step_ns;
         let mut figure = Figure::new("operator-cost", *case, "ratio", ratios)
             .target(Target::AtMost(*most))
             .peer("torch.profiler", &torch)
-            .note("step_ns", step_ns.round())
-            .note("traps_each_step", tenth(traps))
-            .note("of_that_in_our_programs_ns", program_ns.round());
-        if let Some(trap_ns) = trap_ns {
-            // What remains if our programs took no time: nothing that is probed in this way costs less.
-            let floor = 1.0 + traps * trap_ns / step_ns;
-            figure = figure.note("empty_trap_ns", trap_ns.round()).note("with_empty_traps", hundredth(floor));
+            .note("step_ns", step_ns.round());
+        if traps > 0.0 {
+            figure = figure
+                .note("traps_each_step", (traps * 10.0).round() / 10.0)
+                .note("kernel_each_trap_ns", ((floor - 1.0) * step_ns / traps).round())
+                .note("our_programs_each_trap_ns", (program_ns / traps).round())
+                .note("with_traps_alone", (floor * 100.0).round() / 100.0);
         }
         figure.print();
     }
     Figure::new("operator-cost", "torch.profiler", "ratio", torch).note("step_ns", step_ns.round()).print();
     Ok(())
-}
-
-fn tenth(number: f64) -> f64 {
-    (number * 10.0).round() / 10.0
-}
-
-fn hundredth(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
 }
