@@ -11,6 +11,8 @@ mod layers;
 mod origin;
 pub mod pipeline;
 pub mod raw;
+mod reason;
 mod recovery;
 pub mod resolver;
 pub mod session;
+mod tasks;

@@ -4,19 +4,14 @@
 //! compiled code runs on threads of a compiler's runtime, where nothing else says which line of the program it is. Does
 //! not: look anything up.
 
-use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::compiled::{self, Kernel, NoKernel};
 use deepctx_symbolizer::native::Named;
 
-use crate::pipeline::symbols::{Answer, Name, NoName};
+use crate::pipeline::symbols::{Answer, Name};
+use crate::reason::no_symbol;
 
 /// Shown for a function of which only the line is known.
 const NO_FUNCTION: &str = "[line]";
-
-/// Why there is no name, as the pipeline takes it.
-pub(crate) fn no_symbol(reason: NoSymbol) -> NoName {
-    NoName { key: reason.key(), sentence: reason.sentence() }
-}
 
 /// Tells the functions at an address, or why there are none, and before them what they were compiled from. True when that
 /// may be known later.

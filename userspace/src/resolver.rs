@@ -11,25 +11,25 @@ use deepctx_symbolizer::compiled::NoKernel;
 use deepctx_symbolizer::compiled::device::Launched;
 use deepctx_symbolizer::maps::{Mapping, Maps};
 use deepctx_symbolizer::native::DebugInfo;
-use deepctx_symbolizer::python::{
-    Awaited, Layer, Link, NoInterpreter, NoPythonName, NoTask, PythonSymbols, locate_process,
-};
+use deepctx_symbolizer::python::{Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process};
 use deepctx_symbolizer::space::AddressSpace;
 use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::awaiting::{Awaiting, Chain, Part};
+use crate::awaiting::{Awaiting, Part};
 use crate::capture::called::CalledMap;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::give_back;
 use crate::layers::Layers;
-use crate::origin::{no_symbol, tell, tell_kernel};
+use crate::origin::{tell, tell_kernel};
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{
     Answer, AwaitingId, CodeAddress, DeviceKernel, ModuleReference, Name, NoName, PythonReference, SpaceId,
     Symbols,
 };
 use crate::pipeline::threads::text;
+use crate::reason::{NO_LAYER, no_python, no_symbol};
+use crate::tasks::chain;
 
 /// How often what is cached is looked at again, in the time of the samples.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -614,72 +614,4 @@ fn split(address: CodeAddress) -> (u64, Lookup) {
         CodeAddress::Exact(address) => (address, Lookup::Exact),
         CodeAddress::Return(address) => (address, Lookup::Return),
     }
-}
-
-/// What was read of tasks, with names. Whatever has no task is no part of a chain.
-fn chain(pid: u32, awaited: Result<Awaited, NoTask>, python: &mut PythonSymbols) -> Chain {
-    let links = match awaited {
-        Ok(awaited) => awaited.links,
-        Err(NoTask::None | NoTask::Unsupported) => return Chain::new(),
-        Err(reason) => return vec![Part::Unknown(no_task(reason))],
-    };
-    let mut part = |link| match link {
-        Link::Task(name) => Some(Part::Task(name)),
-        Link::SeveralAwaiters => Some(Part::Unknown(SEVERAL_AWAITERS)),
-        Link::TooLong => Some(Part::Unknown(CHAIN_TOO_LONG)),
-        Link::Coroutine { code, checksum, instruction } => {
-            match python.frame(pid, code, checksum, instruction) {
-                Ok(frame) if frame.incomplete => None,
-                Ok(frame) => Some(Part::Function {
-                    function: frame.qualname,
-                    file: frame.file,
-                    line: frame.line.unwrap_or(0),
-                    first_line: frame.first_line,
-                }),
-                Err(reason) => Some(Part::Unknown(no_python(reason))),
-            }
-        }
-    };
-    links.into_iter().filter_map(&mut part).collect()
-}
-
-const NO_LAYER: NoName =
-    NoName { key: "layer-unreadable", sentence: "the module that was called could not be read" };
-const SEVERAL_AWAITERS: NoName =
-    NoName { key: "async-several-awaiters", sentence: "more than one task awaits the task below" };
-const CHAIN_TOO_LONG: NoName = NoName {
-    key: "async-chain-too-long",
-    sentence: "the chain of awaiting tasks goes on beyond what is read",
-};
-
-fn no_task(reason: NoTask) -> NoName {
-    let (key, sentence) = match reason {
-        NoTask::Ended => ("async-task-ended", "the task ended before it was read"),
-        NoTask::TooMany => ("async-too-many-tasks", "the process has more tasks than are looked at"),
-        NoTask::None | NoTask::Unsupported | NoTask::Unreadable => {
-            ("async-unreadable", "the tasks of the process could not be read")
-        }
-    };
-    NoName { key, sentence }
-}
-
-fn no_python(reason: NoPythonName) -> NoName {
-    let (key, sentence) = match reason {
-        NoPythonName::NotAttached => {
-            ("python-not-attached", "the interpreter of the process could not be found")
-        }
-        NoPythonName::ProcessGone => {
-            ("python-process-gone", "the process ended before the Python name was read")
-        }
-        NoPythonName::Unreadable => ("python-code-unreadable", "a code object could not be read"),
-        NoPythonName::Denied => ("python-denied", "reading the memory of the process is not permitted"),
-        NoPythonName::NotACodeObject => {
-            ("python-code-freed", "a code object was freed before its name was read")
-        }
-        NoPythonName::Replaced => {
-            ("python-code-replaced", "another code object took the place of one before its name was read")
-        }
-        _ => ("python-code-changed", "a code object changed while it was read"),
-    };
-    NoName { key, sentence }
 }
