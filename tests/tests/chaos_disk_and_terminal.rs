@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use cli_support::{binary, can_capture, expect_code, program, run, stderr};
+use cli_support::{binary, can_capture, expect_code, run, stderr};
 
 /// A small disk of its own, until it is dropped.
 struct Disk {
@@ -108,7 +108,10 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     let profile = folder.path().join("run.dctx");
     let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let arguments = ["record", "--flush", "200ms", "-o", profile.to_str().unwrap(), "--pid"];
-    let mut recording = program()
+    // Also where whoever runs the tests has these signals ignored (`nohup`), as the profiler would leave them.
+    let mut recording = Command::new("env")
+        .arg("--default-signal=HUP")
+        .arg(binary())
         .args(arguments)
         .arg(busy.id().to_string())
         .stdout(Stdio::null())

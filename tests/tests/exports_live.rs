@@ -281,7 +281,9 @@ fn pytorch_accepts_the_traces() {
                  assert accepted, violations";
     let folder = tempfile::tempdir().unwrap();
     for file in [capture.export("chrome", &[]), device_trace(folder.path(), "chrome")] {
-        output(Command::new(&torch).args(["-W", "ignore", "-c", check]).arg(&file));
+        let libraries = std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default();
+        let mut torch = Command::new(&torch);
+        output(torch.env("LD_LIBRARY_PATH", libraries).args(["-W", "ignore", "-c", check]).arg(&file));
     }
 }
 

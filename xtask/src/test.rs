@@ -355,8 +355,8 @@ impl Program {
         if self.group.name == "python" {
             variables.extend(surroundings.interpreters.iter().cloned());
         }
-        if let Some(workloads::Torch { python, stubs, .. }) = torch {
-            variables.extend([("TEST_TORCH_PYTHON", python.into()), ("TEST_TORCH_LIBRARIES", stubs.into())]);
+        if let Some(torch) = torch {
+            variables.extend(torch.variables());
         }
         if self.group.name == "torch" {
             variables.extend(surroundings.triton.iter().cloned());

@@ -71,9 +71,8 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
         sh::run(npm.arg(node).args(&packages))
     })?;
     let mut variables = vec![("TEST_VALIDATORS", folder.into_os_string())];
-    let torch = workloads::torch_folder(None)?.join("bin/python");
-    if torch.exists() {
-        variables.push(("TEST_TORCH_PYTHON", torch.into_os_string()));
+    if let Some(torch) = workloads::torch_there(None)? {
+        variables.extend(torch.variables());
     }
     Ok(variables)
 }

@@ -8,6 +8,7 @@ use crate::dialogue::Dialogue;
 use crate::{sh, sim};
 use anyhow::{Context, Result, bail};
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -237,8 +238,21 @@ pub(crate) struct Torch {
     pub(crate) release: String,
 }
 
+impl Torch {
+    /// How tests are told of it.
+    pub(crate) fn variables(&self) -> [(&'static str, OsString); 2] {
+        [("TEST_TORCH_PYTHON", (&self.python).into()), ("TEST_TORCH_LIBRARIES", (&self.stubs).into())]
+    }
+}
+
+/// An interpreter with this release of torch, if it was installed before.
+pub(crate) fn torch_there(release: Option<&str>) -> Result<Option<Torch>> {
+    let is_there = torch_folder(release)?.join("stubs/done").exists();
+    is_there.then(|| torch_python(release)).transpose()
+}
+
 /// Where an interpreter with this release of torch is, or will be.
-pub(crate) fn torch_folder(release: Option<&str>) -> Result<PathBuf> {
+fn torch_folder(release: Option<&str>) -> Result<PathBuf> {
     let name = release.map_or_else(|| "torch".to_owned(), |release| format!("torch-{release}"));
     Ok(sh::cache_dir()?.join(name))
 }
