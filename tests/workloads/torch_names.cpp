@@ -3,28 +3,10 @@
 // Owns: one chain, linear → addmm → a kernel, and the backward node of it. Because: operators are told by names, and the
 // library with the real ones is half a gigabyte. Does not: compute anything.
 
-#include <cstdint>
 #include <cstdio>
 
-namespace at {
-struct Tensor {
-    std::uint64_t value = 1;
-};
-}  // namespace at
-
-#define OUT_OF_LINE __attribute__((noinline))
-// Keeps the call before it from becoming a jump.
-#define STAY(tensor) asm volatile("" : "+r"((tensor).value))
-
-namespace at::native {
-OUT_OF_LINE Tensor gemm(Tensor in) {
-    for (int i = 0; i < 200000; ++i) {
-        in.value = in.value * 6364136223846793005u + 1442695040888963407u;
-        asm volatile("" : "+r"(in.value));
-    }
-    return in;
-}
-}  // namespace at::native
+#define ROUNDS 200000
+#include "torch_kernel.h"
 
 namespace at::_ops {
 struct addmm {
