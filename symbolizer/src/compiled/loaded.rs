@@ -184,9 +184,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::jit::gdb::tests::{OBJECT, damaged};
     use crate::python::memory::RecordedMemory;
-
-    const OBJECT: &[u8] = include_bytes!("../../tests/fixtures/xla/wrapped_add.1.o");
 
     fn function(code: &[u8], holes: &[(usize, usize)]) -> Function {
         let mut code = code.to_vec();
@@ -243,13 +242,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_object_is_taken(mut bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0..4000_usize) {
-            let mut object = OBJECT.to_vec();
-            let at = at.min(object.len());
-            bytes.truncate(object.len() - at);
-            object[at..at + bytes.len()].copy_from_slice(&bytes);
+        fn any_object_is_taken(bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0..4000_usize) {
             let mut loaded = Loaded::default();
-            loaded.add(0, &object);
+            loaded.add(0, &damaged(bytes, at));
             for function in &loaded.functions {
                 prop_assert!(function.is_at(&function.code));
             }

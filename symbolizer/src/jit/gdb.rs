@@ -277,14 +277,23 @@ fn read_list(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::python::memory::RecordedMemory;
 
     /// An object file that XLA compiled, as it lies in the memory of the process.
-    const OBJECT: &[u8] = include_bytes!("../../tests/fixtures/xla/wrapped_add.1.o");
+    pub(crate) const OBJECT: &[u8] = include_bytes!("../../tests/fixtures/xla/wrapped_add.1.o");
+
+    /// The object with other bytes from one place on.
+    pub(crate) fn damaged(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
+        let mut object = OBJECT.to_vec();
+        let at = at.min(object.len());
+        bytes.truncate(object.len() - at);
+        object[at..at + bytes.len()].copy_from_slice(&bytes);
+        object
+    }
 
     #[test]
     fn functions_of_a_compiled_object_are_read() {
@@ -351,12 +360,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_have_functions_within_them(mut bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0..4000_usize) {
-            let mut object = OBJECT.to_vec();
-            let at = at.min(object.len());
-            bytes.truncate(object.len() - at);
-            object[at..at + bytes.len()].copy_from_slice(&bytes);
-            for function in functions(&object) {
+        fn any_bytes_have_functions_within_them(bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0..4000_usize) {
+            for function in functions(&damaged(bytes, at)) {
                 prop_assert!(function.size > 0 && function.address.checked_add(function.size).is_some());
             }
         }
