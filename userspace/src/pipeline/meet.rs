@@ -5,12 +5,13 @@
 
 use deepctx_common::record::{StackSample, Wake};
 use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
 
-use super::decode::{Event, decode};
+use super::decode::{Arguments, Event, Sample, decode};
 use super::devices;
 use super::enter::{Entering, sample_at, wait_of};
 use super::source::Place;
-use super::stacks::Head;
+use super::stacks::{Head, Known};
 use super::stages::Stages;
 use super::symbols::Symbols;
 use super::waits::{self, Context, WaitId};
@@ -81,16 +82,7 @@ impl<S: Symbols> Pipeline<S> {
         if call.is_some() && self.calls_wait {
             return self.unresolved.push(Unresolved::Call { place, thread, known });
         }
-        let Entering { stages, profile, .. } = &mut entering;
-        devices::before_call(
-            &sample,
-            call.as_ref(),
-            known.node,
-            &mut self.symbols,
-            &mut stages.correlate,
-            profile,
-        );
-        entering.enter(thread, &sample, call, known);
+        enter(entering, &mut self.symbols, thread, &sample, call, known);
         self.shelf.release(place);
     }
 
@@ -179,10 +171,8 @@ impl<S: Symbols> Pipeline<S> {
             Unresolved::Call { place, thread, known } => {
                 if let Some((sample, Some(arguments))) = sample_at(&self.shelf, place) {
                     let Self { profile, stages, accounts, config, symbols, .. } = self;
-                    let correlate = &mut stages.correlate;
-                    devices::before_call(&sample, Some(&arguments), known.node, symbols, correlate, profile);
-                    let mut entering = Entering { config, stages, accounts, profile };
-                    entering.enter(thread, &sample, Some(arguments), known);
+                    let entering = Entering { config, stages, accounts, profile };
+                    enter(entering, symbols, thread, &sample, Some(arguments), known);
                 }
                 return self.shelf.release(place);
             }
@@ -199,17 +189,23 @@ impl<S: Symbols> Pipeline<S> {
         let path = resolve.path(&head, &sample, profile, accounts);
         let mut entering = Entering { config, stages, accounts, profile };
         let known = entering.context(&head, &sample, call.as_ref(), &path);
-        let Entering { stages, profile, .. } = &mut entering;
-        devices::before_call(
-            &sample,
-            call.as_ref(),
-            known.node,
-            &mut self.symbols,
-            &mut stages.correlate,
-            profile,
-        );
-        entering.enter(head.thread(), &sample, call, known);
+        enter(entering, &mut self.symbols, head.thread(), &sample, call, known);
         self.stacks.put(hash, &head, sample.words, known);
         self.shelf.release(place);
     }
+}
+
+/// Enters what has a context. What a call is about to launch is asked for first.
+#[inline]
+fn enter<S: Symbols>(
+    mut entering: Entering<'_>,
+    symbols: &mut S,
+    thread: NodeId,
+    sample: &Sample<'_>,
+    call: Option<Arguments<'_>>,
+    known: Known,
+) {
+    let Entering { stages, profile, .. } = &mut entering;
+    devices::before_call(sample, call.as_ref(), known.node, symbols, &mut stages.correlate, profile);
+    entering.enter(thread, sample, call, known);
 }

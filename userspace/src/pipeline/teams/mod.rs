@@ -38,8 +38,8 @@ use helpers::{Handed, Process};
 
 /// What a helper's part stands behind.
 pub const MARK: &str = "[team]";
-/// Threads that are followed: as many as may run on a big host.
-const THREADS_MAX: usize = 1 << 16;
+/// Processes and files that are remembered: more than a big host has of either.
+const KNOWN_MAX: usize = 1 << 16;
 /// Contexts of handed out work that are remembered, for each thread that takes part.
 const PLACES_MAX: usize = 1 << 16;
 /// Files in which a thread begins, and in which it waits on behalf of the runtime of OpenMP.
@@ -96,15 +96,6 @@ pub enum TeamPart {
     Nested,
 }
 
-/// What a stack says of its thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    /// In no team, or waits for work.
-    None,
-    /// Works; so many frames, root first, lead to its part.
-    Works(usize),
-}
-
 impl Teams {
     /// Takes the probes that are this stage's out of those that were placed.
     pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
@@ -132,7 +123,7 @@ impl Teams {
             return;
         }
         let Some(function) = self.sites.argument(arguments, Role::HostFunction) else { return };
-        if self.processes.len() >= THREADS_MAX {
+        if self.processes.len() >= KNOWN_MAX {
             self.processes.clear();
         }
         let process = self.processes.entry(who.pid).or_default();
@@ -168,7 +159,7 @@ impl Teams {
         if self.sites.is_empty() || *to_team != TeamPart::None {
             return None;
         }
-        let Part::Works(from) = self.part(frames, profile) else { return None };
+        let from = self.part(frames, profile)?;
         let is_own =
             |frame: &&FrameId| !matches!(profile.frames.get(**frame), Frame::Native { inlined: true, .. });
         let at = frames[..from].iter().filter(is_own).count();
@@ -205,19 +196,16 @@ impl Teams {
         place
     }
 
-    fn part(&mut self, frames: &[FrameId], profile: &Profile) -> Part {
-        let Some(first) = frames.iter().position(|frame| self.file(*frame, profile) != File::Starting) else {
-            return Part::None;
-        };
+    /// How many frames, root first, lead to a helper's part of a work; `None` of a thread that is in no team, or waits for work.
+    fn part(&mut self, frames: &[FrameId], profile: &Profile) -> Option<usize> {
+        let first = frames.iter().position(|frame| self.file(*frame, profile) != File::Starting)?;
         if self.file(frames[first], profile) != File::Runtime {
-            return Part::None;
+            return None;
         }
-        let work = frames[first..].iter().position(|frame| self.file(*frame, profile) == File::Other);
-        match work.map(|at| first + at) {
-            // In the kernel on behalf of the runtime: it waits, or is just about to.
-            Some(at) if profile.frames.get(frames[at]).kind() != FrameKind::Kernel => Part::Works(at),
-            _ => Part::None,
-        }
+        let work = frames[first..].iter().position(|frame| self.file(*frame, profile) == File::Other)?;
+        // In the kernel on behalf of the runtime: it waits, or is just about to.
+        let at = first + work;
+        (profile.frames.get(frames[at]).kind() != FrameKind::Kernel).then_some(at)
     }
 
     fn file(&mut self, frame: FrameId, profile: &Profile) -> File {
@@ -225,7 +213,7 @@ impl Teams {
         else {
             return File::Other;
         };
-        if self.files.len() >= THREADS_MAX {
+        if self.files.len() >= KNOWN_MAX {
             self.files.clear();
         }
         *self.files.entry(module).or_insert_with(|| {
