@@ -247,6 +247,41 @@ fn time_without_a_launch_and_launches_without_time_are_told() {
 }
 
 #[test]
+fn what_a_device_begins_when_launches_are_not_watched_any_more_is_left_out() {
+    // The clock of the device is 997 ahead.
+    let records = format!(
+        "{NAMED}{COLLECTING}
+        10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
+        11 correlate 2 70
+        calls-end 30
+        100 kernel 7 id=70 start=1100 end=1110 name=1
+        101 kernel 7 id=71 start=1026 end=1050 name=1
+        102 kernel 7 id=72 start=1027 end=1050 name=1
+        103 copy 7 id=73 start=1090 end=1095 bytes=64 detail=1
+    "
+    );
+    check(
+        &records,
+        "
+        app-7
+          [device 0] stream 7
+          [unknown: launch-not-seen]
+            [gpu] gemm(float*)  gpu-time=24 kernels=1
+          app/7
+            main
+              f
+                cuLaunchKernel
+                  [gpu] gemm(float*)  gpu-time=10 kernels=1 launch-delay=93
+        ",
+    );
+    let left = "correlate activity-after-end 2\ncorrelate activity-without-launch 1";
+    check_gaps("correlate", &records, left);
+    // Where the clocks cannot be compared, none is.
+    let unknown = records.replace("3 clock 7 1000 3 3", "");
+    check_gaps("correlate", &unknown, "correlate activity-without-launch 3\ncorrelate clock-unknown 1");
+}
+
+#[test]
 fn a_delay_needs_clocks_that_are_known_well_enough() {
     let records = format!(
         "{NAMED}

@@ -133,6 +133,7 @@ impl<W: Write> RawWriter<W> {
                 let payload: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
                 self.block(b'N', &payload)
             }
+            Input::CallsEnd(time_ns) => self.block(b'E', &time_ns.to_le_bytes()),
             Input::Sites(sites) => {
                 let stored: Vec<StoredSite> = sites.iter().map(StoredSite::from).collect();
                 self.block(b'P', &serde_json::to_vec(&stored)?)
@@ -252,6 +253,11 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 let counts = payload.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok());
                 Input::SiteCounts(counts.map(u64::from_le_bytes).collect())
             }
+            b'E' => {
+                let time =
+                    payload.try_into().map_err(|_| self.damaged("the end of its calls is of an odd size"))?;
+                Input::CallsEnd(u64::from_le_bytes(time))
+            }
             b'P' => {
                 let stored: Vec<StoredSite> = serde_json::from_slice(&payload)
                     .map_err(|_| self.damaged("its probes are not understood"))?;
@@ -297,6 +303,7 @@ mod tests {
             Input::Records(vec![1, 2, 3]),
             Input::Counters([9; Counter::ALL.len()]),
             Input::SiteCounts(vec![0, 7, u64::MAX]),
+            Input::CallsEnd(u64::MAX - 1),
             Input::Lines(vec![CubinLines {
                 pid: 7,
                 crc: u64::MAX,

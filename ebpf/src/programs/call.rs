@@ -90,12 +90,12 @@ impl Limiter {
     }
 }
 
-/// The site of the probe at hand.
+/// The site of the probe at hand, if somebody listens.
 #[inline(always)]
 pub(super) fn site_of(context: *mut c_void) -> (u32, Option<&'static Site>) {
     // SAFETY: helper with the program's own context.
     let index = unsafe { bpf_get_attach_cookie(context) } as u32;
-    (index, SITES.get(index))
+    (index, SITES.get(index).filter(|site| site.flags & site_flag::MUTE == 0))
 }
 
 /// A function was entered.

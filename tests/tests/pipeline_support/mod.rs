@@ -114,6 +114,7 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
                 end_batch(&mut steps, &mut batch);
                 steps.push(Step::Advance(number(time)));
             }
+            ["calls-end", time] => steps.push(Step::Feed(Input::CallsEnd(number(time)))),
             ["lines", pid, crc, because] => {
                 end_batch(&mut steps, &mut batch);
                 steps.push(Step::Feed(calls::lines(number(pid) as u32, number(crc), because)));

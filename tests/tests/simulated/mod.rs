@@ -348,6 +348,12 @@ impl Capture {
     }
 
     /// Every record is accounted for.
+    /// What the ledger says of a gap.
+    pub(crate) fn gap(&self, reason: &str) -> u64 {
+        let rows = self.profile.ledger.rows();
+        rows.iter().filter(|row| !row.lost && row.reason == reason).map(|row| row.count).sum()
+    }
+
     pub(crate) fn adds_up(&self) {
         self.profile.ledger.check(When::Finished).unwrap();
     }

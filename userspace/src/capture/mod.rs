@@ -94,6 +94,8 @@ pub enum Message {
     Sites(Vec<SiteInfo>),
     /// Calls of each site so far, those included whose records were lost.
     SiteCounts(Vec<u64>),
+    /// Calls are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds.
+    CallsEnd(u64),
     /// What is attached so far.
     Probes(ProbeCounters),
     /// A process that was named as a target has ended.

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 use deepctx_common::Plain as _;
+use deepctx_common::activity::probe;
 use deepctx_common::call::{self, SITES_MAX, site_flag};
 use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::entry::Kernel;
@@ -39,6 +40,9 @@ use crate::pipeline::source::SiteInfo;
 
 /// Requests that may wait. One that finds no room is dropped and counted: the next library of that process asks again.
 const REQUESTS_MAX: usize = 4096;
+/// How long collectors are still heard when calls are not watched any more: they tell what devices did ten times a
+/// second, and CUPTI has each record ready that much later at most.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// What is attached so far, and what could not be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,8 +157,9 @@ impl Probes {
                 setup,
                 files: HashMap::new(),
                 below: HashSet::new(),
-                links: Vec::new(),
+                links: Links::default(),
                 placed: Vec::new(),
+                correlating: Vec::new(),
                 next,
                 told: ProbeCounters::default(),
                 counters: ProbeCounters::default(),
@@ -243,13 +248,22 @@ struct Attached {
     files: HashMap<(u64, u64), File>,
     /// The same files where they lie below overlays.
     below: HashSet<Below>,
-    links: Vec<OwnedFd>,
+    links: Links,
     /// Sites of calls, for when a collector comes.
     placed: Vec<(u32, call::Site, Event)>,
+    /// Sites at which collectors give calls their ids.
+    correlating: Vec<(u32, call::Site)>,
     next: Arc<AtomicU32>,
     told: ProbeCounters,
     counters: ProbeCounters,
     put_off: Arc<AtomicU32>,
+}
+
+/// What keeps probes where they are: calls go first, what is told of them later.
+#[derive(Default)]
+struct Links {
+    calls: Vec<OwnedFd>,
+    messages: Vec<OwnedFd>,
 }
 
 /// A file as overlays show it: with the inode number and the times of the file that it is made of, on a device of its own.
@@ -293,10 +307,38 @@ impl Attached {
             for request in std::iter::once(first).chain(requests.try_iter()) {
                 match request {
                     Request::Look(pid) => drop(pids.insert(pid)),
-                    Request::End => return,
+                    Request::End => return self.end(),
                 }
             }
             self.look(&pids.into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    /// Ends the watch of calls at one moment, and hears collectors out: what was launched until then is still to be told.
+    fn end(&mut self) {
+        let now_ns = monotonic_ns();
+        let calls: Vec<_> = self.placed.iter().map(|(index, site, _)| (*index, *site)).collect();
+        self.mute(&calls);
+        // A launch is given its id before it returns.
+        thread::sleep(Duration::from_millis(1));
+        self.mute(&self.correlating);
+        let heard_until_ns = now_ns.saturating_add(LAST_WORDS.as_nanos() as u64);
+        self.links.calls.clear();
+        let is_heard = |planned: &&Planned| matches!(planned.collector, Some(Ok(_)));
+        let mut pids = self.planner.planned().iter().filter(is_heard).flat_map(|planned| &planned.pids);
+        // Who ends says all before.
+        if pids.any(|pid| Path::new(&format!("/proc/{pid}")).exists()) && self.tell(Message::CallsEnd(now_ns))
+        {
+            thread::sleep(Duration::from_nanos(heard_until_ns.saturating_sub(monotonic_ns())));
+        }
+    }
+
+    fn mute(&self, sites: &[(u32, call::Site)]) {
+        for (index, site) in sites {
+            let muted = call::Site { flags: site.flags | site_flag::MUTE, ..*site };
+            if let Err(error) = self.setup.sites.update(index.as_bytes(), muted.as_bytes(), MapFlags::ANY) {
+                tracing::warn!(%error, index, "a site cannot be muted");
+            }
         }
     }
 
@@ -491,6 +533,9 @@ impl Attached {
             let Some(index) = self.number() else { continue };
             if self.tell_kernel(index, site) {
                 points.push(Point { offset: *offset, cookie: u64::from(index), counter: *counter });
+                if site.event == probe::CORRELATION {
+                    self.correlating.push((index, *site));
+                }
             }
         }
         self.place(planned, path, &points, Program::Message);
@@ -514,7 +559,11 @@ impl Attached {
             Program::Message => (&programs.message, Moment::Place),
         };
         let attached = links::attach(self.setup.way, fd.as_fd(), path, points, moment);
-        self.links.extend(attached.links);
+        let links = match program {
+            Program::Call | Program::Return => &mut self.links.calls,
+            Program::Message => &mut self.links.messages,
+        };
+        links.extend(attached.links);
         self.counters.refused += attached.refused.len() as u64;
         if let Some((point, error)) = attached.refused.first() {
             let path = planned.library.mapping.path().display();

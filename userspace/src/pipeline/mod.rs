@@ -148,6 +148,7 @@ impl<S: Symbols> Pipeline<S> {
             Input::Counters(counters) => self.accounts.kernel(counters),
             Input::Sites(sites) => self.stages.learn(sites),
             Input::SiteCounts(counts) => self.stages.counted(&counts),
+            Input::CallsEnd(time_ns) => self.stages.correlate.calls_end(time_ns),
             Input::Recovered(kernels) => self.stages.correlate.recovered(kernels),
             Input::Lines(lines) => self.stages.correlate.lines_read(lines, &mut self.profile),
         }

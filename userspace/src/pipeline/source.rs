@@ -30,6 +30,9 @@ pub enum Input<M> {
     Sites(Vec<SiteInfo>),
     /// Calls of each probe so far, by index, counted before a record can be lost. Later values replace earlier ones.
     SiteCounts(Vec<u64>),
+    /// Calls of accelerators are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds; their activities
+    /// still come, late as ever.
+    CallsEnd(u64),
     /// Names of kernels that were found in processes since the last time, not told by calls.
     Recovered(Vec<RecoveredKernel>),
     /// Lines of device code that was read since the last time.
@@ -47,6 +50,7 @@ impl<M> Input<M> {
             Input::Counters(counters) => Input::Counters(counters),
             Input::Sites(sites) => Input::Sites(sites),
             Input::SiteCounts(counts) => Input::SiteCounts(counts),
+            Input::CallsEnd(time_ns) => Input::CallsEnd(time_ns),
             Input::Recovered(kernels) => Input::Recovered(kernels),
             Input::Lines(lines) => Input::Lines(lines),
         }

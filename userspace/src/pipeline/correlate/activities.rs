@@ -168,6 +168,9 @@ impl Correlate {
         let call = self.ids.get(&(pid, activity.correlation)).copied();
         let work = call.and_then(|call| self.work.get_mut(call)).filter(|work| work.kind.does(activity.kind));
         let Some(process) = self.processes.get_mut(pid) else { return };
+        if work.is_none() && self.calls_end_ns.is_some_and(|end_ns| process.began_after(activity, end_ns)) {
+            return self.counts.gap(Gap::ActivityAfterEnd, 1);
+        }
         let kernel = activity.kind == kind::KERNEL;
         let frame = process.frame_of(activity, profile);
         let mut done = false;
@@ -298,6 +301,12 @@ impl Process {
         self.collecting = true;
         self.info.tier = Tier::Collected;
         self.info.join = Join::Exact;
+    }
+
+    /// Whether an activity may have begun after a time of the host; not, when the clock of the device is not known.
+    fn began_after(&self, activity: &Activity, time_ns: u64) -> bool {
+        let start = self.clock.host(Time::from_nanos(activity.start_ns));
+        start.is_some_and(|start| start.time.as_nanos().saturating_add(start.within.0) >= time_ns)
     }
 
     /// What the activity is, as a frame.

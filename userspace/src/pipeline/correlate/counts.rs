@@ -19,6 +19,7 @@ gaps! {
     LaunchWithoutActivity, "launch-without-activity", "launches of processes whose activities are collected have no device time: none came for them";
     LaunchWithoutCorrelation, "launch-without-correlation", "launches of processes whose activities are collected were given no correlation id";
     ActivityWithoutLaunch, "activity-without-launch", "activities belong to no launch that was seen: their time stands under [unknown: launch-not-seen]";
+    ActivityAfterEnd, "activity-after-end", "activities began when the capture was over, of launches that it did not see: they are left out";
     Expired, "expired", "launches were given up before their activities came: too many were waiting";
     NameUnknown, "name-unknown", "launched kernels have no name: the handle was made before the profiler came";
     NameDiffers, "name-differs", "activities name another kernel than the handle that was launched";

@@ -77,6 +77,8 @@ pub struct Correlate {
     /// Device code whose lines are to be read, and lines of code that was not told in its turn yet.
     unread: Vec<UnreadCubin>,
     lines_ahead: Vec<CubinLines>,
+    /// From when on calls are not watched any more, nanoseconds.
+    calls_end_ns: Option<u64>,
     counts: Counts,
 }
 
@@ -149,6 +151,7 @@ impl Correlate {
             found: VecDeque::new(),
             unread: Vec::new(),
             lines_ahead: Vec::new(),
+            calls_end_ns: None,
             counts: Counts::default(),
         }
     }
@@ -161,6 +164,11 @@ impl Correlate {
     /// Calls of each probe so far, as the kernel programs counted them.
     pub fn counted(&mut self, counts: &[u64]) {
         self.sites.counted(counts);
+    }
+
+    /// Calls are not watched any more from this time on: what devices begin later belongs to calls that nobody saw.
+    pub fn calls_end(&mut self, time_ns: u64) {
+        self.calls_end_ns = Some(time_ns);
     }
 
     /// Takes in names of kernels that no call told. They are used from the time at which they were read: what was launched
