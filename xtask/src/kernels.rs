@@ -62,15 +62,25 @@ pub(crate) fn not_here_because() -> Option<String> {
     missing.map(|program| format!("no {program} here (cargo xtask setup --tests installs it)"))
 }
 
-/// Boots every kernel with this build of the product. Gives a line for each.
-pub(crate) fn run(product: &Path) -> Result<Vec<String>> {
+/// Fetches the images of all kernels that are not there.
+pub(crate) fn fetch() -> Result<Vec<PathBuf>> {
+    let folder = folder()?;
+    KERNELS.iter().map(|kernel| kernel.image(&folder)).collect()
+}
+
+/// Where they are kept.
+fn folder() -> Result<PathBuf> {
     let folder = sh::target_dir().join("kernels");
     let folder = if folder.is_absolute() { folder } else { sh::root().join(folder) };
     fs::create_dir_all(&folder)?;
-    let guest = Guest::made(&folder, product)?;
+    Ok(folder)
+}
+
+/// Boots every kernel with this build of the product. Gives a line for each.
+pub(crate) fn run(product: &Path) -> Result<Vec<String>> {
+    let guest = Guest::made(&folder()?, product)?;
     let mut lines = Vec::new();
-    for kernel in KERNELS {
-        let image = kernel.image(&folder)?;
+    for image in fetch()? {
         lines.push(guest.boot(&image).with_context(|| format!("on {}", image.display()))?);
     }
     Ok(lines)

@@ -7,11 +7,15 @@
 //! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`.
 
-use crate::{aarch64, ebpf, interpreters, kernels, setup, sh, sim, tidy, validators, vendors, workloads};
+use crate::{aarch64, ebpf, kernels, setup, sh, sim, tidy, workloads};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+
+use surroundings::Surroundings;
+
+mod surroundings;
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Default)]
@@ -67,54 +71,31 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let wanted = |name: &str| options.groups.is_empty() || options.groups.iter().any(|group| group == name);
     let mut outcomes = Vec::new();
-    if wanted("style") {
-        outcomes.push(check("tidy", tidy::run));
-        outcomes.push(cargo("format", &["fmt", "--all", "--check"]));
-        let clippy =
-            ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
-        outcomes.push(cargo("clippy", &clippy));
-    }
-    if GROUPS.iter().any(|group| !matches!(group.name, "style" | "ebpf" | "aarch64") && wanted(group.name)) {
-        match compile() {
+    let programs =
+        GROUPS.iter().any(|group| !matches!(group.name, "style" | "ebpf" | "aarch64") && wanted(group.name));
+    let fetched = std::thread::scope(|scope| {
+        // The network is waited for while the compiler works.
+        let fetching = programs.then(|| scope.spawn(|| Surroundings::fetch(&wanted, &options.groups)));
+        if wanted("style") {
+            outcomes.push(check("tidy", tidy::run));
+            outcomes.push(cargo("format", &["fmt", "--all", "--check"]));
+            let clippy =
+                ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
+            outcomes.push(cargo("clippy", &clippy));
+        }
+        fetching.map(|fetching| {
+            let compiled = compile();
+            (compiled, fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    });
+    if let Some((compiled, (mut surroundings, fetched))) = fetched {
+        outcomes.extend(fetched);
+        match compiled {
             Ok((built, outcome)) => {
                 outcomes.push(outcome);
-                let mut surroundings = Surroundings { product: built.product, ..Surroundings::default() };
+                surroundings.product = built.product;
                 if ["unit", "live", "gpu", "torch"].into_iter().any(wanted) {
                     outcomes.push(check("simulated device", sim::run));
-                }
-                if wanted("python") {
-                    outcomes.push(check("interpreters", || {
-                        surroundings.interpreters = interpreters::fetch()?.variables()?;
-                        Ok(())
-                    }));
-                }
-                if ["unit", "gpu"].into_iter().any(wanted) {
-                    outcomes.push(check("vendors' libraries", || {
-                        surroundings.vendors = vendors::fetch()?;
-                        Ok(())
-                    }));
-                }
-                if wanted("exports") {
-                    outcomes.push(check("readers of exports", || {
-                        surroundings.validators = validators::fetch()?;
-                        Ok(())
-                    }));
-                }
-                // By name only: it is half a gigabyte for each release.
-                if options.groups.iter().any(|group| group == "torch") {
-                    outcomes.push(check("torch", || {
-                        let releases = workloads::TORCH.into_iter().map(workloads::torch_python);
-                        surroundings.torch = releases.collect::<Result<_>>()?;
-                        surroundings.triton =
-                            vec![("TEST_TRITON_PYTHON", workloads::triton_python()?.into())];
-                        Ok(())
-                    }));
-                }
-                if options.groups.iter().any(|group| group == "jax") {
-                    outcomes.push(check("jax", || {
-                        surroundings.jax = vec![("TEST_JAX_PYTHON", workloads::jax_python()?.into())];
-                        Ok(())
-                    }));
                 }
                 let chosen = built.tests.iter().filter(|test| wanted(test.group.name));
                 for test in chosen {
@@ -295,24 +276,6 @@ fn compile() -> Result<(Built, Outcome)> {
 const PRODUCT: &str = "deepctx-bpf";
 /// Tells tests that run the program where it is.
 const PRODUCT_VARIABLE: &str = "TEST_BINARY_DEEPCTX_BPF";
-
-/// What test programs are told of the world around them.
-#[derive(Default)]
-struct Surroundings {
-    product: Option<PathBuf>,
-    /// For the tests of Python frames.
-    interpreters: Vec<sh::Variable>,
-    /// For the tests of exports.
-    validators: Vec<sh::Variable>,
-    /// For the tests of probes.
-    vendors: Vec<sh::Variable>,
-    /// For the tests of PyTorch, which run with each.
-    torch: Vec<workloads::Torch>,
-    /// For the tests of PyTorch, too.
-    triton: Vec<sh::Variable>,
-    /// For the tests of JAX.
-    jax: Vec<sh::Variable>,
-}
 
 /// The test program that one line of cargo's report announces.
 fn program_in(message: &serde_json::Value) -> Option<Program> {
