@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::{
-    Python, Target, WITHOUT_NATIVE, captured, captured_with, chains, labelled, profiler, pythons, row,
-    workload,
+    Python, Target, WITHOUT_NATIVE, captured, captured_with, chains, for_each, labelled, profiler, pythons,
+    row, workload,
 };
 
 /// Python frames that a sample surely has room for; deeper stacks keep those nearest to the leaf.
@@ -99,8 +99,8 @@ fn every_captured_stack_is_one_that_the_program_says_it_has() {
     println!(
         "| interpreter                      | scenarios                |   n | stacks |  equal | gaps |"
     );
-    for python in pythons() {
-        let (target, scenarios): (Target, Vec<Value>) = chains(&python);
+    for_each(&pythons(), |python| {
+        let (target, scenarios): (Target, Vec<Value>) = chains(python);
         let spinning = scenarios.iter().filter(|scenario| scenario["state"] == "spinning");
         let expected = spinning
             .map(|scenario| {
@@ -112,12 +112,12 @@ fn every_captured_stack_is_one_that_the_program_says_it_has() {
         for (what, how) in
             [("fixed chains", ([3, 199], &[][..])), ("fixed, without native", ([1, 499], without_native))]
         {
-            let seen = check(&profiler, &python, target.pid(), how, &expected);
+            let seen = check(&profiler, python, target.pid(), how, &expected);
             let compared = seen.equal() + seen.labelled;
             row(&python.name, what, expected.len(), compared, seen.equal(), seen.labelled);
             assert!(seen.labelled * LABELLED_AT_MOST <= compared, "{}: {} gaps", python.name, seen.labelled);
         }
-    }
+    });
     for missing in std::env::var("DEEPCTX_PYTHONS_MISSING").unwrap_or_default().lines() {
         println!("| not to be had: {missing}");
     }
@@ -128,9 +128,9 @@ fn every_captured_stack_is_one_that_the_program_says_it_has() {
 #[test]
 fn a_sub_interpreter_shows_its_own_frames() {
     let Some(profiler) = profiler() else { return };
-    for python in pythons() {
+    for_each(&pythons(), |python| {
         let program = workload("python_chains.py");
-        let mut target = Target::start(&python, &[&program, "--only", "sub-interpreter"]);
+        let mut target = Target::start(python, &[&program, "--only", "sub-interpreter"]);
         let lines = target.lines_until_ready();
         let scenario: Value = serde_json::from_str(&lines[0]).unwrap();
         let (inner, outer) = (frames_of(&scenario, "frames"), frames_of(&scenario, "outer"));
@@ -152,5 +152,5 @@ fn a_sub_interpreter_shows_its_own_frames() {
             "{}: {equal} of the sub-interpreter, {other} others",
             python.name
         );
-    }
+    });
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Python, Target, captured_with, profiler, programs, row, workload};
+use crate::support::{Python, Target, captured_with, for_each, profiler, programs, row, workload};
 
 const CONTEXT: &[&str] = &["--context", "python,native,kernel,module"];
 
@@ -73,9 +73,9 @@ fn check(profiler: &Path, python: &Python, plain: bool) {
 #[test]
 fn the_modules_of_a_stack_are_those_that_the_program_knows_to_run() {
     let Some(profiler) = profiler() else { return };
-    for python in programs() {
-        check(&profiler, &python, false);
-    }
+    for_each(&programs(), |python| {
+        check(&profiler, python, false);
+    });
     // One is enough: what differs is the name of a function.
     check(&profiler, &programs()[0], true);
 }

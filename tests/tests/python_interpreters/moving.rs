@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::support::{
-    Python, Target, WITHOUT_NATIVE, broken, captured, captured_with, profiler, programs, row, workload,
+    Python, Target, WITHOUT_NATIVE, broken, captured, captured_with, for_each, profiler, programs, row,
+    workload,
 };
 
 /// Line → callees, and the C function between.
@@ -94,12 +95,10 @@ fn frames_that_come_and_go_stand_behind_the_c_function_that_calls_them() {
     let Some(profiler) = profiler() else { return };
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     assert!(calls.len() >= 10);
-    for python in programs() {
-        match &python.extension {
-            Some(_) => check(&profiler, &python, &calls),
-            None => println!("skipped: {} has no headers to build the extension with", python.name),
-        }
-    }
+    for_each(&programs(), |python| match &python.extension {
+        Some(_) => check(&profiler, python, &calls),
+        None => println!("skipped: {} has no headers to build the extension with", python.name),
+    });
 }
 
 #[test]

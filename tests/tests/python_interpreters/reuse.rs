@@ -1,6 +1,6 @@
 //! Code objects that are freed, and others at the same address: functions are not shown under each other's names.
 
-use crate::support::{Target, captured, profiler, programs, row, workload};
+use crate::support::{Target, captured, for_each, profiler, programs, row, workload};
 
 /// Function of a Python frame of the program, with the number in its name.
 fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
@@ -10,9 +10,9 @@ fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
 #[test]
 fn a_function_is_not_shown_under_the_name_of_another_that_took_its_address() {
     let Some(profiler) = profiler() else { return };
-    for python in programs() {
+    for_each(&programs(), |python| {
         let program = workload("python_reuse.py");
-        let mut target = Target::start(&python, &[&program]);
+        let mut target = Target::start(python, &[&program]);
         target.lines_until_ready();
         let (mut compared, mut equal, mut unnamed, mut wrong) = (0, 0, 0, 0);
         for (frames, count) in captured(&profiler, target.pid(), [2, 999], "python") {
@@ -34,5 +34,5 @@ fn a_function_is_not_shown_under_the_name_of_another_that_took_its_address() {
         // though they agree in every field and every address.
         assert!(wrong == 0, "{}: {wrong} of {compared} under another function's name", python.name);
         assert!(compared > 20, "{}: {compared}", python.name);
-    }
+    });
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use deepctx_common::end::WalkEnd;
 use deepctx_symbolizer::maps::{self, Keep};
@@ -61,6 +62,20 @@ pub(crate) fn pythons() -> Vec<Python> {
 /// [`pythons`] without those that another program embeds: they differ in how they are found, and in nothing else.
 pub(crate) fn programs() -> Vec<Python> {
     pythons().into_iter().filter(|python| !python.name.ends_with("-embedded")).collect()
+}
+
+/// Checks interpreters two at a time: most of a capture is waiting.
+pub(crate) fn for_each(pythons: &[Python], check: impl Fn(&Python) + Sync) {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        while let Some(python) = pythons.get(next.fetch_add(1, Ordering::Relaxed)) {
+            check(python);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(worker);
+        worker();
+    });
 }
 
 fn find() -> Vec<Python> {
