@@ -99,7 +99,8 @@ fn every_captured_stack_is_one_that_the_program_says_it_has() {
     println!(
         "| interpreter                      | scenarios                |   n | stacks |  equal | gaps |"
     );
-    for_each(&pythons(), |python| {
+    // One at a time: the threads of each must all have their turn.
+    for python in &pythons() {
         let (target, scenarios): (Target, Vec<Value>) = chains(python);
         let spinning = scenarios.iter().filter(|scenario| scenario["state"] == "spinning");
         let expected = spinning
@@ -117,7 +118,7 @@ fn every_captured_stack_is_one_that_the_program_says_it_has() {
             row(&python.name, what, expected.len(), compared, seen.equal(), seen.labelled);
             assert!(seen.labelled * LABELLED_AT_MOST <= compared, "{}: {} gaps", python.name, seen.labelled);
         }
-    });
+    }
     for missing in std::env::var("DEEPCTX_PYTHONS_MISSING").unwrap_or_default().lines() {
         println!("| not to be had: {missing}");
     }
