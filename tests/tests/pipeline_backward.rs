@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod pipeline_programs;
 mod pipeline_support;
 
 use deepctx_profile::ledger::When;
@@ -12,9 +13,8 @@ use pipeline_support::{
 };
 use proptest::prelude::*;
 
-/// Two operators of thread 1, which is 7/7; then a backward pass.
+/// Two operators of thread 1, which is 7/7; then its first backward pass.
 const FORWARD: &str = "
-    1 call 90 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
     10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
     11 call 2 made 7/7 app sequence=1 forward-thread=1 : ! o.exp g main
     20 call 3 pass 7/7 app stack-pointer=500 : ! back main
@@ -72,7 +72,7 @@ fn steps_of_several_threads_have_the_same_numbers() {
         "
         10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
         11 call 2 made 7/8 app sequence=0 forward-thread=2 : ! o.exp g run
-        19 call 3 step 7/9 app sequence=18446744073709551615 forward-thread=2 stack-pointer=400
+        19 call 3 pass 7/7 app stack-pointer=500 : ! back main
         20 sample 7/9 app idle! work
         21 call 4 step 7/9 app sequence=0 forward-thread=2 stack-pointer=400
         22 sample 7/9 app x! e. work
@@ -91,9 +91,9 @@ fn steps_of_several_threads_have_the_same_numbers() {
 fn the_first_step_of_a_thread_is_made_before_the_thread_has_a_number() {
     check(
         "
-        9 call 3 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
         10 call 1 made 7/7 app sequence=0 forward-thread=0 : ! o.mm f main
         11 call 2 made 7/7 app sequence=1 forward-thread=5 : ! o.exp g main
+        20 call 3 pass 7/7 app stack-pointer=500 : ! back main
         21 call 4 step 7/7 app sequence=0 forward-thread=5 stack-pointer=400
         22 sample 7/7 app x! e. back main
         ",
@@ -138,13 +138,17 @@ fn what_is_not_certain_stays_where_it_ran() {
         ),
         // A record is missing, perhaps of the step that runs.
         (&format!("{step}\nlose 0 1\n22 sample 7/7 app x! e. back main"), "attribute backward-uncertain 1\n"),
-        // Stacks without steps that were taken before all probes were there.
+        // Its beginning may have been missed: no stack without steps came before it.
         (
             "28 call 5 step 7/8 app sequence=1 forward-thread=1 stack-pointer=400\n29 sample 7/8 app x! e. run",
             "attribute backward-uncertain 1\n",
         ),
-        // The stack lacks its beginning, so the number of steps is not known.
-        (&format!("{step}\n22 sample 7/7 app x! e. gap:no-row native=no-row"), ""),
+        // The stack lacks its beginning, so the number of steps is not known; or whether it is in one at all.
+        (
+            &format!("{step}\n22 sample 7/7 app x! e. gap:no-row native=no-row"),
+            "attribute backward-uncertain 1\n",
+        ),
+        (&format!("{step}\n22 sample 7/7 app x! gap:no-row native=no-row"), ""),
         // Another step may be about to begin.
         (&format!("{step}\n22 sample 7/7 app e.! back main"), ""),
         (&format!("{step}\n22 sample 7/7 app k:trap e.! back main"), ""),
@@ -173,7 +177,105 @@ fn a_process_that_comes_with_the_number_of_another_has_its_own_steps() {
     );
 }
 
+#[test]
+fn stacks_that_were_taken_before_all_probes_were_there_end_nothing() {
+    // The thread may have been in a step, or in a pass within one, whose beginning was not probed yet.
+    let page = "
+        10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
+        12 call 2 step 7/7 app sequence=9 forward-thread=1 stack-pointer=400
+        13 sample 7/7 app main!
+        14 call 3 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+        15 sample 7/7 app x! e. back main
+        16 call 4 pass 7/8 app stack-pointer=500 : ! back main
+        17 call 5 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+        18 sample 7/7 app x! e. back main
+        19 sample 7/7 app main!
+        20 call 6 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+        21 sample 7/7 app x! e. back main";
+    check(
+        page,
+        "
+        app-7;main 2
+        app-7;main;back;torch::autograd::Engine::evaluate_function(GraphTask&);x 2
+        app-7;main;f;aten::mm;[backward];x 1
+        ",
+    );
+    check_gaps("attribute", page, "attribute backward-uncertain 2\nattribute forward-unknown 1\n");
+}
+
+#[test]
+fn steps_of_an_operator_that_ran_within_an_uncertain_step_are_counted() {
+    let page = "
+        10 call 1 made 7/8 app sequence=2 forward-thread=1 : ! o.sin part e. back main
+        11 call 2 made 7/8 app sequence=3 forward-thread=1 : ! o.cos gap:no-row
+        20 call 3 pass 7/7 app stack-pointer=500 : ! back main
+        21 call 4 step 7/7 app sequence=2 forward-thread=1 stack-pointer=400
+        22 sample 7/7 app x! e. back main
+        23 call 5 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400";
+    check(
+        page,
+        "app-7;main;back;torch::autograd::Engine::evaluate_function(GraphTask&);part;aten::sin;[backward];x 1",
+    );
+    check_gaps("attribute", page, "attribute forward-uncertain 2\nattribute backward-uncertain 1\n");
+}
+
+#[test]
+fn steps_that_are_nested_too_deeply_are_each_counted() {
+    let mut page = FORWARD.to_owned();
+    for depth in 1..=5u64 {
+        let within = "e. back ".repeat(depth as usize);
+        let (at, pointer) = (20 + 10 * depth, 1000 - 100 * depth);
+        let number = if depth == 1 { 0 } else { depth };
+        for call in 0..3 {
+            page += &format!(
+                "{at} call {at}{call} step 7/7 app sequence={number} forward-thread=1 stack-pointer={pointer}\n",
+            );
+        }
+        page += &format!(
+            "{at} call {at}4 made 7/7 app sequence={} forward-thread=1 : ! o.sin part {within} main
+             {at} call {at}5 pass 7/7 app stack-pointer={} : ! back {within} main\n",
+            depth + 1,
+            pointer - 50,
+        );
+    }
+    page += "80 sample 7/7 app x! e. back e. back e. back e. back e. back main";
+    let mut pipeline = run(&page);
+    let all = folded(pipeline.profile());
+    assert_eq!(all.matches("[backward]").count(), 0, "{all}");
+    check_gaps("attribute", &page, "attribute backward-nested 3\n");
+}
+
+#[test]
+fn two_copies_of_the_framework_in_a_process_number_their_threads_and_steps_alike() {
+    check(
+        &format!(
+            "{FORWARD}
+            21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            22 sample 7/7 app x! e. back main
+            30 call 6 made2 7/7 app sequence=1 forward-thread=1 : ! o.tan h main
+            31 sample 7/7 app x! e. back main
+            32 call 7 pass2 7/7 app stack-pointer=500 : ! back main
+            33 call 8 step2 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            34 sample 7/7 app x! e. back main
+            35 call 9 step2 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+            36 sample 7/7 app x! e. back main"
+        ),
+        "
+        app-7;main;back;torch::autograd::Engine::evaluate_function(GraphTask&);x 2
+        app-7;main;g;aten::exp;[backward];x 1
+        app-7;main;h;aten::tan;[backward];x 1
+        ",
+    );
+}
+
 proptest! {
+    #[test]
+    fn each_step_is_paired_or_counted_and_no_stack_stands_below_another_operator(
+        program in pipeline_programs::programs()
+    ) {
+        pipeline_programs::check(&program);
+    }
+
     #[test]
     fn whatever_is_damaged_the_ledger_adds_up(
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..20)

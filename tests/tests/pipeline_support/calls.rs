@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use deepctx_common::Plain as _;
 use deepctx_common::activity::{Activity, flag, kind, probe, state};
 use deepctx_common::call::{Call, Correlation, Message, Return, call_flag, return_flag};
+use deepctx_common::end::WalkEnd;
 use deepctx_common::record::{RecordHeader, StackSample, word};
 use deepctx_common::samples::{Cubin, Sample, part};
 use deepctx_uprobes::catalogue::{Family, rows};
@@ -196,12 +197,15 @@ impl Calls {
             })
             .collect();
         assert!(given.is_empty(), "{} has no {:?}", info.symbol, given.keys().collect::<Vec<_>>());
+        let cut = frames.last().is_some_and(|word| *word == "gap:no-row");
+        let native_end = if cut { WalkEnd::NoRow } else { WalkEnd::Complete } as u8;
         let user: Vec<u64> = match frames {
             // The stack is not wanted, or limited.
             [] | [_] => Vec::new(),
             [_, _, callers @ ..] => std::iter::once(word::tagged(word::EXACT, address("?jit")))
                 .chain(callers.iter().flat_map(|name| match python_words(name) {
                     Some(words) => words.to_vec(),
+                    None if *name == "gap:no-row" => vec![word::tagged(word::GAP, u64::from(native_end))],
                     None => vec![word::tagged(word::RETURN, address(name))],
                 }))
                 .collect(),
@@ -212,6 +216,7 @@ impl Calls {
             tid,
             comm: encode::comm(comm),
             period: number_of_call,
+            native_end,
             ..StackSample::default()
         };
         let call = Call { site, event: info.event.number(), flags, unread, ..Call::default() };
@@ -243,9 +248,9 @@ fn step(symbol: &str) -> Option<SiteInfo> {
             family = Family::GnuOpenMp;
             (Event::TeamBegins, vec![Role::HostFunction, Role::Count])
         }
-        "made" => (Event::StepCreated, vec![Sequence, ForwardThread]),
-        "step" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
-        "pass" => (Event::BackwardBegins, vec![StackPointer]),
+        "made" | "made2" => (Event::StepCreated, vec![Sequence, ForwardThread]),
+        "step" | "step2" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
+        "pass" | "pass2" => (Event::BackwardBegins, vec![StackPointer]),
         "named" => (Event::RangeNamed, vec![Name]),
         "pushed" => (Event::RangePushed, vec![Name, Handle]),
         "message" => (Event::RangePushed, vec![Name, Role::Kind]),

@@ -17,12 +17,14 @@
 //! advance 20              what is not younger than 20 is used
 //!
 //! 10 call 5 cuLaunchKernel 7/7 app function=0x100 grid-x=4 : ! g main   call number 5; arguments by their meaning; `!`
-//!                         stands for the function itself, no `:` for no stack; text=…, flags=limited
+//!                         stands for the function itself, no `:` for no stack, `gap:no-row` at the end for one that
+//!                         lacks its beginning; text=…, flags=limited
 //! 12 return 5 out=0x100 entered=10      call 5 returned
 //! 11 correlate 5 77       call 5 has the correlation id 77
 //! 10 call 5 made 7/7 app sequence=3 forward-thread=1 : ! o.mm main     an operator makes step 3 of a backward pass
 //! 20 call 6 pass 7/7 app stack-pointer=500 : ! main                    a backward pass begins
 //! 21 call 7 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400     the step begins
+//!                         made2, pass2, step2: the same of a second copy of the framework
 //! 10 call 1 named 7/7 app text=epoch : ! py:_in@1 py:main@3            a range is about to begin; `py:_…` are torch's own
 //! 11 call 2 begins 7/7 app handle=0x40    90 call 9 ends 7/7 app handle=0x40   its record begins, and ends
 //! 10 call 1 team 7/7 app host-function=100 count=2 : ! f main           a thread hands a function to its team

@@ -455,7 +455,7 @@ impl Attached {
         let mut calls = Vec::new();
         let mut returns = Vec::new();
         let mut messages = Vec::new();
-        let mut steps = Vec::new();
+        let mut last = Vec::new();
         let mut names: Vec<SiteInfo> = Vec::new();
         let collected = !self.setup.borrow || self.is_collected(planned);
         for site in &planned.sites {
@@ -486,13 +486,15 @@ impl Attached {
                 let offset = if site.point.frame == 0 { site.offset.0 } else { site.entry.0 };
                 returns.push(Point { offset, ..point });
             }
-            if name.event == Event::StepBegins {
-                steps.push(u64::from(index));
+            if matches!(name.event, Event::StepBegins | Event::BackwardBegins) {
+                last.push((u64::from(index), name.event == Event::BackwardBegins));
             }
             names.push(name);
         }
-        // Who is told of a step must know that nothing before it was missed.
-        calls.sort_by_key(|point| steps.contains(&point.cookie));
+        // Who is told of a backward pass must know that no step in it will be missed, nor what was before a step.
+        calls.sort_by_key(|point| {
+            last.iter().find(|(cookie, _)| *cookie == point.cookie).map(|(_, end)| *end)
+        });
         // Before the first record that needs it.
         if !self.tell(Message::Sites(names)) {
             return;

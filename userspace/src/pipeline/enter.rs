@@ -73,8 +73,7 @@ impl Entering<'_> {
         } else {
             backward::UNSURE
         };
-        let placed =
-            head.steps().and_then(|listed| backward.place(listed, steps, head.thread(), frames, profile));
+        let (stand, placed) = backward.place(head.steps(), steps, head.thread(), frames, profile);
         let in_team = teams.place(head, sample, frames, profile, &mut to_team);
         let (from, stood_for) = placed.or(in_team).unwrap_or((head.thread(), 0));
         let operator = began.is_some() && operators::ends_with_operator(frames, profile);
@@ -101,7 +100,7 @@ impl Entering<'_> {
             node = profile.tree.child(node, frame);
         }
         accounts.malformed_words(path.malformed);
-        Known { node, unnamed: path.unnamed, steps, placed: placed.is_some(), operator, team: to_team }
+        Known { node, unnamed: path.unnamed, steps, stand, operator, team: to_team }
     }
 
     /// Enters a sample, the beginning of a wait, or a call into its context.
@@ -117,16 +116,16 @@ impl Entering<'_> {
         let Stages { backward, ranges, operators, tensors, teams, holes, .. } = &mut **stages;
         teams.stack_seen(&sample.fixed, known);
         if !backward.sites.is_empty() {
-            backward.stack_seen(&sample.fixed, known.steps, known.placed, holes);
+            backward.stack_seen(&sample.fixed, known.steps, known.stand);
         }
         match call {
             None => self.enter_sample(thread, sample, known),
-            Some(arguments) => match backward.sites.what(&arguments.call).copied() {
+            Some(arguments) => match backward.kind(&arguments.call) {
                 Some(kind) => {
                     accounts.step();
                     let said = known.node != thread && !sample.words.is_empty() && kind == Kind::Created;
                     let node = said.then_some(known.node);
-                    backward.called(&sample.fixed, &arguments, node, known.steps);
+                    backward.called(&sample.fixed, &arguments, node, known.steps, known.stand);
                 }
                 None if ranges.sites.own(&arguments.call) => {
                     accounts.step();

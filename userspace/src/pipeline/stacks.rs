@@ -12,6 +12,7 @@ use std::hash::{Hash as _, Hasher as _};
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use super::backward::{Stand, Within};
 use super::decode::Sample;
 use super::lists::ListId;
 use super::symbols::{AwaitingId, SpaceId};
@@ -27,7 +28,7 @@ pub struct Head {
     /// The coroutine among the words that is a task's, and who awaits that task.
     awaiting: Option<(u64, AwaitingId)>,
     /// The steps of a backward pass that the thread may be in.
-    steps: Option<ListId>,
+    steps: Within,
     /// The ranges of the program that the thread is in.
     ranges: Option<ListId>,
     /// The work that the thread has a part in, if it is in a team.
@@ -47,16 +48,16 @@ impl Head {
         // Kinds of records are few.
         let kind = fixed.header.kind as u8;
         let rest = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
-        Self { thread, space, rest, awaiting, steps: None, ranges: None, team: None }
+        Self { thread, space, rest, awaiting, steps: Within::Uncertain, ranges: None, team: None }
     }
 
     /// The same within steps of a backward pass, within ranges of the program, and with a part in the work of a team.
-    pub fn within(self, steps: Option<ListId>, ranges: Option<ListId>, team: Option<ListId>) -> Self {
+    pub fn within(self, steps: Within, ranges: Option<ListId>, team: Option<ListId>) -> Self {
         Self { steps, ranges, team, ..self }
     }
 
     /// The steps of a backward pass that the thread may be in.
-    pub fn steps(&self) -> Option<ListId> {
+    pub fn steps(&self) -> Within {
         self.steps
     }
 
@@ -96,7 +97,7 @@ pub fn hash(head: &Head, sample: &Sample<'_>) -> u64 {
     if let Some((_, chain)) = head.awaiting {
         hasher.write_u32(chain.0);
     }
-    if head.steps.is_some() || head.ranges.is_some() || head.team.is_some() {
+    if head.steps != Within::Uncertain || head.ranges.is_some() || head.team.is_some() {
         (head.steps, head.ranges, head.team).hash(&mut hasher);
     }
     hasher.finish()
@@ -111,8 +112,8 @@ pub struct Known {
     pub unnamed: u16,
     /// Steps of backward passes that it is in; [`super::backward::UNSURE`] when it does not tell.
     pub steps: u8,
-    /// The context is below the operator of one of these.
-    pub placed: bool,
+    /// Where the context is by these.
+    pub stand: Stand,
     /// The context ends with the operator that began there.
     pub operator: bool,
     /// What it is to a team that no context tells.
@@ -227,7 +228,7 @@ mod tests {
             node: NodeId::from_number(node),
             unnamed: 0,
             steps: 0,
-            placed: false,
+            stand: Stand::Own,
             operator: false,
             team: TeamPart::None,
         }

@@ -76,7 +76,7 @@ impl Stages {
     /// Whether a call says what it says without a stack of its own.
     #[inline]
     pub(super) fn is_stackless(&self, arguments: &Arguments<'_>) -> bool {
-        self.backward.sites.what(&arguments.call) == Some(&backward::Kind::Begins)
+        self.backward.kind(&arguments.call) == Some(backward::Kind::Begins)
             || self.ranges.sites.what(&arguments.call).is_some_and(|kind| !kind.has_stack())
             || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
             || self.tensors.needs_no_stack(arguments)

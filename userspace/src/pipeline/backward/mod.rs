@@ -16,9 +16,12 @@
 //! its own stack how many steps are open when it begins.
 
 mod open;
+mod stand;
+mod watch;
 
 use std::collections::VecDeque;
 
+use deepctx_common::call::Call;
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::StackSample;
 use deepctx_profile::frame::Frame;
@@ -34,10 +37,13 @@ use rustc_hash::FxHashMap;
 use super::attribute;
 use super::decode::{Arguments, Sample};
 use super::holes::Holes;
-use super::lists::{ListId, Lists};
+use super::lists::Lists;
 use super::sites::Sites;
 use super::source::SiteInfo;
 use open::Thread;
+use stand::Maker;
+pub use stand::{Stand, Within};
+use watch::{CopyId, Watch};
 
 /// Steps whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
 pub const STEPS_MAX: usize = 1 << 17;
@@ -53,6 +59,8 @@ const NO_NUMBER: u64 = u64::MAX;
 pub const MARK: &str = "[backward]";
 /// [`super::stacks::Known::steps`] when the stack does not tell.
 pub const UNSURE: u8 = u8::MAX;
+/// The same of a stack in at least one step.
+const SOME: u8 = UNSURE - 1;
 
 /// What a call of one of the probed functions says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,24 +73,30 @@ pub enum Kind {
     Backward,
 }
 
+/// A probe of this stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Probe {
+    kind: Kind,
+    copy: CopyId,
+}
+
 /// The stage's state.
 #[derive(Debug, Default)]
 pub struct Backward {
     /// By number of the probe.
-    pub(super) sites: Sites<Kind>,
+    pub(super) sites: Sites<Probe>,
+    /// The last copy of the framework whose probes were learned, and which of them.
+    learned: (u32, Vec<Kind>),
     /// Each process has a number of its own, since ids come again.
     processes: FxHashMap<u32, u32>,
     processes_seen: u32,
-    /// Context of the operator that made a step.
-    made: FxHashMap<Step, NodeId>,
+    made: FxHashMap<Step, Made>,
     made_in_order: VecDeque<Step>,
     /// The first step of a thread is made before the framework numbers the thread.
-    first: FxHashMap<(u32, u32), (u64, NodeId)>,
+    first: FxHashMap<First, (u64, Made)>,
     threads: FxHashMap<(u32, u32), Thread>,
-    /// When the first step of each process was seen to begin: from then on all of its probes are there, since those that tell
-    /// of steps are placed last.
-    watched_since: FxHashMap<u32, u64>,
-    lists: Lists<Option<NodeId>>,
+    watch: Watch,
+    lists: Lists<Maker>,
     /// By thread and context of the operator.
     places: FxHashMap<(NodeId, NodeId), Option<NodeId>>,
     /// Whether a frame is the engine's function that runs a step, by number of the frame.
@@ -90,19 +104,43 @@ pub struct Backward {
     counts: Counts,
 }
 
-/// A step: process (by its number here), thread that made it (as the framework counts), and number.
+/// A step: process (by its number here), copy of the framework, thread that made it (as that counts), and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Step {
     process: u32,
+    copy: CopyId,
     thread: u64,
     number: u64,
 }
 
+/// A thread that the framework has not numbered yet: process (by its number here), copy, and the thread's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct First {
+    process: u32,
+    copy: CopyId,
+    tid: u32,
+}
+
+/// Who made a step.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    /// Context of the operator.
+    node: NodeId,
+    /// Whether that is where it belongs: the operator itself may have run within a step.
+    is_right: bool,
+}
+
+/// What became of steps that began, each counted once, and of stacks in steps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    /// Steps whose operator was not seen.
     unknown: u64,
-    uncertain: u64,
+    /// Steps below an operator that may stand at the wrong place.
+    misplaced: u64,
+    /// Steps that are nested too deeply.
     nested: u64,
+    /// Stacks.
+    uncertain: u64,
 }
 
 impl Backward {
@@ -114,17 +152,34 @@ impl Backward {
             Event::BackwardBegins => Some(Kind::Backward),
             _ => None,
         };
-        self.sites.learn(sites, |info| kind(info.event))
+        // Those of a file come together, and each is in a file once.
+        let (copy, kinds) = &mut self.learned;
+        if sites.iter().filter_map(|info| kind(info.event)).any(|kind| kinds.contains(&kind)) {
+            *copy = copy.wrapping_add(1);
+            kinds.clear();
+        }
+        let copy = CopyId(*copy);
+        self.sites.learn(sites, |info| {
+            let kind = kind(info.event)?;
+            kinds.push(kind);
+            Some(Probe { kind, copy })
+        })
+    }
+
+    /// What a call says; `None` when it is another stage's.
+    #[inline]
+    pub fn kind(&self, call: &Call) -> Option<Kind> {
+        self.sites.what(call).map(|probe| probe.kind)
     }
 
     /// The samples have reached this time.
     fn reach(&mut self, now_ns: u64) {
         while let Some((_, pid)) = self.sites.changed(now_ns) {
             if let Some(process) = self.processes.remove(&pid) {
-                self.first.retain(|(of, _), _| *of != process);
+                self.first.retain(|of, _| of.process != process);
             }
             self.threads.retain(|(of, _), _| *of != pid);
-            self.watched_since.remove(&pid);
+            self.watch.forget(pid);
         }
     }
 
@@ -145,42 +200,72 @@ impl Backward {
         self.threads.entry((pid, tid)).or_default()
     }
 
+    /// A call has come: what it says, and of which copy.
+    fn came(&mut self, who: &StackSample, call: &Call) -> Option<Probe> {
+        let probe = self.sites.came(call).copied();
+        self.reach(who.header.time_ns);
+        let probe = probe?;
+        if self.watch.came(who.pid, probe.copy) {
+            // A stack without steps of the other copies told nothing of this one.
+            for ((pid, _), thread) in &mut self.threads {
+                if *pid == who.pid {
+                    thread.nothing_is_certain();
+                }
+            }
+        }
+        Some(probe)
+    }
+
     /// A call that says what a stack has to tell: the operator at `node` makes a step, or a backward pass begins in a stack
     /// with so many steps.
-    pub fn called(&mut self, who: &StackSample, arguments: &Arguments<'_>, node: Option<NodeId>, steps: u8) {
-        self.sites.came(&arguments.call);
-        self.reach(who.header.time_ns);
-        match self.sites.what(&arguments.call) {
-            Some(Kind::Created) => self.created(who, arguments, node),
-            Some(Kind::Backward) => {
+    pub fn called(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        node: Option<NodeId>,
+        steps: u8,
+        stand: Stand,
+    ) {
+        let Some(Probe { kind, copy }) = self.came(who, &arguments.call) else { return };
+        match kind {
+            Kind::Created => {
+                let made = node.map(|node| Made { node, is_right: stand.is_right() });
+                self.created(who, copy, arguments, made);
+            }
+            Kind::Backward => {
                 let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
+                self.watch.passes(who.pid, copy, who.header.time_ns);
+                if steps == 0 {
+                    self.none_is_open(who);
+                }
                 self.thread(who.pid, who.tid).backward_begins(who.header.time_ns, stack_pointer, steps);
             }
-            Some(Kind::Begins) | None => {}
+            Kind::Begins => {}
         }
     }
 
-    fn created(&mut self, who: &StackSample, arguments: &Arguments<'_>, node: Option<NodeId>) {
+    fn created(&mut self, who: &StackSample, copy: CopyId, arguments: &Arguments<'_>, made: Option<Made>) {
         let process = self.process(who.pid);
         let number = self.sites.argument(arguments, Role::Sequence);
         let thread = self.sites.argument(arguments, Role::ForwardThread);
-        let (Some(node), Some(number), Some(thread)) = (node, number, thread) else { return };
+        let (Some(made), Some(number), Some(thread)) = (made, number, thread) else { return };
+        let first = First { process, copy, tid: who.tid };
         if thread == 0 {
             if self.first.len() < THREADS_MAX {
-                self.first.insert((process, who.tid), (number, node));
+                self.first.insert(first, (number, made));
             }
             return;
         }
-        if let Some((earlier, node)) = self.first.remove(&(process, who.tid))
+        if let Some((earlier, made)) = self.first.remove(&first)
             && earlier < number
         {
-            self.remember(Step { process, thread, number: earlier }, node);
+            self.remember(Step { process, copy, thread, number: earlier }, made);
         }
-        self.remember(Step { process, thread, number }, node);
+        self.remember(Step { process, copy, thread, number }, made);
     }
 
-    fn remember(&mut self, step: Step, node: NodeId) {
-        if self.made.insert(step, node).is_none() {
+    fn remember(&mut self, step: Step, made: Made) {
+        if self.made.insert(step, made).is_none() {
             self.made_in_order.push_back(step);
         }
         if self.made_in_order.len() > STEPS_MAX
@@ -198,75 +283,76 @@ impl Backward {
         thread: NodeId,
         profile: &mut Profile,
     ) {
-        self.sites.came(&arguments.call);
-        self.reach(who.header.time_ns);
-        if self.watched_since.len() < THREADS_MAX {
-            self.watched_since.entry(who.pid).or_insert(who.header.time_ns);
-        }
+        let Some(Probe { copy, .. }) = self.came(who, &arguments.call) else { return };
         let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
         let number = self.sites.argument(arguments, Role::Sequence);
         let made_by = self.sites.argument(arguments, Role::ForwardThread);
-        let mut operator = None;
-        if number != Some(NO_NUMBER) {
-            if let (Some(process), Some(thread), Some(number)) =
-                (self.processes.get(&who.pid).copied(), made_by, number)
-            {
-                operator = self.made.get(&Step { process, thread, number }).copied();
+        let process = self.processes.get(&who.pid).copied();
+        let made =
+            || self.made.get(&Step { process: process?, copy, thread: made_by?, number: number? }).copied();
+        let maker = match made() {
+            _ if number == Some(NO_NUMBER) => Maker::Nobody,
+            None => {
+                self.counts.unknown += 1;
+                Maker::Unknown
             }
-            self.counts.unknown += u64::from(operator.is_none());
-        }
-        if let Some(node) = operator.and_then(|operator| self.place_below(operator, thread, profile)) {
-            profile.tree.add(node, Metric::Calls, 1);
-        }
-        self.thread(who.pid, who.tid).step_begins(who.header.time_ns, stack_pointer, operator);
+            Some(made) => {
+                match self.place_below(made.node, thread, profile) {
+                    Some(node) => {
+                        profile.tree.add(node, Metric::Calls, 1);
+                        self.counts.misplaced += u64::from(!made.is_right);
+                    }
+                    None => self.counts.nested += 1,
+                }
+                Maker::Operator(made.node)
+            }
+        };
+        self.thread(who.pid, who.tid).step_begins(who.header.time_ns, stack_pointer, maker);
         let Self { threads, lists, .. } = self;
         if let Some(thread) = threads.get_mut(&(who.pid, who.tid)) {
-            // Where no step has an operator, none leads anywhere.
-            let leads = thread.open().iter().any(Option::is_some);
-            thread.listed = if leads { lists.id(thread.open()) } else { None };
+            thread.listed = lists.id(thread.open());
         }
     }
 
-    /// The steps that a thread may be in, when that is certain.
+    /// What is known of the steps that a thread is in.
     #[inline]
-    pub fn steps_of(&mut self, who: &StackSample, holes: &Holes) -> Option<ListId> {
+    pub fn steps_of(&mut self, who: &StackSample, holes: &Holes) -> Within {
         self.reach(who.header.time_ns);
-        let listed = self.threads.get(&(who.pid, who.tid))?.listed?;
-        self.is_certain(who, holes).then_some(listed)
+        let Some(thread) = self.threads.get(&(who.pid, who.tid)) else { return Within::Uncertain };
+        match (is_certain(thread, who, holes), thread.listed) {
+            (false, _) => Within::Uncertain,
+            (true, None) => Within::None,
+            (true, Some(listed)) => Within::Steps(listed),
+        }
     }
 
-    /// Whether nothing can have been missed of a thread.
-    fn is_certain(&self, who: &StackSample, holes: &Holes) -> bool {
-        let thread = self.threads.get(&(who.pid, who.tid));
-        let since = thread.and_then(|thread| thread.certain_since);
-        since.is_some_and(|since| !holes.any(since, who.header.time_ns))
-    }
-
-    /// A stack was seen with so many frames of the engine's function.
+    /// A stack was seen with so many frames of the engine's function, and stands there.
     #[inline]
-    pub fn stack_seen(&mut self, who: &StackSample, steps: u8, placed: bool, holes: &Holes) {
-        match steps {
-            0 => {
-                let time_ns = who.header.time_ns;
-                if self.watched_since.get(&who.pid).is_none_or(|since| *since > time_ns) {
-                    return;
-                }
-                self.thread(who.pid, who.tid).none_is_open(time_ns);
-            }
-            UNSURE => {}
-            _ if placed => {}
-            // That of a step which no operator made belongs to none for certain.
-            _ => self.counts.uncertain += u64::from(!self.is_certain(who, holes)),
+    pub fn stack_seen(&mut self, who: &StackSample, steps: u8, stand: Stand) {
+        self.counts.uncertain += u64::from(stand == Stand::Uncertain);
+        if steps == 0 {
+            self.none_is_open(who);
+        }
+    }
+
+    /// No step is open at the time of a stack.
+    fn none_is_open(&mut self, who: &StackSample) {
+        let time_ns = who.header.time_ns;
+        if self.watch.since(who.pid).is_some_and(|since| since <= time_ns) {
+            self.thread(who.pid, who.tid).none_is_open(time_ns);
         }
     }
 
     /// How many steps a stack is in, as far as it tells: frames root first.
     pub fn steps_in(&mut self, sample: &Sample<'_>, frames: &[FrameId], profile: &Profile) -> u8 {
-        if sample.fixed.native_end != WalkEnd::Complete as u8 {
-            return UNSURE;
-        }
         let steps = frames.iter().filter(|frame| self.is_engine(**frame, profile)).count();
-        u8::try_from(steps).unwrap_or(UNSURE)
+        match u8::try_from(steps) {
+            _ if sample.fixed.native_end == WalkEnd::Complete as u8 => {
+                u8::try_from(steps).map_or(SOME, |steps| steps.min(SOME))
+            }
+            Ok(0) => UNSURE,
+            _ => SOME,
+        }
     }
 
     fn is_engine(&mut self, frame: FrameId, profile: &Profile) -> bool {
@@ -282,27 +368,39 @@ impl Backward {
         })
     }
 
-    /// Where a stack in so many steps belongs: a context below the operator that made the step, and how many of its frames,
-    /// root first, that context stands for. `None` when it belongs where it was taken.
+    /// Where a stack in so many steps stands; if that is below the operator that made the step: the context there, and how
+    /// many of the stack's frames, root first, that context stands for.
     pub fn place(
         &mut self,
-        listed: ListId,
+        within: Within,
         steps: u8,
         thread: NodeId,
         frames: &[FrameId],
         profile: &mut Profile,
-    ) -> Option<(NodeId, usize)> {
-        if steps == 0 || steps == UNSURE {
-            return None;
-        }
-        let operator = self.lists.get(listed)?.get(usize::from(steps) - 1).copied()??;
-        let last = frames.iter().rposition(|frame| self.is_engine(*frame, profile))?;
+    ) -> (Stand, Option<(NodeId, usize)>) {
+        let made_by = match (steps, within) {
+            (0, _) => return (Stand::Own, None),
+            (UNSURE, _) => return (Stand::Cut, None),
+            (SOME, _) | (_, Within::Uncertain | Within::None) => return (Stand::Uncertain, None),
+            (_, Within::Steps(listed)) => self.lists.get(listed),
+        };
+        let operator = match made_by.and_then(|made_by| made_by.get(usize::from(steps) - 1)) {
+            Some(Maker::Operator(operator)) => *operator,
+            Some(Maker::Nobody) => return (Stand::Own, None),
+            Some(Maker::Unknown) => return (Stand::Unknown, None),
+            None => return (Stand::Uncertain, None),
+        };
+        let last = frames.iter().rposition(|frame| self.is_engine(*frame, profile));
         // In the function itself another step may be about to begin.
-        let within = frames.get(last + 1)?;
-        if matches!(profile.frames.get(*within), Frame::Kernel { .. } | Frame::KernelUnnamed { .. }) {
-            return None;
+        let within = last.and_then(|last| frames.get(last + 1)).map(|within| profile.frames.get(*within));
+        let (Some(last), Some(within)) = (last, within) else { return (Stand::Own, None) };
+        if matches!(within, Frame::Kernel { .. } | Frame::KernelUnnamed { .. }) {
+            return (Stand::Own, None);
         }
-        Some((self.place_below(operator, thread, profile)?, last + 1))
+        match self.place_below(operator, thread, profile) {
+            Some(place) => (Stand::Below, Some((place, last + 1))),
+            None => (Stand::Nested, None),
+        }
     }
 
     /// The context of the backward pass of an operator, on a thread.
@@ -317,7 +415,6 @@ impl Backward {
             let operator = profile.tree.path(thread, frames.iter().copied());
             profile.tree.child(operator, mark)
         });
-        self.counts.nested += u64::from(place.is_none());
         if self.places.len() >= PLACES_MAX {
             self.places.clear();
         }
@@ -335,12 +432,17 @@ impl Backward {
             ),
             (
                 "backward-uncertain",
-                "stacks in the backward pass are not below an operator: records before them are missing",
+                "stacks in the backward pass are not below an operator: they lack their beginning, or records before them are missing",
                 self.counts.uncertain,
             ),
             (
+                "forward-uncertain",
+                "steps of the backward pass are below an operator that itself ran within a step, which is not certain",
+                self.counts.misplaced,
+            ),
+            (
                 "backward-nested",
-                "derivatives of derivatives are not below an operator: they are nested too deeply",
+                "steps of the backward pass are not below their operator: derivatives of derivatives are nested too deeply",
                 self.counts.nested,
             ),
             (
@@ -352,6 +454,12 @@ impl Backward {
             account.gaps.add(Reason::new(key, sentence), n);
         }
     }
+}
+
+/// Whether nothing can have been missed of a thread up to the time of a stack.
+fn is_certain(thread: &Thread, who: &StackSample, holes: &Holes) -> bool {
+    let now_ns = who.header.time_ns;
+    thread.certain_since.is_some_and(|since| since <= now_ns && !holes.any(since, now_ns))
 }
 
 /// How many of an operator's frames, root first, say where it is: up to the last one that is Python or an operator.

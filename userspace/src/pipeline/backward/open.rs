@@ -6,9 +6,9 @@
 //! Within one backward pass, steps follow one another. A backward pass that is begun within a step stands on the stack above
 //! it, so its steps have lower stack pointers than its own beginning has; as soon as a step begins higher up, it is over.
 
-use deepctx_profile::tree::NodeId;
-
-use super::{ListId, UNSURE};
+use super::super::lists::ListId;
+use super::UNSURE;
+use super::stand::Maker;
 
 /// Steps within steps that are followed. The framework itself begins another thread at 60.
 const OPEN_MAX: usize = 128;
@@ -16,15 +16,15 @@ const OPEN_MAX: usize = 128;
 /// A thread that runs steps.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    /// The operators of the steps that are open, outermost first; those that are over may be among the last.
-    open: Vec<Option<NodeId>>,
+    /// Who made the steps that are open, outermost first; those that are over may be among the last.
+    open: Vec<Maker>,
     /// Backward passes that are open, outermost first.
     passes: Vec<Pass>,
     /// Since when nothing that began can have been missed, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) certain_since: Option<u64>,
     /// When something was last seen to begin, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
-    /// The number of the list of open steps; `None` when none of them has an operator.
+    /// The number of the list of open steps; `None` when there are none.
     pub(super) listed: Option<ListId>,
 }
 
@@ -36,8 +36,8 @@ struct Pass {
 }
 
 impl Thread {
-    /// The operators of the steps that may be open.
-    pub(super) fn open(&self) -> &[Option<NodeId>] {
+    /// Who made the steps that may be open.
+    pub(super) fn open(&self) -> &[Maker] {
         &self.open
     }
 
@@ -50,6 +50,11 @@ impl Thread {
         self.passes.clear();
         self.listed = None;
         self.certain_since = Some(now_ns);
+    }
+
+    /// Steps may have been missed.
+    pub(super) fn nothing_is_certain(&mut self) {
+        self.certain_since = None;
     }
 
     /// A backward pass begins within so many steps.
@@ -67,7 +72,7 @@ impl Thread {
     }
 
     /// A step begins.
-    pub(super) fn step_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, operator: Option<NodeId>) {
+    pub(super) fn step_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, made_by: Maker) {
         self.newest_ns = self.newest_ns.max(now_ns);
         let Some(stack_pointer) = stack_pointer else {
             self.certain_since = None;
@@ -77,17 +82,19 @@ impl Thread {
             self.passes.pop();
         }
         let within = self.passes.last().map_or(0, |pass| pass.within);
-        self.open.resize(within, None);
-        self.open.push(operator);
+        self.open.resize(within, Maker::Unknown);
+        self.open.push(made_by);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::tree::NodeId;
+
     use super::*;
 
-    fn operator(number: u32) -> Option<NodeId> {
-        Some(NodeId::from_number(number))
+    fn operator(number: u32) -> Maker {
+        Maker::Operator(NodeId::from_number(number))
     }
 
     /// Letters: `s POINTER OPERATOR` a step, `b POINTER STEPS` a backward pass, `0` a stack without steps.
@@ -103,7 +110,8 @@ mod tests {
                 _ => thread.none_is_open(1),
             }
         }
-        let expect: Vec<_> = expect.iter().map(|number| operator(*number).filter(|_| *number != 0)).collect();
+        let expect: Vec<_> =
+            expect.iter().map(|n| if *n == 0 { Maker::Unknown } else { operator(*n) }).collect();
         assert_eq!(thread.open(), expect, "{events}");
     }
 

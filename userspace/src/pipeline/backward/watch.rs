@@ -1,0 +1,85 @@
+//! Watch: since when nothing that a process does in a backward pass can be missed.
+//!
+//! Owns: the copies of the framework that each process has shown, and since when all probes of each are there. Because: a
+//! stack without steps says where a thread is only if a step that began before it would have been seen. Does not: place
+//! probes; that they are placed in an order of their own is what it relies on.
+//!
+//! The probe on the beginning of a backward pass is placed last in each file. Who meets it knows that the others are there.
+
+use rustc_hash::FxHashMap;
+
+use super::THREADS_MAX;
+
+/// A copy of the framework's library. Two of them in one process have numbers of their own for threads and steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CopyId(pub(super) u32);
+
+/// The copies by process.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Each with the time, `CLOCK_MONOTONIC` nanoseconds, since when all of its probes are there, if that is known. There
+    /// are as many copies as files with such probes at most.
+    processes: FxHashMap<u32, Vec<(CopyId, Option<u64>)>>,
+}
+
+impl Watch {
+    /// A process told something of a copy. True when it is the first word of this one, but not of the process: what was
+    /// concluded before did not know of it.
+    pub(super) fn came(&mut self, pid: u32, copy: CopyId) -> bool {
+        if self.processes.len() >= THREADS_MAX && !self.processes.contains_key(&pid) {
+            return false;
+        }
+        let copies = self.processes.entry(pid).or_default();
+        if copies.iter().any(|(known, _)| *known == copy) {
+            return false;
+        }
+        copies.push((copy, None));
+        copies.len() > 1
+    }
+
+    /// A backward pass of a copy begins at this time.
+    pub(super) fn passes(&mut self, pid: u32, copy: CopyId, now_ns: u64) {
+        let copies = self.processes.get_mut(&pid);
+        if let Some((_, since)) =
+            copies.and_then(|copies| copies.iter_mut().find(|(known, _)| *known == copy))
+        {
+            since.get_or_insert(now_ns);
+        }
+    }
+
+    /// Since when all probes of a process are there; `None` while that is not known.
+    pub(super) fn since(&self, pid: u32) -> Option<u64> {
+        let copies = self.processes.get(&pid)?;
+        copies.iter().try_fold(0, |latest: u64, (_, since)| since.map(|since| latest.max(since)))
+    }
+
+    /// The process is another one from now on.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_watched_once_a_pass_of_each_of_its_copies_began() {
+        let mut watch = Watch::default();
+        let (one, other) = (CopyId(0), CopyId(1));
+        assert_eq!(watch.since(7), None);
+        assert!(!watch.came(7, one));
+        assert_eq!(watch.since(7), None);
+        watch.passes(7, one, 10);
+        watch.passes(7, one, 20);
+        assert_eq!(watch.since(7), Some(10));
+        // Another copy tells something: nothing is certain until its last probe has.
+        assert!(watch.came(7, other));
+        assert!(!watch.came(7, other));
+        assert_eq!(watch.since(7), None);
+        watch.passes(7, other, 30);
+        assert_eq!((watch.since(7), watch.since(8)), (Some(30), None));
+        watch.forget(7);
+        assert_eq!(watch.since(7), None);
+    }
+}
