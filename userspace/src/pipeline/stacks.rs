@@ -217,7 +217,7 @@ mod tests {
             space: SpaceId(0),
             rest: [0; 6],
             awaiting: None,
-            steps: None,
+            steps: Within::Uncertain,
             ranges: None,
             team: None,
         }
