@@ -96,6 +96,51 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
     }
 }
 
+#[test]
+fn tensors_of_the_hottest_operators_are_told_from_their_choice_on() {
+    const ROUNDS: u64 = 2000;
+    /// Some hundred samples' worth of rounds.
+    const LINES: usize = 100;
+    if !can_capture_arguments() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(look_alike("torch_starts.cpp", folder.path()));
+    command.stdin(Stdio::piped());
+    command.arg(ROUNDS.to_string());
+    // All six that have a name: which are hot is the compiler's choice.
+    let options = ["--no-gpu", "--context", "python,native", "-F", "999", "--shapes", "hottest:6"];
+    let expect: Counts = [
+        ("aten::addmm [128 f16, 32x64 f32, 64x128 (transposed) f32]".to_owned(), ROUNDS),
+        ("aten::relu_ [32x64] f32".to_owned(), 2 * ROUNDS),
+        ("aten::stack [list(32x64, 64x128 (transposed), 32x64 of 4)] f32".to_owned(), ROUNDS),
+        ("aten::cat [list(32x64, 64x128 (transposed))] f32".to_owned(), ROUNDS),
+        ("aten::embedding [64x128 (transposed)] f32".to_owned(), ROUNDS),
+        ("aten::linear [32x64, 64x128 (transposed), …] f32".to_owned(), ROUNDS),
+    ]
+    .into();
+    // The choice may come late on a busy machine, and records may be lost.
+    let told = (0..3).find_map(|_| {
+        let mut target = Target::start(&mut command);
+        let mut input = target.input();
+        let (_folder, file) = capture(&target, 12, &options, || {
+            std::thread::sleep(Duration::from_secs(3));
+            input.write_all(&[b'\n'; LINES]).unwrap();
+            std::thread::sleep(Duration::from_secs(5));
+            writeln!(input).unwrap();
+        });
+        let chains = chains(&file, "calls");
+        let ends = chains.iter().filter_map(|(chain, calls)| Some((chain.split(';').next_back()?, *calls)));
+        let told: Counts = ends.map(|(end, calls)| (end.to_owned(), calls)).collect();
+        told.values().all(|calls| calls % ROUNDS == 0).then_some(told).filter(|told| !told.is_empty())
+    });
+    let told =
+        told.expect("nothing is lost, and the choice is made between two lines, in one of three captures");
+    for (tensors, calls) in &told {
+        assert_eq!(expect.get(tensors), Some(calls), "{tensors} of {told:?}");
+    }
+}
+
 /// Calls of each operator, wherever it is.
 fn by_operator(calls: &Counts) -> Counts {
     let mut sums = Counts::new();

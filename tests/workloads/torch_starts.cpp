@@ -218,12 +218,12 @@ int main(int count, char **arguments) {
     std::optional<at::Tensor> bias(at::Tensor{&of_bias});
     std::puts("ready");
     std::fflush(stdout);
-    std::getchar();
-    for (long n = count > 1 ? std::atol(arguments[1]) : 1; n > 0; --n) {
-        round(x, weight, bias, handle);
+    // So many rounds for each line that it is sent.
+    while (std::getchar() != EOF) {
+        for (long n = count > 1 ? std::atol(arguments[1]) : 1; n > 0; --n) {
+            round(x, weight, bias, handle);
+        }
     }
-    std::getchar();
-    std::getchar();
 }
 
 #endif

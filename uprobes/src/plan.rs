@@ -135,6 +135,24 @@ impl Planner {
         new
     }
 
+    /// The tensors of these operators are asked for, too, if they are not yet. Gives what is to be added to files that were
+    /// looked at before; those of later ones are as of the others.
+    pub fn ask_for_tensors(&mut self, names: Vec<String>) -> Vec<Planned> {
+        let new: Vec<String> =
+            names.into_iter().filter(|name| !self.questions.tensors.contains(name)).collect();
+        let alone = Self {
+            user: Vec::new(),
+            seen: FxHashMap::default(),
+            planned: Vec::new(),
+            questions: Questions { tensors: new.clone(), ..Questions::default() },
+            ..*self
+        };
+        self.questions.tensors.extend(new);
+        let of_torch = |planned: &&Planned| planned.contents == Contents::Library(Family::Torch);
+        let known = self.planned.iter().filter(of_torch);
+        known.filter_map(|known| alone.look(known.library.clone())).collect()
+    }
+
     /// The files that have something, or should have.
     pub fn planned(&self) -> &[Planned] {
         &self.planned

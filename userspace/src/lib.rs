@@ -7,6 +7,7 @@ mod awaiting;
 pub mod capture;
 pub mod cli;
 mod cubins;
+mod hottest;
 mod layers;
 mod origin;
 pub mod pipeline;

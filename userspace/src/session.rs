@@ -26,6 +26,7 @@ use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::OwnCost;
 use crate::capture::probes::ProbeCounters;
 use crate::cubins::Cubins;
+use crate::hottest::Hottest;
 use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate, UnreadCubin};
 use crate::pipeline::symbols::NoName;
 use crate::pipeline::{Config, Pipeline};
@@ -62,6 +63,8 @@ pub struct Options {
     pub named: Vec<u32>,
     /// Where to tell the function whose calls are layers; `None` when nobody asks for layers.
     pub layers: Option<CalledMap>,
+    /// Chooses the operators whose tensors are told, if that is asked for.
+    pub hottest: Option<Hottest>,
     /// Where to keep the profile, and how often to flush it.
     pub store: Option<(Writer, Duration)>,
     /// Where to copy what was captured.
@@ -228,6 +231,7 @@ struct Worker {
     recovery: Option<Recovery>,
     /// Likewise.
     cubins: Option<Cubins>,
+    hottest: Option<Hottest>,
     viewer: Viewer,
     /// The request that was answered last, and when the next picture of it may be made.
     drawn: Option<(Request, Instant)>,
@@ -290,6 +294,7 @@ impl Worker {
             raw: options.raw,
             recovery: None,
             cubins: None,
+            hottest: options.hottest,
             viewer: Viewer::new(),
             drawn: None,
             rates: Rates { at: now, samples: 0, launches: 0, cpu: Duration::ZERO },
@@ -408,6 +413,13 @@ impl Worker {
         found.into_iter().for_each(|kernels| self.feed(Input::Recovered(kernels)));
     }
 
+    fn choose_hottest(&mut self) {
+        if let Some(said) = self.hottest.as_mut().and_then(|hottest| hottest.look(self.pipeline.profile())) {
+            self.hottest = None;
+            self.notice(said);
+        }
+    }
+
     fn notice(&self, notice: String) {
         let mut status = lock(&self.shared.status);
         if status.notices.len() < NOTICES_MAX {
@@ -421,6 +433,7 @@ impl Worker {
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
         self.pipeline.advance(newest.max(quiet));
         self.recover_names();
+        self.choose_hottest();
         self.take_lines(Duration::ZERO);
         self.measure();
         self.draw();

@@ -36,6 +36,8 @@ pub struct Questions {
     pub operators: bool,
     /// Of which operators the tensors are told, as schemas name them: `aten::addmm`; without an overload all of them.
     pub tensors: Vec<String>,
+    /// More of these will be asked for, once it is known which take most time.
+    pub more_tensors: bool,
 }
 
 impl Questions {
@@ -46,7 +48,12 @@ impl Questions {
 
     /// Whether anything is asked that `libtorch_cpu.so` answers, about operators and the lines that call them.
     pub fn of_operators(&self) -> bool {
-        self.backward || self.ranges || self.operators || !self.tensors.is_empty()
+        self.backward || self.ranges || self.operators || self.of_tensors()
+    }
+
+    /// Whether tensors are asked for, or will be.
+    pub fn of_tensors(&self) -> bool {
+        self.more_tensors || !self.tensors.is_empty()
     }
 }
 
@@ -76,14 +83,14 @@ pub(crate) fn look<S: Source + ?Sized>(
     if questions.operators {
         answers.take(image.and_then(starts::rows), starts::unplaced);
     }
-    if !questions.tensors.is_empty() {
+    if let Some(first) = questions.tensors.first() {
         match image.and_then(|image| tensors::rows(image, &questions.tensors)) {
             Ok(found) => {
                 answers.rows.extend(found.rows);
                 answers.sites.extend(found.sites);
                 answers.lacking.extend(found.lacking);
             }
-            Err(because) => answers.lacking.push((tensors::unplaced(&questions.tensors[0]), because)),
+            Err(because) => answers.lacking.push((tensors::unplaced(first), because)),
         }
     }
     answers

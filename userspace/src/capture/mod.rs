@@ -66,7 +66,7 @@ use kernel_offsets::Facts;
 use links::Way;
 use load::Loaded;
 pub use perf_event::Clock;
-use probes::{ProbeCounters, Probes};
+use probes::{ProbeCounters, Probes, TensorWishes};
 use processes::{Processes, ScanCounters, Scanned};
 use tables::Tables;
 use targets::TargetSpec;
@@ -378,6 +378,11 @@ impl Capture {
     /// Where functions are told whose calls are to tell what they are made on, if modules are asked for. Once.
     pub fn called(&mut self) -> Option<CalledMap> {
         self.called.take()
+    }
+
+    /// Where more operators are named whose tensors are to be told; `None` without probes.
+    pub fn tensor_wishes(&self) -> Option<TensorWishes> {
+        self.probes.as_ref().map(Probes::tensor_wishes)
     }
 
     /// Number of CPUs that are sampled.

@@ -25,7 +25,7 @@ use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::entry::Kernel;
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::libraries::Library;
-use deepctx_uprobes::plan::{Layers, Planned, Planner};
+use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
 use deepctx_uprobes::reason::NoProbe;
 use deepctx_uprobes::torch::{self, Questions};
 use deepctx_uprobes::user::UserRow;
@@ -72,9 +72,12 @@ pub struct ProbeCounters {
 }
 
 /// What is asked of the thread.
+#[derive(Debug)]
 enum Request {
     /// Look at a process.
     Look(u32),
+    /// Tell the tensors of these operators, too.
+    Tensors(Vec<String>),
     /// Let everything go and end.
     End,
 }
@@ -88,6 +91,20 @@ impl Looks {
     pub(super) fn look(&self, pid: u32) {
         if let Err(TrySendError::Full(_)) = self.0.try_send(Request::Look(pid)) {
             self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The way to ask for the tensors of operators that were not known when the capture began.
+#[derive(Clone, Debug)]
+pub struct TensorWishes(Sender<Request>);
+
+impl TensorWishes {
+    /// Asks for the tensors of these operators, as schemas name them.
+    pub fn ask(&self, names: Vec<String>) {
+        // As long as there is a capture there is room, or looks at processes are put off anyway.
+        if self.0.try_send(Request::Tensors(names)).is_err() {
+            tracing::warn!("there was no room to ask for tensors");
         }
     }
 }
@@ -178,6 +195,11 @@ impl Probes {
     /// A way to ask for looks.
     pub(super) fn looks(&self) -> Looks {
         self.looks.clone()
+    }
+
+    /// A way to ask for tensors.
+    pub(super) fn tensor_wishes(&self) -> TensorWishes {
+        TensorWishes(self.looks.0.clone())
     }
 
     /// Sites given so far.
@@ -307,6 +329,7 @@ impl Attached {
             for request in std::iter::once(first).chain(requests.try_iter()) {
                 match request {
                     Request::Look(pid) => drop(pids.insert(pid)),
+                    Request::Tensors(names) => self.tell_tensors(names),
                     Request::End => return self.end(),
                 }
             }
@@ -371,7 +394,20 @@ impl Attached {
         }
     }
 
-    fn attach(&mut self, planned: &Planned) {
+    /// Tells tensors of more operators, in the files that are there and in those that come.
+    fn tell_tensors(&mut self, names: Vec<String>) {
+        for planned in self.planner.ask_for_tensors(names) {
+            self.tell_missing(&planned);
+            let file = planned.library.open().ok().and_then(|file| file.metadata().ok());
+            let kept = file.and_then(|file| self.files.get(&(file.dev(), file.ino())));
+            if let Some(path) = kept.map(path_of) {
+                self.attach_calls(&planned, &path);
+            }
+        }
+    }
+
+    /// Says what a file lacks.
+    fn tell_missing(&mut self, planned: &Planned) {
         self.counters.missing += planned.missing.len() as u64;
         let mut lacking: Vec<(&str, NoProbe)> = planned
             .missing
@@ -383,6 +419,10 @@ impl Attached {
             let path = planned.library.mapping.path().display();
             self.notice(format!("{path}: {what}: {because}"));
         }
+    }
+
+    fn attach(&mut self, planned: &Planned) {
+        self.tell_missing(planned);
         let Some(path) = self.is_new(planned) else { return };
         let began_ns = monotonic_ns();
         let before = (self.counters.probes, self.counters.refused);
@@ -421,7 +461,8 @@ impl Attached {
     /// Remembers a file, and gives a path that leads to it whatever becomes of its own; `None` when it has its probes
     /// already, or nothing to probe.
     fn is_new(&mut self, planned: &Planned) -> Option<PathBuf> {
-        if planned.sites.is_empty() && planned.collector.is_none() {
+        let more = self.setup.questions.more_tensors && planned.contents == Contents::Library(Family::Torch);
+        if planned.sites.is_empty() && planned.collector.is_none() && !more {
             return None;
         }
         let path = planned.library.mapping.path().display();
@@ -434,7 +475,7 @@ impl Attached {
                     tracing::debug!(%path, "its probes are there: an overlay shows the same file twice");
                     return None;
                 }
-                let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                let path = path_of(&file);
                 match self.files.entry((metadata.dev(), metadata.ino())) {
                     Entry::Occupied(_) => None,
                     Entry::Vacant(entry) => {
@@ -599,6 +640,11 @@ impl Attached {
     fn notice(&self, text: String) {
         notice(&self.setup.messages, text);
     }
+}
+
+/// A path that leads to an open file whatever becomes of its own.
+fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 fn notice(messages: &Sender<Message>, text: String) {

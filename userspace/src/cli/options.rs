@@ -171,7 +171,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS", value_parser = launch_stacks)]
     pub operator_stacks: Option<LaunchStacks>,
     /// Tell the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model derives from
-    /// them: names such as `aten::addmm,aten::convolution`.
+    /// them: names such as `aten::addmm,aten::convolution`, or `hottest` (`hottest:3`) for those that most samples are in.
     #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
     pub shapes: Vec<String>,
     /// Watch functions of your own in other libraries, as TOML (see docs/probes.md).

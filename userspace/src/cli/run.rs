@@ -22,9 +22,10 @@ use super::failure::Failure;
 use super::look;
 use super::options::CaptureArgs;
 use super::progress::Progress;
-use super::target::Target;
+use super::target::{self, Target};
 use crate::capture::clock::monotonic_ns;
 use crate::capture::{Capture, CaptureError};
+use crate::hottest::Hottest;
 use crate::pipeline::Config;
 use crate::raw::RawWriter;
 use crate::session::{Finished, Options, Session, Status};
@@ -73,6 +74,8 @@ pub fn start_session(
         debug_info: how.debug_info.clone(),
         named: named.to_vec(),
         layers: capture.called(),
+        hottest: target::hottest(&how.shapes)
+            .and_then(|most| Some(Hottest::new(most, capture.tensor_wishes()?))),
         store,
         raw,
     };

@@ -54,7 +54,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
     // Beside native frames, which show operators anyway, and wherever stacks of them are asked for, each is counted; else
     // they are those that stacks show.
     questions.operators &= has(Context::Native) || capture.operator_stacks.is_some();
-    let operators_alone = !has(Context::Native) && (has(Context::Operator) || !questions.tensors.is_empty());
+    let operators_alone = !has(Context::Native) && (has(Context::Operator) || questions.of_tensors());
     let (of_operators, backward) = (questions.of_operators(), questions.backward);
     let teams = questions.teams;
     let probes = (questions.any() || !capture.no_gpu).then_some(ProbeOptions {
@@ -123,8 +123,21 @@ pub(super) fn questions(context: &[Context], shapes: &[String]) -> Questions {
         memory: has(Context::Memory),
         teams: has(Context::Team),
         operators: has(Context::Operator),
-        tensors: shapes.to_vec(),
+        tensors: shapes.iter().filter(|name| most_of(name).is_none()).cloned().collect(),
+        more_tensors: hottest(shapes).is_some(),
     }
+}
+
+/// How many operators are to be chosen by what samples show; `None` when the user named all.
+pub(super) fn hottest(shapes: &[String]) -> Option<usize> {
+    shapes.iter().find_map(|name| most_of(name))
+}
+
+/// `hottest` and `hottest:3` are no names.
+fn most_of(name: &str) -> Option<usize> {
+    const USUAL: usize = 5;
+    let most = name.strip_prefix("hottest")?;
+    if most.is_empty() { Some(USUAL) } else { most.strip_prefix(':')?.parse().ok().filter(|most| *most > 0) }
 }
 
 /// A process in words, if it is one.
