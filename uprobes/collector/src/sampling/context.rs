@@ -6,10 +6,11 @@
 use deepctx_common::activity::state;
 use deepctx_common::samples::{BATCH_MAX, Sample};
 
-use super::interface::Sampler;
-use super::layout::{Attribute, Data, PC_BYTES_OLD, Pc, Stall, WITH_CORRELATION, attribute, mode};
 use super::{Setting, reasons};
-use crate::cupti::Error;
+use crate::cupti::sampler_layout::{
+    Attribute, Data, PC_BYTES_OLD, Pc, Stall, WITH_CORRELATION, attribute, mode,
+};
+use crate::cupti::{Error, Sampler};
 use crate::names::Lookup;
 use crate::probe;
 

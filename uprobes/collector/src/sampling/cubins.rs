@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use deepctx_common::activity::state;
 use deepctx_common::samples::Cubin;
 
-use super::interface::Sampler;
+use crate::cupti::Sampler;
 use crate::probe;
 
 /// Bytes of all copies together. Programs that compile at run time make many images, but small ones.

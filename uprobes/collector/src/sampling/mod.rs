@@ -8,8 +8,6 @@
 
 mod context;
 mod cubins;
-mod interface;
-mod layout;
 mod reasons;
 
 use std::cell::Cell;
@@ -20,12 +18,11 @@ use std::time::{Duration, Instant};
 use deepctx_common::activity::state;
 use deepctx_common::samples::{self, MODE_VARIABLE, PERIOD_VARIABLE, PERIODS};
 
+use crate::cupti::sampler_layout::Module;
 use crate::cupti::{CONTEXT_CREATED, CONTEXT_ENDS, MODULE_LOADED, MODULE_UNLOADS, ResourceData};
 use crate::cupti::{Cupti, Error};
 use crate::probe;
 use context::Sampled;
-pub(crate) use interface::Sampler;
-use layout::Module;
 
 /// Contexts that are sampled at most; a program has one for each device.
 const CONTEXTS_MAX: usize = 64;

@@ -9,144 +9,144 @@ use std::ffi::{c_char, c_void};
 /// `CUpti_PCSamplingStallReason`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stall {
+pub(crate) struct Stall {
     /// CUPTI's number of the reason, for this device.
-    pub(super) reason: u32,
-    pub(super) samples: u32,
+    pub(crate) reason: u32,
+    pub(crate) samples: u32,
 }
 
 /// `CUpti_PCSamplingPCData`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pc {
-    pub(super) size: usize,
-    pub(super) cubin: u64,
-    pub(super) offset: u64,
-    pub(super) function: u32,
+pub(crate) struct Pc {
+    pub(crate) size: usize,
+    pub(crate) cubin: u64,
+    pub(crate) offset: u64,
+    pub(crate) function: u32,
     padding: u32,
-    pub(super) name: *const c_char,
-    pub(super) stalls: usize,
+    pub(crate) name: *const c_char,
+    pub(crate) stalls: usize,
     /// Ours; CUPTI writes as many as reasons were chosen.
-    pub(super) stall: *mut Stall,
-    pub(super) correlation: u32,
+    pub(crate) stall: *mut Stall,
+    pub(crate) correlation: u32,
 }
 
 /// Bytes of a [`Pc`] before 12.4: without the correlation id. They lie in a row, so CUPTI's idea of their size counts.
-pub(super) const PC_BYTES_OLD: usize = 56;
+pub(crate) const PC_BYTES_OLD: usize = 56;
 /// CUPTI's version from which on they have it: 12.4.
-pub(super) const WITH_CORRELATION: u32 = 22;
+pub(crate) const WITH_CORRELATION: u32 = 22;
 
 /// `CUpti_PCSamplingData`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Data {
-    pub(super) size: usize,
+pub(crate) struct Data {
+    pub(crate) size: usize,
     /// How many fit.
-    pub(super) room: usize,
+    pub(crate) room: usize,
     /// Samples that were taken, whatever became of them.
-    pub(super) total: u64,
-    pub(super) dropped: u64,
+    pub(crate) total: u64,
+    pub(crate) dropped: u64,
     /// Instructions that were written.
-    pub(super) pcs: usize,
+    pub(crate) pcs: usize,
     /// Instructions that are left with CUPTI.
-    pub(super) remaining: usize,
-    pub(super) range: u64,
-    pub(super) pc: *mut Pc,
+    pub(crate) remaining: usize,
+    pub(crate) range: u64,
+    pub(crate) pc: *mut Pc,
     /// Samples in kernels that are not the program's own.
-    pub(super) elsewhere: u64,
-    pub(super) full: u8,
+    pub(crate) elsewhere: u64,
+    pub(crate) full: u8,
 }
 
 /// `CUpti_PCSamplingConfigurationInfo`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attribute {
-    pub(super) kind: u32,
-    pub(super) status: i32,
+pub(crate) struct Attribute {
+    pub(crate) kind: u32,
+    pub(crate) status: i32,
     /// A union; the largest are two words, and there is one of three that nobody uses.
-    pub(super) value: [u64; 3],
+    pub(crate) value: [u64; 3],
 }
 
 /// `CUpti_PCSamplingConfigurationAttributeType`.
-pub(super) mod attribute {
-    pub(in super::super) const PERIOD: u32 = 1;
-    pub(in super::super) const REASONS: u32 = 2;
-    pub(in super::super) const MODE: u32 = 5;
-    pub(in super::super) const BUFFER: u32 = 8;
+pub(crate) mod attribute {
+    pub(crate) const PERIOD: u32 = 1;
+    pub(crate) const REASONS: u32 = 2;
+    pub(crate) const MODE: u32 = 5;
+    pub(crate) const BUFFER: u32 = 8;
 }
 
 /// `CUpti_PCSamplingCollectionMode`.
-pub(super) mod mode {
-    pub(in super::super) const CONTINUOUS: u64 = 1;
-    pub(in super::super) const SERIALIZED: u64 = 2;
+pub(crate) mod mode {
+    pub(crate) const CONTINUOUS: u64 = 1;
+    pub(crate) const SERIALIZED: u64 = 2;
 }
 
 /// `CUpti_PCSamplingConfigurationInfoParams`.
 #[repr(C)]
-pub(super) struct Configuration {
-    pub(super) size: usize,
-    pub(super) private: *mut c_void,
-    pub(super) context: usize,
-    pub(super) count: usize,
-    pub(super) attributes: *mut Attribute,
+pub(crate) struct Configuration {
+    pub(crate) size: usize,
+    pub(crate) private: *mut c_void,
+    pub(crate) context: usize,
+    pub(crate) count: usize,
+    pub(crate) attributes: *mut Attribute,
 }
 
 /// `CUpti_PCSamplingEnableParams` and `CUpti_PCSamplingDisableParams`.
 #[repr(C)]
-pub(super) struct OfContext {
-    pub(super) size: usize,
-    pub(super) private: *mut c_void,
-    pub(super) context: usize,
+pub(crate) struct OfContext {
+    pub(crate) size: usize,
+    pub(crate) private: *mut c_void,
+    pub(crate) context: usize,
 }
 
 /// `CUpti_PCSamplingGetDataParams`.
 #[repr(C)]
-pub(super) struct GetData {
-    pub(super) size: usize,
-    pub(super) private: *mut c_void,
-    pub(super) context: usize,
-    pub(super) data: *mut Data,
+pub(crate) struct GetData {
+    pub(crate) size: usize,
+    pub(crate) private: *mut c_void,
+    pub(crate) context: usize,
+    pub(crate) data: *mut Data,
 }
 
 /// `CUpti_PCSamplingGetNumStallReasonsParams`.
 #[repr(C)]
-pub(super) struct CountReasons {
-    pub(super) size: usize,
-    pub(super) private: *mut c_void,
-    pub(super) context: usize,
-    pub(super) count: *mut usize,
+pub(crate) struct CountReasons {
+    pub(crate) size: usize,
+    pub(crate) private: *mut c_void,
+    pub(crate) context: usize,
+    pub(crate) count: *mut usize,
 }
 
 /// `CUpti_PCSamplingGetStallReasonsParams`.
 #[repr(C)]
-pub(super) struct GetReasons {
-    pub(super) size: usize,
-    pub(super) private: *mut c_void,
-    pub(super) context: usize,
-    pub(super) count: usize,
-    pub(super) numbers: *mut u32,
+pub(crate) struct GetReasons {
+    pub(crate) size: usize,
+    pub(crate) private: *mut c_void,
+    pub(crate) context: usize,
+    pub(crate) count: usize,
+    pub(crate) numbers: *mut u32,
     /// Each leads to [`REASON_BYTES`].
-    pub(super) names: *mut *mut c_char,
+    pub(crate) names: *mut *mut c_char,
 }
 
 /// `CUPTI_STALL_REASON_STRING_SIZE`.
-pub(super) const REASON_BYTES: usize = 128;
+pub(crate) const REASON_BYTES: usize = 128;
 
 /// `CUpti_GetCubinCrcParams`.
 #[repr(C)]
-pub(super) struct Crc {
-    pub(super) size: usize,
-    pub(super) bytes: usize,
-    pub(super) cubin: *const c_void,
-    pub(super) crc: u64,
+pub(crate) struct Crc {
+    pub(crate) size: usize,
+    pub(crate) bytes: usize,
+    pub(crate) cubin: *const c_void,
+    pub(crate) crc: u64,
 }
 
 /// `CUpti_ModuleResourceData`.
 #[repr(C)]
-pub(super) struct Module {
-    pub(super) number: u32,
-    pub(super) bytes: usize,
-    pub(super) cubin: *const u8,
+pub(crate) struct Module {
+    pub(crate) number: u32,
+    pub(crate) bytes: usize,
+    pub(crate) cubin: *const u8,
 }
 
 #[cfg(test)]

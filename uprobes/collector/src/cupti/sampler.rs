@@ -6,11 +6,11 @@
 use std::ffi::{c_char, c_void};
 use std::ptr::{self, NonNull};
 
-use super::layout::{
+use super::calls::{Error, checked, functions, symbol};
+use super::sampler_layout::{
     Attribute, Configuration, CountReasons, Crc, Data, GetData, GetReasons, OfContext, REASON_BYTES,
     attribute,
 };
-use crate::cupti::{Error, checked, functions, symbol};
 
 functions!(
     /// All of them, or none.
@@ -40,24 +40,24 @@ impl Sampler {
         Functions::load(library).map(Self)
     }
 
-    pub(super) fn enable(&self, context: usize) -> Result<(), Error> {
+    pub(crate) fn enable(&self, context: usize) -> Result<(), Error> {
         let mut of = of_context(context);
         checked((self.0.enable)(&raw mut of))
     }
 
     /// Ends it; what is left of samples goes into the buffer that was configured.
-    pub(super) fn disable(&self, context: usize) -> Result<(), Error> {
+    pub(crate) fn disable(&self, context: usize) -> Result<(), Error> {
         let mut of = of_context(context);
         checked((self.0.disable)(&raw mut of))
     }
 
-    pub(super) fn configure(&self, context: usize, attributes: &mut [Attribute]) -> Result<(), Error> {
+    pub(crate) fn configure(&self, context: usize, attributes: &mut [Attribute]) -> Result<(), Error> {
         let mut configuration = configuration(context, attributes);
         checked((self.0.configure)(&raw mut configuration))
     }
 
     /// The period that is in force; `None` when CUPTI does not say.
-    pub(super) fn period(&self, context: usize) -> Option<u32> {
+    pub(crate) fn period(&self, context: usize) -> Option<u32> {
         let mut asked = [Attribute { kind: attribute::PERIOD, status: 0, value: [0; 3] }];
         let mut configuration = configuration(context, &mut asked);
         let answered = (self.0.configuration)(&raw mut configuration) == 0;
@@ -65,27 +65,27 @@ impl Sampler {
     }
 
     /// Has samples written into `data`.
-    pub(super) fn read(&self, context: usize, data: *mut Data) -> Result<(), Error> {
+    pub(crate) fn read(&self, context: usize, data: *mut Data) -> Result<(), Error> {
         let mut asked = GetData { size: size_of::<GetData>(), private: ptr::null_mut(), context, data };
         checked((self.0.data)(&raw mut asked))
     }
 
     /// CUPTI's number of a context, as activities have it.
-    pub(super) fn context_number(&self, context: usize) -> u32 {
+    pub(crate) fn context_number(&self, context: usize) -> u32 {
         let mut number = 0;
         let result = (self.0.context_number)(context, &raw mut number);
         if result == 0 { number } else { 0 }
     }
 
     /// What CUPTI calls this device code in samples.
-    pub(super) fn crc(&self, cubin: &[u8]) -> Option<u64> {
+    pub(crate) fn crc(&self, cubin: &[u8]) -> Option<u64> {
         let mut asked =
             Crc { size: size_of::<Crc>(), bytes: cubin.len(), cubin: cubin.as_ptr().cast(), crc: 0 };
         ((self.0.crc)(&raw mut asked) == 0).then_some(asked.crc)
     }
 
     /// The reasons of the context's device: CUPTI's number, and the name.
-    pub(super) fn reasons(&self, context: usize) -> Result<Vec<(u32, String)>, Error> {
+    pub(crate) fn reasons(&self, context: usize) -> Result<Vec<(u32, String)>, Error> {
         let mut count = 0;
         let mut asked = CountReasons {
             size: size_of::<CountReasons>(),

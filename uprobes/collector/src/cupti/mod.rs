@@ -8,19 +8,13 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
-use crate::sampling::Sampler;
+mod calls;
+mod sampler;
+pub(crate) mod sampler_layout;
 
-/// `CUptiResult`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Error(pub(crate) i32);
-
-impl Error {
-    /// No CUPTI was found; not one of its own.
-    pub(crate) const ABSENT: Self = Self(-1);
-    /// A function that is needed is not there; likewise.
-    pub(crate) const INCOMPLETE: Self = Self(-2);
-    pub(crate) const MULTIPLE_SUBSCRIBERS: Self = Self(39);
-}
+pub(crate) use calls::Error;
+use calls::{checked, functions, symbol};
+pub(crate) use sampler::Sampler;
 
 /// `CUPTI_CB_DOMAIN_DRIVER_API`.
 pub(crate) const DRIVER: u32 = 1;
@@ -100,28 +94,6 @@ pub(crate) struct BufferFunctions {
     pub(crate) complete_second: CompleteSecond,
 }
 
-macro_rules! functions {
-    ($(#[$meta:meta])* $name:ident { $($field:ident: $symbol:literal fn($($argument:ty),*);)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy)]
-        struct $name { $($field: extern "C" fn($($argument),*) -> i32,)* }
-
-        impl $name {
-            /// All of them; `None` when one is missing.
-            fn load(library: NonNull<c_void>) -> Option<Self> {
-                Some(Self { $($field: {
-                    let address = symbol(library, $symbol)?;
-                    // SAFETY: the symbol of this name has this type in every CUPTI.
-                    unsafe {
-                        std::mem::transmute::<NonNull<c_void>, extern "C" fn($($argument),*) -> i32>(address)
-                    }
-                },)* })
-            }
-        }
-    };
-}
-pub(crate) use functions;
-
 functions!(
     /// Those that every version has.
     First {
@@ -175,16 +147,6 @@ functions!(
         node_number: c"cuptiGetGraphNodeId" fn(*mut c_void, *mut u64);
     }
 );
-
-pub(crate) fn symbol(library: NonNull<c_void>, name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the library is open, the name terminated.
-    NonNull::new(unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) })
-}
-
-/// Gives the error of a result that is one.
-pub(crate) fn checked(result: i32) -> Result<(), Error> {
-    if result == 0 { Ok(()) } else { Err(Error(result)) }
-}
 
 /// One CUPTI.
 #[derive(Clone, Copy)]
