@@ -19,7 +19,7 @@ use deepctx_profile::units::{Nanos, Time};
 use super::clock::HostTime;
 use super::counts::{Gap, Useless};
 use super::graphs::Recorded;
-use super::launches::{kernel_frame, named_kernel, recorded_below};
+use super::kernels::{kernel_frame, named_kernel, recorded_below};
 use super::names::Named;
 use super::process::{Process, TOLD_MAX, Work, WorkKind};
 use super::{Correlate, EXPIRY_NS};

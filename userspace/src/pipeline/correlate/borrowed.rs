@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 
 use super::Correlate;
 use super::counts::Gap;
-use super::launches::named_kernel;
+use super::kernels::named_kernel;
 use super::process::Process;
 
 /// Launches that may wait for their records: those of some seconds.

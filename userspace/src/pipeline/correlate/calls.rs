@@ -16,7 +16,8 @@ use deepctx_uprobes::event::{Event, Memory as MemoryKind, Scope, Timing};
 use deepctx_uprobes::role::Role;
 
 use super::counts::{Gap, Useless};
-use super::launches::{Calling, UNNAMED, kernel_frame};
+use super::kernels::{UNNAMED, kernel_frame};
+use super::launches::Calling;
 use super::memory::{self, Range};
 use super::names::Named;
 use super::process::{Answer, Asked, Work, WorkKind};

@@ -14,13 +14,13 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_symbolizer::cubin::stub;
-use deepctx_symbolizer::native::demangle::demangled;
 use deepctx_uprobes::event::{Direction, Event, Memory as MemoryKind};
 use deepctx_uprobes::role::Role;
 
 use super::borrowed::{Queued, QueuedWhat};
 use super::counts::{Counts, Gap};
 use super::graphs::{Recorded, What};
+use super::kernels::{UNNAMED, kernel_frame, named_kernel, recorded_below, recovered_kernel};
 use super::names::Named;
 use super::process::{Answer, Held, Process, Target, Work, WorkKind};
 use super::sites::{Given, Site, small};
@@ -29,17 +29,10 @@ use super::{CallAt, Correlate, Question};
 use super::{memory, transfer};
 use crate::pipeline::decode::Arguments;
 
-/// Stands for a kernel whose handle was not seen being made.
-pub(super) const UNNAMED: &str = "[unknown: handle-not-named]";
 /// Stands for the kernels of a launch on several devices, which are listed in memory.
 const LISTED: &str = "[unknown: launch-list-not-read]";
 /// Between a stub and the driver's function are so many frames of the runtime at most.
 const STUB_WITHIN: usize = 16;
-/// Behind the name of a kernel that was found in the process.
-pub(super) const RECOVERED: &str = " [recovered]";
-/// Stands between the launch of a graph and the context in which a node of it was recorded.
-const RECORDED_AT: &str = "[captured at]";
-
 /// What one call works with.
 pub(super) struct Calling<'a> {
     pub(super) at: &'a CallAt<'a>,
@@ -47,21 +40,6 @@ pub(super) struct Calling<'a> {
     pub(super) given: Given<'a>,
     /// The call as a context; made when it is needed.
     pub(super) api: Option<NodeId>,
-}
-
-pub(super) fn kernel_frame(name: &str, profile: &mut Profile) -> FrameId {
-    let name = profile.text(name);
-    profile.frame(Frame::GpuKernel { name })
-}
-
-/// The kernel of a name as compilers write it.
-pub(super) fn named_kernel(name: &[u8], profile: &mut Profile) -> FrameId {
-    kernel_frame(&demangled(&String::from_utf8_lossy(name)), profile)
-}
-
-/// The kernel of a name that was found in the process, and says so.
-pub(super) fn recovered_kernel(name: &str, profile: &mut Profile) -> FrameId {
-    kernel_frame(&(demangled(name) + RECOVERED), profile)
 }
 
 /// The kernel whose host stub made a call: a stub does nothing but launch its kernel, and compilers name it after that.
@@ -490,19 +468,4 @@ impl Process {
             self.info.busy_at_most_ns = self.info.busy_at_most_ns.saturating_add(busy);
         }
     }
-}
-
-/// The context of what a graph runs, below its launch: where it was recorded, without what that has in common with
-/// where it is launched.
-pub(super) fn recorded_below(launch: NodeId, recorded: NodeId, profile: &mut Profile) -> NodeId {
-    let (outer, inner) = (profile.tree.stack(launch), profile.tree.stack(recorded));
-    let common = outer.iter().zip(&inner).take_while(|(a, b)| a == b).count();
-    let name = profile.text(RECORDED_AT);
-    let marker = profile.frame(Frame::GpuApi { name });
-    let rest: Vec<FrameId> = inner[common..]
-        .iter()
-        .copied()
-        .filter(|frame| !matches!(profile.frames.get(*frame), Frame::Process { .. } | Frame::Thread { .. }))
-        .collect();
-    profile.tree.path(launch, std::iter::once(marker).chain(rest))
 }

@@ -19,6 +19,7 @@ mod clock;
 mod counts;
 mod devices;
 mod graphs;
+mod kernels;
 mod launches;
 mod memory;
 mod names;
@@ -199,7 +200,7 @@ impl Correlate {
             if let Some(process) = self.processes.get_mut(kernel.pid)
                 && process.names.is_wanted(kernel.handle, kernel.asked_ns)
             {
-                let frame = launches::recovered_kernel(&kernel.name, profile);
+                let frame = kernels::recovered_kernel(&kernel.name, profile);
                 let named = Named { frame, module: 0, recovered: true, code: Some(kernel.code) };
                 if !process.names.name(kernel.handle, named) {
                     self.counts.gap(Gap::StateFull, 1);

@@ -11,7 +11,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_symbolizer::compiled::is_generated;
 use rustc_hash::FxHashMap;
 
-use super::launches::RECOVERED;
+use super::kernels::RECOVERED;
 use super::names::Names;
 
 /// Kernels and files that are remembered of a process; at the bound all are forgotten, and asked for again.
@@ -294,7 +294,7 @@ mod tests {
 
     use deepctx_profile::frame::Role;
 
-    use super::super::launches::kernel_frame;
+    use super::super::kernels::kernel_frame;
     use super::super::names::Named;
     use super::*;
 

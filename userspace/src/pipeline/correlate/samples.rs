@@ -26,7 +26,7 @@ use rustc_hash::FxHashMap;
 
 use super::Correlate;
 use super::counts::{Counts, Gap};
-use super::launches::kernel_frame;
+use super::kernels::kernel_frame;
 use super::process::{Process, WorkKind};
 use crate::pipeline::source::{CubinLines, UnreadCubin};
 

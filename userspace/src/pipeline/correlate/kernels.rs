@@ -1,0 +1,48 @@
+//! Kernels as frames, and where a graph's stand.
+//!
+//! Owns: how a kernel is called, whoever told its name, and what is shown of one that nobody named. Because: calls, activities and
+//! samples of one kernel must meet in one frame. Does not: know what was launched.
+
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_symbolizer::native::demangle::demangled;
+
+/// Stands for a kernel whose handle was not seen being made.
+pub(super) const UNNAMED: &str = "[unknown: handle-not-named]";
+/// Behind the name of a kernel that was found in the process.
+pub(super) const RECOVERED: &str = " [recovered]";
+/// Stands between the launch of a graph and the context in which a node of it was recorded.
+const RECORDED_AT: &str = "[captured at]";
+
+/// The kernel of a name as people write it.
+pub(super) fn kernel_frame(name: &str, profile: &mut Profile) -> FrameId {
+    let name = profile.text(name);
+    profile.frame(Frame::GpuKernel { name })
+}
+
+/// The kernel of a name as compilers write it.
+pub(super) fn named_kernel(name: &[u8], profile: &mut Profile) -> FrameId {
+    kernel_frame(&demangled(&String::from_utf8_lossy(name)), profile)
+}
+
+/// The kernel of a name that was found in the process, and says so.
+pub(super) fn recovered_kernel(name: &str, profile: &mut Profile) -> FrameId {
+    kernel_frame(&(demangled(name) + RECOVERED), profile)
+}
+
+/// The context of what a graph runs, below its launch: where it was recorded, without what that has in common with
+/// where it is launched.
+pub(super) fn recorded_below(launch: NodeId, recorded: NodeId, profile: &mut Profile) -> NodeId {
+    let (outer, inner) = (profile.tree.stack(launch), profile.tree.stack(recorded));
+    let common = outer.iter().zip(&inner).take_while(|(a, b)| a == b).count();
+    let name = profile.text(RECORDED_AT);
+    let marker = profile.frame(Frame::GpuApi { name });
+    let rest: Vec<FrameId> = inner[common..]
+        .iter()
+        .copied()
+        .filter(|frame| !matches!(profile.frames.get(*frame), Frame::Process { .. } | Frame::Thread { .. }))
+        .collect();
+    profile.tree.path(launch, std::iter::once(marker).chain(rest))
+}
