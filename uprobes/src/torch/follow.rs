@@ -16,9 +16,10 @@ use iced_x86::{
 };
 use rustc_hash::FxHashMap;
 
-use super::tensors::KEYS;
 use crate::abi::Register;
 
+/// Where the keys of a tensor stand, behind its implementation, by version.
+pub(super) const KEYS: [i16; 3] = [0xb8, 0xb0, 0xa8];
 /// Where an optional tensor says whether it is there: behind the pointer to it.
 pub(super) const THERE: i16 = 8;
 /// Where a list of several kinds says which it is (`c10::IListRef`: a union of 16 bytes, then the tag; 1.13 to 2.15).

@@ -22,16 +22,16 @@ use deepctx_symbolizer::FileOffset;
 use deepctx_symbolizer::framework;
 use deepctx_symbolizer::native::demangle::demangled;
 
-use super::follow::{Array, Followed, THERE};
+use super::follow::{Array, Followed, KEYS, THERE};
 use super::signature::{At, Kind, parameters};
 use crate::abi::{Argument, Place, Register};
 use crate::catalogue::Row;
 use crate::entry::{Cost, Emulated, Point};
 use crate::event::Event;
 use crate::image::{Image, Source, Symbol};
-use crate::plan::Site;
 use crate::reason::NoProbe;
 use crate::role::{Role, Scalar};
+use crate::site::Site;
 use crate::torch::{Answers, argument};
 
 /// Most operators that are watched: all overloads of some dozen.
@@ -45,8 +45,7 @@ const SIZES: usize = 5;
 const STRIDES_OF_OPTIONAL: usize = 1;
 /// Most dimensions of a convolution, without batch and channels.
 const SPATIAL: i16 = 3;
-/// Where the keys are, by version; in the first, types are numbered as in 1.13.
-pub(super) const KEYS: [i16; 3] = [0xb8, 0xb0, 0xa8];
+/// In the first, types are numbered as in 1.13.
 const KEYS_OLD: i16 = KEYS[0];
 /// Bytes of a function that are followed: all tensors are read before the first call of another one.
 const CODE_BYTES: u64 = 1024;
