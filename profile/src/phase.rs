@@ -137,7 +137,10 @@ fn of_python(file: &str, function: &str) -> Phase {
         Some(_) => file.contains(&format!("/{place}")),
         None => file.strip_suffix(place).is_some_and(|before| before.is_empty() || before.ends_with('/')),
     };
-    let named = |names: &[&str]| names.is_empty() || names.iter().any(|name| function.ends_with(name));
+    // To import a file is not to do what it is for.
+    let named = |names: &[&str]| {
+        names.is_empty() && function != "<module>" || names.iter().any(|name| function.ends_with(name))
+    };
     match PYTHON.iter().find(|(place, names, _)| is_in(place) && named(names)) {
         Some((_, _, phase)) => *phase,
         None if EVALUATES.contains(&function) => Phase::Evaluation,
@@ -242,6 +245,7 @@ mod tests {
             ("y /v/torch/serialization.py:save / n write", Phase::Checkpoint),
             ("y /v/torch/_dynamo/convert_frame.py:compile_frame", Phase::Compilation),
             ("y /v/torch/_dynamo/eval_frame.py:_fn", Phase::Other),
+            ("y /v/torch/_dynamo/convert_frame.py:<module>", Phase::Other),
             ("y /a/mytorch/optimizers.py:step", Phase::Other),
             ("g ncclDevKernel_AllReduce", Phase::Communication),
             ("o EmbeddingBackwardX", Phase::Other),

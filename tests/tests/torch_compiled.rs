@@ -61,12 +61,18 @@ fn a_kernel_that_is_written_for_triton_stands_below_its_function() {
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     command.envs(setting.variables(&folder.path().join("device.tsv")));
     command.env("TRITON_HOME", folder.path()).env_remove("TRITON_CACHE_DIR");
-    let target = Target::start(&mut command);
-    let (_folder, file) = capture(&target, 10, &[], || {});
-    let times = Samples::of_metric(&file, "gpu-time");
     let at = line(PROGRAM, "kernel");
     let place = format!(";[triton scale_shift];triton_kernels.py:scale_shift:{at};[gpu] scale_shift");
-    let (there, all) = (times.with(&[&place]), times.with(&[]));
-    println!("| {there} of {all} ns of Triton's kernel below its line");
-    assert!(there > 0 && there * 10 >= all * 7, "{times}");
+    // On a busy machine kernels are told of long before launches, whose probes take a while.
+    for seconds in [10, 40, 120] {
+        let target = Target::start(&mut command);
+        let (_folder, file) = capture(&target, seconds, &[], || {});
+        let times = Samples::of_metric(&file, "gpu-time");
+        let (there, all) = (times.with(&[&place]), times.with(&[]));
+        println!("| {there} of {all} ns of Triton's kernel below its line");
+        if there > 0 && there * 10 >= all * 7 {
+            return;
+        }
+        assert!(seconds < 120, "{times}");
+    }
 }

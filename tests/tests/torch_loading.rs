@@ -6,6 +6,8 @@ mod cli_support;
 mod frameworks;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Mutex;
 
 use cli_support::expect_code;
 use deepctx_profile::frame::Frame;
@@ -14,13 +16,8 @@ use deepctx_profile::phase::{Phase, phases};
 use deepctx_profile::store;
 use frameworks::{Target, capture, with_torch};
 
-#[test]
-fn phases_are_those_of_the_training_loop_and_of_its_workers() {
-    let Some(mut command) = with_torch("torch_loading.py") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let said = folder.path().join("said");
-    let target = Target::start(command.arg(&said));
-    let (_folder, file) = capture(&target, 12, &["-F", "199"], || {});
+/// Samples of each phase of a capture, and the processes that they are of.
+fn samples_and_processes(file: &str) -> (BTreeMap<Phase, u64>, BTreeMap<Phase, BTreeSet<u32>>) {
     let profile = store::open(file.as_ref()).unwrap().profile;
     let of = phases(&profile);
     let (mut samples, mut pids) = (BTreeMap::<Phase, u64>::new(), BTreeMap::<Phase, BTreeSet<u32>>::new());
@@ -34,9 +31,58 @@ fn phases_are_those_of_the_training_loop_and_of_its_workers() {
         }
     }
     println!("| samples by phase: {samples:?}");
+    (samples, pids)
+}
+
+/// The processes that load batches, by their own word.
+fn workers(said: &Path) -> BTreeSet<u32> {
+    let workers = std::fs::read_to_string(said.with_extension("workers")).unwrap();
+    workers.lines().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Two trainers at once leave too few samples of each.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn workers_that_start_during_the_capture_are_tied_to_their_trainer_however_they_are_started() {
+    let _alone = ALONE.lock();
+    for method in ["spawn", "forkserver"] {
+        // On a busy machine it takes long until they have imported PyTorch.
+        for seconds in [20, 60, 180] {
+            let Some(mut command) = with_torch("torch_loading.py") else { return };
+            let folder = tempfile::tempdir().unwrap();
+            let said = folder.path().join("said");
+            let target = Target::start(command.arg(&said).arg(method));
+            let (_folder, file) = capture(&target, seconds, &["-F", "199"], || {});
+            let (_, pids) = samples_and_processes(&file);
+            let trainer = BTreeSet::from([target.pid().parse().unwrap()]);
+            let of = |phase: Phase| pids.get(&phase).cloned().unwrap_or_default();
+            let loading = of(Phase::LoadingWorker);
+            // Nobody else loads.
+            assert!(of(Phase::Backward).is_subset(&trainer), "{method}: {pids:?}");
+            assert!(loading.is_empty() || loading.is_subset(&workers(&said)), "{method}: {pids:?}");
+            println!("| {method}: batches are loaded in {loading:?}, by a trainer in {trainer:?}");
+            if loading.len() == 2 && of(Phase::Backward) == trainer {
+                break;
+            }
+            assert!(seconds < 180, "{method}: {pids:?}");
+        }
+    }
+}
+
+#[test]
+fn phases_are_those_of_the_training_loop_and_of_its_workers() {
+    let _alone = ALONE.lock();
+    let Some(mut command) = with_torch("torch_loading.py") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    let target = Target::start(command.arg(&said));
+    let (_folder, file) = capture(&target, 12, &["-F", "199"], || {});
+    let (samples, pids) = samples_and_processes(&file);
     // Those that load batches are two others than the one that trains.
     let trainer = BTreeSet::from([target.pid().parse().unwrap()]);
     assert_eq!(pids[&Phase::Backward], trainer);
+    assert_eq!(pids[&Phase::LoadingWorker], workers(&said), "{pids:?}");
     assert_eq!(pids[&Phase::LoadingWorker].len(), 2, "{pids:?}");
     assert!(pids[&Phase::LoadingWorker].is_disjoint(&trainer), "{pids:?}");
     assert!(samples.contains_key(&Phase::Loading), "{samples:?}");

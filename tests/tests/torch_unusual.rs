@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cli_support::{can_capture, expect_code, program, stderr};
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::store;
 use frameworks::{Target, can_capture_arguments, capture, stacks, workload};
 
 /// Compiles a source with these options.
@@ -84,7 +86,7 @@ fn stripped_libraries_copies_of_one_and_forked_children_tell_each_call_and_garba
         let expect: BTreeMap<String, u64> = [
             ("aten::relu_ [12] f32".to_owned(), each),
             ("aten::relu_ [?]".to_owned(), each),
-            ("[operator without a name]".to_owned(), each),
+            ("[operator without a name]".to_owned(), 8 * each),
         ]
         .into();
         // Records may be lost on a busy machine, and then it is said that they are; and probes may come late.
@@ -125,6 +127,44 @@ fn of_a_version_that_is_not_known_the_backward_pass_stays_where_it_runs_and_the_
         samples.iter().filter(|(stack, _)| stack.contains(name)).map(|(_, count)| count).sum()
     };
     assert!(of("aten::index.Tensor") > 10 && of("IndexBackward0") > 10, "{samples:?}");
+}
+
+#[test]
+fn steps_that_are_none_are_told_by_their_numbers_alone_or_stay_unknown() {
+    const ROUNDS: u64 = 1000;
+    if !can_capture_arguments() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let library = ["-fPIC", "-shared", "-DLIBRARY", "-DGARBAGE"];
+    compile("torch_backward.cpp", &library, &path.join("libtorch_cpu.so"));
+    let search = format!("-L{}", path.display());
+    let options = ["-fomit-frame-pointer", "-DGARBAGE", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"];
+    compile("torch_backward.cpp", &options, &path.join("program"));
+    // Of each step that is made six have its numbers, behind a virtual table that is none; four have nothing of a step.
+    let expect: BTreeMap<String, u64> = [("aten::index.Tensor;[backward]".to_owned(), 6 * ROUNDS)].into();
+    let mut found = (BTreeMap::new(), 0);
+    for seconds in [4u32, 16, 60] {
+        let mut target = Target::start(Command::new(path.join("program")).stdin(Stdio::piped()));
+        let mut input = target.input();
+        let context = ["--no-gpu", "--context", "python,native,backward", "-F", "499"];
+        let (_folder, file) = capture(&target, seconds, &context, || {
+            std::thread::sleep(Duration::from_secs(u64::from(seconds) / 2));
+            writeln!(input).unwrap();
+        });
+        let profile = store::open(file.as_ref()).unwrap().profile;
+        let unknown = profile.ledger.stage(Stage::Attribute).gaps.count("forward-unknown");
+        found = (stacks(&file, "calls"), unknown);
+        let stacks = stacks(&file, "samples");
+        let elsewhere =
+            |stack: &&String| stack.contains("[backward]") && !stack.starts_with("aten::index.Tensor;");
+        assert_eq!(stacks.keys().find(elsewhere), None, "{stacks:?}");
+        if found == (expect.clone(), 4 * ROUNDS) {
+            return;
+        }
+    }
+    panic!("expected {expect:?}, found {found:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //
 // Owns: three operators, made on two threads, with their backward passes on the first one; one of them runs operators and a
 // backward pass of its own within its step, as checkpoints do. Because: the real library is half a gigabyte. Does not:
-// compute anything. The layout is that of 2.15 (`torch/csrc/autograd/function.h`).
+// compute anything. `-DGARBAGE` makes both for steps that are none. The layout is that of 2.15 (`torch/csrc/autograd/function.h`).
 
 #include <atomic>
 #include <condition_variable>
@@ -78,6 +78,13 @@ struct Engine {
 
 #ifdef LIBRARY
 
+// What a step does. `-DGARBAGE`: nothing, so that it need not be one.
+#ifdef GARBAGE
+#define APPLY(function, gradient) (gradient)
+#else
+#define APPLY(function, gradient) (function)->apply(gradient)
+#endif
+
 // As in the real library, whose variables of the thread stand in one block.
 #ifndef ONE_BLOCK
 #define ONE_BLOCK __attribute__((tls_model("local-dynamic")))
@@ -125,7 +132,8 @@ OUT_OF_LINE void Engine::compute_dependencies(Node *root, GraphTask &task, std::
 }
 OUT_OF_LINE void Engine::evaluate_function(std::shared_ptr<GraphTask> &task, Node *function, InputBuffer &inputs,
                                            const std::shared_ptr<ReadyQueue> &) {
-    inputs.gradient = function->apply(static_cast<at::Tensor &&>(inputs.gradient));
+    (void)function;
+    inputs.gradient = APPLY(function, static_cast<at::Tensor &&>(inputs.gradient));
     task->outstanding -= 1;
     STAY;
 }
@@ -202,6 +210,54 @@ OPERATOR(sum, 1, SumBackward0, {
     out = at::native::work(out, 2);
 })
 
+#ifdef GARBAGE
+// Steps that are none: what runs them never looks at them, as the real engine would.
+static void steps_that_are_none(torch::autograd::Engine &engine, Node *made) {
+    auto task = std::make_shared<torch::autograd::GraphTask>();
+    std::shared_ptr<torch::autograd::ReadyQueue> queue;
+    torch::autograd::InputBuffer inputs;
+    const auto *sound = reinterpret_cast<const std::uint64_t *>(made);
+    static const char text[] = "this is no virtual table at all, and leads nowhere";
+    static const std::uint64_t without_type[4] = {0, 0, 0x10, 0x10};
+    const std::uint64_t tables[] = {0xdeadbeefdeadbeef, 0, 0x10, reinterpret_cast<std::uint64_t>(text),
+                                    reinterpret_cast<std::uint64_t>(without_type + 2),
+                                    reinterpret_cast<std::uint64_t>(&steps_that_are_none)};
+    // The numbers of a step behind a virtual table that is none.
+    for (std::uint64_t table : tables) {
+        std::uint64_t step[16] = {table, sound[1], sound[2], sound[3], sound[4], sound[5]};
+        asm volatile("" : : "m"(step) : "memory");
+        engine.evaluate_function(task, reinterpret_cast<Node *>(step), inputs, queue);
+    }
+    // Nothing that is a step's.
+    std::uint64_t garbage[16];
+    for (std::uint64_t &word : garbage) {
+        word = 0xdeadbeefdeadbeef;
+    }
+    asm volatile("" : : "m"(garbage) : "memory");
+    const std::uint64_t nowhere[] = {reinterpret_cast<std::uint64_t>(garbage), 0xdeadbeefdeadbeef, 0, 0x10};
+    for (std::uint64_t address : nowhere) {
+        engine.evaluate_function(task, reinterpret_cast<Node *>(address), inputs, queue);
+    }
+    STAY;
+}
+
+int main() {
+    auto &engine = torch::autograd::Engine::get_default_engine();
+    Tensor tensor;
+    // The framework numbers a thread when it makes its first step.
+    delete at::_ops::index_Tensor::call(tensor);
+    std::puts("ready");
+    std::fflush(stdout);
+    std::getchar();
+    for (int round = 0; round < 1000; ++round) {
+        Node *index = at::_ops::index_Tensor::call(tensor);
+        steps_that_are_none(engine, index);
+        delete index;
+    }
+    std::getchar();
+    std::getchar();
+}
+#else
 int main() {
     std::mutex mutex;
     std::condition_variable turn;
@@ -238,5 +294,6 @@ int main() {
         delete made;
     }
 }
+#endif
 
 #endif

@@ -1,6 +1,8 @@
-"""Trains with batches from two worker processes, evaluates and saves now and then: `torch_loading.py RECORD`, until killed.
+"""Trains with batches from two worker processes, evaluates and saves now and then: `torch_loading.py RECORD [METHOD]`, until
+killed. METHOD is how the workers are started (`fork`, `spawn`, `forkserver`).
 
-Every 20 steps it writes to RECORD how many nanoseconds of its main thread's CPU time each part took so far.
+Every 20 steps it writes to RECORD how many nanoseconds of its main thread's CPU time each part took so far; a worker that starts
+writes its process id into a file beside it.
 """
 
 import json
@@ -37,13 +39,29 @@ def part(name, function):
     return result
 
 
+class Note:
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self, worker):
+        with open(self.path, "a") as workers:
+            workers.write(f"{os.getpid()}\n")
+
+
 def evaluate(x):
     with torch.no_grad():
         return net(x)
 
 
 def main():
-    loader = torch.utils.data.DataLoader(Made(), batch_size=32, num_workers=2, prefetch_factor=2)
+    method = sys.argv[2] if len(sys.argv) > 2 else "fork"
+    note = Note(sys.argv[1] + ".workers")
+    # Workers that are started anew are met as they start.
+    if method != "fork":
+        print("ready", flush=True)
+    loader = torch.utils.data.DataLoader(
+        Made(), batch_size=32, num_workers=2, prefetch_factor=2, multiprocessing_context=method, worker_init_fn=note
+    )
     for step, (x, y) in enumerate(loader):
         out = part("forward", lambda: net(x))
         loss = torch.nn.functional.cross_entropy(out, y)

@@ -36,8 +36,20 @@ void call(Relu relu, CallBoxed call_boxed) {
     std::vector<std::uint64_t> stack;
     relu(one);
     relu(other);
-    call_boxed(&dispatcher, {garbage}, &stack);
-    asm volatile("" : : "m"(sound), "m"(garbage) : "memory");
+    // An operator's entry begins with its name and overload, each an address, a length and 16 bytes more.
+    const auto *code = reinterpret_cast<const std::uint64_t *>(&call);
+    static const char no_operator[] = "no operator", no_name[] = "aten::\x01\xff";
+    const std::uint64_t text = reinterpret_cast<std::uint64_t>(no_operator);
+    const std::uint64_t bytes = reinterpret_cast<std::uint64_t>(no_name);
+    const std::uint64_t nothing[8] = {}, unmapped[8] = {0x10, 10}, of_code[8] = {reinterpret_cast<std::uint64_t>(code), 12};
+    const std::uint64_t of_text[8] = {text, sizeof no_operator - 1}, of_bytes[8] = {bytes, sizeof no_name - 1};
+    const std::uint64_t endless[8] = {text, ~0ull};
+    const std::uint64_t *entries[] = {garbage, nothing, unmapped, of_code, of_text, of_bytes, endless, code};
+    for (const std::uint64_t *entry : entries) {
+        call_boxed(&dispatcher, {entry}, &stack);
+    }
+    asm volatile("" : : "m"(sound), "m"(garbage), "m"(nothing), "m"(unmapped), "m"(of_code) : "memory");
+    asm volatile("" : : "m"(of_text), "m"(of_bytes), "m"(endless) : "memory");
 }
 }  // namespace
 
