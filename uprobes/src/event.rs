@@ -297,6 +297,8 @@ pub enum Event {
     ProfilerStop,
     /// A step of training ends and the next one begins.
     StepMarked,
+    /// A function of an interpreter is called that marks steps: its code object.
+    FunctionEntered,
     /// A framework's allocator gives memory out.
     TensorAlloc,
     /// And takes it back.
@@ -388,6 +390,7 @@ impl Event {
             Self::ProfilerStart => (17, 5),
             Self::ProfilerStop => (17, 6),
             Self::StepMarked => (17, 7),
+            Self::FunctionEntered => (17, 8),
             Self::TensorAlloc => (18, 0),
             Self::TensorFree => (18, 1),
             Self::TensorReport => (18, 2),
@@ -486,6 +489,7 @@ impl Event {
             Self::ProfilerStart,
             Self::ProfilerStop,
             Self::StepMarked,
+            Self::FunctionEntered,
         ],
         &[Self::TensorAlloc, Self::TensorFree, Self::TensorReport, Self::TensorRequest],
         &[Self::OperatorBegins, Self::OperatorNamed, Self::OperatorTensors],

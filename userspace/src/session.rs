@@ -25,8 +25,10 @@ use crate::capture::called::CalledMap;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::OwnCost;
 use crate::capture::probes::ProbeCounters;
+use crate::capture::watch::Watcher;
 use crate::cubins::Cubins;
 use crate::hottest::Hottest;
+use crate::marks::Function;
 use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate, UnreadCubin};
 use crate::pipeline::symbols::NoName;
 use crate::pipeline::{Config, Pipeline};
@@ -65,6 +67,8 @@ pub struct Options {
     pub layers: Option<CalledMap>,
     /// Chooses the operators whose tensors are told, if that is asked for.
     pub hottest: Option<Hottest>,
+    /// Whom to ask for functions that mark steps to be watched; `None` when there are none.
+    pub watcher: Option<Watcher>,
     /// Where to keep the profile, and how often to flush it.
     pub store: Option<(Writer, Duration)>,
     /// Where to copy what was captured.
@@ -283,7 +287,7 @@ impl Worker {
             options.store.map(|(writer, every)| Store { writer, every, next: now + every, merging: None });
         Self {
             pipeline: Pipeline::new(
-                Resolver::new(options.debug_info).with_layers(options.layers),
+                Resolver::new(options.debug_info).with_layers(options.layers).with_marks(options.watcher),
                 options.meta,
                 options.config,
             ),
@@ -393,6 +397,15 @@ impl Worker {
         let read = cubins.answers(longest);
         if !read.is_empty() {
             self.feed(Input::Lines(read));
+        }
+    }
+
+    /// Says which functions were to mark steps and were never seen.
+    fn notice_unseen(&self) {
+        for name in self.pipeline.unseen_markers().filter(|name| Function::parse(name).is_some()) {
+            self.notice(format!(
+                "--step-marker {name} ended no step: no call of such a Python function was seen, nor a range whose name begins so"
+            ));
         }
     }
 
@@ -536,6 +549,7 @@ impl Worker {
         }
         self.take_lines(LINES_MAX);
         self.pipeline.finish();
+        self.notice_unseen();
         self.note_executables();
         if let Some(raw) = self.raw.take()
             && let Err(error) = raw.finish()

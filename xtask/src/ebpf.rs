@@ -4,7 +4,7 @@
 //! Because: users must build with plain cargo, so the objects are committed, and what is committed must be provably
 //! made from these sources. Does not: load anything.
 
-use crate::{sh, strip};
+use crate::{btf, sh, strip};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -255,6 +255,7 @@ fn build(tools: &Tools, arch: &str) -> Result<Vec<u8>> {
         .with_context(|| format!("cargo named no program for {TARGET}"))?;
     let object = std::fs::read(&linked).with_context(|| format!("cannot read {}", linked.display()))?;
     let stripped = strip::strip(&object)?;
+    btf::check(&stripped)?;
     for place in [sh::root(), sysroot()?, cargo_home()] {
         let place = place.to_string_lossy().into_owned();
         if stripped.windows(place.len()).any(|window| window == place.as_bytes()) {

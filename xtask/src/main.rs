@@ -6,6 +6,7 @@
 mod aarch64;
 mod apt;
 mod bench;
+mod btf;
 mod demo;
 mod dialogue;
 mod ebpf;

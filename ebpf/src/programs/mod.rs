@@ -1,6 +1,7 @@
 //! One file per group of programs.
 
 mod call;
+mod mark;
 mod message;
 mod off_cpu;
 mod process;

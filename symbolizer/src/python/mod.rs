@@ -13,6 +13,7 @@
 pub mod code;
 pub mod debug_offsets;
 mod elf;
+mod entry;
 mod eval_ranges;
 pub mod layout;
 pub mod lines;
@@ -29,6 +30,7 @@ pub mod text;
 mod thread_slot;
 mod trace;
 
+pub use entry::NoEntry;
 pub use layout::{Layout, all_layouts};
 pub use locate::{Interpreter, Module, NoInterpreter, locate};
 pub use memory::TargetMemory;

@@ -153,11 +153,15 @@ fn one(
         path,
         point.offset,
     )?;
+    on_event(program, event.as_fd(), point.cookie)
+}
+
+/// A link of a program to a perf event, which it keeps.
+pub(super) fn on_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
     let mut options =
         bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
-    options.__bindgen_anon_1.perf_event.bpf_cookie = point.cookie;
-    // The link keeps the event.
-    create(program.as_raw_fd(), event.as_fd().as_raw_fd(), BPF_PERF_EVENT, &options)
+    options.__bindgen_anon_1.perf_event.bpf_cookie = cookie;
+    create(program.as_raw_fd(), event.as_raw_fd(), BPF_PERF_EVENT, &options)
 }
 
 /// Where the configuration of a uprobe event has the place of the counter (`PERF_UPROBE_REF_CTR_OFFSET_SHIFT`,

@@ -35,24 +35,27 @@ mod table_error;
 pub mod tables;
 pub mod targets;
 mod threads;
+pub mod watch;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use deepctx_common::Plain as _;
 use deepctx_common::config::{Config, config_flag, map};
 use deepctx_common::end::Counter;
 use deepctx_common::process::{Target, WAITS_WALKED_PER_SECOND, target_flag};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::python::all_layouts;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
-use libbpf_rs::Link;
+use libbpf_rs::{Link, MapCore as _, MapFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::marks::Function;
 use crate::pipeline::source::SiteInfo;
 use attach::Samplers;
 use called::CalledMap;
@@ -71,6 +74,7 @@ use processes::{Processes, ScanCounters, Scanned};
 use tables::Tables;
 use targets::TargetSpec;
 use threads::KernelCounters;
+use watch::{Watcher, Watches};
 
 /// What the kernel side tells.
 #[derive(Debug)]
@@ -140,6 +144,8 @@ pub struct CaptureOptions {
     pub modules: bool,
     /// Follow threads while they are off their CPUs.
     pub off_cpu: bool,
+    /// Functions of Python whose calls mark steps, as the user names them.
+    pub marks: Vec<String>,
     /// Watch calls of accelerators' libraries.
     pub probes: Option<ProbeOptions>,
     /// Folder in which unwind tables are kept between runs.
@@ -233,6 +239,7 @@ pub struct Capture {
     tracepoints: Vec<Link>,
     probes: Option<Probes>,
     called: Option<CalledMap>,
+    watches: Option<Watches>,
     stop: StopOnDrop,
     shard_bytes: Arc<AtomicU64>,
     loaded: Loaded,
@@ -321,6 +328,9 @@ impl Capture {
         let counters = KernelCounters::new(loaded.map(map::COUNTERS).map_err(|e| failed(&e))?);
         let events = loaded.map(map::EVENTS).map_err(|e| failed(&e))?;
         let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
+        let watches = watch(&options.marks, &mut loaded, &sender)?;
+        // Sites of functions come first.
+        let sites = Arc::new(AtomicU32::new(options.marks.len() as u32));
         let probes = match (options.probes, way) {
             (Some(probes), Some(way)) => {
                 let setup = probes::Setup {
@@ -332,6 +342,7 @@ impl Capture {
                     accelerators: probes.accelerators,
                     questions: probes.questions,
                     operator_stacks: probes.operator_stacks_per_second,
+                    next: Arc::clone(&sites),
                     messages: sender.clone(),
                     ending: Arc::default(),
                 };
@@ -353,12 +364,12 @@ impl Capture {
         // What was mapped between the first look at them and the attachment, nobody told.
         threads::look_again(&scan_requests, &named);
         let asked = threads::Asked { scans: scan_requests, looks };
-        let site_counts = match &probes {
-            Some(probes) => {
+        let site_counts = match probes.is_some() || watches.is_some() {
+            true => {
                 let map = Arc::new(loaded.map(map::SITE_COUNTS).map_err(|e| failed(&e))?);
-                Some(threads::SiteCounts { map, sites: probes.sites() })
+                Some(threads::SiteCounts { map, sites })
             }
-            None => None,
+            false => None,
         };
         let counted = (counters.clone(), site_counts);
         threads::spawn_drain(events, counted, sender, asked, named, Arc::clone(&stop))
@@ -367,7 +378,18 @@ impl Capture {
         let called = called.map_err(|e| failed(&e))?.map(CalledMap);
         let stop = StopOnDrop(stop);
         note(began_ns, "sampling");
-        Ok(Self { messages, counters, samplers, tracepoints, probes, called, stop, shard_bytes, loaded })
+        Ok(Self {
+            messages,
+            counters,
+            samplers,
+            tracepoints,
+            probes,
+            called,
+            watches,
+            stop,
+            shard_bytes,
+            loaded,
+        })
     }
 
     /// What it tells. The channel is closed after the last message.
@@ -383,6 +405,11 @@ impl Capture {
     /// Where more operators are named whose tensors are to be told; `None` without probes.
     pub fn tensor_wishes(&self) -> Option<TensorWishes> {
         self.probes.as_ref().map(Probes::tensor_wishes)
+    }
+
+    /// Whom to ask for functions to be watched, if any are.
+    pub fn watcher(&self) -> Option<Watcher> {
+        self.watches.as_ref().map(Watches::watcher)
     }
 
     /// Number of CPUs that are sampled.
@@ -401,11 +428,14 @@ impl Capture {
     /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is
     /// closed.
     pub fn stop(self) -> [u64; Counter::ALL.len()] {
-        let Self { samplers, tracepoints, probes, counters, stop, .. } = self;
+        let Self { samplers, tracepoints, probes, watches, counters, stop, .. } = self;
         drop(samplers);
         drop(tracepoints);
         if let Some(probes) = probes {
             probes.stop();
+        }
+        if let Some(watches) = watches {
+            watches.stop();
         }
         let totals = counters.totals();
         drop(stop);
@@ -416,6 +446,37 @@ impl Capture {
     pub fn cost(&self) -> OwnCost {
         cost::measure(self.loaded.locked_bytes() + self.shard_bytes.load(Ordering::Relaxed))
     }
+}
+
+/// Prepares functions of Python to be watched, if there are any, and tells what their calls mean.
+fn watch(
+    marks: &[String],
+    loaded: &mut Loaded,
+    messages: &Sender<Message>,
+) -> Result<Option<Watches>, CaptureError> {
+    let failed = |e: &dyn std::error::Error| CaptureError::new(e, None);
+    let functions: Vec<_> =
+        marks.iter().filter_map(|name| Some((name.clone(), Function::parse(name)?))).collect();
+    if functions.is_empty() {
+        return Ok(None);
+    }
+    let sites = loaded.map(map::SITES).map_err(|e| failed(&e))?;
+    let mut infos = Vec::new();
+    for (index, (name, _)) in (0_u32..).zip(&functions) {
+        let (site, info) = sites::of_function(index, name);
+        sites.update(index.as_bytes(), site.as_bytes(), MapFlags::ANY).map_err(|e| failed(&e))?;
+        infos.push(info);
+    }
+    // There is room: nobody else has told anything but spaces.
+    drop(messages.try_send(Message::Sites(infos)));
+    let setup = watch::Setup {
+        program: loaded.mark_program().map_err(|e| failed(&e))?,
+        watches: loaded.map(map::WATCHES).map_err(|e| failed(&e))?,
+        site_counts: loaded.map(map::SITE_COUNTS).map_err(|e| failed(&e))?,
+        functions,
+        messages: messages.clone(),
+    };
+    Watches::start(setup).map(Some).map_err(|e| failed(&e))
 }
 
 /// What can be done while the programs are loaded.
@@ -467,7 +528,7 @@ fn load(options: &CaptureOptions) -> Result<(Loaded, Option<Way>), CaptureError>
         let calls = if way.is_some() { CALLS_PER_SECOND } else { 0 };
         ring_bytes(options.frequency_hz.saturating_add(waits), calls)
     });
-    let loaded = Loaded::new(config, ring_bytes, options.off_cpu)
+    let loaded = Loaded::new(config, ring_bytes, options.off_cpu, !options.marks.is_empty())
         .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
     note(began_ns, "programs loaded");
     Ok((loaded, way))

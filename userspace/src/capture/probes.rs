@@ -114,7 +114,6 @@ impl TensorWishes {
 pub(super) struct Probes {
     looks: Looks,
     thread: JoinHandle<()>,
-    sites: Arc<AtomicU32>,
     ending: Arc<AtomicBool>,
     /// Closed after the first look.
     looked: Receiver<()>,
@@ -138,6 +137,8 @@ pub(super) struct Setup {
     pub(super) operator_stacks: u32,
     /// Rows of the user's own.
     pub(super) user: Vec<UserRow>,
+    /// Sites given so far.
+    pub(super) next: Arc<AtomicU32>,
     /// Where names of sites and counters go.
     pub(super) messages: Sender<Message>,
     /// Set when nobody may listen any more.
@@ -157,10 +158,9 @@ impl Probes {
     ) -> io::Result<Self> {
         let (sender, requests) = bounded(REQUESTS_MAX);
         let put_off = Arc::new(AtomicU32::new(0));
-        let sites = Arc::new(AtomicU32::new(0));
         let looks = Looks(sender, put_off);
         let ending = Arc::clone(&setup.ending);
-        let (next, put_off) = (Arc::clone(&sites), Arc::clone(&looks.1));
+        let (next, put_off) = (Arc::clone(&setup.next), Arc::clone(&looks.1));
         let (looking, looked) = bounded(0);
         let body = move || {
             let programs = match object.load() {
@@ -189,7 +189,7 @@ impl Probes {
             attached.run(&requests);
         };
         let thread = thread::Builder::new().name("probes".into()).spawn(body)?;
-        Ok(Self { looks, thread, sites, ending, looked })
+        Ok(Self { looks, thread, ending, looked })
     }
 
     /// A way to ask for looks.
@@ -200,11 +200,6 @@ impl Probes {
     /// A way to ask for tensors.
     pub(super) fn tensor_wishes(&self) -> TensorWishes {
         TensorWishes(self.looks.0.clone())
-    }
-
-    /// Sites given so far.
-    pub(super) fn sites(&self) -> Arc<AtomicU32> {
-        Arc::clone(&self.sites)
     }
 
     /// Waits for the end of the first look, for at most `longest`.

@@ -76,6 +76,7 @@ pub fn start_session(
         layers: capture.called(),
         hottest: target::hottest(&how.shapes)
             .and_then(|most| Some(Hottest::new(most, capture.tensor_wishes()?))),
+        watcher: capture.watcher(),
         store,
         raw,
     };

@@ -15,7 +15,6 @@ use super::backward::{self, Kind};
 use super::correlate::CallAt;
 use super::decode::{Arguments, Event, Sample, decode};
 use super::operators::{self, Operators};
-use super::ranges;
 use super::resolve::CallPath;
 use super::shown;
 use super::source::{Place, Shelf};
@@ -47,7 +46,7 @@ impl Entering<'_> {
         let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
         let said = call.is_some_and(|arguments| backward.sites.own(&arguments.call));
         let began = call.filter(|arguments| operators.sites.own(&arguments.call));
-        let named = call.is_some_and(|arguments| ranges.sites.own(&arguments.call));
+        let named = call.filter(|arguments| ranges.sites.own(&arguments.call));
         let mut to_team = TeamPart::None;
         let frames = match call {
             Some(arguments) if tensors.sites.own(&arguments.call) => {
@@ -60,13 +59,13 @@ impl Entering<'_> {
                 }
                 caller
             }
-            Some(arguments) if !said && began.is_none() && !named => {
+            Some(arguments) if !said && began.is_none() && named.is_none() => {
                 correlate.caller(arguments.call.site, profile, path.frames)
             }
             None if off_cpu => waits::without_observer(profile, path.frames),
             _ => path.frames,
         };
-        let frames = if named { &frames[..ranges::caller(frames, profile)] } else { frames };
+        let frames = named.map_or(frames, |arguments| ranges.caller(arguments, frames, profile));
         let frames = &*ranges.within(head.ranges(), frames, profile);
         let steps = if !backward.sites.is_empty() {
             backward.steps_in(sample, frames, profile)
@@ -129,7 +128,7 @@ impl Entering<'_> {
                 }
                 None if ranges.sites.own(&arguments.call) => {
                     accounts.step();
-                    ranges.named(&sample.fixed, &arguments, [thread, known.node], profile);
+                    ranges.named(sample, &arguments, [thread, known.node], profile);
                 }
                 None if operators.sites.own(&arguments.call) => {
                     accounts.step();

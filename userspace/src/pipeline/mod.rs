@@ -230,6 +230,11 @@ impl<S: Symbols> Pipeline<S> {
         self.newest_ns
     }
 
+    /// Names that were to end steps, and that nothing was seen of.
+    pub fn unseen_markers(&self) -> impl Iterator<Item = &str> {
+        self.stages.ranges.unseen()
+    }
+
     /// Bytes of records that wait for their turn.
     pub fn waiting_bytes(&self) -> usize {
         self.shelf.bytes()

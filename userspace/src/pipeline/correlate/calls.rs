@@ -212,6 +212,7 @@ impl Correlate {
             | Event::ProfilerStart
             | Event::ProfilerStop
             | Event::StepMarked
+            | Event::FunctionEntered
             | Event::TensorAlloc
             | Event::TensorFree
             | Event::TensorReport

@@ -15,6 +15,7 @@
 //! A range stands behind the frames that a stack within it shares with the stack at its beginning: usually up to the function
 //! with the `with` statement.
 
+mod functions;
 mod open;
 
 use std::borrow::Cow;
@@ -31,11 +32,13 @@ use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
-use super::decode::Arguments;
+use super::decode::{Arguments, Sample};
 use super::holes::Holes;
 use super::lists::{ListId, Lists};
 use super::sites::Sites;
 use super::source::SiteInfo;
+use crate::marks::Function;
+use functions::{Markers, Use, Uses};
 use open::{Key, Open, Thread};
 
 /// Threads that are followed: as many as may run on a big host.
@@ -79,12 +82,14 @@ pub enum Kind {
     Stopped,
     /// A step ends.
     Step,
+    /// It does if a function is called whose first instruction was used.
+    Entered,
 }
 
 impl Kind {
     /// Whether it matters where it was called.
     pub fn has_stack(self) -> bool {
-        matches!(self, Self::Named | Self::Pushed | Self::Started | Self::Step)
+        matches!(self, Self::Named | Self::Pushed | Self::Started | Self::Step | Self::Entered)
     }
 }
 
@@ -99,8 +104,10 @@ pub struct Ranges {
     lists: Lists<NodeId>,
     /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
     steps: FxHashMap<NodeId, u64>,
-    /// How names begin that end a step.
-    markers: Vec<String>,
+    /// Functions of Python that end a step, by number of the probe.
+    functions: FxHashMap<u32, Function>,
+    uses: Uses,
+    markers: Markers,
     counts: Counts,
 }
 
@@ -110,6 +117,8 @@ struct Counts {
     unnamed: u64,
     nested: u64,
     unfinished: u64,
+    repeated: u64,
+    elsewhere: u64,
 }
 
 impl Ranges {
@@ -121,7 +130,9 @@ impl Ranges {
             threads: FxHashMap::default(),
             lists: Lists::default(),
             steps: FxHashMap::default(),
-            markers,
+            functions: FxHashMap::default(),
+            uses: Uses::default(),
+            markers: Markers::new(markers),
             counts: Counts::default(),
         }
     }
@@ -137,13 +148,17 @@ impl Ranges {
             Event::ProfilerStart => Some(Kind::Started),
             Event::ProfilerStop => Some(Kind::Stopped),
             Event::StepMarked => Some(Kind::Step),
+            Event::FunctionEntered => Some(Kind::Entered),
             _ => None,
         };
         let nameless = |info: &&SiteInfo| {
-            matches!(info.event, Event::RangePushed | Event::StepMarked) && !info.roles.contains(&Role::Name)
+            matches!(info.event, Event::RangePushed | Event::StepMarked | Event::FunctionEntered)
+                && !info.roles.contains(&Role::Name)
         };
         let symbols = sites.iter().filter(nameless).map(|info| (info.site, info.symbol.clone()));
         self.symbols.extend(symbols);
+        let functions = sites.iter().filter(|info| info.event == Event::FunctionEntered);
+        self.functions.extend(functions.filter_map(|info| Some((info.site, Function::parse(&info.symbol)?))));
         self.sites.learn(sites, |info| kind(info.event))
     }
 
@@ -207,13 +222,17 @@ impl Ranges {
     /// A range begins, or is about to, or a step ends, in a context whose node is `node`, on a thread whose node is `thread`.
     pub fn named(
         &mut self,
-        who: &StackSample,
+        sample: &Sample<'_>,
         arguments: &Arguments<'_>,
         [thread, node]: [NodeId; 2],
         profile: &mut Profile,
     ) {
         let Some(kind) = self.sites.came(&arguments.call).copied() else { return };
+        let who = &sample.fixed;
         self.reach(who.header.time_ns);
+        if kind == Kind::Entered && !self.is_call(sample, arguments) {
+            return;
+        }
         // A message that is no text is a number that only a tool understands.
         let is_text = self.sites.argument(arguments, Role::Kind).is_none_or(|kind| kind == ASCII);
         let name = match (kind, self.symbols.get(&arguments.call.site)) {
@@ -231,7 +250,7 @@ impl Ranges {
         let key = match kind {
             Kind::Pushed => Key::Pushed(self.sites.argument(arguments, Role::Handle).unwrap_or(0)),
             Kind::Started => Key::Profiler,
-            Kind::Step => return self.step(place, began_ns, profile),
+            Kind::Step | Kind::Entered => return self.step(place, began_ns, profile),
             Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
                 self.thread(who).named = Some(place);
                 return;
@@ -243,6 +262,48 @@ impl Ranges {
         if let Some(of) = threads.get_mut(&(who.pid, who.tid)) {
             of.list(lists);
         }
+    }
+
+    /// Whether a use of a function's first instruction is a call that ends a step.
+    fn is_call(&mut self, sample: &Sample<'_>, arguments: &Arguments<'_>) -> bool {
+        let site = arguments.call.site;
+        let code = self.sites.argument(arguments, Role::Function);
+        match self.uses.used(site, code, sample) {
+            Use::Call => {}
+            Use::Repeated => {
+                self.counts.repeated += 1;
+                return false;
+            }
+            Use::Elsewhere => {
+                self.counts.elsewhere += 1;
+                return false;
+            }
+        }
+        self.symbols.get(&site).is_some_and(|name| self.markers.has_function(name))
+    }
+
+    /// Names that end a step and were seen neither of ranges nor of functions.
+    pub fn unseen(&self) -> impl Iterator<Item = &str> {
+        self.markers.unseen()
+    }
+
+    /// The part of a stack, root first, that says where a range begins or a step ends.
+    pub fn caller<'a>(
+        &self,
+        arguments: &Arguments<'_>,
+        frames: &'a [FrameId],
+        profile: &Profile,
+    ) -> &'a [FrameId] {
+        let frames = &frames[..caller(frames, profile)];
+        let Some(function) = self.functions.get(&arguments.call.site) else { return frames };
+        // Up to 3.10 a function is on its stack before its first instruction.
+        let own = frames.split_last().filter(|(last, _)| match profile.frames.get(**last) {
+            Frame::Python { function: name, file, .. } => {
+                function.is_like(profile.strings.get(file), profile.strings.get(name))
+            }
+            _ => false,
+        });
+        own.map_or(frames, |(_, frames)| &frames[..caller(frames, profile)])
     }
 
     /// A record begins or ends on a thread, whose node is `thread`.
@@ -301,7 +362,7 @@ impl Ranges {
         }
         let Frame::Range { name } = profile.frames.get(profile.tree.node(place).frame) else { return };
         let name = profile.strings.get(name);
-        if self.markers.iter().any(|marker| name.starts_with(marker.as_str())) {
+        if self.markers.has_range(name) {
             self.step(place, now_ns, profile);
         }
     }
@@ -336,6 +397,16 @@ impl Ranges {
                 "beginnings or ends of ranges were counted by their probe and never came",
                 self.sites.lost(),
             ),
+            (
+                "step-repeated",
+                "uses of a function that marks steps belong to the call before: it was rewritten, or calls itself",
+                self.counts.repeated,
+            ),
+            (
+                "step-elsewhere",
+                "uses of a function that marks steps were no call of it: others read it",
+                self.counts.elsewhere,
+            ),
         ] {
             account.gaps.add(Reason::new(key, sentence), n);
         }
@@ -344,7 +415,7 @@ impl Ranges {
 
 /// How many frames of the stack at the beginning of a range, root first, say where it is: up to the last Python function
 /// that does not only lead to the entering of a range.
-pub fn caller(frames: &[FrameId], profile: &Profile) -> usize {
+fn caller(frames: &[FrameId], profile: &Profile) -> usize {
     let says = |frame: &FrameId| match profile.frames.get(*frame) {
         Frame::Python { file, .. } => {
             let file = profile.strings.get(file);
