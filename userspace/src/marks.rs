@@ -38,7 +38,7 @@ enum Module {
 impl Function {
     /// `train:step`, `my.pkg.loop:Trainer.step`, `src/train.py:step`, `__main__:step`; `None` of what can be no such name.
     pub fn parse(text: &str) -> Option<Self> {
-        let (module, function) = text.rsplit_once(':')?;
+        let (module, function) = text.rsplit_once(':').filter(|(module, _)| !is_library(module))?;
         let is_part = |part: &str| matches!(part, "<locals>" | "<lambda>") || is_identifier(part);
         if !function.split('.').all(is_part) {
             return None;
@@ -79,6 +79,13 @@ impl Function {
             Module::Main => main().is_some_and(|main| main.is(file)),
         }
     }
+}
+
+/// Whether what stands before a function is the name of a library, or a glob of such names: `libmine.so*`, `/opt/app`.
+pub fn is_library(name: &str) -> bool {
+    let ends = |at: usize| name[at..].chars().next().is_none_or(|next| matches!(next, '.' | '*' | '?' | '['));
+    let shared = name.match_indices(".so").any(|(at, suffix)| ends(at + suffix.len()));
+    (shared || name.contains('/')) && !name.ends_with(".py")
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -270,7 +277,13 @@ mod tests {
         ] {
             check(text, None);
         }
-        check("libmine.so:train_step", None);
+        for text in
+            ["libmine.so:train_step", "libmine.so.1:train_step", "libmine.so*:train_step", "/opt/app:step"]
+        {
+            check(text, None);
+            assert!(is_library(text.rsplit_once(':').unwrap().0), "{text}");
+        }
+        check("my.solver:step", Some(false));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod hostile;
 mod layers;
 mod live;
 mod lives;
+mod marks;
 mod moving;
 mod peer;
 mod reuse;

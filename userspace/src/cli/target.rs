@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::options::{CaptureArgs, Context, Event, LaunchStacks, OPERATOR_STACKS, TargetArgs};
 use super::user_rows::user_rows;
 use crate::capture::{ALL_STACKS, CaptureOptions, Clock, ProbeOptions, doctor};
-use crate::marks::Function;
+use crate::marks::{Function, is_library};
 
 /// What to capture, and what to call it.
 #[derive(Debug)]
@@ -105,8 +105,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
 /// The function of a library that marks steps, `LIBRARY:FUNCTION`; `None` of the name of a range, which may have a colon too.
 fn step_function(marker: &str) -> Option<UserRow> {
     let (library, function) = marker.rsplit_once(':')?;
-    let is_file = (library.contains('/') || library.contains(".so")) && !library.ends_with(".py");
-    (is_file && !function.is_empty()).then(|| UserRow::step_marker(library.to_owned(), function.to_owned()))
+    (is_library(library) && !function.is_empty())
+        .then(|| UserRow::step_marker(library.to_owned(), function.to_owned()))
 }
 
 /// Those that can be functions of Python.
