@@ -1,12 +1,16 @@
-"""A chain of three functions whose innermost never ends, and a thread that sleeps: what a guest kernel is tested with."""
+"""A chain of three functions whose innermost never ends, and a thread that calls one to sleep again and again: what a guest kernel is tested with."""
 
 import threading
 import time
 
 
+def rest():
+    time.sleep(0.01)
+
+
 def nap():
     while True:
-        time.sleep(0.01)
+        rest()
 
 
 def inner():
