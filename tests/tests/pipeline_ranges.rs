@@ -312,8 +312,8 @@ fn what_rewrites_a_function_or_reads_it_elsewhere_is_no_call() {
         &records,
         "app-7;m.py:main;[range] m:step 1000000",
         "
-        attribute step-elsewhere 1
         attribute step-repeated 2
+        attribute step-elsewhere 1
         ",
     );
 }
