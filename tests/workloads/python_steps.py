@@ -3,10 +3,11 @@
 
 The first line is {"ready": true, "pid"}. It ends with SIGTERM, after a line for each call and one more {"ready": true}:
     {"tid": THREAD, "ns": CLOCK_MONOTONIC within the call}
-Each tenth call is made by a thread of its own.
+Each tenth call is made by the youngest of some threads, which begin one after another and never end.
 """
 import json
 import os
+import queue
 import signal
 import threading
 import time
@@ -23,17 +24,26 @@ class Trainer:
             pass
 
     def other(self):
-        # Has the same name as the one that is watched.
+        # That is read, but not called; another one has its name.
+        assert Trainer.step.__code__.co_code
+
         def step():
             return self
 
         return step()
 
 
+def work(trainer, asked, done):
+    while asked.get():
+        trainer.step(0.001)
+        done.put(True)
+
+
 def main():
     trainer = Trainer()
+    asked, done = None, queue.Queue()
     # What interpreters rewrite at first is rewritten by now.
-    for _ in range(50):
+    for _ in range(1100):
         trainer.step(0)
     calls.clear()
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
@@ -41,10 +51,12 @@ def main():
     n = 0
     while not ended:
         n += 1
-        if n % 10 == 0:
-            thread = threading.Thread(target=trainer.step, args=(0.001,))
-            thread.start()
-            thread.join()
+        if n % 100 == 50 and n < 1000:
+            asked = queue.Queue()
+            threading.Thread(target=work, args=(trainer, asked, done), daemon=True).start()
+        if n % 10 == 0 and asked:
+            asked.put(True)
+            done.get()
         else:
             trainer.step(0.001)
         trainer.other()
@@ -52,6 +64,8 @@ def main():
     for tid, ns in calls:
         print(json.dumps({"tid": tid, "ns": ns}))
     print(json.dumps({"ready": True}), flush=True)
+    # Without the end of threads, for which some interpreters want a library that is not everywhere.
+    os._exit(0)
 
 
 main()

@@ -37,7 +37,9 @@ fn capture(profiler: &Path, pids: &[u32], seconds: u32, marker: &str) -> Capture
     let mut command = Command::new(profiler);
     command.args(["record", "-F", "499", "-o", &stored, "--raw", &raw, "--context", "python,native,step"]);
     command.args(["--step-marker", marker, "--duration", &format!("{seconds}s")]);
-    pids.iter().for_each(|pid| drop(command.args(["--pid", &pid.to_string()])));
+    for pid in pids {
+        command.args(["--pid", &pid.to_string()]);
+    }
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
@@ -47,10 +49,12 @@ fn capture(profiler: &Path, pids: &[u32], seconds: u32, marker: &str) -> Capture
         let Input::Records(bytes) = input else { continue };
         for slot in records(&bytes) {
             let Ok(Event::Call(sample, arguments)) = slot.event else { continue };
-            // Another stage's, or read while it did not run.
+            // Another stage's, or read by native code.
             let code = arguments.values.iter().next();
-            let innermost = sample.user.iter().find(|word| word::tag(*word) == word::PYTHON);
-            if arguments.call.site == 0 && innermost.map(|word| word & word::PAYLOAD) == code {
+            let is_python = |word: &u64| word::tag(*word) == word::PYTHON;
+            let innermost = sample.user.iter().find(is_python).map(|word| word & word::PAYLOAD);
+            let evaluated = sample.user.iter().next().is_some_and(|word| is_python(&word));
+            if arguments.call.site == 0 && (evaluated || innermost == code) {
                 let fixed = sample.fixed;
                 uses.entry(fixed.pid).or_default().entry(fixed.tid).or_default().push(fixed.header.time_ns);
             }
@@ -79,12 +83,12 @@ fn steps(profile: &Profile, pid: u32) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0);
     for (node, cell) in profile.tree.cells(Metric::StepTime) {
         let stack = profile.tree.stack(node);
-        let frames: Vec<&Frame> = stack.iter().map(|frame| profile.frames.get(*frame)).collect();
+        let frames: Vec<Frame> = stack.iter().map(|frame| profile.frames.get(*frame)).collect();
         let of_process =
             frames.iter().any(|frame| matches!(frame, Frame::Process { pid: of, .. } if *of == pid));
         let [.., Frame::Python { function, .. }, Frame::Range { name }] = frames[..] else { continue };
-        if of_process && text(*function) == "main" {
-            assert!(text(*name).ends_with(":Trainer.step"), "{}", text(*name));
+        if of_process && text(function) == "main" {
+            assert!(text(name).ends_with(":Trainer.step"), "{}", text(name));
             (count, sum) = (count + cell.count, sum + cell.sum);
         }
     }
@@ -106,10 +110,11 @@ fn compare(python: &str, calls: &Times, uses: &Times, steps: (u64, u64), pid: u3
         entered.push(*between.next().unwrap_or_else(|| panic!("{python}: a call at {to} is not told")));
         assert_eq!(between.next(), None, "{python}: a call at {to} is told twice");
     }
-    // Threads that were begun since inherit the watch.
-    for (tid, said) in calls.iter().filter(|(tid, said)| **tid != pid && (began..ended).contains(&said[0])) {
+    // Threads that began since inherit the watch.
+    for (tid, said) in calls.iter().filter(|(tid, said)| **tid != pid && said[0] > began) {
         let told = uses.get(tid).map_or(0, Vec::len);
-        assert_eq!(told, said.len(), "{python}: calls in thread {tid}");
+        let said = said.iter().filter(|said| **said < ended).count();
+        assert!((said..=said + 1).contains(&told), "{python}: {told} of {said} calls in thread {tid}");
     }
     assert_eq!(steps, (told.len() as u64 - 1, ended - began), "{python}: steps, and their time");
     (entered.len() > 20).then_some(entered.len() as u64)

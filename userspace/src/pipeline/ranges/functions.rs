@@ -7,7 +7,7 @@
 use deepctx_common::record::word;
 use rustc_hash::FxHashMap;
 
-use crate::pipeline::decode::Sample;
+use crate::pipeline::decode::{Sample, Words};
 
 /// Uses of one function by one thread that are no further apart belong to one call: it was rewritten, or calls itself. What is
 /// called more often is not watched for long.
@@ -62,6 +62,17 @@ pub(super) enum Use {
     Elsewhere,
 }
 
+/// Whether it is the evaluation loop that uses the function at `code`, as far as the stack tells: what is native stands behind
+/// the Python frames that it evaluates. Some compilers make it read a function before that is the one that runs.
+fn is_evaluated(code: Option<u64>, user: Words<'_>) -> bool {
+    let mut words = user.iter();
+    let first = words.next();
+    let is_python = |word: &u64| word::tag(*word) == word::PYTHON;
+    let innermost = first.into_iter().chain(words).find(is_python);
+    let (Some(innermost), Some(code)) = (innermost, code) else { return true };
+    first == Some(innermost) || innermost & word::PAYLOAD == code
+}
+
 /// Uses of functions so far.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
@@ -72,10 +83,7 @@ pub(super) struct Uses {
 impl Uses {
     /// A function, the code object at `code`, was used by the code of this stack.
     pub(super) fn used(&mut self, function: u32, code: Option<u64>, sample: &Sample<'_>) -> Use {
-        let innermost = sample.user.iter().find(|word| word::tag(*word) == word::PYTHON);
-        if let (Some(innermost), Some(code)) = (innermost, code)
-            && innermost & word::PAYLOAD != code
-        {
+        if !is_evaluated(code, sample.user) {
             return Use::Elsewhere;
         }
         if self.last.len() >= THREADS_MAX {
@@ -93,6 +101,27 @@ impl Uses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_function_is_called_by_the_evaluation_loop_and_read_by_others() {
+        const CODE: u64 = 0x1000;
+        let check = |words: &[u64], expect| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert_eq!(is_evaluated(Some(CODE), Words::of(&bytes)), expect, "{words:x?}");
+            assert!(is_evaluated(None, Words::of(&bytes)));
+        };
+        let python = |code| word::tagged(word::PYTHON, code);
+        let native = word::tagged(word::EXACT, 0x7000);
+        check(&[python(CODE), 0, native], true);
+        // Its caller still counts as the one that runs.
+        check(&[python(0x2000), 0, native], true);
+        // The loop was entered by a call of a native function.
+        check(&[native, python(CODE), 0], true);
+        // `code.co_code`.
+        check(&[native, python(0x2000), 0], false);
+        check(&[native], true);
+        check(&[], true);
+    }
 
     #[test]
     fn a_name_stays_what_it_was_seen_as_first() {

@@ -404,7 +404,7 @@ impl Ranges {
             ),
             (
                 "step-elsewhere",
-                "uses of a function that marks steps were no call of it: others read it",
+                "uses of a function that marks steps were no call of it: native functions read it",
                 self.counts.elsewhere,
             ),
         ] {
