@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::address::{Avma, KernelAddr, Lookup, Svma};
 use crate::cache::Strings;
 use crate::compiled::device::Launches;
-use crate::compiled::{Answer, Compiled, NoKernel, Settings};
+use crate::compiled::{Answer, Compiled, NoKernel, Settings, Unit};
 use crate::jit::gdb::DESCRIPTOR;
 use crate::jit::{Jit, JitCounters, JitSymbol};
 use crate::kernel::Kernel;
@@ -259,6 +259,22 @@ impl Symbolizer {
     pub fn device_kernel(&mut self, pid: u32, time_ns: u64, name: &str, siblings: &[&str]) -> (Answer, bool) {
         let Self { spaces, modules, compiled, .. } = self;
         compiled.device(pid, time_ns, name, siblings, || settings(pid, time_ns, spaces, modules))
+    }
+
+    /// What a step of a module that XLA compiled was made from. `fused`: other operators may be fused into it.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub fn compiled_step(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        unit: Unit<'_>,
+        step: &str,
+        fused: bool,
+    ) -> Answer {
+        let Self { spaces, modules, compiled, .. } = self;
+        compiled.step(pid, time_ns, unit, step, fused, || settings(pid, time_ns, spaces, modules))
     }
 
     /// What a generated file of a process launches.

@@ -315,6 +315,8 @@ pub enum Event {
     OperatorTensors,
     /// A thread hands work to its team.
     TeamBegins,
+    /// A step of a module that a compiler made (a thunk of XLA) begins: which one.
+    ThunkBegins,
     /// What a user's row stands for.
     User,
 }
@@ -399,6 +401,7 @@ impl Event {
             Self::OperatorNamed => (19, 1),
             Self::OperatorTensors => (19, 2),
             Self::TeamBegins => (20, 0),
+            Self::ThunkBegins => (21, 0),
             Self::User => (255, 0),
         };
         kind << 8 | detail
@@ -423,7 +426,7 @@ impl Event {
     }
 
     /// The events without a parameter by the two parts of their number.
-    const PLAIN: [&[Self]; 21] = [
+    const PLAIN: [&[Self]; 22] = [
         &[],
         &[
             Self::Launch,
@@ -494,6 +497,7 @@ impl Event {
         &[Self::TensorAlloc, Self::TensorFree, Self::TensorReport, Self::TensorRequest],
         &[Self::OperatorBegins, Self::OperatorNamed, Self::OperatorTensors],
         &[Self::TeamBegins],
+        &[Self::ThunkBegins],
     ];
 
     /// True when kernels run because of it.

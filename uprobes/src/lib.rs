@@ -20,5 +20,6 @@ pub mod site;
 pub mod torch;
 pub mod usdt;
 pub mod user;
+pub mod xla;
 
 pub use reason::NoProbe;

@@ -18,6 +18,7 @@ use crate::resolve::{Inside, Resolution, resolve, runtime_inside};
 pub use crate::site::{Missing, Site};
 use crate::torch::{self, Questions};
 use crate::user::UserRow;
+use crate::xla;
 
 /// Most files that are kept track of, those without anything to probe included: eight thousand processes with a few
 /// dozen files of their own each. Beyond it, files are counted and left alone.
@@ -181,6 +182,7 @@ impl Planner {
             Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => self.questions.ranges,
             Family::C10 | Family::C10Cuda => self.questions.memory,
             Family::GnuOpenMp | Family::LlvmOpenMp | Family::IntelOpenMp => self.questions.teams,
+            Family::Jax | Family::XlaExtension => self.questions.operators,
             _ => self.accelerators,
         }
     }
@@ -224,6 +226,11 @@ impl Planner {
                 let image = image.as_ref().map_err(|reason| NoProbe::File(*reason));
                 torch = torch::memory::look(image, self.kernel);
                 (Contents::Library(Family::C10Cuda), Vec::new())
+            }
+            Some(family @ (Family::Jax | Family::XlaExtension)) => {
+                let image = image.as_ref().map_err(|reason| NoProbe::File(*reason));
+                torch.take(image.and_then(|image| xla::rows(image, family)), || xla::unplaced(family));
+                (Contents::Library(family), torch.rows.iter().collect())
             }
             Some(family @ (Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk)) => {
                 torch.rows = self.ranges(family, image.as_ref().ok()?);

@@ -121,6 +121,11 @@ roles! {
     TensorThere = 95, "tensor-there", "whether an optional tensor is given; what follows is of that one";
     ListLength = 96, "list-length", "how many tensors a list has; what follows are its first ones";
     ItemRank = 97, "item-rank", "how many sizes the next tensor of a list has; what follows is of the same one";
+    NameBytes = 98, "name-bytes", "bytes of the name";
+    UnitNumber = 99, "unit-number", "the number of what was compiled together (a module of XLA)";
+    UnitNameBytes = 100, "unit-name-bytes", "bytes of its name";
+    UnitName = 101, "unit-name", "eight bytes of its name";
+    FramePointer = 102, "frame-pointer", "the frame of the caller, then that of its caller, and so on";
 }
 
 /// Type of a parameter, as far as passing it is concerned.

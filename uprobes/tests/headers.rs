@@ -30,6 +30,7 @@ fn family_name(family: Family) -> &'static str {
         Family::Torch | Family::C10 | Family::C10Cuda => "torch",
         Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => "ranges",
         Family::GnuOpenMp | Family::LlvmOpenMp | Family::IntelOpenMp => "openmp",
+        Family::Jax | Family::XlaExtension => "xla",
         Family::User => "user",
     }
 }

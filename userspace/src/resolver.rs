@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 
 use deepctx_common::record::ProcessEvent;
-use deepctx_symbolizer::compiled::NoKernel;
 use deepctx_symbolizer::compiled::device::Launched;
+use deepctx_symbolizer::compiled::{NoKernel, Unit};
 use deepctx_symbolizer::maps::{Mapping, Maps};
 use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::python::{Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process};
@@ -26,8 +26,8 @@ use crate::marks::Marks;
 use crate::origin::{tell, tell_kernel};
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{
-    Answer, AwaitingId, CodeAddress, DeviceKernel, ModuleReference, Name, NoName, PythonReference, SpaceId,
-    Symbols,
+    Answer, AwaitingId, CodeAddress, CompiledStep, DeviceKernel, ModuleReference, Name, NoName,
+    PythonReference, SpaceId, Symbols,
 };
 use crate::pipeline::threads::text;
 use crate::reason::{NO_LAYER, no_python, no_symbol};
@@ -589,6 +589,14 @@ impl Symbols for Resolver {
             tell_kernel(&kernel, answer);
         }
         later
+    }
+
+    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
+        let CompiledStep { pid, time_ns, unit_number: number, unit: name, cut, name: step, fused } = *step;
+        let unit = Unit { number, name, cut };
+        if let Ok(kernel) = self.symbolizer.compiled_step(pid, time_ns, unit, step, fused) {
+            tell_kernel(&kernel, answer);
+        }
     }
 
     fn launched_by(

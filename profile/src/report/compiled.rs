@@ -81,6 +81,8 @@ pub fn units(profile: &Profile, metric: Metric) -> Vec<(Unit, u64)> {
                 phase = Phase::Operators;
                 key.operators = name;
             }
+            // A step that calls a library: its name, or its kind.
+            (Frame::Operator { name }, Phase::Operators) if key.kernel == StrId::EMPTY => key.kernel = name,
             (Frame::Python { file, line, .. }, Phase::Lines) => {
                 (key.file, key.line) = (file, line.map_or(0, |line| line.get()));
             }
@@ -89,7 +91,9 @@ pub fn units(profile: &Profile, metric: Metric) -> Vec<(Unit, u64)> {
                 Phase::Lines | Phase::Operators,
             ) => {
                 phase = Phase::Code;
-                key.kernel = symbol;
+                if key.kernel == StrId::EMPTY {
+                    key.kernel = symbol;
+                }
             }
             _ => {}
         }

@@ -79,6 +79,17 @@ pub struct Kernel {
     pub others: Vec<Op>,
 }
 
+/// A module that a process runs, as its runtime names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit<'a> {
+    /// Its number in the process that compiled it.
+    pub number: u64,
+    /// Its name, or with `cut` the beginning of it.
+    pub name: &'a str,
+    /// The name is longer.
+    pub cut: bool,
+}
+
 /// Why a kernel has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoKernel {
@@ -253,6 +264,24 @@ impl Compiled {
         let triton =
             self.triton.get_mut(&pid).map_or(Err(NoKernel::NoFiles), |triton| triton.kernel(time_ns, name));
         device::either(xla, triton)
+    }
+
+    /// What a step of a module of XLA was made from; `settings` are asked for once.
+    ///
+    /// # Errors
+    /// [`NoKernel`].
+    pub(crate) fn step(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        unit: Unit<'_>,
+        step: &str,
+        fused: bool,
+        settings: impl FnOnce() -> Settings,
+    ) -> Answer {
+        make_room(&mut self.xla, pid);
+        let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
+        process.step(time_ns, unit, step, fused)
     }
 
     /// What a file of Inductor launches.

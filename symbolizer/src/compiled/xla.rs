@@ -4,6 +4,8 @@
 //! code of each kernel, but not the module; the dump and the cache have the same code byte for byte. Does not: parse
 //! (`hlo`), or decide between modules that have the same kernel and mean different things by it.
 
+mod steps;
+
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -407,7 +409,7 @@ mod tests {
     use super::*;
 
     /// A module whose entry applies fusions of these names, each of an operator of the same name at a line.
-    fn module(name: &str, kernels: &[(&str, u32)]) -> String {
+    pub(super) fn module(name: &str, kernels: &[(&str, u32)]) -> String {
         let row = |(kernel, line): &(&str, u32)| {
             format!(
                 "  %{kernel} = f32[8]{{0}} fusion(%x), kind=kLoop, calls=%fused_{kernel}, \

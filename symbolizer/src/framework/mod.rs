@@ -148,7 +148,9 @@ fn xla(symbol: &str) -> Option<Meaning> {
     }
     let method = function(without_template(rest)?.strip_prefix("::")?)?;
     let executes = matches!((place, method), ("cpu", "Execute") | ("gpu", "ExecuteOnStream"));
-    executes.then(|| Meaning::Begins(Cow::Owned(format!("xla::{place}::{class}"))))
+    // A function within it is a part of it.
+    let is_itself = !rest.contains(")::");
+    (executes && is_itself).then(|| Meaning::Begins(Cow::Owned(format!("xla::{place}::{class}"))))
 }
 
 fn is_dispatch(symbol: &str) -> bool {
@@ -301,6 +303,10 @@ mod tests {
                 begins("xla::cpu::SmallKernelThunk"),
             ),
             ("xla::cpu::ThunkExecutor::Execute(xla::cpu::Thunk::ExecuteParams const&)", Meaning::Ordinary),
+            (
+                "xla::cpu::YnnFusionThunk::Execute(xla::cpu::Thunk::ExecuteParams const&)::$_0::operator()(long) const",
+                Meaning::Ordinary,
+            ),
             (
                 "xla::gpu::GemmThunk::ExecuteOnStream(xla::gpu::Thunk::ExecuteParams const&)",
                 begins("xla::gpu::GemmThunk"),

@@ -58,13 +58,17 @@ pub enum Family {
     LlvmOpenMp,
     /// Intel's, `libiomp5.so`, which is LLVM's by another name.
     IntelOpenMp,
+    /// JAX's `libjax_common.so`, with XLA's runtime for CPUs in it, for what that tells of itself ([`crate::xla`]).
+    Jax,
+    /// The same up to jaxlib 0.5, `xla_extension.so`.
+    XlaExtension,
     /// A library that a user names.
     User,
 }
 
 impl Family {
     /// The families of the catalogue, in the order in which they are shown.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::CudaDriver,
         Self::CudaRuntime,
         Self::Hip,
@@ -81,6 +85,8 @@ impl Family {
         Self::GnuOpenMp,
         Self::LlvmOpenMp,
         Self::IntelOpenMp,
+        Self::Jax,
+        Self::XlaExtension,
     ];
 
     /// True of the runtimes of OpenMP.
@@ -107,6 +113,8 @@ impl Family {
             Self::GnuOpenMp => "libgomp.so",
             Self::LlvmOpenMp => "libomp.so",
             Self::IntelOpenMp => "libiomp5.so",
+            Self::Jax => "libjax_common.so",
+            Self::XlaExtension => "xla_extension.so",
             Self::User => "user",
         }
     }
@@ -241,6 +249,11 @@ impl Row {
         }
     }
 
+    /// The same row of another library.
+    pub(crate) fn of(self, family: Family) -> Self {
+        Self { family, ..self }
+    }
+
     /// A row that a user wrote.
     pub(crate) fn of_user(symbol: String, event: Event, returns: Return, placed: Vec<Argument>) -> Self {
         Self {
@@ -369,6 +382,8 @@ mod tests {
             ("libtorch_python.so", Some(Family::TorchPython)),
             ("libroctx64.so.4", Some(Family::Roctx)),
             ("librocprofiler-sdk-roctx.so.1", Some(Family::RoctxSdk)),
+            ("libjax_common.so", Some(Family::Jax)),
+            ("xla_extension.so", Some(Family::XlaExtension)),
             ("libcudadebugger.so.1", None),
             ("libcuda-notahash.so.1", None),
             ("libcuda.so.1.backup", None),

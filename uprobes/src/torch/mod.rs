@@ -97,7 +97,7 @@ pub(crate) fn look<S: Source + ?Sized>(
 }
 
 impl Answers {
-    fn take(&mut self, rows: Result<Vec<Row>, NoProbe>, unplaced: fn() -> Vec<Row>) {
+    pub(crate) fn take(&mut self, rows: Result<Vec<Row>, NoProbe>, unplaced: impl FnOnce() -> Vec<Row>) {
         match rows {
             Ok(rows) => self.rows.extend(rows),
             Err(because) => self.lacking.extend(unplaced().into_iter().map(|row| (row, because))),
@@ -116,11 +116,12 @@ pub fn lacking(event: Event) -> Option<&'static str> {
         Event::OperatorTensors => Some("tensors of an operator are not told"),
         Event::TensorAlloc | Event::TensorFree => Some("memory of tensors on the host is not told"),
         Event::TeamBegins => Some("work of OpenMP's threads stays where it runs"),
+        Event::ThunkBegins => Some("thunks of XLA go by their types"),
         Event::TensorRequest => Some("how much was asked for of CUDA's allocator is not told"),
         _ => None,
     }
 }
 
-fn argument(role: Role, place: Place) -> Argument {
+pub(crate) fn argument(role: Role, place: Place) -> Argument {
     Argument { role, name: role.key().into(), scalar: Scalar::U64, place }
 }

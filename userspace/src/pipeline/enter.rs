@@ -21,6 +21,7 @@ use super::source::{Place, Shelf};
 use super::stacks::{Head, Known};
 use super::stages::Stages;
 use super::teams::TeamPart;
+use super::thunks::ThunkPart;
 use super::waits::{self, Context, WaitId};
 
 /// The stages that a record is entered with.
@@ -42,7 +43,7 @@ impl Entering<'_> {
         path: &CallPath<'_>,
     ) -> Known {
         let Self { stages, accounts, profile, .. } = self;
-        let Stages { correlate, backward, ranges, operators, tensors, teams, .. } = &mut **stages;
+        let Stages { correlate, backward, ranges, operators, tensors, teams, thunks, .. } = &mut **stages;
         let off_cpu = sample.fixed.flags & sample_flag::OFF_CPU != 0;
         let said = call.is_some_and(|arguments| backward.sites.own(&arguments.call));
         let began = call.filter(|arguments| operators.sites.own(&arguments.call));
@@ -66,7 +67,9 @@ impl Entering<'_> {
             _ => path.frames,
         };
         let frames = named.map_or(frames, |arguments| ranges.caller(arguments, frames, profile));
-        let frames = &*ranges.within(head.ranges(), frames, profile);
+        let mut to_thunks = ThunkPart::Untold;
+        let frames = ranges.within(head.ranges(), frames, profile);
+        let frames = &*thunks.within(head.thunks(), sample, frames, profile, &mut to_thunks);
         let steps = if !backward.sites.is_empty() {
             backward.steps_in(sample, frames, profile)
         } else {
@@ -99,7 +102,7 @@ impl Entering<'_> {
             node = profile.tree.child(node, frame);
         }
         accounts.malformed_words(path.malformed);
-        Known { node, unnamed: path.unnamed, steps, stand, operator, team: to_team }
+        Known { node, unnamed: path.unnamed, steps, stand, operator, team: to_team, thunks: to_thunks }
     }
 
     /// Enters a sample, the beginning of a wait, or a call into its context.
@@ -112,8 +115,9 @@ impl Entering<'_> {
         known: Known,
     ) {
         let Self { stages, accounts, profile, .. } = self;
-        let Stages { backward, ranges, operators, tensors, teams, holes, .. } = &mut **stages;
+        let Stages { backward, ranges, operators, tensors, teams, thunks, holes, .. } = &mut **stages;
         teams.stack_seen(&sample.fixed, known);
+        thunks.stack_seen(&sample.fixed, known);
         if !backward.sites.is_empty() {
             backward.stack_seen(&sample.fixed, known.steps, known.stand);
         }

@@ -98,7 +98,7 @@ impl<S: Symbols> Pipeline<S> {
     /// Enters a record that belongs to a call.
     fn enter_record(&mut self, place: Place) {
         let Self { shelf, stages, profile, accounts, symbols, .. } = self;
-        let Stages { correlate, backward, ranges, operators, tensors, holes, .. } = stages;
+        let Stages { correlate, backward, ranges, operators, tensors, thunks, holes, .. } = stages;
         let event = decode(shelf.record(place));
         match event {
             Ok(Event::Call(..)) => accounts.step(),
@@ -107,6 +107,11 @@ impl<S: Symbols> Pipeline<S> {
         match event {
             Ok(Event::Call(of, arguments)) if operators.sites.own(&arguments.call) => {
                 operators.next(&of.fixed, &arguments, profile);
+            }
+            Ok(Event::Call(of, arguments)) if thunks.sites.own(&arguments.call) => {
+                thunks.begins(&of.fixed, &arguments, profile, &mut |step, answer| {
+                    symbols.compiled_step(step, answer);
+                });
             }
             Ok(Event::Call(step, arguments)) => {
                 let space = symbols.space(step.fixed.pid, step.fixed.header.time_ns);

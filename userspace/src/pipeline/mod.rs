@@ -42,6 +42,7 @@ pub mod symbols;
 pub mod teams;
 pub mod tensors;
 pub mod threads;
+pub mod thunks;
 pub mod waits;
 
 use deepctx_common::end::PythonEnd;

@@ -17,6 +17,7 @@ use super::decode::Sample;
 use super::lists::ListId;
 use super::symbols::{AwaitingId, SpaceId};
 use super::teams::TeamPart;
+use super::thunks::ThunkPart;
 
 /// Everything besides the words that decides what a stack means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct Head {
     ranges: Option<ListId>,
     /// The work that the thread has a part in, if it is in a team.
     team: Option<ListId>,
+    /// The steps of compiled modules that the thread may be in.
+    thunks: Option<ListId>,
 }
 
 impl Head {
@@ -48,12 +51,18 @@ impl Head {
         // Kinds of records are few.
         let kind = fixed.header.kind as u8;
         let rest = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
-        Self { thread, space, rest, awaiting, steps: Within::Uncertain, ranges: None, team: None }
+        let steps = Within::Uncertain;
+        Self { thread, space, rest, awaiting, steps, ranges: None, team: None, thunks: None }
     }
 
     /// The same within steps of a backward pass, within ranges of the program, and with a part in the work of a team.
     pub fn within(self, steps: Within, ranges: Option<ListId>, team: Option<ListId>) -> Self {
         Self { steps, ranges, team, ..self }
+    }
+
+    /// The same with steps of compiled modules that the thread may be in.
+    pub fn within_thunks(self, thunks: Option<ListId>) -> Self {
+        Self { thunks, ..self }
     }
 
     /// The steps of a backward pass that the thread may be in.
@@ -69,6 +78,11 @@ impl Head {
     /// The work that the thread has a part in, if it is in a team.
     pub fn team(&self) -> Option<ListId> {
         self.team
+    }
+
+    /// The steps of compiled modules that the thread may be in.
+    pub fn thunks(&self) -> Option<ListId> {
+        self.thunks
     }
 
     /// The coroutine that is a task's, and who awaits that task.
@@ -97,8 +111,9 @@ pub fn hash(head: &Head, sample: &Sample<'_>) -> u64 {
     if let Some((_, chain)) = head.awaiting {
         hasher.write_u32(chain.0);
     }
-    if head.steps != Within::Uncertain || head.ranges.is_some() || head.team.is_some() {
-        (head.steps, head.ranges, head.team).hash(&mut hasher);
+    let within = (head.steps, head.ranges, head.team, head.thunks);
+    if within != (Within::Uncertain, None, None, None) {
+        within.hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -118,6 +133,8 @@ pub struct Known {
     pub operator: bool,
     /// What it is to a team that no context tells.
     pub team: TeamPart,
+    /// What it is to steps of compiled modules.
+    pub thunks: ThunkPart,
 }
 
 /// The cache.
@@ -220,6 +237,7 @@ mod tests {
             steps: Within::Uncertain,
             ranges: None,
             team: None,
+            thunks: None,
         }
     }
 
@@ -231,6 +249,7 @@ mod tests {
             stand: Stand::Own,
             operator: false,
             team: TeamPart::None,
+            thunks: ThunkPart::Untold,
         }
     }
 

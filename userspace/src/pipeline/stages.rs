@@ -16,6 +16,7 @@ use super::source::SiteInfo;
 use super::stacks::Head;
 use super::teams::Teams;
 use super::tensors::Tensors;
+use super::thunks::Thunks;
 use super::waits::Waits;
 
 /// The stages.
@@ -28,6 +29,7 @@ pub(super) struct Stages {
     pub(super) operators: Operators,
     pub(super) tensors: Tensors,
     pub(super) teams: Teams,
+    pub(super) thunks: Thunks,
     /// Where records are missing, for those who conclude from the last one of a kind.
     pub(super) holes: Holes,
 }
@@ -43,6 +45,7 @@ impl Stages {
             operators: Operators::default(),
             tensors: Tensors::default(),
             teams: Teams::default(),
+            thunks: Thunks::default(),
             holes: Holes::default(),
         }
     }
@@ -50,7 +53,8 @@ impl Stages {
     /// Takes in probes: each is one stage's, and those of nobody else are calls of accelerators' libraries.
     pub(super) fn learn(&mut self, sites: Vec<SiteInfo>) {
         let others = self.operators.learn(self.ranges.learn(self.backward.learn(sites)));
-        self.correlate.learn(self.teams.learn(self.tensors.learn(others)));
+        let others = self.teams.learn(self.tensors.learn(others));
+        self.correlate.learn(self.thunks.learn(others));
     }
 
     /// Takes in how often the kernel programs counted each probe.
@@ -60,6 +64,7 @@ impl Stages {
         self.operators.sites.counted(counts);
         self.tensors.sites.counted(counts);
         self.teams.sites.counted(counts);
+        self.thunks.sites.counted(counts);
         self.correlate.counted(counts);
     }
 
@@ -70,6 +75,7 @@ impl Stages {
         self.operators.sites.will_change(pid, time_ns);
         self.tensors.sites.will_change(pid, time_ns);
         self.teams.sites.will_change(pid, time_ns);
+        self.thunks.sites.will_change(pid, time_ns);
         self.correlate.will_change(pid, time_ns, change);
     }
 
@@ -80,20 +86,25 @@ impl Stages {
             || self.ranges.sites.what(&arguments.call).is_some_and(|kind| !kind.has_stack())
             || self.operators.kind(&arguments.call) == Some(operators::Kind::Next)
             || self.tensors.needs_no_stack(arguments)
+            || self.thunks.sites.own(&arguments.call)
     }
 
     /// Whether what a stack means depends on the calls before it.
     #[inline]
     pub(super) fn follow_calls(&self) -> bool {
-        !self.backward.sites.is_empty() || !self.ranges.sites.is_empty() || !self.teams.sites.is_empty()
+        !self.backward.sites.is_empty()
+            || !self.ranges.sites.is_empty()
+            || !self.teams.sites.is_empty()
+            || !self.thunks.sites.is_empty()
     }
 
-    /// The head of a stack within the steps, ranges and teams that its thread is in by now.
+    /// The head of a stack within the steps, ranges, teams and thunks that its thread is in by now.
     #[inline]
     pub(super) fn within(&mut self, head: Head, sample: &Sample<'_>) -> Head {
-        let Self { backward, ranges, teams, holes, .. } = self;
+        let Self { backward, ranges, teams, thunks, holes, .. } = self;
         let who = &sample.fixed;
-        head.within(backward.steps_of(who, holes), ranges.of(who, holes), teams.of(who, holes))
+        let head = head.within(backward.steps_of(who, holes), ranges.of(who, holes), teams.of(who, holes));
+        head.within_thunks(thunks.of(who, holes))
     }
 
     /// Writes what is missing, and what is kept of devices, into the profile.
@@ -103,6 +114,7 @@ impl Stages {
         self.ranges.write_to(account);
         self.operators.write_to(account);
         self.teams.write_to(account);
+        self.thunks.write_to(account);
         self.correlate.write_to(profile);
         self.tensors.write_to(profile);
     }

@@ -147,6 +147,25 @@ pub struct DeviceKernel<'a> {
     pub siblings: &'a [&'a str],
 }
 
+/// A step of a module that a compiler made, which calls a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompiledStep<'a> {
+    /// Process that runs it.
+    pub pid: u32,
+    /// When: `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// Number of the module in its process.
+    pub unit_number: u64,
+    /// Name of the module, or with `cut` its beginning.
+    pub unit: &'a str,
+    /// The name of the module is longer.
+    pub cut: bool,
+    /// Name of the step in the module.
+    pub name: &'a str,
+    /// Other operators may be fused into it.
+    pub fused: bool,
+}
+
 /// Receives the answer to question `n`: the frames of that address, outermost first (inlined functions follow).
 pub type Answer<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
@@ -230,6 +249,9 @@ pub trait Symbols {
     ) -> bool {
         false
     }
+
+    /// Asks what a step of a compiled module was made from. Answered once, outermost first, if it is known.
+    fn compiled_step(&mut self, _step: &CompiledStep<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) {}
 
     /// Asks for kernel addresses, exact or (`Return`) behind a call. Each is answered once, in any order.
     fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>);

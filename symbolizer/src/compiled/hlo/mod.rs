@@ -120,6 +120,18 @@ impl Hlo {
         Some(Kernel { compiler: Compiler::Xla, unit: self.name.as_str().into(), ops, others })
     }
 
+    /// What the instruction of this name computes, with the computations that it calls if others are `fused` into it.
+    pub fn step(&self, name: &str, fused: bool) -> Option<Kernel> {
+        let instruction = self.instructions.iter().find(|i| i.name == name)?;
+        let mut ops = Vec::new();
+        if fused {
+            ops = self.ops(instruction);
+        } else {
+            self.add_ops(&instruction.metadata, &mut ops);
+        }
+        Some(Kernel { compiler: Compiler::Xla, unit: self.name.as_str().into(), ops, others: Vec::new() })
+    }
+
     /// All names that a kernel of a device may have, as linkers take them.
     pub fn device_names(&self) -> impl Iterator<Item = String> {
         let called = self.instructions.iter().flat_map(|i| &i.called).collect::<FxHashSet<_>>();

@@ -220,7 +220,8 @@ impl Correlate {
             | Event::OperatorBegins
             | Event::OperatorNamed
             | Event::OperatorTensors
-            | Event::TeamBegins => {}
+            | Event::TeamBegins
+            | Event::ThunkBegins => {}
         }
         if asked.is_none() && returns && (event.is_launch() || event == Event::GraphLaunch) {
             asked = Some(Answer::Launch { node: calling.api(counts, profile) });

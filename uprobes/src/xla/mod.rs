@@ -1,0 +1,170 @@
+//! XLA on the CPU: which step of which module begins.
+//!
+//! Owns: the rows for it. Because: what XLA does not compile it calls from libraries of its own (`DotThunk`, `SortThunk`), whose
+//! stacks say the kind of the step and not which one; the object of each step has its name. Does not: know what
+//! the names mean: the compiler's files tell that.
+//!
+//! | row | probe on | read there |
+//! |---|---|---|
+//! | [`Event::ThunkBegins`] | `Execute` of each class of thunk | behind the object (second argument: the first is where the result goes) its names ([`fields`]); the stack pointer, and the frames of the three next callers |
+//!
+//! Symbols are those of the published wheels of jaxlib 0.4.34 to 0.12, where they are local: a stripped library has none.
+
+mod fields;
+
+use crate::abi::{Argument, Place, Register};
+use crate::catalogue::{Family, Row};
+use crate::event::Event;
+use crate::image::{Image, Kind, Source, Symbol};
+use crate::reason::NoProbe;
+use crate::role::Role;
+use crate::torch::argument;
+use fields::Fields;
+
+/// The constructor that takes a thunk's names.
+const CONSTRUCTOR: &str = "_ZN3xla3cpu5ThunkC2ENS1_4KindENS1_4InfoE";
+/// Bytes of its code that are looked at.
+const CODE_BYTES: u64 = 512;
+/// Classes of thunks, as their symbols have them. Those with a number of kernel arguments in their names follow.
+const CLASSES: [&str; 26] = [
+    "14AllGatherThunk",
+    "14AllReduceThunk",
+    "13AllToAllThunk",
+    "9CallThunk",
+    "22CollectivePermuteThunk",
+    "16ConditionalThunk",
+    "16ConvolutionThunk",
+    "9CopyThunk",
+    "15CustomCallThunk",
+    "8DotThunk",
+    "8FftThunk",
+    "11InfeedThunk",
+    "8internal14LogicalIdThunkILNS1_13LogicalIdKindE0EE",
+    "8internal14LogicalIdThunkILNS1_13LogicalIdKindE1EE",
+    "11KernelThunk",
+    "17OneDnnFusionThunk",
+    "13OneDnnOpThunk",
+    "12OutfeedThunk",
+    "18ReduceScatterThunk",
+    "25RngGetAndUpdateStateThunk",
+    "12RngSeedThunk",
+    "9SortThunk",
+    "9TopKThunk",
+    "10WhileThunk",
+    "14XnnFusionThunk",
+    "14YnnFusionThunk",
+];
+/// What stands around a class in the symbol of its function.
+const BEFORE: &str = "_ZN3xla3cpu";
+const BEHIND: &str = "7ExecuteERKNS0_5Thunk13ExecuteParamsE";
+/// Most arguments of kernels that have a class of their own.
+const SMALL_MAX: usize = 16;
+/// Bytes of a module's name that are read.
+pub const UNIT_NAME_BYTES: usize = 48;
+/// What a function begins with that keeps frame pointers: `push %rbp; mov %rsp,%rbp`, perhaps behind a landing pad.
+const KEEPS_FRAMES: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
+const LANDING_PAD: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+
+/// The class of thunks whose function has this symbol: `DotThunk`.
+pub fn class_of(symbol: &str) -> Option<&str> {
+    let class = symbol.strip_prefix(BEFORE)?.strip_suffix(BEHIND)?;
+    let class = class.strip_prefix("8internal").unwrap_or(class);
+    let digits = class.bytes().take_while(u8::is_ascii_digit).count();
+    class[digits..].get(..class[..digits].parse().ok()?)
+}
+
+/// The rows for this library.
+///
+/// # Errors
+/// Why there are none: it has no symbols for its own functions, or its thunks are of another form than is known.
+pub(crate) fn rows<S: Source + ?Sized>(image: &Image<'_, S>, family: Family) -> Result<Vec<Row>, NoProbe> {
+    let symbols = symbols();
+    let wanted: Vec<&str> = [CONSTRUCTOR].into_iter().chain(symbols.iter().map(String::as_str)).collect();
+    let found = image.find(&wanted).map_err(NoProbe::File)?;
+    let is_code = |same: &Vec<Symbol>| same.first().is_some_and(|symbol| symbol.kind == Kind::Code);
+    if !found.iter().any(is_code) {
+        let stripped = !image.has_section(".symtab");
+        return Err(if stripped { NoProbe::Stripped } else { NoProbe::NotExported });
+    }
+    let code = |symbol: &Symbol, bytes| image.code(symbol.svma, bytes).map(|(_, code)| code);
+    let fields = match found.first().map(Vec::as_slice) {
+        Some([constructor]) => code(constructor, CODE_BYTES.min(constructor.size.max(1))),
+        _ => None,
+    };
+    let fields = fields.and_then(|code| Fields::of(&code)).ok_or(NoProbe::NotCalibrated)?;
+    let functions = symbols.into_iter().zip(found.iter().skip(1)).filter(|(_, same)| is_code(same));
+    let row = |(symbol, same): (String, &Vec<Symbol>)| {
+        let keeps = |symbol| {
+            let begin = code(symbol, (LANDING_PAD.len() + KEEPS_FRAMES.len()) as u64).unwrap_or_default();
+            begin.strip_prefix(&LANDING_PAD).unwrap_or(&begin).starts_with(&KEEPS_FRAMES)
+        };
+        let placed = arguments(fields, same.iter().all(keeps));
+        Row::calibrated_as(Event::ThunkBegins, symbol, placed).of(family)
+    };
+    Ok(functions.map(row).collect())
+}
+
+/// The row where the file was not looked at, or its code is of an unknown form.
+pub(crate) fn unplaced(family: Family) -> Vec<Row> {
+    let symbol = format!("{BEFORE}8DotThunk{BEHIND}");
+    vec![Row::calibrated_as(Event::ThunkBegins, symbol, Vec::new()).of(family)]
+}
+
+/// The functions of all classes.
+fn symbols() -> Vec<String> {
+    let small = (0..=SMALL_MAX).map(|arguments| format!("16SmallKernelThunkILl{arguments}ELl1EE"));
+    let classes = CLASSES.into_iter().map(str::to_owned).chain(small);
+    classes.map(|class| format!("{BEFORE}{class}{BEHIND}")).collect()
+}
+
+/// What is read of a thunk that begins. The frames of its callers are told where functions keep such.
+fn arguments(fields: Fields, keeps_frames: bool) -> Vec<Argument> {
+    let object = Register::Rsi;
+    let field =
+        |role, offset: i16| argument(role, Place::BehindRegister { register: object, offset: offset.into() });
+    let mut arguments = vec![
+        field(Role::Name, fields.name),
+        field(Role::NameBytes, fields.name + fields::LENGTH),
+        field(Role::UnitNumber, fields.unit_number),
+        field(Role::UnitNameBytes, fields.unit_name + fields::LENGTH),
+    ];
+    let words = (0..UNIT_NAME_BYTES as i16).step_by(8);
+    arguments.extend(words.map(|offset| {
+        argument(Role::UnitName, Place::BehindPointer { register: object, at: fields.unit_name, offset })
+    }));
+    arguments.push(argument(Role::StackPointer, Place::Register { register: Register::Rsp, shift: 0 }));
+    if keeps_frames {
+        let register = Register::Rbp;
+        for place in [
+            Place::Register { register, shift: 0 },
+            Place::BehindRegister { register, offset: 0 },
+            Place::BehindPointer { register, at: 0, offset: 0 },
+        ] {
+            arguments.push(argument(Role::FramePointer, place));
+        }
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_of_a_thunk_stands_in_its_symbol() {
+        for (class, expect) in [
+            ("8DotThunk", Some("DotThunk")),
+            ("16SmallKernelThunkILl6ELl1EE", Some("SmallKernelThunk")),
+            ("8internal14LogicalIdThunkILNS1_13LogicalIdKindE1EE", Some("LogicalIdThunk")),
+            ("99DotThunk", None),
+            ("DotThunk", None),
+            ("", None),
+        ] {
+            assert_eq!(class_of(&format!("{BEFORE}{class}{BEHIND}")), expect, "{class}");
+        }
+        assert_eq!(class_of("main"), None);
+        assert!(
+            symbols().iter().all(|symbol| class_of(symbol).is_some_and(|class| class.ends_with("Thunk")))
+        );
+    }
+}
