@@ -94,15 +94,22 @@ pub(crate) fn capture(
 
 /// Compiles a library that looks like PyTorch's, and a program that uses it, of one source. Gives the program.
 pub(crate) fn look_alike(source: &str, folder: &Path) -> PathBuf {
-    let (library, program) = (folder.join("libtorch_cpu.so"), folder.join("program"));
+    look_alike_of("torch_cpu", source, "-fomit-frame-pointer", folder)
+}
+
+/// The same of another library, by its name; with or without frame pointers.
+pub(crate) fn look_alike_of(name: &str, source: &str, frames: &str, folder: &Path) -> PathBuf {
+    let (library, program) = (folder.join(format!("lib{name}.so")), folder.join("program"));
     let compile = |arguments: &[&str], to: &Path| {
         let mut compiler = Command::new("c++");
         compiler.args(["-std=c++17", "-O2", "-o"]).arg(to).arg(workload(source)).args(arguments);
         assert!(compiler.status().unwrap().success());
     };
-    compile(&["-fPIC", "-shared", "-DLIBRARY"], &library);
+    let of_library = if name == "torch_cpu" { "-fPIC" } else { frames };
+    compile(&["-fPIC", "-shared", "-DLIBRARY", of_library], &library);
     let search = format!("-L{}", folder.display());
-    compile(&["-fomit-frame-pointer", "-pthread", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"], &program);
+    let link = format!("-l{name}");
+    compile(&[frames, "-pthread", &search, &link, "-Wl,-rpath,$ORIGIN"], &program);
     program
 }
 

@@ -45,6 +45,12 @@ fn options<'a>(words: &[&'a str]) -> BTreeMap<&'a str, &'a str> {
 impl Calls {
     /// The probe of a function of the catalogue, and whether it is new.
     fn site(&mut self, symbol: &str) -> (u32, bool) {
+        let symbol = &*match symbol.strip_prefix("t.") {
+            Some(class) => {
+                format!("_ZN3xla3cpu{}{class}Thunk7ExecuteERKNS0_5Thunk13ExecuteParamsE", class.len() + 5)
+            }
+            None => symbol.to_owned(),
+        };
         if let Some(known) = self.sites.iter().find(|site| site.symbol == symbol) {
             return (known.site, false);
         }
@@ -184,6 +190,7 @@ impl Calls {
             flags => number(flags) as u16,
         });
         let cpu = given.remove("cpu").map_or(0, |cpu| number(cpu) as u16);
+        let unit = given.remove("unit").unwrap_or("");
         let info = &self.sites[site as usize];
         let mut unread = 0;
         let arguments: Vec<u64> = (0u32..)
@@ -193,7 +200,13 @@ impl Calls {
                     unread |= 1 << at;
                     0
                 }
-                value => value.map_or(0, number),
+                Some(value) => number(value),
+                None => match role {
+                    Role::NameBytes => text.len() as u64,
+                    Role::UnitNameBytes => unit.len() as u64,
+                    Role::UnitName => unit.bytes().rev().fold(0, |word, byte| word << 8 | u64::from(byte)),
+                    _ => 0,
+                },
             })
             .collect();
         assert!(given.is_empty(), "{} has no {:?}", info.symbol, given.keys().collect::<Vec<_>>());
@@ -248,6 +261,13 @@ fn step(symbol: &str) -> Option<SiteInfo> {
             family = Family::GnuOpenMp;
             (Event::TeamBegins, vec![Role::HostFunction, Role::Count])
         }
+        _ if symbol.starts_with("_ZN3xla") => {
+            family = Family::Jax;
+            let name = [Name, Role::NameBytes, Role::UnitNumber, Role::UnitNameBytes, Role::UnitName];
+            (Event::ThunkBegins, [&name[..], &[StackPointer, Role::FramePointer]].concat())
+        }
+        "step" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
+        "pass" => (Event::BackwardBegins, vec![StackPointer]),
         "made" | "made2" => (Event::StepCreated, vec![Sequence, ForwardThread]),
         "step" | "step2" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
         "pass" | "pass2" => (Event::BackwardBegins, vec![StackPointer]),

@@ -30,6 +30,7 @@
 //! 10 call 1 team 7/7 app host-function=100 count=2 : ! f main           a thread hands a function to its team
 //! 10 call 5 new 7/7 app address=64 bytes=100 : ! f main                an allocation of a tensor; also report, malloc, alone
 //! 20 call 6 delete 7/7 app address=64                                  and its end; also free
+//! 10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100      a step of XLA's module `jit_f` begins
 //! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
 //! 20 borrow 7 kernel id=77 start=1000 end=1500 name=_Z4gemmv    the same, as a record of another tool's; also copy, api
 //! 20 pc 7 name=1 offset=0x20 reason=4 n=3    so many samples of an instruction; cubin= and id= too
@@ -40,7 +41,8 @@
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
 //! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason. `o.mm` is the function with
 //! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator. `e.` is
-//! the function of PyTorch's engine that runs a step. `c.` is the C library's, `g.` that of OpenMP's runtime.
+//! the function of PyTorch's engine that runs a step, `t.Dot` that of XLA's `DotThunk`,
+//! `h.` where a thread of XLA does the work of others. `c.` is the C library's, `g.` that of OpenMP's runtime.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -59,7 +61,7 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
 use deepctx_userspace::pipeline::source::{Input, SpaceUpdate};
 use deepctx_userspace::pipeline::symbols::{
-    Answer, CodeAddress, Name, NoName, PythonReference, SpaceId, Symbols,
+    Answer, CodeAddress, CompiledStep, Name, NoName, PythonReference, SpaceId, Symbols,
 };
 use deepctx_userspace::pipeline::{Config, Pipeline, encode};
 
@@ -89,6 +91,8 @@ fn of_framework(short: &str) -> Option<String> {
         "o" => format!("at::_ops::{operator}::call()"),
         "r" => format!("at::_ops::{operator}::redispatch()"),
         "v" => format!("torch::autograd::VariableType::(anonymous namespace)::{operator}()"),
+        "h" => "xla::cpu::SlinkyThreadPool::Impl::WorkOnTasks()".to_owned(),
+        "t" => format!("xla::cpu::{operator}Thunk::Execute(xla::cpu::Thunk::ExecuteParams const&)"),
         "e" => "torch::autograd::Engine::evaluate_function(GraphTask&)".to_owned(),
         "d" => format!("c10::Dispatcher::{operator}()"),
         _ => return None,
@@ -302,6 +306,15 @@ impl Symbols for NamesInAddresses {
     fn replaced(&mut self, event: &ProcessEvent) {
         let process = String::from_utf8_lossy(&event.comm).trim_end_matches('\0').to_owned();
         self.push(event.pid, event.header.time_ns, &process, "");
+    }
+
+    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
+        self.count("compiled-steps", 1);
+        if let Some(line) = step.name.strip_prefix("dot.").and_then(|number| number.parse().ok()) {
+            let unit = format!("[xla {}]", step.unit);
+            let line = Name::Traced { function: "loss", file: "net.py", line };
+            answer(&[Name::Compiled { name: &unit }, line, Name::Compiled { name: "jit(f)/dot" }]);
+        }
     }
 
     fn ended(&mut self, _: &ProcessEvent) {}

@@ -97,6 +97,14 @@ fn stores(code: &[u8]) -> Vec<(i64, Value)> {
         let value = match (instruction.code(), behind) {
             (Code::Lea_r64_m, Some(Value::Thunk(at))) => Some(Value::Thunk(at.wrapping_add(displacement))),
             (Code::Lea_r64_m, Some(Value::Info(at))) => Some(Value::Info(at.wrapping_add(displacement))),
+            (Code::Add_rm64_imm8 | Code::Add_rm64_imm32, _) if instruction.op0_kind() == OpKind::Register => {
+                let bytes = instruction.immediate(1).cast_signed();
+                match values.get(&to) {
+                    Some(Value::Thunk(at)) => Some(Value::Thunk(at.wrapping_add(bytes))),
+                    Some(Value::Info(at)) => Some(Value::Info(at.wrapping_add(bytes))),
+                    _ => None,
+                }
+            }
             (Code::Mov_r64_rm64, Some(Value::Info(at))) if instruction.op1_kind() == OpKind::Memory => {
                 Some(Value::Copied(at.wrapping_add(displacement)))
             }
@@ -148,6 +156,18 @@ mod tests {
         // 0.4.38 keeps the address of the first string in a register.
         let old = NEW.replace("48897710 488b08", "48 8933 488b08").replace("488d4f20", "488d5f10 488d4f20");
         assert_eq!(Fields::of(&bytes(&old)), Some(expect));
+    }
+
+    #[test]
+    fn fields_are_found_in_what_another_compiler_makes() {
+        // GCC 12, of a thunk with 32 bytes before its names; the form for short strings stands behind the return.
+        let code = "55 660fefc0 4889e5 4155 4c8d6a10 4154 4989d4 53 4889fb 4883c740 4883ec08 488b05622d0000 0f1147d0 \
+            48c747c800000000 4883c010 48c747e000000000 488947c0 8977e8 48897b30 488b02 4c39e8 747f 48894330 488b4210 \
+            48894340 488b4208 488d7b60 48894338 4d892c24 4d8d6c2430 49c744240800000000 41c644241000 48897b50 \
+            498b442420 4c39e8 7469 48894350 498b442430 48894360 498b442428 48894358 498b442440 4d896c2420 \
+            49c744242800000000 41c644243000 48894370 4883c408 5b 415c 415d 5d c3";
+        let expect = Fields { name: 0x30, unit_name: 0x50, unit_number: 0x70 };
+        assert_eq!(Fields::of(&bytes(code)), Some(expect));
     }
 
     #[test]

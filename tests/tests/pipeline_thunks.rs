@@ -1,0 +1,171 @@
+//! Steps of XLA's modules as a page of records → where their samples stand.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pipeline_support;
+
+use pipeline_support::{check_gaps, check_stacks as check};
+
+#[test]
+fn a_stack_in_a_step_says_which_one_and_what_it_was_made_from() {
+    check(
+        "
+        10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
+        20 sample 7/7 app f t.Dot main
+        30 call 2 t.Dot 7/7 app text=dot.4 unit=jit_f stack-pointer=100
+        40 sample 7/7 app f t.Dot main
+        50 call 3 t.Sort 7/7 app text=sort.0 unit=jit_g stack-pointer=100
+        60 sample 7/7 app g t.Sort main
+        70 sample 7/7 app g main",
+        "
+        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;xla::cpu::DotThunk;f 1
+        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.4;xla::cpu::DotThunk;f 1
+        app-7;main;[xla jit_g];sort.0;xla::cpu::SortThunk;g 1
+        app-7;main;g 1
+        ",
+    );
+}
+
+#[test]
+fn what_runs_in_a_loop_stands_below_it() {
+    check(
+        "
+        10 call 1 t.While 7/7 app text=while.1 unit=jit_f stack-pointer=100
+        11 call 2 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=50
+        20 sample 7/7 app f t.Dot g t.While main
+        21 sample 7/7 app g t.While main
+        30 call 3 t.Dot 7/7 app text=dot.5 unit=jit_f stack-pointer=100
+        40 sample 7/7 app f t.Dot main",
+        "
+        app-7;main;[xla jit_f];while.1;xla::cpu::WhileThunk;g 1
+        app-7;main;[xla jit_f];while.1;xla::cpu::WhileThunk;g;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;xla::cpu::DotThunk;f 1
+        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.5;xla::cpu::DotThunk;f 1
+        ",
+    );
+}
+
+#[test]
+fn a_step_of_another_thread_or_kind_is_not_taken_for_the_one_that_began() {
+    let records = "
+        10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
+        20 sample 7/8 app f t.Dot main
+        30 call 2 t.Sort 7/7 app text=sort.0 unit=jit_f stack-pointer=100
+        40 sample 7/7 app f t.Dot main";
+    check(
+        records,
+        "
+        app-7;main;xla::cpu::DotThunk;f 2
+        ",
+    );
+    check_gaps("attribute", records, "attribute thunk-unknown 2");
+}
+
+#[test]
+fn which_of_two_loops_a_stack_is_in_is_said_when_one_of_them_must_be_over() {
+    // The second begins further down: the first may go on around it. A whole stack outside of both ends them.
+    let two = "
+        10 call 1 t.While 7/7 app text=while.1 unit=jit_f stack-pointer=100
+        20 call 2 t.While 7/7 app text=while.2 unit=jit_f stack-pointer=50";
+    check(&format!("{two} \n 30 sample 7/7 app f t.While main"), "app-7;main;xla::cpu::WhileThunk;f 1");
+    check(
+        &format!("{two} frame-pointer=120 \n 30 sample 7/7 app f t.While main"),
+        "app-7;main;[xla jit_f];while.2;xla::cpu::WhileThunk;f 1",
+    );
+    check(
+        "
+        10 call 1 t.While 7/7 app text=while.1 unit=jit_f stack-pointer=100
+        15 sample 7/7 app main
+        20 call 2 t.While 7/7 app text=while.2 unit=jit_f stack-pointer=50
+        30 sample 7/7 app f t.While main",
+        "
+        app-7;main 1
+        app-7;main;[xla jit_f];while.2;xla::cpu::WhileThunk;f 1
+        ",
+    );
+}
+
+#[test]
+fn a_kind_that_is_seen_to_run_others_is_believed_to_from_then_on() {
+    check(
+        "
+        10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
+        11 call 2 t.Sort 7/7 app text=sort.0 unit=jit_f stack-pointer=50
+        20 sample 7/7 app g t.Sort t.Dot main
+        30 call 3 t.Dot 7/7 app text=dot.4 unit=jit_f stack-pointer=100
+        31 call 4 t.Dot 7/7 app text=dot.5 unit=jit_f stack-pointer=50
+        40 sample 7/7 app f t.Dot main",
+        "
+        app-7;main;xla::cpu::DotThunk;f 1
+        app-7;main;xla::cpu::DotThunk;[xla jit_f];sort.0;xla::cpu::SortThunk;g 1
+        ",
+    );
+}
+
+#[test]
+fn names_that_are_none_leave_the_kind() {
+    for odd in [
+        "text=",
+        "text=dot.3 name-bytes=9",
+        "text=dot.3 unit-name=unread",
+        "text=dot.3 unit=",
+        "text=dot.3 unit-name=1",
+        "text=dot\u{7f}",
+        "text=dot.3 flags=8",
+    ] {
+        let unit = if odd.contains("unit=") { "" } else { "unit=jit_f" };
+        let records = format!(
+            "
+            9 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
+            10 call 2 t.Dot 7/7 app {odd} {unit} stack-pointer=100
+            20 sample 7/7 app f t.Dot main"
+        );
+        check(&records, "app-7;main;xla::cpu::DotThunk;f 1");
+        check_gaps("attribute", &records, "attribute thunk-unknown 1\nattribute thunk-unnamed 1");
+    }
+}
+
+#[test]
+fn a_name_that_was_not_read_to_its_end_says_so() {
+    check(
+        "
+        10 call 1 t.Sort 7/7 app text=sort.0 unit=jit_f unit-name-bytes=3 stack-pointer=100
+        20 sample 7/7 app f t.Sort main",
+        "app-7;main;[xla jit];sort.0;xla::cpu::SortThunk;f 1",
+    );
+}
+
+#[test]
+fn where_records_are_missing_no_step_is_concluded_from_the_last_one() {
+    check(
+        "
+        10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
+        20 sample 7/7 app f t.Dot main
+        lose 0 3
+        30 sample 7/7 app f t.Dot main",
+        "
+        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;xla::cpu::DotThunk;f 1
+        app-7;main;xla::cpu::DotThunk;f 1
+        ",
+    );
+}
+
+#[test]
+fn another_program_in_the_process_has_begun_nothing() {
+    check(
+        "
+        10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
+        20 exec 7 app
+        30 sample 7/7 app f t.Dot main",
+        "app-7;main;xla::cpu::DotThunk;f 1",
+    );
+}
+
+#[test]
+fn work_of_others_that_a_waiting_step_does_is_not_called_its_own() {
+    check(
+        "
+        10 call 1 t.Ynn 7/7 app text=fusion.1 unit=jit_f stack-pointer=100
+        20 sample 7/7 app f h.Task t.Ynn main",
+        "app-7;main;xla::cpu::YnnThunk;xla::cpu::SlinkyThreadPool::Impl::WorkOnTasks();f 1",
+    );
+}

@@ -1,0 +1,122 @@
+//! Steps of XLA's modules, as they are seen from outside, beside what the program that ran them knows.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+mod frameworks;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cli_support::expect_code;
+use frameworks::{Samples, Target, can_capture_arguments, capture, look_alike_of};
+
+/// What a program without jax leaves where XLA would: the module after optimization.
+const MODULE: &str = "HloModule jit_step, is_scheduled=true
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %dot.1 = f32[8]{0} custom-call(%x), metadata={op_name=\"jit(step)/dot_general\" source_file=\"/srv/net.py\" source_line=3}
+  %while.4 = f32[8]{0} custom-call(%x), metadata={op_name=\"jit(step)/while\" source_file=\"/srv/net.py\" source_line=9}
+}
+";
+/// Functions of the program, and the step that each is the work of.
+const WORKS: [(&str, &str); 8] = [
+    ("work_dot_1", "[xla jit_step];:3;jit(step)/dot_general;dot.1;xla::cpu::DotThunk;"),
+    ("work_dot_2", "[xla jit_step];dot.with_a_name_that_no_string_keeps_within_itself.2;xla::cpu::DotThunk;"),
+    (
+        "work_dot_of_other",
+        "[xla jit_a_function_with_a_name_that_is_longer_than_w…];dot.1;xla::cpu::DotThunk;",
+    ),
+    ("work_sort", "[xla jit_step];sort.0;xla::cpu::SortThunk;"),
+    ("work_loop", "[xla jit_step];:9;jit(step)/while;while.4;xla::cpu::WhileThunk;"),
+    ("work_dot_in_loop", "[xla jit_step];dot.5;xla::cpu::DotThunk;"),
+    ("work_calls_back", "[xla jit_step];custom-call.7;xla::cpu::CustomCallThunk;"),
+    ("work_called_back", "[xla jit_step];custom-call.6;xla::cpu::CustomCallThunk;"),
+];
+
+/// A capture of the program, which begins its steps when its probes are there.
+fn captured(program: &Path, attach: u64) -> (tempfile::TempDir, String) {
+    let folder = program.parent().unwrap();
+    let mut command = Command::new(program);
+    command.current_dir(folder).env("XLA_FLAGS", "--xla_dump_to=dump").stdin(Stdio::piped());
+    let mut target = Target::start(&mut command);
+    let dump = folder.join("dump");
+    std::fs::create_dir_all(&dump).unwrap();
+    std::fs::write(dump.join("module_0007.jit_step.cpu_after_optimizations.txt"), MODULE).unwrap();
+    let mut begin = target.input();
+    let options = ["--context", "python,native,operator", "-F", "499"];
+    capture(&target, attach as u32 + 4, &options, || {
+        std::thread::sleep(std::time::Duration::from_secs(attach));
+        writeln!(begin).unwrap();
+    })
+}
+
+#[test]
+fn each_step_is_named_as_the_program_named_it_and_none_by_the_name_of_another() {
+    if !can_capture_arguments() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = look_alike_of("jax_common", "xla_thunks.cpp", "-fno-omit-frame-pointer", folder.path());
+    // On a busy machine it takes long until the probes are there.
+    for attach in [1, 5, 20] {
+        let (_folder, file) = captured(&program, attach);
+        let samples = Samples::of(&file);
+        let of = |work: &str| samples.with(&[&format!(";{work}")]);
+        let named = |work: &str| samples.with(&["[xla ", &format!(";{work}")]);
+        let (all, told) =
+            WORKS.iter().fold((0, 0), |(all, told), (work, _)| (all + of(work), told + named(work)));
+        println!("| {told} of {all} samples in steps are named");
+        if (told * 100 < all * 95 || WORKS.iter().any(|(work, _)| of(work) < 20)) && attach < 20 {
+            continue;
+        }
+        for (work, step) in WORKS {
+            let right = samples.with(&[step, &format!(";{work}")]);
+            // What has a name has the right one; nearly all have one.
+            assert_eq!(right, named(work), "{work}: {samples}");
+            assert!(right > 0 && right * 10 >= of(work) * 9, "{work}: {samples}");
+        }
+        assert_eq!(named("work_nameless"), 0, "{samples}");
+        assert!(of("work_nameless") > 0, "{samples}");
+        // What runs in the loop stands below it.
+        let below = samples.with(&["while.4;xla::cpu::WhileThunk;", ";work_dot_in_loop"]);
+        assert_eq!(below, named("work_dot_in_loop"), "{samples}");
+        let report = expect_code(0, &["report", &file]);
+        assert!(report.contains("xla jit_step") && report.contains("dot.1  /srv/net.py:3"), "{report}");
+        assert!(report.contains("thunk-unnamed"), "{report}");
+        return;
+    }
+}
+
+#[test]
+fn a_library_without_symbols_or_of_another_form_has_no_probes_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    look_alike_of("jax_common", "xla_thunks.cpp", "-fno-omit-frame-pointer", folder.path());
+    let library = folder.path().join("libjax_common.so");
+    let probes = |path: &Path| {
+        expect_code(0, &["probes", "--context", "operator", "--library", &path.display().to_string()])
+    };
+    let list = probes(&library);
+    assert_eq!(list.matches("  thunk-begins ").count(), 4, "{list}");
+    let hidden = folder.path().join("hidden");
+    std::fs::create_dir(&hidden).unwrap();
+    let hidden = hidden.join("libjax_common.so");
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-O2", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-DLIBRARY", "-o"]);
+    compiler.arg(&hidden).arg(frameworks::workload("xla_thunks.cpp"));
+    assert!(compiler.status().unwrap().success());
+    let list = probes(&hidden);
+    assert!(list.contains("symbols were stripped") && !list.contains("  thunk-begins "), "{list}");
+    // The constructor fills its fields by a call.
+    let other = folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let other = other.join("libjax_common.so");
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-O0", "-fPIC", "-shared", "-DLIBRARY", "-o"]);
+    compiler.arg(&other).arg(frameworks::workload("xla_thunks.cpp"));
+    assert!(compiler.status().unwrap().success());
+    let list = probes(&other);
+    assert!(list.contains("it is of an unknown version"), "{list}");
+}
