@@ -4,7 +4,20 @@
 
 mod pipeline_support;
 
-use pipeline_support::{check_gaps, check_stacks as check};
+use pipeline_support::{check_gaps, check_stacks};
+
+/// Records → stacks, where `@Dot` is the function of `DotThunk`, behind the frame of its kind.
+#[track_caller]
+fn check(records: &str, expect: &str) {
+    let mut parts = expect.split('@');
+    let mut whole = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (kind, rest) = part.split_once(';').unwrap();
+        let kind = format!("xla::cpu::{kind}Thunk");
+        whole += &format!("{kind};{kind}::Execute(xla::cpu::Thunk::ExecuteParams const&);{rest}");
+    }
+    check_stacks(records, &whole);
+}
 
 #[test]
 fn a_stack_in_a_step_says_which_one_and_what_it_was_made_from() {
@@ -18,9 +31,9 @@ fn a_stack_in_a_step_says_which_one_and_what_it_was_made_from() {
         60 sample 7/7 app g t.Sort main
         70 sample 7/7 app g main",
         "
-        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;xla::cpu::DotThunk;f 1
-        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.4;xla::cpu::DotThunk;f 1
-        app-7;main;[xla jit_g];sort.0;xla::cpu::SortThunk;g 1
+        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;@Dot;f 1
+        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.4;@Dot;f 1
+        app-7;main;[xla jit_g];sort.0;@Sort;g 1
         app-7;main;g 1
         ",
     );
@@ -37,9 +50,9 @@ fn what_runs_in_a_loop_stands_below_it() {
         30 call 3 t.Dot 7/7 app text=dot.5 unit=jit_f stack-pointer=100
         40 sample 7/7 app f t.Dot main",
         "
-        app-7;main;[xla jit_f];while.1;xla::cpu::WhileThunk;g 1
-        app-7;main;[xla jit_f];while.1;xla::cpu::WhileThunk;g;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;xla::cpu::DotThunk;f 1
-        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.5;xla::cpu::DotThunk;f 1
+        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.5;@Dot;f 1
+        app-7;main;[xla jit_f];while.1;@While;g 1
+        app-7;main;[xla jit_f];while.1;@While;g;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;@Dot;f 1
         ",
     );
 }
@@ -54,7 +67,7 @@ fn a_step_of_another_thread_or_kind_is_not_taken_for_the_one_that_began() {
     check(
         records,
         "
-        app-7;main;xla::cpu::DotThunk;f 2
+        app-7;main;@Dot;f 2
         ",
     );
     check_gaps("attribute", records, "attribute thunk-unknown 2");
@@ -66,20 +79,21 @@ fn which_of_two_loops_a_stack_is_in_is_said_when_one_of_them_must_be_over() {
     let two = "
         10 call 1 t.While 7/7 app text=while.1 unit=jit_f stack-pointer=100
         20 call 2 t.While 7/7 app text=while.2 unit=jit_f stack-pointer=50";
-    check(&format!("{two} \n 30 sample 7/7 app f t.While main"), "app-7;main;xla::cpu::WhileThunk;f 1");
+    check(&format!("{two} \n 30 sample 7/7 app f t.While main"), "app-7;main;@While;f 1");
     check(
         &format!("{two} frame-pointer=120 \n 30 sample 7/7 app f t.While main"),
-        "app-7;main;[xla jit_f];while.2;xla::cpu::WhileThunk;f 1",
+        "app-7;main;[xla jit_f];while.2;@While;f 1",
     );
     check(
         "
         10 call 1 t.While 7/7 app text=while.1 unit=jit_f stack-pointer=100
         15 sample 7/7 app main
+        advance 16
         20 call 2 t.While 7/7 app text=while.2 unit=jit_f stack-pointer=50
         30 sample 7/7 app f t.While main",
         "
         app-7;main 1
-        app-7;main;[xla jit_f];while.2;xla::cpu::WhileThunk;f 1
+        app-7;main;[xla jit_f];while.2;@While;f 1
         ",
     );
 }
@@ -95,8 +109,8 @@ fn a_kind_that_is_seen_to_run_others_is_believed_to_from_then_on() {
         31 call 4 t.Dot 7/7 app text=dot.5 unit=jit_f stack-pointer=50
         40 sample 7/7 app f t.Dot main",
         "
-        app-7;main;xla::cpu::DotThunk;f 1
-        app-7;main;xla::cpu::DotThunk;[xla jit_f];sort.0;xla::cpu::SortThunk;g 1
+        app-7;main;@Dot;[xla jit_f];sort.0;@Sort;g 1
+        app-7;main;@Dot;f 1
         ",
     );
 }
@@ -119,7 +133,7 @@ fn names_that_are_none_leave_the_kind() {
             10 call 2 t.Dot 7/7 app {odd} {unit} stack-pointer=100
             20 sample 7/7 app f t.Dot main"
         );
-        check(&records, "app-7;main;xla::cpu::DotThunk;f 1");
+        check(&records, "app-7;main;@Dot;f 1");
         check_gaps("attribute", &records, "attribute thunk-unknown 1\nattribute thunk-unnamed 1");
     }
 }
@@ -130,7 +144,7 @@ fn a_name_that_was_not_read_to_its_end_says_so() {
         "
         10 call 1 t.Sort 7/7 app text=sort.0 unit=jit_f unit-name-bytes=3 stack-pointer=100
         20 sample 7/7 app f t.Sort main",
-        "app-7;main;[xla jit];sort.0;xla::cpu::SortThunk;f 1",
+        "app-7;main;[xla jit];sort.0;@Sort;f 1",
     );
 }
 
@@ -140,11 +154,13 @@ fn where_records_are_missing_no_step_is_concluded_from_the_last_one() {
         "
         10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
         20 sample 7/7 app f t.Dot main
+        25 sample 7/9 app main
         lose 0 3
         30 sample 7/7 app f t.Dot main",
         "
-        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;xla::cpu::DotThunk;f 1
-        app-7;main;xla::cpu::DotThunk;f 1
+        app-7;main 1
+        app-7;main;[xla jit_f];net.py:loss;jit(f)/dot;dot.3;@Dot;f 1
+        app-7;main;@Dot;f 1
         ",
     );
 }
@@ -156,7 +172,7 @@ fn another_program_in_the_process_has_begun_nothing() {
         10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
         20 exec 7 app
         30 sample 7/7 app f t.Dot main",
-        "app-7;main;xla::cpu::DotThunk;f 1",
+        "app-7;main;@Dot;f 1",
     );
 }
 
@@ -166,6 +182,6 @@ fn work_of_others_that_a_waiting_step_does_is_not_called_its_own() {
         "
         10 call 1 t.Ynn 7/7 app text=fusion.1 unit=jit_f stack-pointer=100
         20 sample 7/7 app f h.Task t.Ynn main",
-        "app-7;main;xla::cpu::YnnThunk;xla::cpu::SlinkyThreadPool::Impl::WorkOnTasks();f 1",
+        "app-7;main;@Ynn;xla::cpu::SlinkyThreadPool::Impl::WorkOnTasks();f 1",
     );
 }

@@ -145,6 +145,11 @@ impl Samples {
         Self(stacks.collect())
     }
 
+    /// Each stack, and how many samples it has.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(stack, count)| (stack.as_str(), *count))
+    }
+
     /// How many have all of these in their stacks.
     pub(crate) fn with(&self, parts: &[&str]) -> u64 {
         let all = self.0.iter().filter(|(stack, _)| parts.iter().all(|part| stack.contains(part)));

@@ -261,13 +261,11 @@ fn step(symbol: &str) -> Option<SiteInfo> {
             family = Family::GnuOpenMp;
             (Event::TeamBegins, vec![Role::HostFunction, Role::Count])
         }
-        _ if symbol.starts_with("_ZN3xla") => {
+        symbol if symbol.starts_with("_ZN3xla") => {
             family = Family::Jax;
             let name = [Name, Role::NameBytes, Role::UnitNumber, Role::UnitNameBytes, Role::UnitName];
             (Event::ThunkBegins, [&name[..], &[StackPointer, Role::FramePointer]].concat())
         }
-        "step" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
-        "pass" => (Event::BackwardBegins, vec![StackPointer]),
         "made" | "made2" => (Event::StepCreated, vec![Sequence, ForwardThread]),
         "step" | "step2" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
         "pass" | "pass2" => (Event::BackwardBegins, vec![StackPointer]),

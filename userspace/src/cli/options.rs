@@ -254,8 +254,8 @@ pub enum Context {
     Memory,
     /// Who handed work to the threads of OpenMP (`libgomp`, `libomp`, `libiomp5`): what they do stands below it.
     Team,
-    /// PyTorch's operators. With `native` each is counted as it begins, below those that it is in; without, stacks show them and
-    /// leave native functions out, which costs least.
+    /// PyTorch's operators. With `native` each is counted as it begins, below those that it is in, and steps of XLA's modules on a
+    /// CPU have their names; without, stacks show operators and leave native functions out, which costs least.
     Operator,
 }
 

@@ -299,10 +299,12 @@ impl Thunks {
     pub fn stack_seen(&mut self, who: &StackSample, known: Known) {
         match known.thunks {
             ThunkPart::Unknown => self.counts.unknown += 1,
-            // Whatever began is over.
+            // Whatever began before is over. The stack may have waited for its names meanwhile.
             ThunkPart::Outside => {
-                if let Some(thread) = self.threads.get_mut(&(who.pid, who.tid)) {
-                    thread.forget();
+                let Self { threads, lists, .. } = self;
+                if let Some(thread) = threads.get_mut(&(who.pid, who.tid)) {
+                    thread.over_by(who.header.time_ns);
+                    thread.list(lists);
                 }
             }
             ThunkPart::Untold | ThunkPart::Named => {}

@@ -9,12 +9,16 @@
 //! | as many steps of a class that runs others as may still be open | these, in order |
 //! | otherwise | not known |
 //!
-//! A step that runs others is over when one begins that is not below it on the stack, or whose callers are above it.
+//! A step that runs others is over when one begins that is not below it on the stack, or whose callers are above it and it is not
+//! among them.
 
 use crate::pipeline::lists::{ListId, Lists};
 
 /// Steps within steps that are followed.
 const OPEN_MAX: usize = 32;
+
+/// A function keeps its frame pointer right below where it returns to.
+const FRAME: u64 = 8;
 
 /// The number of a class of thunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +68,8 @@ impl Thread {
         // Stacks grow downwards.
         self.outer.retain(|outer| {
             let is_below = stack_pointer.is_some_and(|at| at < outer.stack_pointer);
-            is_below && callers.iter().all(|caller| *caller < outer.stack_pointer)
+            let is_caller = callers.contains(&outer.stack_pointer.wrapping_sub(FRAME));
+            is_below && (is_caller || callers.iter().all(|caller| *caller < outer.stack_pointer))
         });
         if self.outer.len() >= OPEN_MAX {
             self.outer.clear();
@@ -86,6 +91,12 @@ impl Thread {
     /// Gives those up that run others.
     pub(super) fn forget_outer(&mut self) {
         self.outer.clear();
+    }
+
+    /// What began by then is over.
+    pub(super) fn over_by(&mut self, now_ns: u64) {
+        self.outer.retain(|outer| outer.began_ns > now_ns);
+        self.last = self.last.filter(|(_, began_ns)| *began_ns > now_ns);
     }
 
     /// Gives everything up.
@@ -131,18 +142,20 @@ mod tests {
     const WHILE: u16 = 0;
     const DOT: u16 = 1;
 
-    /// `wN@S` a loop begins at S, `dN@S` a product, each with its caller's frame 8 above; the rest is what the stack shows.
+    /// `wN@S` a loop begins at S, `dN@S` a product, each with its caller's frame 8 above and those of further callers behind `^`;
+    /// the rest is what the stack shows.
     #[track_caller]
     fn check(events: &str, stack: &str, expect: &[Option<u32>]) {
         let mut thread = Thread::default();
         for (now, event) in (0..).zip(events.split_ascii_whitespace()) {
             let (number, at) = event[1..].split_once('@').unwrap();
-            let (at, caller) = at.split_once('^').unwrap_or((at, "0"));
-            let at: u64 = at.parse().unwrap();
+            let mut places = at.split('^').map(|at| at.parse::<u64>().unwrap());
+            let at = places.next().unwrap();
+            let callers: Vec<u64> = [at + 8].into_iter().chain(places).collect();
             let nests = event.starts_with('w');
             let class = Class(if nests { WHILE } else { DOT });
             let step = Step { class, id: Some(StepId(number.parse().unwrap())) };
-            thread.begins(step, now, nests.then_some(at), &[at + 8, caller.parse().unwrap()], Some(at));
+            thread.begins(step, now, nests.then_some(at), &callers, Some(at));
         }
         let mut lists = Lists::default();
         thread.list(&mut lists);
@@ -179,5 +192,8 @@ mod tests {
         // Its caller is above the first one, which must be over.
         check("w1@100 w2@50^120", "w", &[Some(2)]);
         check("w1@100 w2@50 d3@20", "wd", &[None, Some(3)]);
+        // It is one of the callers, and goes on.
+        check("w1@100 w2@50^92^120", "ww", &[Some(1), Some(2)]);
+        check("w1@100 w2@50^92^120", "w", &[None]);
     }
 }

@@ -23,14 +23,14 @@ ENTRY %main (x: f32[8]) -> f32[8] {
 ";
 /// Functions of the program, and the step that each is the work of.
 const WORKS: [(&str, &str); 8] = [
-    ("work_dot_1", "[xla jit_step];:3;jit(step)/dot_general;dot.1;xla::cpu::DotThunk;"),
+    ("work_dot_1", "[xla jit_step];net.py:[line]:3;jit(step)/dot_general;dot.1;xla::cpu::DotThunk;"),
     ("work_dot_2", "[xla jit_step];dot.with_a_name_that_no_string_keeps_within_itself.2;xla::cpu::DotThunk;"),
     (
         "work_dot_of_other",
         "[xla jit_a_function_with_a_name_that_is_longer_than_w…];dot.1;xla::cpu::DotThunk;",
     ),
     ("work_sort", "[xla jit_step];sort.0;xla::cpu::SortThunk;"),
-    ("work_loop", "[xla jit_step];:9;jit(step)/while;while.4;xla::cpu::WhileThunk;"),
+    ("work_loop", "[xla jit_step];net.py:[line]:9;jit(step)/while;while.4;xla::cpu::WhileThunk;"),
     ("work_dot_in_loop", "[xla jit_step];dot.5;xla::cpu::DotThunk;"),
     ("work_calls_back", "[xla jit_step];custom-call.7;xla::cpu::CustomCallThunk;"),
     ("work_called_back", "[xla jit_step];custom-call.6;xla::cpu::CustomCallThunk;"),

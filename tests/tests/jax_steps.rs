@@ -1,0 +1,147 @@
+//! Steps of jitted functions that call libraries, with jax as it is published, beside what runs in them and what XLA dumped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+mod frameworks;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cli_support::expect_code;
+use frameworks::{Samples, Target, capture, line, with_jax};
+
+const PROGRAM: &str = "jax_steps.py";
+const OPTIONS: [&str; 4] = ["--context", "python,native,kernel,operator", "-F", "499"];
+/// Beginnings of the frames of a module, and of the kind of a step.
+const UNIT: &str = "[xla ";
+const KIND: &str = "xla::cpu::";
+
+/// The innermost step of a stack: its kind, the frames above it from its module on, and those below it.
+struct Step<'a> {
+    kind: &'a str,
+    above: Vec<&'a str>,
+    below: Vec<&'a str>,
+}
+
+fn step(stack: &str) -> Option<Step<'_>> {
+    let frames: Vec<&str> = stack.split(';').collect();
+    let is_kind = |frame: &&str| frame.starts_with(KIND) && frame.ends_with("Thunk");
+    let at = frames.iter().rposition(is_kind)?;
+    // Names have no parentheses behind colons, functions have.
+    let name = frames[..at].iter().rposition(|frame| frame.starts_with(UNIT));
+    let above = name.map_or(&[][..], |name| &frames[name..at]);
+    let is_function = |frame: &&str| frame.contains("::") && frame.contains('(');
+    let above = if above.iter().any(is_function) { Vec::new() } else { above.to_vec() };
+    Some(Step { kind: frames[at], above, below: frames[at + 1..].to_vec() })
+}
+
+/// What XLA dumped of each instruction: by module and name, its line.
+fn dumped(folder: &Path) -> BTreeMap<(String, String), String> {
+    let mut instructions = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if !name.ends_with(".cpu_after_optimizations.txt") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let module = text.strip_prefix("HloModule ").unwrap().split([',', ' ', '\n']).next().unwrap();
+        for row in text.lines().map(str::trim_start) {
+            let row = row.strip_prefix("ROOT ").unwrap_or(row);
+            if let Some((instruction, what)) = row.strip_prefix('%').and_then(|row| row.split_once(" = ")) {
+                instructions.insert((module.to_owned(), instruction.to_owned()), what.to_owned());
+            }
+        }
+    }
+    instructions
+}
+
+/// How XLA names, in a module after optimization, what a kind of step does.
+fn fits(kind: &str, instruction: &str) -> bool {
+    let opcode = match kind.strip_prefix(KIND).unwrap() {
+        "DotThunk" => " dot(",
+        "SortThunk" => " sort(",
+        "FftThunk" => " fft(",
+        "ConvolutionThunk" => " convolution(",
+        "CustomCallThunk" => " custom-call(",
+        "WhileThunk" => " while(",
+        _ => "(",
+    };
+    instruction.contains(opcode)
+}
+
+#[test]
+fn each_step_is_the_one_that_what_runs_in_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut command) = with_jax(PROGRAM) else { return };
+    let dump = folder.path().join("dump");
+    command.current_dir(folder.path()).env("XLA_FLAGS", "--xla_dump_to=dump");
+    let target = Target::start(&mut command);
+    let (_folder, file) = capture(&target, 14, &OPTIONS, || {});
+    let samples = Samples::of(&file);
+    let instructions = dumped(&dump);
+    let (mut all, mut named, mut checked) = (0, 0, BTreeMap::<&str, u64>::new());
+    for (stack, count) in samples.iter() {
+        let Some(Step { kind, above, below }) = step(stack) else { continue };
+        all += count;
+        let [unit, .., name] = above[..] else { continue };
+        named += count;
+        let module = unit.trim_start_matches(UNIT).trim_end_matches(']');
+        let what = instructions.get(&(module.to_owned(), name.to_owned()));
+        let what = what.unwrap_or_else(|| panic!("{module} has no {name}: {stack}"));
+        assert!(fits(kind, what), "{name} is {what}: {stack}");
+        // What runs below it: the function for its type, the comparison that it is given.
+        let typed = [("TypedMatMul<int,", " s32["), ("TypedMatMul<std::complex<float>,", " c64[")];
+        for (function, of_type) in typed {
+            if below.iter().any(|frame| frame.contains(function)) {
+                assert!(format!(" {what}").contains(of_type), "{what}: {stack}");
+                *checked.entry(of_type).or_default() += count;
+            }
+        }
+        if let Some(region) = below.iter().find(|frame| frame.starts_with("region_")) {
+            let applies = format!("to_apply=%{region}");
+            let is_it = what.match_indices(&applies).any(|(at, _)| {
+                what[at + applies.len()..]
+                    .chars()
+                    .next()
+                    .is_none_or(|c| !c.is_ascii_alphanumeric() && c != '.')
+            });
+            assert!(kind.ends_with("SortThunk") && is_it, "{what}: {stack}");
+            *checked.entry("sort").or_default() += count;
+        }
+    }
+    println!(
+        "| {named} of {all} samples in steps have module and name; checked by what runs in them: {checked:?}"
+    );
+    // Some are from before the probes were there.
+    assert!(named * 100 >= all * 85, "{named} of {all}: {samples}");
+    assert!(
+        [" s32[", " c64[", "sort"].iter().all(|kind| checked.get(kind).is_some_and(|n| *n > 20)),
+        "{checked:?}"
+    );
+    for mark in ["whole", "complex", "loop"] {
+        let at = format!(":{};jit(", line(PROGRAM, mark));
+        assert!(samples.with(&[";jax_steps.py:", &at]) > 0, "{mark}: {samples}");
+    }
+    let report = expect_code(0, &["report", &file]);
+    assert!(report.contains(&format!("jax_steps.py:{}", line(PROGRAM, "complex"))), "{report}");
+}
+
+#[test]
+fn without_a_dump_steps_have_their_module_and_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut command) = with_jax(PROGRAM) else { return };
+    let target = Target::start(command.current_dir(folder.path()));
+    let (_folder, file) = capture(&target, 10, &OPTIONS, || {});
+    let samples = Samples::of(&file);
+    for (module, kind) in
+        [("jit_products", "DotThunk"), ("jit_sorts", "SortThunk"), ("jit_others", "CustomCallThunk")]
+    {
+        let there = samples.with(&[&format!("{UNIT}{module}];"), &format!(";{KIND}{kind};")]);
+        let all = samples.with(&[&format!(";{KIND}{kind};")]);
+        println!("| {there} of {all} samples in {kind} are of {module}");
+        assert!(there > 0, "{samples}");
+    }
+    assert_eq!(samples.with(&["jax_steps.py:products:"]), 0, "{samples}");
+}
