@@ -30,13 +30,16 @@ struct Captured {
     said: String,
 }
 
-fn capture(profiler: &Path, pids: &[u32], seconds: u32, marker: &str) -> Captured {
+fn capture(profiler: &Path, pids: &[u32], seconds: u32, markers: &[&str]) -> Captured {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
     let (stored, raw) = (file("run.dctx"), file("raw"));
     let mut command = Command::new(profiler);
     command.args(["record", "-F", "499", "-o", &stored, "--raw", &raw, "--context", "python,native,step"]);
-    command.args(["--step-marker", marker, "--duration", &format!("{seconds}s")]);
+    command.args(["--duration", &format!("{seconds}s")]);
+    for marker in markers {
+        command.args(["--step-marker", marker]);
+    }
     for pid in pids {
         command.args(["--pid", &pid.to_string()]);
     }
@@ -147,7 +150,7 @@ fn every_call_of_a_function_that_marks_steps_is_told_once() {
             pythons.iter().map(|python| (python, Target::start(python, &[&program]))).collect();
         targets.iter_mut().for_each(|(_, target)| drop(target.lines_until_ready()));
         let pids: Vec<u32> = targets.iter().map(|(_, target)| target.pid()).collect();
-        let captured = capture(&profiler, &pids, seconds, "python_steps.py:Trainer.step");
+        let captured = capture(&profiler, &pids, seconds, &["python_steps.py:Trainer.step"]);
         let mut met = true;
         for (python, target) in &mut targets {
             let (pid, none) = (target.pid(), Times::new());
@@ -172,7 +175,7 @@ fn every_call_of_a_function_that_marks_steps_is_told_once() {
 }
 
 #[test]
-fn a_function_that_is_called_too_often_is_let_go() {
+fn a_function_that_is_called_too_often_is_let_go_and_one_that_is_not_there_is_said() {
     let Some(profiler) = profiler() else { return };
     if let Err(because) = has_watchpoints() {
         return println!("skipped: {because}");
@@ -188,11 +191,12 @@ while True:
     let mut target = Target::start(&python, &["-c", program]);
     target.lines_until_ready();
     for seconds in [2, 8, 30] {
-        let captured = capture(&profiler, &[target.pid()], seconds, "__main__:often");
+        let captured = capture(&profiler, &[target.pid()], seconds, &["__main__:often", "no_such:step"]);
         let notice = captured.said.lines().find(|line| line.contains("--step-marker __main__:often"));
         if let Some(notice) =
             notice.filter(|notice| notice.contains("are told no more: they are more than 1000"))
         {
+            assert!(captured.said.contains("--step-marker no_such:step ended no step"), "{}", captured.said);
             return println!("{notice}");
         }
         assert!(seconds < 30, "{}", captured.said);

@@ -61,12 +61,17 @@ impl Progress {
         self.started.elapsed()
     }
 
-    /// Shows how it goes, if it is time.
-    pub fn show(&mut self, status: &Status) {
+    /// Shows notices that are new.
+    pub fn notice(&mut self, status: &Status) {
         for notice in &status.notices[self.notices.min(status.notices.len())..] {
             self.say(notice);
         }
         self.notices = status.notices.len();
+    }
+
+    /// Shows how it goes, if it is time.
+    pub fn show(&mut self, status: &Status) {
+        self.notice(status);
         if let Some(first_ns) = status.first_complete_ns
             && let Some(asked_ns) = self.asked_ns.take()
         {

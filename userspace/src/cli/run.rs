@@ -249,6 +249,10 @@ impl Run {
         let counters = capture.stop();
         let finishing = tokio::task::spawn_blocking(move || session.finish(Some(counters)));
         let finished = patiently(finishing, &mut signals).await.map_err(Failure::new)?;
+        if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
+            // What is known only now.
+            progress.notice(&finished.status);
+        }
         // A duration that is over ends the capture, not the command.
         if let (None, Some(child)) = (command, &mut until.child) {
             command = patiently_wait(child, &mut signals).await;

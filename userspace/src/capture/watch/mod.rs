@@ -34,7 +34,7 @@ use open::{Events, NoWatch};
 const REQUESTS_MAX: usize = 1024;
 /// How often what was counted is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Uses of one place in a second that are taken for long: at some eleven microseconds each, a hundredth of a CPU.
+/// Uses of one place in a second that are taken for long: at some eighteen microseconds each, a fiftieth of a CPU.
 const USES_PER_SECOND: u64 = 1_000;
 /// Uses above that at a time.
 const USES_AT_ONCE: u64 = 3_000;
@@ -272,7 +272,7 @@ impl AtWork {
             let wanted = watched.wanted;
             self.close(watched);
             let words = format!(
-                "its calls are told no more: they are more than {USES_PER_SECOND} in a second, and each costs the program some ten microseconds"
+                "its calls are told no more: they are more than {USES_PER_SECOND} in a second, and each costs the program some twenty microseconds"
             );
             self.notice(&wanted, &words);
         }
