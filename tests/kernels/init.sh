@@ -38,7 +38,7 @@ kill "$target"
 target=$!
 sleep 4
 captured python --off-cpu --context python,native,kernel,step --step-marker chain.py:rest
-counted python samples '/chain.py:outer.*chain.py:middle.*chain.py:inner/'
+counted python samples '/chain.py:outer.*chain.py:middle.*chain.py:inner|chain.py:nap/'
 counted python off-cpu-time '/chain.py:nap.*\[off-cpu: /'
 # By watchpoints.
 counted python step-time '/chain.py:nap.*\[range\] chain.py:rest/'
