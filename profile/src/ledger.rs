@@ -73,6 +73,9 @@ impl fmt::Display for Stage {
     }
 }
 
+/// The key of the gap of probes that were watched in turns: counts are of these turns.
+pub const WATCHED_IN_TURNS: &str = "watched-in-turns";
+
 /// Why something was dropped or has a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
@@ -242,6 +245,12 @@ impl Ledger {
     /// Records that the first stage in use received.
     pub fn received(&self) -> u64 {
         self.accounts.iter().find(|account| !account.is_unused()).map_or(0, |account| account.received)
+    }
+
+    /// How much of the time was watched what probes tell, when that was not all of it.
+    pub fn watched_in_turns(&self) -> Option<&str> {
+        let mut gaps = self.stage(Stage::Attribute).gaps.iter();
+        gaps.find(|(reason, _)| reason.key == WATCHED_IN_TURNS).map(|(reason, _)| reason.sentence.as_ref())
     }
 
     /// Lost records as a share of all received, 0..=1; `None` when nothing was received.

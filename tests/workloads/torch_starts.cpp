@@ -1,5 +1,6 @@
 // A library and a program whose functions have the names, and whose tensors have the layout, that PyTorch's have, for what tells
-// that an operator begins. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program: `program ROUNDS`.
+// that an operator begins. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program: `program ROUNDS [BUSY]`, which
+// is busy for so many microseconds after each round.
 //
 // Owns: operators within operators, one that begins deeper on the stack than another that is over, one that is called by a
 // handle, and one that is left by an exception. Because: the real library is half a gigabyte. Does not: compute anything. The
@@ -7,6 +8,7 @@
 //
 // It says `ready`, waits for a line, and calls each operator as often as it is told.
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -216,12 +218,16 @@ int main(int count, char **arguments) {
     c10::OperatorHandle handle{&name};
     at::Tensor x{&of_x}, weight{&of_weight};
     std::optional<at::Tensor> bias(at::Tensor{&of_bias});
+    const long busy = count > 2 ? std::atol(arguments[2]) : 0;
     std::puts("ready");
     std::fflush(stdout);
     // So many rounds for each line that it is sent.
     while (std::getchar() != EOF) {
         for (long n = count > 1 ? std::atol(arguments[1]) : 1; n > 0; --n) {
             round(x, weight, bias, handle);
+            const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(busy);
+            while (std::chrono::steady_clock::now() < until) {
+            }
         }
     }
 }

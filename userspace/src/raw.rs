@@ -14,6 +14,7 @@
 //! | `K` | names of kernels that were found in processes, as a JSON array of `{"pid", "handle", "name"}` |
 //! | `P` | probes, as a JSON array of `{"site", "event", "symbol", "family", "roles"}`, the events and roles by number |
 //! | `N` | calls of each probe so far: u64, little-endian, by the probes' numbers |
+//! | `T` | a turn of the probes that have a budget, as a JSON object `{"time_ns", "watched", "budget", "what"}` |
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -140,6 +141,7 @@ impl<W: Write> RawWriter<W> {
             }
             Input::Recovered(kernels) => self.block(b'K', &serde_json::to_vec(kernels)?),
             Input::Lines(lines) => self.block(b'L', &serde_json::to_vec(lines)?),
+            Input::Turn(turn) => self.block(b'T', &serde_json::to_vec(turn)?),
         }
     }
 
@@ -273,6 +275,9 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                     .map_err(|_| self.damaged("its lines of device code are not understood"))?;
                 Input::Lines(lines)
             }
+            b'T' => Input::Turn(
+                serde_json::from_slice(&payload).map_err(|_| self.damaged("its turn is not understood"))?,
+            ),
             _ => return Err(self.damaged("its kind is not known")),
         };
         self.block += 1;

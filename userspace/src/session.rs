@@ -356,6 +356,7 @@ impl Worker {
             Message::Sites(sites) => Input::Sites(sites),
             Message::SiteCounts(counts) => Input::SiteCounts(counts),
             Message::CallsEnd(time_ns) => Input::CallsEnd(time_ns),
+            Message::Turn(turn) => Input::Turn(turn),
             Message::Scans(counters) => {
                 let gaps = counters.gaps().map(|(key, sentence, n)| (NoName { key, sentence }, n));
                 return self.pipeline.tables_lack(gaps.into());

@@ -85,7 +85,11 @@ fn head(profile: &Profile, selection: &Selection, screen: &Screen, out: &mut dyn
     if meta.frequency_hz > 0 {
         write!(out, ", {} Hz per CPU", meta.frequency_hz)?;
     }
-    writeln!(out, ", {}", counted(profile.tree.len() as u64 - 1, "calling context"))
+    writeln!(out, ", {}", counted(profile.tree.len() as u64 - 1, "calling context"))?;
+    match profile.ledger.watched_in_turns() {
+        Some(sentence) => writeln!(out, "{}", clean(sentence)),
+        None => Ok(()),
+    }
 }
 
 fn functions(selection: &Selection, screen: &Screen, extent: Extent, out: &mut dyn Write) -> io::Result<()> {

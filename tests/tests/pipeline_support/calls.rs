@@ -269,6 +269,7 @@ fn step(symbol: &str) -> Option<SiteInfo> {
         "made" | "made2" => (Event::StepCreated, vec![Sequence, ForwardThread]),
         "step" | "step2" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
         "pass" | "pass2" => (Event::BackwardBegins, vec![StackPointer]),
+        "starts" => (Event::OperatorBegins, vec![Role::ReturnAddress, StackPointer, Role::Scope]),
         "named" => (Event::RangeNamed, vec![Name]),
         "pushed" => (Event::RangePushed, vec![Name, Handle]),
         "message" => (Event::RangePushed, vec![Name, Role::Kind]),

@@ -15,6 +15,7 @@
 //! garbage 5               five bytes that are no record
 //! batch                   ends a batch of records
 //! advance 20              what is not younger than 20 is used
+//! 10 turn begins          probes that have a budget are watched from 10 on; 20 turn ends: until 20
 //!
 //! 10 call 5 cuLaunchKernel 7/7 app function=0x100 grid-x=4 : ! g main   call number 5; arguments by their meaning; `!`
 //!                         stands for the function itself, no `:` for no stack, `gap:no-row` at the end for one that
@@ -28,6 +29,7 @@
 //! 10 call 1 named 7/7 app text=epoch : ! py:_in@1 py:main@3            a range is about to begin; `py:_…` are torch's own
 //! 11 call 2 begins 7/7 app handle=0x40    90 call 9 ends 7/7 app handle=0x40   its record begins, and ends
 //! 10 call 1 team 7/7 app host-function=100 count=2 : ! f main           a thread hands a function to its team
+//! 10 call 1 starts 7/7 app return-address=9 stack-pointer=400 scope=0 : o.mm main     an operator begins
 //! 10 call 5 new 7/7 app address=64 bytes=100 : ! f main                an allocation of a tensor; also report, malloc, alone
 //! 20 call 6 delete 7/7 app address=64                                  and its end; also free
 //! 10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100      a step of XLA's module `jit_f` begins
@@ -59,7 +61,7 @@ use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
-use deepctx_userspace::pipeline::source::{Input, SpaceUpdate};
+use deepctx_userspace::pipeline::source::{Input, SpaceUpdate, Turn};
 use deepctx_userspace::pipeline::symbols::{
     Answer, CodeAddress, CompiledStep, Name, NoName, PythonReference, SpaceId, Symbols,
 };
@@ -127,6 +129,12 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
             }
             ["lose", cpu, n] => *numbers.entry(number(cpu) as u16).or_insert(0) += number(n),
             ["garbage", n] => batch.extend(std::iter::repeat_n(0xff, number(n) as usize)),
+            [time, "turn", edge @ ("begins" | "ends")] => {
+                end_batch(&mut steps, &mut batch);
+                let watched = edge == "begins";
+                let (budget, what) = ("10%".to_owned(), "probes".to_owned());
+                steps.push(Step::Feed(Input::Turn(Turn { time_ns: number(time), watched, budget, what })));
+            }
             [time, "space", pid, process, maps] => {
                 end_batch(&mut steps, &mut batch);
                 let (pid, time_ns) = (number(pid) as u32, number(time));

@@ -1,10 +1,13 @@
-//! Cost: what the profiler itself uses.
+//! Cost: what the profiler itself uses, of its own and of the targets' time.
 //!
-//! Owns: CPU time, resident memory and locked map memory of this process, and giving back memory that is free. Because:
-//! a profiler that claims to cost nothing shows what it costs. Does not: judge.
+//! Owns: CPU time, resident memory and locked map memory of this process, and giving back memory that is free; CPU time of
+//! others, and of programs in the kernel. Because: a profiler that claims to cost nothing shows what it costs. Does not: judge.
 
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::Duration;
+
+use libbpf_rs::libbpf_sys::{BPF_STATS_RUN_TIME, bpf_enable_stats};
 
 /// What this process used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,4 +58,54 @@ pub fn map_memlock(map: &impl AsFd) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok()).unwrap_or(0)
+}
+
+/// CPU time of a process and all its threads, those that have ended included, nanoseconds; `None` when there is none.
+pub fn process_cpu_ns(pid: u32) -> Option<u64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: the pointer is to a local.
+    if unsafe { libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &raw mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local. A clock of a process that has ended meanwhile is refused.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return None;
+    }
+    Some(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+/// Runs of a kernel program, counted while [`count_runs`] has it so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// How many.
+    pub count: u64,
+    /// What they took, nanoseconds.
+    pub time_ns: u64,
+}
+
+impl Runs {
+    /// Those of a loaded program so far; none when the kernel does not say.
+    pub fn of(program: &impl AsFd) -> Self {
+        let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let number = |key: &str| {
+            text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok()).unwrap_or_default()
+        };
+        Self { count: number("run_cnt:"), time_ns: number("run_time_ns:") }
+    }
+}
+
+/// Has the kernel count the runs of its programs, of everybody's, until this is closed. Each run takes two looks at the clock more.
+///
+/// # Errors
+/// The kernel does not let us (it asks for `CAP_SYS_ADMIN`), or is older than 5.8.
+pub fn count_runs() -> io::Result<OwnedFd> {
+    // SAFETY: takes a number and gives a descriptor.
+    let fd = unsafe { bpf_enable_stats(BPF_STATS_RUN_TIME) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -101,6 +101,22 @@ pub fn attach(way: Way, program: BorrowedFd<'_>, path: &Path, points: &[Point], 
     links
 }
 
+/// Takes probes away: all at once, for with each link the kernel waits some forty milliseconds for whoever is just at one of its
+/// probes, and those of the next link are there meanwhile.
+pub fn close(links: &mut Vec<OwnedFd>) {
+    /// Most that are closed at once: one of each file, and programs have few that are probed.
+    const TOGETHER: usize = 16;
+    while !links.is_empty() {
+        let some = links.split_off(links.len().saturating_sub(TOGETHER));
+        std::thread::scope(|scope| {
+            for link in some {
+                // Without a thread it is closed here: it goes with what was to run.
+                let _ = std::thread::Builder::new().name("close".into()).spawn_scoped(scope, || drop(link));
+            }
+        });
+    }
+}
+
 /// Asks for all; when the kernel refuses, for each half, until the places that it refuses stand alone.
 fn halve(program: BorrowedFd<'_>, path: &CString, points: &[Point], moment: Moment, links: &mut Links) {
     match (together(program, path, points, moment), points) {

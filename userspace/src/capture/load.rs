@@ -186,6 +186,19 @@ impl Loaded {
 }
 
 impl ProbeObject {
+    /// Loads only the one at the entry of functions: another instance of it, whose cost is counted by itself.
+    pub fn load_call(mut self) -> Result<OwnedFd, LoadError> {
+        let [call, ..] = PROBES;
+        for mut program in self.open.progs_mut() {
+            let is_wanted = program.name() == OsStr::new(call);
+            program.set_autoload(is_wanted);
+        }
+        let object = self.open.load().map_err(|source| kernel_error("a program of probes".into(), source))?;
+        let program = object.progs().find(|program| program.name() == OsStr::new(call));
+        let fd = program.ok_or(LoadError::Object(call))?.as_fd().try_clone_to_owned();
+        fd.map_err(|e| kernel_error(call.into(), libbpf_rs::Error::from(e)))
+    }
+
     /// Loads them. They stay as long as their descriptors.
     pub fn load(self) -> Result<ProbePrograms, LoadError> {
         let object = self.open.load();

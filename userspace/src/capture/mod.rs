@@ -13,6 +13,8 @@
 mod arch;
 pub mod arena;
 pub mod attach;
+mod below;
+pub mod budget;
 pub mod called;
 pub mod clock;
 pub mod column;
@@ -35,6 +37,7 @@ mod table_error;
 pub mod tables;
 pub mod targets;
 mod threads;
+mod turns;
 pub mod watch;
 
 use std::os::unix::fs::MetadataExt as _;
@@ -56,8 +59,9 @@ use libbpf_rs::{Link, MapCore as _, MapFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::marks::Function;
-use crate::pipeline::source::SiteInfo;
+use crate::pipeline::source::{SiteInfo, Turn};
 use attach::Samplers;
+use budget::Budget;
 use called::CalledMap;
 use clock::monotonic_ns;
 use cost::OwnCost;
@@ -100,6 +104,8 @@ pub enum Message {
     SiteCounts(Vec<u64>),
     /// Calls are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds.
     CallsEnd(u64),
+    /// Probes that have a budget begin to be watched, or cease.
+    Turn(Turn),
     /// What is attached so far.
     Probes(ProbeCounters),
     /// A process that was named as a target has ended.
@@ -174,6 +180,9 @@ pub struct ProbeOptions {
     pub stacks_per_second: u32,
     /// The same of a framework's operators.
     pub operator_stacks_per_second: u32,
+    /// How much of the targets' time the probes may take that were asked for beyond those of accelerators: where they would take
+    /// more, they are watched in turns. `None`: as much as they take.
+    pub budget: Option<Budget>,
 }
 
 impl Default for ProbeOptions {
@@ -187,6 +196,7 @@ impl Default for ProbeOptions {
             questions: Questions::default(),
             stacks_per_second: ALL_STACKS,
             operator_stacks_per_second: 100,
+            budget: None,
         }
     }
 }
@@ -348,7 +358,9 @@ impl Capture {
                 };
                 let ahead = if probes.ahead { probes::installed() } else { Vec::new() };
                 let object = loaded.probe_object(way).map_err(|e| failed(&e))?;
-                Some(Probes::start(object, setup, ahead, found.clone()).map_err(|e| failed(&e))?)
+                let in_turns =
+                    probes.budget.map(|budget| turns::Ahead::new(&loaded, way, budget)).transpose()?;
+                Some(Probes::start((object, in_turns), setup, ahead, found.clone()).map_err(|e| failed(&e))?)
             }
             _ => None,
         };

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TrySendError, bounded};
 use deepctx_common::Plain as _;
 use deepctx_common::activity::probe;
 use deepctx_common::call::{self, SITES_MAX, site_flag};
@@ -32,10 +32,12 @@ use deepctx_uprobes::user::UserRow;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::Message;
+use super::below::Below;
 use super::clock::monotonic_ns;
 use super::links::{self, Moment, Point, Way};
 use super::load::{ProbeObject, ProbePrograms};
 use super::sites;
+use super::turns::{self, Turns, told_by};
 use crate::pipeline::source::SiteInfo;
 
 /// Requests that may wait. One that finds no room is dropped and counted: the next library of that process asks again.
@@ -146,12 +148,13 @@ pub(super) struct Setup {
 }
 
 impl Probes {
-    /// Starts the thread, which loads the programs, then looks at the files in `ahead`, then at `pids`.
+    /// Starts the thread, which loads the programs, then looks at the files in `ahead`, then at `pids`. `in_turns`: when some
+    /// have a budget.
     ///
     /// # Errors
     /// No thread can be made.
     pub(super) fn start(
-        object: ProbeObject,
+        (object, in_turns): (ProbeObject, Option<turns::Ahead>),
         setup: Setup,
         ahead: Vec<Library>,
         pids: Vec<u32>,
@@ -163,8 +166,10 @@ impl Probes {
         let (next, put_off) = (Arc::clone(&setup.next), Arc::clone(&looks.1));
         let (looking, looked) = bounded(0);
         let body = move || {
-            let programs = match object.load() {
-                Ok(programs) => programs,
+            let loaded =
+                object.load().and_then(|programs| Ok((programs, in_turns.map(Turns::new).transpose()?)));
+            let (programs, turns) = match loaded {
+                Ok(loaded) => loaded,
                 Err(error) => return notice(&setup.messages, format!("nothing can be probed: {error}")),
             };
             let mut attached = Attached {
@@ -175,6 +180,7 @@ impl Probes {
                 files: HashMap::new(),
                 below: HashSet::new(),
                 links: Links::default(),
+                turns,
                 placed: Vec::new(),
                 correlating: Vec::new(),
                 next,
@@ -266,6 +272,8 @@ struct Attached {
     /// The same files where they lie below overlays.
     below: HashSet<Below>,
     links: Links,
+    /// Those that have a budget.
+    turns: Option<Turns>,
     /// Sites of calls, for when a collector comes.
     placed: Vec<(u32, call::Site, Event)>,
     /// Sites at which collectors give calls their ids.
@@ -283,43 +291,22 @@ struct Links {
     messages: Vec<OwnedFd>,
 }
 
-/// A file as overlays show it: with the inode number and the times of the file that it is made of, on a device of its own.
-/// The kernel puts probes on the latter, so one that two overlays show, or an overlay and the folder below it, must get its
-/// probes once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Below {
-    inode: u64,
-    bytes: u64,
-    /// Seconds and nanoseconds.
-    modified: (i64, i64),
-    changed: (i64, i64),
-    /// It is an overlay that shows it.
-    overlay: bool,
-}
-
-impl Below {
-    fn of(file: &File, metadata: &Metadata) -> Self {
-        const OVERLAY: i64 = 0x794c_7630;
-        Self {
-            inode: metadata.ino(),
-            bytes: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            overlay: rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type == OVERLAY),
-        }
-    }
-
-    /// Whether one of these files is this one, by way of an overlay.
-    fn is_among(&self, known: &HashSet<Self>) -> bool {
-        let shown = Self { overlay: true, ..*self };
-        let below = Self { overlay: false, ..*self };
-        known.contains(&shown) || self.overlay && known.contains(&below)
-    }
-}
-
 impl Attached {
     fn run(&mut self, requests: &Receiver<Request>) {
-        while let Ok(first) = requests.recv() {
+        loop {
+            let wait = self.turns.as_ref().and_then(Turns::next_look);
+            let next = match wait {
+                Some(wait) => requests.recv_timeout(wait),
+                None => requests.recv().map_err(RecvTimeoutError::from),
+            };
+            let first = match next {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.take_turns();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             let mut pids = HashSet::new();
             for request in std::iter::once(first).chain(requests.try_iter()) {
                 match request {
@@ -329,6 +316,21 @@ impl Attached {
                 }
             }
             self.look(&pids.into_iter().collect::<Vec<_>>());
+            self.take_turns();
+        }
+    }
+
+    /// Begins or ends a turn of the probes that have a budget, if it is time.
+    fn take_turns(&mut self) {
+        let Some((turn, why)) = self.turns.as_mut().and_then(Turns::look) else { return };
+        let over = !turn.watched;
+        // Whoever concludes from their calls must know before they are gone, and is told that they are back when they are.
+        self.tell(Message::Turn(turn));
+        if let Some(turns) = self.turns.as_mut().filter(|_| over) {
+            turns.rest();
+        }
+        if let Some(why) = why {
+            self.notice(why);
         }
     }
 
@@ -342,6 +344,7 @@ impl Attached {
         self.mute(&self.correlating);
         let heard_until_ns = now_ns.saturating_add(LAST_WORDS.as_nanos() as u64);
         self.links.calls.clear();
+        self.turns = None;
         let is_heard = |planned: &&Planned| matches!(planned.collector, Some(Ok(_)));
         let mut pids = self.planner.planned().iter().filter(is_heard).flat_map(|planned| &planned.pids);
         // Who ends says all before.
@@ -373,6 +376,13 @@ impl Attached {
             };
             self.counters.planning_ns += monotonic_ns().saturating_sub(began_ns);
             self.attach_all(new);
+        }
+        if let Some(turns) = &mut self.turns {
+            let has_some =
+                |planned: &&Planned| planned.sites.iter().any(|site| told_by(site.row.event).is_some());
+            turns.processes(
+                self.planner.planned().iter().filter(has_some).flat_map(|of| of.pids.iter().copied()),
+            );
         }
         self.counters.put_off = u64::from(self.put_off.load(Ordering::Relaxed));
         if self.counters != self.told && self.setup.messages.try_send(Message::Probes(self.counters)).is_ok()
@@ -489,6 +499,7 @@ impl Attached {
 
     fn attach_calls(&mut self, planned: &Planned, path: &Path) {
         let mut calls = Vec::new();
+        let (mut in_turns, mut events) = (Vec::new(), Vec::new());
         let mut returns = Vec::new();
         let mut messages = Vec::new();
         let mut last = Vec::new();
@@ -513,7 +524,14 @@ impl Attached {
             if kernel.flags & site_flag::MESSAGE != 0 {
                 messages.push(point);
             } else {
-                calls.push(point);
+                // What is watched until it returns would be left waiting.
+                let of_turns = self.turns.is_some() && kernel.flags & site_flag::RETURN == 0;
+                if of_turns && told_by(name.event).is_some() {
+                    in_turns.push(point);
+                    events.push(name.event);
+                } else {
+                    calls.push(point);
+                }
                 self.placed.push((index, kernel, name.event));
             }
             if kernel.flags & site_flag::RETURN != 0 {
@@ -528,9 +546,11 @@ impl Attached {
             names.push(name);
         }
         // Who is told of a backward pass must know that no step in it will be missed, nor what was before a step.
-        calls.sort_by_key(|point| {
-            last.iter().find(|(cookie, _)| *cookie == point.cookie).map(|(_, end)| *end)
-        });
+        for points in [&mut calls, &mut in_turns] {
+            points.sort_by_key(|point| {
+                last.iter().find(|(cookie, _)| *cookie == point.cookie).map(|(_, end)| *end)
+            });
+        }
         // Before the first record that needs it.
         if !self.tell(Message::Sites(names)) {
             return;
@@ -540,7 +560,15 @@ impl Attached {
         self.counters.returns += returns.len() as u64;
         self.place(planned, path, &calls, Program::Call);
         self.place(planned, path, &messages, Program::Message);
-        self.counters.probes += (calls.len() + messages.len()) as u64;
+        self.counters.probes += (calls.len() + in_turns.len() + messages.len()) as u64;
+        if let Some(turns) = self.turns.as_mut().filter(|_| !in_turns.is_empty()) {
+            turns.processes(planned.pids.iter().copied());
+            let (refused, first) = turns.place(path, in_turns, events);
+            self.refused(planned, &refused);
+            if let Some(first) = first {
+                self.tell(Message::Turn(first));
+            }
+        }
     }
 
     /// Whether our own collector is in a process with this file: the records that it reads need not be read along, at
@@ -602,13 +630,16 @@ impl Attached {
             Program::Message => &mut self.links.messages,
         };
         links.extend(attached.links);
-        self.counters.refused += attached.refused.len() as u64;
-        if let Some((point, error)) = attached.refused.first() {
+        self.refused(planned, &attached.refused);
+    }
+
+    fn refused(&mut self, planned: &Planned, refused: &[(Point, io::Error)]) {
+        self.counters.refused += refused.len() as u64;
+        if let [(point, error), others @ ..] = refused {
             let path = planned.library.mapping.path().display();
             let symbol = planned.sites.iter().find(|site| site.offset.0 == point.offset);
             let symbol = symbol.map_or("a function", |site| &site.symbol);
-            let others = attached.refused.len() - 1;
-            self.notice(format!("{path}: no probe on {symbol} and {others} more: {error}"));
+            self.notice(format!("{path}: no probe on {symbol} and {} more: {error}", others.len()));
         }
     }
 
@@ -652,23 +683,4 @@ enum Program {
     Call,
     Return,
     Message,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_overlays_show_twice_gets_its_probes_once() {
-        let file = Below { inode: 7, bytes: 9, modified: (1, 2), changed: (3, 4), overlay: false };
-        let shown = Below { overlay: true, ..file };
-        let known = |files: &[Below]| files.iter().copied().collect::<HashSet<_>>();
-        // Below one overlay, and by another; in the folder below, and by an overlay; the other way round.
-        assert!(shown.is_among(&known(&[shown])));
-        assert!(shown.is_among(&known(&[file])));
-        assert!(file.is_among(&known(&[shown])));
-        // Files of two devices, without an overlay, have the same numbers by chance; or another time.
-        assert!(!file.is_among(&known(&[file])));
-        assert!(!shown.is_among(&known(&[Below { changed: (3, 5), ..file }])));
-    }
 }

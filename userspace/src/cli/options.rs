@@ -17,6 +17,7 @@ use super::debug_info;
 use super::duration;
 use super::sampling::SamplingArgs;
 use super::sight::SightArgs;
+use crate::capture::budget::Budget;
 use crate::pipeline::ranges::STEP_MARKER;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
@@ -178,6 +179,10 @@ pub struct CaptureArgs {
     /// Watch functions of your own in other libraries, as TOML (see docs/probes.md).
     #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES")]
     pub probes: Option<PathBuf>,
+    /// Most CPU time of the program, in percent of its own, that `operator`, `backward`, `step`, `memory`, `team`, `--shapes` and
+    /// `--probes` may take together: where they would take more, they are watched in turns, and what they tell is of these turns.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
+    pub probe_budget: Option<Budget>,
     /// Leave accelerators alone: no probes in their libraries.
     #[arg(long, env = "DEEPCTX_NO_GPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub no_gpu: bool,

@@ -107,6 +107,9 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         Count(status.lost)
     );
     Progress::new(false).say(&summary);
+    if let Some(turns) = ended.finished.profile.ledger.watched_in_turns() {
+        Progress::new(false).say(turns);
+    }
     if status.samples == 0 {
         Progress::new(false)
             .say("note: no samples were taken: the targets used no CPU time, or none of them is running");
@@ -215,6 +218,10 @@ fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
             arguments.capture.operator_stacks.map_or_else(String::new, |stacks| stacks.to_string()),
         ),
         ("shapes".into(), arguments.capture.shapes.join(",")),
+        (
+            "probe-budget".into(),
+            arguments.capture.probe_budget.map_or_else(String::new, |budget| budget.to_string()),
+        ),
         ("gpu-activity".into(), arguments.gpu_activity.to_string()),
         ("pc-sampling".into(), arguments.sampling.describe()),
         ("off-cpu".into(), arguments.capture.off_cpu.to_string()),

@@ -68,6 +68,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
         questions,
         stacks_per_second: per_second(capture.launch_stacks),
         operator_stacks_per_second: per_second(capture.operator_stacks.unwrap_or(OPERATOR_STACKS)),
+        budget: capture.probe_budget,
     });
     Ok(Target {
         options: CaptureOptions {

@@ -47,6 +47,11 @@ impl<T, const MOST: usize> ByAddress<T, MOST> {
         self.by_address.get_mut(&address)
     }
 
+    /// How much lies here.
+    pub(super) fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
     /// What begins at or before an address, and where.
     pub(super) fn at_or_before(&self, address: u64) -> Option<(u64, &T)> {
         self.by_address.range(..=address).next_back().map(|(begin, what)| (*begin, what))

@@ -132,7 +132,7 @@ impl Entering<'_> {
                 }
                 None if ranges.sites.own(&arguments.call) => {
                     accounts.step();
-                    ranges.named(sample, &arguments, [thread, known.node], profile);
+                    ranges.named(sample, &arguments, [thread, known.node], holes, profile);
                 }
                 None if operators.sites.own(&arguments.call) => {
                     accounts.step();

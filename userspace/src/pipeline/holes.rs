@@ -1,7 +1,12 @@
-//! Holes: the times in which records of a CPU are missing.
+//! Holes: the times in which records of a CPU are missing, or probes were not watched.
 //!
-//! Owns: the numbers that no record came with, and between which times theirs would have been. Because: who concludes from
-//! the last record of a kind must know that none is missing since. Does not: count losses (the ledger does).
+//! Owns: the numbers that no record came with, and between which times theirs would have been; the pauses of the probes that are
+//! watched in turns. Because: who concludes from the last record of a kind must know that none is missing since. Does not: count
+//! losses (the ledger does).
+
+use std::collections::VecDeque;
+
+use super::source::Turn;
 
 /// Holes kept for each CPU; beyond it the two oldest become one that covers both.
 const HOLES_MAX: usize = 64;
@@ -12,6 +17,17 @@ pub struct Holes {
     cpus: Vec<Cpu>,
     /// Records that came and could not be used, by time.
     unused: Vec<Hole>,
+    /// From when to when probes were not watched, oldest first: at most [`HOLES_MAX`], in the same way.
+    pauses: VecDeque<(u64, u64)>,
+}
+
+/// Why a record may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// It was lost.
+    Lost,
+    /// Its probe was not there.
+    NotWatched,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -56,8 +72,47 @@ impl Holes {
         push(&mut self.unused, hole);
     }
 
+    /// Takes note of a turn's beginning or end.
+    pub(super) fn turn(&mut self, turn: &Turn) {
+        match self.pauses.back_mut() {
+            Some((_, to_ns)) if turn.watched && *to_ns == u64::MAX => *to_ns = turn.time_ns,
+            Some((_, u64::MAX)) => {}
+            _ if turn.watched => {}
+            _ => {
+                self.pauses.push_back((turn.time_ns, u64::MAX));
+                if self.pauses.len() > HOLES_MAX
+                    && let (Some((from_ns, _)), Some(next)) =
+                        (self.pauses.pop_front(), self.pauses.front_mut())
+                {
+                    next.0 = from_ns;
+                }
+            }
+        }
+    }
+
     /// Whether a record may be missing between two times.
+    #[inline]
     pub(super) fn any(&self, from_ns: u64, to_ns: u64) -> bool {
+        self.not_watched(from_ns, to_ns) || self.any_lost(from_ns, to_ns)
+    }
+
+    /// Why a record may be missing between two times; `None` when none is. A pause comes first: it says more.
+    pub(super) fn why(&self, from_ns: u64, to_ns: u64) -> Option<Missing> {
+        match (self.not_watched(from_ns, to_ns), self.any_lost(from_ns, to_ns)) {
+            (true, _) => Some(Missing::NotWatched),
+            (false, true) => Some(Missing::Lost),
+            (false, false) => None,
+        }
+    }
+
+    /// Whether probes that are watched in turns were not, at some time between two.
+    #[inline]
+    pub(super) fn not_watched(&self, from_ns: u64, to_ns: u64) -> bool {
+        let recent = self.pauses.iter().rev().take_while(|(_, end_ns)| *end_ns >= from_ns);
+        recent.into_iter().any(|(began_ns, _)| *began_ns <= to_ns)
+    }
+
+    fn any_lost(&self, from_ns: u64, to_ns: u64) -> bool {
         let within = |hole: &Hole| hole.to_ns >= from_ns && hole.from_ns <= to_ns;
         self.unused.iter().any(within) || self.cpus.iter().any(|cpu| cpu.holes.iter().any(within))
     }
@@ -115,6 +170,35 @@ mod tests {
         check(&[1, 2, 5], 51, 100, false);
         check(&[1, 2, 5], 30, 40, true);
         check(&[3], 0, 5, true);
+    }
+
+    #[test]
+    fn between_two_turns_everything_may_be_missing() {
+        let mut holes = Holes::default();
+        let turn = |time_ns, watched| Turn { time_ns, watched, ..Turn::default() };
+        let edges = [(10, true), (20, false), (30, true), (40, false)];
+        edges.into_iter().for_each(|(time_ns, watched)| holes.turn(&turn(time_ns, watched)));
+        let check = |from_ns, to_ns, expect: Option<Missing>| {
+            assert_eq!(holes.why(from_ns, to_ns), expect, "{from_ns} to {to_ns}");
+        };
+        check(0, 19, None);
+        check(15, 25, Some(Missing::NotWatched));
+        check(21, 22, Some(Missing::NotWatched));
+        check(31, 39, None);
+        check(0, 39, Some(Missing::NotWatched));
+        check(35, 45, Some(Missing::NotWatched));
+        check(1000, 1001, Some(Missing::NotWatched));
+    }
+
+    #[test]
+    fn of_too_many_pauses_the_oldest_become_one_that_covers_them() {
+        let mut holes = Holes::default();
+        for number in 0..200u64 {
+            holes.turn(&Turn { time_ns: number * 10, watched: number % 2 == 1, ..Turn::default() });
+        }
+        assert_eq!(holes.pauses.len(), HOLES_MAX);
+        assert!(holes.not_watched(15, 16) && holes.not_watched(1985, 1986));
+        assert!(!holes.not_watched(1995, 1996));
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl<S: Symbols> Pipeline<S> {
         }
         match event {
             Ok(Event::Call(of, arguments)) if operators.sites.own(&arguments.call) => {
-                operators.next(&of.fixed, &arguments, profile);
+                operators.next(&of.fixed, &arguments, holes, profile);
             }
             Ok(Event::Call(of, arguments)) if thunks.sites.own(&arguments.call) => {
                 thunks.begins(&of.fixed, &arguments, profile, &mut |step, answer| {

@@ -43,6 +43,7 @@ pub mod teams;
 pub mod tensors;
 pub mod threads;
 pub mod thunks;
+pub mod turns;
 pub mod waits;
 
 use deepctx_common::end::PythonEnd;
@@ -152,6 +153,7 @@ impl<S: Symbols> Pipeline<S> {
             Input::CallsEnd(time_ns) => self.stages.correlate.calls_end(time_ns),
             Input::Recovered(kernels) => self.stages.correlate.recovered(kernels),
             Input::Lines(lines) => self.stages.correlate.lines_read(lines, &mut self.profile),
+            Input::Turn(turn) => self.stages.turn(turn),
         }
         while self.changes.is_over_capacity() {
             self.change(0);
@@ -200,7 +202,7 @@ impl<S: Symbols> Pipeline<S> {
         self.accounts.missing(self.sequences.missing());
         self.accounts.waits(self.stages.waits.gaps());
         self.accounts.write_to(&mut self.profile.ledger);
-        self.stages.write_to(&mut self.profile);
+        self.stages.write_to(&mut self.profile, self.newest_ns);
         &mut self.profile
     }
 

@@ -37,6 +37,8 @@ pub enum Input<M> {
     Recovered(Vec<RecoveredKernel>),
     /// Lines of device code that was read since the last time.
     Lines(Vec<CubinLines>),
+    /// Probes that are watched in turns begin to be, or cease.
+    Turn(Turn),
 }
 
 impl<M> Input<M> {
@@ -53,6 +55,7 @@ impl<M> Input<M> {
             Input::CallsEnd(time_ns) => Input::CallsEnd(time_ns),
             Input::Recovered(kernels) => Input::Recovered(kernels),
             Input::Lines(lines) => Input::Lines(lines),
+            Input::Turn(turn) => Input::Turn(turn),
         }
     }
 }
@@ -70,6 +73,20 @@ pub struct SiteInfo {
     pub family: Family,
     /// What each fetched argument means, in the order in which they are fetched.
     pub roles: Vec<Role>,
+}
+
+/// A turn of the probes that have a budget begins or ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Turn {
+    /// When: `CLOCK_MONOTONIC`, nanoseconds. All of them are there from a beginning on, and until an end.
+    pub time_ns: u64,
+    /// It begins.
+    pub watched: bool,
+    /// The budget, as the user would write it.
+    pub budget: String,
+    /// What is told by these probes, for people: `operators, backward`.
+    pub what: String,
 }
 
 /// A handle that was launched and that no call named.

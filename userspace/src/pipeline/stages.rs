@@ -12,11 +12,12 @@ use super::decode::{Arguments, Sample};
 use super::holes::Holes;
 use super::operators::{self, Operators};
 use super::ranges::Ranges;
-use super::source::SiteInfo;
+use super::source::{SiteInfo, Turn};
 use super::stacks::Head;
 use super::teams::Teams;
 use super::tensors::Tensors;
 use super::thunks::Thunks;
+use super::turns::Turns;
 use super::waits::Waits;
 
 /// The stages.
@@ -30,6 +31,7 @@ pub(super) struct Stages {
     pub(super) tensors: Tensors,
     pub(super) teams: Teams,
     pub(super) thunks: Thunks,
+    turns: Turns,
     /// Where records are missing, for those who conclude from the last one of a kind.
     pub(super) holes: Holes,
 }
@@ -46,6 +48,7 @@ impl Stages {
             tensors: Tensors::default(),
             teams: Teams::default(),
             thunks: Thunks::default(),
+            turns: Turns::default(),
             holes: Holes::default(),
         }
     }
@@ -66,6 +69,15 @@ impl Stages {
         self.teams.sites.counted(counts);
         self.thunks.sites.counted(counts);
         self.correlate.counted(counts);
+    }
+
+    /// Probes that have a budget begin to be watched, or cease.
+    pub(super) fn turn(&mut self, turn: Turn) {
+        self.holes.turn(&turn);
+        self.backward.turn_edges.take(&turn);
+        self.tensors.turn_edges.take(&turn);
+        self.teams.turn_edges.take(&turn);
+        self.turns.take(turn);
     }
 
     /// A process changes at this time, which the samples have not reached.
@@ -107,9 +119,10 @@ impl Stages {
         head.within_thunks(thunks.of(who, holes))
     }
 
-    /// Writes what is missing, and what is kept of devices, into the profile.
-    pub(super) fn write_to(&self, profile: &mut Profile) {
+    /// Writes what is missing, and what is kept of devices, into the profile. The records have come to `now_ns`.
+    pub(super) fn write_to(&self, profile: &mut Profile, now_ns: u64) {
         let account = profile.ledger.stage_mut(Stage::Attribute);
+        self.turns.write_to(account, now_ns);
         self.backward.write_to(account);
         self.ranges.write_to(account);
         self.operators.write_to(account);

@@ -36,10 +36,11 @@ use rustc_hash::FxHashMap;
 
 use super::attribute;
 use super::decode::{Arguments, Sample};
-use super::holes::Holes;
+use super::holes::{Holes, Missing};
 use super::lists::Lists;
 use super::sites::Sites;
 use super::source::SiteInfo;
+use super::turns::Edges;
 use open::Thread;
 use stand::Maker;
 pub use stand::{Stand, Within};
@@ -85,6 +86,8 @@ pub(super) struct Probe {
 pub struct Backward {
     /// By number of the probe.
     pub(super) sites: Sites<Probe>,
+    /// Of the turns in which it is watched.
+    pub(super) turn_edges: Edges,
     /// The last copy of the framework whose probes were learned, and which of them.
     learned: (u32, Vec<Kind>),
     /// Each process has a number of its own, since ids come again.
@@ -141,6 +144,7 @@ struct Counts {
     nested: u64,
     /// Stacks.
     uncertain: u64,
+    not_watched: u64,
 }
 
 impl Backward {
@@ -180,6 +184,10 @@ impl Backward {
             }
             self.threads.retain(|(of, _), _| *of != pid);
             self.watch.forget(pid);
+        }
+        while self.turn_edges.reached(now_ns).is_some() {
+            // Another thread may have their numbers by the time of the next turn.
+            self.first.clear();
         }
     }
 
@@ -318,11 +326,12 @@ impl Backward {
     #[inline]
     pub fn steps_of(&mut self, who: &StackSample, holes: &Holes) -> Within {
         self.reach(who.header.time_ns);
-        let Some(thread) = self.threads.get(&(who.pid, who.tid)) else { return Within::Uncertain };
-        match (is_certain(thread, who, holes), thread.listed) {
-            (false, _) => Within::Uncertain,
-            (true, None) => Within::None,
-            (true, Some(listed)) => Within::Steps(listed),
+        let thread = self.threads.get(&(who.pid, who.tid));
+        match (missing(thread, who, holes), thread.and_then(|thread| thread.listed)) {
+            (Some(Missing::Lost), _) => Within::Uncertain,
+            (Some(Missing::NotWatched), _) => Within::NotWatched,
+            (None, None) => Within::None,
+            (None, Some(listed)) => Within::Steps(listed),
         }
     }
 
@@ -330,6 +339,7 @@ impl Backward {
     #[inline]
     pub fn stack_seen(&mut self, who: &StackSample, steps: u8, stand: Stand) {
         self.counts.uncertain += u64::from(stand == Stand::Uncertain);
+        self.counts.not_watched += u64::from(stand == Stand::NotWatched);
         if steps == 0 {
             self.none_is_open(who);
         }
@@ -381,6 +391,7 @@ impl Backward {
         let made_by = match (steps, within) {
             (0, _) => return (Stand::Own, None),
             (UNSURE, _) => return (Stand::Cut, None),
+            (_, Within::NotWatched) => return (Stand::NotWatched, None),
             (SOME, _) | (_, Within::Uncertain | Within::None) => return (Stand::Uncertain, None),
             (_, Within::Steps(listed)) => self.lists.get(listed),
         };
@@ -427,13 +438,18 @@ impl Backward {
         for (key, sentence, n) in [
             (
                 "forward-unknown",
-                "steps of the backward pass are not below their operator: it ran before the capture began, or too long ago",
+                "steps of the backward pass are not below their operator: it ran before the capture began, between two turns, or too long ago",
                 self.counts.unknown,
             ),
             (
                 "backward-uncertain",
                 "stacks in the backward pass are not below an operator: they lack their beginning, or records before them are missing",
                 self.counts.uncertain,
+            ),
+            (
+                "backward-not-watched",
+                "stacks in the backward pass are not below an operator: it was not watched then",
+                self.counts.not_watched,
             ),
             (
                 "forward-uncertain",
@@ -456,10 +472,14 @@ impl Backward {
     }
 }
 
-/// Whether nothing can have been missed of a thread up to the time of a stack.
-fn is_certain(thread: &Thread, who: &StackSample, holes: &Holes) -> bool {
+/// Why something can have been missed of a thread up to the time of a stack; `None` when nothing can.
+fn missing(thread: Option<&Thread>, who: &StackSample, holes: &Holes) -> Option<Missing> {
     let now_ns = who.header.time_ns;
-    thread.certain_since.is_some_and(|since| since <= now_ns && !holes.any(since, now_ns))
+    match thread.and_then(|thread| thread.certain_since).filter(|since| *since <= now_ns) {
+        Some(since) => holes.why(since, now_ns),
+        None if holes.not_watched(now_ns, now_ns) => Some(Missing::NotWatched),
+        None => Some(Missing::Lost),
+    }
 }
 
 /// How many of an operator's frames, root first, say where it is: up to the last one that is Python or an operator.

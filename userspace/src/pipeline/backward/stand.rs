@@ -13,6 +13,8 @@ pub enum Within {
     /// Something may have been missed.
     #[default]
     Uncertain,
+    /// It was not watched.
+    NotWatched,
     /// It is in none.
     None,
     /// It is in the first of these, outermost first; the last ones may be over.
@@ -39,6 +41,8 @@ pub enum Stand {
     Below,
     /// Where it was taken: which step it is in is not certain.
     Uncertain,
+    /// Where it was taken: steps were not watched then.
+    NotWatched,
     /// Where it was taken: it lacks its beginning, so that it may be in a step or not.
     Cut,
     /// Where it was taken: the operator that made its step was not seen.

@@ -87,7 +87,7 @@ pub(super) enum What {
 #[derive(Debug, Default)]
 struct Watched {
     nesting: Thread,
-    /// When an operator was last seen to begin, `CLOCK_MONOTONIC` nanoseconds.
+    /// When something was last told of its operators, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
     /// What was told of the next one.
     named: Option<FrameId>,
@@ -100,6 +100,7 @@ struct Counts {
     nesting_unknown: u64,
     unnamed: u64,
     not_understood: u64,
+    not_watched: u64,
 }
 
 impl Operators {
@@ -178,9 +179,30 @@ impl Operators {
         self.threads.entry((who.pid, who.tid)).or_default()
     }
 
+    /// What is certain of a thread of which something is told now.
+    fn certain(&mut self, who: &StackSample, holes: &Holes) -> &mut Watched {
+        let now_ns = who.header.time_ns;
+        let known = self.threads.get(&(who.pid, who.tid));
+        let hole = known.is_some_and(|known| holes.any(known.newest_ns, now_ns));
+        let watched = self.thread(who);
+        if hole {
+            // What began meanwhile is not known, nor what was told of the next one.
+            *watched = Watched::default();
+        }
+        watched.newest_ns = now_ns;
+        watched
+    }
+
     /// A call that tells of the operator that begins next.
-    pub fn next(&mut self, who: &StackSample, arguments: &Arguments<'_>, profile: &mut Profile) {
+    pub fn next(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        holes: &Holes,
+        profile: &mut Profile,
+    ) {
         self.reach(who.header.time_ns);
+        self.certain(who, holes);
         match self.sites.came(&arguments.call) {
             None | Some(What::Begins) => {}
             Some(What::Named) => {
@@ -229,6 +251,11 @@ impl Operators {
     ) {
         self.reach(who.header.time_ns);
         let Some(what) = self.sites.came(&arguments.call) else { return };
+        // While probes are put in place or taken away, some tell and others do not.
+        if holes.not_watched(who.header.time_ns, who.header.time_ns) {
+            self.counts.not_watched += 1;
+            return;
+        }
         let told = if let What::Tensors(name, _) = what {
             let own = operator(name, profile);
             let tensors = self.tensors(arguments, profile);
@@ -269,14 +296,7 @@ impl Operators {
             self.counts.not_understood += 1;
             return;
         };
-        let now_ns = who.header.time_ns;
-        let hole = self.threads.get(&(who.pid, who.tid)).is_some_and(|it| holes.any(it.newest_ns, now_ns));
-        let watched = self.thread(who);
-        if hole {
-            // What began meanwhile is not known, nor what was told of this one.
-            *watched = Watched::default();
-        }
-        watched.newest_ns = now_ns;
+        let watched = self.certain(who, holes);
         let (named, tensors) = (watched.named.take(), watched.tensors.take());
         if scope != Some(SCOPE_FUNCTION) {
             watched.nesting.reach(stack_pointer);
@@ -342,6 +362,11 @@ impl Operators {
                 "operator-contradicted",
                 "stacks at two places showed one operator within the other, and once more outside of it",
                 self.memory.contradicted,
+            ),
+            (
+                "operator-not-watched",
+                "operators are not counted: they were seen to begin at the edges of a turn, when not all probes were in place",
+                self.counts.not_watched,
             ),
             ("operator-unnamed", "operators were called by a handle that told no name", self.counts.unnamed),
             (

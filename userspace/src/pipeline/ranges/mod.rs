@@ -33,7 +33,7 @@ use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
 use super::decode::{Arguments, Sample};
-use super::holes::Holes;
+use super::holes::{Holes, Missing};
 use super::lists::{ListId, Lists};
 use super::sites::Sites;
 use super::source::SiteInfo;
@@ -114,11 +114,22 @@ pub struct Ranges {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     uncertain: u64,
+    not_watched: u64,
     unnamed: u64,
     nested: u64,
     unfinished: u64,
     repeated: u64,
     elsewhere: u64,
+}
+
+impl Counts {
+    /// So many ranges were given up.
+    fn given_up(&mut self, missing: Missing, ranges: usize) {
+        *match missing {
+            Missing::Lost => &mut self.uncertain,
+            Missing::NotWatched => &mut self.not_watched,
+        } += ranges as u64;
+    }
 }
 
 impl Ranges {
@@ -187,11 +198,22 @@ impl Ranges {
         self.reach(who.header.time_ns);
         let thread = self.threads.get_mut(&(who.pid, who.tid))?;
         let listed = thread.listed?;
-        if holes.any(thread.since_ns, who.header.time_ns) {
-            self.counts.uncertain += thread.forget() as u64;
+        if let Some(missing) = holes.why(thread.since_ns, who.header.time_ns) {
+            self.counts.given_up(missing, thread.forget());
             return None;
         }
         Some(listed)
+    }
+
+    /// Gives up what a thread was in if its end may be missing.
+    fn only_certain(&mut self, who: &StackSample, holes: &Holes) {
+        let Some(thread) = self.threads.get_mut(&(who.pid, who.tid)) else { return };
+        let now_ns = who.header.time_ns;
+        if !thread.open().is_empty()
+            && let Some(missing) = holes.why(thread.since_ns, now_ns)
+        {
+            self.counts.given_up(missing, thread.forget());
+        }
     }
 
     /// The frames of a stack, root first, with those of the ranges that it is in.
@@ -225,6 +247,7 @@ impl Ranges {
         sample: &Sample<'_>,
         arguments: &Arguments<'_>,
         [thread, node]: [NodeId; 2],
+        holes: &Holes,
         profile: &mut Profile,
     ) {
         let Some(kind) = self.sites.came(&arguments.call).copied() else { return };
@@ -233,6 +256,7 @@ impl Ranges {
         if kind == Kind::Entered && !self.is_call(sample, arguments) {
             return;
         }
+        self.only_certain(who, holes);
         // A message that is no text is a number that only a tool understands.
         let is_text = self.sites.argument(arguments, Role::Kind).is_none_or(|kind| kind == ASCII);
         let name = match (kind, self.symbols.get(&arguments.call.site)) {
@@ -250,9 +274,11 @@ impl Ranges {
         let key = match kind {
             Kind::Pushed => Key::Pushed(self.sites.argument(arguments, Role::Handle).unwrap_or(0)),
             Kind::Started => Key::Profiler,
-            Kind::Step | Kind::Entered => return self.step(place, began_ns, profile),
+            Kind::Step => return self.step(place, began_ns, Some(holes), profile),
+            // These are watched without a pause.
+            Kind::Entered => return self.step(place, began_ns, None, profile),
             Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
-                self.thread(who).named = Some(place);
+                self.thread(who).named = Some((place, began_ns));
                 return;
             }
         };
@@ -318,6 +344,9 @@ impl Ranges {
         self.sites.came(&arguments.call);
         self.reach(who.header.time_ns);
         let now_ns = who.header.time_ns;
+        if matches!(self.sites.what(&arguments.call), Some(Kind::Begins)) {
+            self.only_certain(who, holes);
+        }
         let handle = self.sites.argument(arguments, Role::Handle);
         let (key, began, anywhere) = match (self.sites.what(&arguments.call), handle) {
             (Some(Kind::Popped), domain) => (Key::Pushed(domain.unwrap_or(0)), false, false),
@@ -329,7 +358,11 @@ impl Ranges {
         if began {
             // A record without a name is none of the program's ranges.
             let Some(of) = threads.get_mut(&(who.pid, who.tid)) else { return };
-            let Some(place) = of.named.take() else { return };
+            let Some((place, named_ns)) = of.named.take() else { return };
+            if let Some(missing) = holes.why(named_ns, now_ns) {
+                // Another one may have begun with this name, and this one have another.
+                return counts.given_up(missing, 1);
+            }
             if !of.begins(Open { key, place, thread, began_ns: now_ns, within_ns: 0 }) {
                 counts.nested += 1;
             }
@@ -342,16 +375,15 @@ impl Ranges {
             of_process.find_map(|(_, of)| of.ends(key, now_ns, lists))
         });
         if let Some(ended) = ended {
-            if holes.any(ended.range.began_ns, now_ns) {
+            match holes.why(ended.range.began_ns, now_ns) {
                 // This may be the second end of the record, and the first one be lost.
-                self.counts.uncertain += 1;
-            } else {
-                self.ended(ended, now_ns, profile);
+                Some(missing) => self.counts.given_up(missing, 1),
+                None => self.ended(ended, now_ns, holes, profile),
             }
         }
     }
 
-    fn ended(&mut self, ended: open::Ended, now_ns: u64, profile: &mut Profile) {
+    fn ended(&mut self, ended: open::Ended, now_ns: u64, holes: &Holes, profile: &mut Profile) {
         let Open { place, thread, began_ns, within_ns, .. } = ended.range;
         let took = now_ns.saturating_sub(began_ns);
         profile.tree.add(place, Metric::RangeTime, took.saturating_sub(within_ns));
@@ -363,16 +395,19 @@ impl Ranges {
         let Frame::Range { name } = profile.frames.get(profile.tree.node(place).frame) else { return };
         let name = profile.strings.get(name);
         if self.markers.has_range(name) {
-            self.step(place, now_ns, profile);
+            self.step(place, now_ns, Some(holes), profile);
         }
     }
 
     /// A step ends at this place.
-    fn step(&mut self, place: NodeId, now_ns: u64, profile: &mut Profile) {
+    fn step(&mut self, place: NodeId, now_ns: u64, holes: Option<&Holes>, profile: &mut Profile) {
         if self.steps.len() >= STEPS_MAX {
             self.steps.clear();
         }
-        if let Some(before_ns) = self.steps.insert(place, now_ns) {
+        // Another step may have ended meanwhile.
+        let missed = |before_ns: &u64| holes.is_some_and(|holes| holes.any(*before_ns, now_ns));
+        let before_ns = self.steps.insert(place, now_ns).filter(|before_ns| !missed(before_ns));
+        if let Some(before_ns) = before_ns {
             profile.tree.add(place, Metric::StepTime, now_ns.saturating_sub(before_ns));
         }
     }
@@ -384,6 +419,11 @@ impl Ranges {
                 "range-uncertain",
                 "ranges were given up before their end: records are missing in which they may have ended",
                 self.counts.uncertain,
+            ),
+            (
+                "range-not-watched",
+                "ranges were given up before their end: the turn in which they were watched was over",
+                self.counts.not_watched,
             ),
             ("range-unnamed", "names of ranges could not be read", self.counts.unnamed),
             ("range-nested", "ranges are not told: too many are open in their thread", self.counts.nested),

@@ -48,8 +48,8 @@ pub(super) struct Ended {
 /// A thread that has entered ranges.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    /// The node of the range that is about to begin.
-    pub(super) named: Option<NodeId>,
+    /// The node of the range that is about to begin, and when it was named.
+    pub(super) named: Option<(NodeId, u64)>,
     /// The number of the list of open ranges; `None` when there are none.
     pub(super) listed: Option<ListId>,
     /// When the outermost of them began: since then no end must have been missed. `CLOCK_MONOTONIC` nanoseconds.

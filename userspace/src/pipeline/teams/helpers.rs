@@ -53,6 +53,12 @@ impl Process {
         self.functions.insert(function);
     }
 
+    /// What is handed out is not seen for a while. Functions stay where they are.
+    pub(super) fn forget(&mut self) {
+        self.handed.clear();
+        self.helpers.clear();
+    }
+
     /// A thread hands out work that helpers may take part in.
     pub(super) fn hands_out(&mut self, tid: u32, handed: Handed) {
         if self.handed.len() >= MOST {

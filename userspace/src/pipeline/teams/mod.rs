@@ -34,6 +34,7 @@ use super::lists::{ListId, Lists};
 use super::sites::Sites;
 use super::source::SiteInfo;
 use super::stacks::{Head, Known};
+use super::turns::Edges;
 use helpers::{Handed, Process};
 
 /// What a helper's part stands behind.
@@ -50,6 +51,8 @@ const STARTING: [&str; 4] = ["libc.", "libc-", "libpthread", "ld-"];
 pub struct Teams {
     /// By number of the probe.
     pub(super) sites: Sites<()>,
+    /// Of the turns in which it is watched.
+    pub(super) turn_edges: Edges,
     processes: FxHashMap<u32, Process>,
     lists: Lists<Work>,
     /// Where work goes on, by the helper's thread and the context that handed it out.
@@ -106,6 +109,9 @@ impl Teams {
     fn reach(&mut self, now_ns: u64) {
         while let Some((_, pid)) = self.sites.changed(now_ns) {
             self.processes.remove(&pid);
+        }
+        while self.turn_edges.reached(now_ns).is_some() {
+            self.processes.values_mut().for_each(Process::forget);
         }
     }
 
@@ -235,7 +241,7 @@ impl Teams {
         for (key, sentence, n) in [
             (
                 "team-unknown",
-                "work of OpenMP's threads stays where it ran: who handed it out was not seen, or several threads do",
+                "work of OpenMP's threads stays where it ran: who handed it out was not seen, or not watched, or several threads do",
                 self.counts.unknown,
             ),
             (

@@ -34,6 +34,7 @@ use super::attribute;
 use super::decode::Arguments;
 use super::sites::Sites;
 use super::source::SiteInfo;
+use super::turns::Edges;
 use pool::{Given, Pool, Said, Taken};
 
 /// Kinds of devices, by number (`c10::DeviceType`, c10/core/DeviceType.h).
@@ -93,6 +94,8 @@ impl Device {
 pub struct Tensors {
     /// By number of the probe.
     pub(super) sites: Sites<Site>,
+    /// Of the turns in which it is watched.
+    pub(super) turn_edges: Edges,
     /// By process, a few devices each.
     processes: FxHashMap<u32, Vec<(Device, Pool)>>,
     pools: usize,
@@ -123,6 +126,8 @@ struct Counts {
     without_stack: u64,
     /// Arguments that could not be read.
     unreadable: u64,
+    /// What was live when a turn ended.
+    not_watched: u64,
 }
 
 impl Tensors {
@@ -172,6 +177,10 @@ impl Tensors {
                 pool.end(time_ns, profile);
                 self.ended.push(pool);
             }
+        }
+        while let Some(time_ns) = self.turn_edges.reached(now_ns) {
+            let pools = self.processes.values_mut().flatten();
+            self.counts.not_watched += pools.map(|(_, pool)| pool.forget(time_ns, profile)).sum::<u64>();
         }
     }
 
@@ -363,8 +372,13 @@ impl Tensors {
         for (key, sentence, n) in [
             (
                 "tensor-free-unknown",
-                "tensors were freed whose allocation was not seen: it was before the capture began",
+                "tensors were freed whose allocation was not seen: it was before the capture began, or between two turns",
                 self.counts.free_unknown,
+            ),
+            (
+                "tensor-not-watched",
+                "tensors were live when the turn ended in which they were watched: when they are freed is not seen",
+                self.counts.not_watched,
             ),
             (
                 "tensor-free-missed",

@@ -276,6 +276,19 @@ impl Pool {
         self.ranges = ByAddress::default();
     }
 
+    /// Nothing is seen of it for a while: what is live is no longer known. Gives how many allocations that was.
+    pub(super) fn forget(&mut self, now_ns: u64, profile: &mut Profile) -> u64 {
+        self.hold_until(now_ns, profile);
+        let forgotten = std::mem::take(&mut self.ranges).len() as u64;
+        for context in 0..self.contexts.len() as u32 {
+            if self.contexts[context as usize].live > 0 {
+                self.touch(context).live = 0;
+            }
+        }
+        (self.live, self.level, self.reserved) = (0, 0, 0);
+        forgotten
+    }
+
     /// Writes what contexts had at the peak, and what they have at the end; once.
     pub(super) fn write_contexts(&mut self, profile: &mut Profile) {
         self.by_node = FxHashMap::default();

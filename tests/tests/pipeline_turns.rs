@@ -1,0 +1,267 @@
+//! Probes that are watched in turns as a page of records → nothing is believed across a pause, and it is told that there was one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pipeline_support;
+
+use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::view::Selection;
+use pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
+use proptest::prelude::*;
+
+/// Records → a metric by context.
+#[track_caller]
+fn check_metric(records: &str, metric: Metric, expect: &str) {
+    let mut pipeline = run(records);
+    assert_eq!(folded_as(pipeline.profile(), Selection::of(metric)), page(expect));
+}
+
+/// A range begins in a turn, which ends.
+const RANGE: &str = "
+    1 turn begins
+    10 call 1 named 7/7 app text=epoch : ! py:_enter@1 py:train@3 py:main@9
+    11 call 2 begins 7/7 app handle=0x40
+    20 sample 7/7 app py:work@1 py:train@4 py:main@9
+    30 turn ends
+";
+
+#[test]
+fn a_range_is_over_for_us_when_its_turn_is() {
+    let records = format!(
+        "{RANGE}
+        40 sample 7/7 app py:work@1 py:train@4 py:main@9
+        50 turn begins
+        60 sample 7/7 app py:work@1 py:train@4 py:main@9
+        70 call 3 ends 7/7 app handle=0x40"
+    );
+    check(
+        &records,
+        "
+        app-7;m.py:main;m.py:train;[range] epoch;m.py:work 1
+        app-7;m.py:main;m.py:train;m.py:work 2
+        ",
+    );
+    check_metric(&records, Metric::RangeTime, "");
+    check_gaps("attribute", &records, "attribute watched-in-turns 2\nattribute range-not-watched 1\n");
+}
+
+#[test]
+fn a_range_of_the_next_turn_is_within_none_of_the_last() {
+    let records = format!(
+        "{RANGE}
+        50 turn begins
+        60 call 3 named 7/7 app text=batch : ! py:_enter@1 py:one@2 py:main@9
+        61 call 4 begins 7/7 app handle=0x80
+        62 sample 7/7 app py:work@1 py:one@3 py:main@9
+        63 call 5 ends 7/7 app handle=0x80"
+    );
+    check(
+        &records,
+        "
+        app-7;m.py:main;m.py:one;[range] batch;m.py:work 1
+        app-7;m.py:main;m.py:train;[range] epoch;m.py:work 1
+        ",
+    );
+    check_metric(&records, Metric::RangeTime, "app-7;m.py:main;m.py:one;[range] batch 2");
+}
+
+#[test]
+fn a_name_that_was_told_in_a_turn_is_no_name_in_the_next() {
+    let records = "
+        1 turn begins
+        10 call 1 named 7/7 app text=epoch : ! py:_enter@1 py:train@3 py:main@9
+        11 turn ends
+        20 turn begins
+        21 call 2 begins 7/7 app handle=0x40
+        22 sample 7/7 app py:work@1 py:train@4 py:main@9
+    ";
+    check(records, "app-7;m.py:main;m.py:train;m.py:work 1");
+}
+
+#[test]
+fn a_step_lasts_no_longer_than_a_turn() {
+    let step = |at: u64, call: u64| {
+        format!(
+            "{at} call {call} named 7/7 app text=Optimizer.step#SGD : ! py:_enter@1 py:main@5
+             {} call {} begins 7/7 app handle=0x40
+             {} call {} ends 7/7 app handle=0x40\n",
+            at + 1,
+            call + 1,
+            at + 2,
+            call + 2
+        )
+    };
+    // Two ends in the first turn, 20 apart, and two in the second one, 30 apart.
+    let records = ["1 turn begins\n", &step(10, 1), &step(30, 4), "40 turn ends\n", "90 turn begins\n"]
+        .concat()
+        + &step(100, 7)
+        + &step(130, 10);
+    check_metric(&records, Metric::StepTime, "app-7;m.py:main;[range] Optimizer.step#SGD 50");
+}
+
+#[test]
+fn a_step_of_the_backward_pass_stands_below_an_operator_of_an_earlier_turn_and_elsewhere_in_a_pause() {
+    let records = "
+        1 turn begins
+        2 call 90 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
+        10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
+        11 call 2 made 7/7 app sequence=1 forward-thread=1 : ! o.exp g main
+        20 turn ends
+        25 sample 7/7 app x! e. back main
+        30 turn begins
+        40 call 3 pass 7/7 app stack-pointer=500 : ! back main
+        41 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+        42 sample 7/7 app x! e. back main
+        50 turn ends
+        55 sample 7/7 app x! e. back main
+    ";
+    check(
+        records,
+        "
+        app-7;main;back;torch::autograd::Engine::evaluate_function(GraphTask&);x 2
+        app-7;main;g;aten::exp;[backward];x 1
+        ",
+    );
+    check_gaps("attribute", records, "attribute backward-not-watched 2\nattribute watched-in-turns 2\n");
+}
+
+#[test]
+fn a_thread_without_a_number_is_another_one_in_the_next_turn() {
+    let of = |pause: &str| {
+        format!(
+            "1 turn begins
+            9 call 3 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
+            10 call 1 made 7/7 app sequence=0 forward-thread=0 : ! o.mm f main
+            {pause}
+            15 call 2 made 7/7 app sequence=1 forward-thread=5 : ! o.exp g main
+            20 call 5 pass 7/7 app stack-pointer=500 : ! back main
+            21 call 4 step 7/7 app sequence=0 forward-thread=5 stack-pointer=400"
+        )
+    };
+    check_gaps("attribute", &of(""), "");
+    let paused = of("11 turn ends\n 14 turn begins");
+    check_gaps("attribute", &paused, "attribute watched-in-turns 2\nattribute forward-unknown 1\n");
+}
+
+#[test]
+fn what_is_live_when_a_turn_ends_is_not_known_any_more() {
+    let records = "
+        1 turn begins
+        10 call 1 new 7/7 app address=64 bytes=100 : ! f main
+        11 call 2 new 7/7 app address=128 bytes=50 : ! g main
+        12 call 3 delete 7/7 app address=64
+        20 turn ends
+        30 turn begins
+        31 call 4 delete 7/7 app address=128
+        32 call 5 new 7/7 app address=128 bytes=70 : ! f main
+    ";
+    check_metric(
+        records,
+        Metric::TensorBytes,
+        "
+        app-7;main;f;[memory] cpu 170
+        app-7;main;g;[memory] cpu 50
+        ",
+    );
+    check_metric(records, Metric::TensorReturnedBytes, "app-7;main;f;[memory] cpu 100");
+    let mut pipeline = run(records);
+    pipeline.finish();
+    let of = |profile: &Profile, metric| folded_as(profile, Selection::of(metric));
+    assert_eq!(of(pipeline.profile(), Metric::LiveBytes), page("app-7;main;f;[memory] cpu 70"));
+    let peak = "
+        app-7;main;f;[memory] cpu 100
+        app-7;main;g;[memory] cpu 50
+    ";
+    assert_eq!(of(pipeline.profile(), Metric::PeakBytes), page(peak));
+    check_gaps(
+        "attribute",
+        records,
+        "
+        attribute watched-in-turns 2
+        attribute tensor-free-unknown 1
+        attribute tensor-not-watched 1
+        ",
+    );
+}
+
+#[test]
+fn for_whom_a_helper_works_is_found_out_again_in_each_turn() {
+    let work = |at: u64, call: u64| {
+        format!(
+            "{at} call {call} team 7/7 app host-function=102 count=2 : ! mul main
+             {} sample 7/9 app f g.st c.clo\n",
+            at + 5
+        )
+    };
+    let records = ["1 turn begins\n", &work(10, 1), &work(20, 2), &work(30, 3)].concat()
+        + "40 turn ends\n 45 sample 7/9 app f g.st c.clo\n 50 turn begins\n 51 sample 7/9 app f g.st c.clo\n"
+        + &work(60, 4)
+        + &work(70, 5)
+        + &work(80, 6);
+    check(
+        &records,
+        "
+        app-7;c.clo;g.st;f 6
+        app-7;main;mul;[team];f 2
+        ",
+    );
+}
+
+#[test]
+fn between_two_turns_operators_are_not_counted() {
+    let begins = |at: u64, call: u64| {
+        format!("{at} call {call} starts 7/7 app return-address=104 stack-pointer=400 scope=0 : o.mm main\n")
+    };
+    let records = ["1 turn begins\n", &begins(10, 1), "20 turn ends\n", &begins(21, 2), "30 turn begins\n"]
+        .concat()
+        + &begins(40, 3);
+    let mut pipeline = run(&records);
+    let profile = pipeline.profile();
+    assert_eq!(profile.tree.total(Metric::Calls).sum, 2);
+    let gaps = &profile.ledger.stage(Stage::Attribute).gaps;
+    assert_eq!((gaps.count("operator-not-watched"), gaps.count("watched-in-turns")), (1, 2));
+}
+
+/// Lines of a program that does everything at once, each with its time.
+fn lines() -> impl Strategy<Value = Vec<String>> {
+    let line = prop_oneof![
+        Just("call N named 7/7 app text=epoch : ! py:_enter@1 py:main@9"),
+        Just("call N begins 7/7 app handle=0x40"),
+        Just("call N ends 7/7 app handle=0x40"),
+        Just("sample 7/7 app py:work@1 py:main@9"),
+        Just("sample 7/7 app x! e. back main"),
+        Just("sample 7/9 app f g.st c.clo"),
+        Just("call N made 7/7 app sequence=1 forward-thread=1 : ! o.mm f main"),
+        Just("call N pass 7/7 app stack-pointer=500 : ! back main"),
+        Just("call N step 7/7 app sequence=1 forward-thread=1 stack-pointer=400"),
+        Just("call N new 7/7 app address=64 bytes=100 : ! f main"),
+        Just("call N delete 7/7 app address=64"),
+        Just("call N team 7/7 app host-function=102 count=2 : ! mul main"),
+        Just("turn begins"),
+        Just("turn ends"),
+    ];
+    let numbered =
+        |(n, line): (usize, &str)| format!("{} {}", 10 * n + 10, line.replace('N', &(n + 1).to_string()));
+    proptest::collection::vec(line, 1..60)
+        .prop_map(move |lines| lines.into_iter().enumerate().map(numbered).collect())
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_watched_when_nothing_is_lost_and_nothing_is_counted_twice(lines in lines()) {
+        let without: Vec<String> = lines.iter().filter(|line| !line.contains("turn ")).cloned().collect();
+        let of = |lines: &[String]| {
+            let mut pipeline = run(&lines.join("\n"));
+            pipeline.finish();
+            let profile = pipeline.profile();
+            profile.ledger.check(When::Finished).unwrap();
+            let totals = [Metric::Samples, Metric::TensorBytes].map(|metric| profile.tree.total(metric).sum);
+            (totals, profile.tree.total(Metric::RangeTime).sum)
+        };
+        let ((totals, in_ranges), (all, all_in_ranges)) = (of(&lines), of(&without));
+        prop_assert_eq!(totals, all);
+        prop_assert!(in_ranges <= all_in_ranges);
+    }
+}

@@ -1,0 +1,372 @@
+//! Budget: how much of the targets' time probes may take, and when they are watched so that they take no more.
+//!
+//! Owns: [`Budget`], and the [`Governor`] that turns what probes cost so far into turns and pauses. Because: a trap at each operator
+//! of a program costs what it costs; whoever may not pay that for the whole run can pay it for a part of it, and must be told
+//! which. Does not: measure, attach, or read a clock: figures are given to it.
+//!
+//! ```text
+//!  balance   + budget × the targets' own CPU time   − what the probes took
+//!  turn      while the balance lasts; behind that until the turn has its length, or the debt is all that a pause can repay
+//!  pause     until the debt is repaid, and never longer than [`PAUSE_LONGEST`]
+//! ```
+//! Where probes cost less than the budget, the balance lasts and the first turn never ends: counts are exact.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Nothing ends sooner: less than this is mostly the attaching itself.
+const TURN_SHORTEST: Duration = Duration::from_millis(20);
+/// The first turn, by chance a quarter more or less: some whole steps of training, and soon over where a capture is short.
+const TURN_FIRST: Duration = Duration::from_millis(200);
+/// Each turn is longer than the one before by so much, of two: whole steps of slow programs fit too once there is time for it.
+const TURN_GROWS: (u64, u64) = (3, 2);
+/// No turn needs to be longer than that.
+const TURN_LONGEST: Duration = Duration::from_secs(10);
+/// No pause is shorter.
+const PAUSE_SHORTEST: Duration = Duration::from_millis(100);
+/// A turn ends when it takes a pause of this length to repay its debt: what is shown of a program should not be older.
+const PAUSE: Duration = Duration::from_secs(5);
+/// However much is owed, there is a turn after this time; one that begins in debt is a shortest one.
+const PAUSE_LONGEST: Duration = Duration::from_secs(20);
+/// CPU time of the targets whose budget can be saved up for a dear moment.
+const SAVED: Duration = Duration::from_secs(2);
+/// Between two looks during a turn, and during a pause.
+const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
+
+/// How much of the targets' own CPU time probes may take, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget(u32);
+
+impl Budget {
+    /// Thousandths of the targets' own CPU time.
+    pub fn thousandths(self) -> u32 {
+        self.0
+    }
+
+    fn of(self, time: Duration) -> Duration {
+        time * self.0 / 1000
+    }
+}
+
+impl FromStr for Budget {
+    type Err = String;
+
+    /// Reads percent, such as `10`, `10%` or `2.5%`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
+        number
+            .ok()
+            .filter(|percent| (0.1..=100.0).contains(percent))
+            .map(|percent| Self((percent * 10.0).round() as u32))
+            .ok_or_else(|| format!("expected a percentage from 0.1 to 100, found '{text}'"))
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.0) / 10.0)
+    }
+}
+
+/// Totals so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub now_ns: u64,
+    /// What probes took of the targets' CPU time, nanoseconds.
+    pub cost_ns: u64,
+    /// CPU time of the targets, with what probes took of it, nanoseconds.
+    pub cpu_ns: u64,
+}
+
+impl Figures {
+    fn since(self, before: Self) -> Self {
+        Self {
+            now_ns: self.now_ns.saturating_sub(before.now_ns),
+            cost_ns: self.cost_ns.saturating_sub(before.cost_ns),
+            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing.
+    Stay,
+    /// The turn is over.
+    Rest,
+    /// The next turn begins.
+    Watch,
+}
+
+/// Decides when there is a turn.
+#[derive(Debug)]
+pub struct Governor {
+    budget: Budget,
+    watching: bool,
+    /// The turn began with a debt.
+    forced: bool,
+    /// As this turn or pause began.
+    began: Figures,
+    last: Figures,
+    /// How long this turn is to be, and the next ones before chance has its say; nanoseconds.
+    planned_ns: u64,
+    length_ns: u64,
+    /// What may be spent, or is owed, thousandths of nanoseconds.
+    balance: i64,
+    /// For lengths that keep no time with the program.
+    chance: u64,
+}
+
+impl Governor {
+    /// A first turn begins now. `chance`: any number.
+    pub fn new(budget: Budget, now: Figures, chance: u64) -> Self {
+        let mut governor = Self {
+            budget,
+            watching: true,
+            forced: false,
+            began: now,
+            last: now,
+            planned_ns: 0,
+            length_ns: nanos(TURN_FIRST),
+            balance: 0,
+            chance: chance | 1,
+        };
+        governor.plan();
+        governor
+    }
+
+    /// Whether it is a turn.
+    pub fn watching(&self) -> bool {
+        self.watching
+    }
+
+    /// How long until the next look.
+    pub fn next_look(&self) -> Duration {
+        LOOKS[usize::from(!self.watching)]
+    }
+
+    /// What the probes took in this turn, as a part of what the targets' own CPU time was in it; `None` when that was none.
+    pub fn rate(&self) -> Option<f64> {
+        let Figures { cost_ns, cpu_ns, .. } = self.last.since(self.began);
+        let own = cpu_ns.saturating_sub(cost_ns);
+        (own > 0).then(|| cost_ns as f64 / own as f64)
+    }
+
+    /// What is to be done at these figures.
+    pub fn look(&mut self, now: Figures) -> Order {
+        let Figures { cost_ns, cpu_ns, .. } = now.since(self.last);
+        self.last = now;
+        let thousandths = |ns: u64| i64::try_from(ns.saturating_mul(1000)).unwrap_or(i64::MAX);
+        let own_ns = cpu_ns.saturating_sub(cost_ns);
+        let earned = i64::try_from(own_ns.saturating_mul(u64::from(self.budget.0))).unwrap_or(i64::MAX);
+        let saved = thousandths(nanos(self.budget.of(SAVED)));
+        self.balance = self.balance.saturating_add(earned).saturating_sub(thousandths(cost_ns)).min(saved);
+        let so_far = now.since(self.began);
+        let order = if self.watching { self.in_turn(so_far) } else { self.in_pause(so_far) };
+        if order != Order::Stay {
+            self.watching = order == Order::Watch;
+            self.began = now;
+        }
+        order
+    }
+
+    fn in_turn(&self, so_far: Figures) -> Order {
+        let Figures { now_ns: elapsed_ns, cpu_ns, .. } = so_far;
+        if self.balance >= 0 || elapsed_ns < nanos(TURN_SHORTEST) {
+            return Order::Stay;
+        }
+        // In a pause the targets' time is their own.
+        let repaid = u128::from(cpu_ns) * u128::from(nanos(PAUSE)) * u128::from(self.budget.0);
+        let repaid = repaid / u128::from(elapsed_ns);
+        let debt = u128::from(self.balance.unsigned_abs());
+        if self.forced || elapsed_ns >= self.planned_ns || debt >= repaid { Order::Rest } else { Order::Stay }
+    }
+
+    fn in_pause(&mut self, so_far: Figures) -> Order {
+        let owes = self.balance < 0;
+        let most = if owes { PAUSE_LONGEST } else { PAUSE_SHORTEST };
+        if so_far.now_ns < nanos(most) {
+            return Order::Stay;
+        }
+        self.forced = owes;
+        self.plan();
+        Order::Watch
+    }
+
+    /// Decides how long the next turn is to be.
+    fn plan(&mut self) {
+        // xorshift64 (Marsaglia, 2003).
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        self.planned_ns = self.length_ns / 4 * 3 + self.chance % (self.length_ns / 2);
+        let (more, of) = TURN_GROWS;
+        self.length_ns = (self.length_ns / of * more).min(nanos(TURN_LONGEST));
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_budget_is_a_percentage() {
+        for (text, expect) in
+            [("10", "10%"), ("10%", "10%"), ("2.5 %", "2.5%"), ("0.1", "0.1%"), ("100%", "100%")]
+        {
+            assert_eq!(text.parse::<Budget>().unwrap().to_string(), expect, "{text}");
+        }
+        for text in ["", "0", "0.04", "101", "-3", "ten", "NaN"] {
+            assert!(text.parse::<Budget>().is_err(), "{text}");
+        }
+    }
+
+    /// A program that uses so many CPUs and at whose probes a nanosecond of its own costs so many more, for so long.
+    #[derive(Clone, Copy, Debug)]
+    struct Phase {
+        cpus: f64,
+        cost: f64,
+        milliseconds: u64,
+    }
+
+    #[derive(Debug, Default)]
+    struct Seen {
+        turns: u64,
+        forced: u64,
+        watched_ns: u64,
+        longest_pause_ns: u64,
+        cost_ns: f64,
+        own_ns: f64,
+        most_cpus: f64,
+    }
+
+    const LOOK_NS: u64 = 20_000_000;
+
+    /// Follows a governor through phases, looking as often as it asks, and late by up to `late_ns`.
+    fn follow(budget: Budget, phases: &[Phase], late_ns: u64, chance: u64) -> Seen {
+        let mut governor = Governor::new(budget, Figures::default(), chance);
+        let mut seen = Seen { turns: 1, ..Seen::default() };
+        let (mut now_ns, mut look_ns, mut pause_ns) = (0, LOOK_NS, None);
+        for phase in phases {
+            seen.most_cpus = seen.most_cpus.max(phase.cpus);
+            for _ in 0..phase.milliseconds {
+                now_ns += 1_000_000;
+                let cpu = phase.cpus * 1e6;
+                let cost = if governor.watching() { cpu * phase.cost / (1.0 + phase.cost) } else { 0.0 };
+                seen.cost_ns += cost;
+                seen.own_ns += cpu - cost;
+                seen.watched_ns += u64::from(governor.watching()) * 1_000_000;
+                if now_ns < look_ns {
+                    continue;
+                }
+                let cpu_ns = (seen.own_ns + seen.cost_ns) as u64;
+                match governor.look(Figures { now_ns, cost_ns: seen.cost_ns as u64, cpu_ns }) {
+                    Order::Stay => {}
+                    Order::Rest => pause_ns = Some(now_ns),
+                    Order::Watch => {
+                        seen.turns += 1;
+                        seen.forced += u64::from(governor.forced);
+                        let pause_ns = pause_ns.take().map_or(0, |since| now_ns - since);
+                        seen.longest_pause_ns = seen.longest_pause_ns.max(pause_ns);
+                    }
+                }
+                look_ns = now_ns + nanos(governor.next_look()) + (now_ns * 7919) % (late_ns + 1);
+            }
+        }
+        if let Some(since) = pause_ns {
+            seen.longest_pause_ns = seen.longest_pause_ns.max(now_ns - since);
+        }
+        seen
+    }
+
+    /// Seconds of a program; the share of time that is watched, in per cent, and how many turns that takes.
+    #[track_caller]
+    fn check(
+        budget: &str,
+        cost: f64,
+        cpus: f64,
+        share: std::ops::RangeInclusive<f64>,
+        turns: std::ops::RangeInclusive<u64>,
+    ) {
+        let phase = Phase { cpus, cost, milliseconds: 60_000 };
+        let seen = follow(budget.parse().unwrap(), &[phase], 0, 1);
+        let watched = seen.watched_ns as f64 / 60e9 * 100.0;
+        assert!(share.contains(&watched), "{budget}, cost {cost}: watched {watched} %, {seen:?}");
+        assert!(turns.contains(&seen.turns), "{budget}, cost {cost}: {seen:?}");
+    }
+
+    #[test]
+    fn what_costs_less_than_the_budget_is_watched_all_the_time() {
+        check("10%", 0.0, 1.0, 100.0..=100.0, 1..=1);
+        check("10%", 0.099, 1.0, 100.0..=100.0, 1..=1);
+        check("100%", 0.9, 8.0, 100.0..=100.0, 1..=1);
+        check("10%", 5.0, 0.0, 100.0..=100.0, 1..=1);
+    }
+
+    #[test]
+    fn what_costs_more_is_watched_for_the_share_that_the_budget_pays() {
+        // Watched w of the time: w c / (1 + c) = b (1 - w c / (1 + c)).
+        check("10%", 3.89, 1.0, 10.5..=12.5, 9..=20);
+        check("10%", 3.89, 8.0, 10.5..=12.5, 9..=20);
+        check("1%", 3.89, 1.0, 1.1..=1.4, 8..=14);
+        check("10%", 0.3, 1.0, 37.0..=42.0, 7..=20);
+        check("10%", 0.12, 1.0, 80.0..=100.0, 5..=60);
+        check("50%", 3.89, 1.0, 40.0..=44.0, 7..=25);
+    }
+
+    #[test]
+    fn a_dear_moment_is_paid_with_what_was_saved() {
+        let cheap = Phase { cpus: 1.0, cost: 0.02, milliseconds: 5_000 };
+        let dear = Phase { cpus: 1.0, cost: 1.0, milliseconds: 200 };
+        let seen = follow("10%".parse().unwrap(), &[cheap, dear, cheap, dear, cheap], 0, 1);
+        assert_eq!(seen.turns, 1, "{seen:?}");
+    }
+
+    fn phases() -> impl Strategy<Value = Vec<Phase>> {
+        let phase = (0u32..=32, 0u32..=100, 1u64..20_000).prop_map(|(cpus, cost, milliseconds)| Phase {
+            cpus: f64::from(cpus) / 4.0,
+            cost: f64::from(cost * cost) / 500.0,
+            milliseconds,
+        });
+        proptest::collection::vec(phase, 1..20)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn whatever_a_program_does_the_budget_is_kept_but_for_one_turn(
+            phases in phases(), thousandths in 1u32..=1000, late_ms in 0u64..40, chance: u64
+        ) {
+            let budget = Budget(thousandths);
+            let late_ns = late_ms * 1_000_000;
+            let seen = follow(budget, &phases, late_ns, chance);
+            let share = f64::from(thousandths) / 1000.0;
+            // What is seen too late: between two looks; at most that in each turn that had to begin in debt.
+            let unseen_ns = (LOOK_NS * 2 + late_ns) as f64 * seen.most_cpus;
+            let turn_ns = share * nanos(PAUSE) as f64 * seen.most_cpus;
+            let most = share * seen.own_ns + turn_ns + unseen_ns * (1 + seen.forced) as f64 + 1e6;
+            prop_assert!(seen.cost_ns <= most, "{:?} > {}", seen, most);
+            prop_assert!(seen.watched_ns > 0);
+            let pause_ns = nanos(PAUSE_LONGEST) + nanos(LOOKS[1]) + late_ns + 1_000_000;
+            prop_assert!(seen.longest_pause_ns <= pause_ns, "{:?}", seen);
+        }
+
+        #[test]
+        fn figures_may_be_anything(totals in proptest::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..50)) {
+            let mut governor = Governor::new(Budget(100), Figures::default(), 0);
+            for (now_ns, cost_ns, cpu_ns) in totals {
+                governor.look(Figures { now_ns, cost_ns, cpu_ns });
+            }
+        }
+    }
+}
