@@ -46,6 +46,7 @@ pub(super) fn told_by(event: Event) -> Option<&'static str> {
         | Event::ProfilerStop
         | Event::StepMarked => "ranges and steps",
         Event::TensorAlloc | Event::TensorFree | Event::TensorReport | Event::TensorRequest => "memory",
+        Event::ThunkBegins => "steps of XLA",
         Event::TeamBegins => "teams",
         Event::User => "functions of your own",
         _ => return None,
