@@ -11,11 +11,12 @@ mount -t tmpfs tmp /tmp
 mount -t tracefs tracing /sys/kernel/tracing
 echo "guest kernel $(uname -r)"
 
-# captured NAME OPTIONS…: records the process $target; what went wrong is printed.
+# captured NAME SECONDS OPTIONS…: records the process $target; what went wrong is printed.
 captured() {
     name=$1
-    shift
-    deepctx-bpf record --pid "$target" --duration 5s -o "/tmp/$name" "$@" >"/tmp/$name.log" 2>&1 ||
+    seconds=$2
+    shift 2
+    deepctx-bpf record --pid "$target" --duration "${seconds}s" -o "/tmp/$name" "$@" >"/tmp/$name.log" 2>&1 ||
         { echo "failed $name"; tail -n 25 "/tmp/$name.log"; }
 }
 
@@ -29,7 +30,7 @@ counted() {
 deep_native 60 1 0 >/dev/null &
 target=$!
 sleep 1
-captured native
+captured native 5
 counted native samples 'gsub(/descend\(/, "") == 60'
 counted native samples '/\[unknown: / ? 0 : 1'
 kill "$target"
@@ -37,7 +38,7 @@ kill "$target"
 "$PYTHON" -S -E /chain.py &
 target=$!
 sleep 4
-captured python --off-cpu --context python,native,kernel,step --step-marker chain.py:rest
+captured python 5 --off-cpu --context python,native,kernel,step --step-marker chain.py:rest
 counted python samples '/chain.py:outer.*chain.py:middle.*chain.py:inner|chain.py:nap/'
 counted python off-cpu-time '/chain.py:nap.*\[off-cpu: /'
 # By watchpoints.
@@ -47,6 +48,7 @@ kill "$target"
 LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 600 >/dev/null 2>&1 &
 target=$!
 sleep 3
-captured launches
+# Until an emulated kernel has verified the programs of probes takes up to half a minute.
+captured launches 40
 counted launches kernels '/gpu_launch-.*step<12>.*step<1>.*launch_.*cuLaunchKernel;/'
 poweroff -f

@@ -343,7 +343,7 @@ impl Attached {
         thread::sleep(Duration::from_millis(1));
         self.mute(&self.correlating);
         let heard_until_ns = now_ns.saturating_add(LAST_WORDS.as_nanos() as u64);
-        self.links.calls.clear();
+        links::close(&mut self.links.calls);
         self.turns = None;
         let is_heard = |planned: &&Planned| matches!(planned.collector, Some(Ok(_)));
         let mut pids = self.planner.planned().iter().filter(is_heard).flat_map(|planned| &planned.pids);
