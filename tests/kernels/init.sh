@@ -38,11 +38,9 @@ kill "$target"
 "$PYTHON" -S -E /chain.py &
 target=$!
 sleep 4
-captured python 5 --off-cpu --context python,native,kernel,step --step-marker chain.py:rest
+captured python 5 --off-cpu --context python,native,kernel
 counted python samples '/chain.py:outer.*chain.py:middle.*chain.py:inner|chain.py:nap/'
 counted python off-cpu-time '/chain.py:nap.*\[off-cpu: /'
-# By watchpoints.
-counted python step-time '/chain.py:nap.*\[range\] chain.py:rest/'
 kill "$target"
 
 LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 600 >/dev/null 2>&1 &

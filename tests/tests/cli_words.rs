@@ -80,6 +80,18 @@ fn bad_usage_ends_with_code_2() {
 }
 
 #[test]
+fn a_python_function_as_step_marker_is_refused() {
+    for marker in ["train.py:step", "__main__:step"] {
+        let said = expect_code(2, &["record", "--step-marker", marker]);
+        assert!(said.contains("a Python function cannot mark training steps"), "{said}");
+        assert!(
+            said.contains("record_function(\"step\")") && said.contains("`--step-marker step`"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn an_error_is_one_line_and_a_hint() {
     let check = |arguments: &[&str], error: &str, hint: &str| {
         let said = expect_code(2, arguments);

@@ -6,8 +6,7 @@ mod pipeline_support;
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::Selection;
-use deepctx_userspace::pipeline::Config;
-use pipeline_support::{check_gaps, check_stacks as check, config, folded_as, losses, page, run, run_with};
+use pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 
 /// Records → a metric by context.
 #[track_caller]
@@ -260,82 +259,4 @@ fn a_function_that_marks_steps_ends_one_with_each_call() {
         70 sample 7/7 app py:work@1 py:train@4 py:main@9";
     check_metric(records, Metric::StepTime, "app-7;m.py:main;m.py:train;[range] marked 50");
     check(records, "app-7;m.py:main;m.py:train;m.py:work 1");
-}
-
-/// Records → steps, where the user named a function of Python, and what is missing.
-#[track_caller]
-fn check_functions(records: &str, steps: &str, gaps: &str) {
-    let config = Config { step_markers: vec!["m:step".into()], ..config() };
-    let mut pipeline = run_with(records, config);
-    assert_eq!(folded_as(pipeline.profile(), Selection::of(Metric::StepTime)), page(steps));
-    let all = losses(pipeline.profile());
-    let of_stage = all.lines().filter(|line| line.starts_with("attribute ")).collect::<Vec<_>>();
-    assert_eq!(page(&of_stage.join("\n")), page(gaps));
-}
-
-/// The code object of `py:step`, as a number.
-const CODE: &str = "0x73746570";
-
-#[test]
-fn a_python_function_ends_a_step_with_each_call_at_the_place_of_its_caller() {
-    // Up to 3.10 it is on the stack before its first instruction; from 3.11 on it is left out until it has begun.
-    for own in ["py:step@1 ", ""] {
-        let call = |us: u64, n: u64| {
-            format!("{} call {n} m:step 7/7 app function={CODE} : ! {own}py:main@9\n", us * 1000)
-        };
-        let records: String = [(1_000, 1), (2_000, 2), (4_000, 3)].map(|(us, n)| call(us, n)).concat();
-        let records = match own {
-            // As far as names are known here: whose first Python frame is not the function does not call it.
-            "" => records.replace(&format!("function={CODE}"), "function=unread"),
-            _ => records,
-        };
-        check_functions(&records, "app-7;m.py:main;[range] m:step 3000000", "");
-    }
-}
-
-#[test]
-fn what_rewrites_a_function_or_reads_it_elsewhere_is_no_call() {
-    let call = |us: u64, n: u64, innermost: &str| {
-        format!("{} call {n} m:step 7/7 app function={CODE} : ! {innermost}py:main@9\n", us * 1000)
-    };
-    let records = [
-        call(1_000, 1, "py:step@1 "),
-        // Rewritten, within the call.
-        call(1_010, 2, "py:step@1 "),
-        call(1_150, 3, "py:step@1 "),
-        // Its code is asked for.
-        call(1_500, 4, ""),
-        call(2_000, 5, "py:step@1 "),
-    ]
-    .concat();
-    check_functions(
-        &records,
-        "app-7;m.py:main;[range] m:step 1000000",
-        "
-        attribute step-repeated 2
-        attribute step-elsewhere 1
-        ",
-    );
-}
-
-#[test]
-fn a_name_is_that_of_a_function_or_of_ranges_as_it_is_seen_first() {
-    let ranges: String = [(10, 1), (20, 3)]
-        .map(|(us, n)| {
-            format!(
-                "{} call {n} pushed 7/7 app text=m:step handle=0x1 : ! py:main@9
-                 {} call {} popped 7/7 app handle=0x1\n",
-                us * 1000,
-                us * 1000 + 500,
-                n + 1
-            )
-        })
-        .concat();
-    let calls: String = [(1_000, 5), (3_000, 6)]
-        .map(|(us, n)| {
-            format!("{} call {n} m:step 7/7 app function={CODE} : ! py:step@1 py:main@9\n", us * 1000)
-        })
-        .concat();
-    check_functions(&format!("{ranges}{calls}"), "app-7;m.py:main;[range] m:step 10000", "");
-    check_functions(&calls, "app-7;m.py:main;[range] m:step 2000000", "");
 }

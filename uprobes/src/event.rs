@@ -297,8 +297,6 @@ pub enum Event {
     ProfilerStop,
     /// A step of training ends and the next one begins.
     StepMarked,
-    /// A function of an interpreter is called that marks steps: its code object.
-    FunctionEntered,
     /// A framework's allocator gives memory out.
     TensorAlloc,
     /// And takes it back.
@@ -392,7 +390,7 @@ impl Event {
             Self::ProfilerStart => (17, 5),
             Self::ProfilerStop => (17, 6),
             Self::StepMarked => (17, 7),
-            Self::FunctionEntered => (17, 8),
+            // (17, 8) is retired: raw captures of earlier versions may contain it.
             Self::TensorAlloc => (18, 0),
             Self::TensorFree => (18, 1),
             Self::TensorReport => (18, 2),
@@ -492,7 +490,6 @@ impl Event {
             Self::ProfilerStart,
             Self::ProfilerStop,
             Self::StepMarked,
-            Self::FunctionEntered,
         ],
         &[Self::TensorAlloc, Self::TensorFree, Self::TensorReport, Self::TensorRequest],
         &[Self::OperatorBegins, Self::OperatorNamed, Self::OperatorTensors],
@@ -593,6 +590,11 @@ mod tests {
             assert!(Event::from_number(number).is_none_or(|event| event.number() == number), "{number}");
         }
         assert_eq!(Event::from_number(Event::User.number()), Some(Event::User));
+    }
+
+    #[test]
+    fn retired_numbers_are_not_reused() {
+        assert_eq!(Event::from_number(17 << 8 | 8), None);
     }
 
     #[test]

@@ -9,7 +9,6 @@ pub mod cli;
 mod cubins;
 mod hottest;
 mod layers;
-pub mod marks;
 mod origin;
 pub mod pipeline;
 pub mod raw;

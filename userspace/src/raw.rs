@@ -89,7 +89,8 @@ impl From<&SiteInfo> for StoredSite {
 }
 
 impl From<StoredSite> for SiteInfo {
-    /// What a newer version knows and this one does not stands as what a user named, or as nothing that is recorded.
+    /// An event that only another version knows, older or newer, becomes a function that the user named; an unknown role, an
+    /// argument that is not used.
     fn from(stored: StoredSite) -> Self {
         let role = |number: u8| Role::ALL.get(usize::from(number)).copied().unwrap_or(Role::Other);
         Self {
@@ -355,6 +356,18 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         assert_eq!(read(&written()).unwrap(), inputs());
+    }
+
+    #[test]
+    fn a_probe_of_a_retired_event_is_read_as_the_users() {
+        let retired = 17 << 8 | 8;
+        let site = format!(
+            r#"[{{"site":0,"event":{retired},"symbol":"train.py:step","family":"user","roles":[1]}}]"#
+        );
+        let length = (site.len() as u32).to_le_bytes();
+        let inputs = read(&[MAGIC, b"P", &length, site.as_bytes()].concat()).unwrap();
+        let [Input::Sites(sites)] = &inputs[..] else { panic!("{inputs:?}") };
+        assert_eq!((sites[0].event, sites[0].symbol.as_str()), (Event::User, "train.py:step"));
     }
 
     #[test]

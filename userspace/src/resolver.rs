@@ -20,9 +20,7 @@ use crate::awaiting::{Awaiting, Part};
 use crate::capture::called::CalledMap;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::give_back;
-use crate::capture::watch::Watcher;
 use crate::layers::Layers;
-use crate::marks::Marks;
 use crate::origin::{tell, tell_kernel};
 use crate::pipeline::source::SpaceUpdate;
 use crate::pipeline::symbols::{
@@ -55,7 +53,6 @@ pub struct Resolver {
     python: PythonSymbols,
     awaiting: Awaiting,
     layers: Layers,
-    marks: Marks,
     processes: FxHashMap<u32, Process>,
     interpreters: FxHashMap<u32, Interpreter>,
     spaces: FxHashMap<SpaceId, Asked>,
@@ -128,7 +125,6 @@ impl Resolver {
             python: PythonSymbols::default(),
             awaiting: Awaiting::default(),
             layers: Layers::default(),
-            marks: Marks::default(),
             processes: FxHashMap::default(),
             interpreters: FxHashMap::default(),
             spaces: FxHashMap::default(),
@@ -143,13 +139,6 @@ impl Resolver {
     #[must_use]
     pub fn with_layers(mut self, map: Option<CalledMap>) -> Self {
         self.layers = Layers::new(map);
-        self
-    }
-
-    /// Has functions of Python watched that mark steps, as they are met.
-    #[must_use]
-    pub fn with_marks(mut self, watcher: Option<Watcher>) -> Self {
-        self.marks = Marks::new(watcher);
         self
     }
 
@@ -251,7 +240,6 @@ impl Resolver {
             }
         }
         self.layers.compare(&mut self.python);
-        self.marks.compare(&self.python);
         for pid in changed {
             self.answer_anew(pid, time_ns);
         }
@@ -313,7 +301,6 @@ impl Symbols for Resolver {
         self.python.detach(pid);
         self.awaiting.forget(pid);
         self.layers.forget(pid);
-        self.marks.forget(pid);
     }
 
     fn python_seen(&mut self, pid: u32, frames: &[PythonReference]) {
@@ -322,7 +309,6 @@ impl Symbols for Resolver {
                 // Kept by the cache of names; a failure is told when the name is asked for.
                 if let Ok(named) = self.python.frame(pid, frame.code, frame.checksum, u32::MAX) {
                     self.layers.named(pid, (frame.code, frame.checksum), &named, &self.python);
-                    self.marks.named(pid, (frame.code, frame.checksum), &named, &self.python);
                 }
             }
         }
@@ -453,7 +439,7 @@ impl Symbols for Resolver {
             give_back();
         }
         let (spaces, python, interpreters) = (&mut self.spaces, &mut self.python, &mut self.interpreters);
-        let (awaiting, layers, marks) = (&mut self.awaiting, &mut self.layers, &mut self.marks);
+        let (awaiting, layers) = (&mut self.awaiting, &mut self.layers);
         self.processes.retain(|pid, process| {
             while process.versions.get(1).is_some_and(|next| next.since_ns <= before_ns) {
                 if let Some(old) = process.versions.pop_front() {
@@ -468,7 +454,6 @@ impl Symbols for Resolver {
                 python.detach(*pid);
                 awaiting.forget(*pid);
                 layers.forget(*pid);
-                marks.forget(*pid);
                 interpreters.remove(pid);
             }
             !dead
@@ -566,7 +551,6 @@ impl Symbols for Resolver {
                 Ok(named) => {
                     self.note_named(pid, frame);
                     self.layers.named(pid, (frame.code, frame.checksum), &named, &self.python);
-                    self.marks.named(pid, (frame.code, frame.checksum), &named, &self.python);
                     answer(
                         n,
                         &[Name::Python {

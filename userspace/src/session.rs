@@ -25,10 +25,9 @@ use crate::capture::called::CalledMap;
 use crate::capture::clock::monotonic_ns;
 use crate::capture::cost::OwnCost;
 use crate::capture::probes::ProbeCounters;
-use crate::capture::watch::Watcher;
 use crate::cubins::Cubins;
 use crate::hottest::Hottest;
-use crate::marks::Function;
+use crate::pipeline::ranges::STEP_MARKER;
 use crate::pipeline::source::{Input, KernelCounters, SpaceUpdate, UnreadCubin};
 use crate::pipeline::symbols::NoName;
 use crate::pipeline::{Config, Pipeline};
@@ -67,8 +66,6 @@ pub struct Options {
     pub layers: Option<CalledMap>,
     /// Chooses the operators whose tensors are told, if that is asked for.
     pub hottest: Option<Hottest>,
-    /// Whom to ask for functions that mark steps to be watched; `None` when there are none.
-    pub watcher: Option<Watcher>,
     /// Where to keep the profile, and how often to flush it.
     pub store: Option<(Writer, Duration)>,
     /// Where to copy what was captured.
@@ -287,7 +284,7 @@ impl Worker {
             options.store.map(|(writer, every)| Store { writer, every, next: now + every, merging: None });
         Self {
             pipeline: Pipeline::new(
-                Resolver::new(options.debug_info).with_layers(options.layers).with_marks(options.watcher),
+                Resolver::new(options.debug_info).with_layers(options.layers),
                 options.meta,
                 options.config,
             ),
@@ -401,11 +398,11 @@ impl Worker {
         }
     }
 
-    /// Says which functions were to mark steps and were never seen.
+    /// Says which of the user's step markers no range matched.
     fn notice_unseen(&self) {
-        for name in self.pipeline.unseen_markers().filter(|name| Function::parse(name).is_some()) {
+        for name in self.pipeline.unseen_markers().filter(|name| *name != STEP_MARKER) {
             self.notice(format!(
-                "--step-marker {name} ended no step: no call of such a Python function was seen, nor a range whose name begins so"
+                "--step-marker {name} ended no training step: no range ended whose name begins with it"
             ));
         }
     }

@@ -346,7 +346,7 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
 }
 
 /// Whether the interpreter makes machine code that cannot be unwound by itself.
-pub(super) fn generates_code(memory: &dyn TargetMemory, runtime: u64, layout: &Layout) -> bool {
+fn generates_code(memory: &dyn TargetMemory, runtime: u64, layout: &Layout) -> bool {
     let size = debug_offsets::interpreter_size(memory, runtime);
     if layout.user.interpreter_jit == 0 || size != Ok(u64::from(layout.user.interpreter_size)) {
         return false;

@@ -13,7 +13,6 @@
 pub mod code;
 pub mod debug_offsets;
 mod elf;
-mod entry;
 mod eval_ranges;
 pub mod layout;
 pub mod lines;
@@ -30,7 +29,6 @@ pub mod text;
 mod thread_slot;
 mod trace;
 
-pub use entry::NoEntry;
 pub use layout::{Layout, all_layouts};
 pub use locate::{Interpreter, Module, NoInterpreter, locate};
 pub use memory::TargetMemory;

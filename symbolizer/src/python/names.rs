@@ -6,11 +6,9 @@
 
 use std::sync::Arc;
 
-use deepctx_common::python::NO_FIELD;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::code::{Code, CodeError, read_code, read_identity};
-use super::entry::{self, NoEntry};
 use super::layout::Layout;
 use super::locate::Interpreter;
 use super::memory::{ReadError, TargetMemory};
@@ -194,30 +192,6 @@ impl PythonSymbols {
     /// attached.
     pub fn called(&self, pid: u32, code: u64) -> Option<deepctx_common::python::Called> {
         self.processes.get(&pid).map(|process| process.layout.called(code))
-    }
-
-    /// The byte that each call of the function at `code` reads first.
-    ///
-    /// # Errors
-    /// The reason why its calls cannot be told by that.
-    pub fn entry(&self, pid: u32, code: u64) -> Result<u64, NoEntry> {
-        let process = self.processes.get(&pid).ok_or(NoEntry::Unreadable)?;
-        entry::entry(&*process.memory, process.layout, process.runtime, code)
-    }
-
-    /// Whether names of functions say which class they are of (3.11 and later).
-    pub fn has_qualified_names(&self, pid: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|process| process.layout.user.code_qualname != NO_FIELD)
-    }
-
-    /// Whether the code object with this checksum is at its address now; so it is in a process that is gone.
-    pub fn is_there(&self, pid: u32, code: u64, checksum: u32) -> bool {
-        let Some(process) = self.processes.get(&pid) else { return true };
-        match read_identity(&*process.memory, process.layout, process.code_type, code) {
-            Ok(now) => now.checksum == checksum,
-            Err(CodeError::Read(ReadError::Gone | ReadError::Denied)) => true,
-            Err(CodeError::Read(ReadError::Unmapped) | CodeError::NotACodeObject | CodeError::Torn) => false,
-        }
     }
 
     /// Forgets `pid`. Call it when no more samples of it can come.

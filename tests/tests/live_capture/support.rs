@@ -212,7 +212,6 @@ pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureOptions {
         coroutines: false,
         modules: false,
         off_cpu: false,
-        marks: Vec::new(),
         probes: None,
         cache: None,
         ring_bytes: None,

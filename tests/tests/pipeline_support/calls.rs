@@ -277,7 +277,6 @@ fn step(symbol: &str) -> Option<SiteInfo> {
         "start" => (Event::ProfilerStart, vec![]),
         "stop" => (Event::ProfilerStop, vec![]),
         "marked" => (Event::StepMarked, vec![]),
-        function if function.contains(':') => (Event::FunctionEntered, vec![Role::Function]),
         "begins" => (Event::RangeBegins, vec![Handle]),
         "ends" => (Event::RangeEnds, vec![Handle]),
         _ => return None,

@@ -10,7 +10,6 @@ mod hostile;
 mod layers;
 mod live;
 mod lives;
-mod marks;
 mod moving;
 mod peer;
 mod reuse;

@@ -14,8 +14,6 @@ pub(super) struct Machine {
     /// Where `task_struct` keeps the thread pointer of user space. Of a running thread it is the one with which it was
     /// last switched in, or set by the kernel: C libraries set it before `main`.
     pub(super) thread_pointer: &'static str,
-    /// Whether its kernel goes on behind what used a watched byte, although a program listens.
-    pub(super) watches: bool,
     /// Whether captures are tested on such a machine.
     pub(super) is_tested: bool,
 }
@@ -34,7 +32,6 @@ pub(super) static HERE: Machine = Machine {
         &OBJECT.0
     },
     thread_pointer: "task_struct.thread.fsbase",
-    watches: true,
     is_tested: true,
 };
 
@@ -48,8 +45,6 @@ pub(super) static HERE: Machine = Machine {
         &OBJECT.0
     },
     thread_pointer: "task_struct.thread.uw.tp_value",
-    // `watchpoint_handler` (arch/arm64/kernel/hw_breakpoint.c) does so only where nobody but perf itself listens.
-    watches: false,
     is_tested: false,
 };
 

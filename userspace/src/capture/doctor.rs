@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::arch::HERE;
-use super::{CaptureError, Clock, perf_event, watch};
+use super::{CaptureError, Clock, perf_event};
 
 /// One need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,6 @@ pub fn checks() -> Vec<Check> {
         sampling_rate(),
         hardware_cycles(),
         uprobes(),
-        watchpoints(),
         kernel_symbols(),
         disk_cache(),
         gpu_driver(),
@@ -147,15 +146,6 @@ fn uprobes() -> Check {
         ok: true,
         fix: (!ok).then(|| "use a kernel built with CONFIG_UPROBE_EVENTS=y to see GPU launches".into()),
     }
-}
-
-fn watchpoints() -> Check {
-    let found = match watch::has_watchpoints() {
-        Ok(()) => "yes".into(),
-        Err(because) => because,
-    };
-    // Only functions of Python that mark steps need them.
-    Check { name: "watchpoints", found, ok: true, fix: None }
 }
 
 fn kernel_symbols() -> Check {

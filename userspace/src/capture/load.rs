@@ -44,8 +44,6 @@ const LOG_LINES_MAX: usize = 40;
 
 /// The program on `sched_switch`.
 const OFF_CPU: &str = "off_cpu";
-/// The program of watchpoints.
-const MARK: &str = "mark";
 /// The programs of probes.
 const PROBES: [&str; 3] = ["call", "call_return", "message"];
 
@@ -87,9 +85,8 @@ pub struct Loaded {
 
 impl Loaded {
     /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages): those that
-    /// follow threads off their CPUs, and that of watchpoints, only if they are wanted, those of probes not at all
-    /// ([`Loaded::probe_object`]).
-    pub fn new(config: Config, ring_bytes: u32, off_cpu: bool, mark: bool) -> Result<Self, LoadError> {
+    /// follow threads off their CPUs only if they are wanted, those of probes not at all ([`Loaded::probe_object`]).
+    pub fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
         if let Ok(mut log) = LOG.lock() {
             log.clear();
         }
@@ -100,8 +97,6 @@ impl Loaded {
             let name = program.name();
             if name == OsStr::new(OFF_CPU) {
                 program.set_autoload(off_cpu);
-            } else if name == OsStr::new(MARK) {
-                program.set_autoload(mark);
             } else if is_of_probes(name) {
                 program.set_autoload(false);
             }
@@ -148,13 +143,6 @@ impl Loaded {
     /// Attaches the program that follows threads off their CPUs, if it was loaded.
     pub fn attach_off_cpu(&mut self) -> Result<Link, LoadError> {
         self.program(OFF_CPU)?.attach().map_err(|source| kernel_error(OFF_CPU.into(), source))
-    }
-
-    /// The program of watchpoints, if it was loaded.
-    pub fn mark_program(&mut self) -> Result<OwnedFd, LoadError> {
-        let program = self.program(MARK)?;
-        let fd = program.as_fd().try_clone_to_owned();
-        fd.map_err(|e| kernel_error(MARK.into(), libbpf_rs::Error::from(e)))
     }
 
     /// The programs of probes, to be attached in this way.

@@ -38,7 +38,6 @@ pub mod tables;
 pub mod targets;
 mod threads;
 mod turns;
-pub mod watch;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -47,18 +46,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use deepctx_common::Plain as _;
+use crossbeam_channel::{Receiver, bounded};
 use deepctx_common::config::{Config, config_flag, map};
 use deepctx_common::end::Counter;
 use deepctx_common::process::{Target, WAITS_WALKED_PER_SECOND, target_flag};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::python::all_layouts;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
-use libbpf_rs::{Link, MapCore as _, MapFlags};
+use libbpf_rs::Link;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::marks::Function;
 use crate::pipeline::source::{SiteInfo, Turn};
 use attach::Samplers;
 use budget::Budget;
@@ -78,7 +75,6 @@ use processes::{Processes, ScanCounters, Scanned};
 use tables::Tables;
 use targets::TargetSpec;
 use threads::KernelCounters;
-use watch::{Watcher, Watches};
 
 /// What the kernel side tells.
 #[derive(Debug)]
@@ -150,8 +146,6 @@ pub struct CaptureOptions {
     pub modules: bool,
     /// Follow threads while they are off their CPUs.
     pub off_cpu: bool,
-    /// Functions of Python whose calls mark steps, as the user names them.
-    pub marks: Vec<String>,
     /// Watch calls of accelerators' libraries.
     pub probes: Option<ProbeOptions>,
     /// Folder in which unwind tables are kept between runs.
@@ -249,7 +243,6 @@ pub struct Capture {
     tracepoints: Vec<Link>,
     probes: Option<Probes>,
     called: Option<CalledMap>,
-    watches: Option<Watches>,
     stop: StopOnDrop,
     shard_bytes: Arc<AtomicU64>,
     loaded: Loaded,
@@ -338,9 +331,7 @@ impl Capture {
         let counters = KernelCounters::new(loaded.map(map::COUNTERS).map_err(|e| failed(&e))?);
         let events = loaded.map(map::EVENTS).map_err(|e| failed(&e))?;
         let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
-        let watches = watch(&options.marks, &mut loaded, &sender)?;
-        // Sites of functions come first.
-        let sites = Arc::new(AtomicU32::new(options.marks.len() as u32));
+        let sites = Arc::new(AtomicU32::new(0));
         let probes = match (options.probes, way) {
             (Some(probes), Some(way)) => {
                 let setup = probes::Setup {
@@ -376,7 +367,7 @@ impl Capture {
         // What was mapped between the first look at them and the attachment, nobody told.
         threads::look_again(&scan_requests, &named);
         let asked = threads::Asked { scans: scan_requests, looks };
-        let site_counts = match probes.is_some() || watches.is_some() {
+        let site_counts = match probes.is_some() {
             true => {
                 let map = Arc::new(loaded.map(map::SITE_COUNTS).map_err(|e| failed(&e))?);
                 Some(threads::SiteCounts { map, sites })
@@ -390,18 +381,7 @@ impl Capture {
         let called = called.map_err(|e| failed(&e))?.map(CalledMap);
         let stop = StopOnDrop(stop);
         note(began_ns, "sampling");
-        Ok(Self {
-            messages,
-            counters,
-            samplers,
-            tracepoints,
-            probes,
-            called,
-            watches,
-            stop,
-            shard_bytes,
-            loaded,
-        })
+        Ok(Self { messages, counters, samplers, tracepoints, probes, called, stop, shard_bytes, loaded })
     }
 
     /// What it tells. The channel is closed after the last message.
@@ -417,11 +397,6 @@ impl Capture {
     /// Where more operators are named whose tensors are to be told; `None` without probes.
     pub fn tensor_wishes(&self) -> Option<TensorWishes> {
         self.probes.as_ref().map(Probes::tensor_wishes)
-    }
-
-    /// Whom to ask for functions to be watched, if any are.
-    pub fn watcher(&self) -> Option<Watcher> {
-        self.watches.as_ref().map(Watches::watcher)
     }
 
     /// Number of CPUs that are sampled.
@@ -440,14 +415,11 @@ impl Capture {
     /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is
     /// closed.
     pub fn stop(self) -> [u64; Counter::ALL.len()] {
-        let Self { samplers, tracepoints, probes, watches, counters, stop, .. } = self;
+        let Self { samplers, tracepoints, probes, counters, stop, .. } = self;
         drop(samplers);
         drop(tracepoints);
         if let Some(probes) = probes {
             probes.stop();
-        }
-        if let Some(watches) = watches {
-            watches.stop();
         }
         let totals = counters.totals();
         drop(stop);
@@ -458,37 +430,6 @@ impl Capture {
     pub fn cost(&self) -> OwnCost {
         cost::measure(self.loaded.locked_bytes() + self.shard_bytes.load(Ordering::Relaxed))
     }
-}
-
-/// Prepares functions of Python to be watched, if there are any, and tells what their calls mean.
-fn watch(
-    marks: &[String],
-    loaded: &mut Loaded,
-    messages: &Sender<Message>,
-) -> Result<Option<Watches>, CaptureError> {
-    let failed = |e: &dyn std::error::Error| CaptureError::new(e, None);
-    let functions: Vec<_> =
-        marks.iter().filter_map(|name| Some((name.clone(), Function::parse(name)?))).collect();
-    if functions.is_empty() {
-        return Ok(None);
-    }
-    let sites = loaded.map(map::SITES).map_err(|e| failed(&e))?;
-    let mut infos = Vec::new();
-    for (index, (name, _)) in (0_u32..).zip(&functions) {
-        let (site, info) = sites::of_function(index, name);
-        sites.update(index.as_bytes(), site.as_bytes(), MapFlags::ANY).map_err(|e| failed(&e))?;
-        infos.push(info);
-    }
-    // There is room: nobody else has told anything but spaces.
-    drop(messages.try_send(Message::Sites(infos)));
-    let setup = watch::Setup {
-        program: loaded.mark_program().map_err(|e| failed(&e))?,
-        watches: loaded.map(map::WATCHES).map_err(|e| failed(&e))?,
-        site_counts: loaded.map(map::SITE_COUNTS).map_err(|e| failed(&e))?,
-        functions,
-        messages: messages.clone(),
-    };
-    Watches::start(setup).map(Some).map_err(|e| failed(&e))
 }
 
 /// What can be done while the programs are loaded.
@@ -540,7 +481,7 @@ fn load(options: &CaptureOptions) -> Result<(Loaded, Option<Way>), CaptureError>
         let calls = if way.is_some() { CALLS_PER_SECOND } else { 0 };
         ring_bytes(options.frequency_hz.saturating_add(waits), calls)
     });
-    let loaded = Loaded::new(config, ring_bytes, options.off_cpu, !options.marks.is_empty())
+    let loaded = Loaded::new(config, ring_bytes, options.off_cpu)
         .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
     note(began_ns, "programs loaded");
     Ok((loaded, way))

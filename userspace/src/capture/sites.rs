@@ -6,7 +6,6 @@
 use deepctx_common::activity::probe;
 use deepctx_common::call::{self, ARGUMENTS_MAX, Fetch, NO_TEXT, fetch_base, site_flag};
 use deepctx_uprobes::abi::{Argument, Place, Register};
-use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::event::{Event, Return};
 use deepctx_uprobes::plan;
 use deepctx_uprobes::role::Role;
@@ -53,16 +52,6 @@ pub fn describe(index: u32, planned: &plan::Site) -> (call::Site, SiteInfo) {
     let name =
         SiteInfo { site: index, event: row.event, symbol: planned.symbol.clone(), family: row.family, roles };
     (site, name)
-}
-
-/// The site of a function of an interpreter that marks steps, by what the user calls it.
-pub fn of_function(index: u32, name: &str) -> (call::Site, SiteInfo) {
-    let event = Event::FunctionEntered;
-    let site =
-        call::Site { event: event.number(), flags: site_flag::STACK, arguments: 1, ..call::Site::default() };
-    // What the program of watchpoints tells of each.
-    let roles = vec![Role::Function];
-    (site, SiteInfo { site: index, event, symbol: name.to_owned(), family: Family::User, roles })
 }
 
 /// A site of a collector's message.
@@ -142,7 +131,6 @@ fn has_stack(event: Event) -> bool {
         | Event::RangePushed
         | Event::ProfilerStart
         | Event::StepMarked
-        | Event::FunctionEntered
         | Event::TensorAlloc
         | Event::TensorReport
         | Event::OperatorBegins

@@ -26,6 +26,7 @@ pub mod run;
 pub mod sampling;
 pub mod screen;
 pub mod sight;
+pub mod step_marker;
 pub mod target;
 pub mod user_rows;
 pub mod view;

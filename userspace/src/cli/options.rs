@@ -17,6 +17,7 @@ use super::debug_info;
 use super::duration;
 use super::sampling::SamplingArgs;
 use super::sight::SightArgs;
+use super::step_marker;
 use crate::capture::budget::Budget;
 use crate::pipeline::ranges::STEP_MARKER;
 
@@ -160,10 +161,10 @@ pub struct CaptureArgs {
     /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
     #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub off_cpu: bool,
-    /// With `--context step`: a range whose name begins so ends a step of training (`ProfilerStep#`), or each call of a function
-    /// does: of a library (`libmine.so*:train_step`), or of Python, by file or module (`train.py:Trainer.step`,
-    /// `my.pkg.loop:step`, `__main__:step`; with `python` in the list). Repeat it for several.
-    #[arg(long, value_name = "NAME|LIBRARY:FUNCTION|MODULE:FUNCTION", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER)]
+    /// With `--context step`: a range whose name begins so ends a training step (`ProfilerStep#`), or each call of a library's
+    /// function does (`libmine.so*:train_step`). Repeat it for several.
+    #[arg(long, value_name = "NAME|LIBRARY:FUNCTION", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER,
+          value_parser = step_marker::parse)]
     pub step_marker: Vec<String>,
     /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all", value_parser = launch_stacks)]

@@ -22,6 +22,7 @@ use super::failure::Failure;
 use super::look;
 use super::options::CaptureArgs;
 use super::progress::Progress;
+use super::step_marker;
 use super::target::{self, Target};
 use crate::capture::clock::monotonic_ns;
 use crate::capture::{Capture, CaptureError};
@@ -65,7 +66,7 @@ pub fn start_session(
     let config = Config {
         off_cpu: how.off_cpu,
         timer: look::measured(how.event),
-        step_markers: how.step_marker.clone(),
+        step_markers: step_marker::ranges(&how.step_marker),
         ..Config::default()
     };
     let options = Options {
@@ -76,7 +77,6 @@ pub fn start_session(
         layers: capture.called(),
         hottest: target::hottest(&how.shapes)
             .and_then(|most| Some(Hottest::new(most, capture.tensor_wishes()?))),
-        watcher: capture.watcher(),
         store,
         raw,
     };

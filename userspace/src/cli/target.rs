@@ -6,13 +6,12 @@
 use std::fs;
 
 use deepctx_uprobes::torch::Questions;
-use deepctx_uprobes::user::UserRow;
 
 use super::failure::Failure;
 use super::options::{CaptureArgs, Context, Event, LaunchStacks, OPERATOR_STACKS, TargetArgs};
+use super::step_marker;
 use super::user_rows::user_rows;
 use crate::capture::{ALL_STACKS, CaptureOptions, Clock, ProbeOptions, doctor};
-use crate::marks::{Function, is_library};
 
 /// What to capture, and what to call it.
 #[derive(Debug)]
@@ -49,9 +48,8 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
     };
     let mut user = if capture.no_gpu { Vec::new() } else { user };
     if has(Context::Step) {
-        user.extend(capture.step_marker.iter().filter_map(|marker| step_function(marker)));
+        user.extend(capture.step_marker.iter().filter_map(|marker| step_marker::library_function(marker)));
     }
-    let marks = if has(Context::Step) { functions(&capture.step_marker) } else { Vec::new() };
     let mut questions = questions(&capture.context, &capture.shapes);
     // Beside native frames, which show operators anyway, and wherever stacks of them are asked for, each is counted; else
     // they are those that stacks show.
@@ -94,28 +92,12 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
             coroutines: has(Context::Async),
             modules: has(Context::Module),
             off_cpu: capture.off_cpu,
-            marks,
             probes,
             cache: doctor::cache_folder(),
             ring_bytes: None,
         },
         description: words.join(", "),
     })
-}
-
-/// The function of a library that marks steps, `LIBRARY:FUNCTION`; `None` of the name of a range, which may have a colon too.
-fn step_function(marker: &str) -> Option<UserRow> {
-    let (library, function) = marker.rsplit_once(':')?;
-    (is_library(library) && !function.is_empty())
-        .then(|| UserRow::step_marker(library.to_owned(), function.to_owned()))
-}
-
-/// Those that can be functions of Python.
-fn functions(markers: &[String]) -> Vec<String> {
-    let mut functions: Vec<String> =
-        markers.iter().filter(|marker| Function::parse(marker).is_some()).cloned().collect();
-    functions.dedup();
-    functions
 }
 
 fn per_second(stacks: LaunchStacks) -> u32 {

@@ -27,7 +27,7 @@ pub struct Config {
     pub off_cpu: bool,
     /// Launches that may wait for what a device tells of them.
     pub launches: usize,
-    /// How names of ranges begin that end a step of training.
+    /// How the names of ranges begin that end a training step.
     pub step_markers: Vec<String>,
 }
 

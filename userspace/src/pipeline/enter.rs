@@ -15,6 +15,7 @@ use super::backward::{self, Kind};
 use super::correlate::CallAt;
 use super::decode::{Arguments, Event, Sample, decode};
 use super::operators::{self, Operators};
+use super::ranges;
 use super::resolve::CallPath;
 use super::shown;
 use super::source::{Place, Shelf};
@@ -66,7 +67,7 @@ impl Entering<'_> {
             None if off_cpu => waits::without_observer(profile, path.frames),
             _ => path.frames,
         };
-        let frames = named.map_or(frames, |arguments| ranges.caller(arguments, frames, profile));
+        let frames = if named.is_some() { ranges::caller(frames, profile) } else { frames };
         let mut to_thunks = ThunkPart::Untold;
         let frames = ranges.within(head.ranges(), frames, profile);
         let frames = &*thunks.within(head.thunks(), sample, frames, profile, &mut to_thunks);

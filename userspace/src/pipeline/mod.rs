@@ -233,7 +233,7 @@ impl<S: Symbols> Pipeline<S> {
         self.newest_ns
     }
 
-    /// Names that were to end steps, and that nothing was seen of.
+    /// Names of ranges that end a training step, and that no range began with.
     pub fn unseen_markers(&self) -> impl Iterator<Item = &str> {
         self.stages.ranges.unseen()
     }

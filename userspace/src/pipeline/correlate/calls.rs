@@ -212,7 +212,6 @@ impl Correlate {
             | Event::ProfilerStart
             | Event::ProfilerStop
             | Event::StepMarked
-            | Event::FunctionEntered
             | Event::TensorAlloc
             | Event::TensorFree
             | Event::TensorReport

@@ -15,7 +15,7 @@
 //! A range stands behind the frames that a stack within it shares with the stack at its beginning: usually up to the function
 //! with the `with` statement.
 
-mod functions;
+mod markers;
 mod open;
 
 use std::borrow::Cow;
@@ -37,8 +37,7 @@ use super::holes::{Holes, Missing};
 use super::lists::{ListId, Lists};
 use super::sites::Sites;
 use super::source::SiteInfo;
-use crate::marks::Function;
-use functions::{Markers, Use, Uses};
+use markers::Markers;
 use open::{Key, Open, Thread};
 
 /// Threads that are followed: as many as may run on a big host.
@@ -82,14 +81,12 @@ pub enum Kind {
     Stopped,
     /// A step ends.
     Step,
-    /// It does if a function is called whose first instruction was used.
-    Entered,
 }
 
 impl Kind {
     /// Whether it matters where it was called.
     pub fn has_stack(self) -> bool {
-        matches!(self, Self::Named | Self::Pushed | Self::Started | Self::Step | Self::Entered)
+        matches!(self, Self::Named | Self::Pushed | Self::Started | Self::Step)
     }
 }
 
@@ -104,9 +101,6 @@ pub struct Ranges {
     lists: Lists<NodeId>,
     /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
     steps: FxHashMap<NodeId, u64>,
-    /// Functions of Python that end a step, by number of the probe.
-    functions: FxHashMap<u32, Function>,
-    uses: Uses,
     markers: Markers,
     counts: Counts,
 }
@@ -118,8 +112,6 @@ struct Counts {
     unnamed: u64,
     nested: u64,
     unfinished: u64,
-    repeated: u64,
-    elsewhere: u64,
 }
 
 impl Counts {
@@ -141,8 +133,6 @@ impl Ranges {
             threads: FxHashMap::default(),
             lists: Lists::default(),
             steps: FxHashMap::default(),
-            functions: FxHashMap::default(),
-            uses: Uses::default(),
             markers: Markers::new(markers),
             counts: Counts::default(),
         }
@@ -159,17 +149,13 @@ impl Ranges {
             Event::ProfilerStart => Some(Kind::Started),
             Event::ProfilerStop => Some(Kind::Stopped),
             Event::StepMarked => Some(Kind::Step),
-            Event::FunctionEntered => Some(Kind::Entered),
             _ => None,
         };
         let nameless = |info: &&SiteInfo| {
-            matches!(info.event, Event::RangePushed | Event::StepMarked | Event::FunctionEntered)
-                && !info.roles.contains(&Role::Name)
+            matches!(info.event, Event::RangePushed | Event::StepMarked) && !info.roles.contains(&Role::Name)
         };
         let symbols = sites.iter().filter(nameless).map(|info| (info.site, info.symbol.clone()));
         self.symbols.extend(symbols);
-        let functions = sites.iter().filter(|info| info.event == Event::FunctionEntered);
-        self.functions.extend(functions.filter_map(|info| Some((info.site, Function::parse(&info.symbol)?))));
         self.sites.learn(sites, |info| kind(info.event))
     }
 
@@ -253,9 +239,6 @@ impl Ranges {
         let Some(kind) = self.sites.came(&arguments.call).copied() else { return };
         let who = &sample.fixed;
         self.reach(who.header.time_ns);
-        if kind == Kind::Entered && !self.is_call(sample, arguments) {
-            return;
-        }
         self.only_certain(who, holes);
         // A message that is no text is a number that only a tool understands.
         let is_text = self.sites.argument(arguments, Role::Kind).is_none_or(|kind| kind == ASCII);
@@ -274,9 +257,7 @@ impl Ranges {
         let key = match kind {
             Kind::Pushed => Key::Pushed(self.sites.argument(arguments, Role::Handle).unwrap_or(0)),
             Kind::Started => Key::Profiler,
-            Kind::Step => return self.step(place, began_ns, Some(holes), profile),
-            // These are watched without a pause.
-            Kind::Entered => return self.step(place, began_ns, None, profile),
+            Kind::Step => return self.step(place, began_ns, holes, profile),
             Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
                 self.thread(who).named = Some((place, began_ns));
                 return;
@@ -290,46 +271,9 @@ impl Ranges {
         }
     }
 
-    /// Whether a use of a function's first instruction is a call that ends a step.
-    fn is_call(&mut self, sample: &Sample<'_>, arguments: &Arguments<'_>) -> bool {
-        let site = arguments.call.site;
-        let code = self.sites.argument(arguments, Role::Function);
-        match self.uses.used(site, code, sample) {
-            Use::Call => {}
-            Use::Repeated => {
-                self.counts.repeated += 1;
-                return false;
-            }
-            Use::Elsewhere => {
-                self.counts.elsewhere += 1;
-                return false;
-            }
-        }
-        self.symbols.get(&site).is_some_and(|name| self.markers.has_function(name))
-    }
-
-    /// Names that end a step and were seen neither of ranges nor of functions.
+    /// Names that end a training step, and that no range began with.
     pub fn unseen(&self) -> impl Iterator<Item = &str> {
         self.markers.unseen()
-    }
-
-    /// The part of a stack, root first, that says where a range begins or a step ends.
-    pub fn caller<'a>(
-        &self,
-        arguments: &Arguments<'_>,
-        frames: &'a [FrameId],
-        profile: &Profile,
-    ) -> &'a [FrameId] {
-        let frames = &frames[..caller(frames, profile)];
-        let Some(function) = self.functions.get(&arguments.call.site) else { return frames };
-        // Up to 3.10 a function is on its stack before its first instruction.
-        let own = frames.split_last().filter(|(last, _)| match profile.frames.get(**last) {
-            Frame::Python { function: name, file, .. } => {
-                function.is_like(profile.strings.get(file), profile.strings.get(name))
-            }
-            _ => false,
-        });
-        own.map_or(frames, |(_, frames)| &frames[..caller(frames, profile)])
     }
 
     /// A record begins or ends on a thread, whose node is `thread`.
@@ -394,18 +338,18 @@ impl Ranges {
         }
         let Frame::Range { name } = profile.frames.get(profile.tree.node(place).frame) else { return };
         let name = profile.strings.get(name);
-        if self.markers.has_range(name) {
-            self.step(place, now_ns, Some(holes), profile);
+        if self.markers.match_range(name) {
+            self.step(place, now_ns, holes, profile);
         }
     }
 
     /// A step ends at this place.
-    fn step(&mut self, place: NodeId, now_ns: u64, holes: Option<&Holes>, profile: &mut Profile) {
+    fn step(&mut self, place: NodeId, now_ns: u64, holes: &Holes, profile: &mut Profile) {
         if self.steps.len() >= STEPS_MAX {
             self.steps.clear();
         }
         // Another step may have ended meanwhile.
-        let missed = |before_ns: &u64| holes.is_some_and(|holes| holes.any(*before_ns, now_ns));
+        let missed = |before_ns: &u64| holes.any(*before_ns, now_ns);
         let before_ns = self.steps.insert(place, now_ns).filter(|before_ns| !missed(before_ns));
         if let Some(before_ns) = before_ns {
             profile.tree.add(place, Metric::StepTime, now_ns.saturating_sub(before_ns));
@@ -437,25 +381,15 @@ impl Ranges {
                 "beginnings or ends of ranges were counted by their probe and never came",
                 self.sites.lost(),
             ),
-            (
-                "step-repeated",
-                "uses of a function that marks steps belong to the call before: it was rewritten, or calls itself",
-                self.counts.repeated,
-            ),
-            (
-                "step-elsewhere",
-                "uses of a function that marks steps were no call of it: native functions read it",
-                self.counts.elsewhere,
-            ),
         ] {
             account.gaps.add(Reason::new(key, sentence), n);
         }
     }
 }
 
-/// How many frames of the stack at the beginning of a range, root first, say where it is: up to the last Python function
-/// that does not only lead to the entering of a range.
-fn caller(frames: &[FrameId], profile: &Profile) -> usize {
+/// The part of a stack, root first, that says where a range begins or a training step ends: up to the last Python function that
+/// does more than enter a range.
+pub(super) fn caller<'a>(frames: &'a [FrameId], profile: &Profile) -> &'a [FrameId] {
     let says = |frame: &FrameId| match profile.frames.get(*frame) {
         Frame::Python { file, .. } => {
             let file = profile.strings.get(file);
@@ -463,7 +397,8 @@ fn caller(frames: &[FrameId], profile: &Profile) -> usize {
         }
         _ => false,
     };
-    frames.iter().rposition(says).map_or(0, |at| at + 1)
+    let end = frames.iter().rposition(says).map_or(0, |at| at + 1);
+    &frames[..end]
 }
 
 /// How many of a stack's frames, root first, it shares with the caller of a range. Only Python functions are compared: native
