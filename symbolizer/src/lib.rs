@@ -11,7 +11,6 @@ pub mod cache;
 pub mod compiled;
 pub mod cubin;
 pub mod elf;
-pub mod framework;
 pub mod generated;
 pub mod guard;
 pub mod jit;

@@ -5,13 +5,12 @@
 //! Does not: read modules (the symbolizer does), or write maps (the capture does).
 
 use deepctx_common::python::Called;
+use deepctx_names::is_torch_module_file;
 use deepctx_symbolizer::python::{PythonFrame, PythonSymbols};
 use rustc_hash::FxHashMap;
 
 use crate::capture::called::CalledMap;
 
-/// The file that holds it, wherever PyTorch is installed.
-const FILE: &str = "torch/nn/modules/module.py";
 /// From 2.1 on it calls the other one, in which the module is a variable of a closure.
 const WRAPPED: &str = "_wrapped_call_impl";
 /// Up to 2.0.
@@ -57,7 +56,7 @@ impl Layers {
             PLAIN => false,
             _ => return,
         };
-        if !is_file(&frame.file) {
+        if !is_torch_module_file(&frame.file) {
             return;
         }
         let now = Told { code, checksum, wrapped };
@@ -92,25 +91,5 @@ impl Layers {
         {
             map.set(pid, None::<Called>);
         }
-    }
-}
-
-/// Whether a path is that of the file.
-pub(crate) fn is_file(path: &str) -> bool {
-    path.strip_suffix(FILE).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_is_known_wherever_it_is_installed() {
-        let check = |path: &str, expect| assert_eq!(is_file(path), expect, "{path}");
-        check("/usr/lib/python3/dist-packages/torch/nn/modules/module.py", true);
-        check("torch/nn/modules/module.py", true);
-        check("/srv/a/mytorch/nn/modules/module.py", false);
-        check("/srv/a/torch/nn/modules/linear.py", false);
-        check("", false);
     }
 }

@@ -18,7 +18,6 @@ use rustc_hash::FxHashMap;
 
 use super::Line;
 use super::comment::{Comment, Node, Site, is_identifier, launched};
-use crate::framework;
 
 /// Most kernels of a wrapper, and most places that launch one.
 const KERNELS_MAX: usize = 1 << 14;
@@ -228,7 +227,7 @@ pub fn operators_in_name(kernel: &str) -> Option<Vec<&'static str>> {
     while let Some((at, read)) = ways.pop() {
         let rest = &names[at..];
         for end in rest.match_indices('_').map(|(end, _)| end).chain([rest.len()]) {
-            let Some(name) = framework::base_name(&rest[..end]) else { continue };
+            let Some(name) = deepctx_names::framework::aten_base_name(&rest[..end]) else { continue };
             if read.last().is_some_and(|last| *last >= name) || read.len() >= NAMED_MAX {
                 continue;
             }

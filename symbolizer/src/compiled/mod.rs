@@ -176,11 +176,6 @@ impl Kernel {
     }
 }
 
-/// Whether a compiler of operators generates files of such paths, which launch what it compiled.
-pub fn is_generated(path: &str) -> bool {
-    wrappers::generated(path).is_some()
-}
-
 /// What is known of the compilers of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
@@ -236,7 +231,8 @@ impl Compiled {
     /// # Errors
     /// [`NoKernel`].
     pub(crate) fn library(&mut self, pid: u32, time_ns: u64, path: &str, symbol: &str) -> Answer {
-        let (folder, stem) = wrappers::library(path, symbol).ok_or(NoKernel::NotCompiled)?;
+        let (folder, stem) =
+            deepctx_names::inductor::kernel_library(path, symbol).ok_or(NoKernel::NotCompiled)?;
         make_room(&mut self.inductor, pid);
         let process = self.inductor.entry(pid).or_default();
         process.kernel(pid, time_ns, folder, stem)
@@ -294,7 +290,7 @@ impl Compiled {
         time_ns: u64,
         path: &str,
     ) -> Result<device::Launches, NoKernel> {
-        let (root, stem) = wrappers::generated(path).ok_or(NoKernel::NotCompiled)?;
+        let (root, stem) = deepctx_names::inductor::generated_file(path).ok_or(NoKernel::NotCompiled)?;
         make_room(&mut self.inductor, pid);
         self.inductor.entry(pid).or_default().launches(pid, time_ns, root, stem)
     }

@@ -14,12 +14,13 @@
 
 use std::sync::Arc;
 
+use deepctx_names::inductor::is_generated;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::device::written_at;
 use super::folder::Folder;
 use super::inductor::operators_in_name;
-use super::{Answer, Compiler, Kernel, Line, NoKernel, Op, Settings, wrappers};
+use super::{Answer, Compiler, Kernel, Line, NoKernel, Op, Settings};
 
 /// Most entries of the cache that are looked at: beyond that it is not known whether a name has another one.
 const ENTRIES_MAX: usize = 1 << 13;
@@ -125,7 +126,7 @@ fn told(folder: &Folder, name: &str, entries: &[String]) -> Answer {
         }
     }
     let (first, rest) = lines.split_first().ok_or(NoKernel::NotThere)?;
-    if lines.iter().all(|line| wrappers::generated(&line.file).is_some()) {
+    if lines.iter().all(|line| is_generated(&line.file)) {
         // Inductor wrote it: its name has its operators, whichever it is.
         let ops = operators_in_name(name).unwrap_or_default();
         let op = |operator| Op { name: format!("aten::{operator}").into(), stack: Vec::new() };

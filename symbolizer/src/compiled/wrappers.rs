@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use deepctx_names::inductor::STEM_BYTES;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::comment::{Comment, Site};
@@ -25,8 +26,6 @@ const FILES_TOGETHER: usize = 1024;
 const FILES_MAX: usize = 1 << 14;
 /// Shortest time between two looks at the folder.
 const LOOK_NS: u64 = 1_000_000_000;
-/// Length of the names of Inductor's files, which are hashes, with their first letter.
-const STEM_BYTES: usize = 52;
 
 /// What is known of one process.
 #[derive(Debug, Default)]
@@ -40,26 +39,6 @@ pub(super) struct Process {
     looked_at_ns: Option<u64>,
     /// When graphs were looked for alone.
     graphs_at_ns: Option<u64>,
-}
-
-/// The folder of Inductor and the file of a library in it, of the code of a kernel: `…/ab/cab….main.so`.
-pub(super) fn library<'p>(path: &'p str, symbol: &str) -> Option<(&'p str, &'p str)> {
-    let is_kernel = symbol == "kernel" || symbol.starts_with("kernel.") || symbol.starts_with("kernel(");
-    in_folder(path.strip_suffix(".so").filter(|_| is_kernel)?)
-}
-
-/// A path without its ending, if it is one of Inductor's: its folder, and the rest.
-fn in_folder(stem: &str) -> Option<(&str, &str)> {
-    let (folder, name) = stem.rsplit_once('/')?;
-    let (root, part) = folder.rsplit_once('/')?;
-    let hash = name.strip_suffix(".main").unwrap_or(name);
-    let is_hash = hash.len() == STEM_BYTES && hash.bytes().all(|b| b.is_ascii_alphanumeric());
-    (is_hash && hash.get(1..3) == Some(part)).then(|| (root, &stem[root.len() + 1..]))
-}
-
-/// The folder of Inductor and the file in it, of Python that it generated: `…/ab/cab….py`.
-pub(super) fn generated(path: &str) -> Option<(&str, &str)> {
-    in_folder(path.strip_suffix(".py")?)
 }
 
 impl Process {
@@ -265,30 +244,11 @@ fn wrapper_of(entry: &[u8]) -> Option<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_names::inductor;
+
     use super::*;
 
     const STEM: &str = "cb3wc4wyxywkgyi4z3cjy33xy4yxg4docatly5ghvdqw3xbolhx3";
-
-    #[test]
-    fn libraries_of_kernels_are_known_by_their_paths() {
-        let path = |rest: &str| format!("/tmp/torchinductor_me/b3/{STEM}{rest}");
-        for (path, symbol, expect) in [
-            (path(".main.so"), "kernel", true),
-            (path(".main.so"), "kernel._omp_fn.0", true),
-            (path(".so"), "kernel(float const*)", true),
-            (path(".main.so"), "kernel_py", false),
-            (path(".main.cpp"), "kernel", false),
-            (format!("/tmp/b4/{STEM}.main.so"), "kernel", false),
-            ("/usr/lib/libc.so".to_owned(), "kernel", false),
-            ("kernel.so".to_owned(), "kernel", false),
-        ] {
-            let found = library(&path, symbol);
-            assert_eq!(found.is_some(), expect, "{path} {symbol}");
-            if let Some((root, stem)) = found {
-                assert_eq!((root, stem.starts_with("b3/cb3")), ("/tmp/torchinductor_me", true));
-            }
-        }
-    }
 
     /// A folder as Inductor makes it, with one kernel in each of these wrappers.
     fn folder(wrappers: &[(&str, &str, &str)]) -> tempfile::TempDir {
@@ -343,7 +303,7 @@ mod tests {
         let path = folder.path().join(format!("b3/{STEM}.py"));
         std::fs::write(&path, format!("{WRAPPER}{again}")).unwrap();
         let path = path.display().to_string();
-        let (root, stem) = generated(&path).unwrap();
+        let (root, stem) = inductor::generated_file(&path).unwrap();
         let ask =
             |process: &mut Process, time| process.launches(std::process::id(), time, root, stem).unwrap();
         let mut process = Process::default();

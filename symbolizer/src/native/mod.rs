@@ -5,7 +5,6 @@
 //! processes; addresses come as the file states them.
 
 mod debug_file;
-pub mod demangle;
 mod module;
 mod nesting;
 mod pages;
@@ -313,7 +312,7 @@ fn named(symbol: Symbolized<'_>, strings: &mut Strings) -> Named {
 
 fn frames(symbol: &Sym<'_>, strings: &mut Strings) -> Arc<[Frame]> {
     let mut frame = |name: &str, code: Option<&symbolize::CodeInfo<'_>>, inlined| Frame {
-        name: strings.intern(&demangle::demangled(name)),
+        name: strings.intern(&deepctx_names::demangle(name)),
         file: code.map(|code| strings.intern(&code.to_path().to_string_lossy())),
         line: code.and_then(|code| code.line).unwrap_or(0),
         inlined,

@@ -18,9 +18,8 @@
 //! optional ones, which are vectors nearly always.
 
 use deepctx_common::call::ARGUMENTS_MAX;
+use deepctx_names::{demangle, framework};
 use deepctx_symbolizer::FileOffset;
-use deepctx_symbolizer::framework;
-use deepctx_symbolizer::native::demangle::demangled;
 
 use super::follow::{Array, Followed, KEYS, THERE};
 use super::signature::{At, Kind, parameters};
@@ -58,7 +57,7 @@ pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>, names: &[String]) -
     let mut answers = Answers::default();
     let begins: Vec<Vec<String>> = names
         .iter()
-        .map(|name| framework::identifiers(name).iter().map(|id| begin_of(id)).collect())
+        .map(|name| framework::aten_identifiers(name).iter().map(|id| begin_of(id)).collect())
         .collect();
     let all: Vec<String> = begins.iter().flatten().cloned().collect();
     let found = image.exported_code(&all, OPERATORS_MAX).map_err(NoProbe::File)?;
@@ -131,7 +130,7 @@ enum Operand {
 
 /// What is read of an operator with this mangled name and code.
 fn placed(symbol: &str, code: &[u8]) -> Option<Placed> {
-    let name = demangled(symbol);
+    let name = demangle(symbol);
     let read = Followed::of(code);
     let keys = read.keys?;
     // Results that are objects are written to where the first register says.

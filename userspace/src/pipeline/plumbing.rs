@@ -4,11 +4,10 @@
 //! there are two or three of them in each layer, and the layer tells what they would. Does not: touch them where no layer
 //! stands before.
 
+use deepctx_names::is_torch_module_file;
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
-
-use crate::layers::is_file;
 
 /// Last parts of their qualified names.
 const NAMES: [&str; 3] = ["_wrapped_call_impl", "_call_impl", "inner"];
@@ -46,7 +45,7 @@ impl Plumbing {
             }
             Frame::Python { function, file, line, first_line, role: Role::Code } => {
                 let name = profile.strings.get(function).rsplit('.').next().unwrap_or_default();
-                if NAMES.contains(&name) && is_file(profile.strings.get(file)) {
+                if NAMES.contains(&name) && is_torch_module_file(profile.strings.get(file)) {
                     let role = Role::Dispatch;
                     Part::Call(profile.frame(Frame::Python { function, file, line, first_line, role }))
                 } else {

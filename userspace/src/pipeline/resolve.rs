@@ -7,10 +7,10 @@
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::sample_flag;
+use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
-use deepctx_symbolizer::framework::{self, Meaning};
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU32;
 
@@ -341,8 +341,8 @@ impl Resolve {
     /// Adds the operator frame that stands before a function which belongs to one. Gives the function's own role.
     fn operator(&mut self, symbol: &str, profile: &mut Profile) -> Role {
         let (name, part) = match framework::meaning(symbol) {
-            Meaning::Begins(name) => (name, Part::Begins),
-            Meaning::Within(name) => (name, Part::Within),
+            Meaning::Entry(name) => (name, Part::Begins),
+            Meaning::Inner(name) => (name, Part::Within),
             Meaning::Dispatch => return Role::Dispatch,
             Meaning::Ordinary => return Role::Code,
         };

@@ -58,6 +58,7 @@ const ONLY_IN: &[OnlyIn] = &[
             "tui/src/view",
             "walk/src/",
             "common/src/",
+            "symbolizer/names/src/",
         ],
         except: &["profile/src/store", "profile/src/export"],
         because: "pure stages open no file, read no clock and start no thread",

@@ -3,11 +3,11 @@
 //! Owns: how a kernel is called, whoever told its name, and what is shown of one that nobody named. Because: calls, activities and
 //! samples of one kernel must meet in one frame. Does not: know what was launched.
 
+use deepctx_names::demangle;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_symbolizer::native::demangle::demangled;
 
 /// Stands for a kernel whose handle was not seen being made.
 pub(super) const UNNAMED: &str = "[unknown: handle-not-named]";
@@ -24,12 +24,12 @@ pub(super) fn kernel_frame(name: &str, profile: &mut Profile) -> FrameId {
 
 /// The kernel of a name as compilers write it.
 pub(super) fn named_kernel(name: &[u8], profile: &mut Profile) -> FrameId {
-    kernel_frame(&demangled(&String::from_utf8_lossy(name)), profile)
+    kernel_frame(&demangle(&String::from_utf8_lossy(name)), profile)
 }
 
 /// The kernel of a name that was found in the process, and says so.
 pub(super) fn recovered_kernel(name: &str, profile: &mut Profile) -> FrameId {
-    kernel_frame(&(demangled(name) + RECOVERED), profile)
+    kernel_frame(&(demangle(name) + RECOVERED), profile)
 }
 
 /// The context of what a graph runs, below its launch: where it was recorded, without what that has in common with

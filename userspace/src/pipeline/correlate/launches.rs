@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use deepctx_common::call::call_flag;
 use deepctx_common::record::StackSample;
+use deepctx_names::kernel_of_readable_stub;
 use deepctx_profile::activity::{Launch, Tier};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_symbolizer::cubin::stub;
 use deepctx_uprobes::event::{Direction, Event, Memory as MemoryKind};
 use deepctx_uprobes::role::Role;
 
@@ -51,7 +51,7 @@ fn stub_above(caller: NodeId, profile: &Profile) -> Option<String> {
             Frame::NativeUnnamed { .. } => Some(""),
             _ => None,
         });
-    symbols.into_iter().find_map(stub::kernel_of_readable)
+    symbols.into_iter().find_map(kernel_of_readable_stub)
 }
 
 impl Calling<'_> {

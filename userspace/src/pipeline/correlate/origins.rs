@@ -4,11 +4,11 @@
 //! Because: a kernel that a compiler made says nothing of the program; the line of the generated file that launches it does, or
 //! else its name. Does not: look anything up: questions are taken from here and answered to here.
 
+use deepctx_names::inductor::is_generated;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_symbolizer::compiled::is_generated;
 use rustc_hash::FxHashMap;
 
 use super::kernels::RECOVERED;

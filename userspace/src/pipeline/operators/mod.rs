@@ -18,6 +18,8 @@ mod tensors;
 use deepctx_common::call::{Call, call_flag};
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::StackSample;
+use deepctx_names::demangle;
+use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Account, Reason};
@@ -26,8 +28,6 @@ use deepctx_profile::model::{self, Work};
 use deepctx_profile::operand;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_symbolizer::framework::{self, Meaning};
-use deepctx_symbolizer::native::demangle::demangled;
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -112,9 +112,9 @@ impl Operators {
                 Event::OperatorBegins => What::Begins,
                 Event::OperatorNamed => What::Named,
                 Event::OperatorTensors => {
-                    let function = demangled(&info.symbol);
+                    let function = demangle(&info.symbol);
                     // Only what has a name is probed.
-                    let Meaning::Begins(name) = framework::meaning(&function) else { return None };
+                    let Meaning::Entry(name) = framework::meaning(&function) else { return None };
                     let is_operand = |role: &&Role| matches!(role, Role::TensorRank | Role::ListLength);
                     let operands = info.roles.iter().filter(is_operand).count();
                     let name = name.into_owned();

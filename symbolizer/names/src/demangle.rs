@@ -1,20 +1,20 @@
-//! Names as people write them, from names as compilers do.
+//! Demangling of C++ and Rust symbols.
 //!
-//! Owns: choosing the language of a symbol, and bounds on what comes out. Because: a mangled C++ name of a hundred
-//! bytes can stand for gigabytes, and the symbol table is not ours. Does not: know where the name came from.
+//! Owns: detecting the language of a symbol, and bounds on the output. Because: a mangled C++ name of a hundred bytes can
+//! expand to gigabytes, and symbol tables are foreign input. Does not: know where the name came from.
 
 use std::fmt;
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
-/// Longest mangled name that is looked into, and longest name that is shown. Names of expression templates in numeric
-/// libraries reach some thousand bytes.
+/// Longest mangled name that is demangled, and longest result. Names of expression templates in numeric libraries reach
+/// some thousand bytes.
 const NAME_BYTES_MAX: usize = 8192;
-/// How deep types may nest in a C++ name.
+/// Deepest nesting of types in a C++ name.
 const DEPTH_MAX: u32 = 96;
 
-/// The name to show for a symbol.
-pub fn demangled(symbol: &str) -> String {
+/// The readable name of a symbol; the symbol itself, cut to a bounded length, when it is not a mangled name.
+pub fn demangle(symbol: &str) -> String {
     let readable = (symbol.len() <= NAME_BYTES_MAX).then(|| rust(symbol).or_else(|| cpp(symbol))).flatten();
     readable.unwrap_or_else(|| shortened(symbol).to_owned())
 }
@@ -28,7 +28,7 @@ fn rust(symbol: &str) -> Option<String> {
 }
 
 fn cpp(symbol: &str) -> Option<String> {
-    // Only what is marked as mangled: a C function may be called `i`, which as a type would read `int`.
+    // Only names marked as mangled: a C function may be called `i`, which is also the mangled form of the type `int`.
     if !symbol.starts_with("_Z") && !symbol.starts_with("___Z") {
         return None;
     }
@@ -43,7 +43,7 @@ fn shortened(symbol: &str) -> &str {
     &symbol[..symbol.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
-/// Text that refuses to grow beyond the bound.
+/// A text whose length is bounded: writing beyond the bound fails.
 #[derive(Default)]
 struct Limited {
     text: String,
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     fn check(symbol: &str, expected: &str) {
-        assert_eq!(demangled(symbol), expected);
+        assert_eq!(demangle(symbol), expected);
     }
 
     #[test]
-    fn names_of_each_language_are_readable() {
+    fn names_of_each_language_are_demangled() {
         check("_ZN4core9panicking9panic_fmt17h5f1a6fd39197ad62E", "core::panicking::panic_fmt");
         check("_RNvC6_123foo3bar", "123foo::bar");
         check("_ZN4work5outerEl", "work::outer(long)");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_unfolds_without_end_is_left_folded() {
+    fn a_name_that_expands_without_bound_stays_mangled() {
         // b<a, a> is the first parameter; each of the others is a b of the one before, twice.
         let twice = |i: u32| format!("S_IS{0}_S{0}_E", base36(i));
         let name = |parameters| "_Z1f1bI1aS0_E".to_owned() + &(1..parameters).map(twice).collect::<String>();
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_name_is_cut_between_letters() {
-        assert_eq!(demangled(&"ü".repeat(NAME_BYTES_MAX)).len(), NAME_BYTES_MAX);
+    fn a_very_long_name_is_cut_at_a_char_boundary() {
+        assert_eq!(demangle(&"ü".repeat(NAME_BYTES_MAX)).len(), NAME_BYTES_MAX);
     }
 
     proptest! {
         #[test]
-        fn any_name_is_taken(symbol in "(_Z|_R|___Z|_ZN)[A-Za-z0-9_]{0,80}") {
-            prop_assert!(demangled(&symbol).len() <= NAME_BYTES_MAX);
+        fn any_name_gives_a_bounded_result(symbol in "(_Z|_R|___Z|_ZN)[A-Za-z0-9_]{0,80}") {
+            prop_assert!(demangle(&symbol).len() <= NAME_BYTES_MAX);
         }
     }
 }

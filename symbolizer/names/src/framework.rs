@@ -1,19 +1,19 @@
-//! What a native function means to the framework that it belongs to: a PyTorch operator, a step of the backward pass, an
-//! XLA thunk, or the dispatch code between them.
+//! What a native function means to the framework that it belongs to: a PyTorch operator, an autograd node, an XLA thunk, or
+//! the dispatch code between them.
 //!
-//! Owns: the rules on names. Because: these frameworks give each operator a function of its own, so a stack tells which
-//! operators it is in without any probe. Does not: read processes, or guess: a name that follows no rule is code like
-//! any other, and an operator without an entry in the table keeps the name of its function.
+//! Owns: the rules on names. Because: these frameworks give each operator a function of its own, so a stack shows which
+//! operators it is in without any probe. Does not: read processes, or guess: a name that matches no rule is ordinary code,
+//! and an operator that the table lacks keeps the name of its function.
 //!
 //! | function | meaning |
 //! |---|---|
-//! | `at::_ops::ID::call` | the operator begins |
-//! | `at::_ops::ID::redispatch`, `VariableType::…::ID`, `ADInplaceOrView::…::ID`, `TraceType::…::ID` | dispatch within it; where nothing above began it (a boxed call), it begins here |
-//! | `torch::autograd::generated::NODE::apply`, `AccumulateGrad`, `CopySlices`, `PyNode` | a node of the backward pass |
-//! | `torch::autograd::generated::NODE_apply_functional` | dispatch: where nodes do the same (`TBackward0`, `TBackward1`), compilers make one function of theirs, with the names of all |
+//! | `at::_ops::ID::call` | entry of the operator |
+//! | `at::_ops::ID::redispatch`, `VariableType::…::ID`, `ADInplaceOrView::…::ID`, `TraceType::…::ID` | inner dispatch of the operator; where no entry is above it (a boxed call), the operator begins here |
+//! | `torch::autograd::generated::NODE::apply`, `AccumulateGrad`, `CopySlices`, `PyNode` | an autograd node |
+//! | `torch::autograd::generated::NODE_apply_functional` | dispatch: compilers merge equal functions of several nodes (`TBackward0`, `TBackward1`), so the name does not say which node it is |
 //! | `c10d::ProcessGroupX::METHOD` | a collective |
-//! | `xla::cpu::XThunk::Execute`, `xla::gpu::XThunk::ExecuteOnStream` | a thunk: one step of a compiled module |
-//! | `xla::cpu::CpuCompiler::RunBackend`, `…::RunHloPasses`, `xla::gpu::…Compiler::CompileTargetBinary` | a stage of a compilation |
+//! | `xla::cpu::XThunk::Execute`, `xla::gpu::XThunk::ExecuteOnStream` | an XLA thunk of a compiled module |
+//! | `xla::cpu::CpuCompiler::RunBackend`, `…::RunHloPasses`, `xla::gpu::…Compiler::CompileTargetBinary` | a compilation stage |
 //! | `wrap_kernel_functor…`, `make_boxed…`, `c10::Dispatcher`, `wrapper_KEY_…`, `THPVariable_…` | dispatch; the names keep the dispatch key |
 //!
 //! Measured on PyTorch 1.13 to 2.15 and XLA of jaxlib 0.4.30 to 0.12: the functions are exported or in the symbol table
@@ -27,24 +27,24 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// What a native function means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// This operator begins.
-    Begins(Cow<'static, str>),
-    /// Dispatch within this operator.
-    Within(Cow<'static, str>),
-    /// Dispatch that does not say for which operator.
+    /// The entry function of this operator.
+    Entry(Cow<'static, str>),
+    /// A function inside this operator: dispatch code or a compilation stage.
+    Inner(Cow<'static, str>),
+    /// Dispatch code that does not name its operator.
     Dispatch,
-    /// Code like any other.
+    /// Ordinary code.
     Ordinary,
 }
 
-/// Operators of ATen as their schemas name them, `name.overload`, those that have an `at::_ops` function in PyTorch
-/// 2.15. Made by joining `torch._C._jit_get_all_schemas()` with the exported symbols. A table, since `add__Tensor` does
-/// not tell where the name ends.
+/// ATen operators as their schemas name them, `name.overload`: those with an `at::_ops` function in PyTorch 2.15. Made by
+/// joining `torch._C._jit_get_all_schemas()` with the exported symbols. It is a table because `add__Tensor` alone does not
+/// show where the operator's name ends.
 const ATEN: &str = include_str!("aten.txt");
 
 /// The meaning of a function with this demangled name.
 pub fn meaning(symbol: &str) -> Meaning {
-    // Nearly every name fails here.
+    // Nearly every name is rejected here.
     if !["at::", "c10", "torch::", "xla::", "THPVariable_", "_object* torch::"]
         .iter()
         .any(|begin| symbol.starts_with(begin))
@@ -63,8 +63,8 @@ fn torch(symbol: &str) -> Option<Meaning> {
     if let Some(rest) = symbol.strip_prefix("at::_ops::") {
         let (id, rest) = identifier(rest)?;
         return match function(rest.strip_prefix("::")?)? {
-            "call" => Some(Meaning::Begins(aten(id))),
-            "redispatch" => Some(Meaning::Within(aten(id))),
+            "call" => Some(Meaning::Entry(aten(id))),
+            "redispatch" => Some(Meaning::Inner(aten(id))),
             _ => None,
         };
     }
@@ -73,10 +73,10 @@ fn torch(symbol: &str) -> Option<Meaning> {
     let rest = LAYERS.iter().find_map(|layer| symbol.strip_prefix(layer))?;
     let id = function(rest.strip_prefix("(anonymous namespace)::").unwrap_or(rest))?;
     // These namespaces have helpers too.
-    known(id).map(|name| Meaning::Within(Cow::Borrowed(name)))
+    known(id).map(|name| Meaning::Inner(Cow::Borrowed(name)))
 }
 
-/// Nodes of the backward pass.
+/// Autograd nodes.
 fn autograd(symbol: &str) -> Option<Meaning> {
     let rest = symbol.strip_prefix("torch::autograd::")?;
     if let Some(generated) = rest.strip_prefix("generated::") {
@@ -85,15 +85,15 @@ fn autograd(symbol: &str) -> Option<Meaning> {
             return Some(Meaning::Dispatch);
         }
         return (function(rest.strip_prefix("::")?)? == "apply")
-            .then(|| node_name(node).map(Meaning::Begins))?;
+            .then(|| node_name(node).map(Meaning::Entry))?;
     }
     let (node, rest) = identifier(rest)?;
     let is_node = matches!(node, "AccumulateGrad" | "CopySlices" | "PyNode");
     let applies = rest.strip_prefix("::").and_then(function) == Some("apply");
-    (is_node && applies).then(|| Meaning::Begins(Cow::Owned(format!("torch::autograd::{node}"))))
+    (is_node && applies).then(|| Meaning::Entry(Cow::Owned(format!("torch::autograd::{node}"))))
 }
 
-/// `AddmmBackward0`, as profilers of the framework itself show it.
+/// `AddmmBackward0`, as PyTorch's own profiler shows it.
 fn node_name(node: &str) -> Option<Cow<'static, str>> {
     (!node.is_empty()).then(|| Cow::Owned(node.to_owned()))
 }
@@ -123,7 +123,7 @@ fn collective(symbol: &str) -> Option<Meaning> {
     let (group, rest) = identifier(symbol.strip_prefix("c10d::")?)?;
     let method = function(rest.strip_prefix("::")?)?;
     let named = group.starts_with("ProcessGroup") && METHODS.contains(&method);
-    named.then(|| Meaning::Begins(Cow::Owned(format!("c10d::{group}::{method}"))))
+    named.then(|| Meaning::Entry(Cow::Owned(format!("c10d::{group}::{method}"))))
 }
 
 /// Thunks of XLA.
@@ -140,17 +140,17 @@ fn xla(symbol: &str) -> Option<Meaning> {
             "CompileTargetBinary" => "[compile] xla target binary",
             _ => return None,
         };
-        // Overloads call each other: a stage begins once.
-        return Some(Meaning::Within(Cow::Borrowed(stage)));
+        // Overloads call each other, and the stage is to appear once.
+        return Some(Meaning::Inner(Cow::Borrowed(stage)));
     }
     if class == "Thunk" || !class.ends_with("Thunk") {
         return None;
     }
     let method = function(without_template(rest)?.strip_prefix("::")?)?;
     let executes = matches!((place, method), ("cpu", "Execute") | ("gpu", "ExecuteOnStream"));
-    // A function within it is a part of it.
+    // A lambda inside the method is not the method.
     let is_itself = !rest.contains(")::");
-    (executes && is_itself).then(|| Meaning::Begins(Cow::Owned(format!("xla::{place}::{class}"))))
+    (executes && is_itself).then(|| Meaning::Entry(Cow::Owned(format!("xla::{place}::{class}"))))
 }
 
 fn is_dispatch(symbol: &str) -> bool {
@@ -199,16 +199,16 @@ fn without_template(text: &str) -> Option<&str> {
     None
 }
 
-/// The identifiers of the operators with a name: `aten::add.Tensor` is one of them, `aten::add` all that are called so. One
-/// that the table lacks may be newer, and is taken to have no overload, or the one that is named.
-pub fn identifiers(name: &str) -> Vec<String> {
+/// The identifiers of the operators with a name: `aten::add.Tensor` is one operator, `aten::add` all of its overloads. An
+/// operator that the table lacks may be newer; it is assumed to have the named overload, or none.
+pub fn aten_identifiers(name: &str) -> Vec<String> {
     let name = name.strip_prefix("aten::").unwrap_or(name);
     let is_named = |known: &&str| *known == name || known.split('.').next() == Some(name);
     let known: Vec<String> = ATEN.lines().filter(is_named).map(|name| name.replace('.', "_")).collect();
     if known.is_empty() { vec![name.replace('.', "_")] } else { known }
 }
 
-/// The name of the operator with this identifier; one that is not in the table is named by its function.
+/// The name of the operator with this identifier; the name of its function when the table lacks it.
 fn aten(id: &str) -> Cow<'static, str> {
     known(id).map_or_else(|| Cow::Owned(format!("at::_ops::{id}")), Cow::Borrowed)
 }
@@ -222,7 +222,7 @@ fn known(id: &str) -> Option<&'static str> {
 }
 
 /// An operator of ATen by its name without overload, `_softmax_backward_data`; `None` when there is none.
-pub fn base_name(name: &str) -> Option<&'static str> {
+pub fn aten_base_name(name: &str) -> Option<&'static str> {
     static NAMES: OnceLock<FxHashSet<&'static str>> = OnceLock::new();
     let names = NAMES.get_or_init(|| ATEN.lines().filter_map(|name| name.split('.').next()).collect());
     names.get(name).copied()
@@ -234,31 +234,31 @@ mod tests {
 
     use super::*;
 
-    /// Names as they came out of stacks of PyTorch 2.15 and jaxlib 0.12.
+    /// Names from stacks of PyTorch 2.15 and jaxlib 0.12.
     #[test]
-    fn functions_mean_what_the_framework_names_them_for() {
-        let begins = |name: &'static str| Meaning::Begins(Cow::Borrowed(name));
-        let within = |name: &'static str| Meaning::Within(Cow::Borrowed(name));
+    fn functions_of_frameworks_have_the_meaning_of_their_names() {
+        let entry = |name: &'static str| Meaning::Entry(Cow::Borrowed(name));
+        let inner = |name: &'static str| Meaning::Inner(Cow::Borrowed(name));
         for (symbol, expect) in [
-            ("at::_ops::addmm::call(at::Tensor const&, at::Tensor const&)", begins("aten::addmm")),
+            ("at::_ops::addmm::call(at::Tensor const&, at::Tensor const&)", entry("aten::addmm")),
             (
                 "at::_ops::add__Tensor::call(at::Tensor&, at::Tensor const&, c10::Scalar const&)",
-                begins("aten::add_.Tensor"),
+                entry("aten::add_.Tensor"),
             ),
             (
                 "at::_ops::_to_copy::redispatch(c10::DispatchKeySet, at::Tensor const&)",
-                within("aten::_to_copy"),
+                inner("aten::_to_copy"),
             ),
-            ("at::_ops::not_in_2_15::call(at::Tensor const&)", begins("at::_ops::not_in_2_15")),
+            ("at::_ops::not_in_2_15::call(at::Tensor const&)", entry("at::_ops::not_in_2_15")),
             ("at::_ops::addmm::schema_str", Meaning::Ordinary),
             ("at::_ops::addmm::caller(int)", Meaning::Ordinary),
             (
                 "torch::autograd::VariableType::(anonymous namespace)::mul_Tensor(c10::DispatchKeySet)",
-                within("aten::mul.Tensor"),
+                inner("aten::mul.Tensor"),
             ),
             (
                 "torch::ADInplaceOrView::(anonymous namespace)::add__Tensor(c10::DispatchKeySet)",
-                within("aten::add_.Tensor"),
+                inner("aten::add_.Tensor"),
             ),
             (
                 "torch::autograd::VariableType::(anonymous namespace)::unpack(at::Tensor const&)",
@@ -266,7 +266,7 @@ mod tests {
             ),
             (
                 "torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)",
-                begins("AddmmBackward0"),
+                entry("AddmmBackward0"),
             ),
             (
                 "torch::autograd::generated::TBackward1_apply_functional(std::vector<at::Tensor>&&)",
@@ -275,9 +275,9 @@ mod tests {
             ("torch::autograd::generated::AddmmBackward0::release_variables()", Meaning::Ordinary),
             (
                 "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)",
-                begins("torch::autograd::AccumulateGrad"),
+                entry("torch::autograd::AccumulateGrad"),
             ),
-            ("torch::autograd::PyNode::apply(std::vector<at::Tensor>&&)", begins("torch::autograd::PyNode")),
+            ("torch::autograd::PyNode::apply(std::vector<at::Tensor>&&)", entry("torch::autograd::PyNode")),
             (
                 "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
                 Meaning::Ordinary,
@@ -291,16 +291,16 @@ mod tests {
             ("at::native::structured_addmm_out_cpu::impl(at::Tensor const&)", Meaning::Ordinary),
             (
                 "c10d::ProcessGroupNCCL::allreduce(std::vector<at::Tensor>&)",
-                begins("c10d::ProcessGroupNCCL::allreduce"),
+                entry("c10d::ProcessGroupNCCL::allreduce"),
             ),
             ("c10d::ProcessGroupNCCL::getNCCLComm(std::string const&)", Meaning::Ordinary),
             (
                 "xla::cpu::DotThunk::Execute(xla::cpu::Thunk::ExecuteParams const&)",
-                begins("xla::cpu::DotThunk"),
+                entry("xla::cpu::DotThunk"),
             ),
             (
                 "xla::cpu::SmallKernelThunk<9l, 1l>::Execute(xla::cpu::Thunk::ExecuteParams const&)",
-                begins("xla::cpu::SmallKernelThunk"),
+                entry("xla::cpu::SmallKernelThunk"),
             ),
             ("xla::cpu::ThunkExecutor::Execute(xla::cpu::Thunk::ExecuteParams const&)", Meaning::Ordinary),
             (
@@ -309,15 +309,15 @@ mod tests {
             ),
             (
                 "xla::gpu::GemmThunk::ExecuteOnStream(xla::gpu::Thunk::ExecuteParams const&)",
-                begins("xla::gpu::GemmThunk"),
+                entry("xla::gpu::GemmThunk"),
             ),
             (
                 "xla::cpu::CpuCompiler::RunBackend(std::unique_ptr<xla::HloModule, std::default_delete<xla::HloModule> >)",
-                within("[compile] xla code generation"),
+                inner("[compile] xla code generation"),
             ),
             (
                 "xla::gpu::NVPTXCompiler::CompileTargetBinary(xla::HloModuleConfig const&)",
-                within("[compile] xla target binary"),
+                inner("[compile] xla target binary"),
             ),
             ("xla::cpu::CpuCompiler::RunHloPassesThroughLayoutAssn(xla::HloModule*)", Meaning::Ordinary),
             ("main", Meaning::Ordinary),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operator_of_the_table_has_an_identifier_of_its_own() {
+    fn every_operator_in_the_table_has_a_unique_identifier() {
         let mut ids: Vec<_> = ATEN.lines().map(|name| name.replace('.', "_")).collect();
         let all = ids.len();
         ids.sort_unstable();
@@ -338,7 +338,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_name_has_a_meaning(symbol in r"(at::_ops::|torch::autograd::(generated::)?|c10d::|xla::cpu::)?[<>()a-zA-Z_:é]{0,40}") {
-            if let Meaning::Begins(name) | Meaning::Within(name) = meaning(&symbol) {
+            if let Meaning::Entry(name) | Meaning::Inner(name) = meaning(&symbol) {
                 prop_assert!(!name.is_empty());
             }
         }
