@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::arch::Arch;
+use deepctx_address_space::Arch;
 
 /// How every CIE of `.eh_frame` that LLVM and GCC write for generated code begins, after its length: id 0, version 1,
 /// augmentation `zR`.

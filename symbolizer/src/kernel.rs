@@ -8,8 +8,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::thread::JoinHandle;
 
-use crate::address::KernelAddr;
-use crate::reason::NoSymbol;
+use deepctx_address_space::{KernelAddr, NoSymbol};
 
 /// Most bytes of kallsyms that are read; large distribution kernels have about 15 MiB.
 const KALLSYMS_BYTES_MAX: u64 = 256 << 20;

@@ -5,26 +5,21 @@
 //! calling context trees or terminals. Everything read here (ELF files, `/proc`, the memory and files of other
 //! processes) may be hostile: reads are bounded, and faults are reasons ([`NoSymbol`]), never panics.
 
-pub mod address;
-pub mod arch;
 pub mod cache;
 pub mod compiled;
 pub mod cubin;
-pub mod elf;
 pub mod generated;
 pub mod guard;
 pub mod jit;
 pub mod kernel;
-pub mod maps;
 pub mod native;
 pub mod python;
-pub mod reason;
 pub mod space;
 pub mod sparse;
 mod symbolizer;
 pub mod unwind_rows;
 mod variable;
 
-pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
-pub use reason::NoSymbol;
+pub use deepctx_address_space::{Avma, FileOffset, KernelAddr, Lookup, NoSymbol, Svma};
+pub use deepctx_address_space::{address, arch, elf, maps};
 pub use symbolizer::{Counters, Place, Refreshed, Symbolizer};

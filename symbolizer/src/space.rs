@@ -7,11 +7,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use deepctx_address_space::{Avma, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 
-use crate::address::{Avma, Svma};
 use crate::native::ModuleHandle;
-use crate::reason::NoSymbol;
 
 /// Most versions kept of one process; programs that map code all the time (JITs) would grow without end.
 const VERSIONS_MAX: usize = 64;

@@ -9,13 +9,13 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
+use deepctx_address_space::NoSymbol;
 use memmap2::MmapMut;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, SectionHeader as _};
 use object::read::{ReadCache, ReadRef as _};
 use object::{LittleEndian, elf};
 
-use crate::reason::NoSymbol;
 use crate::unwind_rows::{NoTable, ReadAt, UnwindTable};
 
 /// Largest file: address space, not memory, is taken for all of it.

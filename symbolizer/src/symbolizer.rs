@@ -6,19 +6,18 @@
 
 use std::sync::Arc;
 
+use deepctx_address_space::maps::{self, Backing, Keep, Mapping, Maps};
+use deepctx_address_space::{Avma, KernelAddr, Lookup, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 
-use crate::address::{Avma, KernelAddr, Lookup, Svma};
 use crate::cache::Strings;
 use crate::compiled::device::Launches;
 use crate::compiled::{Answer, Compiled, NoKernel, Settings, Unit};
 use crate::jit::gdb::DESCRIPTOR;
 use crate::jit::{Jit, JitCounters, JitSymbol};
 use crate::kernel::Kernel;
-use crate::maps::{self, Backing, Keep, Mapping, Maps};
 use crate::native::{DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, Named, Native, NativeCounters};
 use crate::python::ProcessMemory;
-use crate::reason::NoSymbol;
 use crate::space::{AddressSpace, Owner, Region, SpaceCounters, Spaces};
 use crate::variable;
 

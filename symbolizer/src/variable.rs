@@ -7,8 +7,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use crate::address::Svma;
-use crate::elf::{read_array, read_range, u16_at, u32_at, u64_at};
+use deepctx_address_space::Svma;
+use deepctx_address_space::elf::{read_array, read_range, u16_at, u32_at, u64_at};
 
 /// Largest table of sections that is read.
 const SECTIONS_MAX: u64 = 1 << 16;

@@ -4,9 +4,9 @@
 //! nothing, and works only while its counter of listeners is above zero, which the kernel sees to if it is told where
 //! that counter is. Does not: know what is said.
 
+use deepctx_address_space::{FileOffset, NoSymbol};
 use deepctx_common::activity::{LISTENERS, probe};
 use deepctx_common::samples;
-use deepctx_symbolizer::{FileOffset, NoSymbol};
 
 use crate::abi::{Argument, Place, Register};
 use crate::entry::{self, FUNCTION_BYTES_MAX, Kernel};

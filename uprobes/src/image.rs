@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
-use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
+use deepctx_address_space::{FileOffset, NoSymbol, Svma};
 use object::LittleEndian as LE;
 use object::elf::{
     FileHeader64, PF_W, PF_X, PT_LOAD, ProgramHeader64, SHN_UNDEF, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_VERDEF,

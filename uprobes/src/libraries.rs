@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
-use deepctx_symbolizer::{Avma, FileOffset, NoSymbol};
+use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
+use deepctx_address_space::{Avma, FileOffset, NoSymbol};
 
 use crate::catalogue::Family;
 

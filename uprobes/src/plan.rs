@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use deepctx_symbolizer::NoSymbol;
+use deepctx_address_space::NoSymbol;
 use rustc_hash::FxHashMap;
 
 use crate::catalogue::{Family, Row, allocator_rows, range_rows, rows, team_rows};

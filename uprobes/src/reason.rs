@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use deepctx_symbolizer::NoSymbol;
+use deepctx_address_space::NoSymbol;
 
 use crate::catalogue::{Family, Version};
 

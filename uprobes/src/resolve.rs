@@ -3,7 +3,7 @@
 //! Owns: which definition of a symbol answers for which row, and what its absence means. Because: "missing" must say
 //! whether the library is too old, stripped, or of another version. Does not: find files.
 
-use deepctx_symbolizer::{FileOffset, NoSymbol, Svma};
+use deepctx_address_space::{FileOffset, NoSymbol, Svma};
 
 use crate::catalogue::{Family, Name, Row, Version};
 use crate::entry::{self, FUNCTION_BYTES_MAX, Kernel, NoPoint, Point};

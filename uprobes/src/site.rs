@@ -3,7 +3,7 @@
 //! Owns: [`Site`], [`Missing`]. Because: the plan and what looks into frameworks' libraries both make them. Does not: look for
 //! places.
 
-use deepctx_symbolizer::{FileOffset, Svma};
+use deepctx_address_space::{FileOffset, Svma};
 
 use crate::catalogue::Row;
 use crate::entry::Point;

@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 
-use deepctx_symbolizer::Svma;
+use deepctx_address_space::Svma;
 
 use crate::abi::{Place, Register};
 use crate::image::{Image, Source};

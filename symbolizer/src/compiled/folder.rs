@@ -11,9 +11,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use deepctx_address_space::elf;
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 
-use crate::elf;
 use crate::jit;
 
 /// Most entries of a folder that are looked at.

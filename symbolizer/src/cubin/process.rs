@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
+use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, SectionHeader as _};
@@ -20,7 +21,6 @@ use super::names::{Facts, KernelNames};
 use super::scan::{self, PageMap};
 use super::stub;
 use crate::guard;
-use crate::maps::{self, Backing, Keep, Mapping};
 use crate::python::ProcessMemory;
 use crate::python::memory::{ReadError, TargetMemory};
 

@@ -6,12 +6,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
+use deepctx_address_space::maps::{Backing, Mapping};
 use object::elf::SHT_NOBITS;
 
 use super::fatbin::IMAGE_MAX;
 use super::names::KernelNames;
 use super::{EM_CUDA, PAGE};
-use crate::maps::{Backing, Mapping};
 use crate::python::memory::TargetMemory;
 
 /// Bytes that are read together.
@@ -139,8 +139,8 @@ fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maps::{self, Keep};
     use crate::python::memory::RecordedMemory;
+    use deepctx_address_space::maps::{self, Keep};
 
     const CUBIN: &[u8] = include_bytes!("../../tests/fixtures/cubin/cuda13.cubin");
 

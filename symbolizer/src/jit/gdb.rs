@@ -11,9 +11,9 @@
 
 use std::hash::Hasher as _;
 
+use deepctx_address_space::elf::{u16_at, u32_at, u64_at};
 use rustc_hash::{FxHashSet, FxHasher};
 
-use crate::elf::{u16_at, u32_at, u64_at};
 use crate::python::TargetMemory;
 use crate::python::memory::ReadError;
 

@@ -15,6 +15,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use deepctx_address_space::maps::{self, Mapping};
+use deepctx_address_space::{Avma, NoSymbol};
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
@@ -22,10 +24,7 @@ pub use gdb::{Function, functions};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use table::CodeTable;
 
-use crate::address::Avma;
-use crate::maps::{self, Mapping};
 use crate::python::ProcessMemory;
-use crate::reason::NoSymbol;
 
 /// Most processes with generated code that are followed; each may hold two descriptors.
 const PROCESSES_MAX: usize = 128;

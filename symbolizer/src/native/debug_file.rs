@@ -11,7 +11,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::elf::{self, DebugLink, ElfFacts, ModuleId};
+use deepctx_address_space::elf::{self, DebugLink, ElfFacts, ModuleId};
+
 use crate::guard;
 use crate::native::{Module, nesting};
 

@@ -16,15 +16,14 @@ use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{self, Input, Sym, Symbolized, evict};
+use deepctx_address_space::{NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 
 pub use debug_file::DebugInfo;
 pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
 
-use crate::address::Svma;
 use crate::cache::{Bounded, CacheCounters, Strings};
 use crate::guard::{self, Fault};
-use crate::reason::NoSymbol;
 
 /// Most addresses whose names are kept, about 100 bytes each with shared strings. A busy system has some ten
 /// thousand distinct sampled addresses.

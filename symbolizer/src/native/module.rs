@@ -11,14 +11,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use deepctx_address_space::elf::{self, ElfFacts, ModuleId};
+use deepctx_address_space::maps::{self, Backing, Mapping};
+use deepctx_address_space::{NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 use rustix::fs::MemfdFlags;
 
-use crate::address::Svma;
 use crate::cache::Bounded;
-use crate::elf::{self, ElfFacts, ModuleId};
-use crate::maps::{self, Backing, Mapping};
-use crate::reason::NoSymbol;
 
 /// Most modules known; handles are never reused, because stored stacks refer to them.
 const MODULES_MAX: usize = 1 << 16;

@@ -12,13 +12,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
 use object::read::ReadCache;
 use rustc_hash::FxHashSet;
 
 use super::elf::Elf;
 use super::locate::{Interpreter, Module, NoInterpreter, likelihood, locate};
 use super::memory::{ReadError, TargetMemory};
-use crate::maps::{self, Backing, Keep, Mapping};
 
 /// Most bytes read of one file: the dynamic symbols, the evaluation loop and the frame descriptions of the largest
 /// interpreters take a tenth of it. A file made to hurt costs this much and no more.

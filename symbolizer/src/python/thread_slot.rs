@@ -170,7 +170,7 @@ fn function<'a, 'm, R: ReadRef<'a>>(
 mod tests {
     use super::super::process::ProcessMemory;
     use super::*;
-    use crate::maps::{self, Keep};
+    use deepctx_address_space::maps::{self, Keep};
 
     #[test]
     fn every_key_of_this_libc_has_the_slot_that_is_assumed_of_glibc() {

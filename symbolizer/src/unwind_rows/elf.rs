@@ -3,13 +3,13 @@
 
 use std::borrow::Cow;
 
+use deepctx_address_space::Arch;
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::read::{CompressedData, CompressionFormat};
 use object::{LittleEndian, ReadRef as _};
 
 use super::{Limits, NoTable};
-use crate::arch::Arch;
 
 const LE: LittleEndian = LittleEndian;
 

@@ -1,8 +1,9 @@
 //! Owns: the reasons why an executable has no unwind table. Because: "no table, since …" is an answer that the
 //! caller shows and counts. Does not: cover single frames or rows; those are counted in [`super::BuildStats`].
 
+use deepctx_address_space::Arch;
+
 use super::Limits;
-use crate::arch::Arch;
 
 /// Why no table could be made of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

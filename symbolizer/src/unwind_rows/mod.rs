@@ -28,6 +28,7 @@ mod uncovered;
 
 use std::sync::atomic::AtomicUsize;
 
+use deepctx_address_space::Arch;
 use deepctx_common::unwind::{
     BLOCKS_PER_SHARD, PAGE_SHIFT, PAGES_MAX, Page, ROWS_PER_BLOCK, RowBlock, Rule, SHARDS_MAX, fp_kind, row,
     rule_kind, unsupported,
@@ -40,7 +41,6 @@ pub use stats::{BuildStats, COUNT_NAMES, COUNTS, Count};
 pub use uncovered::PADDING_MAX;
 pub use uncovered::ReadAt;
 
-use crate::arch::Arch;
 use elf::{FrameSection, Image};
 use frames::Source;
 use uncovered::Uncovered;

@@ -2,12 +2,12 @@
 //! pointer, return address. Because: general interpreters track every register, which costs most of the time and is never used.
 //! Does not: decode bytes (gimli does), decide which forms are supported ([`super::rules`]).
 
+use deepctx_address_space::Arch;
 use deepctx_common::unwind::Rule;
 use gimli::{CallFrameInstruction as Cfi, CallFrameInstructionIter, Register, UnwindSection};
 
 use super::Bytes;
 use super::rules::{BAD_PROGRAM, Cfa, Saved, State, aarch64, cfa_expression, saved_expression, x86_64};
-use crate::arch::Arch;
 
 /// Deepest `DW_CFA_remember_state`: compilers nest once or twice; a program that goes deeper is refused.
 const REMEMBERED_MAX: usize = 64;

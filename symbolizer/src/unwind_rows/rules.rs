@@ -5,12 +5,12 @@
 pub(super) mod aarch64;
 pub(super) mod x86_64;
 
+use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, rule_kind, unsupported};
 use gimli::{Encoding, Expression, Format, Operation, Register, X86_64};
 use rustc_hash::FxHashMap;
 
 use super::{Bytes, NoTable};
-use crate::arch::Arch;
 
 /// Where the canonical frame address comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

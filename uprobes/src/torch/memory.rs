@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 
-use deepctx_symbolizer::FileOffset;
+use deepctx_address_space::FileOffset;
 
 use super::Answers;
 use crate::abi::Argument;

@@ -17,9 +17,9 @@
 //! Of a call no more than [`ARGUMENTS_MAX`] values are fetched. Sizes go before strides, and tensors that must be there before
 //! optional ones, which are vectors nearly always.
 
+use deepctx_address_space::FileOffset;
 use deepctx_common::call::ARGUMENTS_MAX;
 use deepctx_names::{demangle, framework};
-use deepctx_symbolizer::FileOffset;
 
 use super::follow::{Array, Followed, KEYS, THERE};
 use super::signature::{At, Kind, parameters};

@@ -4,10 +4,11 @@
 
 use std::ops::Range;
 
+use deepctx_address_space::Arch;
+
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
 
 use super::of_arch;
-use crate::arch::Arch;
 
 /// Generators map, fill and protect code by pages, each of which begins with a function.
 const PAGE_BYTES: usize = 4096;

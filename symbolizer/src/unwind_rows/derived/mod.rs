@@ -20,10 +20,10 @@ mod tests;
 
 use std::ops::Range;
 
+use deepctx_address_space::Arch;
 use deepctx_common::unwind::Rule;
 use rayon::prelude::*;
 
-use crate::arch::Arch;
 use flow::{Failure, Graph};
 
 pub use generated::entries_of_generated_code;

@@ -1,10 +1,10 @@
 //! Each form of row of aarch64, from call frame instructions to the rule; real files are compared in `unwind_oracle`.
 
+use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
 
 use super::cfi::*;
 use super::{Count, Elf, Section, TEXT, counted};
-use crate::arch::Arch;
 use crate::unwind_rows::{NoTable, UnwindTable};
 
 /// The table of one function of 64 bytes.

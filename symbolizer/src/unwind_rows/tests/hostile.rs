@@ -1,11 +1,11 @@
 //! Damaged, absurd and forged input: never a panic, never unbounded, always a reason or a counter.
 
+use deepctx_address_space::Arch;
 use deepctx_common::unwind::rule_kind;
 use proptest::prelude::*;
 
 use super::cfi::*;
 use super::{Count, Elf, Section, TEXT, counted, kind_at, rsp};
-use crate::arch::Arch;
 use crate::unwind_rows::{Limits, NoTable, UnwindTable};
 
 fn two_frames() -> Section {

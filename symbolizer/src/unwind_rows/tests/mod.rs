@@ -6,10 +6,10 @@ mod forms;
 mod hostile;
 mod layout;
 
+use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, rule_kind};
 
 use super::{Count, NoTable, UnwindTable};
-use crate::arch::Arch;
 
 /// Call frame instructions, as bytes.
 pub(super) mod cfi {

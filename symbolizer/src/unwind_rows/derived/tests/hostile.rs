@@ -1,8 +1,8 @@
 //! Code that is no code: whatever the bytes, the work is bounded and the rows are sound.
 
+use deepctx_address_space::Arch;
 use proptest::prelude::*;
 
-use crate::arch::Arch;
 use crate::unwind_rows::derived::{Bounds, Code, Derived, derive, derive_all, entries_of_generated_code};
 
 fn is_sound(derived: &Derived, begin: u64, end: u64) {

@@ -1,8 +1,8 @@
 //! What is said of small functions, assembled together with the tests.
 
+use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, rule_detail, rule_kind};
 
-use crate::arch::Arch;
 use crate::unwind_rows::derived::{Derived, derive, entries_of_generated_code};
 
 /// Bytes of a snippet in AT&T syntax, without leaving anything that runs.

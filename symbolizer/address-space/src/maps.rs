@@ -2,7 +2,7 @@
 //!
 //! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, reading the vdso. Because: the path in
 //! a maps line is only a name; the file may be deleted, replaced, nameless or in another mount namespace, and the
-//! kernel still knows which one it is. Does not: keep history ([`crate::space`]) or look inside files ([`crate::elf`]).
+//! kernel still knows which one it is. Does not: keep history or look inside files ([`crate::elf`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -300,7 +300,7 @@ pub fn map_files_path(pid: u32, mapping: &Mapping) -> PathBuf {
 
 /// Opens a path as the process sees it. Links are followed within its root folder only: an absolute link in a
 /// container must not lead to a file of the host.
-pub(crate) fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
+pub fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
     let reason = |e: rustix::io::Errno| NoSymbol::from_io(&e.into());
     let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, format!("/proc/{pid}/root"), folder, Mode::empty()).map_err(reason)?;

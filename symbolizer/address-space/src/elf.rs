@@ -405,7 +405,7 @@ fn content_hash(file: &File, size: u64) -> io::Result<u64> {
     Ok(hasher.finish())
 }
 
-pub(crate) fn read_range(file: &File, size: u64, offset: u64, length: u64) -> Option<Vec<u8>> {
+pub fn read_range(file: &File, size: u64, offset: u64, length: u64) -> Option<Vec<u8>> {
     if offset.checked_add(length)? > size {
         return None;
     }
@@ -414,22 +414,22 @@ pub(crate) fn read_range(file: &File, size: u64, offset: u64, length: u64) -> Op
     Some(bytes)
 }
 
-pub(crate) fn read_array<const N: usize>(file: &File, offset: u64) -> io::Result<[u8; N]> {
+pub fn read_array<const N: usize>(file: &File, offset: u64) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     file.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
 }
 
 /// Little-endian integers of a buffer whose length the caller has checked; 0 beyond its end.
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u16::from_le_bytes(*b))
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u64::from_le_bytes(*b))
 }
 

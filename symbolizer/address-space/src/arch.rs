@@ -29,8 +29,8 @@ impl Arch {
     /// `e_machine` in an ELF header.
     pub const fn elf_machine(self) -> u16 {
         match self {
-            Self::X86_64 => object::elf::EM_X86_64.0,
-            Self::Aarch64 => object::elf::EM_AARCH64.0,
+            Self::X86_64 => 62,
+            Self::Aarch64 => 183,
         }
     }
 

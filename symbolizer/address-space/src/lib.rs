@@ -1,0 +1,23 @@
+//! Typed addresses, the mappings of processes, and the files behind them.
+//!
+//! Owns: the four kinds of address, the parser of `/proc/PID/maps`, safe opening of mapped files, facts of ELF files, and
+//! the reasons why there is no name. Because: the symbolizer and the search for probe sites both start from a mapping
+//! and its file, and neither should depend on the other. Does not: read symbols, DWARF or code. Files and processes may
+//! be hostile: reads are bounded, and failures are reasons ([`NoSymbol`]), never panics.
+//!
+//! ```
+//! use deepctx_address_space::maps::{self, Keep};
+//!
+//! let maps = maps::parse(b"401000-402000 r-xp 00001000 fe:00 77 /usr/bin/env\n", Keep::Executable);
+//! assert_eq!(maps.mappings[0].begin.0, 0x401000);
+//! ```
+
+pub mod address;
+pub mod arch;
+pub mod elf;
+pub mod maps;
+pub mod reason;
+
+pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
+pub use arch::Arch;
+pub use reason::NoSymbol;
