@@ -15,7 +15,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::store::{Writer, open};
 use deepctx_profile::units::Time;
-use deepctx_profile::view::{Grain, Screen, Selection};
+use deepctx_profile::view::{MergedTree, Resolution, Selection};
 use inferno::collapse::Collapse as _;
 use inferno::collapse::perf::{Folder, Options};
 use std::error::Error;
@@ -128,14 +128,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (profile, stacks) = profile(nodes);
     let script = perf_script(&stacks);
     let selection = Selection::of(Metric::CpuTime);
-    let mut screen = Screen::new(selection);
-    screen.refresh(&profile);
+    let mut tree = MergedTree::new(selection);
+    tree.refresh(&profile);
     let rows = row_bytes(&profile);
     for run in 0..runs {
         let start = Instant::now();
-        screen.refresh(&profile);
+        tree.refresh(&profile);
         // A box narrower than a column of a wide terminal is not drawn.
-        std::hint::black_box(screen.flame(Grain { least_share: 1.0 / 400.0, rows: 100 }));
+        std::hint::black_box(tree.flame(Resolution { least_share: 1.0 / 400.0, rows: 100 }));
         let redraw = start.elapsed().as_secs_f64();
 
         let (start, mut text) = (Instant::now(), Vec::new());

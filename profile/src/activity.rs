@@ -1,9 +1,9 @@
-//! Activity: what devices did, as far as it is more than figures of a context.
+//! Activity: what devices did, beyond the figures of a context.
 //!
-//! Owns: from where the times of a process's kernels come ([`Tier`]), how its device clock lies to the host's, how many
-//! launches were seen on either side ([`GpuProcess`]); shapes of kernels by context ([`Shape`]); and the last things that
-//! devices did, each with its time ([`Activities`]). Because: a time that was measured and one that is only bounded must
-//! never look alike, and a replay needs single activities. Does not: join anything (the pipeline does), or read clocks.
+//! Owns: the source of a process's kernel times ([`Tier`]), the offset of its device clock, and how many launches were
+//! observed on either side ([`GpuProcess`]); launch shapes by context ([`Shape`]); and the latest activities of devices
+//! with their times ([`Activities`]). Because: a measured time and one that is only bounded must never look alike, and a
+//! replay needs single activities. Does not: join anything (the pipeline does), or read clocks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::occupancy::Occupancy;
 use crate::tree::NodeId;
 use crate::units::Nanos;
 
-/// From where the times of a process's device work come.
+/// Where the times of a process's device work come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
@@ -25,7 +25,7 @@ pub enum Tier {
     Observed,
     /// Records of another tool's collection were read along.
     Borrowed,
-    /// Our collector told them.
+    /// Our collector reported them.
     Collected,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Tier {
     }
 }
 
-/// How sure it is which launch an activity belongs to.
+/// How activities were assigned to launches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Join {
@@ -59,7 +59,7 @@ pub enum Join {
     Estimated,
 }
 
-/// How a device clock lies to `CLOCK_MONOTONIC`: device time plus `offset_ns` is host time.
+/// Offset of a device clock from `CLOCK_MONOTONIC`: device time plus `offset_ns` is host time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockOffset {
     /// Host minus device, nanoseconds.
@@ -68,7 +68,7 @@ pub struct ClockOffset {
     pub uncertainty_ns: u64,
     /// How far the offset moved between the first and the last reading, nanoseconds.
     pub drift_ns: i64,
-    /// Readings that it stands on.
+    /// Readings that it is based on.
     pub readings: u64,
 }
 
@@ -78,13 +78,13 @@ pub struct ClockOffset {
 pub struct GpuProcess {
     /// The process, as the profiler sees it.
     pub pid: u32,
-    /// From where the times come.
+    /// Where the times come from.
     pub tier: Tier,
     /// How activities were joined with launches.
     pub join: Join,
-    /// What the collector, or its absence, has to say; empty when nothing.
+    /// A note about the collector or its absence; empty for none.
     pub note: String,
-    /// Kernel launches that probes saw, those into graphs being captured left out.
+    /// Kernel launches observed by probes, without those into graphs being captured.
     pub launches: u64,
     /// Of these, launches without a stack of their own, because stacks were limited.
     pub launches_without_stack: u64,
@@ -96,22 +96,22 @@ pub struct GpuProcess {
     pub transfers: u64,
     /// Of these, those made while activities were collected.
     pub transfers_collected: u64,
-    /// Of `launches`, those made while activities were collected: as many kernels should be told.
+    /// Of `launches`, those made while activities were collected: as many kernels should be reported.
     pub launches_collected: u64,
-    /// Kernels outside of graphs that activities told of.
+    /// Kernels outside of graphs, as reported by activities.
     pub kernels: u64,
-    /// Kernels of graphs that activities told of.
+    /// Kernels of graphs, as reported by activities.
     pub graph_kernels: u64,
-    /// Of all kernels told, those that were joined with a launch.
+    /// Of all reported kernels, those that were joined with a launch.
     pub joined: u64,
-    /// Time that the collecting interface itself took, as it says, nanoseconds.
+    /// Overhead of the collecting interface, as it reports it, nanoseconds.
     pub overhead_ns: u64,
-    /// At most this long were devices busy for the process between launches and the waits that followed, nanoseconds:
-    /// each wait adds the time since the first launch that it covers.
+    /// Upper bound of the time that devices were busy for the process, nanoseconds: each wait adds the time since the
+    /// first launch that it covers.
     pub busy_at_most_ns: u64,
-    /// How its device clock lies to the host's; `None` when no reading came.
+    /// Offset of its device clock; `None` without a reading.
     pub clock: Option<ClockOffset>,
-    /// Its devices, as far as a collector told of them.
+    /// Its devices, as far as a collector reported them.
     pub devices: Vec<Device>,
 }
 
@@ -121,7 +121,7 @@ impl GpuProcess {
         *self != GpuProcess { pid: self.pid, ..GpuProcess::default() }
     }
 
-    /// Launches by probes minus kernels by activities, outside of graphs: 0 when both saw the same.
+    /// Launches by probes minus kernels by activities, outside of graphs: 0 when both sides agree.
     pub fn difference(&self) -> i128 {
         i128::from(self.launches_collected) - i128::from(self.kernels)
     }
@@ -157,13 +157,13 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, bytes.
     pub dynamic_shared: u32,
-    /// Static shared memory of a block, bytes; only activities and device code tell.
+    /// Static shared memory of a block, bytes; known from activities and device code only.
     pub static_shared: Option<u32>,
     /// Registers of a thread; likewise.
     pub registers: Option<u32>,
-    /// Architecture of the code that ran: 80 for `sm_80`; only device code tells.
+    /// Architecture of the code that ran: 80 for `sm_80`; known from device code only.
     pub arch: Option<u32>,
-    /// Architecture of the device that ran it; only a collector tells.
+    /// Architecture of the device that ran it; known from a collector only.
     pub device_arch: Option<u32>,
 }
 
@@ -176,7 +176,7 @@ pub struct Shape {
     pub block: [Spread; 3],
     /// Dynamic shared memory of a block, bytes.
     pub dynamic_shared: Spread,
-    /// Static shared memory of a block, bytes; `None` while nothing told it.
+    /// Static shared memory of a block, bytes; `None` while unknown.
     pub static_shared: Option<Spread>,
     /// Registers of a thread; likewise.
     pub registers: Option<Spread>,
@@ -253,9 +253,9 @@ pub enum ActivityKind {
     Copy,
     /// Bytes were set.
     Fill,
-    /// A graph ran, told as one.
+    /// A graph ran, reported as one activity.
     Graph,
-    /// The host waited, as the device's interface saw it.
+    /// The host waited, as the device's interface reports it.
     Sync,
 }
 
@@ -284,7 +284,7 @@ impl ActivityKind {
 /// One thing that a device did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// The context that it stands in.
+    /// Its context.
     pub node: NodeId,
     /// What it is.
     pub kind: ActivityKind,
@@ -302,13 +302,13 @@ pub struct Activity {
     pub start: Nanos,
     /// End, likewise.
     pub end: Nanos,
-    /// When the host called for it, since the capture began; `None` when the call was not seen.
+    /// When the host launched it, since the capture began; `None` when the call was not observed.
     pub launched: Option<Nanos>,
     /// Bytes copied or filled; 0 for what moves none.
     pub bytes: u64,
 }
 
-/// The last things that devices did.
+/// The latest activities of devices.
 #[derive(Clone, Debug, Default)]
 pub struct Activities {
     ring: VecDeque<Activity>,
@@ -317,7 +317,7 @@ pub struct Activities {
 }
 
 impl Activities {
-    /// Room for `capacity` of them; beyond it the oldest go. One takes about 80 bytes.
+    /// Keeps at most `capacity` activities and drops the oldest beyond. One takes about 80 bytes.
     pub fn new(capacity: usize) -> Self {
         Activities { ring: VecDeque::new(), capacity, left_out: 0 }
     }
@@ -333,17 +333,17 @@ impl Activities {
         }
     }
 
-    /// Those that are there, in the order in which they were told (which is not that of their times).
+    /// Activities in the order in which they were reported, which is not that of their times.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Activity> {
         self.ring.iter()
     }
 
-    /// Takes note of some that were never added.
+    /// Counts activities that were never added.
     pub fn leave_out(&mut self, n: u64) {
         self.left_out = self.left_out.saturating_add(n);
     }
 
-    /// How many are no longer there.
+    /// How many were dropped or never added.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -352,15 +352,15 @@ impl Activities {
 /// Contexts whose shapes are kept: a torch program launches some thousand kernels from some ten thousand places. One
 /// takes about 150 bytes.
 pub const SHAPES_MAX: usize = 1 << 16;
-/// Processes that are told of: more than run on the devices of a host.
+/// Processes that are kept: more than run on the devices of a host.
 pub const PROCESSES_MAX: usize = 1024;
-/// Activities kept when nothing else is asked for: some seconds of a busy device, 5 MiB.
+/// Activities kept by default: some seconds of a busy device, 5 MiB.
 pub const ACTIVITIES: usize = 1 << 16;
 
 /// What devices did for a profile, beside the figures in its tree.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    /// By process, in the order in which they were met.
+    /// By process, in the order of their first records.
     pub processes: Vec<GpuProcess>,
     /// The last activities.
     pub activities: Activities,
@@ -380,7 +380,7 @@ impl Default for Gpu {
 }
 
 impl Gpu {
-    /// Takes note of how a kernel was launched in a context.
+    /// Adds the launch of a kernel in a context.
     pub fn shape(&mut self, node: NodeId, launch: &Launch) {
         match self.shapes.get_mut(&node) {
             Some(shape) => shape.add(launch),
@@ -388,7 +388,7 @@ impl Gpu {
         }
     }
 
-    /// Takes note of how some kernels were launched in a context.
+    /// Adds the launches of several kernels in a context.
     pub fn add_shape(&mut self, node: NodeId, shape: &Shape) {
         match self.shapes.get_mut(&node) {
             Some(known) => known.merge(shape),
@@ -419,7 +419,7 @@ impl Gpu {
         self.shapes_refused
     }
 
-    /// Adds that of another profile; `node` tells the context here for a context there.
+    /// Adds that of another profile; `node` maps its contexts to contexts here.
     pub fn merge(&mut self, other: &Gpu, mut node: impl FnMut(NodeId) -> NodeId) {
         for process in &other.processes {
             if self.processes.len() < PROCESSES_MAX {
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn activities_beyond_the_bound_push_the_oldest_out_and_are_counted() {
+    fn the_oldest_activities_are_dropped_and_counted() {
         let mut activities = Activities::new(2);
         let activity = |correlation| Activity {
             node: node(1),
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_probes_and_activities_saw_is_compared_outside_of_graphs() {
+    fn launches_and_kernels_are_compared_outside_of_graphs() {
         let process =
             GpuProcess { launches_collected: 10, kernels: 8, graph_kernels: 100, ..GpuProcess::default() };
         assert_eq!(process.difference(), 2);

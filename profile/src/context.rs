@@ -1,110 +1,14 @@
-//! Context: a stack, or a whole tree, as one reader wants to see it: `--view`, `--group-by` and `--lines` put to work.
+//! Contexts: the calling contexts of a profile that a [`Selection`] leaves.
 //!
-//! Owns: which frames a [`Selection`] shows, and [`Contexts`], the tree that is left of a profile. Because: every export,
-//! report and screen must fold the same frames away, and folding must never lose a value. Does not: name frames.
-//!
-//! A stack is transformed frame by frame: each is shown as it is, shown without what the reader did not ask for (its
-//! line), or folded into its caller. So the order of what stays never changes, and what is left is a stack again:
-//!
-//! ```text
-//!   stored          full            python          native
-//!   process         process         process         process
-//!   _start          _start          ·               _start
-//!   eval            ·               ·               eval        the interpreter's own frame
-//!   main.py:main    main.py:main    main.py:main    ·
-//!   call_ufunc      call_ufunc      ·               call_ufunc
-//!   eval            ·               ·               eval
-//!   main.py:add     main.py:add     main.py:add     ·           a native function called it
-//!   memmove         memmove         ·               memmove
-//! ```
-//!
-//! | view | shows |
-//! |---|---|
-//! | `full` | every frame: native frames stand between the Python frames that called them and that they called. The interpreter's own frames and a framework's dispatch show only when asked for, since a Python frame or an operator beside each tells what it means |
-//! | `python` | Python functions and operators, each below the one that called it, however much native code was between |
-//! | `native` | native and kernel code, the interpreter's own frames and dispatch among it, and no Python |
-//!
-//! Grouped by device or stream, what ran there stands below it, and that below its process; everything else stays where
-//! it is. Processes, what runs on GPUs, and the stand-ins for what the tables refused show in every view. The value of a
-//! folded frame goes to the nearest caller that shows, so the totals of all metrics are the same in every view.
+//! Owns: [`Contexts`]. Because: every export and report must fold the same frames away, and folding must never lose a value.
+//! Does not: decide which frames a selection shows; see [`crate::selection`].
 
-use crate::frame::{Frame, FrameKind, Origin, Role};
+use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, Strings};
 use crate::metric::Metric;
 use crate::profile::Profile;
+use crate::selection::{Selection, below_process};
 use crate::tree::{NodeId, Tree};
-use crate::view::{GroupBy, Selection, View};
-
-impl Selection {
-    /// The frame as this selection shows it; `None` when it is folded into its caller.
-    pub fn shown(&self, frame: &Frame) -> Option<Frame> {
-        self.shows(frame).then(|| if self.lines { *frame } else { without_line(*frame) })
-    }
-
-    /// Whether a frame shows; otherwise its values go to its caller's.
-    pub fn shows(&self, frame: &Frame) -> bool {
-        let native = self.view != View::Python;
-        let python = self.view != View::Native;
-        match frame {
-            Frame::Root | Frame::Stream { .. } => false,
-            Frame::Thread { .. } => self.group_by == GroupBy::Thread,
-            Frame::Python { role, .. } => python && (*role == Role::Code || self.interpreter),
-            Frame::Operator { .. }
-            | Frame::Range { .. }
-            | Frame::Layer { .. }
-            | Frame::Unresolved { origin: Origin::Python, .. } => python,
-            frame if frame.role() != Role::Code => native && (self.interpreter || !python),
-            Frame::Native { .. }
-            | Frame::NativeUnnamed { .. }
-            | Frame::Kernel { .. }
-            | Frame::KernelUnnamed { .. }
-            | Frame::Unresolved { origin: Origin::Native | Origin::Kernel, .. } => native,
-            Frame::Process { .. }
-            | Frame::GpuApi { .. }
-            | Frame::GpuKernel { .. }
-            | Frame::Instruction { .. }
-            | Frame::Wait { .. }
-            | Frame::Unresolved { origin: Origin::Gpu, .. }
-            | Frame::TreeFull
-            | Frame::TableFull => true,
-        }
-    }
-
-    /// What stands below the process because of this frame, when devices or streams are told apart.
-    pub(crate) fn group(&self, frame: &Frame) -> Option<Frame> {
-        match (self.group_by, frame) {
-            (GroupBy::Device, &Frame::Stream { device, name, .. }) => {
-                Some(Frame::Stream { device, stream: None, name })
-            }
-            (GroupBy::Stream, stream @ Frame::Stream { .. }) => Some(*stream),
-            _ => None,
-        }
-    }
-
-    /// A stack as this selection shows it, root first.
-    pub fn stack(&self, frames: impl IntoIterator<Item = Frame>) -> impl Iterator<Item = Frame> {
-        let mut shown = Vec::new();
-        for frame in frames {
-            match self.group(&frame) {
-                Some(group) => shown.insert(below_process(shown.iter().map(Frame::kind)), group),
-                None => shown.extend(self.shown(&frame)),
-            }
-        }
-        shown.into_iter()
-    }
-}
-
-/// Where in a stack a device stands that tells it from others: below its process, when there is one.
-pub(crate) fn below_process(mut kinds: impl Iterator<Item = FrameKind>) -> usize {
-    usize::from(kinds.next() == Some(FrameKind::Process))
-}
-
-fn without_line(mut frame: Frame) -> Frame {
-    if let Frame::Python { line, .. } | Frame::Native { line, .. } = &mut frame {
-        *line = None;
-    }
-    frame
-}
 
 /// A profile's calling contexts as a selection shows them, with the figures of every metric.
 #[derive(Clone, Debug)]
@@ -118,7 +22,7 @@ pub struct Contexts<'p> {
 }
 
 impl<'p> Contexts<'p> {
-    /// What `selection` shows of `profile`; its metric is not looked at.
+    /// What `selection` shows of `profile`; its metric is ignored.
     pub fn of(profile: &'p Profile, selection: &Selection) -> Self {
         // No frame or context comes out as two, so what fitted once fits again; but for those that come to stand below
         // their devices, and a profile has some dozens of streams.
@@ -173,7 +77,8 @@ mod tests {
     use super::*;
     use crate::metric::Cell;
     use crate::profile::{Limits, Meta};
-    use crate::view::tests::{grow, profile, selections, stacks};
+    use crate::selection::{GroupBy, View};
+    use crate::testing::{grow, profile, selections, stacks};
 
     /// Python calls native code that calls Python that calls native code.
     const CALLBACK: &str = "P python3-7 / T python3/7 / n _start / i eval / y main.py:main:9 / n call_ufunc \

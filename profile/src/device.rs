@@ -1,16 +1,16 @@
-//! Device: what is the same of one as long as it is there.
+//! Device: the properties of a device that do not change.
 //!
 //! Owns: name, UUID, architecture and size of each ([`Device`]), and how that reads. Because: a number of a device means
-//! something within one process only, and a profile outlives the machine that it was made on. Does not: find them out (a
-//! collector tells).
+//! something within one process only, and a profile outlives the machine that it was made on. Does not: query them (a
+//! collector does).
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
-/// Devices of a process that are remembered: a machine has at most as many.
+/// Devices of a process that are kept: no machine has more.
 pub const DEVICES_MAX: usize = 128;
-/// Digits of a UUID that tell the devices of a host apart.
+/// Digits of a UUID that distinguish the devices of a host.
 const DIGITS: usize = 8;
 
 /// One device of a process.

@@ -18,9 +18,9 @@ pub type FrameId = Id<Frame>;
 impl FrameId {
     /// The root of every tree.
     pub const ROOT: FrameId = FrameId::from_number(0);
-    /// Stands for all contexts below a node that came after the tree was full.
+    /// Stands for contexts that were refused because the tree was full.
     pub const TREE_FULL: FrameId = FrameId::from_number(1);
-    /// Stands for every frame that came after the frame table was full.
+    /// Stands for frames that were refused because the table was full.
     pub const TABLE_FULL: FrameId = FrameId::from_number(2);
 }
 

@@ -14,9 +14,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::snapshot::LossRow;
-
-/// Steps on the way of a record, in order. Names are stored: append-only.
+/// Stages that a record passes through, in order. Names are stored: append-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// The kernel programs and their ring buffer.
@@ -29,7 +27,7 @@ pub enum Stage {
     Resolve,
     /// Stacks to the tree.
     Attribute,
-    /// The profile on disk. Receives nothing; its gaps tell what could not be read back.
+    /// The profile on disk. Receives nothing; its gaps are what could not be read back.
     Store,
     /// Calls of accelerators' libraries, with what their devices did. Between `Resolve` and `Attribute`, and only
     /// when there are such calls.
@@ -73,7 +71,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The key of the gap of probes that were watched in turns: counts are of these turns.
+/// The key of the gap of duty-cycled probes: their counts are of the time in which they were attached.
 pub const WATCHED_IN_TURNS: &str = "watched-in-turns";
 
 /// Why something was dropped or has a gap.
@@ -92,15 +90,15 @@ impl Reason {
     }
 }
 
-/// How often each reason came up.
+/// How often each reason occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    // A stage has few reasons: walking a list beats hashing.
+    // A stage has few reasons: searching a list is faster than hashing.
     rows: Vec<(Reason, u64)>,
 }
 
 impl Tally {
-    /// Adds `n` to a reason. Zero leaves no trace.
+    /// Adds `n` to a reason. Zero adds no row.
     pub fn add(&mut self, reason: Reason, n: u64) {
         if n == 0 {
             return;
@@ -116,12 +114,12 @@ impl Tally {
         self.rows.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 
-    /// How often the reason with this key came up.
+    /// How often the reason with this key occurred.
     pub fn count(&self, key: &str) -> u64 {
         self.rows.iter().find(|(known, _)| known.key == key).map_or(0, |(_, n)| *n)
     }
 
-    /// Reasons and counts, in the order they first came up.
+    /// Reasons and counts, in the order of their first occurrence.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Reason, u64)> {
         self.rows.iter().map(|(reason, n)| (reason, *n))
     }
@@ -136,7 +134,7 @@ impl Tally {
 /// The account of one stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Records that came in.
+    /// Records received.
     pub received: u64,
     /// Records passed on.
     pub kept: u64,
@@ -149,13 +147,13 @@ pub struct Account {
 }
 
 impl Account {
-    /// `n` records came in and were passed on.
+    /// Counts `n` records as received and passed on.
     pub fn pass(&mut self, n: u64) {
         self.received = self.received.saturating_add(n);
         self.kept = self.kept.saturating_add(n);
     }
 
-    /// Records that came in and are neither kept, merged nor dropped yet; `None` when more went out than came in.
+    /// Records received that are neither kept, merged nor dropped yet; `None` when more left than were received.
     pub fn in_hand(&self) -> Option<u64> {
         let out = u128::from(self.kept) + u128::from(self.merged) + u128::from(self.dropped.total());
         u128::from(self.received).checked_sub(out).and_then(|rest| u64::try_from(rest).ok())
@@ -181,7 +179,7 @@ pub enum When {
     Finished,
 }
 
-/// A stage, or a way between two stages, that does not add up.
+/// A stage, or the passage between two stages, that does not add up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Imbalance {
     /// Received differs from what became of it.
@@ -192,7 +190,7 @@ pub enum Imbalance {
     Stage {
         /// Which stage.
         stage: Stage,
-        /// Records that came in.
+        /// Records received.
         received: u64,
         /// Records passed on.
         kept: u64,
@@ -247,7 +245,7 @@ impl Ledger {
         self.accounts.iter().find(|account| !account.is_unused()).map_or(0, |account| account.received)
     }
 
-    /// How much of the time was watched what probes tell, when that was not all of it.
+    /// The duty cycle of probes, as a sentence; `None` when they were attached all the time.
     pub fn watched_in_turns(&self) -> Option<&str> {
         let mut gaps = self.stage(Stage::Attribute).gaps.iter();
         gaps.find(|(reason, _)| reason.key == WATCHED_IN_TURNS).map(|(reason, _)| reason.sentence.as_ref())
@@ -281,7 +279,7 @@ impl Ledger {
         }
         for (from, to) in used().zip(used().skip(1)) {
             let (kept, received) = (self.stage(from).kept, self.stage(to).received);
-            // The kernel's own counters are read now and then: records may have come in since.
+            // The kernel's own counters are read at intervals: more records may have arrived since.
             let too_many = received > kept && (from != Stage::Kernel || when == When::Finished);
             if too_many || (received < kept && when == When::Finished) {
                 return Err(Imbalance::Way { from, to, kept, received });
@@ -322,16 +320,31 @@ impl Ledger {
     }
 }
 
+/// One reason for a loss or a gap.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LossRow {
+    /// Stage (`kernel`, `decode`, `order`, `resolve`, …).
+    pub stage: String,
+    /// Stable name of the reason (`ring-full`).
+    pub reason: String,
+    /// One sentence.
+    pub sentence: String,
+    /// How many events or frames.
+    pub count: u64,
+    /// True when events were lost; false when they were kept with a labelled gap.
+    pub lost: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    const LATE: Reason = Reason::new("late", "the record came after later ones were passed on");
+    const LATE: Reason = Reason::new("late", "the record arrived after later ones were passed on");
 
     #[test]
-    fn the_first_stage_that_does_not_add_up_is_named() {
+    fn the_first_imbalance_is_named() {
         let check = |change: fn(&mut Ledger), when, expect: Option<&str>| {
             let mut ledger = Ledger::default();
             for stage in [Stage::Decode, Stage::Order, Stage::Resolve, Stage::Attribute] {
@@ -368,7 +381,7 @@ mod tests {
             When::Finished,
             Some("between kernel and decode: 9 passed on, 10 received"),
         );
-        // Counters of the kernel are older than what came from its rings.
+        // Counters of the kernel are older than the records from its rings.
         check(|l| l.stage_mut(Stage::Kernel).pass(9), When::Running, None);
         check(
             |l| l.stage_mut(Stage::Decode).kept = 9,
@@ -378,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_stage_that_received_nothing_is_a_loss_and_not_an_unused_stage() {
+    fn a_last_stage_without_records_is_a_loss() {
         let mut ledger = Ledger::default();
         ledger.stage_mut(Stage::Kernel).pass(5);
         assert!(ledger.check(When::Running).is_ok());
@@ -386,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_in_stage_order_losses_before_gaps_and_frequent_before_rare() {
+    fn rows_are_ordered_by_stage_then_losses_then_count() {
         let mut ledger = Ledger::default();
         ledger.gap(Stage::Resolve, Reason::new("no-row", "n"), 2);
         ledger.gap(Stage::Resolve, Reason::new("no-mapping", "m"), 5);
@@ -411,16 +424,16 @@ mod tests {
     }
 
     #[test]
-    fn stage_names_lead_back_to_the_stage() {
+    fn stage_names_parse_back() {
         for &stage in Stage::ALL {
             assert_eq!(Stage::from_name(stage.name()), Some(stage));
         }
     }
 
     proptest! {
-        /// A little pipeline that keeps, merges or drops each record as it likes.
+        /// A small pipeline that keeps, merges or drops each record at random.
         #[test]
-        fn what_comes_in_is_accounted_for_at_every_stage(
+        fn every_record_is_accounted_for_at_every_stage(
             fates in prop::collection::vec(prop::collection::vec(0u8..8, 5), 0..200),
             half in 0usize..200,
         ) {
@@ -449,7 +462,7 @@ mod tests {
             let merged: u64 = stages.iter().map(|&s| ledger.stage(s).merged).sum();
             prop_assert_eq!(ledger.stage(Stage::Attribute).kept + ledger.lost() + merged, fates.len() as u64);
 
-            // One record that vanishes is found, wherever it vanishes.
+            // One missing record is found at any stage.
             for stage in stages {
                 let mut broken = ledger.clone();
                 broken.stage_mut(stage).received += 1;

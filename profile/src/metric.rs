@@ -3,11 +3,25 @@
 //! Owns: the list of metrics with their names and units, and [`Cell`]. Because: count, sum, extremes and sum of
 //! squares together give means and deviations for free and can be merged in any order. Does not: know where the
 //! values come from.
+//!
+//! The set is closed on purpose: a metric is an index into arrays on the hot path, and its number is stored. Quantities that an
+//! analysis derives (a share, a rate, a model's estimate) do not belong here: they are values of that analysis, with a key and a
+//! [`Unit`] of their own, computed from cells when a report is made and never stored with them.
 
 use std::fmt;
 use std::str::FromStr;
 
-pub use crate::snapshot::Unit;
+/// Unit of a metric's values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds.
+    #[default]
+    Nanoseconds,
+    /// A plain count.
+    Count,
+    /// Bytes.
+    Bytes,
+}
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $variant:ident = $n:literal, $name:literal, $unit:ident;)*) => {
@@ -103,32 +117,32 @@ metrics! {
     StallWarpgroupArrive = 32, "stall:warpgroup_arrive", Count;
     /// Hardware cycles on a CPU.
     Cycles = 33, "cycles", Count;
-    /// The longest that kernels can have taken, where nothing measured it: from the launch to the end of the next wait
-    /// for it. Launches overlap in it, so a sum is far above the truth.
+    /// Upper bound of kernel time where it was not measured: from the launch to the end of the next wait for it. Launches
+    /// overlap in it, so sums are far too high.
     GpuTimeBound = 34, "gpu-time-bound", Nanoseconds;
-    /// Of the bytes allocated in a context, those that were given back since, wherever that was.
+    /// Of the bytes allocated in a context, those freed since, wherever that was.
     ReturnedBytes = 35, "returned-bytes", Bytes;
-    /// Bytes that a rank put into collectives.
+    /// Bytes that a rank contributed to collectives.
     CollectiveBytes = 36, "collective-bytes", Bytes;
-    /// Calls of functions that the user named, and of operators.
+    /// Calls of user-selected functions, and of operators.
     Calls = 37, "calls", Count;
-    /// Time in a named range of the program and in none within it.
+    /// Time in a named range of the program, without the ranges nested in it.
     RangeTime = 38, "range-time", Nanoseconds;
-    /// Time from the end of a step of training to the end of the next one at the same place.
+    /// Time from the end of a training step to the end of the next one at the same place.
     StepTime = 39, "step-time", Nanoseconds;
-    /// Floating-point operations that a model derives from the sizes of tensors ([`crate::model`]): not measured.
+    /// Floating-point operations that a model derives from the sizes of tensors ([`crate::operator_work`]): not measured.
     ModelFlops = 40, "model-flops", Count;
     /// Bytes read and written that it derives: not measured.
     ModelBytes = 41, "model-bytes", Bytes;
-    /// Bytes of tensors allocated, as the framework's allocator gives them out.
+    /// Bytes of tensors allocated by the framework's allocator.
     TensorBytes = 42, "tensor-bytes", Bytes;
-    /// Of these, those that were given back since, wherever that was.
+    /// Of these, those freed since, wherever that was.
     TensorReturnedBytes = 43, "tensor-returned-bytes", Bytes;
-    /// Bytes of tensors that are there: of a context at the end, of a device by time.
+    /// Live bytes of tensors: of a context at the end, of a device by time.
     LiveBytes = 44, "live-bytes", Bytes;
-    /// Bytes of tensors that a context had when its device had most.
+    /// Bytes of tensors that a context held at the peak of its device.
     PeakBytes = 45, "peak-bytes", Bytes;
-    /// Bytes that the framework's allocator holds, whether or not tensors have them.
+    /// Bytes reserved by the framework's allocator, allocated to tensors or not.
     ReservedBytes = 46, "reserved-bytes", Bytes;
 }
 
@@ -136,7 +150,7 @@ impl Metric {
     /// How many metrics there are.
     pub const COUNT: usize = Metric::ALL.len();
 
-    /// Whether a value of it by time holds until the next one: such values are not added up, the highest of a span is its value.
+    /// Whether it is a level: a value holds until the next one, and the value of a span is the highest in it, not the sum.
     pub const fn is_level(self) -> bool {
         matches!(self, Self::LiveBytes | Self::ReservedBytes)
     }
@@ -247,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_metric_and_numbers_to_their_place() {
+    fn metric_names_parse_back_and_numbers_are_indices() {
         for (place, &metric) in Metric::ALL.iter().enumerate() {
             assert_eq!(metric.name().parse(), Ok(metric));
             assert_eq!(metric.index(), place);
@@ -262,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_come_out_as_by_hand() {
+    fn mean_and_deviation_of_a_known_sample() {
         let mut cell = Cell::EMPTY;
         assert_eq!((cell.mean(), cell.deviation()), (None, None));
         [2, 4, 4, 4, 5, 5, 7, 9].into_iter().for_each(|value| cell.add(value));

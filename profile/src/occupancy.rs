@@ -1,7 +1,7 @@
-//! Occupancy: how many blocks of a kernel fit on a multiprocessor at once, and what forbids more.
+//! Occupancy: how many blocks of a kernel fit on a multiprocessor at once, and what limits them.
 //!
 //! Owns: the limits of the architectures, and the arithmetic. Because: a kernel that takes many registers leaves most of a device
-//! idle, and this follows from its code and its launch alone. Does not: measure: what is reached is at most this.
+//! idle, and this follows from its code and its launch alone. Does not: measure: actual occupancy is at most this.
 //!
 //! Source: the tables of compute capabilities in the CUDA C++ Programming Guide, and how its occupancy calculator rounds.
 
@@ -9,7 +9,7 @@ use std::fmt;
 
 /// Threads of a warp.
 const WARP: u32 = 32;
-/// Registers are given to warps in such portions, and to this many warps at a time.
+/// Registers are allocated in units of this size, for this many warps at a time.
 const REGISTER_PORTION: u32 = 256;
 const WARPS_TOGETHER: u32 = 4;
 
@@ -21,7 +21,7 @@ struct Multiprocessor {
     registers: u32,
     /// Bytes.
     shared: u32,
-    /// Shared memory that the system takes of each block, and the portion in which it is given; bytes.
+    /// Shared memory reserved by the system per block, and the allocation unit; bytes.
     reserved: u32,
     portion: u32,
 }
@@ -45,7 +45,7 @@ impl Multiprocessor {
     }
 }
 
-/// What forbids another block.
+/// What limits the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// There are no more warps.

@@ -1,28 +1,28 @@
-//! Operands: what an operator was given, as it is written below it.
+//! Operands: the arguments of an operator, as text.
 //!
-//! Owns: the text. Because: calls with tensors of the same kind are one frame, so the text is also what they are told apart by.
-//! Does not: say that something was so which was not told: an unknown tensor is `?`, and so is an unknown layout.
+//! Owns: the text. Because: calls with tensors of the same kind are one frame, and the text is what distinguishes them. Does not:
+//! guess: an unknown tensor is `?`, and so is an unknown layout.
 //!
 //! ```text
 //! [128, 32x64, 64x128 (transposed)] f32
 //! [32x64 f32, 9 i64]                                        of several types
-//! [list(2x3, 2x4, 2x5 of 8)] f32                            a list of eight, of which three are told
-//! [8x3x16x16 (strides ?), 4x3x3x3 (strides ?), …] f32       layouts are not told, nor whether there are others
-//! [32x64, none] f32                                         an optional one that was not given
+//! [list(2x3, 2x4, 2x5 of 8)] f32                            a list of eight, of which three are known
+//! [8x3x16x16 (strides ?), 4x3x3x3 (strides ?), …] f32       layouts are unknown, and whether there are others
+//! [32x64, none] f32                                         an optional tensor that was not passed
 //! ```
 
-use crate::model::{Element, Layout, Tensor};
+use crate::operator_work::{Element, Layout, Tensor};
 
-/// Something that an operator was given.
+/// An argument of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A tensor.
     Tensor(Tensor),
-    /// An optional tensor that was not given.
+    /// An optional tensor that was not passed.
     Absent,
     /// A list of so many tensors, and its first ones.
     List(u64, Vec<Option<Tensor>>),
-    /// A tensor that is undefined, or what was not understood.
+    /// An undefined tensor, or an argument that could not be decoded.
     Unknown,
 }
 
@@ -57,9 +57,9 @@ fn one(operand: &Operand, same: Option<Element>) -> String {
         Operand::List(length, first) => {
             let each =
                 |item: &Option<Tensor>| item.as_ref().map_or("?".to_owned(), |item| tensor(item, same));
-            let told: Vec<String> = first.iter().map(each).collect();
-            let more = if (told.len() as u64) < *length { format!(" of {length}") } else { String::new() };
-            format!("list({}{more})", told.join(", "))
+            let known: Vec<String> = first.iter().map(each).collect();
+            let more = if (known.len() as u64) < *length { format!(" of {length}") } else { String::new() };
+            format!("list({}{more})", known.join(", "))
         }
         Operand::Unknown => "?".to_owned(),
     }
@@ -71,7 +71,7 @@ fn tensor(tensor: &Tensor, same: Option<Element>) -> String {
     let mut text = if sizes.is_empty() { "scalar".to_owned() } else { joined(sizes) };
     match tensor.layout {
         Layout::Contiguous => {}
-        Layout::Untold => text.push_str(" (strides ?)"),
+        Layout::Unknown => text.push_str(" (strides ?)"),
         Layout::Transposed => text.push_str(" (transposed)"),
         Layout::ChannelsLast => text.push_str(" (channels last)"),
         Layout::Strided(strides) => {
@@ -99,8 +99,8 @@ mod tests {
         let [a, b] = [of(6, &[32, 64], &[64, 1]), of(6, &[64, 128], &[1, 64])];
         let long = of(4, &[9], &[1]);
         let scalar = of(6, &[], &[]);
-        let untold = of(6, &[2, 3, 4], &[12]);
-        let list = |length, items: &[crate::model::Tensor]| {
+        let unknown = of(6, &[2, 3, 4], &[12]);
+        let list = |length, items: &[crate::operator_work::Tensor]| {
             Operand::List(length, items.iter().copied().map(Some).collect())
         };
         use Operand::{Absent, List, Tensor, Unknown};
@@ -109,7 +109,7 @@ mod tests {
             (vec![Tensor(b), Tensor(long)], false, "[64x128 (transposed) f32, 9 i64]"),
             (vec![Tensor(scalar), Unknown], true, "[scalar, ?, …] f32"),
             (vec![Unknown], false, "[?]"),
-            (vec![Tensor(untold), Absent], false, "[2x3x4 (strides ?), none] f32"),
+            (vec![Tensor(unknown), Absent], false, "[2x3x4 (strides ?), none] f32"),
             (vec![list(2, &[a, a])], false, "[list(32x64, 32x64)] f32"),
             (vec![list(8, &[a, long]), Absent], false, "[list(32x64 f32, 9 i64 of 8), none]"),
             (vec![List(1, vec![None])], false, "[list(?)]"),
@@ -141,7 +141,7 @@ mod tests {
         check(&[2, 3, 4, 5, 6], &[360, 1, 90, 18, 3], Layout::ChannelsLast);
         check(&[4, 3], &[0, 1], strided(&[0, 1]));
         check(&[4, 3], &[6, 2], strided(&[6, 2]));
-        check(&[4, 3, 2], &[6, 2], Layout::Untold);
+        check(&[4, 3, 2], &[6, 2], Layout::Unknown);
         check(&[u64::MAX, u64::MAX, 2], &[2, 2, 1], strided(&[2, 2, 1]));
     }
 }

@@ -1,8 +1,8 @@
-//! Phases: what part of training or serving a context belongs to.
+//! Phases: which part of training or serving a context belongs to.
 //!
 //! Owns: [`Phase`], and the phase of every node of a tree, by the frames above it. Because: "is it the data loader or the
-//! backward pass?" comes before any question about a function. Does not: watch anything: it reads names, so it says what the
-//! frameworks' own functions say, and nothing of a program that does without them.
+//! backward pass?" comes before any question about a function. Does not: observe anything: it matches names of the
+//! frameworks' own functions, and knows nothing of a program that does without them.
 //!
 //! Where phases are nested, the more particular one counts ([`Phase`] is in that order): what a checkpoint runs again within
 //! the backward pass is backward, what an optimizer sends to other hosts is communication.
@@ -19,7 +19,7 @@ pub enum Phase {
     Other,
     /// Modules are called.
     Forward,
-    /// The program says that it evaluates or validates.
+    /// Evaluation or validation, by the names of functions and ranges.
     Evaluation,
     /// Weights are changed, or gradients set to zero.
     Optimizer,
@@ -87,7 +87,7 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
     phases
 }
 
-/// What a frame says by itself.
+/// The phase of a frame by itself.
 fn of(profile: &Profile, frame: Frame) -> Phase {
     let text = |id| profile.strings.get(id);
     match frame {
@@ -217,7 +217,7 @@ fn of_native(symbol: &str) -> Phase {
 mod tests {
     use super::*;
     use crate::metric::Metric;
-    use crate::view::tests::profile;
+    use crate::testing::profile;
 
     /// The phase of the leaf of a stack.
     #[track_caller]

@@ -1,7 +1,7 @@
-//! The profile: everything one capture saw.
+//! The profile: everything that one capture recorded.
 //!
-//! Owns: the tables, the tree and the ledger, together with what was asked for. Because: a capture, a replay, a file
-//! and a test all give this one thing, and all that can be computed takes it. Does not: forget; handles stay valid.
+//! Owns: the tables, the tree and the ledger, together with the options of the capture. Because: a capture, a replay, a file
+//! and a test all produce this one value, and every analysis reads it. Does not: forget; handles stay valid.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +15,12 @@ use crate::timeline::Timeline;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Time, clock};
 
-/// Everything one capture saw.
+/// Everything that one capture recorded.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// What was asked for, and where.
+    /// Target, host and options of the capture.
     pub meta: Meta,
-    /// Executables and libraries met, in the order they were met.
+    /// Executables and libraries, in the order in which they were found.
     pub executables: Vec<Executable>,
     /// Interned texts.
     pub strings: Strings,
@@ -28,21 +28,21 @@ pub struct Profile {
     pub frames: Frames,
     /// Calling contexts and their figures.
     pub tree: Tree,
-    /// What threads did when.
+    /// Values by time.
     pub timeline: Timeline,
-    /// What devices did, beside the figures in the tree.
+    /// Device work, beside the figures in the tree.
     pub gpu: Gpu,
-    /// What tensors took, beside the figures in the tree.
+    /// Memory of tensors, beside the figures in the tree.
     pub memory: Vec<Pool>,
     /// What became of every record.
     pub ledger: Ledger,
 }
 
-/// What was asked for, and where.
+/// Target, host and options of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Meta {
-    /// What is profiled, as the user would say it (`python train.py (pid 4711)`).
+    /// The target in words (`python train.py (pid 4711)`).
     pub target: String,
     /// Name of the host.
     pub host: String,
@@ -137,7 +137,7 @@ impl Profile {
     }
 
     /// Adds all of another profile: contexts that are the same become one, and both captures
-    /// begin at the same time. The other's `meta` is not looked at.
+    /// begin at the same time. The other's `meta` is ignored.
     pub fn merge(&mut self, other: &Profile) {
         let strings = &mut self.strings;
         let frames: Vec<FrameId> = other
@@ -190,11 +190,11 @@ impl Profile {
 mod tests {
     use super::*;
     use crate::ledger::{Stage, When};
+    use crate::testing::profile;
     use crate::text;
-    use crate::view::tests::profile;
 
     #[test]
-    fn merging_joins_equal_contexts_whatever_their_handles() {
+    fn merging_joins_equal_contexts() {
         let (left, right) = (
             "P a-1 / y m.py:f:1 / n g@/l/x.so 3
              P a-1 / y m.py:f:2 5",
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tables_refuse_is_counted_by_reason() {
+    fn refusals_of_tables_are_counted_by_reason() {
         let mut profile = Profile::new(Meta::default(), Limits { nodes: 2, frames: 4, string_bytes: 16 });
         assert_eq!(profile.refusals().count(), 0);
         let long = profile.text("a name longer than sixteen bytes");

@@ -1,34 +1,40 @@
-//! Snapshot: all that a screen or a still picture needs, as plain data cut from a profile at one moment.
+//! Snapshot: all that a screen needs, as plain data cut from a profile at one moment.
 //!
-//! Owns: the merged trees, the table rows, the timeline, the lines of a file and the header figures. Because: views must
-//! never hold on to the profile that capture is growing. Does not: know terminals, clocks or the capture.
+//! Owns: [`Snapshot`] with its trees, table rows, timeline, source lines and header figures; and [`Snapshots`], where a screen
+//! gets them from. Because: views must never hold on to the profile that a capture is growing, and a running capture, a
+//! stored file and a test must look the same to them. Does not: know terminals, clocks or the capture.
 
 use std::sync::Arc;
+
+pub use crate::frame::FrameKind;
+pub use crate::ledger::LossRow;
+pub use crate::metric::Unit;
+use crate::request::Request;
 
 /// A profile at one moment, merged by label for one metric and one choice of context.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Who is profiled and how it goes.
+    /// Target, progress and cost of the capture.
     pub header: Header,
     /// Top-down tree; node 0 is the root.
     pub flame: FlameTree,
-    /// Value of everything, whatever the filter leaves out.
+    /// Value of everything, without the filter.
     pub unfiltered: u64,
-    /// What else was asked for.
+    /// What else was requested.
     pub extra: Extra,
-    /// What the values are compared with, when they are those since a mark.
+    /// What values since a mark are compared with.
     pub since: Option<Since>,
     /// Metrics that the profile has values of, by name.
     pub metrics: Vec<&'static str>,
     /// Records by stage, in the order of the stages; unused ones left out.
     pub stages: Vec<StageRow>,
-    /// What is known of the device work of each process, in lines; empty when none used a device.
+    /// Device work of each process; empty when none used a device.
     pub devices: Vec<DeviceRow>,
     /// Losses and gaps: one line each, in stage order, zero lines left out.
     pub losses: Vec<LossRow>,
 }
 
-/// What one view needs beside the flame tree.
+/// What one tab needs beside the flame graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Extra {
     /// Nothing.
@@ -38,13 +44,13 @@ pub enum Extra {
     Callers(FlameTree),
     /// The table of functions.
     Table(Table),
-    /// What each process and thread did when.
+    /// Values by time of each process and thread.
     Timeline(Timeline),
     /// The lines of one source file.
     Source(SourceLines),
 }
 
-/// The values are those since a mark; those before it are what they are compared with.
+/// The values before a mark, with which those since are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Since {
     /// When the mark was set: time since the capture began, nanoseconds.
@@ -60,7 +66,7 @@ pub struct Since {
 /// Figures for the header line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Header {
-    /// What is profiled, as the user would say it (`python train.py (pid 4711)`).
+    /// The target in words (`python train.py (pid 4711)`).
     pub target: String,
     /// Time since the capture began, nanoseconds.
     pub elapsed_ns: u64,
@@ -82,65 +88,8 @@ pub struct Header {
     pub metric: &'static str,
     /// Unit of the metric.
     pub unit: Unit,
-    /// Something the user should know now (`symbolizing libtorch_cpu.so …`, `target exited`).
+    /// A notice for the user (`symbolizing libtorch_cpu.so …`, `target exited`).
     pub notice: Option<String>,
-}
-
-/// Unit of a metric's values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
-    /// Nanoseconds.
-    #[default]
-    Nanoseconds,
-    /// A plain count.
-    Count,
-    /// Bytes.
-    Bytes,
-}
-
-/// What kind of code a frame is: decides its colour and its letter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FrameKind {
-    /// The root of the tree.
-    #[default]
-    Root,
-    /// A process (`comm-pid`).
-    Process,
-    /// A thread.
-    Thread,
-    /// A Python function.
-    Python,
-    /// A framework operator (`aten::addmm`).
-    Operator,
-    /// A layer of a model (`GPT.h.0 (Block)`).
-    Layer,
-    /// Native code in user space.
-    Native,
-    /// Kernel code.
-    Kernel,
-    /// A GPU API call.
-    GpuApi,
-    /// A GPU kernel.
-    GpuKernel,
-    /// Could not be resolved; the label says why.
-    Unresolved,
-}
-
-impl FrameKind {
-    /// Every kind, from the root of a stack towards its leaf: the order of legends, and of numbers in files.
-    pub const ALL: [FrameKind; 11] = [
-        FrameKind::Root,
-        FrameKind::Process,
-        FrameKind::Thread,
-        FrameKind::Python,
-        FrameKind::Layer,
-        FrameKind::Operator,
-        FrameKind::Native,
-        FrameKind::Kernel,
-        FrameKind::GpuApi,
-        FrameKind::GpuKernel,
-        FrameKind::Unresolved,
-    ];
 }
 
 /// A flame graph's tree: nodes in an arena, children sorted by label so that boxes keep their place while live.
@@ -178,9 +127,9 @@ pub struct FlameNode {
 pub struct SourcePlace {
     /// Path as the program has it, not cleaned.
     pub file: Arc<str>,
-    /// Line, counted from 1: the one that runs where lines are told apart, else the first of the function.
+    /// Line, counted from 1: the line being executed when lines are distinguished, else the first of the function.
     pub line: u32,
-    /// The process whose view of the files the path belongs to; 0 when unknown.
+    /// The process in whose mount namespace the path is valid; 0 when unknown.
     pub pid: u32,
 }
 
@@ -221,14 +170,14 @@ pub struct TableRow {
     pub source: Option<SourcePlace>,
 }
 
-/// What each process and thread did when.
+/// Values by time of each process and thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     /// Length of a window, nanoseconds; the first begins with the capture.
     pub window_ns: u64,
     /// Windows until now.
     pub windows: usize,
-    /// Lanes: each process, hottest first, and below it its threads if they were asked for.
+    /// Lanes: each process, hottest first, and below it its threads if requested.
     pub lanes: Vec<Lane>,
     /// Lanes left out, the coldest.
     pub lanes_left_out: usize,
@@ -245,7 +194,7 @@ pub struct Lane {
     pub metric: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// Values hold until the next one, and those of several windows are not added up.
+    /// Whether values are levels, which hold until the next one and are not added up.
     pub level: bool,
     /// Sum of all windows; of levels the highest.
     pub total: u64,
@@ -275,12 +224,12 @@ pub struct LineRow {
     pub inclusive: u64,
 }
 
-/// What became of the records at one stage.
+/// Records of one stage: what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageRow {
     /// Name of the stage.
     pub stage: &'static str,
-    /// Records that came in.
+    /// Records received.
     pub received: u64,
     /// Records passed on.
     pub kept: u64,
@@ -290,30 +239,97 @@ pub struct StageRow {
     pub dropped: u64,
 }
 
-/// Where the times of a process's device work come from, and whether both sides saw the same.
+/// Where the times of a process's device work come from, and whether host and device agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRow {
     /// The process (`python3-4711`).
     pub process: String,
-    /// From where the times come (`T2 collected`).
+    /// Where the times come from (`T2 collected`).
     pub tier: &'static str,
-    /// What the collector, or its absence, has to say; empty when nothing.
+    /// A note about the collector or its absence; empty for none.
     pub note: String,
-    /// What is known, a line each.
+    /// Facts, a line each.
     pub lines: Vec<String>,
 }
 
-/// One reason for a loss or a gap.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LossRow {
-    /// Stage (`kernel`, `decode`, `order`, `resolve`, …).
-    pub stage: String,
-    /// Stable name of the reason (`ring-full`).
-    pub reason: String,
-    /// One sentence.
-    pub sentence: String,
-    /// How many events or frames.
-    pub count: u64,
-    /// True when events were lost; false when they were kept with a labelled gap.
-    pub lost: bool,
+/// A source of snapshots and source files.
+///
+/// No method may wait: an event loop calls them between two key presses. Work that takes longer than a few milliseconds
+/// belongs on the source's own thread, which stores its newest result for `latest`.
+pub trait Snapshots {
+    /// The newest snapshot for `request`; `None` when it was returned before, or when there is none yet.
+    ///
+    /// After the request changed, a snapshot for an older request is never returned.
+    fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>>;
+
+    /// The text of a source file, or why there is none; `None` while it is being read.
+    fn text(&mut self, place: &SourcePlace) -> Option<Arc<SourceText>> {
+        let _ = place;
+        Some(Arc::new(SourceText::Missing(NoText::NotHere)))
+    }
+
+    /// Whether more can follow: false for a stored profile and once the capture has ended.
+    fn live(&self) -> bool {
+        true
+    }
+}
+
+/// A source file as far as it could be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceText {
+    /// It was read.
+    Lines {
+        /// Its lines, raw.
+        lines: Vec<String>,
+        /// Whether the file was modified after the capture began, so that lines may have moved.
+        changed: bool,
+    },
+    /// There is no text to show.
+    Missing(NoText),
+}
+
+/// Why there is no text of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoText {
+    /// This source cannot read files.
+    NotHere,
+    /// The name is no path: code made while the program runs (`<string>`, `<frozen …>`).
+    NotAFile,
+    /// No file has this path here.
+    NotFound,
+    /// The path leads to something else than a file.
+    NotRegular,
+    /// It is too large to be source code.
+    TooLarge,
+    /// It is not text.
+    Binary,
+    /// It may not be read, or reading failed.
+    Unreadable,
+}
+
+impl NoText {
+    /// Every reason.
+    pub const ALL: [Self; 7] = [
+        Self::NotHere,
+        Self::NotAFile,
+        Self::NotFound,
+        Self::NotRegular,
+        Self::TooLarge,
+        Self::Binary,
+        Self::Unreadable,
+    ];
+
+    /// In words, to follow "no text: ".
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::NotHere => "files cannot be read here",
+            Self::NotAFile => "the code was made while the program ran and is in no file",
+            Self::NotFound => "there is no such file on this machine",
+            Self::NotRegular => "the path leads to something else than a file",
+            Self::TooLarge => "the file is too large for source code",
+            Self::Binary => "the file is not text",
+            Self::Unreadable => "the file could not be read",
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! Owns: [`Strings`]. Because: a capture sees the same names billions of times; equality must be one integer comparison.
 //! Does not: forget anything.
 //!
-//! Bounded, since names come from processes that may be hostile or just invent code for ever. At the bound, new texts become
+//! Bounded, since names come from processes that may be hostile or generate code without end. At the bound, new texts become
 //! one labelled stand-in and are counted; texts that exist are still found.
 
 use std::collections::HashMap;
@@ -18,9 +18,9 @@ pub type StrId = Id<str>;
 pub const TEXT_MAX: usize = 8 * 1024;
 
 impl StrId {
-    /// The empty text, which also says "unknown".
+    /// The empty text, which also stands for "unknown".
     pub const EMPTY: StrId = StrId::from_number(0);
-    /// Stands for every text that came after the table was full.
+    /// Stands for texts that were refused because the table was full.
     pub const FULL: StrId = StrId::from_number(1);
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_string_table_still_finds_what_it_has_and_counts_what_it_refuses() {
+    fn a_full_string_table_finds_old_texts_and_counts_refusals() {
         let mut strings = Strings::new(20);
         let kept = strings.intern("12345678");
         assert_eq!(strings.intern("123456789"), StrId::FULL);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_empty_text_is_there_from_the_beginning() {
+    fn a_new_table_has_the_empty_text() {
         assert_eq!(Strings::new(0).get(StrId::EMPTY), "");
     }
 }

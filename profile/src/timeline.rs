@@ -1,11 +1,11 @@
-//! The timeline: what a thread did when, in windows that widen as the capture goes on.
+//! The timeline: values by time, in windows that widen as the capture goes on.
 //!
-//! Owns: [`Timeline`]. Because: a tree says where time went but not when, and keeping each sample's time would cost more
+//! Owns: [`Timeline`]. Because: a tree shows where time went but not when, and keeping each sample's time would cost more
 //! than the tree. Does not: know stacks; a lane is one context (a thread today, a GPU stream when there are any) and one
 //! metric.
 //!
 //! Every lane has the same windows. When the last window is full all windows become twice as wide, neighbours are added
-//! up, and the upper half is free again: memory is bounded however long a capture takes, and it shows its whole length.
+//! up, and the upper half is free again: memory is bounded, and a timeline always covers the whole capture.
 
 use rustc_hash::FxHashMap;
 
@@ -19,8 +19,8 @@ pub const WINDOWS_MAX: usize = 512;
 pub const LANES_MAX: usize = 2048;
 /// Width of the first windows: at 99 Hz ten samples of a busy thread.
 const FIRST_WINDOW: Nanos = Nanos(100_000_000);
-/// Times further from the start than this are mistakes (a clock that jumped, a damaged file): windows so wide that they
-/// hold it would hold everything else in one.
+/// Times further from the start than this are errors (a clock that jumped, a damaged file): windows wide enough for them
+/// would put everything else into one.
 const FARTHEST: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
 
 /// Values by time, lane by lane.
@@ -69,14 +69,14 @@ impl Timeline {
         lane.values[place] = metric.join(lane.values[place], value);
     }
 
-    /// Adds a value that is spread evenly over a span of time, or, of a level, holds for all of it.
+    /// Adds a value that is spread evenly over a span of time; a level holds for all of it.
     pub fn add_span(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
         // The end first: windows that become wider must not do so in the middle.
         if to <= from || self.window_of(to).is_none() {
             return self.add(node, metric, from, value);
         }
         if metric.is_level() {
-            return self.hold(node, metric, (from, to), value);
+            return self.add_level(node, metric, from, to, value);
         }
         let length = u128::from(to.0 - from.0);
         let mut given = 0;
@@ -92,7 +92,7 @@ impl Timeline {
         }
     }
 
-    fn hold(&mut self, node: NodeId, metric: Metric, (from, to): (Nanos, Nanos), value: u64) {
+    fn add_level(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
         let last = Nanos(to.0 - 1);
         // The end first, as above.
         let (Some(end), Some(begin)) = (self.window_of(last), self.window_of(from)) else { return };
@@ -106,7 +106,7 @@ impl Timeline {
         self.window
     }
 
-    /// All lanes, in the order in which they were met.
+    /// All lanes, in the order of their first values.
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes
     }
@@ -121,7 +121,7 @@ impl Timeline {
         (self.no_lane, self.too_far)
     }
 
-    /// Adds another timeline, start on start; `node` tells the context here for a context there.
+    /// Adds another timeline with the same start; `node` maps its contexts to contexts here.
     pub fn merge(&mut self, other: &Timeline, mut node: impl FnMut(NodeId) -> NodeId) {
         for lane in &other.lanes {
             let here = node(lane.node);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_in_the_window_of_their_time() {
+    fn values_are_in_the_window_of_their_time() {
         let mut timeline = Timeline::default();
         timeline.add(node(1), CPU, ms(0), 1);
         timeline.add(node(1), CPU, ms(99), 2);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_widen_when_the_last_one_is_full_and_keep_their_sums() {
+    fn windows_widen_and_keep_their_sums() {
         let mut timeline = Timeline::default();
         for second in 0..100 {
             timeline.add(node(1), CPU, Nanos(second * 1_000_000_000), 1);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_holds_and_a_window_shows_its_highest() {
+    fn a_window_of_a_level_has_the_highest_value() {
         let mut timeline = Timeline::default();
         timeline.add_span(node(1), Metric::LiveBytes, ms(50), ms(250), 100);
         timeline.add_span(node(1), Metric::LiveBytes, ms(250), ms(300), 70);
@@ -248,7 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_value_is_lost_or_made(
+        fn sums_stay_the_same(
             values in prop::collection::vec((0u32..4, 0u64..400_000_000_000, 0u64..5_000_000_000, 0u64..1000), 0..80),
         ) {
             let (mut all, mut half) = (Timeline::default(), Timeline::default());

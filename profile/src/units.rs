@@ -95,7 +95,7 @@ pub mod clock {
     #[derive(Clone, Copy, Debug)]
     pub enum Monotonic {}
 
-    /// The clock of a device's activity records. Where it lies to the host's is measured, with an uncertainty.
+    /// The clock of a device's activity records. Its offset from the host's is measured, with an uncertainty.
     #[derive(Clone, Copy, Debug)]
     pub enum Device {}
 

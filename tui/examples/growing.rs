@@ -5,9 +5,9 @@
 use std::io;
 use std::sync::Arc;
 
-use deepctx_profile::snapshot::{Snapshot, SourcePlace};
+use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace, SourceText};
 use deepctx_profile::view::{Part, Request};
-use deepctx_tui::{Options, Palette, Snapshots, SourceText, Still, Tab, render_once, run, term};
+use deepctx_tui::{Options, Palette, Still, Tab, render_once, run, term};
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;

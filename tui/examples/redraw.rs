@@ -10,7 +10,7 @@ use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::snapshot::Header;
-use deepctx_profile::view::{Grain, Part, Request, Viewer};
+use deepctx_profile::view::{Part, Request, Resolution, Viewer};
 use deepctx_profile::{NodeId, StrId};
 use deepctx_tui::{Message, Model, Palette, Setup, Tab, Theme, draw, update};
 use ratatui::buffer::Buffer;
@@ -21,7 +21,7 @@ const DEPTH: u64 = 40;
 /// Different functions.
 const FUNCTIONS: u64 = 20_000;
 /// As fine as live pictures are.
-const GRAIN: Grain = Grain { least_share: 1e-4, rows: 2_000 };
+const RESOLUTION: Resolution = Resolution { least_share: 1e-4, rows: 2_000 };
 /// The screen.
 const SIZE: (u16, u16) = (200, 60);
 /// Each figure is the median of so many.
@@ -90,7 +90,7 @@ fn main() {
         for run in 0..=RUNS {
             let header = Header { samples: run as u64, ..Header::default() };
             let start = Instant::now();
-            let snapshot = Arc::new(viewer.answer(&profile, &request, header, GRAIN));
+            let snapshot = Arc::new(viewer.answer(&profile, &request, header, RESOLUTION));
             let first = start.elapsed().as_secs_f64() * 1e3;
             boxes = snapshot.flame.nodes.len();
             let start = Instant::now();

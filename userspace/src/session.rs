@@ -16,7 +16,7 @@ use deepctx_profile::profile::{Executable, Meta, Profile};
 use deepctx_profile::snapshot::{Header, Snapshot};
 use deepctx_profile::store::{Merged, Writer};
 use deepctx_profile::units::{Bytes, Time};
-use deepctx_profile::view::{Grain, Request, Viewer};
+use deepctx_profile::view::{Request, Resolution, Viewer};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
 
@@ -49,7 +49,7 @@ const LINES_MAX: Duration = Duration::from_secs(2);
 /// Pictures take at most this part of the pipeline's time; only the answer to a new request is made at once.
 const PICTURE_PART: u32 = 10;
 /// How fine pictures are: a ten-thousandth of the total is less than a character on any screen.
-const GRAIN: Grain = Grain { least_share: 1e-4, rows: 2_000 };
+const RESOLUTION: Resolution = Resolution { least_share: 1e-4, rows: 2_000 };
 
 /// What a session needs to know.
 #[derive(Debug)]
@@ -205,7 +205,7 @@ pub struct Pictures {
     shared: Arc<Shared>,
 }
 
-impl deepctx_tui::Snapshots for Pictures {
+impl deepctx_profile::snapshot::Snapshots for Pictures {
     fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
         let mut picture = lock(&self.shared.picture);
         picture.wish = Some(request.clone());
@@ -538,7 +538,7 @@ impl Worker {
         let status = lock(&self.shared.status).clone();
         let profile = self.pipeline.profile();
         let header = header(&profile.meta, &status, self.started.elapsed(), request.selection.metric);
-        self.viewer.answer(profile, request, header, GRAIN)
+        self.viewer.answer(profile, request, header, RESOLUTION)
     }
 
     fn end(mut self, counters: Option<KernelCounters>) -> Finished {

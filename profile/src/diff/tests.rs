@@ -3,8 +3,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::profile::Executable;
+use crate::testing::{profile, selections};
 use crate::units::Bytes;
-use crate::view::tests::{profile, selections};
 
 /// A profile with so many samples of ten milliseconds in each context.
 fn samples(rows: &[(&str, u64)]) -> Profile {
@@ -156,7 +156,7 @@ proptest! {
     ) {
         let grown = |stacks: &[(Vec<u8>, u64)]| {
             let mut all = profile("");
-            crate::view::tests::grow(&mut all, stacks, Metric::CpuTime);
+            crate::testing::grow(&mut all, stacks, Metric::CpuTime);
             all
         };
         let (before, after) = (grown(&before), grown(&after));

@@ -217,8 +217,8 @@ fn order(contexts: &Contexts<'_>, labels: &[String]) -> Vec<(NodeId, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{grow, profile, selections, stacks};
     use crate::view::GroupBy;
-    use crate::view::tests::{grow, profile, selections, stacks};
 
     proptest::proptest! {
         #[test]

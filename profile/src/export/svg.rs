@@ -12,15 +12,16 @@ use super::folded::each_line;
 use crate::diff::Comparison;
 use crate::metric::Unit;
 use crate::profile::Profile;
+use crate::selection::Selection;
 use crate::snapshot::FrameKind;
-use crate::view::{Merged, SameBy, Selection};
+use crate::view::MergedTree;
 
 /// Bytes of folded text that one picture may be drawn from; `inferno` holds all of it at once.
 const FOLDED_BYTES_MAX: usize = 1 << 30;
 
 /// Writes the flame graph of a selection as SVG. Boxes too narrow to be seen are left out of the picture.
 pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
-    let mut merged = Merged::new(*selection, SameBy::Text);
+    let mut merged = MergedTree::by_text(*selection);
     merged.refresh(profile);
 
     let mut palette = PaletteMap::default();
@@ -151,7 +152,7 @@ fn colour(kind: FrameKind, text: &str) -> Color {
 mod tests {
     use super::*;
     use crate::metric::Metric;
-    use crate::view::tests::profile;
+    use crate::testing::profile;
 
     fn draw(lines: &str) -> io::Result<String> {
         let mut out = Vec::new();

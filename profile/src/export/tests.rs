@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::*;
 use crate::metric::{Metric, Unit};
 use crate::proto::{otlp as otlp_proto, perfetto as perfetto_proto, pprof as pprof_proto};
-use crate::view::tests::{grow, profile, selections, stacks};
+use crate::testing::{grow, profile, selections, stacks};
 
 fn bytes(format: Format, source: &Source<'_>) -> Vec<u8> {
     let mut out = Vec::new();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::export::{Format, Source};
 use crate::metric::Metric;
-use crate::view::tests::{grow, profile, selections, stacks};
+use crate::testing::{grow, profile, selections, stacks};
 use crate::view::{GroupBy, Selection, View};
 use crate::{text, view};
 

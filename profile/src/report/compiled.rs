@@ -330,7 +330,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::view::tests::profile;
+    use crate::testing::profile;
 
     const RUN: &str = "
         P python-7 / T a/8 / o xla::cpu::KernelThunk / n Call / o [xla jit_step] / y /a/net.py:loss:13 / y /a/net.py:layer:8 / o jit(step)/mul [fused: exp] / n fusion.1 400

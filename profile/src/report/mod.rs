@@ -19,9 +19,7 @@ use crate::ledger::{Stage, When};
 use crate::metric::Unit;
 use crate::profile::Profile;
 use crate::units::{Bytes, Nanos};
-use crate::view::{Grain, Screen, Selection, losses};
-
-pub use devices::device_lines;
+use crate::view::{MergedTree, Resolution, Selection, losses};
 
 /// How much to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +49,11 @@ pub fn write(
     extent: Extent,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut screen = Screen::new(*selection);
-    screen.refresh(profile);
-    head(profile, selection, &screen, out)?;
-    functions(selection, &screen, extent, out)?;
-    contexts(selection, &screen, extent, out)?;
+    let mut tree = MergedTree::new(*selection);
+    tree.refresh(profile);
+    head(profile, selection, &tree, out)?;
+    functions(selection, &tree, extent, out)?;
+    contexts(selection, &tree, extent, out)?;
     phases::write(profile, out)?;
     steps::write(profile, extent, out)?;
     layers::write(profile, selection, extent, out)?;
@@ -68,7 +66,7 @@ pub fn write(
     out.flush()
 }
 
-fn head(profile: &Profile, selection: &Selection, screen: &Screen, out: &mut dyn Write) -> io::Result<()> {
+fn head(profile: &Profile, selection: &Selection, tree: &MergedTree, out: &mut dyn Write) -> io::Result<()> {
     let meta = &profile.meta;
     let target = if meta.target.is_empty() { "an unnamed target" } else { meta.target.as_str() };
     let total = profile.tree.total(selection.metric);
@@ -76,12 +74,7 @@ fn head(profile: &Profile, selection: &Selection, screen: &Screen, out: &mut dyn
     if !meta.host.is_empty() {
         write!(out, " on {}", clean(&meta.host))?;
     }
-    write!(
-        out,
-        "\n{} in {}",
-        amount(selection.metric.unit(), screen.total()),
-        counted(total.count, "value")
-    )?;
+    write!(out, "\n{} in {}", amount(selection.metric.unit(), tree.total()), counted(total.count, "value"))?;
     if meta.frequency_hz > 0 {
         write!(out, ", {} Hz per CPU", meta.frequency_hz)?;
     }
@@ -92,9 +85,14 @@ fn head(profile: &Profile, selection: &Selection, screen: &Screen, out: &mut dyn
     }
 }
 
-fn functions(selection: &Selection, screen: &Screen, extent: Extent, out: &mut dyn Write) -> io::Result<()> {
+fn functions(
+    selection: &Selection,
+    tree: &MergedTree,
+    extent: Extent,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(out, "\nHottest functions")?;
-    let rows = screen.table(Grain { rows: extent.rows, ..Grain::default() });
+    let rows = tree.table(Resolution { rows: extent.rows, ..Resolution::default() });
     if rows.is_empty() {
         return writeln!(out, "  there are no values of {}", selection.metric);
     }
@@ -102,21 +100,21 @@ fn functions(selection: &Selection, screen: &Screen, extent: Extent, out: &mut d
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("function".len());
     writeln!(out, "    self   total  {:width$}  where", "function")?;
     for (row, name) in rows.iter().zip(&names) {
-        let [own, all] = [row.exclusive, row.inclusive].map(|value| share(value, screen.total()));
+        let [own, all] = [row.exclusive, row.inclusive].map(|value| share(value, tree.total()));
         let line = format!("  {own}  {all}  {name:width$}  {}", without_start(&row.detail, PLACE_WIDTH));
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }
 
-fn contexts(selection: &Selection, screen: &Screen, extent: Extent, out: &mut dyn Write) -> io::Result<()> {
-    let contexts = screen.hottest(extent.rows);
+fn contexts(selection: &Selection, tree: &MergedTree, extent: Extent, out: &mut dyn Write) -> io::Result<()> {
+    let contexts = tree.hottest(extent.rows);
     if contexts.is_empty() {
         return Ok(());
     }
     writeln!(out, "\nHottest contexts, innermost call first")?;
     for (value, stack) in contexts {
-        let (share, value) = (share(value, screen.total()), amount(selection.metric.unit(), value));
+        let (share, value) = (share(value, tree.total()), amount(selection.metric.unit(), value));
         let mut frames = stack.iter().rev();
         let leaf = frames.next().map_or("all", |leaf| leaf);
         writeln!(out, "  {share}  {value:>7}  {}", without_middle(leaf, 2 * NAME_WIDTH))?;
@@ -210,7 +208,7 @@ mod tests {
     use crate::frame::Frame;
     use crate::ledger::Reason;
     use crate::metric::Metric;
-    use crate::view::tests::profile;
+    use crate::testing::profile;
 
     fn check(profile: &Profile, expect: Expect) {
         let mut out = Vec::new();

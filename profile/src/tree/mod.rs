@@ -1,4 +1,4 @@
-//! The calling context tree: who called whom, and what it cost.
+//! The calling context tree: who called whom, and at what cost.
 //!
 //! Owns: nodes (parent and frame), and the exclusive figures of each metric at each node. Because: a stack costs one
 //! look-up per frame and no copy, and equal contexts share everything. Does not: know what frames mean, or sort.
@@ -12,9 +12,9 @@
 //!   └───┴────────┴───────┴─────────┘                         └───┘
 //! ```
 //!
-//! Most nodes have one child, so the first child sits in the node itself: a step down an existing stack is then a
-//! load and a comparison, and only side branches pay for hashing. Only nodes with values own a cell. A parent's
-//! number is always below its children's, so one backward pass gives all inclusive values.
+//! Most nodes have one child, so the first child sits in the node itself: descending an existing stack then costs a
+//! load and a comparison per frame, and only side branches pay for hashing. Only nodes with values own a cell. A parent's
+//! number is always below its children's, so one backward pass computes all inclusive values.
 
 mod trie;
 
@@ -62,8 +62,8 @@ struct Column {
 impl Tree {
     /// A tree that grows to `nodes_max` nodes.
     ///
-    /// Beyond that, each node may get one more child, `[tree full]`, which takes all that would have come below it;
-    /// so memory is bounded by twice `nodes_max`, sums stay right, and what is missing is shown where it is missing.
+    /// Beyond that, each node may get one more child, `[tree full]`, for all that would be below it. So memory is bounded by
+    /// twice `nodes_max`, sums stay right, and gaps show where they are.
     pub fn new(nodes_max: usize) -> Self {
         Tree {
             shape: Trie::new(FrameId::ROOT),
@@ -115,7 +115,7 @@ impl Tree {
         }
     }
 
-    /// Adds all of `other`; `frame` tells the frame of this tree for a frame of the other.
+    /// Adds all of `other`; `frame` maps its frames to frames of this tree.
     pub fn merge(&mut self, other: &Tree, mut frame: impl FnMut(FrameId) -> FrameId) {
         let mut here = Vec::with_capacity(other.len());
         here.push(NodeId::ROOT);
@@ -166,7 +166,7 @@ impl Tree {
         self.columns[metric.index()].iter()
     }
 
-    /// As [`Tree::cells`], with the place of each cell: a number that a cell keeps for ever, below the count of cells.
+    /// As [`Tree::cells`], with the place of each cell: a number that never changes, below the count of cells.
     pub(crate) fn placed_cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, usize, &Cell)> {
         self.columns[metric.index()].placed()
     }

@@ -41,7 +41,7 @@ impl<K> Trie<K> {
     #[inline]
     pub(crate) fn find(&self, parent: u32, key: Id<K>) -> Option<u32> {
         let first = self.links[parent as usize].first_child;
-        // Read before the test for NONE, so that a step down an existing stack has one branch that is always taken.
+        // Read before the test for NONE, so that descending an existing stack has one branch that is always taken.
         if self.links[first as usize].key == key && first != NONE {
             return Some(first);
         }

@@ -1,27 +1,39 @@
 //! Callers: the bottom-up tree. Below the root the functions that had values of their own, below each its callers.
 //!
-//! Owns: turning a merged tree round. Because: a hot function is often called from everywhere, and no single box of the
-//! top-down graph shows it. Does not: decide how fine the picture is.
+//! Owns: inverting a merged tree. Because: a hot function is often called from everywhere, and no single box of the
+//! top-down graph shows it. Does not: choose the resolution.
 //!
-//! A box stands for a set of contexts whose last calls are the same; each context is carried upwards as the node it has
-//! come to and the value that came from there. Contexts that come to the same node are joined, so a level costs no
-//! more than the merged tree has nodes, and sets that are too small are not followed.
+//! A box stands for a set of contexts that end in the same calls. Each context climbs the tree as a node and the value
+//! it started with. Contexts that reach the same node are joined, so a level costs no more than the merged tree has nodes,
+//! and sets that are too small are not followed.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::flame::flame_node;
-use super::merged::{LabelId, Merged};
-use crate::snapshot::{FlameNode, FlameTree, FrameKind};
+use super::flame::{flame_node, flame_root};
+use super::merged_tree::{LabelId, MergedTree};
+use crate::frame::FrameKind;
+use crate::request::Resolution;
+use crate::snapshot::{FlameNode, FlameTree};
+
+impl MergedTree {
+    /// The bottom-up tree, as of the last refresh.
+    pub fn callers(&self, resolution: Resolution) -> FlameTree {
+        if self.inclusive.is_empty() {
+            return FlameTree { nodes: vec![flame_root()] };
+        }
+        callers(self, (self.total() as f64 * resolution.least_share).ceil() as u64)
+    }
+}
 
 /// Boxes at most: deep recursion below many functions would be as many as it is deep.
 const BOXES_MAX: usize = 100_000;
 
-/// What is called where the bound was reached.
+/// Label of the box where the bound was reached.
 const CUT: &str = "[callers not shown: too many boxes]";
 
-/// A context on its way up: the node it has come to, and the values that came from below.
+/// A context on its way to the root: the node it has reached, and the values it carries.
 #[derive(Clone, Copy)]
 struct Climber {
     node: u32,
@@ -29,14 +41,14 @@ struct Climber {
     before: u64,
 }
 
-/// Contexts whose last calls are the same, and the box that stands for them.
+/// Contexts that end in the same calls, and their box.
 struct Group {
     place: u32,
     climbers: Vec<Climber>,
 }
 
 /// The bottom-up tree; sets whose value is below `least` are left out, their value stays in the box above.
-pub(super) fn callers(merged: &Merged, least: u64) -> FlameTree {
+fn callers(merged: &MergedTree, least: u64) -> FlameTree {
     let least = least.max(1);
     let before = |node: usize| merged.before.as_ref().map_or(0, |before| before.exclusive[node]);
     let mut nodes = vec![flame_node(merged, 0)];
@@ -48,7 +60,7 @@ pub(super) fn callers(merged: &Merged, least: u64) -> FlameTree {
     spread(merged, start, 0, least, &mut nodes, &mut groups);
     while let Some(group) = groups.pop_front() {
         if nodes.len() >= BOXES_MAX {
-            leave(&mut nodes, group.place);
+            cut_off(&mut nodes, group.place);
             continue;
         }
         let up = group.climbers.into_iter().map(|it| Climber { node: merged.parent(it.node), ..it });
@@ -57,9 +69,9 @@ pub(super) fn callers(merged: &Merged, least: u64) -> FlameTree {
     FlameTree { nodes }
 }
 
-/// Makes a box below `below` for each label that the climbers have come to, in the order of the labels.
+/// Makes a box below `below` for each label that the climbers have reached, in the order of the labels.
 fn spread(
-    merged: &Merged,
+    merged: &MergedTree,
     climbers: impl Iterator<Item = Climber>,
     below: u32,
     least: u64,
@@ -69,7 +81,7 @@ fn spread(
     let mut by_label: FxHashMap<LabelId, (u64, u64, Vec<Climber>)> = FxHashMap::default();
     let mut ended = 0u64;
     for climber in climbers {
-        // Whose way ends at the root was not called; at the start, it is what belongs to no function.
+        // A climber at the root has no further caller; at the start, its value belongs to no function.
         if climber.node == 0 {
             ended = ended.saturating_add(climber.value);
             continue;
@@ -101,8 +113,8 @@ fn spread(
     }
 }
 
-/// Says at a box that its callers are not shown.
-fn leave(nodes: &mut Vec<FlameNode>, place: u32) {
+/// Marks a box whose callers are not shown.
+fn cut_off(nodes: &mut Vec<FlameNode>, place: u32) {
     let FlameNode { inclusive, before, .. } = nodes[place as usize];
     let child = nodes.len() as u32;
     nodes.push(FlameNode {

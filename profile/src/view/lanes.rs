@@ -1,16 +1,16 @@
 //! Lanes: the timeline by process, or by process and thread.
 //!
-//! Owns: joining and ordering lanes. Because: the timeline of a profile knows contexts, people know processes. Does not:
+//! Owns: joining and ordering lanes. Because: the timeline of a profile is by context, readers think in processes. Does not:
 //! choose colours or scales.
 
 use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
 
-use super::{GroupBy, Selection};
-use crate::frame::Frame;
+use crate::frame::{Frame, FrameKind};
 use crate::metric::Metric;
 use crate::profile::Profile;
+use crate::selection::{GroupBy, Selection};
 use crate::snapshot::{Lane, Timeline};
 use crate::timeline;
 use crate::tree::NodeId;
@@ -59,14 +59,16 @@ impl Group {
 type Order = (Reverse<u64>, Reverse<u64>, String);
 
 /// A lane, and the process that it belongs to.
-pub(crate) struct Owned {
-    pub(crate) process: NodeId,
-    pub(crate) lane: Lane,
+pub struct Owned {
+    /// The process.
+    pub process: NodeId,
+    /// The lane.
+    pub lane: Lane,
 }
 
 /// All metrics that have times: processes, hottest first, with a lane for each metric, and below each the streams of its
-/// devices, and its threads if they are asked for.
-pub(crate) fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
+/// devices, and its threads if requested.
+pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
     let timeline = &profile.timeline;
     let mut processes: FxHashMap<NodeId, (Group, FxHashMap<NodeId, Group>)> = FxHashMap::default();
     for lane in timeline.lanes() {
@@ -112,8 +114,8 @@ pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed_ns: u64) -
     Timeline { window_ns, windows, lanes, lanes_left_out }
 }
 
-/// Windows wide enough that a bounded number of them reaches until now, and how many of those of the profile each takes:
-/// those become wider only when a value comes, and a capture may be idle for hours.
+/// The width of windows of which a bounded number reaches until now, and how many of the profile's windows each joins: those
+/// widen only when a value is added, and a capture may be idle for hours.
 fn windows_until(elapsed_ns: u64, window_ns: u64) -> (u64, usize) {
     let (mut window_ns, mut factor) = (window_ns.max(1), 1);
     while elapsed_ns.div_ceil(window_ns) > timeline::WINDOWS_MAX as u64 {
@@ -137,7 +139,7 @@ fn process_of(profile: &Profile, node: NodeId) -> NodeId {
 fn empty(profile: &Profile, node: NodeId, metric: Metric) -> Lane {
     let frame = profile.frames.get(profile.tree.node(node).frame);
     let kind = match frame {
-        Frame::Root => crate::snapshot::FrameKind::Process,
+        Frame::Root => FrameKind::Process,
         frame => frame.kind(),
     };
     Lane {

@@ -1,7 +1,7 @@
-//! Marks: what a profile held at one moment, to be compared with what came since.
+//! Marks: the values of a profile at one moment, for comparison with those since.
 //!
-//! Owns: [`Mark`]. Because: profiles only grow, so the values of each cell then are all that must be kept to tell the
-//! values since from those before. Does not: keep contexts or names.
+//! Owns: [`Mark`]. Because: profiles only grow, so the old value of each cell is all that is needed to separate the values
+//! since from those before. Does not: keep contexts or names.
 
 use crate::metric::Metric;
 use crate::profile::Profile;

@@ -1,75 +1,81 @@
-//! The viewer: requests of a screen in, snapshots out.
+//! The viewer: takes requests of a screen, makes snapshots.
 //!
-//! Owns: the merged tree of the last request, and the mark. Because: a live view asks several times a second, and what
-//! it asked before should cost what is new. Does not: know the time; the header that it is given does.
+//! Owns: the merged tree of the last request, and the mark. Because: a live view refreshes several times a second, and
+//! repeating a request should cost what is new in the profile. Does not: read a clock; the header has the time.
 
+use super::lanes::lanes;
+use super::losses::{losses, stages};
 use super::mark::Mark;
-use super::screen::{losses, stages};
-use super::{Grain, Part, Request, Screen};
+use super::merged_tree::{MergedTree, Only};
+use super::source_lines::source_lines;
 use crate::activity::GpuProcess;
+use crate::device_lines::device_lines;
 use crate::frame::clean;
 use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::report;
+use crate::request::{Part, Request, Resolution};
 use crate::snapshot::{DeviceRow, Extra, Header, Since, Snapshot};
 
 /// Answers the requests of one screen about one profile.
 #[derive(Clone, Debug, Default)]
 pub struct Viewer {
     /// The merged tree, and whether recursion is folded in it.
-    screen: Option<(bool, Screen)>,
+    tree: Option<(bool, MergedTree)>,
     mark: Option<(u32, Mark)>,
 }
 
 impl Viewer {
-    /// A viewer that was not asked anything yet.
+    /// A viewer without a merged tree or a mark.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Answers with the profile as it is, which must be the same growing profile at each call.
-    pub fn answer(&mut self, profile: &Profile, request: &Request, header: Header, grain: Grain) -> Snapshot {
+    pub fn answer(
+        &mut self,
+        profile: &Profile,
+        request: &Request,
+        header: Header,
+        resolution: Resolution,
+    ) -> Snapshot {
         if request.mark == 0 {
             self.mark = None;
         } else if self.mark.as_ref().is_none_or(|(number, _)| *number != request.mark) {
             self.mark = Some((request.mark, Mark::set(profile, header.elapsed_ns)));
         }
         let since = self.mark.as_ref().map(|(_, mark)| mark).filter(|_| request.since_mark);
-        let screen = match &mut self.screen {
-            Some((fold, screen))
-                if *fold == request.fold_recursion && *screen.selection() == request.selection =>
+        let tree = match &mut self.tree {
+            Some((fold, tree))
+                if *fold == request.fold_recursion && *tree.selection() == request.selection =>
             {
-                screen
+                tree
             }
             slot => {
-                let screen = Screen::new(request.selection);
-                let screen = if request.fold_recursion { screen.folding_recursion() } else { screen };
-                &mut slot.insert((request.fold_recursion, screen)).1
+                let tree = MergedTree::new(request.selection);
+                let tree = if request.fold_recursion { tree.folding_recursion() } else { tree };
+                &mut slot.insert((request.fold_recursion, tree)).1
             }
         };
-        screen.refresh_request(profile, request, since);
+        tree.refresh_only(profile, Only { filter: request.filter.as_ref(), since });
         let extra = match &request.part {
             Part::Flame => Extra::None,
-            Part::Callers => Extra::Callers(screen.callers(grain)),
-            Part::Table => Extra::Table(screen.full_table(profile, grain, since)),
-            Part::Timeline => {
-                Extra::Timeline(super::lanes::lanes(profile, &request.selection, header.elapsed_ns))
-            }
-            Part::Source(file) => Extra::Source(screen.source_lines(profile, file, since)),
+            Part::Callers => Extra::Callers(tree.callers(resolution)),
+            Part::Table => Extra::Table(tree.full_table(profile, resolution, since)),
+            Part::Timeline => Extra::Timeline(lanes(profile, &request.selection, header.elapsed_ns)),
+            Part::Source(file) => Extra::Source(source_lines(tree, profile, file, since)),
         };
-        let counts = screen.counts();
         Snapshot {
-            flame: screen.flame(grain),
+            flame: tree.flame(resolution),
             unfiltered: match request.filter {
                 Some(_) => profile.tree.total(request.selection.metric).sum,
-                None => screen.total(),
+                None => tree.total(),
             },
             extra,
             since: since.map(|mark| Since {
                 at_ns: mark.at_ns(),
-                before: screen.before(),
-                count_before: counts.0,
-                count_since: counts.1,
+                before: tree.total_before(),
+                count_before: tree.counts.0,
+                count_since: tree.counts.1,
             }),
             metrics: profile.tree.metrics().map(Metric::name).collect(),
             stages: stages(profile),
@@ -80,7 +86,7 @@ impl Viewer {
     }
 }
 
-/// Processes whose device work is told: more than anyone scrolls through.
+/// Processes whose device work is shown: more than anyone scrolls through.
 const PROCESSES_SHOWN: usize = 100;
 
 /// What is known of the device work of each process.
@@ -90,7 +96,7 @@ fn devices(profile: &Profile) -> Vec<DeviceRow> {
         process: format!("process {}", process.pid),
         tier: process.tier.label(),
         note: clean(&process.note),
-        lines: report::device_lines(process),
+        lines: device_lines(process),
     };
     processes.take(PROCESSES_SHOWN).map(row).collect()
 }
@@ -103,16 +109,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::request::Pattern;
+    use crate::selection::{GroupBy, Selection, View};
     use crate::snapshot::FlameTree;
+    use crate::testing::{grow, profile, selections, show, stacks};
     use crate::tree::NodeId;
     use crate::units::Nanos;
-    use crate::view::tests::{grow, profile, selections, show, stacks};
-    use crate::view::{GroupBy, Pattern, Selection, View};
 
     const CPU: Request = Request::of(Metric::CpuTime);
 
     fn answer(profile: &Profile, request: &Request) -> Snapshot {
-        Viewer::new().answer(profile, request, Header::default(), Grain::default())
+        Viewer::new().answer(profile, request, Header::default(), Resolution::default())
     }
 
     fn callers(snapshot: &Snapshot) -> &FlameTree {
@@ -165,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_counts_once_per_stack_and_takes_the_values_of_what_is_hidden() {
+    fn a_line_counts_once_per_stack_and_includes_hidden_callees() {
         check_lines(
             CPU,
             "app.py",
@@ -206,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_repeat_themselves_are_folded_whatever_stands_between() {
+    fn repeated_call_sequences_are_folded() {
         expect![[r#"
             all 0/21 Root 
               a 0/21 Native 
@@ -240,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_calls_deep_is_no_trouble() {
+    fn a_stack_of_ten_thousand_frames_works() {
         let deep = vec!["n f"; 10_000].join(" / ");
         let mut profile = profile(&format!("n main / {deep} 7"));
         for part in [Part::Flame, Part::Callers, Part::Table, Part::Source("f.c".into())] {
@@ -248,7 +255,7 @@ mod tests {
             assert_eq!(snapshot.flame.nodes.len(), 10_002);
         }
         assert_eq!(answer(&profile, &Request { fold_recursion: true, ..CPU }).flame.nodes.len(), 3);
-        // Many functions that recur as deep are shown as far as the bound goes, and say so.
+        // Many functions that recur as deep are cut at the bound, with a box that says so.
         for n in 0..20 {
             let leaf = profile.text(&format!("leaf_{n}"));
             let leaf = profile.frame(crate::Frame::Operator { name: leaf });
@@ -264,16 +271,16 @@ mod tests {
     }
 
     #[test]
-    fn since_a_mark_only_what_came_later_counts_beside_what_was_before() {
+    fn values_since_a_mark_are_separated_from_those_before() {
         let mut profile = profile("P a-1 / n f 10\nP a-1 / n g 30");
         let mut viewer = Viewer::new();
         let request = Request { mark: 1, since_mark: true, part: Part::Table, ..CPU };
         let header = || Header { elapsed_ns: 5, ..Header::default() };
-        let first = viewer.answer(&profile, &request, header(), Grain::default());
+        let first = viewer.answer(&profile, &request, header(), Resolution::default());
         assert_eq!((first.flame.nodes[0].inclusive, first.flame.nodes[0].before), (0, 40));
 
-        profile.merge(&crate::view::tests::profile("P a-1 / n f 25\nP a-1 / n h 1"));
-        let second = viewer.answer(&profile, &request, Header::default(), Grain::default());
+        profile.merge(&crate::testing::profile("P a-1 / n f 25\nP a-1 / n h 1"));
+        let second = viewer.answer(&profile, &request, Header::default(), Resolution::default());
         let boxes: Vec<_> = second
             .flame
             .nodes
@@ -289,10 +296,10 @@ mod tests {
             &profile,
             &Request { since_mark: false, ..request.clone() },
             header(),
-            Grain::default(),
+            Resolution::default(),
         );
         assert_eq!((all.flame.nodes[0].inclusive, all.since), (66, None));
-        let again = viewer.answer(&profile, &Request { mark: 2, ..request }, header(), Grain::default());
+        let again = viewer.answer(&profile, &Request { mark: 2, ..request }, header(), Resolution::default());
         assert_eq!((again.flame.nodes[0].inclusive, again.flame.nodes[0].before), (0, 66));
     }
 
@@ -342,13 +349,13 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_is_idle_for_an_hour_is_shown_to_its_end() {
+    fn an_hour_of_idle_capture_is_shown() {
         let mut profile = profile("P a-1 / T a/1 1");
         profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(0), 5);
         profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(300_000_000), 7);
         let header = Header { elapsed_ns: 3_600_000_000_000, ..Header::default() };
         let request = Request { part: Part::Timeline, ..CPU };
-        let snapshot = Viewer::new().answer(&profile, &request, header, Grain::default());
+        let snapshot = Viewer::new().answer(&profile, &request, header, Resolution::default());
         let Extra::Timeline(timeline) = snapshot.extra else { panic!("no timeline") };
         assert_eq!((timeline.window_ns, timeline.windows), (12_800_000_000, 282));
         assert_eq!(timeline.lanes[0].values, [12]);
@@ -364,10 +371,10 @@ mod tests {
             let mut viewer = Viewer::new();
             let part = Part::Callers;
             let request = Request { fold_recursion, part, mark: 1, since_mark: true, ..Request::select(selection) };
-            viewer.answer(&profile, &request, Header::default(), Grain::default());
+            viewer.answer(&profile, &request, Header::default(), Resolution::default());
             let before = profile.tree.total(Metric::CpuTime).sum;
             grow(&mut profile, &later, Metric::CpuTime);
-            let snapshot = viewer.answer(&profile, &request, Header::default(), Grain::default());
+            let snapshot = viewer.answer(&profile, &request, Header::default(), Resolution::default());
             let since = profile.tree.total(Metric::CpuTime).sum - before;
             for tree in [&snapshot.flame, callers(&snapshot)] {
                 prop_assert_eq!(tree.nodes.iter().map(|node| node.exclusive).sum::<u64>(), since);

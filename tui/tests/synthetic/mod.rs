@@ -11,11 +11,10 @@ use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::snapshot::{Header, Snapshot};
+use deepctx_profile::snapshot::{Header, Snapshot, SourceText};
 use deepctx_profile::units::Nanos;
-use deepctx_profile::view::{Grain, GroupBy, Request, Selection, Viewer};
+use deepctx_profile::view::{GroupBy, Request, Resolution, Selection, Viewer};
 use deepctx_profile::{FrameId, NodeId, StrId};
-use deepctx_tui::SourceText;
 
 /// Paths with the weight at their end; the letter before each frame is its kind. Python functions have their line.
 const PATHS: &[(&str, u64)] = &[
@@ -241,7 +240,7 @@ impl Training {
             unit: request.selection.metric.unit(),
             notice: (turn % 20 < 8).then(|| "symbolizing libtorch_cpu.so …".to_owned()),
         };
-        self.viewer.answer(&self.profile, request, header, Grain::default())
+        self.viewer.answer(&self.profile, request, header, Resolution::default())
     }
 }
 

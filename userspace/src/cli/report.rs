@@ -8,7 +8,7 @@ use deepctx_profile::ledger::{Stage, Tally};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::report::{self, Extent};
 use deepctx_profile::store::Opened;
-use deepctx_profile::view::{Grain, Screen, Selection, losses};
+use deepctx_profile::view::{MergedTree, Resolution, Selection, losses};
 use serde_json::json;
 
 use super::failure::{Done, Failure};
@@ -38,10 +38,10 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
 
 fn json(opened: &Opened, selection: Selection, limit: usize, out: &mut dyn Write) -> io::Result<()> {
     let profile: &Profile = &opened.profile;
-    let mut screen = Screen::new(selection);
-    screen.refresh(profile);
-    let functions: Vec<_> = screen
-        .table(Grain { rows: limit, ..Grain::default() })
+    let mut tree = MergedTree::new(selection);
+    tree.refresh(profile);
+    let functions: Vec<_> = tree
+        .table(Resolution { rows: limit, ..Resolution::default() })
         .into_iter()
         .map(|row| {
             json!({
@@ -53,7 +53,7 @@ fn json(opened: &Opened, selection: Selection, limit: usize, out: &mut dyn Write
             })
         })
         .collect();
-    let contexts: Vec<_> = screen
+    let contexts: Vec<_> = tree
         .hottest(limit)
         .into_iter()
         .map(|(value, frames)| json!({ "exclusive": value, "frames": frames }))
@@ -86,7 +86,7 @@ fn json(opened: &Opened, selection: Selection, limit: usize, out: &mut dyn Write
         "elapsed_ns": opened.elapsed.0,
         "finished": opened.finished,
         "metric": selection.metric.name(),
-        "total": screen.total(),
+        "total": tree.total(),
         "received": profile.ledger.received(),
         "lost": profile.ledger.lost(),
         "functions": functions,

@@ -8,11 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use deepctx_profile::snapshot::Snapshot;
-use deepctx_profile::snapshot::SourcePlace;
+use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace};
 use deepctx_profile::view::{Part, Request};
 use deepctx_tui::term::Guard;
-use deepctx_tui::{Options, Outcome, Palette, Snapshots, Still, render_once};
+use deepctx_tui::{Options, Outcome, Palette, Still, render_once};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;

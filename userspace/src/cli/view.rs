@@ -10,10 +10,10 @@ use deepctx_common::end::WalkEnd;
 use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::snapshot::{Header, Snapshot};
+use deepctx_profile::snapshot::{Header, Snapshot, Snapshots};
 use deepctx_profile::store::Opened;
-use deepctx_profile::view::{Grain, Request, Viewer};
-use deepctx_tui::{Options, Snapshots};
+use deepctx_profile::view::{Request, Resolution, Viewer};
+use deepctx_tui::Options;
 
 use super::failure::{Done, Failure};
 use super::files::{Files, Places, WithFiles};
@@ -22,7 +22,7 @@ use super::{look, screen};
 use crate::session::{Status, header};
 
 /// How fine pictures are: finer than live, since they are made once.
-const GRAIN: Grain = Grain { least_share: 1e-5, rows: 10_000 };
+const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
 
 /// Runs it.
 ///
@@ -50,12 +50,12 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
 
 /// A picture of a whole profile.
 pub fn picture(profile: &Profile, header: Header, request: &Request) -> Snapshot {
-    Viewer::new().answer(profile, request, header, GRAIN)
+    Viewer::new().answer(profile, request, header, RESOLUTION)
 }
 
 fn stored_picture(opened: &Opened, viewer: &mut Viewer, request: &Request) -> Snapshot {
     let header = stored_header(&opened.profile, opened.elapsed.0, request.selection.metric);
-    viewer.answer(&opened.profile, request, header, GRAIN)
+    viewer.answer(&opened.profile, request, header, RESOLUTION)
 }
 
 fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {

@@ -24,8 +24,8 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Account, Reason};
 use deepctx_profile::metric::Metric;
-use deepctx_profile::model::{self, Work};
 use deepctx_profile::operand;
+use deepctx_profile::operator_work::{self, Work};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_uprobes::event::Event;
@@ -232,7 +232,7 @@ impl Operators {
     ) -> Option<(FrameId, Option<Work>)> {
         let What::Tensors(name, others) = self.sites.what(&arguments.call)? else { return None };
         let told = Told::of(self.sites.arguments(arguments));
-        let counted_within = || self.told.iter().any(|other| model::does_work_of(other, name));
+        let counted_within = || self.told.iter().any(|other| operator_work::does_work_of(other, name));
         let work = told.work(name).filter(|work| !work.composite || !counted_within());
         let text = format!("{name} {}", operand::text(&told.operands, *others));
         self.counts.not_understood += told.unknown as u64;

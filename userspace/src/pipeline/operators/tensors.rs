@@ -3,8 +3,8 @@
 //! Owns: the checks. Because: the fields are found by their distances within an object of another program: what lies there
 //! may be anything. Does not: show a tensor of which anything is not as it must be.
 
-use deepctx_profile::model::{self, Convolution, Element, Layout, Tensor, Work};
 use deepctx_profile::operand::Operand;
+use deepctx_profile::operator_work::{self, Convolution, Element, Layout, Tensor, Work};
 use deepctx_uprobes::role::Role;
 
 /// Most sizes in place; of a tensor with more they lie elsewhere.
@@ -131,7 +131,7 @@ impl Told {
     /// The work of an operator on them, when all that it needs are known.
     pub(super) fn work(&self, operator: &str) -> Option<Work> {
         let tensors: Vec<Tensor> = self.needed.iter().copied().collect::<Option<_>>()?;
-        model::work(operator, &tensors, self.convolution.as_ref())
+        operator_work::work(operator, &tensors, self.convolution.as_ref())
     }
 }
 
@@ -167,7 +167,7 @@ impl Reading {
         let strides: Option<Vec<u64>> =
             self.strides.get(..rank).and_then(|strides| strides.iter().copied().collect());
         let strides = strides.filter(|strides| plain(strides));
-        let layout = strides.map_or(Layout::Untold, |strides| Layout::of(&sizes, &strides));
+        let layout = strides.map_or(Layout::Unknown, |strides| Layout::of(&sizes, &strides));
         Some(tensor.with_layout(layout))
     }
 }

@@ -1,20 +1,20 @@
-//! Passing: which contexts a filter lets through.
+//! Stack filter: which contexts match a pattern.
 //!
-//! Owns: matching a pattern with whole stacks, and [`only`]. Because: what a reader looks for may be a frame that the view
+//! Owns: matching a pattern with whole stacks, and [`only`]. Because: the pattern may match a frame that the view
 //! does not show: a thread, a native function between Python frames, the line of a loop. Does not: sum up.
 //!
 //! Profiles only grow, so what was matched stays, and a refresh matches new frames only.
 
-use super::Pattern;
 use crate::activity::{Activities, Activity, Gpu};
 use crate::frame::Frame;
 use crate::metric::Metric;
 use crate::profile::{Limits, Meta, Profile};
+use crate::request::Pattern;
 use crate::tree::{NodeId, Tree};
 
 /// A pattern with what it matches in one growing profile.
 #[derive(Clone, Debug)]
-pub(crate) struct Passing {
+pub(crate) struct StackFilter {
     pattern: Pattern,
     lines: bool,
     /// By frame: whether its text matches.
@@ -23,10 +23,10 @@ pub(crate) struct Passing {
     nodes: Vec<bool>,
 }
 
-impl Passing {
-    /// Knows nothing yet; texts are those with `lines` or without.
+impl StackFilter {
+    /// A filter that has matched nothing yet, over texts with `lines` or without.
     pub(crate) fn new(pattern: &Pattern, lines: bool) -> Self {
-        Passing { pattern: pattern.clone(), lines, frames: Vec::new(), nodes: Vec::new() }
+        StackFilter { pattern: pattern.clone(), lines, frames: Vec::new(), nodes: Vec::new() }
     }
 
     /// Whether it is about this pattern.
@@ -34,8 +34,8 @@ impl Passing {
         self.pattern == *pattern
     }
 
-    /// Takes in what is new in the profile.
-    pub(crate) fn take(&mut self, profile: &Profile) {
+    /// Matches what is new in the profile.
+    pub(crate) fn refresh(&mut self, profile: &Profile) {
         let mut text = String::new();
         for (_, frame) in profile.frames.iter().skip(self.frames.len()) {
             text.clear();
@@ -56,16 +56,16 @@ impl Passing {
     }
 }
 
-/// A profile with only the contexts that a pattern lets through; texts are matched with lines or without. It has no
-/// timeline: that knows threads, but not their stacks.
+/// A profile with only the contexts that match a pattern; texts are matched with lines or without. It has no timeline: that
+/// is by thread and has no stacks.
 pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
-    let mut passing = Passing::new(pattern, lines);
-    passing.take(profile);
+    let mut filter = StackFilter::new(pattern, lines);
+    filter.refresh(profile);
     let mut tree = Tree::new(profile.tree.len());
     let mut places = vec![None; profile.tree.len()];
     places[0] = Some(NodeId::ROOT);
     for &metric in Metric::ALL {
-        for (node, cell) in profile.tree.cells(metric).filter(|(node, _)| passing.passes(*node)) {
+        for (node, cell) in profile.tree.cells(metric).filter(|(node, _)| filter.passes(*node)) {
             let place = place(&profile.tree, &mut tree, &mut places, node);
             tree.add_cell(place, metric, cell);
         }
@@ -73,11 +73,11 @@ pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
     let mut gpu = Gpu::default();
     gpu.processes.clone_from(&profile.gpu.processes);
     gpu.activities = Activities::new(profile.gpu.activities.iter().len());
-    for activity in profile.gpu.activities.iter().filter(|activity| passing.passes(activity.node)) {
+    for activity in profile.gpu.activities.iter().filter(|activity| filter.passes(activity.node)) {
         let node = place(&profile.tree, &mut tree, &mut places, activity.node);
         gpu.activities.push(Activity { node, ..*activity });
     }
-    for (node, shape) in profile.gpu.shapes().filter(|(node, _)| passing.passes(*node)) {
+    for (node, shape) in profile.gpu.shapes().filter(|(node, _)| filter.passes(*node)) {
         let node = place(&profile.tree, &mut tree, &mut places, node);
         gpu.add_shape(node, shape);
     }
@@ -117,12 +117,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::testing::{grow, profile, stacks};
     use crate::text;
-    use crate::view::tests::{grow, profile, stacks};
-    use crate::view::{Grain, Request, Selection, View, Viewer};
+    use crate::view::{Request, Resolution, Selection, View, Viewer};
 
     #[test]
-    fn a_frame_that_is_not_shown_is_found() {
+    fn a_hidden_frame_is_matched() {
         let profile = profile(
             "P a-1 / T loader/2 / i eval / y m.py:f:3 / n call_ufunc / y m.py:g 10
              P a-1 / T main/1 / i eval / y m.py:f:4 / y m.py:g 1",
@@ -131,7 +131,8 @@ mod tests {
             let pattern = Pattern::new(pattern).unwrap();
             let selection = Selection { view: View::Python, lines, ..Selection::of(Metric::CpuTime) };
             let request = Request { filter: Some(pattern.clone()), ..Request::select(selection) };
-            let snapshot = Viewer::new().answer(&profile, &request, Default::default(), Grain::default());
+            let snapshot =
+                Viewer::new().answer(&profile, &request, Default::default(), Resolution::default());
             assert_eq!(snapshot.flame.nodes[0].inclusive, expect, "{pattern:?}");
             assert_eq!(only(&profile, &pattern, lines).tree.total(Metric::CpuTime).sum, expect);
         };
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_has_its_callers_and_nothing_else() {
+    fn a_filtered_profile_keeps_matching_contexts_with_their_callers() {
         let left =
             only(&profile("n a / n b / n c 3\nn a / n d 4\nn e 5"), &Pattern::new("b").unwrap(), false);
         assert_eq!(text::tree(&left), "all\n  a\n    b\n      c  cpu-time=3\n");
@@ -153,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_passes_and_what_does_not_are_everything(stacks in stacks()) {
+        fn matching_and_other_stacks_add_up_to_the_whole(stacks in stacks()) {
             let mut profile = profile("");
             grow(&mut profile, &stacks, Metric::CpuTime);
             let part = |pattern| only(&profile, &Pattern::new(pattern).unwrap(), false);

@@ -1,29 +1,29 @@
-//! A tree merged by what is shown.
+//! Merged tree: a calling context tree merged by what is shown.
 //!
-//! Owns: which frames are shown, which of them are the same box, and the values of boxes. Because: the calling
-//! context tree tells lines, threads and languages apart that a reader wants joined. Does not: format anything.
+//! Owns: which frames are shown, which of them share a box, and the values of boxes. Because: the calling context tree
+//! distinguishes lines, threads and languages that a reader wants joined. Does not: format anything.
 //!
-//! Profiles only grow, so a merged tree grows with its profile: each refresh looks at new frames and nodes only,
-//! and sums up the values anew.
+//! Profiles only grow, so a merged tree grows with its profile: each refresh reads new frames and nodes only,
+//! and sums the values again.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::mark::Mark;
-use super::passing::Passing;
-use super::{Pattern, Selection};
-use crate::context::below_process;
+use super::stack_filter::StackFilter;
 use crate::frame::{Frame, FrameKind};
 use crate::id::Id;
 use crate::intern::StrId;
 use crate::metric::Metric;
 use crate::profile::Profile;
+use crate::request::Pattern;
+use crate::selection::{Selection, below_process};
 use crate::tree::{NodeId, Trie};
 
-/// How boxes are told apart.
+/// What distinguishes boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SameBy {
+enum SameBy {
     /// By text alone: what text formats can express.
     Text,
     /// By text, kind and place: two functions of one name in two files are two boxes.
@@ -32,77 +32,93 @@ pub(crate) enum SameBy {
 
 /// What is written on a box.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Label {
-    pub(crate) text: String,
-    pub(crate) kind: FrameKind,
-    pub(crate) detail: String,
+pub struct BoxLabel {
+    /// The text of the frame.
+    pub text: String,
+    /// Its kind.
+    pub kind: FrameKind,
+    /// Where it is; empty where boxes differ by text alone.
+    pub detail: String,
 }
 
-pub(crate) type LabelId = Id<Label>;
+/// Handle of a label.
+pub type LabelId = Id<BoxLabel>;
 
 /// Frames of the longest repeated sequence that is folded: an interpreter calls itself through a handful of functions.
 const CYCLE_MAX: usize = 8;
 
 const ROOT: LabelId = LabelId::from_number(0);
 
+/// A calling context tree merged by what a selection shows. It grows with its profile; use a new one for another selection or
+/// another profile.
 #[derive(Clone, Debug)]
-pub(crate) struct Merged {
+pub struct MergedTree {
     selection: Selection,
     same_by: SameBy,
     /// Whether a sequence of boxes that repeats itself becomes one.
     fold_recursion: bool,
-    labels: Vec<Label>,
+    labels: Vec<BoxLabel>,
     /// By label: file and line of the first frame that had it.
     sources: Vec<Option<(Arc<str>, u32)>>,
     files: FxHashMap<StrId, Arc<str>>,
     /// By label: the process that it names, or 0.
     processes: Vec<u32>,
-    label_ids: FxHashMap<Label, LabelId>,
+    label_ids: FxHashMap<BoxLabel, LabelId>,
     /// By label: its place among all labels when sorted.
     ranks: Vec<u32>,
     /// By frame: its label, or none when it is not shown.
     of_frame: Vec<Option<LabelId>>,
     /// By frame: the label of the device or stream that it puts its context below.
     groups: Vec<Option<LabelId>>,
-    shape: Trie<Label>,
+    shape: Trie<BoxLabel>,
     /// By node of the shape: whether a box of the same label stands above it.
     recursive: Vec<bool>,
     /// By node of the shape: the process that it belongs to, or 0.
     pids: Vec<u32>,
     /// By node of the calling context tree: where it went.
     of_node: Vec<u32>,
-    /// What the filter lets through; none without a filter.
-    passing: Option<Passing>,
+    /// Which stacks match the filter; none without a filter.
+    filter: Option<StackFilter>,
     /// By node of the shape.
-    pub(crate) exclusive: Vec<u64>,
+    pub exclusive: Vec<u64>,
     /// By node of the shape.
-    pub(crate) inclusive: Vec<u64>,
-    /// By node of the shape, with a mark: what there was before it.
+    pub inclusive: Vec<u64>,
+    /// By node of the shape, with a mark: values before it.
     pub(crate) before: Option<Sums>,
-    /// With a mark: how many values there were before it and since.
+    /// With a mark: how many values there were before it, and how many since.
     pub(crate) counts: (u64, u64),
 }
 
 /// Values by node of the shape.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sums {
-    pub(crate) exclusive: Vec<u64>,
-    pub(crate) inclusive: Vec<u64>,
+    pub exclusive: Vec<u64>,
+    pub inclusive: Vec<u64>,
 }
 
-/// What a refresh looks at.
+/// The part of a profile that a refresh sums.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Only<'a> {
-    /// Stacks that a pattern lets through.
+    /// Stacks that match.
     pub(crate) filter: Option<&'a Pattern>,
-    /// What came since.
+    /// Values since the mark.
     pub(crate) since: Option<&'a Mark>,
 }
 
-impl Merged {
-    pub(crate) fn new(selection: Selection, same_by: SameBy) -> Self {
-        let root = Label { text: "all".to_owned(), kind: FrameKind::Root, detail: String::new() };
-        Merged {
+impl MergedTree {
+    /// An empty tree of boxes that differ by text, kind or place.
+    pub fn new(selection: Selection) -> Self {
+        Self::with(selection, SameBy::Place)
+    }
+
+    /// An empty tree of boxes that differ by text alone, as text formats need it.
+    pub fn by_text(selection: Selection) -> Self {
+        Self::with(selection, SameBy::Text)
+    }
+
+    fn with(selection: Selection, same_by: SameBy) -> Self {
+        let root = BoxLabel { text: "all".to_owned(), kind: FrameKind::Root, detail: String::new() };
+        MergedTree {
             selection,
             same_by,
             fold_recursion: false,
@@ -118,7 +134,7 @@ impl Merged {
             recursive: vec![false],
             pids: vec![0],
             of_node: vec![0],
-            passing: None,
+            filter: None,
             exclusive: Vec::new(),
             inclusive: Vec::new(),
             before: None,
@@ -127,24 +143,25 @@ impl Merged {
     }
 
     /// The same, with repeated sequences of boxes joined.
-    pub(crate) fn folding_recursion(self) -> Self {
-        Merged { fold_recursion: true, ..self }
+    #[must_use]
+    pub fn folding_recursion(self) -> Self {
+        MergedTree { fold_recursion: true, ..self }
     }
 
-    /// Takes in what is new in the profile, which must be the same at each call, and sums up its values.
-    pub(crate) fn refresh(&mut self, profile: &Profile) {
+    /// Adds what is new in the profile, which must be the same at each call, and sums its values.
+    pub fn refresh(&mut self, profile: &Profile) {
         self.refresh_only(profile, Only::default());
     }
 
-    /// As [`Merged::refresh`], of a part of the profile.
+    /// As [`MergedTree::refresh`], of a part of the profile.
     pub(crate) fn refresh_only(&mut self, profile: &Profile, only: Only<'_>) {
         self.take_frames(profile);
         self.take_nodes(profile);
-        self.passing = only.filter.map(|pattern| {
-            let known = self.passing.take().filter(|known| known.is_of(pattern));
-            let mut passing = known.unwrap_or_else(|| Passing::new(pattern, self.selection.lines));
-            passing.take(profile);
-            passing
+        self.filter = only.filter.map(|pattern| {
+            let known = self.filter.take().filter(|known| known.is_of(pattern));
+            let mut filter = known.unwrap_or_else(|| StackFilter::new(pattern, self.selection.lines));
+            filter.refresh(profile);
+            filter
         });
 
         let metric = self.selection.metric;
@@ -203,7 +220,7 @@ impl Merged {
     /// Whether the values of a context count.
     #[inline]
     pub(crate) fn passes(&self, node: NodeId) -> bool {
-        self.passing.as_ref().is_none_or(|passing| passing.passes(node))
+        self.filter.as_ref().is_none_or(|filter| filter.passes(node))
     }
 
     fn take_frames(&mut self, profile: &Profile) {
@@ -229,8 +246,11 @@ impl Merged {
 
     fn label_of(&mut self, profile: &Profile, frame: &Frame) -> LabelId {
         let lines = self.selection.lines;
-        let mut label =
-            Label { text: frame.label(&profile.strings, lines), kind: frame.kind(), detail: String::new() };
+        let mut label = BoxLabel {
+            text: frame.label(&profile.strings, lines),
+            kind: frame.kind(),
+            detail: String::new(),
+        };
         let detail = frame.detail(&profile.strings, lines);
         if self.same_by == SameBy::Place {
             label.detail = detail;
@@ -243,7 +263,7 @@ impl Merged {
             return id;
         }
         let id = LabelId::from_number(self.labels.len() as u32);
-        self.labels.push(Label { kind: frame.kind(), ..label.clone() });
+        self.labels.push(BoxLabel { kind: frame.kind(), ..label.clone() });
         let source = frame.source(lines).map(|(file, line)| {
             let text = self.files.entry(file).or_insert_with(|| profile.strings.get(file).into());
             (Arc::clone(text), line)
@@ -326,53 +346,64 @@ impl Merged {
             .map(|length| up[length - 1])
     }
 
-    /// Every label met so far.
-    pub(crate) fn labels(&self) -> &[Label] {
+    /// Every label so far.
+    pub fn labels(&self) -> &[BoxLabel] {
         &self.labels
     }
 
-    pub(crate) fn label(&self, node: u32) -> &Label {
+    /// The label of a box.
+    pub fn label(&self, node: u32) -> &BoxLabel {
         &self.labels[self.shape.key(node).index()]
     }
 
     /// Number of a box's label.
-    pub(crate) fn label_id(&self, node: u32) -> LabelId {
+    pub fn label_id(&self, node: u32) -> LabelId {
         self.shape.key(node)
     }
 
     /// A label by its number.
-    pub(crate) fn label_of_id(&self, label: LabelId) -> &Label {
+    pub fn label_of_id(&self, label: LabelId) -> &BoxLabel {
         &self.labels[label.index()]
     }
 
     /// Place of a label among all when sorted.
-    pub(crate) fn rank(&self, label: LabelId) -> u32 {
+    pub fn rank(&self, label: LabelId) -> u32 {
         self.ranks[label.index()]
     }
 
     /// File and line of a label.
-    pub(crate) fn source(&self, label: LabelId) -> Option<&(Arc<str>, u32)> {
+    pub fn source(&self, label: LabelId) -> Option<&(Arc<str>, u32)> {
         self.sources[label.index()].as_ref()
     }
 
     /// The caller of a box; 0, the root, for those without one.
-    pub(crate) fn parent(&self, node: u32) -> u32 {
+    pub fn parent(&self, node: u32) -> u32 {
         self.shape.parent(node)
     }
 
+    /// Value of everything shown.
+    pub fn total(&self) -> u64 {
+        self.inclusive.first().copied().unwrap_or(0)
+    }
+
+    /// With a mark: value of everything before it.
+    pub(super) fn total_before(&self) -> u64 {
+        self.before.as_ref().and_then(|before| before.inclusive.first()).copied().unwrap_or(0)
+    }
+
     /// What is shown.
-    pub(crate) fn selection(&self) -> &Selection {
+    pub fn selection(&self) -> &Selection {
         &self.selection
     }
 
     /// The process that a box belongs to; 0 when it is in none.
-    pub(crate) fn pid(&self, node: u32) -> u32 {
+    pub fn pid(&self, node: u32) -> u32 {
         self.pids[node as usize]
     }
 
     /// Nodes whose inclusive value is at least `least` (and not zero), depth first, siblings sorted by label. Each
     /// comes with its depth; the root is first, at depth 0, whatever its value.
-    pub(crate) fn walk(&self, least: u64) -> Vec<(u32, u32)> {
+    pub fn walk(&self, least: u64) -> Vec<(u32, u32)> {
         let least = least.max(1);
         // Children of each node, one list after the other.
         let mut ends = vec![0u32; self.shape.len() + 1];
@@ -403,7 +434,7 @@ impl Merged {
 
     /// The nodes with the highest exclusive values, with the texts from the root (left out) to them. Equal values are
     /// in order of their texts.
-    pub(crate) fn hottest(&self, most: usize) -> Vec<(u64, Vec<&str>)> {
+    pub fn hottest(&self, most: usize) -> Vec<(u64, Vec<&str>)> {
         let mut nodes: Vec<u32> =
             (0u32..).zip(&self.exclusive).filter(|(_, v)| **v > 0).map(|(n, _)| n).collect();
         let value = |node: &u32| self.exclusive[*node as usize];
@@ -433,11 +464,11 @@ impl Merged {
     }
 
     /// By label: exclusive value, and inclusive value counted once per stack.
-    pub(crate) fn totals(&self) -> Vec<(u64, u64)> {
+    pub fn totals(&self) -> Vec<(u64, u64)> {
         self.totals_of(&self.exclusive, &self.inclusive)
     }
 
-    /// As [`Merged::totals`], of other values.
+    /// As [`MergedTree::totals`], of other values.
     pub(crate) fn totals_of(&self, exclusive: &[u64], inclusive: &[u64]) -> Vec<(u64, u64)> {
         let mut totals = vec![(0u64, 0u64); self.labels.len()];
         for node in 0..exclusive.len() {
@@ -451,7 +482,7 @@ impl Merged {
     }
 }
 
-/// Readers of folded lines take `name 12 34` for two values: a number that ends a name is tied to it.
+/// Readers of folded lines read `name 12 34` as two values: a number at the end of a name is joined to it.
 fn close_number(text: &mut String) {
     if let Some((name, number)) = text.rsplit_once(' ')
         && number.bytes().all(|b| b.is_ascii_digit() || b == b'.')

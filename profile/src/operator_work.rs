@@ -1,8 +1,7 @@
-//! Model: the arithmetic and the memory traffic that an operator needs, by the sizes of its tensors.
+//! Operator work: the arithmetic and the memory traffic that an operator needs, by the sizes of its tensors.
 //!
-//! Owns: the formulas, and what an element weighs. Because: floating-point operations and bytes set against time tell what a
-//! device could still give, and no counter is needed for them. Does not: measure: what is called a model is never mixed with
-//! what was seen.
+//! Owns: the formulas, and the sizes of elements. Because: floating-point operations and bytes over time show how far a device is
+//! from its limits, and no counter is needed for them. Does not: measure: modelled values are never mixed with measured ones.
 //!
 //! | operators | floating-point operations |
 //! |---|---|
@@ -71,33 +70,32 @@ impl Element {
 pub struct Tensor {
     /// Type of its elements.
     pub element: Element,
-    /// How its elements lie in memory.
+    /// How its elements are laid out in memory.
     pub layout: Layout,
     sizes: [u64; SIZES_MAX],
     rank: u8,
 }
 
-/// How the elements of a tensor lie in memory.
+/// How the elements of a tensor are laid out in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// It was not told, or not understood.
+    /// It was not reported, or could not be decoded.
     #[default]
-    Untold,
+    Unknown,
     /// One after the other, the last dimension first.
     Contiguous,
-    /// So, if the last two dimensions changed places.
+    /// Contiguous after exchanging the last two dimensions.
     Transposed,
-    /// Of images or volumes: so, if the channels, the second dimension, were the last.
+    /// Of images or volumes: contiguous with the channels, the second dimension, moved to the end.
     ChannelsLast,
-    /// Otherwise: how far elements are apart along each dimension.
+    /// Anything else: the stride of each dimension.
     Strided([u64; SIZES_MAX]),
 }
 
 impl Layout {
-    /// The layout of a tensor with these sizes, of each of which the stride is told; of one along which there are no two
-    /// elements it says nothing.
+    /// The layout of a tensor with these sizes and strides; the stride of a dimension of size 1 does not matter.
     pub fn of(sizes: &[u64], strides: &[u64]) -> Self {
-        let Some(strides) = strides.get(..sizes.len()) else { return Self::Untold };
+        let Some(strides) = strides.get(..sizes.len()) else { return Self::Unknown };
         let dense = |order: &mut dyn Iterator<Item = usize>| {
             let mut expected = 1_u64;
             order.filter(|at| sizes[*at] != 1).all(|at| {
@@ -119,7 +117,7 @@ impl Layout {
         let mut own = [0; SIZES_MAX];
         match own.get_mut(..rank) {
             Some(to) => to.copy_from_slice(strides),
-            None => return Self::Untold,
+            None => return Self::Unknown,
         }
         Self::Strided(own)
     }
@@ -133,10 +131,10 @@ impl Tensor {
         let elements =
             sizes.iter().filter(|size| **size > 0).try_fold(1_u64, |all, size| all.checked_mul(*size))?;
         elements.checked_mul(u64::from(element.bytes)).filter(|bytes| *bytes < 1 << 48)?;
-        Some(Self { element, layout: Layout::Untold, sizes: own, rank: u8::try_from(sizes.len()).ok()? })
+        Some(Self { element, layout: Layout::Unknown, sizes: own, rank: u8::try_from(sizes.len()).ok()? })
     }
 
-    /// The same tensor with its elements lying so.
+    /// The same tensor with another layout.
     pub fn with_layout(self, layout: Layout) -> Self {
         Self { layout, ..self }
     }
@@ -155,7 +153,7 @@ impl Tensor {
     }
 }
 
-/// What else a convolution is told: for each of its dimensions, and whether it is a transposed one.
+/// The other arguments of a convolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Convolution {
     /// Steps between places.
@@ -175,7 +173,7 @@ pub struct Work {
     pub flops: u64,
     /// Bytes that are read and written; `None` where the size of the result does not follow from what is known.
     pub bytes: Option<u64>,
-    /// Other operators do the work, and are counted themselves when they are watched.
+    /// Other operators do the work, and are counted themselves when they are probed.
     pub composite: bool,
 }
 
@@ -302,19 +300,19 @@ fn matrices(a: &[u64], b: &[u64]) -> Option<(u64, u64)> {
 }
 
 /// Places that a filter is applied to in one element of a batch, and channels of the result.
-fn applied(x: &[u64], weight: &[u64], told: &Convolution) -> Option<(u64, u64)> {
+fn applied(x: &[u64], weight: &[u64], convolution: &Convolution) -> Option<(u64, u64)> {
     let (&[_, _, ref x @ ..], &[out, each, ref filter @ ..]) = (x, weight) else { return None };
-    if x.len() != filter.len() || x.is_empty() || x.len() > told.stride.len() {
+    if x.len() != filter.len() || x.is_empty() || x.len() > convolution.stride.len() {
         return None;
     }
-    if told.transposed {
+    if convolution.transposed {
         return Some((times(x)?, each));
     }
     let mut places = 1_u64;
     for (at, (&size, &filter)) in x.iter().zip(filter).enumerate() {
-        let covered = filter.checked_sub(1)?.checked_mul(told.dilation[at])?.checked_add(1)?;
-        let padded = size.checked_add(told.padding[at].checked_mul(2)?)?;
-        let of_this = padded.checked_sub(covered)?.checked_div(told.stride[at])?.checked_add(1)?;
+        let covered = filter.checked_sub(1)?.checked_mul(convolution.dilation[at])?.checked_add(1)?;
+        let padded = size.checked_add(convolution.padding[at].checked_mul(2)?)?;
+        let of_this = padded.checked_sub(covered)?.checked_div(convolution.stride[at])?.checked_add(1)?;
         places = places.checked_mul(of_this)?;
     }
     Some((places, out))
@@ -417,15 +415,16 @@ mod tests {
     #[test]
     fn a_convolution_counts_its_filter_at_each_place() {
         let plain = Convolution { stride: [1; 3], dilation: [1; 3], ..Convolution::default() };
-        let check = |x: &[u64], weight: &[u64], told: Convolution, flops: u64, written: Option<u64>| {
-            let tensors = [f32s(x), f32s(weight)];
-            let found = work("aten::convolution", &tensors, Some(&told)).unwrap();
-            let read = tensors[0].bytes() + tensors[1].bytes();
-            assert_eq!((found.flops, found.bytes), (flops, written.map(|written| 4 * written + read)));
-        };
+        let check =
+            |x: &[u64], weight: &[u64], convolution: Convolution, flops: u64, written: Option<u64>| {
+                let tensors = [f32s(x), f32s(weight)];
+                let found = work("aten::convolution", &tensors, Some(&convolution)).unwrap();
+                let read = tensors[0].bytes() + tensors[1].bytes();
+                assert_eq!((found.flops, found.bytes), (flops, written.map(|written| 4 * written + read)));
+            };
         check(&[2, 3, 8, 8], &[4, 3, 3, 3], plain, 2 * 2 * 36 * 108, Some(2 * 4 * 36));
-        let told = Convolution { stride: [2; 3], padding: [1; 3], ..plain };
-        check(&[2, 3, 8, 8], &[4, 3, 3, 3], told, 2 * 2 * 16 * 108, Some(2 * 4 * 16));
+        let convolution = Convolution { stride: [2; 3], padding: [1; 3], ..plain };
+        check(&[2, 3, 8, 8], &[4, 3, 3, 3], convolution, 2 * 2 * 16 * 108, Some(2 * 4 * 16));
         // Two groups: each filter sees half of the channels.
         check(&[1, 4, 5], &[6, 2, 3], Convolution { dilation: [2; 3], ..plain }, 2 * 36, Some(6));
         let transposed = Convolution { transposed: true, ..plain };
@@ -473,14 +472,14 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_the_sizes_nothing_breaks(
-            sizes in proptest::collection::vec(proptest::collection::vec(any::<u64>(), 0..7), 0..4), told: [u64; 9]
+            sizes in proptest::collection::vec(proptest::collection::vec(any::<u64>(), 0..7), 0..4), arguments: [u64; 9]
         ) {
             let element = Element::of_torch(6, false).unwrap();
             let tensors: Vec<Tensor> = sizes.iter().filter_map(|sizes| Tensor::new(element, sizes)).collect();
-            let [a, b, c, d, e, f, g, h, i] = told;
-            let told = Convolution { stride: [a, b, c], padding: [d, e, f], dilation: [g, h, i], transposed: false };
+            let [a, b, c, d, e, f, g, h, i] = arguments;
+            let convolution = Convolution { stride: [a, b, c], padding: [d, e, f], dilation: [g, h, i], transposed: false };
             for name in ["mm", "addmm", "matmul", "linear", "convolution", "conv2d", "add", "relu", "layer_norm"] {
-                let _ = work(&format!("aten::{name}"), &tensors, Some(&told));
+                let _ = work(&format!("aten::{name}"), &tensors, Some(&convolution));
             }
         }
     }

@@ -1,34 +1,34 @@
-//! Requests: what a screen wants to be shown.
+//! Requests: what a screen shows.
 //!
-//! Owns: [`Request`], [`Part`], [`Pattern`]. Because: a screen asks in one value, which is also the key of the answer.
-//! Does not: answer; see [`super::Viewer`].
+//! Owns: [`Request`], [`Part`], [`Pattern`]. Because: a request is one value, which is also the key of its snapshot.
+//! Does not: answer; see [`crate::view::Viewer`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
-use super::Selection;
 use crate::metric::Metric;
+use crate::selection::Selection;
 
 /// Bytes of the longest pattern: longer than anyone types.
 const PATTERN_MAX: usize = 1000;
-/// Bytes that a compiled pattern may take: one that wants more would be slow as well.
+/// Bytes that a compiled pattern may take: a larger one would be slow as well.
 const COMPILED_MAX: usize = 1 << 20;
 
-/// What a screen wants to be shown.
+/// What a screen shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Metric, languages and grouping.
     pub selection: Selection,
-    /// Whether a sequence of boxes that repeats itself becomes one.
+    /// Whether repeated sequences of boxes are folded into one.
     pub fold_recursion: bool,
     /// Which stacks count.
     pub filter: Option<Pattern>,
-    /// Number of the mark that was set last, counted from 1; 0 for none. The profile as it is when a number is first
-    /// asked for is what later answers are compared with.
+    /// Number of the latest mark, counted from 1; 0 for none. The profile at the first request with a number is what later
+    /// snapshots are compared with.
     pub mark: u32,
-    /// Whether to show only what came since the mark, and how it differs from what was before.
+    /// Whether to show only values since the mark, and how they differ from those before.
     pub since_mark: bool,
     /// What to show beside the flame graph.
     pub part: Part,
@@ -69,9 +69,24 @@ impl Request {
     }
 }
 
-/// A regular expression over the texts of frames. A leading `!` turns it round: stacks without a match.
+/// How fine a snapshot is. The default leaves nothing out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resolution {
+    /// Boxes with a smaller share of the total are left out, 0..=1. Their values stay in the boxes above them.
+    pub least_share: f64,
+    /// Most rows of the table.
+    pub rows: usize,
+}
+
+impl Default for Resolution {
+    fn default() -> Self {
+        Resolution { least_share: 0.0, rows: usize::MAX }
+    }
+}
+
+/// A regular expression over the texts of frames. A leading `!` inverts it: stacks without a match.
 ///
-/// Capital letters count only when there is one in the pattern.
+/// Case matters only when the pattern has a capital letter.
 #[derive(Clone)]
 pub struct Pattern {
     text: Arc<str>,
@@ -109,7 +124,7 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it names what is left out.
+    /// Whether it selects stacks without a match.
     pub fn is_inverted(&self) -> bool {
         self.inverted
     }
@@ -144,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_or_say_in_one_line_what_is_wrong() {
+    fn patterns_match_or_fail_with_one_line() {
         let check = |pattern: &str, text: &str, expect: Result<(bool, bool), &str>| {
             let result = Pattern::new(pattern).map(|it| (it.matches(text), it.is_inverted()));
             assert_eq!(result.as_ref().map_err(|error| error.0.as_str()), expect.as_ref().map_err(|it| *it));

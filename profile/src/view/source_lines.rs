@@ -1,9 +1,9 @@
-//! Lines: what each line of one source file cost.
+//! Source lines: what each line of one source file cost.
 //!
-//! Owns: the sums by line. Because: a function is where to look, a line is what to change. Does not: read the file.
+//! Owns: the sums by line. Because: optimizing a function starts at its hottest line. Does not: read the file.
 
 use super::mark::Mark;
-use super::merged::Merged;
+use super::merged_tree::MergedTree;
 use crate::intern::StrId;
 use crate::profile::Profile;
 use crate::snapshot::{LineRow, SourceLines};
@@ -20,7 +20,7 @@ const ELSEWHERE: u32 = 0;
 ///
 /// `merged` was refreshed with the same filter and mark.
 pub(super) fn source_lines(
-    merged: &Merged,
+    merged: &MergedTree,
     profile: &Profile,
     file: &Arc<str>,
     since: Option<&Mark>,

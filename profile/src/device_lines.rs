@@ -1,0 +1,123 @@
+//! Device lines: what is known of the device work of a process, in sentences.
+//!
+//! Owns: [`device_lines`]. Because: the report and the live view must say the same, and a time that is only bounded must not
+//! look measured. Does not: compute anything.
+
+use crate::activity::{GpuProcess, Join, Tier};
+use crate::frame::clean;
+use crate::units::Nanos;
+
+/// What is known of the device work of a process, a sentence per line.
+pub fn device_lines(process: &GpuProcess) -> Vec<String> {
+    let mut lines: Vec<String> = process.devices.iter().map(|device| clean(&device.line())).collect();
+    let seen = [
+        (process.launches, "kernel launch", "kernel launches"),
+        (process.graph_launches, "graph launch", "graph launches"),
+        (process.transfers, "copy or fill", "copies and fills"),
+        (process.captured, "launch into a graph", "launches into graphs"),
+    ];
+    let seen: Vec<_> = seen
+        .into_iter()
+        .filter(|(n, ..)| *n > 0)
+        .map(|(n, one, many)| format!("{n} {}", if n == 1 { one } else { many }))
+        .collect();
+    if !seen.is_empty() {
+        lines.push(seen.join(", "));
+    }
+    if process.launches_without_stack > 0 {
+        let share = process.launches_without_stack as f64 * 100.0 / process.launches.max(1) as f64;
+        let n = process.launches_without_stack;
+        lines.push(format!(
+            "stacks are sampled: {n} launches ({share:.1}%) have none; counts and times are exact"
+        ));
+    }
+    match process.tier {
+        Tier::Observed if process.busy_at_most_ns > 0 => lines.push(format!(
+            "device time is not measured; devices were busy at most {} between launches and waits",
+            Nanos(process.busy_at_most_ns)
+        )),
+        Tier::Observed => lines.push("device time is not measured".to_owned()),
+        Tier::Borrowed | Tier::Collected => {
+            let how = match process.join {
+                Join::Exact => "by correlation id",
+                Join::Estimated => "by order, an estimate",
+                Join::None => "not at all",
+            };
+            let reported = process.kernels + process.graph_kernels;
+            lines.push(format!(
+                "{} reported, {} joined with launches {how}",
+                counted(reported, "kernel"),
+                process.joined
+            ));
+            lines.push(format!(
+                "{} by probes, {} by activities: difference {}",
+                match process.launches_collected {
+                    1 => "1 launch".to_owned(),
+                    n => format!("{n} launches"),
+                },
+                counted(process.kernels, "kernel"),
+                process.difference()
+            ));
+        }
+    }
+    if let Some(clock) = process.clock {
+        let drift = Nanos(clock.drift_ns.unsigned_abs());
+        lines.push(format!(
+            "device clock known to {}, moved by {drift} over {}",
+            Nanos(clock.uncertainty_ns),
+            counted(clock.readings, "reading")
+        ));
+    }
+    if process.overhead_ns > 0 {
+        lines.push(format!("the profiling interface itself took {}", Nanos(process.overhead_ns)));
+    }
+    lines
+}
+
+fn counted(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::ClockOffset;
+
+    #[test]
+    fn device_lines_name_the_source_of_times() {
+        let check = |process: GpuProcess, expect: &[&str]| assert_eq!(device_lines(&process), expect);
+        check(
+            GpuProcess {
+                launches: 4,
+                launches_without_stack: 1,
+                graph_launches: 1,
+                busy_at_most_ns: 5_000_000,
+                ..GpuProcess::default()
+            },
+            &[
+                "4 kernel launches, 1 graph launch",
+                "stacks are sampled: 1 launches (25.0%) have none; counts and times are exact",
+                "device time is not measured; devices were busy at most 5.00 ms between launches and waits",
+            ],
+        );
+        check(
+            GpuProcess {
+                tier: Tier::Collected,
+                join: Join::Exact,
+                launches: 12,
+                launches_collected: 10,
+                kernels: 8,
+                graph_kernels: 5,
+                joined: 13,
+                clock: Some(ClockOffset { offset_ns: 1, uncertainty_ns: 1500, drift_ns: -20, readings: 7 }),
+                ..GpuProcess::default()
+            },
+            &[
+                "12 kernel launches",
+                "13 kernels reported, 13 joined with launches by correlation id",
+                "10 launches by probes, 8 kernels by activities: difference 2",
+                "device clock known to 1.50 µs, moved by 20 ns over 7 readings",
+            ],
+        );
+    }
+}

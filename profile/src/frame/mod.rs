@@ -1,0 +1,321 @@
+//! Frames: one level of a calling context, whatever language it is written in.
+//!
+//! Owns: what a frame is, its kind and its role; its text is in [`label`]. Because: every view and every export must call the same
+//! thing by the same name. Does not: decide what to show; that is [`crate::selection`].
+
+mod label;
+
+use std::num::NonZeroU32;
+
+pub use label::clean;
+
+use crate::strings::StrId;
+
+/// A source line, counted from 1; `None` when unknown.
+pub type Line = Option<NonZeroU32>;
+
+/// One level of a calling context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Frame {
+    /// The root of every tree.
+    Root,
+    /// All contexts below one node that came after the tree was full.
+    TreeFull,
+    /// A frame that came after the frame table was full.
+    TableFull,
+    /// A process.
+    Process {
+        /// Its name (`comm`).
+        comm: StrId,
+        /// Its id, as the profiler sees it.
+        pid: u32,
+    },
+    /// A thread.
+    Thread {
+        /// Its name (`comm`).
+        name: StrId,
+        /// Its id, as the profiler sees it.
+        tid: u32,
+    },
+    /// A Python function.
+    Python {
+        /// Qualified name (`Model.forward`).
+        function: StrId,
+        /// Path of the source file as the code object has it.
+        file: StrId,
+        /// Line being executed.
+        line: Line,
+        /// Line of the definition.
+        first_line: Line,
+        /// What the function is for in its stack.
+        role: Role,
+    },
+    /// Native code with a name.
+    Native {
+        /// Demangled symbol.
+        symbol: StrId,
+        /// Path of the executable or library; empty when unknown.
+        module: StrId,
+        /// Path of the source file; empty when unknown.
+        file: StrId,
+        /// Line being executed.
+        line: Line,
+        /// Whether the compiler inlined it into the frame above.
+        inlined: bool,
+        /// What the code does for the stack.
+        role: Role,
+    },
+    /// Native code without a name.
+    NativeUnnamed {
+        /// Path of the executable or library; empty when unknown.
+        module: StrId,
+        /// Address as the file of `module` counts them, or the plain address when the module is unknown.
+        offset: u64,
+        /// Key of the reason.
+        reason: StrId,
+        /// What the code does for the stack.
+        role: Role,
+    },
+    /// Kernel code with a name.
+    Kernel {
+        /// Symbol.
+        symbol: StrId,
+    },
+    /// Kernel code without a name. Its address is not kept: it would reveal the layout of the kernel.
+    KernelUnnamed {
+        /// Key of the reason.
+        reason: StrId,
+    },
+    /// A framework operator (`aten::addmm`).
+    Operator {
+        /// Its name.
+        name: StrId,
+    },
+    /// A named range of the program (`record_function("…")`), behind the function that entered it.
+    Range {
+        /// Its name.
+        name: StrId,
+    },
+    /// A layer of a model: the call of a module object (`GPT.h.3.attn (Attention)`).
+    Layer {
+        /// Qualified name, from the outermost module on, which stands with its class; empty when unknown.
+        path: StrId,
+        /// Name of the class; empty when unknown.
+        class: StrId,
+    },
+    /// A call of a GPU API (`cuLaunchKernel`).
+    GpuApi {
+        /// Its name.
+        name: StrId,
+    },
+    /// A kernel on a GPU.
+    GpuKernel {
+        /// Demangled name.
+        name: StrId,
+    },
+    /// An instruction of a kernel, below the kernel.
+    Instruction {
+        /// Demangled name of the kernel, or of the function that it called.
+        kernel: StrId,
+        /// Bytes from the begin of the function.
+        offset: u64,
+        /// Path of the source file; empty when unknown.
+        file: StrId,
+        /// Line that it was made of.
+        line: Line,
+    },
+    /// The stream of a device that ran what is below, between the call and the kernel. Only grouping by device or stream
+    /// shows it, and not there but below the process.
+    Stream {
+        /// Number of the device.
+        device: u32,
+        /// Number of the stream; `None` for all of the device's.
+        stream: Option<u32>,
+        /// Which device that is: [`crate::device::Device::label`]; empty when unknown.
+        name: StrId,
+    },
+    /// What a thread waited for, at the leaf of its stack.
+    Wait {
+        /// In a few words.
+        reason: StrId,
+    },
+    /// A place in the stack that could not be resolved.
+    Unresolved {
+        /// Key of the reason.
+        reason: StrId,
+        /// What kind of code stood there.
+        origin: Origin,
+    },
+}
+
+/// What kind of code a frame is: decides its colour and its letter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FrameKind {
+    /// The root of the tree.
+    #[default]
+    Root,
+    /// A process (`comm-pid`).
+    Process,
+    /// A thread.
+    Thread,
+    /// A Python function.
+    Python,
+    /// A framework operator (`aten::addmm`).
+    Operator,
+    /// A layer of a model (`GPT.h.0 (Block)`).
+    Layer,
+    /// Native code in user space.
+    Native,
+    /// Kernel code.
+    Kernel,
+    /// A GPU API call.
+    GpuApi,
+    /// A GPU kernel.
+    GpuKernel,
+    /// Could not be resolved; the label says why.
+    Unresolved,
+}
+
+impl FrameKind {
+    /// Every kind, from the root of a stack towards its leaf: the order of legends, and of numbers in files.
+    pub const ALL: [FrameKind; 11] = [
+        FrameKind::Root,
+        FrameKind::Process,
+        FrameKind::Thread,
+        FrameKind::Python,
+        FrameKind::Layer,
+        FrameKind::Operator,
+        FrameKind::Native,
+        FrameKind::Kernel,
+        FrameKind::GpuApi,
+        FrameKind::GpuKernel,
+        FrameKind::Unresolved,
+    ];
+}
+
+/// What a frame is for in its stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Ordinary code.
+    #[default]
+    Code,
+    /// An interpreter's own frame (its evaluation loop), which the Python frames beside it already represent.
+    /// Set only where there is such a Python frame, so that hiding it hides nothing.
+    Interpreter,
+    /// A framework's dispatch from an operator or a layer to the code that does its work, which the frame above it
+    /// already represents.
+    Dispatch,
+}
+
+/// What kind of code an unresolved frame stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// User-space native code.
+    #[default]
+    Native,
+    /// Python code.
+    Python,
+    /// Kernel code.
+    Kernel,
+    /// Code on a GPU.
+    Gpu,
+}
+
+impl Frame {
+    /// Kind of frame: its colour and its letter.
+    pub fn kind(&self) -> FrameKind {
+        match self {
+            Frame::Root => FrameKind::Root,
+            Frame::Process { .. } => FrameKind::Process,
+            Frame::Thread { .. } => FrameKind::Thread,
+            Frame::Python { .. } => FrameKind::Python,
+            Frame::Native { .. } | Frame::NativeUnnamed { .. } => FrameKind::Native,
+            Frame::Kernel { .. } | Frame::KernelUnnamed { .. } | Frame::Wait { .. } => FrameKind::Kernel,
+            Frame::Operator { .. } | Frame::Range { .. } => FrameKind::Operator,
+            Frame::Layer { .. } => FrameKind::Layer,
+            Frame::GpuApi { .. } | Frame::Stream { .. } => FrameKind::GpuApi,
+            Frame::GpuKernel { .. } | Frame::Instruction { .. } => FrameKind::GpuKernel,
+            Frame::TreeFull | Frame::TableFull | Frame::Unresolved { .. } => FrameKind::Unresolved,
+        }
+    }
+
+    /// What code does for its stack; any other frame is ordinary code.
+    pub fn role(&self) -> Role {
+        match self {
+            Frame::Python { role, .. } | Frame::Native { role, .. } | Frame::NativeUnnamed { role, .. } => {
+                *role
+            }
+            _ => Role::Code,
+        }
+    }
+
+    /// Whether this is an interpreter's own frame, which views may fold into the Python frame beside it.
+    pub fn is_interpreter(&self) -> bool {
+        self.role() == Role::Interpreter
+    }
+
+    /// Source file and line, when both are known. Without `lines`, a Python function is where it is defined.
+    pub fn source(&self, lines: bool) -> Option<(StrId, u32)> {
+        let (file, line) = match *self {
+            Frame::Python { file, line, first_line, .. } => {
+                (file, if lines { line.or(first_line) } else { first_line.or(line) })
+            }
+            Frame::Native { file, line, .. } | Frame::Instruction { file, line, .. } => (file, line),
+            _ => return None,
+        };
+        line.filter(|_| file != StrId::EMPTY).map(|line| (file, line.get()))
+    }
+
+    /// Source file, and the line that runs if it is known; `None` for what has no source.
+    pub fn source_file(&self) -> Option<(StrId, Line)> {
+        match *self {
+            Frame::Python { file, line, .. }
+            | Frame::Native { file, line, .. }
+            | Frame::Instruction { file, line, .. }
+                if file != StrId::EMPTY =>
+            {
+                Some((file, line))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same frame with its texts in another table.
+    #[must_use]
+    pub fn map_texts(mut self, mut map: impl FnMut(StrId) -> StrId) -> Frame {
+        match &mut self {
+            Frame::Root | Frame::TreeFull | Frame::TableFull => {}
+            Frame::Stream { name: text, .. } => *text = map(*text),
+            Frame::Process { comm: text, .. }
+            | Frame::Thread { name: text, .. }
+            | Frame::Kernel { symbol: text }
+            | Frame::KernelUnnamed { reason: text }
+            | Frame::Operator { name: text }
+            | Frame::Range { name: text }
+            | Frame::GpuApi { name: text }
+            | Frame::GpuKernel { name: text }
+            | Frame::Wait { reason: text }
+            | Frame::Unresolved { reason: text, .. } => *text = map(*text),
+            Frame::Python { function: a, file: b, .. }
+            | Frame::Layer { path: a, class: b }
+            | Frame::NativeUnnamed { module: a, reason: b, .. } => {
+                (*a, *b) = (map(*a), map(*b));
+            }
+            Frame::Native { symbol, module, file, .. } => {
+                (*symbol, *module, *file) = (map(*symbol), map(*module), map(*file));
+            }
+            Frame::Instruction { kernel, file, .. } => (*kernel, *file) = (map(*kernel), map(*file)),
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_takes_at_most_24_bytes() {
+        assert!(size_of::<Frame>() <= 24);
+    }
+}
