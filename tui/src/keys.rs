@@ -120,7 +120,7 @@ pub enum Scope {
     /// While the help is open.
     Help,
     /// While the program asks whether to save.
-    Leaving,
+    ConfirmQuit,
 }
 
 impl Scope {
@@ -133,7 +133,7 @@ impl Scope {
         Self::Source,
         Self::Typing,
         Self::Help,
-        Self::Leaving,
+        Self::ConfirmQuit,
     ];
 
     /// Headline in the help.
@@ -147,7 +147,7 @@ impl Scope {
             Self::Source => "Source",
             Self::Typing => "While typing a search or a filter",
             Self::Help => "In this help",
-            Self::Leaving => "When asked whether to save",
+            Self::ConfirmQuit => "When asked whether to save",
         }
     }
 }
@@ -358,9 +358,15 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::Help, &[key(KeyCode::PageUp)], Action::PageUp, "up by a screen", ""),
     bind(Scope::Help, &[key(KeyCode::PageDown), letter(' ')], Action::PageDown, "down by a screen", ""),
     bind(Scope::Help, &[control('c')], Action::Quit, "leave the program", ""),
-    bind(Scope::Leaving, &[letter('y'), ENTER], Action::QuitSaving, "save and leave", "save"),
-    bind(Scope::Leaving, &[letter('n'), control('c')], Action::QuitDropping, "leave without saving", "drop"),
-    bind(Scope::Leaving, &[ESCAPE], Action::Escape, "stay", "stay"),
+    bind(Scope::ConfirmQuit, &[letter('y'), ENTER], Action::QuitSaving, "save and leave", "save"),
+    bind(
+        Scope::ConfirmQuit,
+        &[letter('n'), control('c')],
+        Action::QuitDropping,
+        "leave without saving",
+        "drop",
+    ),
+    bind(Scope::ConfirmQuit, &[ESCAPE], Action::Escape, "stay", "stay"),
 ];
 
 /// The action of a key press in the first of `scopes` that binds it.

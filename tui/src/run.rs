@@ -14,12 +14,14 @@ use crossterm::event::{
 };
 use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
 use deepctx_profile::metric::Metric;
-use deepctx_profile::snapshot::Snapshot;
+use deepctx_profile::snapshot::{Snapshot, Snapshots};
 use deepctx_profile::view::Request;
 
-use crate::app::{Effects, Message, Model, Setup, Tab, update};
+use crate::app::update;
 use crate::keys;
-use crate::source::Snapshots;
+use crate::message::{Effects, Message};
+use crate::model::{Model, Setup};
+use crate::tab::Tab;
 use crate::term::{Keyboard, Screen};
 use crate::theme::{Palette, Theme};
 use crate::view;
@@ -173,13 +175,13 @@ pub fn message(model: &Model, event: &Event) -> Option<Message> {
 
 fn of_key(model: &Model, key: &KeyEvent) -> Option<Message> {
     if let Some(action) = keys::action(model.scopes(), key) {
-        return Some(Message::Act(action));
+        return Some(Message::Action(action));
     }
     match key.code {
         KeyCode::Char(character)
             if model.is_typing() && !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) =>
         {
-            Some(Message::Type(character))
+            Some(Message::Character(character))
         }
         _ => None,
     }

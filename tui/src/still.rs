@@ -7,13 +7,15 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use deepctx_profile::metric::Metric;
-use deepctx_profile::snapshot::Snapshot;
+use deepctx_profile::snapshot::{Snapshot, SourceText};
 use deepctx_profile::view::Request;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
-use crate::app::{Message, Model, Setup, Tab, update};
-use crate::source::SourceText;
+use crate::app::update;
+use crate::message::Message;
+use crate::model::{Model, Setup};
+use crate::tab::Tab;
 use crate::theme::{Palette, Theme};
 use crate::view;
 

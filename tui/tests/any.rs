@@ -7,14 +7,12 @@ use std::sync::Arc;
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{
-    Column, Extra, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, Since, Snapshot,
-    SourceLines, SourcePlace, StageRow, Table, TableRow, Timeline, Unit,
+    Column, Extra, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, NoText, Since, Snapshot,
+    SourceLines, SourcePlace, SourceText, StageRow, Table, TableRow, Timeline, Unit,
 };
 use deepctx_profile::view::{Part, Request};
 use deepctx_tui::keys::{Action, BINDINGS};
-use deepctx_tui::{
-    Effects, Message, Model, NoText, Palette, Setup, SourceText, Still, Tab, Theme, draw, render_once, update,
-};
+use deepctx_tui::{Effects, Message, Model, Palette, Setup, Still, Tab, Theme, draw, render_once, update};
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -212,9 +210,9 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
 fn message() -> impl Strategy<Value = Message> {
     let actions: Vec<Action> = BINDINGS.iter().map(|binding| binding.action).collect();
     prop_oneof![
-        12 => prop::sample::select(actions).prop_map(Message::Act),
-        3 => any::<char>().prop_map(Message::Type),
-        3 => prop::sample::select(vec!['a', 'i', 'f']).prop_map(Message::Type),
+        12 => prop::sample::select(actions).prop_map(Message::Action),
+        3 => any::<char>().prop_map(Message::Character),
+        3 => prop::sample::select(vec!['a', 'i', 'f']).prop_map(Message::Character),
         3 => (0u16..100, 0u16..40).prop_map(|(x, y)| Message::Click(x, y)),
         1 => any::<(u16, u16)>().prop_map(|(x, y)| Message::Click(x, y)),
         1 => Just(Message::RightClick),

@@ -8,11 +8,10 @@ mod synthetic;
 use std::sync::Arc;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use deepctx_profile::snapshot::{Extra, FlameNode, FlameTree, FrameKind, Snapshot};
+use deepctx_profile::snapshot::{Extra, FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText};
 use deepctx_profile::view::{Part, Request, View};
 use deepctx_tui::{
-    Effects, Message, Model, NoText, Palette, Setup, SourceText, Still, Tab, Theme, draw, message,
-    render_once, update,
+    Effects, Message, Model, Palette, Setup, Still, Tab, Theme, draw, message, render_once, update,
 };
 use expect_test::expect_file;
 use ratatui::Terminal;

@@ -1,13 +1,15 @@
-//! Graph state: selection, zoom and scroll of the flame graph and of the tree of callers.
+//! Graph: how the selection, zoom and scroll of the flame graph and of the tree of callers move.
 //!
-//! Owns: how they move, and how they find their place again in a newer tree. Because: indices change with every
-//! snapshot, the path of labels does not. Does not: draw.
+//! Owns: navigation and clicks among boxes. Because: keys must go to what can be seen. Does not: place boxes; see
+//! [`crate::layout::boxes`].
 
-use deepctx_profile::snapshot::{FlameTree, FrameKind};
+use deepctx_profile::snapshot::FlameTree;
 
-use super::Model;
 use crate::keys::Action;
-use crate::layout::{Content, FlameBox, FlameLayout, children, parent, path};
+use crate::layout::boxes::{Content, FlameBox, FlameLayout};
+use crate::model::Model;
+use crate::state::graph::GraphState;
+use crate::tree::{children, parent, path};
 
 /// Rows of ancestors that stay in sight above the box zoomed into.
 const ANCESTORS_IN_SIGHT: usize = 3;
@@ -17,54 +19,6 @@ const RECOGNIZABLE: u16 = 4;
 
 /// Columns that a box should have when a jump zooms, so that its name can be read.
 const READABLE: u16 = 12;
-
-/// Where the user is in the tree: `selected` is `zoom`, below it, or one of its ancestors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GraphState {
-    /// Selected node.
-    pub(crate) selected: u32,
-    /// Node at full width.
-    pub(crate) zoom: u32,
-    /// First visible row.
-    pub(crate) scroll: usize,
-}
-
-impl GraphState {
-    /// Finds selection and zoom in a newer tree: the same path of labels, or as much of it as there still is.
-    pub(crate) fn carried_over(self, before: &FlameTree, after: &FlameTree) -> Self {
-        let (selected, zoom) =
-            (same_place(before, after, self.selected), same_place(before, after, self.zoom));
-        Self { selected, zoom, ..self }
-    }
-}
-
-fn same_place(before: &FlameTree, after: &FlameTree, node: u32) -> u32 {
-    let mut place = 0;
-    for &step in path(before, node).iter().skip(1) {
-        let Some(old) = before.nodes.get(step as usize) else { break };
-        let Some(next) = child_named(after, place, &old.label, old.kind) else { break };
-        place = next;
-    }
-    place
-}
-
-/// Child by label, of the same kind if there are several.
-fn child_named(tree: &FlameTree, parent: u32, label: &str, kind: FrameKind) -> Option<u32> {
-    let mut named = children(tree, parent).filter(|(_, node)| node.label == label).peekable();
-    let first = named.peek().map(|&(child, _)| child);
-    named.find(|(_, node)| node.kind == kind).map(|(child, _)| child).or(first)
-}
-
-/// The rows in sight.
-pub(crate) fn layout(model: &Model) -> FlameLayout {
-    let body = model.areas().body;
-    lay_out(model, model.graph().scroll, usize::from(body.height))
-}
-
-fn lay_out(model: &Model, first_row: usize, rows: usize) -> FlameLayout {
-    let GraphState { selected, zoom, .. } = *model.graph();
-    FlameLayout::of(model.tree(), zoom, selected, model.areas().body.width, first_row, rows)
-}
 
 /// The row of a node: its distance from the root.
 fn row_of(tree: &FlameTree, node: u32) -> usize {
@@ -80,7 +34,7 @@ fn visible_box(model: &Model) -> (usize, usize, FlameLayout, u32) {
     let mut node = model.graph().selected;
     loop {
         let row = row_of(model.tree(), node);
-        let layout = lay_out(model, row, 1);
+        let layout = model.flame_rows(row, 1);
         if let Some((row, place)) = layout.find(node) {
             return (row, place, layout, node);
         }
@@ -170,7 +124,7 @@ fn columns(model: &Model, zoom: u32, node: u32) -> u128 {
 fn sideways(model: &mut Model, right: bool) {
     let (row, place, _, node) = visible_box(model);
     model.graph_mut().selected = node;
-    let layout = lay_out(model, row, 1);
+    let layout = model.flame_rows(row, 1);
     let is_node = |it: &&FlameBox| matches!(it.content, Content::Node(_));
     let boxes = layout.row(row);
     let next = if right {
@@ -208,7 +162,7 @@ pub(crate) fn reveal(model: &mut Model, node: u32) {
 
 pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
     let row = model.graph().scroll + y;
-    let hit = layout(model).at(row, x).map(|it| it.content);
+    let hit = model.flame_layout().at(row, x).map(|it| it.content);
     match hit {
         Some(Content::Node(node)) if node == model.graph().selected => navigate(model, Action::Enter),
         Some(Content::Node(node)) => model.graph_mut().selected = node,
@@ -244,6 +198,6 @@ pub(crate) fn keep_in_range(model: &mut Model) {
         return;
     }
     let height = height(model);
-    let deepest = lay_out(model, 0, model.graph().scroll.saturating_add(height)).rows.len();
+    let deepest = model.flame_rows(0, model.graph().scroll.saturating_add(height)).rows.len();
     model.graph_mut().scroll = model.graph().scroll.min(deepest.saturating_sub(height));
 }

@@ -1,12 +1,15 @@
 //! Mouse: what clicks and the wheel do.
 //!
 //! Owns: which part of the screen was hit. Because: everything that keys do can be pointed at. Does not: know where
-//! boxes and columns are; the views do.
+//! boxes and columns are; see [`crate::layout`].
 
-use super::update::keep_in_range;
-use super::{Effects, Mode, Model, Tab, act, graph, lines, table, timeline};
+use super::bounds::keep_in_range;
+use super::{actions, graph, source, table, timeline};
 use crate::keys::Action;
-use crate::view;
+use crate::layout::tabs::tab_at;
+use crate::message::Effects;
+use crate::model::{Mode, Model};
+use crate::tab::Tab;
 
 /// Lines that one turn of the mouse wheel moves.
 const WHEEL_LINES: usize = 3;
@@ -15,12 +18,12 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
     model.status = None;
     match model.mode {
         Mode::Browse => {}
-        Mode::Help(_) => return act::act(model, Action::Help),
-        Mode::Typing(_) | Mode::Leaving => return Effects::None,
+        Mode::Help(_) => return actions::act(model, Action::Help),
+        Mode::Typing(_) | Mode::ConfirmQuit => return Effects::None,
     }
     let areas = model.areas();
     if areas.tabs().is_some_and(|tabs| tabs.y == row) {
-        let Some(tab) = view::header::tab_at(model, column) else { return Effects::None };
+        let Some(tab) = tab_at(column, model.loss_count()) else { return Effects::None };
         model.tab = tab;
         keep_in_range(model);
         return Effects::Redraw;
@@ -33,7 +36,7 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
         Tab::Flame | Tab::Callers => graph::click(model, x, y),
         Tab::Table => table::click(model, x, y),
         Tab::Timeline => timeline::click(model, x, y),
-        Tab::Source => lines::click(model, y),
+        Tab::Source => source::click(model, y),
         Tab::Losses => return Effects::None,
     }
     Effects::Redraw
@@ -41,7 +44,7 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
 
 pub(super) fn right_click(model: &mut Model) -> Effects {
     if model.mode == Mode::Browse && matches!(model.tab, Tab::Flame | Tab::Callers | Tab::Timeline) {
-        return act::act(model, Action::ZoomOut);
+        return actions::act(model, Action::ZoomOut);
     }
     Effects::None
 }
@@ -55,7 +58,7 @@ pub(super) fn wheel(model: &mut Model, up: bool) -> Effects {
         (_, Tab::Callers) => &mut model.callers.scroll,
         (_, Tab::Table) => &mut model.table.scroll,
         (_, Tab::Timeline) => &mut model.timeline.scroll,
-        (_, Tab::Source) => &mut model.lines.scroll,
+        (_, Tab::Source) => &mut model.source.scroll,
         (_, Tab::Losses) => &mut model.losses_scroll,
     };
     *line = step(*line);

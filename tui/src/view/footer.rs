@@ -7,10 +7,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::{Pen, graph, lines, prompt, timeline};
-use crate::app::prompt::Purpose;
-use crate::app::{Mode, Model, Tab, table};
+use super::pen::Pen;
+use super::{graph, prompt, source, timeline};
 use crate::keys::BINDINGS;
+use crate::model::{Mode, Model};
+use crate::state::prompt::Purpose;
+use crate::tab::Tab;
 use crate::text;
 use crate::theme::Theme;
 
@@ -24,9 +26,9 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     let last = area.height - 1;
     let mut pen = Pen::new(buffer, area, last);
     pen.skip(1);
-    let searched = model.search.as_ref().filter(|search| prompt::is_searching(model) || !search.is_empty());
+    let searched = model.search.as_ref().filter(|search| model.is_searching() || !search.is_empty());
     match (&model.mode, searched, model.status) {
-        (Mode::Leaving, ..) => {
+        (Mode::ConfirmQuit, ..) => {
             pen.write("Save what was seen?", theme.strong());
             pen.skip(2);
             hints(model, theme, &mut pen);
@@ -84,14 +86,14 @@ fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
             }
         }
         Tab::Table => {
-            if let Some(row) = table::selected(model) {
+            if let Some(row) = model.selected_row() {
                 let (label, detail) = (row.label.as_str(), row.detail.as_str());
                 let (exclusive, inclusive) = (row.exclusive, row.inclusive);
                 figures(model, &Selected { label, detail, exclusive, inclusive }, theme, area, buffer);
             }
         }
         Tab::Source => {
-            if let Some((label, row)) = lines::selection(model) {
+            if let Some((label, row)) = source::selection(model) {
                 let (exclusive, inclusive) = row.map_or((0, 0), |row| (row.exclusive, row.inclusive));
                 let selected = Selected { label: &label, detail: "", exclusive, inclusive };
                 figures(model, &selected, theme, area, buffer);

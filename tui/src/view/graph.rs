@@ -8,12 +8,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::Pen;
-use crate::app::{Model, graph};
+use super::pen::{Pen, put};
 use crate::difference::change;
-use crate::layout::{Content, FlameBox, path};
+use crate::layout::boxes::{Content, FlameBox};
+use crate::model::Model;
 use crate::text;
 use crate::theme::{Emphasis, Theme, letter};
+use crate::tree::path;
 
 /// Left end of a box.
 const EDGE: &str = "▏";
@@ -34,9 +35,9 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     if area.height == 0 {
         return;
     }
-    let layout = graph::layout(model);
+    let layout = model.flame_layout();
     if model.whole() == 0 {
-        super::put(buffer, area, 0, super::nothing(model), theme.quiet());
+        put(buffer, area, 0, model.empty_reason(), theme.quiet());
         return;
     }
     for (y, boxes) in (area.y..area.bottom()).zip(&layout.rows) {
@@ -139,8 +140,8 @@ fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: Rect, buffe
 /// Boxes from the root to the selected node, for the footer: the nearest first.
 pub(crate) fn above(model: &Model) -> String {
     let tree = model.tree();
-    let mut way = path(tree, model.graph().selected);
-    way.pop();
-    let names = way.iter().rev().take(8).filter_map(|&node| tree.nodes.get(node as usize));
+    let mut ancestors = path(tree, model.graph().selected);
+    ancestors.pop();
+    let names = ancestors.iter().rev().take(8).filter_map(|&node| tree.nodes.get(node as usize));
     names.map(|node| node.label.as_str()).collect::<Vec<_>>().join(" ← ")
 }

@@ -3,27 +3,20 @@
 //! Owns: up to three lines at the top. Because: rate, loss and own cost are part of every picture, not a page of their
 //! own. Does not: cut what was lost before it cuts anything else.
 
+use deepctx_profile::selection::{GroupBy, View};
 use deepctx_profile::snapshot::{Header, Snapshot};
-use deepctx_profile::view::{GroupBy, View};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::Pen;
-use crate::app::{Model, Tab};
-use crate::layout::Areas;
+use super::pen::Pen;
+use super::pieces::{Piece, fitting, line, taken};
+use crate::layout::areas::Areas;
+use crate::layout::tabs;
+use crate::model::Model;
+use crate::tab::Tab;
 use crate::text;
 use crate::theme::Theme;
-
-/// A figure and how much it matters: those with the lowest rank get the room there is.
-pub(super) struct Piece {
-    pub(super) text: String,
-    pub(super) style: Style,
-    pub(super) rank: u8,
-}
-
-/// Between two figures.
-const GAP: &str = " · ";
 
 pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buffer) {
     let area = areas.header;
@@ -55,9 +48,9 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
             right.push(Piece { text, style: theme.alarm(), rank: 0 });
         }
         right.push(Piece { text: header.metric.to_owned(), style: plain, rank: 3 });
-        let asked = asked(model);
-        if !asked.is_empty() {
-            right.push(Piece { text: asked, style: plain, rank: 2 });
+        let options = options(model);
+        if !options.is_empty() {
+            right.push(Piece { text: options, style: plain, rank: 2 });
         }
         right.push(Piece { text: format!("{} Hz", header.frequency_hz), style: plain, rank: 4 });
         right.push(Piece { text: text::clock(header.elapsed_ns), style: plain, rank: 3 });
@@ -65,7 +58,7 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     if model.interactive {
         let (state, style) = match (model.paused, model.live) {
             (true, _) => (" PAUSED ", theme.chosen()),
-            (false, true) if model.awaiting && model.snapshot.is_some() => ("…", theme.strong()),
+            (false, true) if model.pending && model.snapshot.is_some() => ("…", theme.strong()),
             (false, true) => ("live", theme.strong()),
             (false, false) => ("ended", theme.strong()),
         };
@@ -85,8 +78,8 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     line(&mut pen, right);
 }
 
-/// What was asked for beside the metric, as far as it is not the usual.
-fn asked(model: &Model) -> String {
+/// What was requested beside the metric, as far as it is not the default.
+fn options(model: &Model) -> String {
     let selection = &model.request.selection;
     let parts = [
         (selection.view != View::Full, selection.view.name()),
@@ -142,64 +135,15 @@ fn finite(figure: f64) -> f64 {
     if figure.is_finite() { figure.clamp(0.0, 1e9) } else { 0.0 }
 }
 
-/// Columns of the pieces with their gaps.
-fn taken(pieces: &[Piece]) -> usize {
-    let gaps = pieces.len().saturating_sub(1) * text::width(GAP);
-    pieces.iter().map(|piece| text::width(&piece.text)).sum::<usize>() + gaps
-}
-
-/// Keeps what matters most, as much as fits, in its order.
-pub(super) fn fitting(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
-    let mut by_rank: Vec<usize> = (0..pieces.len()).collect();
-    by_rank.sort_by_key(|&index| pieces[index].rank);
-    let mut keep = vec![false; pieces.len()];
-    let mut room = width + text::width(GAP);
-    for index in by_rank {
-        let wanted = text::width(&pieces[index].text) + text::width(GAP);
-        if wanted <= room {
-            room -= wanted;
-            keep[index] = true;
-        }
-    }
-    pieces.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(piece, _)| piece).collect()
-}
-
-pub(super) fn line(pen: &mut Pen<'_>, pieces: Vec<Piece>) {
-    for (index, piece) in pieces.iter().enumerate() {
-        if index > 0 {
-            pen.write(GAP, Style::new());
-        }
-        pen.write(&piece.text, piece.style);
-    }
-}
-
-/// Text of a tab.
-fn tab_text(tab: Tab, index: usize, snapshot: Option<&Snapshot>) -> String {
-    let losses = snapshot.map_or(0, |snapshot| snapshot.losses.len());
-    match tab {
-        Tab::Losses if losses > 0 => format!(" {} {} ({losses}) ", index + 1, tab.title()),
-        _ => format!(" {} {} ", index + 1, tab.title()),
-    }
-}
-
 fn draw_tabs(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let mut pen = Pen::new(buffer, area, 0);
-    for (index, tab) in Tab::ALL.into_iter().enumerate() {
+    for tab in Tab::ALL {
         let style = if tab == model.tab { theme.chosen() } else { Style::new() };
-        pen.write(&tab_text(tab, index, model.snapshot.as_deref()), style);
+        pen.write(&tabs::title(tab, model.loss_count()), style);
     }
     pen.skip(2);
     let notice = model.snapshot.as_ref().and_then(|snapshot| snapshot.header.notice.as_deref());
     let notice = text::cut(notice.unwrap_or_default(), pen.room().saturating_sub(1));
     pen.align_right(text::width(&notice) + 1);
     pen.write(&notice, theme.notice());
-}
-
-/// The tab at a column.
-pub(crate) fn tab_at(model: &Model, column: u16) -> Option<Tab> {
-    let mut end = 0;
-    Tab::ALL.into_iter().enumerate().find_map(|(index, tab)| {
-        end += text::width(&tab_text(tab, index, model.snapshot.as_deref()));
-        (usize::from(column) < end).then_some(tab)
-    })
 }

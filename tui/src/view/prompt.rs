@@ -5,10 +5,10 @@
 
 use ratatui::style::Style;
 
-use super::Pen;
-use crate::app::Model;
-use crate::app::prompt::{Prompt, Purpose};
-use crate::app::search::Search;
+use super::pen::Pen;
+use crate::model::Model;
+use crate::state::prompt::Prompt;
+use crate::state::search::Search;
 use crate::text;
 use crate::theme::Theme;
 
@@ -18,7 +18,9 @@ const TYPED: usize = 12;
 /// Writes the filter; the end of what is typed stays in sight.
 pub(crate) fn draw_filter(prompt: &Prompt, theme: &Theme, pen: &mut Pen<'_>) {
     let error = prompt.error.as_deref().unwrap_or_default();
-    draw(("filter ", &prompt.text, true), (error, theme.notice()), theme, pen);
+    let line =
+        Line { sign: "filter ", typed: &prompt.text, cursor: true, answer: error, style: theme.notice() };
+    line.draw(theme, pen);
 }
 
 /// Writes the search.
@@ -31,30 +33,36 @@ pub(crate) fn draw_search(model: &Model, search: &Search, theme: &Theme, pen: &m
         let count = text::count(search.count() as u64);
         format!("{share} · {} in {count} {boxes}", text::value(model.unit(), search.value()))
     };
-    draw(("/", search.query(), is_searching(model)), (&answer, theme.strong()), theme, pen);
+    let cursor = model.is_searching();
+    let line = Line { sign: "/", typed: search.query(), cursor, answer: &answer, style: theme.strong() };
+    line.draw(theme, pen);
 }
 
-/// Whether a search is typed now.
-pub(crate) fn is_searching(model: &Model) -> bool {
-    matches!(&model.mode, crate::app::Mode::Typing(prompt) if prompt.purpose == Purpose::Search)
+/// A line that is typed, and the answer to it.
+struct Line<'a> {
+    sign: &'a str,
+    typed: &'a str,
+    /// Whether it is typed now.
+    cursor: bool,
+    answer: &'a str,
+    /// Style of the answer.
+    style: Style,
 }
 
-fn draw(
-    (sign, typed, cursor): (&str, &str, bool),
-    (answer, style): (&str, Style),
-    theme: &Theme,
-    pen: &mut Pen<'_>,
-) {
-    let room = pen.room().saturating_sub(2 + text::width(sign));
-    let for_answer = if room >= text::width(answer) + TYPED { text::width(answer) + 2 } else { 0 };
-    pen.write(sign, theme.strong());
-    pen.write(&tail(typed, room - for_answer), Style::new());
-    if cursor {
-        pen.write(" ", theme.chosen());
-    }
-    if for_answer > 0 {
-        pen.skip(2);
-        pen.write(answer, style);
+impl Line<'_> {
+    fn draw(&self, theme: &Theme, pen: &mut Pen<'_>) {
+        let room = pen.room().saturating_sub(2 + text::width(self.sign));
+        let answer = text::width(self.answer);
+        let for_answer = if room >= answer + TYPED { answer + 2 } else { 0 };
+        pen.write(self.sign, theme.strong());
+        pen.write(&tail(self.typed, room - for_answer), Style::new());
+        if self.cursor {
+            pen.write(" ", theme.chosen());
+        }
+        if for_answer > 0 {
+            pen.skip(2);
+            pen.write(self.answer, self.style);
+        }
     }
 }
 

@@ -7,9 +7,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::Pen;
-use super::header::{Piece, fitting, line};
-use crate::app::Model;
+use super::pen::Pen;
+use super::pieces::{Piece, fitting, line};
+use crate::model::Model;
 use crate::text;
 use crate::theme::Theme;
 

@@ -1,108 +1,24 @@
 //! Table: functions with their own and their total values.
 //!
-//! Owns: the columns. Because: a click on a title must find the column that was drawn. Does not: sort.
+//! Owns: titles and rows. Because: figures of different metrics stand side by side. Does not: sort, or choose the columns; see
+//! [`crate::layout::table`].
 
 use deepctx_profile::snapshot::{TableRow, Unit};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::Pen;
-use crate::app::Model;
-use crate::app::search::Search;
-use crate::app::table::{SortKey, values};
+use super::pen::{Pen, put};
+use crate::layout::areas::rows_area;
+use crate::layout::table::{Columns, KIND, OTHER, SHARE, SortKey, VALUE};
+use crate::model::Model;
+use crate::state::search::Search;
+use crate::state::table::values;
 use crate::text;
 use crate::theme::{Theme, letter};
 
-/// Columns of a value.
-const VALUE: usize = 9;
-/// Columns of a percentage.
-const SHARE: usize = 7;
-/// Columns of the kind's letter with its gap.
-const KIND: usize = 3;
-/// Columns that a name should have; the figures that leave less are left out.
-const NAME: usize = 16;
-/// Columns that a name must have beside the one figure that is never left out before.
-const SHORT_NAME: usize = 8;
-/// Columns of a value of another metric, and of its title.
-const OTHER: usize = 15;
-/// Columns that the place of a function should have, or it is left out.
-const LOCATION: usize = 24;
-/// Columns that a name should have before other metrics get any.
-const WIDE_NAME: usize = 24;
-
-/// Which figures a width has room for.
-#[derive(Clone, Debug)]
-struct Columns {
-    values: bool,
-    shares: bool,
-    total: bool,
-    /// Columns of other metrics, as keys to sort by.
-    others: Vec<SortKey>,
-    location: usize,
-}
-
-impl Columns {
-    /// `metrics` counts the one shown and the others. The column that is sorted by is always among those shown.
-    fn of(width: u16, metrics: usize, sort: SortKey) -> Self {
-        let room = usize::from(width).saturating_sub(KIND + NAME + 1);
-        let total = room >= 2 * SHARE;
-        let values = room >= 2 * (SHARE + VALUE);
-        let figures = if values { 2 * (SHARE + VALUE) } else { 2 * SHARE };
-        let mut free = room.saturating_sub(figures);
-        // The place of a function comes before figures of other metrics, but not before the one sorted by.
-        let by_other = !matches!(sort, SortKey::Exclusive(0) | SortKey::Inclusive(0) | SortKey::Label);
-        let beside = (free + NAME).saturating_sub(WIDE_NAME);
-        let fits = (beside.saturating_sub(LOCATION) / OTHER).max(usize::from(by_other && beside >= OTHER));
-        let mut others: Vec<SortKey> = (1..metrics)
-            .flat_map(|metric| [SortKey::Exclusive(metric), SortKey::Inclusive(metric)])
-            .collect();
-        if let Some(at) = others.iter().position(|key| *key == sort).filter(|at| *at >= fits) {
-            others.swap(at, fits.saturating_sub(1));
-        }
-        others.truncate(fits);
-        free = free.saturating_sub(others.len() * OTHER);
-        Self {
-            values,
-            shares: usize::from(width) > KIND + SHORT_NAME + SHARE,
-            total,
-            others,
-            location: if free >= LOCATION { free / 2 } else { 0 },
-        }
-    }
-
-    fn figures(&self) -> usize {
-        usize::from(self.shares) * (SHARE + usize::from(self.values) * VALUE)
-    }
-}
-
-fn columns(model: &Model, width: u16) -> Columns {
-    let metrics = 1 + model.table_data().map_or(0, |table| table.others.len());
-    Columns::of(width, metrics, model.table.sort)
-}
-
-/// Where the rows are: below the titles, if there is room for titles.
-pub(crate) fn rows_area(body: Rect) -> Rect {
-    let titles = u16::from(body.height >= 3);
-    Rect { y: body.y + titles, height: body.height - titles, ..body }
-}
-
-/// The column whose title is at `x`, as the key to sort by.
-pub(crate) fn column_at(model: &Model, width: u16, x: u16) -> Option<SortKey> {
-    let columns = columns(model, width);
-    let (x, figures) = (usize::from(x), columns.figures());
-    let own = figures * (1 + usize::from(columns.total));
-    let other = x.checked_sub(own).and_then(|x| columns.others.get(x / OTHER));
-    Some(match (x, other) {
-        (x, _) if x < figures => SortKey::Exclusive(0),
-        (x, _) if x < own => SortKey::Inclusive(0),
-        (_, Some(&other)) => other,
-        _ => SortKey::Label,
-    })
-}
-
 pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
-    let columns = columns(model, area.width);
+    let columns = model.table_columns(area.width);
     let rows = rows_area(area);
     if rows.y > area.y {
         titles(model, theme, &columns, area, buffer);
@@ -122,7 +38,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
         }
     }
     if model.table.order.is_empty() {
-        super::put(buffer, rows, 0, super::nothing(model), theme.quiet());
+        put(buffer, rows, 0, model.empty_reason(), theme.quiet());
     }
 }
 

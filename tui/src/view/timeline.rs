@@ -11,9 +11,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::Pen;
-use crate::app::Model;
-use crate::app::timeline::Span;
+use super::pen::{Pen, put};
+use crate::layout::areas::rows_area;
+use crate::layout::timeline::{TimeSpan, name_columns, time_columns};
+use crate::model::Model;
 use crate::text;
 use crate::theme::{Theme, letter};
 
@@ -22,22 +23,6 @@ const BARS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "
 
 /// Columns of the figure at the right of the name.
 const FIGURE: u16 = 9;
-
-/// Where the lanes are: below the axis, if there is room for one.
-pub(crate) fn lanes_area(body: Rect) -> Rect {
-    let axis = u16::from(body.height >= 3);
-    Rect { y: body.y + axis, height: body.height - axis, ..body }
-}
-
-/// Columns of names and figures: those of a copying stream fit in a width of 80.
-fn names(width: u16) -> u16 {
-    (width * 2 / 5).min(36)
-}
-
-/// Columns of the time.
-pub(crate) fn columns(width: u16) -> u16 {
-    width - names(width)
-}
 
 /// What is drawn of a lane: a value per column.
 struct Bars {
@@ -54,7 +39,7 @@ fn rate(value: f64, unit: Unit, length_ns: f64) -> f64 {
 }
 
 /// Values of a lane by column; what a column sees of a window counts in proportion, of a level all of it.
-fn bars(lane: &Lane, timeline: &Timeline, span: Span, columns: u16) -> Bars {
+fn bars(lane: &Lane, timeline: &Timeline, span: TimeSpan, columns: u16) -> Bars {
     let (from, length) = (span.from_ns as f64, span.length_ns as f64);
     let (window, width) = (timeline.window_ns.max(1) as f64, length / f64::from(columns.max(1)));
     let values: Vec<f64> = (0..columns)
@@ -91,19 +76,16 @@ fn mean(bars: &Bars) -> f64 {
 }
 
 pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect, buffer: &mut Buffer) {
-    let lanes = lanes_area(area);
+    let lanes = rows_area(area);
     if timeline.lanes.is_empty() {
         let text = "no times are known: this profile has no timeline, or no samples yet";
-        super::put(buffer, lanes, 0, text, theme.quiet());
+        put(buffer, lanes, 0, text, theme.quiet());
         return;
     }
     let span = model.timeline.span(timeline);
-    let columns = columns(area.width);
-    let cursor = model.timeline.at_ns.filter(|_| model.interactive).and_then(|at| {
-        let offset = at.checked_sub(span.from_ns).filter(|offset| *offset < span.length_ns)?;
-        let column = u128::from(offset) * u128::from(columns) / u128::from(span.length_ns);
-        u16::try_from(column).ok()
-    });
+    let columns = time_columns(area.width);
+    let cursor =
+        model.timeline.at_ns.filter(|_| model.interactive).and_then(|at| span.column_of(at, columns));
     if lanes.y > area.y {
         axis(span, &timeline.lanes, theme, area, buffer);
     }
@@ -114,7 +96,7 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
             if place == timeline.lanes.len() && timeline.lanes_left_out > 0 {
                 let text =
                     format!("  … {} more, all of them colder", text::count(timeline.lanes_left_out as u64));
-                super::put(buffer, row, 0, &text, theme.quiet());
+                put(buffer, row, 0, &text, theme.quiet());
             }
             break;
         };
@@ -122,7 +104,7 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
         let above = place.checked_sub(1).filter(|_| line > 0).and_then(|above| timeline.lanes.get(above));
         let goes_on = above.is_some_and(|above| (&above.label, above.kind) == (&lane.label, lane.kind));
         draw_lane(lane, goes_on, &bars(lane, timeline, span, columns), theme, row, buffer);
-        let name = Rect { width: names(area.width), ..row };
+        let name = Rect { width: name_columns(area.width), ..row };
         if model.interactive && place == model.timeline.lane {
             buffer.set_style(name, theme.chosen());
         }
@@ -133,7 +115,7 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
 }
 
 fn draw_lane(lane: &Lane, goes_on: bool, bars: &Bars, theme: &Theme, row: Rect, buffer: &mut Buffer) {
-    let names = names(row.width);
+    let names = name_columns(row.width);
     let mut pen = Pen::new(buffer, Rect { width: names, ..row }, 0);
     pen.skip(if lane.kind == FrameKind::Process { 0 } else { 2 });
     if goes_on {
@@ -195,14 +177,14 @@ fn figures(lanes: &[Lane]) -> String {
 }
 
 /// The axis: times at their columns, as many as fit, at round distances.
-fn axis(span: Span, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut Buffer) {
-    let names = names(area.width);
+fn axis(span: TimeSpan, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let names = name_columns(area.width);
     let mut pen = Pen::new(buffer, Rect { width: names, ..area }, 0);
     pen.skip(1);
     let figures = figures(lanes);
     pen.align_right(text::width(&figures) + 1);
     pen.write(&figures, theme.quiet());
-    let columns = columns(area.width);
+    let columns = time_columns(area.width);
     if columns == 0 {
         return;
     }
@@ -216,7 +198,7 @@ fn axis(span: Span, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut Buff
         let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
         if column >= free && width <= columns - column {
             let place = Rect { x: area.x + names + column, width: columns - column, height: 1, y: area.y };
-            super::put(buffer, place, 0, &text, theme.quiet());
+            put(buffer, place, 0, &text, theme.quiet());
             free = column + width + 1;
         }
         at = at.saturating_add(distance);
@@ -329,7 +311,7 @@ mod tests {
         let lane = Lane { unit: Unit::Nanoseconds, values: vec![100, 0, 50], ..Lane::default() };
         let timeline = Timeline { window_ns: 100, windows: 3, ..Timeline::default() };
         let check = |from_ns, length_ns, columns, expected: &[f64]| {
-            assert_eq!(bars(&lane, &timeline, Span { from_ns, length_ns }, columns).values, expected);
+            assert_eq!(bars(&lane, &timeline, TimeSpan { from_ns, length_ns }, columns).values, expected);
         };
         check(0, 300, 3, &[1.0, 0.0, 0.5]);
         check(0, 300, 6, &[1.0, 1.0, 0.0, 0.0, 0.5, 0.5]);

@@ -1,19 +1,22 @@
-//! Act: what each action of the key table does.
+//! Actions: what each action of the key table does.
 //!
 //! Owns: the choice; the states of the views move themselves. Because: one list shows what the program can do. Does not:
 //! know keys.
 
 use deepctx_profile::metric::Metric;
+use deepctx_profile::selection::{GroupBy, View};
 use deepctx_profile::snapshot::SourcePlace;
-use deepctx_profile::view::{GroupBy, View};
 
-use super::update::keep_in_range;
-use super::{Effects, Mode, Model, Tab, graph, lines, pin, prompt, table, timeline};
+use super::bounds::keep_in_range;
+use super::{graph, matches, pin, prompt, source, table, timeline};
 use crate::keys::Action;
+use crate::message::Effects;
+use crate::model::{Mode, Model};
+use crate::tab::Tab;
 
 pub(super) fn act(model: &mut Model, action: Action) -> Effects {
     match action {
-        Action::Quit if model.setup.can_save => model.mode = Mode::Leaving,
+        Action::Quit if model.setup.can_save => model.mode = Mode::ConfirmQuit,
         Action::Quit | Action::QuitDropping => return Effects::Quit { save: false },
         Action::QuitSaving => return Effects::Quit { save: true },
         Action::Help => {
@@ -29,39 +32,13 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         Action::ShowSource => model.tab = Tab::Source,
         Action::ShowLosses => model.tab = Tab::Losses,
         Action::OpenSource => open_source(model),
-        Action::NextView => {
-            let selection = &mut model.request.selection;
-            let at = View::ALL.iter().position(|view| *view == selection.view).map_or(0, |at| at + 1);
-            selection.view = View::ALL[at % View::ALL.len()];
-        }
-        Action::NextGroup => {
-            let devices = model.snapshot.as_ref().is_some_and(|snapshot| !snapshot.devices.is_empty());
-            let group_by = &mut model.request.selection.group_by;
-            *group_by = match group_by {
-                GroupBy::Process => GroupBy::Thread,
-                GroupBy::Thread if devices => GroupBy::Device,
-                GroupBy::Device => GroupBy::Stream,
-                GroupBy::Thread | GroupBy::Stream => GroupBy::Process,
-            };
-        }
-        Action::ToggleInterpreter => {
-            model.request.selection.interpreter = !model.request.selection.interpreter;
-        }
-        Action::ToggleLines => model.request.selection.lines = !model.request.selection.lines,
-        Action::ToggleRecursion => model.request.fold_recursion = !model.request.fold_recursion,
-        Action::NextMetric => next_metric(model),
-        Action::SetMark if !model.live => {
-            model.status = Some("nothing more will come that could be compared with now");
-        }
-        Action::SetMark => {
-            model.request.mark = model.request.mark.checked_add(1).unwrap_or(1);
-            model.request.since_mark = true;
-        }
-        Action::ToggleDifference if model.request.mark == 0 => {
-            model.status = Some("no mark to compare with: M sets one");
-        }
-        Action::ToggleDifference => model.request.since_mark = !model.request.since_mark,
-        Action::DropMark => (model.request.mark, model.request.since_mark) = (0, false),
+        Action::NextView
+        | Action::NextGroup
+        | Action::ToggleInterpreter
+        | Action::ToggleLines
+        | Action::ToggleRecursion
+        | Action::NextMetric => change_selection(model, action),
+        Action::SetMark | Action::ToggleDifference | Action::DropMark => change_mark(model, action),
         Action::Pin => pin::toggle(model),
         Action::Search => prompt::begin_search(model),
         Action::Filter => prompt::begin_filter(model),
@@ -69,8 +46,8 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         Action::Erase => prompt::erase(model),
         Action::EraseAll => prompt::erase_all(model),
         Action::Accept => prompt::accept(model),
-        Action::NextMatch => prompt::next_match(model, true),
-        Action::PreviousMatch => prompt::next_match(model, false),
+        Action::NextMatch => matches::next(model, true),
+        Action::PreviousMatch => matches::next(model, false),
         Action::Sort => table::sort_by_next(model),
         Action::Reverse => table::reverse(model),
         Action::Escape => escape(model),
@@ -90,6 +67,50 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
     Effects::Redraw
 }
 
+/// Changes which part of the profile is requested.
+fn change_selection(model: &mut Model, action: Action) {
+    let devices = model.snapshot.as_ref().is_some_and(|snapshot| !snapshot.devices.is_empty());
+    let selection = &mut model.request.selection;
+    match action {
+        Action::NextView => {
+            let at = View::ALL.iter().position(|view| *view == selection.view).map_or(0, |at| at + 1);
+            selection.view = View::ALL[at % View::ALL.len()];
+        }
+        Action::NextGroup => {
+            selection.group_by = match selection.group_by {
+                GroupBy::Process => GroupBy::Thread,
+                GroupBy::Thread if devices => GroupBy::Device,
+                GroupBy::Device => GroupBy::Stream,
+                GroupBy::Thread | GroupBy::Stream => GroupBy::Process,
+            };
+        }
+        Action::ToggleInterpreter => selection.interpreter = !selection.interpreter,
+        Action::ToggleLines => selection.lines = !selection.lines,
+        Action::ToggleRecursion => model.request.fold_recursion = !model.request.fold_recursion,
+        Action::NextMetric => next_metric(model),
+        _ => {}
+    }
+}
+
+/// Sets, drops or compares with the mark.
+fn change_mark(model: &mut Model, action: Action) {
+    match action {
+        Action::SetMark if !model.live => {
+            model.status = Some("nothing more will come that could be compared with now");
+        }
+        Action::SetMark => {
+            model.request.mark = model.request.mark.checked_add(1).unwrap_or(1);
+            model.request.since_mark = true;
+        }
+        Action::ToggleDifference if model.request.mark == 0 => {
+            model.status = Some("no mark to compare with: M sets one");
+        }
+        Action::ToggleDifference => model.request.since_mark = !model.request.since_mark,
+        Action::DropMark => (model.request.mark, model.request.since_mark) = (0, false),
+        _ => {}
+    }
+}
+
 fn next_metric(model: &mut Model) {
     let known = model.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.metrics);
     let metrics: Vec<Metric> = known.iter().filter_map(|name| name.parse().ok()).collect();
@@ -104,7 +125,7 @@ fn next_metric(model: &mut Model) {
 fn escape(model: &mut Model) {
     match std::mem::take(&mut model.mode) {
         Mode::Typing(prompt) => prompt::cancel(model, prompt),
-        Mode::Help(_) | Mode::Leaving => {}
+        Mode::Help(_) | Mode::ConfirmQuit => {}
         Mode::Browse => {
             if model.search.take().is_none() {
                 graph::navigate(model, Action::ZoomReset);
@@ -119,7 +140,7 @@ fn open_source(model: &mut Model) {
         Tab::Flame | Tab::Callers => {
             model.tree().nodes.get(model.graph().selected as usize).and_then(|node| node.source.clone())
         }
-        Tab::Table => table::selected(model).and_then(|row| row.source.clone()),
+        Tab::Table => model.selected_row().and_then(|row| row.source.clone()),
         Tab::Source => return,
         Tab::Timeline | Tab::Losses => {
             model.status = Some("select a function in the flame graph or the table first");
@@ -128,7 +149,7 @@ fn open_source(model: &mut Model) {
     };
     match place {
         Some(place) => {
-            lines::open(model, place);
+            source::open(model, place);
             model.tab = Tab::Source;
         }
         None => model.status = Some("no source line is known for this"),
@@ -147,7 +168,7 @@ fn navigate(model: &mut Model, action: Action) {
         Tab::Flame | Tab::Callers => graph::navigate(model, action),
         Tab::Table => table::navigate(model, action),
         Tab::Timeline => timeline::navigate(model, action),
-        Tab::Source => lines::navigate(model, action),
+        Tab::Source => source::navigate(model, action),
         Tab::Losses => {
             let page = usize::from(model.areas().body.height);
             scroll(&mut model.losses_scroll, action, page);

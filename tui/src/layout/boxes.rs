@@ -1,80 +1,11 @@
-//! Layout: which part of the screen shows what, and where each box of the flame graph lies.
+//! Boxes: where each box of a flame graph lies.
 //!
-//! Owns: geometry. Because: drawing, keys that move the selection and the mouse must agree on it to the cell. Does not:
+//! Owns: [`FlameLayout`]. Because: drawing, keys that move the selection and the mouse must agree on it to the cell. Does not:
 //! know styles, labels or the model.
 
-use deepctx_profile::snapshot::{FlameNode, FlameTree};
-use ratatui::layout::Rect;
+use deepctx_profile::snapshot::FlameTree;
 
-/// The screen from top to bottom; parts that find no room are empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Areas {
-    /// Target, figures and tabs: up to three lines.
-    pub(crate) header: Rect,
-    /// Filter, mark and pin: a line when there is any of them.
-    pub(crate) strip: Rect,
-    /// The view itself.
-    pub(crate) body: Rect,
-    /// Selection and key hints: up to two lines.
-    pub(crate) footer: Rect,
-}
-
-impl Areas {
-    /// Divides a screen; `footer` is false for still pictures, `strip` when it would be empty.
-    pub(crate) fn of(screen: Rect, footer: bool, strip: bool) -> Self {
-        let header = match screen.height {
-            12.. => 3,
-            8.. => 2,
-            4.. => 1,
-            _ => 0,
-        };
-        let footer = match screen.height {
-            _ if !footer => 0,
-            10.. => 2,
-            3.. => 1,
-            _ => 0,
-        };
-        let strip = u16::from(strip && screen.height >= 6);
-        let body = screen.height - header - strip - footer;
-        let below = screen.y + header;
-        Self {
-            header: Rect { height: header, ..screen },
-            strip: Rect { y: below, height: strip, ..screen },
-            body: Rect { y: below + strip, height: body, ..screen },
-            footer: Rect { y: below + strip + body, height: footer, ..screen },
-        }
-    }
-
-    /// Line of the header that shows the tabs, if it has room for them.
-    pub(crate) fn tabs(&self) -> Option<Rect> {
-        (self.header.height == 3).then(|| Rect { y: self.header.y + 2, height: 1, ..self.header })
-    }
-}
-
-/// Children of a node that are safe to follow: in range and after their parent, so that no walk can turn in a circle.
-pub(crate) fn children(tree: &FlameTree, parent: u32) -> impl Iterator<Item = (u32, &FlameNode)> {
-    let listed = tree.nodes.get(parent as usize).map_or(&[][..], |node| &node.children);
-    listed
-        .iter()
-        .filter(move |&&child| child > parent)
-        .filter_map(|&child| tree.nodes.get(child as usize).map(|node| (child, node)))
-}
-
-/// Parent of a node; `None` for the root, for an index out of range and for a parent that does not stand before it.
-pub(crate) fn parent(tree: &FlameTree, node: u32) -> Option<u32> {
-    let parent = tree.nodes.get(node as usize)?.parent;
-    (parent < node).then_some(parent)
-}
-
-/// Nodes from the root down to `node`, both included; ascending.
-pub(crate) fn path(tree: &FlameTree, node: u32) -> Vec<u32> {
-    let mut path = vec![node];
-    while let Some(above) = parent(tree, path[path.len() - 1]) {
-        path.push(above);
-    }
-    path.reverse();
-    path
-}
+use crate::tree::{children, path};
 
 /// What a box stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,6 +171,7 @@ fn divide(tree: &FlameTree, node: u32, upper: &FlameBox, selected: &[u32], out: 
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::snapshot::FlameNode;
     use proptest::prelude::*;
 
     use super::*;
@@ -324,24 +256,6 @@ mod tests {
         assert_eq!(layout.find(19), None);
         let zoomed = FlameLayout::of(&tree, 40, 0, 10, 38, 30);
         assert_eq!((zoomed.zoom_row, zoomed.rows.len(), zoomed.more_below), (40, 13, false));
-    }
-
-    #[test]
-    fn header_and_footer_give_way_to_the_body_on_small_screens() {
-        let check = |height: u16, expected: [u16; 3]| {
-            for strip in [false, true] {
-                let areas = Areas::of(Rect::new(0, 0, 80, height), true, strip);
-                let line = u16::from(strip && height >= 6);
-                assert_eq!(areas.strip.height, line);
-                assert_eq!([areas.header.height, areas.body.height + line, areas.footer.height], expected);
-            }
-        };
-        check(24, [3, 19, 2]);
-        check(10, [2, 6, 2]);
-        check(5, [1, 3, 1]);
-        check(3, [0, 2, 1]);
-        check(1, [0, 1, 0]);
-        check(0, [0, 0, 0]);
     }
 
     proptest! {

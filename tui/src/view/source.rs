@@ -3,15 +3,15 @@
 //! Owns: the columns, and what is shown where there is no text. Because: figures are true even when the file cannot be
 //! read, and a file that was changed must not pass for the one that ran. Does not: read files.
 
-use deepctx_profile::snapshot::LineRow;
+use deepctx_profile::snapshot::{LineRow, SourceText};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::Pen;
-use crate::app::Model;
-use crate::app::lines::{Rows, figure, figures, rows};
-use crate::source::SourceText;
+use super::pen::{Pen, put};
+use crate::layout::areas::rows_area;
+use crate::model::Model;
+use crate::state::source::{SourceRows, figure};
 use crate::text;
 use crate::theme::Theme;
 
@@ -20,32 +20,26 @@ const SHARE: usize = 7;
 /// Columns below which the total is left out.
 const BOTH: u16 = 50;
 
-/// Where the rows are: below the title, if there is room for one.
-pub(crate) fn rows_area(body: Rect) -> Rect {
-    let title = u16::from(body.height >= 3);
-    Rect { y: body.y + title, height: body.height - title, ..body }
-}
-
 pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
-    let Some(place) = &model.lines.place else {
+    let Some(place) = &model.source.place else {
         let text = "no file is open: select a function in another view, o opens its source";
-        super::put(buffer, area, 0, text, theme.quiet());
+        put(buffer, area, 0, text, theme.quiet());
         return;
     };
     let lines = rows_area(area);
     if lines.y > area.y {
         title(model, &place.file, theme, area, buffer);
     }
-    let (rows, figures) = (rows(model), figures(model));
+    let (rows, figures) = (model.source_rows(), model.source_figures());
     if rows.len() == 0 {
         let text =
-            if model.awaiting || model.lines.text.is_none() { "looking …" } else { "no line has a value" };
-        super::put(buffer, lines, 0, text, theme.quiet());
+            if model.pending || model.source.text.is_none() { "looking …" } else { "no line has a value" };
+        put(buffer, lines, 0, text, theme.quiet());
         return;
     }
     let number = text::count_digits(u64::from(rows.line(rows.len() - 1)));
     for at in 0..lines.height {
-        let row = model.lines.scroll + usize::from(at);
+        let row = model.source.scroll + usize::from(at);
         if row >= rows.len() {
             break;
         }
@@ -53,10 +47,10 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
         let mut pen = Pen::new(buffer, lines, at);
         draw_figures(model, figure(figures, line), theme, area.width, &mut pen);
         pen.write(&format!("{line:>number$} "), theme.quiet());
-        if let Rows::Text(text) = rows {
+        if let SourceRows::Text(text) = rows {
             pen.write(&text::expand_tabs(&text[row], pen.room()), Style::new());
         }
-        if model.interactive && line == model.lines.line {
+        if model.interactive && line == model.source.line {
             buffer.set_style(Rect { y: lines.y + at, height: 1, ..lines }, theme.chosen());
         }
     }
@@ -70,7 +64,7 @@ fn title(model: &Model, file: &str, theme: &Theme, area: Rect, buffer: &mut Buff
         pen.write("  total", theme.quiet());
     }
     pen.skip(2);
-    let note = match model.lines.text.as_deref() {
+    let note = match model.source.text.as_deref() {
         Some(SourceText::Missing(reason)) => format!("no text: {}", reason.sentence()),
         Some(SourceText::Lines { changed: true, .. }) => "changed since: lines may have moved".to_owned(),
         _ => match model.source_data().filter(|data| &*data.file == file).map_or(0, |data| data.without_line)
@@ -106,8 +100,8 @@ fn draw_figures(model: &Model, row: Option<&LineRow>, theme: &Theme, width: u16,
 
 /// The selected line in words, for the footer.
 pub(crate) fn selection(model: &Model) -> Option<(String, Option<LineRow>)> {
-    let place = model.lines.place.as_ref().filter(|_| model.lines.line > 0)?;
+    let place = model.source.place.as_ref().filter(|_| model.source.line > 0)?;
     let name = place.file.rsplit('/').next().unwrap_or(&place.file);
-    let row = figure(figures(model), model.lines.line).copied();
-    Some((format!("{name}:{}", model.lines.line), row))
+    let row = figure(model.source_figures(), model.source.line).copied();
+    Some((format!("{name}:{}", model.source.line), row))
 }

@@ -1,82 +1,30 @@
-//! App: what the screen knows.
+//! Model: what the screen knows.
 //!
-//! Owns: the model, and the messages that change it. Because: a terminal program that can be driven by a list of messages
-//! can be tested without a terminal. Does not: draw, read the clock, wait, or hold more than the last snapshots.
-
-mod act;
-pub(crate) mod graph;
-pub(crate) mod lines;
-mod mouse;
-pub(crate) mod pin;
-pub(crate) mod prompt;
-pub(crate) mod search;
-pub(crate) mod table;
-pub(crate) mod timeline;
-mod update;
+//! Owns: [`Model`], and what can be asked of it. Because: a picture that depends on nothing else can be compared with a stored one.
+//! Does not: change by itself, draw, read the clock, wait, or hold more than the last snapshots.
 
 use std::sync::Arc;
 
-use deepctx_profile::metric::Metric;
+use deepctx_profile::metric::{Metric, Unit};
+use deepctx_profile::request::{Part, Request};
 use deepctx_profile::snapshot::{
-    Extra, FlameTree, Snapshot, SourceLines, SourcePlace, Table, TableRow, Timeline, Unit,
+    Extra, FlameTree, LineRow, Snapshot, SourceLines, SourcePlace, SourceText, Table, TableRow, Timeline,
 };
-use deepctx_profile::view::Request;
 use ratatui::layout::Rect;
 
-use crate::keys::{Action, Scope};
-use crate::layout::Areas;
-use crate::source::SourceText;
-use graph::GraphState;
-use lines::LinesState;
-use pin::Pin;
-use prompt::Prompt;
-use search::Search;
-use table::TableState;
-use timeline::TimelineState;
-
-pub use update::update;
-
-/// What fills the body of the screen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tab {
-    /// Flame graph, root at the top.
-    #[default]
-    Flame,
-    /// Bottom-up: functions, and below each its callers.
-    Callers,
-    /// Hottest functions.
-    Table,
-    /// What each process and thread did when.
-    Timeline,
-    /// A source file with what its lines cost.
-    Source,
-    /// Losses and own cost.
-    Losses,
-}
-
-impl Tab {
-    /// All tabs, left to right.
-    pub const ALL: [Self; 6] =
-        [Self::Flame, Self::Callers, Self::Table, Self::Timeline, Self::Source, Self::Losses];
-
-    /// Name on the tab.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Flame => "Flame",
-            Self::Callers => "Callers",
-            Self::Table => "Table",
-            Self::Timeline => "Time",
-            Self::Source => "Source",
-            Self::Losses => "Losses",
-        }
-    }
-
-    fn step(self, by: usize) -> Self {
-        let at = Self::ALL.iter().position(|tab| *tab == self).unwrap_or(0);
-        Self::ALL[(at + by) % Self::ALL.len()]
-    }
-}
+use crate::keys::Scope;
+use crate::layout::areas::Areas;
+use crate::layout::boxes::FlameLayout;
+use crate::layout::table::Columns;
+use crate::state::graph::GraphState;
+use crate::state::pin::Pin;
+use crate::state::prompt::{Prompt, Purpose};
+use crate::state::search::Search;
+use crate::state::source::{SourceRows, SourceState};
+use crate::state::table::TableState;
+use crate::state::timeline::TimelineState;
+use crate::tab::Tab;
+use crate::tree::path;
 
 /// What takes the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,46 +37,7 @@ pub(crate) enum Mode {
     /// The help, scrolled down by some lines.
     Help(usize),
     /// The question whether to save.
-    Leaving,
-}
-
-/// Something that happened.
-#[derive(Clone, Debug)]
-pub enum Message {
-    /// The source has something newer.
-    Snapshot(Arc<Snapshot>),
-    /// The text of the source file that was wanted.
-    Text(Arc<SourceText>),
-    /// The source will or will not give more.
-    Live(bool),
-    /// The terminal has this many columns and rows.
-    Resize(u16, u16),
-    /// A key that is in the key table.
-    Act(Action),
-    /// A character for the line that is typed.
-    Type(char),
-    /// Left button at a column and row of the screen.
-    Click(u16, u16),
-    /// Right button.
-    RightClick,
-    /// Wheel; true is up.
-    Wheel(bool),
-}
-
-/// What the event loop has to do after an update.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effects {
-    /// Nothing: what is on the screen still holds.
-    None,
-    /// Draw.
-    Redraw,
-    /// Ask the source again, for the request has changed; and draw.
-    Fetch,
-    /// Leave.
-    Quit {
-        /// Whether the user wants to keep what was seen.
-        save: bool,
-    },
+    ConfirmQuit,
 }
 
 /// What is fixed while the program runs, and where it starts.
@@ -151,10 +60,10 @@ impl Default for Setup {
 /// The last snapshot that had the part of each tab: shown until a newer one comes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
-    callers: Option<Arc<Snapshot>>,
-    table: Option<Arc<Snapshot>>,
-    timeline: Option<Arc<Snapshot>>,
-    source: Option<Arc<Snapshot>>,
+    pub(crate) callers: Option<Arc<Snapshot>>,
+    pub(crate) table: Option<Arc<Snapshot>>,
+    pub(crate) timeline: Option<Arc<Snapshot>>,
+    pub(crate) source: Option<Arc<Snapshot>>,
 }
 
 /// All that a drawing depends on.
@@ -172,12 +81,12 @@ pub struct Model {
     pub(crate) live: bool,
     pub(crate) paused: bool,
     /// The request changed and its first snapshot has not come yet.
-    pub(crate) awaiting: bool,
+    pub(crate) pending: bool,
     pub(crate) flame: GraphState,
     pub(crate) callers: GraphState,
     pub(crate) table: TableState,
     pub(crate) timeline: TimelineState,
-    pub(crate) lines: LinesState,
+    pub(crate) source: SourceState,
     pub(crate) losses_scroll: usize,
     pub(crate) search: Option<Search>,
     pub(crate) pin: Option<Pin>,
@@ -198,7 +107,7 @@ impl Model {
             screen: Rect::new(0, 0, width, height),
             interactive: true,
             live: true,
-            awaiting: true,
+            pending: true,
             snapshot: None,
             parts: Parts::default(),
             mode: Mode::Browse,
@@ -207,16 +116,16 @@ impl Model {
             callers: GraphState::default(),
             table: TableState::default(),
             timeline: TimelineState::default(),
-            lines: LinesState::default(),
+            source: SourceState::default(),
             losses_scroll: 0,
             search: None,
             pin: None,
             status: None,
         };
-        if let deepctx_profile::view::Part::Source(file) = &model.request.part {
-            model.lines.place = Some(SourcePlace { file: Arc::clone(file), line: 0, pid: 0 });
+        if let Part::Source(file) = &model.request.part {
+            model.source.place = Some(SourcePlace { file: Arc::clone(file), line: 0, pid: 0 });
         }
-        update::ask_for_tab(&mut model);
+        model.request_tab();
         model
     }
 
@@ -240,20 +149,20 @@ impl Model {
     /// Whether a newer snapshot would be taken in: not while paused, but for the first answer to a new request.
     #[must_use]
     pub fn wants_snapshot(&self) -> bool {
-        !self.paused || self.awaiting
+        !self.paused || self.pending
     }
 
     /// The source file whose text is missing.
     #[must_use]
     pub fn wants_text(&self) -> Option<&SourcePlace> {
-        let wanted = self.tab == Tab::Source && self.lines.text.is_none();
-        self.lines.place.as_ref().filter(|_| wanted)
+        let wanted = self.tab == Tab::Source && self.source.text.is_none();
+        self.source.place.as_ref().filter(|_| wanted)
     }
 
     /// Whether an answer of the source is due.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.awaiting || self.wants_text().is_some()
+        self.pending || self.wants_text().is_some()
     }
 
     /// Scopes of the key table that hold now, first match wins.
@@ -262,7 +171,7 @@ impl Model {
         match (&self.mode, self.tab) {
             (Mode::Typing(_), _) => &[Scope::Typing],
             (Mode::Help(_), _) => &[Scope::Help],
-            (Mode::Leaving, _) => &[Scope::Leaving],
+            (Mode::ConfirmQuit, _) => &[Scope::ConfirmQuit],
             (Mode::Browse, Tab::Flame | Tab::Callers) => &[Scope::Graph, Scope::Views],
             (Mode::Browse, Tab::Table) => &[Scope::Table, Scope::Views],
             (Mode::Browse, Tab::Timeline) => &[Scope::Timeline, Scope::Views],
@@ -291,8 +200,8 @@ impl Model {
 
     fn labels_to(&self, node: u32) -> Vec<&str> {
         let tree = self.tree();
-        let path = crate::layout::path(tree, node);
-        path.iter()
+        path(tree, node)
+            .iter()
             .filter_map(|&node| tree.nodes.get(node as usize))
             .map(|node| node.label.as_str())
             .collect()
@@ -325,7 +234,7 @@ impl Model {
         self.snapshot.as_ref().map_or(&NO_TREE, |snapshot| &snapshot.flame)
     }
 
-    fn callers_tree(&self) -> &FlameTree {
+    pub(crate) fn callers_tree(&self) -> &FlameTree {
         match self.parts.callers.as_ref().map(|snapshot| &snapshot.extra) {
             Some(Extra::Callers(tree)) => tree,
             _ => &NO_TREE,
@@ -377,5 +286,92 @@ impl Model {
     /// Unit of the values.
     pub(crate) fn unit(&self) -> Unit {
         self.shown().map_or(Unit::Count, |snapshot| snapshot.header.unit)
+    }
+
+    /// Number of reasons for losses and gaps.
+    pub(crate) fn loss_count(&self) -> usize {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.losses.len())
+    }
+
+    /// The boxes in sight.
+    pub(crate) fn flame_layout(&self) -> FlameLayout {
+        self.flame_rows(self.graph().scroll, usize::from(self.areas().body.height))
+    }
+
+    /// The boxes of some rows of the whole graph.
+    pub(crate) fn flame_rows(&self, first_row: usize, rows: usize) -> FlameLayout {
+        let GraphState { selected, zoom, .. } = *self.graph();
+        FlameLayout::of(self.tree(), zoom, selected, self.areas().body.width, first_row, rows)
+    }
+
+    /// The columns of the table at a width.
+    pub(crate) fn table_columns(&self, width: u16) -> Columns {
+        Columns::of(width, self.metric_count(), self.table.sort)
+    }
+
+    /// Metrics of the table: the one shown, and the others.
+    pub(crate) fn metric_count(&self) -> usize {
+        1 + self.table_data().map_or(0, |table| table.others.len())
+    }
+
+    /// The selected row of the table.
+    pub(crate) fn selected_row(&self) -> Option<&TableRow> {
+        let row = self.table.selected.and_then(|at| self.table.order.get(at))?;
+        self.rows().get(*row as usize)
+    }
+
+    /// Rows of the open source file.
+    pub(crate) fn source_rows(&self) -> SourceRows<'_> {
+        match self.source.text.as_deref() {
+            Some(SourceText::Lines { lines, .. }) => SourceRows::Text(lines),
+            _ => SourceRows::Figures(self.source_figures()),
+        }
+    }
+
+    /// Figures of the open source file; those of another one do not count.
+    pub(crate) fn source_figures(&self) -> &[LineRow] {
+        let file = self.source.place.as_ref().map(|place| &place.file);
+        match self.source_data() {
+            Some(data) if Some(&data.file) == file => &data.lines,
+            _ => &[],
+        }
+    }
+
+    /// Whether a search is typed now.
+    pub(crate) fn is_searching(&self) -> bool {
+        matches!(&self.mode, Mode::Typing(prompt) if prompt.purpose == Purpose::Search)
+    }
+
+    /// Searches the tree that is shown.
+    pub(crate) fn set_search(&mut self, query: &str) {
+        self.search = Some(Search::of(query, self.tree()));
+    }
+
+    /// Matches the search against the tree that is shown now.
+    pub(crate) fn search_again(&mut self) {
+        if let Some(query) = self.search.as_ref().map(|search| search.query().to_owned()) {
+            self.set_search(&query);
+        }
+    }
+
+    /// Requests what the tab shows.
+    pub(crate) fn request_tab(&mut self) {
+        self.request.part = match self.tab {
+            Tab::Flame | Tab::Losses => Part::Flame,
+            Tab::Callers => Part::Callers,
+            Tab::Table => Part::Table,
+            Tab::Timeline => Part::Timeline,
+            Tab::Source => {
+                self.source.place.as_ref().map_or(Part::Flame, |place| Part::Source(Arc::clone(&place.file)))
+            }
+        };
+    }
+
+    /// Why a view is empty.
+    pub(crate) fn empty_reason(&self) -> &'static str {
+        match &self.request.filter {
+            Some(_) => "no stack matches the filter: F counts all stacks again",
+            None => "no samples yet",
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use deepctx_profile::snapshot::FlameTree;
 
-use crate::layout::parent;
+use crate::tree::parent;
 
 /// A text, and what it matches in the present tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

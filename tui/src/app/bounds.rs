@@ -1,0 +1,32 @@
+//! Bounds: keeping selections and scrolls inside what there is.
+//!
+//! Owns: [`keep_in_range`], [`keep_visible`]. Because: content and screen change under the user. Does not: move anything further.
+
+use super::{graph, source, table, timeline};
+use crate::model::{Mode, Model};
+use crate::page;
+
+/// Clamps what may point past its end after the content or the screen changed.
+pub(super) fn keep_in_range(model: &mut Model) {
+    graph::keep_in_range(model);
+    table::keep_in_range(model);
+    timeline::keep_in_range(model);
+    source::keep_in_range(model);
+    let lines = model.snapshot.as_deref().map_or(0, |snapshot| page::losses::lines(snapshot).len());
+    model.losses_scroll =
+        model.losses_scroll.min(lines.saturating_sub(usize::from(model.areas().body.height)));
+    let lines = page::help::lines().len();
+    let height = usize::from(page::help::area(model.screen).height);
+    if let Mode::Help(line) = &mut model.mode {
+        *line = (*line).min(lines.saturating_sub(height));
+    }
+}
+
+/// Scrolls so that what is selected can be seen, after the screen changed.
+pub(super) fn keep_visible(model: &mut Model) {
+    graph::keep_visible(model);
+    table::keep_visible(model);
+    timeline::keep_visible(model);
+    source::keep_visible(model);
+    keep_in_range(model);
+}

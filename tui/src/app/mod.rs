@@ -1,0 +1,18 @@
+//! App: how the model changes.
+//!
+//! Owns: what every message, key and click does to the model. Because: updates that are pure functions can be tested without a
+//! terminal. Does not: draw, read the clock or wait.
+
+mod actions;
+mod bounds;
+mod graph;
+mod matches;
+mod mouse;
+mod pin;
+mod prompt;
+mod source;
+mod table;
+mod timeline;
+mod update;
+
+pub use update::update;

@@ -1,0 +1,51 @@
+//! Timeline state: which lane and which moment are selected, and which part of the time is in sight.
+//!
+//! Owns: [`TimelineState`]. Because: windows widen while a capture goes on, and what is looked at must stay. Does not: move the
+//! selection; see [`crate::app`].
+
+use deepctx_profile::snapshot::{Extra, Lane, Snapshot, Timeline};
+
+use crate::layout::timeline::TimeSpan;
+
+/// Where the user is. Times are nanoseconds since the capture began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TimelineState {
+    /// Selected lane.
+    pub(crate) lane: usize,
+    /// First lane in sight.
+    pub(crate) scroll: usize,
+    /// The selected moment.
+    pub(crate) at_ns: Option<u64>,
+    /// The time in sight is the whole, halved so often.
+    pub(crate) zoom: u32,
+}
+
+impl TimelineState {
+    /// The time in sight: around the selected moment, inside the whole.
+    pub(crate) fn span(&self, timeline: &Timeline) -> TimeSpan {
+        let whole = length(timeline);
+        let length_ns = (whole >> self.zoom).max(1);
+        let middle = self.at_ns.unwrap_or(whole);
+        let from_ns = middle.saturating_sub(length_ns / 2).min(whole - length_ns);
+        TimeSpan { from_ns, length_ns }
+    }
+
+    /// Finds the lane again in a newer timeline.
+    pub(crate) fn carry_over(&mut self, before: Option<&Snapshot>, after: &Timeline) {
+        let Some(Extra::Timeline(before)) = before.map(|snapshot| &snapshot.extra) else { return };
+        let Some(old) = before.lanes.get(self.lane) else { return };
+        let key = |lane: &Lane| (lane.label.clone(), lane.kind, lane.metric);
+        let same = after.lanes.iter().position(|lane| key(lane) == key(old));
+        // An untouched timeline stays at its top, where the hottest process is.
+        if self.lane > 0
+            && let Some(lane) = same
+        {
+            self.lane = lane;
+        }
+    }
+}
+
+/// Length of the whole timeline, nanoseconds; never 0.
+pub(crate) fn length(timeline: &Timeline) -> u64 {
+    timeline.window_ns.saturating_mul(timeline.windows as u64).max(1)
+}
