@@ -8,9 +8,9 @@ use deepctx_profile::ledger::When;
 use deepctx_profile::profile::Meta;
 use deepctx_symbolizer::cubin::{self, fatbin, lines};
 use deepctx_uprobes::catalogue::rows;
-use deepctx_userspace::pipeline::source::{Input, SiteInfo, SpaceUpdate};
-use deepctx_userspace::pipeline::symbols::{Answer, CodeAddress, PythonReference, SpaceId, Symbols};
-use deepctx_userspace::pipeline::{Config, Pipeline};
+use deepctx_pipeline::source::{Input, SiteInfo, SpaceUpdate};
+use deepctx_pipeline::symbols::{Answer, CodeAddress, PythonReference, SpaceId, Symbols};
+use deepctx_pipeline::{Config, Pipeline};
 use libfuzzer_sys::fuzz_target;
 
 /// Nothing has a name.

@@ -20,7 +20,7 @@ pub(crate) fn binary() -> &'static Path {
         let folder =
             test.parent().and_then(Path::parent).expect("tests lie in target/PROFILE/deps").to_path_buf();
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "deepctx-userspace", "--bin", "deepctx-bpf"]);
+        build.args(["build", "--quiet", "--package", "deepctx-bpf", "--bin", "deepctx-bpf"]);
         if folder.ends_with("release") {
             build.arg("--release");
         }

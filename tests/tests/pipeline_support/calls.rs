@@ -11,8 +11,8 @@ use deepctx_common::samples::{Cubin, Sample, part};
 use deepctx_uprobes::catalogue::{Family, rows};
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
-use deepctx_userspace::pipeline::encode;
-use deepctx_userspace::pipeline::source::{CubinLines, Input, SiteInfo};
+use deepctx_pipeline::encode;
+use deepctx_pipeline::source::{CubinLines, Input, SiteInfo};
 
 use super::{address, header, python_words};
 
@@ -289,7 +289,7 @@ fn message(numbers: &mut BTreeMap<u16, u64>, time: u64, pid: &str, what: u16, va
     Message { header: header(numbers, time, 0), pid, tid, what, flags: 0, bytes: 0, values }
 }
 
-/// A record as CUPTI lays it out (`userspace/tests/fixtures/cupti_records.tsv`), and its name.
+/// A record as CUPTI lays it out (`userspace/pipeline/tests/fixtures/cupti_records.tsv`), and its name.
 fn record<'a>(what: &str, rest: &[&'a str]) -> (Vec<u8>, &'a str) {
     let mut bytes = vec![0; 160];
     let mut put = |at: usize, size: usize, value: u64| {

@@ -61,11 +61,11 @@ use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
-use deepctx_userspace::pipeline::source::{Input, SpaceUpdate, Turn};
-use deepctx_userspace::pipeline::symbols::{
+use deepctx_pipeline::source::{Input, SpaceUpdate, Turn};
+use deepctx_pipeline::symbols::{
     Answer, CodeAddress, CompiledStep, Name, NoName, PythonReference, SpaceId, Symbols,
 };
-use deepctx_userspace::pipeline::{Config, Pipeline, encode};
+use deepctx_pipeline::{Config, Pipeline, encode};
 
 /// What a page of notation says.
 #[derive(Debug)]

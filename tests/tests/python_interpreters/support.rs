@@ -137,7 +137,7 @@ fn find_profiler() -> Result<PathBuf, String> {
     let path =
         std::env::var_os("TEST_BINARY_DEEPCTX_BPF").map_or_else(|| folder.join("deepctx-bpf"), PathBuf::from);
     if !path.exists() {
-        return Err(format!("{} is not built: cargo build -p deepctx-userspace", path.display()));
+        return Err(format!("{} is not built: cargo build -p deepctx-bpf", path.display()));
     }
     let user = Command::new("id").arg("-u").output().map_err(|error| error.to_string())?.stdout;
     if user.trim_ascii() != b"0" {

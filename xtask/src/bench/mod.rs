@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn release() -> Result<PathBuf> {
     setup::run(&setup::Options { yes: true, tests: true })?;
     sh::step("build deepctx-bpf for release", "figures of an unoptimized program mean nothing");
-    sh::run(sh::command("cargo").args(["build", "--release", "--locked", "--package", "deepctx-userspace"]))?;
+    sh::run(sh::command("cargo").args(["build", "--release", "--locked", "--package", "deepctx-bpf"]))?;
     Ok(sh::target_dir().join("release/deepctx-bpf"))
 }
 

@@ -73,7 +73,7 @@ pub(super) fn unwind_rows(options: &Options) -> Result<()> {
 
 /// Stacks of 60 frames per second through all stages on one core.
 pub(super) fn pipeline(options: &Options) -> Result<()> {
-    let program = example("deepctx-userspace", "pipeline_rate")?;
+    let program = example("deepctx-session", "pipeline_rate")?;
     for (case, distinct) in [("1000 different stacks", 1_000), ("every stack new", SAMPLES)] {
         let numbers = [u32::try_from(options.runs)?, SAMPLES, distinct].map(|number| number.to_string());
         let runs = lines(&sh::output(Command::new(&program).args(numbers))?, 3)?;

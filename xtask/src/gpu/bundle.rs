@@ -38,7 +38,7 @@ fn built() -> Result<PathBuf> {
     sh::step("build deepctx-bpf for another machine", "it must need no library but the C library");
     let words = ["build", "--locked", "--quiet", "--release"];
     let mut cargo = sh::command("cargo");
-    cargo.args(words).args(["--package", "deepctx-userspace", "--features", "static"]);
+    cargo.args(words).args(["--package", "deepctx-bpf", "--features", "static"]);
     // libelf and zlib as the system has them for linking; xz as its crate carries it.
     let libraries = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
     sh::run(cargo.env("LIBBPF_SYS_LIBRARY_PATH", libraries.join(":")).env("LZMA_API_STATIC", "1"))?;

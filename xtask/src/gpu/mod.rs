@@ -145,7 +145,7 @@ fn built(simulated: bool) -> Result<PathBuf> {
         sim::run()?;
     }
     sh::step("build deepctx-bpf", "it is what is checked");
-    let packages = ["--package", "deepctx-userspace", "--package", "deepctx-collector"];
+    let packages = ["--package", "deepctx-bpf", "--package", "deepctx-collector"];
     sh::run(sh::command("cargo").args(["build", "--locked", "--quiet"]).args(packages))?;
     Ok(sh::target_dir().join("debug/deepctx-bpf"))
 }

@@ -25,13 +25,13 @@ const ONLY_IN: &[OnlyIn] = &[
     OnlyIn {
         words: &["libbpf_rs"],
         within: &["common/", "walk/", "symbolizer/", "uprobes/", "profile/", "tui/", "userspace/"],
-        except: &["userspace/src/capture/", "userspace/tests/"],
+        except: &["userspace/capture/src/", "userspace/cli/tests/"],
         because: "only capture/ knows the loader",
     },
     OnlyIn {
         words: &["RingBuffer"],
-        within: &["userspace/src/"],
-        except: &["userspace/src/capture/rings"],
+        within: &["userspace/"],
+        except: &["userspace/capture/src/rings"],
         because: "only capture/rings reads memory shared with the kernel",
     },
     OnlyIn {
@@ -52,7 +52,7 @@ const ONLY_IN: &[OnlyIn] = &[
             "File::open",
         ],
         within: &[
-            "userspace/src/pipeline/",
+            "userspace/pipeline/src/",
             "profile/src/",
             "tui/src/app",
             "tui/src/view",
@@ -65,7 +65,7 @@ const ONLY_IN: &[OnlyIn] = &[
     },
     OnlyIn {
         words: &["/proc/"],
-        within: &["profile/src/", "tui/src/", "userspace/src/pipeline/", "walk/src/", "common/src/"],
+        within: &["profile/src/", "tui/src/", "userspace/pipeline/src/", "walk/src/", "common/src/"],
         except: &[],
         because: "the model and the pure stages do not know the operating system",
     },
@@ -205,11 +205,11 @@ mod tests {
     #[test]
     fn what_may_be_said_in_one_place_is_not_said_elsewhere() {
         let text = "//! X.\nuse libbpf_rs::Map;\n";
-        check("userspace/src/capture/load.rs", text, &[]);
+        check("userspace/capture/src/load.rs", text, &[]);
         check(
-            "userspace/src/cli/live.rs",
+            "userspace/cli/src/live.rs",
             text,
-            &["userspace/src/cli/live.rs:2: says libbpf_rs; only capture/ knows the loader"],
+            &["userspace/cli/src/live.rs:2: says libbpf_rs; only capture/ knows the loader"],
         );
         let timed = "//! X.\nlet t = std::time::Instant::now();\n";
         let expect = "profile/src/tree.rs:2: says Instant::now; pure stages open no file, read no clock and start no thread";

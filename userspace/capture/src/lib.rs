@@ -1,0 +1,542 @@
+//! Capture: the kernel programs, loaded, attached and read.
+//!
+//! Owns: the kernel side of a session and the messages that come out of it. Because: only here meet BPF, perf events
+//! and `/proc`. Does not: name anything or build profiles.
+//!
+//! ```text
+//!  samplers ─▶ ring ─▶ drain thread ──records──▶ messages ──▶ pipeline
+//!                          │ fork, exec, exit, unknown PCs        ▲
+//!                          ▼                                      │ mappings
+//!                      scan thread ─▶ tables in the kernel ───────┘
+//! ```
+
+mod arch;
+pub mod arena;
+pub mod attach;
+mod below;
+pub mod budget;
+pub mod called;
+pub mod clock;
+pub mod column;
+pub mod cost;
+pub mod doctor;
+pub mod executables;
+mod generated;
+pub mod kernel_offsets;
+pub mod links;
+pub mod load;
+mod no_executable;
+pub mod perf_event;
+pub mod probes;
+pub mod processes;
+pub mod rings;
+pub mod rows;
+pub mod shared_array;
+pub mod sites;
+mod table_error;
+pub mod tables;
+pub mod targets;
+mod threads;
+mod turns;
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded};
+use deepctx_common::config::{Config, config_flag, map};
+use deepctx_common::end::Counter;
+use deepctx_common::process::{Target, WAITS_WALKED_PER_SECOND, target_flag};
+use deepctx_symbolizer::maps::Maps;
+use deepctx_symbolizer::python::all_layouts;
+use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
+use libbpf_rs::Link;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use deepctx_pipeline::source::{SiteInfo, Turn};
+use attach::Samplers;
+use budget::Budget;
+use called::CalledMap;
+use clock::monotonic_ns;
+use cost::OwnCost;
+pub use deepctx_common::call::ALL_STACKS;
+use deepctx_uprobes::torch::Questions;
+use deepctx_uprobes::user::UserRow;
+use executables::Executables;
+use kernel_offsets::Facts;
+use links::Way;
+use load::Loaded;
+pub use perf_event::Clock;
+use probes::{ProbeCounters, Probes, TensorWishes};
+use processes::{Processes, ScanCounters, Scanned};
+use tables::Tables;
+use targets::TargetSpec;
+use threads::KernelCounters;
+
+/// What the kernel side tells.
+#[derive(Debug)]
+pub enum Message {
+    /// Records, one after the other.
+    Records(Vec<u8>),
+    /// The executable mappings of a process at a time (`CLOCK_MONOTONIC`, nanoseconds).
+    Space {
+        /// The process.
+        pid: u32,
+        /// When the mappings were read.
+        time_ns: u64,
+        /// The mappings.
+        maps: Maps,
+    },
+    /// Totals of the kernel programs' counters, by [`Counter`] number.
+    Counters([u64; Counter::ALL.len()]),
+    /// What the scans of processes found and missed so far.
+    Scans(ScanCounters),
+    /// Probes that are about to be attached: what their calls mean.
+    Sites(Vec<SiteInfo>),
+    /// Calls of each site so far, those included whose records were lost.
+    SiteCounts(Vec<u64>),
+    /// Calls are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds.
+    CallsEnd(u64),
+    /// Probes that have a budget begin to be watched, or cease.
+    Turn(Turn),
+    /// What is attached so far.
+    Probes(ProbeCounters),
+    /// A process that was named as a target has ended.
+    TargetGone {
+        /// The process.
+        pid: u32,
+    },
+    /// Something the user should know.
+    Notice(String),
+}
+
+/// What to capture.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions {
+    /// Processes to sample.
+    pub pids: Vec<u32>,
+    /// Names of processes to sample.
+    pub comms: Vec<String>,
+    /// Folder of a cgroup whose processes are sampled.
+    pub cgroup: Option<PathBuf>,
+    /// Id of a container, or its beginning, whose processes are sampled.
+    pub container: Option<String>,
+    /// Sample everything.
+    pub all: bool,
+    /// Sample what the targets start.
+    pub follow_children: bool,
+    /// Samples per second and CPU.
+    pub frequency_hz: u32,
+    /// What makes a CPU take a sample.
+    pub clock: Clock,
+    /// Record kernel frames.
+    pub kernel: bool,
+    /// Record native frames.
+    pub native: bool,
+    /// Where native frames are not recorded: walk as many of them as tell which operators run, and have records say so.
+    pub operators: bool,
+    /// Record Python frames.
+    pub python: bool,
+    /// Tell which coroutines run, beside Python frames.
+    pub coroutines: bool,
+    /// Tell which modules of PyTorch are called, beside Python frames.
+    pub modules: bool,
+    /// Follow threads while they are off their CPUs.
+    pub off_cpu: bool,
+    /// Watch calls of accelerators' libraries.
+    pub probes: Option<ProbeOptions>,
+    /// Folder in which unwind tables are kept between runs.
+    pub cache: Option<PathBuf>,
+    /// Size of the ring buffer, a power of two of pages; chosen from CPUs and frequency when `None`.
+    pub ring_bytes: Option<u32>,
+}
+
+/// How calls of accelerators' libraries are watched.
+#[derive(Clone, Debug)]
+pub struct ProbeOptions {
+    /// Rows of the user's own.
+    pub user: Vec<UserRow>,
+    /// Attach to installed drivers and runtimes before any process has them: a command that is about to start is then
+    /// watched from its first call. Other processes that use them pay for being turned away.
+    pub ahead: bool,
+    /// Read the activity records of collections that processes have of their own.
+    pub borrow: bool,
+    /// Have collectors in processes sample instructions of kernels.
+    pub samples: bool,
+    /// Watch the libraries of accelerators.
+    pub accelerators: bool,
+    /// What is asked of PyTorch.
+    pub questions: Questions,
+    /// Calls that get a stack, per second and over all CPUs: 0 for none, [`ALL_STACKS`] for all. All are counted.
+    pub stacks_per_second: u32,
+    /// The same of a framework's operators.
+    pub operator_stacks_per_second: u32,
+    /// How much of the targets' time the probes may take that were asked for beyond those of accelerators: where they would take
+    /// more, they are watched in turns. `None`: as much as they take.
+    pub budget: Option<Budget>,
+}
+
+impl Default for ProbeOptions {
+    fn default() -> Self {
+        Self {
+            user: Vec::new(),
+            ahead: false,
+            borrow: true,
+            samples: false,
+            accelerators: true,
+            questions: Questions::default(),
+            stacks_per_second: ALL_STACKS,
+            operator_stacks_per_second: 100,
+            budget: None,
+        }
+    }
+}
+
+/// Why a capture could not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CaptureError {
+    /// One line.
+    pub message: String,
+    /// What the user can do.
+    pub hint: Option<String>,
+}
+
+impl CaptureError {
+    fn new(error: &dyn std::error::Error, hint: Option<String>) -> Self {
+        Self { message: error.to_string(), hint }
+    }
+}
+
+/// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
+/// [`rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and what the ring cannot hold
+/// the kernel counts.
+const MESSAGES_MAX: usize = 16;
+
+/// Calls a second that the ring is made for, when there may be any: twice the rate of training that launches without a
+/// pause is rare, and it is drained twenty times a second, and whenever it fills.
+const CALLS_PER_SECOND: u32 = 4_000;
+
+/// Most native frames of one walk.
+const FRAMES_MAX: u32 = 512;
+
+/// Inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INIT_PIDNS: u64 = 0xEFFF_FFFC;
+
+/// Ends the threads of a capture once they have told everything.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A running capture. Sampling ends when it goes.
+pub struct Capture {
+    messages: Receiver<Message>,
+    counters: KernelCounters,
+    samplers: Samplers,
+    tracepoints: Vec<Link>,
+    probes: Option<Probes>,
+    called: Option<CalledMap>,
+    stop: StopOnDrop,
+    shard_bytes: Arc<AtomicU64>,
+    loaded: Loaded,
+}
+
+impl Capture {
+    /// Loads the programs, prepares every target, and begins to sample.
+    ///
+    /// # Errors
+    /// A line that says what is missing, and what the user can do about it.
+    pub fn start(options: CaptureOptions) -> Result<Self, CaptureError> {
+        let spec = TargetSpec {
+            pids: options.pids.clone(),
+            comms: options.comms.clone(),
+            cgroup: options.cgroup.clone(),
+            container: options.container.clone(),
+            all: options.all,
+            children: options.follow_children,
+        };
+        // Whom first: a mistyped pid should not be answered by a missing privilege. Children come later.
+        let named = targets::find(&TargetSpec { children: false, ..spec.clone() })
+            .map_err(|e| CaptureError::new(&e, None))?;
+        doctor::privileges()?;
+        raise_open_files();
+
+        let failed = |e: &dyn std::error::Error| CaptureError::new(e, None);
+        let began_ns = monotonic_ns();
+        // The programs are loaded while their tables are prepared.
+        let (loaded, ahead) = thread::scope(|scope| {
+            let ahead = scope.spawn(|| Ahead::prepare(&options, &named));
+            (load(&options), ahead.join())
+        });
+        let (mut loaded, way) = loaded?;
+        let Ahead { mut processes, mut scanned } =
+            ahead.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        note(began_ns, "programs loaded, processes prepared");
+        let layouts: Vec<_> = all_layouts()
+            .iter()
+            .map(|l| (l.index(), if options.coroutines { l.kernel_with_coroutines() } else { l.kernel }))
+            .collect();
+        tables::set_layouts(&loaded, &layouts).map_err(|e| failed(&e))?;
+        processes.tables().connect(&loaded).map_err(|e| failed(&e))?;
+
+        // Children that start from now on are followed by the programs; those that are there are found after that, and
+        // so are processes that began another program in the meantime.
+        let mut tracepoints = loaded.attach_process_events().map_err(|e| failed(&e))?;
+        let flags = if options.follow_children { target_flag::FOLLOW } else { 0 };
+        for &pid in &named {
+            processes.tables().add_target(pid, Target { flags }).map_err(|e| failed(&e))?;
+        }
+        let (flushed, found) = rayon::join(|| processes.tables().flush(), || targets::find(&spec));
+        flushed.map_err(|e| failed(&e))?;
+        let found = found.map_err(|e| failed(&e))?;
+        for &pid in &found {
+            processes.tables().add_target(pid, Target { flags }).map_err(|e| failed(&e))?;
+            if !processes.is_scanned(pid) {
+                processes.exec(pid);
+                match processes.scan(pid, monotonic_ns()) {
+                    Ok(scan) => scanned.push(scan),
+                    Err(error) if options.pids.contains(&pid) => return Err(failed(&error)),
+                    Err(error) => tracing::debug!(%error, "not prepared"),
+                }
+            }
+        }
+        let (sender, messages) = bounded(MESSAGES_MAX + scanned.len() + 1);
+        for scan in scanned {
+            // There is room: one message for each scan, and one for all.
+            drop(sender.try_send(scan.into()));
+        }
+        drop(sender.try_send(Message::Scans(processes.counters())));
+        note(began_ns, "targets prepared");
+
+        let samplers =
+            attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz).map_err(|e| {
+                CaptureError::new(&e, doctor::perf_event_hint(options.clock, options.frequency_hz))
+            })?;
+        match loaded.attach_mapped() {
+            Ok(link) => tracepoints.push(link),
+            // Needs tracefs and system call tracepoints. Without: new libraries are found when samples meet them.
+            Err(error) => tracing::debug!(%error, "new libraries are found late"),
+        }
+        if options.off_cpu {
+            tracepoints.push(loaded.attach_off_cpu().map_err(|e| failed(&e))?);
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let counters = KernelCounters::new(loaded.map(map::COUNTERS).map_err(|e| failed(&e))?);
+        let events = loaded.map(map::EVENTS).map_err(|e| failed(&e))?;
+        let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
+        let sites = Arc::new(AtomicU32::new(0));
+        let probes = match (options.probes, way) {
+            (Some(probes), Some(way)) => {
+                let setup = probes::Setup {
+                    way,
+                    sites: loaded.map(map::SITES).map_err(|e| failed(&e))?,
+                    user: probes.user,
+                    borrow: probes.borrow,
+                    samples: probes.samples,
+                    accelerators: probes.accelerators,
+                    questions: probes.questions,
+                    operator_stacks: probes.operator_stacks_per_second,
+                    next: Arc::clone(&sites),
+                    messages: sender.clone(),
+                    ending: Arc::default(),
+                };
+                let ahead = if probes.ahead { probes::installed() } else { Vec::new() };
+                let object = loaded.probe_object(way).map_err(|e| failed(&e))?;
+                let in_turns =
+                    probes.budget.map(|budget| turns::Ahead::new(&loaded, way, budget)).transpose()?;
+                Some(Probes::start((object, in_turns), setup, ahead, found.clone()).map_err(|e| failed(&e))?)
+            }
+            _ => None,
+        };
+        let looks = probes.as_ref().map(Probes::looks);
+        let scan_requests = threads::spawn_scan(
+            processes,
+            sender.clone(),
+            looks.clone(),
+            Arc::clone(&shard_bytes),
+            Arc::clone(&stop),
+        );
+        let named = if options.all { Vec::new() } else { found };
+        // What was mapped between the first look at them and the attachment, nobody told.
+        threads::look_again(&scan_requests, &named);
+        let asked = threads::Asked { scans: scan_requests, looks };
+        let site_counts = match probes.is_some() {
+            true => {
+                let map = Arc::new(loaded.map(map::SITE_COUNTS).map_err(|e| failed(&e))?);
+                Some(threads::SiteCounts { map, sites })
+            }
+            false => None,
+        };
+        let counted = (counters.clone(), site_counts);
+        threads::spawn_drain(events, counted, sender, asked, named, Arc::clone(&stop))
+            .map_err(|e| failed(&e))?;
+        let called = options.modules.then(|| loaded.map(map::CALLED)).transpose();
+        let called = called.map_err(|e| failed(&e))?.map(CalledMap);
+        let stop = StopOnDrop(stop);
+        note(began_ns, "sampling");
+        Ok(Self { messages, counters, samplers, tracepoints, probes, called, stop, shard_bytes, loaded })
+    }
+
+    /// What it tells. The channel is closed after the last message.
+    pub fn messages(&self) -> Receiver<Message> {
+        self.messages.clone()
+    }
+
+    /// Where functions are told whose calls are to tell what they are made on, if modules are asked for. Once.
+    pub fn called(&mut self) -> Option<CalledMap> {
+        self.called.take()
+    }
+
+    /// Where more operators are named whose tensors are to be told; `None` without probes.
+    pub fn tensor_wishes(&self) -> Option<TensorWishes> {
+        self.probes.as_ref().map(Probes::tensor_wishes)
+    }
+
+    /// Number of CPUs that are sampled.
+    pub fn cpus(&self) -> usize {
+        self.samplers.cpus()
+    }
+
+    /// Waits until what could be attached at once is attached, for at most `longest`. Someone must read the messages
+    /// meanwhile.
+    pub fn wait_for_probes(&self, longest: Duration) {
+        if let Some(probes) = &self.probes {
+            probes.wait(longest);
+        }
+    }
+
+    /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is
+    /// closed.
+    pub fn stop(self) -> [u64; Counter::ALL.len()] {
+        let Self { samplers, tracepoints, probes, counters, stop, .. } = self;
+        drop(samplers);
+        drop(tracepoints);
+        if let Some(probes) = probes {
+            probes.stop();
+        }
+        let totals = counters.totals();
+        drop(stop);
+        totals
+    }
+
+    /// What the profiler itself used so far.
+    pub fn cost(&self) -> OwnCost {
+        cost::measure(self.loaded.locked_bytes() + self.shard_bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// What can be done while the programs are loaded.
+struct Ahead {
+    processes: Processes,
+    scanned: Vec<Scanned>,
+}
+
+impl Ahead {
+    /// Prepares processes. The tables wait to be connected.
+    fn prepare(options: &CaptureOptions, pids: &[u32]) -> Result<Self, CaptureError> {
+        let began_ns = monotonic_ns();
+        let cache = options.cache.as_ref().and_then(|folder| match Cache::open(folder, DEFAULT_BYTES) {
+            Ok(cache) => Some(cache),
+            Err(error) => {
+                tracing::warn!(%error, folder = %folder.display(), "unwind tables are not kept between runs");
+                None
+            }
+        });
+        let mut processes = Processes::new(Tables::default(), Executables::new(cache), options.python);
+        let mut scanned = Vec::new();
+        for &pid in pids {
+            match processes.scan(pid, monotonic_ns()) {
+                Ok(scan) => scanned.push(scan),
+                Err(error) if options.pids.contains(&pid) => return Err(CaptureError::new(&error, None)),
+                Err(error) => tracing::debug!(%error, "not prepared"),
+            }
+        }
+        note(began_ns, "processes prepared");
+        Ok(Self { processes, scanned })
+    }
+}
+
+/// Configures and loads the programs; says how probes are to be attached, if any are wanted.
+fn load(options: &CaptureOptions) -> Result<(Loaded, Option<Way>), CaptureError> {
+    let began_ns = monotonic_ns();
+    let (config, facts) = config(options)?;
+    note(began_ns, "kernel types read");
+    let way = match options.probes.as_ref().map(|_| Way::of_kernel(facts.uprobe_multi)) {
+        Some(Ok(way)) => Some(way),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "this kernel has no probes in user space: accelerators are not watched");
+            None
+        }
+        None => None,
+    };
+    let ring_bytes = options.ring_bytes.unwrap_or_else(|| {
+        let waits = if options.off_cpu { WAITS_WALKED_PER_SECOND } else { 0 };
+        let calls = if way.is_some() { CALLS_PER_SECOND } else { 0 };
+        ring_bytes(options.frequency_hz.saturating_add(waits), calls)
+    });
+    let loaded = Loaded::new(config, ring_bytes, options.off_cpu)
+        .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
+    note(began_ns, "programs loaded");
+    Ok((loaded, way))
+}
+
+/// Says how long the start took so far: a user waits for it.
+fn note(began_ns: u64, step: &str) {
+    let milliseconds = monotonic_ns().saturating_sub(began_ns) as f64 / 1e6;
+    tracing::debug!("start: {step} after {milliseconds:.1} ms");
+}
+
+/// The configuration of the programs for this kernel and these options.
+fn config(options: &CaptureOptions) -> Result<(Config, Facts), CaptureError> {
+    let mut config =
+        Config { frames_max: FRAMES_MAX, address_bits: arch::address_bits(), ..Config::default() };
+    let flags = [
+        (options.all, config_flag::ALL),
+        (options.kernel, config_flag::KERNEL),
+        (options.native, config_flag::NATIVE),
+        (options.operators, config_flag::OPERATORS),
+        (options.python, config_flag::PYTHON),
+        (options.modules, config_flag::OBJECTS),
+    ];
+    config.flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
+    config.stacks_per_second = options.probes.as_ref().map_or(0, |probes| probes.stacks_per_second);
+    let facts = kernel_offsets::fill(&mut config).map_err(|e| CaptureError::new(&e, doctor::btf_hint()))?;
+    let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
+    config.profiler_pidns = pidns as u32;
+    if pidns == INIT_PIDNS {
+        config.flags |= config_flag::INIT_PIDNS;
+    }
+    if let Some(path) = &options.cgroup {
+        let cgroup = targets::cgroup_target(path).map_err(|e| CaptureError::new(&e, None))?;
+        config.flags |= config_flag::CGROUP;
+        config.cgroup_id = cgroup.id;
+        config.cgroup_level = cgroup.level;
+    }
+    Ok((config, facts))
+}
+
+/// Lets this process open as many files as it may: one for each CPU, shard and library that is named, where the usual
+/// soft limit is 1024.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(%error, "the limit of open files stays");
+    }
+}
+
+/// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
+/// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two, as
+/// the kernel wants it. It counts three times: its pages are locked, and mapped twice in a row so that no record is cut.
+fn ring_bytes(frequency_hz: u32, calls: u32) -> u32 {
+    const SAMPLE_BYTES: u64 = 1 << 10;
+    let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
+    let wanted = (cpus * u64::from(frequency_hz) + u64::from(calls)) * SAMPLE_BYTES;
+    wanted.next_power_of_two().clamp(1 << 20, 64 << 20) as u32
+}

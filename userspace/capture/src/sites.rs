@@ -1,0 +1,260 @@
+//! Sites: from a planned probe to what the kernel program must know of it, and what those behind it must.
+//!
+//! Owns: which calls get a stack, which returns are watched, and the recipe of each argument. Because: a probe costs the
+//! target's own time, so the program is told to do what is needed there and nothing else. Does not: attach.
+
+use deepctx_common::activity::probe;
+use deepctx_common::call::{self, ARGUMENTS_MAX, Fetch, NO_TEXT, fetch_base, site_flag};
+use deepctx_uprobes::abi::{Argument, Place, Register};
+use deepctx_uprobes::event::{Event, Return};
+use deepctx_uprobes::plan;
+use deepctx_uprobes::role::Role;
+use deepctx_uprobes::torch::Questions;
+
+use deepctx_pipeline::source::SiteInfo;
+
+/// A site for the kernel program, and its name for everyone else.
+pub fn describe(index: u32, planned: &plan::Site) -> (call::Site, SiteInfo) {
+    let row = &planned.row;
+    let mut site = call::Site {
+        event: row.event.number(),
+        flags: flags(row.event, row.returns),
+        frame: u32::from(planned.point.frame),
+        ..call::Site::default()
+    };
+    let borrows = site.flags & site_flag::BORROW != 0;
+    let wanted: Vec<Argument> = if borrows {
+        let all = row.arguments();
+        [Role::Buffer, Role::Bytes, Role::Out]
+            .iter()
+            .filter_map(|role| all.iter().find(|argument| argument.role == *role).cloned())
+            .collect()
+    } else {
+        row.arguments().into_iter().filter(|argument| is_worth_fetching(argument.role)).collect()
+    };
+    let mut roles = Vec::new();
+    for argument in wanted {
+        let (Some(fetch), Ok(at)) = (recipe(&argument), u8::try_from(roles.len())) else { continue };
+        if roles.len() == ARGUMENTS_MAX {
+            break;
+        }
+        site.fetches[roles.len()] = fetch;
+        match argument.role {
+            Role::Name | Role::Path => site.text = at,
+            Role::Out | Role::OutNode if row.returns == Return::OutPointer && site.out == NO_TEXT => {
+                site.out = at;
+            }
+            _ => {}
+        }
+        roles.push(argument.role);
+    }
+    site.arguments = roles.len() as u8;
+    let name =
+        SiteInfo { site: index, event: row.event, symbol: planned.symbol.clone(), family: row.family, roles };
+    (site, name)
+}
+
+/// A site of a collector's message.
+pub fn message(what: u16) -> call::Site {
+    debug_assert!(what == probe::SAMPLES || probe::SYMBOLS.iter().any(|(number, _)| *number == what));
+    call::Site { event: what, flags: site_flag::MESSAGE, ..call::Site::default() }
+}
+
+/// The same site where a collector tells which id belongs to which call.
+pub fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
+    if is_work(event) {
+        site.flags |= site_flag::LAUNCH;
+    }
+    if event == Event::GraphLaunch {
+        site.flags |= site_flag::REPEATS;
+    }
+    site
+}
+
+/// The same site with the limit of stacks that operators have. Where each is seen to begin, its tensors need no stack.
+pub fn of_operator(mut site: call::Site, event: Event, asked: &Questions, per_second: u32) -> call::Site {
+    if matches!(event, Event::OperatorBegins | Event::OperatorTensors) {
+        // Which others it is in must all be seen.
+        site.flags |= site_flag::WHOLE;
+        site.stacks_per_second = per_second;
+        if per_second == 0 || asked.operators && event == Event::OperatorTensors {
+            site.flags &= !site_flag::STACK;
+        }
+    }
+    site
+}
+
+/// True of calls that a collector sees too, and gives an id.
+fn is_work(event: Event) -> bool {
+    event.is_launch()
+        || matches!(
+            event,
+            Event::GraphLaunch | Event::Copy(..) | Event::Prefetch | Event::Fill(..) | Event::Sync(_)
+        )
+}
+
+fn flags(event: Event, returns: Return) -> u16 {
+    if event == Event::ActivityRecord {
+        return site_flag::BORROW | site_flag::MESSAGE;
+    }
+    let mut flags = 0;
+    if has_stack(event) {
+        flags |= site_flag::STACK;
+    }
+    if returns.is_needed() {
+        flags |= site_flag::RETURN;
+    }
+    flags
+}
+
+/// Whether it matters on whose behalf something was called. Bookkeeping calls are frequent, and their own cost is all
+/// that a stack would explain.
+fn has_stack(event: Event) -> bool {
+    match event {
+        Event::GraphUpload | Event::GraphUpdate | Event::GraphRelease | Event::GraphClone => false,
+        Event::HostFunction
+        | Event::GraphLaunch
+        | Event::CaptureBegin
+        | Event::CaptureEnd
+        | Event::GraphInstantiate
+        | Event::GraphNode
+        | Event::Copy(..)
+        | Event::Prefetch
+        | Event::Fill(..)
+        | Event::Alloc(_)
+        | Event::Free(_)
+        | Event::Sync(_)
+        | Event::Collective(_)
+        | Event::StepCreated
+        | Event::BackwardBegins
+        | Event::RangeNamed
+        | Event::RangePushed
+        | Event::ProfilerStart
+        | Event::StepMarked
+        | Event::TensorAlloc
+        | Event::TensorReport
+        | Event::OperatorBegins
+        | Event::OperatorTensors
+        | Event::TeamBegins
+        | Event::User => true,
+        event => event.is_launch(),
+    }
+}
+
+/// Pointers to a kernel's own arguments say nothing without its signature.
+fn is_worth_fetching(role: Role) -> bool {
+    !matches!(role, Role::Other | Role::KernelArguments | Role::Extra | Role::UserData)
+}
+
+/// How an argument is fetched; `None` when it cannot be.
+fn recipe(argument: &Argument) -> Option<Fetch> {
+    let short = |offset: i32| i16::try_from(offset).ok();
+    let (base, reads, offsets) = match argument.place {
+        Place::Register { register, shift } => (number(register), 0, [i16::from(shift), 0]),
+        Place::Stack(bytes) => (fetch_base::ENTRY_STACK, 1, [i16::try_from(bytes).ok()?, 0]),
+        Place::BehindRegister { register, offset } => (number(register), 1, [short(offset)?, 0]),
+        Place::BehindPointer { register, at, offset } => (number(register), 2, [at, offset]),
+        Place::BehindStack { stack, offset } => {
+            (fetch_base::ENTRY_STACK, 2, [i16::try_from(stack).ok()?, short(offset)?])
+        }
+        Place::ThreadLocal(offset) => {
+            (fetch_base::THREAD_LOCAL, 1, [offset, i16::from(number(Register::Rdi))])
+        }
+        Place::Unreadable => return None,
+    };
+    let scalar = argument.scalar;
+    Some(Fetch { base, reads, bytes: scalar.bytes, signed: u8::from(scalar.signed), offsets })
+}
+
+/// DWARF number of a register (System V ABI, figure 3.36).
+fn number(register: Register) -> u8 {
+    match register {
+        Register::Rax => 0,
+        Register::Rdx => 1,
+        Register::Rcx => 2,
+        Register::Rbx => 3,
+        Register::Rsi => 4,
+        Register::Rdi => 5,
+        Register::Rbp => 6,
+        Register::Rsp => 7,
+        Register::R8 => 8,
+        Register::R9 => 9,
+        Register::R10 => 10,
+        Register::R11 => 11,
+        Register::R12 => 12,
+        Register::R13 => 13,
+        Register::R14 => 14,
+        Register::R15 => 15,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_symbolizer::{FileOffset, Svma};
+    use deepctx_uprobes::catalogue::rows;
+    use deepctx_uprobes::entry::{Cost, Emulated, Point};
+
+    use super::*;
+
+    fn described(symbol: &str) -> (call::Site, SiteInfo) {
+        let row = rows().iter().find(|row| row.names.iter().any(|name| name.symbol == symbol)).unwrap();
+        let planned = plan::Site {
+            row: row.clone(),
+            symbol: symbol.into(),
+            aliases: Vec::new(),
+            version: None,
+            svma: Svma(0),
+            entry: FileOffset(0),
+            offset: FileOffset(10),
+            point: Point { offset: 10, frame: 8, cost: Cost::Emulated(Emulated::ConditionalJump) },
+            counter: None,
+        };
+        describe(7, &planned)
+    }
+
+    #[test]
+    fn a_launch_is_fetched_by_registers_and_from_the_stack_at_its_entry() {
+        let (site, name) = described("cuLaunchKernel");
+        let of = |role| site.fetches[name.roles.iter().position(|other| *other == role).unwrap()];
+        let register = |base| Fetch { base, reads: 0, bytes: 4, signed: 0, offsets: [0, 0] };
+        assert_eq!(of(Role::GridX), register(4));
+        assert_eq!(of(Role::Function).bytes, 8);
+        let stack = Fetch { base: fetch_base::ENTRY_STACK, reads: 1, bytes: 4, signed: 0, offsets: [8, 0] };
+        assert_eq!(of(Role::BlockZ), stack);
+        assert_eq!(of(Role::Stream), Fetch { bytes: 8, offsets: [24, 0], ..stack });
+        assert_eq!((site.flags, site.frame, site.text), (site_flag::STACK, 8, NO_TEXT));
+        assert!(!name.roles.contains(&Role::KernelArguments));
+        assert_eq!(with_correlation(site, name.event).flags, site_flag::STACK | site_flag::LAUNCH);
+    }
+
+    #[test]
+    fn a_name_is_read_and_a_handle_awaited() {
+        let (site, name) = described("cuModuleGetFunction");
+        assert_eq!(name.roles[usize::from(site.text)], Role::Name);
+        assert_eq!(name.roles[usize::from(site.out)], Role::Out);
+        assert_eq!(site.flags, site_flag::RETURN);
+    }
+
+    #[test]
+    fn a_record_of_another_collection_is_found_by_buffer_size_and_cursor() {
+        for symbol in ["cuptiActivityGetNextRecord", "cuptiActivityGetNextRecord_v2"] {
+            let (site, name) = described(symbol);
+            assert_eq!(name.roles, [Role::Buffer, Role::Bytes, Role::Out], "{symbol}");
+            assert_eq!(site.flags, site_flag::BORROW | site_flag::MESSAGE);
+        }
+    }
+
+    #[test]
+    fn every_row_keeps_what_its_event_needs() {
+        for row in rows() {
+            let (site, name) = described(&row.names[0].symbol);
+            let waits = site.flags & site_flag::RETURN != 0;
+            if row.returns == Return::OutPointer && waits {
+                assert_ne!(site.out, NO_TEXT, "{}", name.symbol);
+            }
+            if row.event.is_launch() && row.arguments().iter().any(|a| a.role == Role::Stream) {
+                assert!(name.roles.contains(&Role::Stream), "{}: {:?}", name.symbol, name.roles);
+            }
+        }
+    }
+}

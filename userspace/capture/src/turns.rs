@@ -1,0 +1,355 @@
+//! Turns: the probes that have a budget, put in place while it lasts and taken away when it does not.
+//!
+//! Owns: where these probes go, what they took of the targets' time so far, and when they are there. Because: a probe that is
+//! there costs its trap however little is done at it. Does not: decide when ([`super::budget`]), or know what a probe is for
+//! beyond whether it was asked for.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use deepctx_symbolizer::maps::{self, Keep};
+use deepctx_uprobes::event::Event;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::CaptureError;
+use super::budget::{Budget, Figures, Governor, Order};
+use super::clock::monotonic_ns;
+use super::cost::{Runs, count_runs, process_cpu_ns};
+use super::links::{self, Moment, Point, Way};
+use super::load::{LoadError, Loaded, ProbeObject};
+use deepctx_pipeline::source::Turn;
+
+/// What a trap costs where it cannot be tried, nanoseconds.
+const TRAP_NS: u64 = 1_000;
+/// What a trap in a program that works takes of one in a loop that does nothing else, in eighths: its way through the kernel is
+/// not in the caches, and what the program had there is not either.
+const AT_WORK: u64 = 14;
+
+/// What a probe that has a budget tells, for people; `None` of one that is always watched: without the calls of an accelerator's
+/// libraries no device time can be told.
+pub(super) fn told_by(event: Event) -> Option<&'static str> {
+    Some(match event {
+        Event::OperatorBegins | Event::OperatorNamed => "operators",
+        Event::OperatorTensors => "tensors",
+        Event::StepCreated | Event::StepBegins | Event::BackwardBegins => "backward",
+        Event::RangeNamed
+        | Event::RangeBegins
+        | Event::RangeEnds
+        | Event::RangePushed
+        | Event::RangePopped
+        | Event::ProfilerStart
+        | Event::ProfilerStop
+        | Event::StepMarked => "ranges and steps",
+        Event::TensorAlloc | Event::TensorFree | Event::TensorReport | Event::TensorRequest => "memory",
+        Event::ThunkBegins => "steps of XLA",
+        Event::TeamBegins => "teams",
+        Event::User => "functions of your own",
+        _ => return None,
+    })
+}
+
+/// What turns are made with, before anything is loaded.
+pub(super) struct Ahead {
+    object: ProbeObject,
+    way: Way,
+    budget: Budget,
+}
+
+impl Ahead {
+    /// # Errors
+    /// What probes cost cannot be measured, so that no budget can be kept.
+    pub(super) fn new(loaded: &Loaded, way: Way, budget: Budget) -> Result<Self, CaptureError> {
+        count_runs().map_err(|error| {
+            CaptureError::new(
+                &io::Error::new(
+                    error.kind(),
+                    format!("--probe-budget: what probes cost is not told: {error}"),
+                ),
+                Some("it takes CAP_SYS_ADMIN; run as root, or leave it out".into()),
+            )
+        })?;
+        let object = loaded.probe_object(way).map_err(|error| CaptureError::new(&error, None))?;
+        Ok(Self { object, way, budget })
+    }
+}
+
+/// Probes of one file.
+#[derive(Debug)]
+struct Placed {
+    path: PathBuf,
+    points: Vec<Point>,
+}
+
+/// The probes that have a budget.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// Of its own, so that its cost is that of these probes.
+    program: OwnedFd,
+    way: Way,
+    budget: Budget,
+    /// From the first probe on.
+    governor: Option<Governor>,
+    placed: Vec<Placed>,
+    links: Vec<OwnedFd>,
+    what: BTreeSet<&'static str>,
+    /// Open while it is a turn.
+    counting: Option<OwnedFd>,
+    trap_ns: u64,
+    runs: Runs,
+    cost_ns: u64,
+    /// What each target had used when it was last looked at.
+    cpu: HashMap<u32, u64>,
+    cpu_ns: u64,
+    /// Why the first pause began was told.
+    explained: bool,
+}
+
+impl Turns {
+    /// Loads the program, and measures what a trap costs here.
+    ///
+    /// # Errors
+    /// The kernel refuses the program.
+    pub(super) fn new(ahead: Ahead) -> Result<Self, LoadError> {
+        let Ahead { object, way, budget } = ahead;
+        let program = object.load_call()?;
+        let trap_ns = match trap_ns(&program, way) {
+            Ok(trap_ns) => trap_ns * AT_WORK / 8,
+            Err(error) => {
+                tracing::warn!(%error, "what a trap costs could not be measured");
+                TRAP_NS
+            }
+        };
+        tracing::debug!(trap_ns, "measured what a probe takes beside its program");
+        Ok(Self {
+            runs: Runs::of(&program),
+            program,
+            way,
+            budget,
+            governor: None,
+            placed: Vec::new(),
+            links: Vec::new(),
+            what: BTreeSet::new(),
+            counting: None,
+            trap_ns,
+            cost_ns: 0,
+            cpu: HashMap::new(),
+            cpu_ns: 0,
+            explained: false,
+        })
+    }
+
+    /// Takes in probes of a file, and puts them in place if it is a turn. The first of all begin the first turn: then it is to
+    /// be told. Gives what the kernel refused.
+    pub(super) fn place(
+        &mut self,
+        path: &Path,
+        points: Vec<Point>,
+        events: impl IntoIterator<Item = Event>,
+    ) -> (Vec<(Point, io::Error)>, Option<Turn>) {
+        if points.is_empty() {
+            return (Vec::new(), None);
+        }
+        self.what.extend(events.into_iter().filter_map(told_by));
+        let mut placed = Placed { path: path.to_owned(), points };
+        let first = self.governor.is_none();
+        if first {
+            self.count();
+        }
+        let mut refused = Vec::new();
+        if first || self.governor.as_ref().is_some_and(Governor::watching) {
+            refused = self.attach(&placed);
+            placed.points.retain(|point| !refused.iter().any(|(other, _)| other == point));
+        }
+        self.placed.push(placed);
+        let turn = first.then(|| {
+            let now = self.figures();
+            self.governor = Some(Governor::new(self.budget, now, now.now_ns));
+            self.turn(now.now_ns, true)
+        });
+        (refused, turn)
+    }
+
+    /// The processes that have these probes by now.
+    pub(super) fn processes(&mut self, pids: impl Iterator<Item = u32>) {
+        for pid in pids {
+            self.cpu.entry(pid).or_insert_with(|| process_cpu_ns(pid).unwrap_or_default());
+        }
+    }
+
+    /// How long until [`Turns::look`] is due; `None` before there are probes.
+    pub(super) fn next_look(&self) -> Option<Duration> {
+        self.governor.as_ref().map(Governor::next_look)
+    }
+
+    /// Looks at what was spent. When a turn is over: what is to be told before [`Turns::rest`], and what the user should know.
+    /// When the next one begins, its probes are in place: what is to be told.
+    pub(super) fn look(&mut self) -> Option<(Turn, Option<String>)> {
+        let now = self.figures();
+        let governor = self.governor.as_mut()?;
+        // A turn that ends is named by what it cost.
+        let rate = governor.rate();
+        match governor.look(now) {
+            Order::Stay => None,
+            Order::Rest => {
+                let share = rate.map_or(0.0, |rate| rate * 100.0);
+                let notice = (!std::mem::replace(&mut self.explained, true)).then(|| {
+                    format!(
+                        "{} would take {share:.0} % of the program's own time: watched in turns from now on (--probe-budget {})",
+                        self.words(),
+                        self.budget
+                    )
+                });
+                tracing::debug!(share, "a turn is over");
+                Some((self.turn(now.now_ns, false), notice))
+            }
+            Order::Watch => {
+                self.count();
+                let began_ns = monotonic_ns();
+                let placed = std::mem::take(&mut self.placed);
+                let refused: usize = placed.iter().map(|placed| self.attach(placed).len()).sum();
+                self.placed = placed;
+                let now_ns = monotonic_ns();
+                tracing::debug!(refused, microseconds = (now_ns - began_ns) / 1000, "a turn begins");
+                Some((self.turn(now_ns, true), None))
+            }
+        }
+    }
+
+    /// Takes the probes away.
+    pub(super) fn rest(&mut self) {
+        let began_ns = monotonic_ns();
+        links::close(&mut self.links);
+        tracing::debug!(microseconds = (monotonic_ns() - began_ns) / 1000, "its probes are gone");
+        // What came meanwhile counts too.
+        self.figures();
+        self.counting = None;
+    }
+
+    fn words(&self) -> String {
+        self.what.iter().copied().collect::<Vec<_>>().join(", ")
+    }
+
+    fn turn(&self, time_ns: u64, watched: bool) -> Turn {
+        Turn { time_ns, watched, budget: self.budget.to_string(), what: self.words() }
+    }
+
+    /// Has runs counted, while it is a turn.
+    fn count(&mut self) {
+        match count_runs() {
+            Ok(counting) => self.counting = Some(counting),
+            Err(error) => tracing::warn!(%error, "what probes cost is not told"),
+        }
+    }
+
+    fn attach(&mut self, placed: &Placed) -> Vec<(Point, io::Error)> {
+        let attached =
+            links::attach(self.way, self.program.as_fd(), &placed.path, &placed.points, Moment::Place);
+        self.links.extend(attached.links);
+        attached.refused
+    }
+
+    /// Totals so far.
+    fn figures(&mut self) -> Figures {
+        let runs = Runs::of(&self.program);
+        let count = runs.count.saturating_sub(self.runs.count);
+        let time_ns = runs.time_ns.saturating_sub(self.runs.time_ns);
+        self.runs = runs;
+        self.cost_ns =
+            self.cost_ns.saturating_add(time_ns).saturating_add(count.saturating_mul(self.trap_ns));
+        let mut used_ns = 0u64;
+        self.cpu.retain(|pid, before_ns| {
+            let Some(now_ns) = process_cpu_ns(*pid) else { return false };
+            used_ns = used_ns.saturating_add(now_ns.saturating_sub(*before_ns));
+            *before_ns = now_ns;
+            true
+        });
+        self.cpu_ns = self.cpu_ns.saturating_add(used_ns);
+        Figures { now_ns: monotonic_ns(), cost_ns: self.cost_ns, cpu_ns: self.cpu_ns }
+    }
+}
+
+/// A function to try a probe on. The kernel knows what its first instruction does, so that it takes one trap, as nearly all probes do.
+#[unsafe(naked)]
+extern "C" fn tried() {
+    core::arch::naked_asm!("nop", "ret")
+}
+
+/// What a trap takes besides the program at it, nanoseconds: the least of some rounds, on ourselves.
+fn trap_ns(program: &OwnedFd, way: Way) -> io::Result<u64> {
+    const ROUNDS: u32 = 5;
+    const CALLS: u32 = 400;
+    /// None of the sites: the program turns away.
+    const NO_SITE: u64 = u32::MAX as u64;
+    let round = || {
+        let before = cpu_time_ns();
+        for _ in 0..CALLS {
+            std::hint::black_box(tried as extern "C" fn())();
+        }
+        (cpu_time_ns() - before) / u64::from(CALLS)
+    };
+    let least = |round: &dyn Fn() -> u64| (0..ROUNDS).map(|_| round()).min().unwrap_or_default();
+    let alone = least(&round);
+    let path = Path::new("/proc/self/exe");
+    let point = Point { offset: offset_of_tried(path)?, cookie: NO_SITE, counter: 0 };
+    let _counting = count_runs()?;
+    let before = Runs::of(program);
+    let mut attached = links::attach(way, program.as_fd(), path, &[point], Moment::Place);
+    if let Some((_, error)) = attached.refused.pop() {
+        return Err(error);
+    }
+    let with = least(&round);
+    let runs = Runs::of(program);
+    let count = runs.count.saturating_sub(before.count);
+    if count < u64::from(ROUNDS * CALLS) {
+        return Err(io::Error::other("the probe did not run"));
+    }
+    Ok(with.saturating_sub(alone).saturating_sub((runs.time_ns - before.time_ns) / count))
+}
+
+/// Where that function is in the program's file.
+fn offset_of_tried(path: &Path) -> io::Result<u64> {
+    let address = tried as extern "C" fn() as usize as u64;
+    let inode = fs::metadata(path)?.ino();
+    let maps = maps::parse(&fs::read("/proc/self/maps")?, Keep::Executable);
+    let mapping = maps.mappings.iter().find(|m| (m.begin.0..m.end.0).contains(&address));
+    let mapping = mapping.filter(|m| m.inode == inode);
+    let mapping = mapping.ok_or_else(|| io::Error::other("its own code is in no file"))?;
+    Ok(address - mapping.begin.0 + mapping.offset.0)
+}
+
+/// CPU time of this thread.
+fn cpu_time_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_has_a_budget_and_calls_of_devices_have_none() {
+        let check = |event: Event, expect: bool| assert_eq!(told_by(event).is_some(), expect, "{event:?}");
+        check(Event::OperatorBegins, true);
+        check(Event::TeamBegins, true);
+        check(Event::User, true);
+        check(Event::Launch, false);
+        check(Event::GraphLaunch, false);
+        check(Event::ActivityRecord, false);
+    }
+
+    #[test]
+    fn the_function_that_is_tried_is_in_this_programs_file() {
+        let path = Path::new("/proc/self/exe");
+        let offset = offset_of_tried(path).unwrap();
+        let bytes = fs::read(path).unwrap();
+        let nop: &[u8] = if cfg!(target_arch = "x86_64") { &[0x90, 0xc3] } else { &[0x1f, 0x20, 0x03, 0xd5] };
+        assert!(bytes[usize::try_from(offset).unwrap()..].starts_with(nop));
+        tried();
+    }
+}

@@ -1,0 +1,66 @@
+//! `doctor`: what this machine needs for a capture, and how to mend what is missing.
+//!
+//! Owns: how the checks are printed. Does not: check anything.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::failure::{COULD_NOT_RUN, Done, Failure};
+use super::options::{DoctorArgs, TextOrJson};
+use super::output;
+use deepctx_capture::doctor::{Check, checks};
+
+/// Runs it. The exit code is 2 when something that is needed is missing.
+///
+/// # Errors
+/// It could not be printed.
+pub fn run(arguments: &DoctorArgs) -> Result<Done, Failure> {
+    let checks = checks();
+    output::write(Path::new("-"), false, |out| match arguments.format {
+        TextOrJson::Text => text(&checks, out),
+        TextOrJson::Json => json(&checks, out),
+    })?;
+    Ok(if checks.iter().all(|check| check.ok) { Done::Fully } else { Done::Command(COULD_NOT_RUN) })
+}
+
+fn text(checks: &[Check], out: &mut dyn Write) -> io::Result<()> {
+    let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
+    for check in checks {
+        let mark = if check.ok { "ok     " } else { "MISSING" };
+        writeln!(out, "{mark}  {:width$}  {}", check.name, check.found)?;
+        if let Some(fix) = &check.fix {
+            writeln!(out, "{:9}{:width$}  hint: {fix}", "", "")?;
+        }
+    }
+    Ok(())
+}
+
+fn json(checks: &[Check], out: &mut dyn Write) -> io::Result<()> {
+    let rows: Vec<_> = checks
+        .iter()
+        .map(|check| {
+            serde_json::json!({ "name": check.name, "found": check.found, "ok": check.ok, "fix": check.fix })
+        })
+        .collect();
+    serde_json::to_writer_pretty(&mut *out, &rows)?;
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_need_comes_with_the_command_that_mends_it() {
+        let checks = [
+            Check { name: "kernel", found: "6.1".into(), ok: true, fix: None },
+            Check { name: "BTF", found: "none".into(), ok: false, fix: Some("install it".into()) },
+        ];
+        let mut out = Vec::new();
+        text(&checks, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "ok       kernel  6.1\nMISSING  BTF     none\n                 hint: install it\n"
+        );
+    }
+}

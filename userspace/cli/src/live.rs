@@ -1,0 +1,118 @@
+//! `live`: a capture and the terminal view over it.
+//!
+//! Owns: who runs on which thread (the screen on its own, the capture's loop on the main one), and saving what was
+//! seen. Does not: capture or draw.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use deepctx_profile::profile::Meta;
+use deepctx_profile::store::Writer;
+use deepctx_profile::units::Time;
+use deepctx_profile::view::Request;
+use deepctx_tui::{Options as Screen, Outcome};
+
+use super::failure::{Done, Failure, store_failure};
+use super::files::{Files, Places, WithFiles};
+use super::options::LiveArgs;
+use super::progress::Progress;
+use super::record::done;
+use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
+use super::{look, screen, target, view};
+use deepctx_capture::Capture;
+use deepctx_capture::clock::monotonic_ns;
+use deepctx_session::session::{Session, header};
+
+/// How long a still picture watches unless told.
+const ONCE: Duration = Duration::from_secs(2);
+/// Names tried for a profile that is saved.
+const NAMES_MAX: u32 = 1000;
+
+/// Runs it.
+///
+/// # Errors
+/// What stopped it.
+pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
+    if !arguments.once {
+        screen::require_terminal()?;
+    }
+    let target = target::resolve(&arguments.target, &arguments.capture, None)?;
+    let request = arguments.sight.request(
+        look::selection(&arguments.look, look::measured(arguments.capture.event)),
+        arguments.look.filter.clone(),
+    );
+    let mut capture = start_capture(&target)?;
+    let meta = meta(&target, Vec::new());
+    let session =
+        start_session(&mut capture, &arguments.capture, &arguments.target.pid, meta.clone(), None, None)?;
+    let ended = if arguments.once {
+        let until = Until {
+            duration: Some(arguments.duration.unwrap_or(ONCE)),
+            targets_end: true,
+            ..Until::default()
+        };
+        let ended = until_end(capture, session, until, None)?;
+        let header = header(&meta, &ended.finished.status, ended.elapsed, request.selection.metric);
+        let picture = view::picture(&ended.finished.profile, header, &request);
+        screen::print(&picture, request, &arguments.sight, places(&meta))?;
+        ended
+    } else {
+        watch(arguments, capture, session, request, &meta)?
+    };
+    Ok(done(None, ended.finished.status.lost_share, arguments.max_loss))
+}
+
+/// The screen on a thread of its own, the capture's loop here.
+fn watch(
+    arguments: &LiveArgs,
+    capture: Capture,
+    session: Session,
+    request: Request,
+    meta: &Meta,
+) -> Result<Ended, Failure> {
+    let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
+    let mut pictures = WithFiles { pictures: session.pictures(), files };
+    let tab = arguments.sight.tab();
+    let for_screen = (Arc::clone(&left), Arc::clone(&stop));
+    let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
+        let (left, stop) = for_screen;
+        let options = Screen { request, tab, can_save: true, stop, ..Screen::default() };
+        let outcome = screen::show(&mut pictures, &options);
+        left.store(true, Ordering::Relaxed);
+        outcome
+    });
+    let drawing = drawing.map_err(|error| Failure::io("the screen's thread", &error))?;
+    // The last picture stays on screen when the target has ended: nothing but the user, a signal or the clock ends it.
+    let until = Until { duration: arguments.duration, left, stop_screen: Some(stop), ..Until::default() };
+    let ended = until_end(capture, session, until, None);
+    let outcome = drawing.join().map_err(|_| Failure::new("the screen stopped because of a defect"))??;
+    let ended = ended?;
+    for notice in &ended.finished.status.notices {
+        super::note(notice);
+    }
+    if outcome == (Outcome::Quit { save: true }) {
+        save(&ended, meta)?;
+    }
+    Ok(ended)
+}
+
+/// Where source files are looked for: as the processes see them.
+fn places(meta: &Meta) -> Places {
+    Places { running: true, began_ns: meta.started.as_nanos() }
+}
+
+/// Keeps what was seen under the first free name.
+fn save(ended: &Ended, meta: &Meta) -> Result<(), Failure> {
+    let names = (1..NAMES_MAX)
+        .map(|n| PathBuf::from(if n == 1 { "live.dctx".into() } else { format!("live-{n}.dctx") }));
+    let path = { names }.find(|path| std::fs::symlink_metadata(path).is_err());
+    let path = path.ok_or_else(|| Failure::new("live.dctx: expected a free name, found none"))?;
+    let mut writer = Writer::create(&path, meta).map_err(|error| store_failure(&error))?;
+    let now = Time::from_nanos(monotonic_ns());
+    writer.finish(&ended.finished.profile, now).map_err(|error| store_failure(&error))?;
+    Progress::new(false).say(&format!("{}: saved, look at it with `deepctx-bpf view {0}`", path.display()));
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! `deepctx-bpf`: a calling-context profiler for running processes. All of it is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    deepctx_cli::main(std::env::args_os().collect())
+}

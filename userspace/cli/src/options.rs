@@ -1,0 +1,624 @@
+//! Options: what a user can say, one structure per sub-command.
+//!
+//! Owns: names, defaults, environment variables and help texts. Because: this page and the manual must agree, and
+//! the help is the page that people read. Does not: act on any of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use deepctx_profile::export::Format;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::view::Pattern;
+use deepctx_symbolizer::native::DebugInfo;
+
+use super::debug_info;
+use super::duration;
+use super::sampling::SamplingArgs;
+use super::sight::SightArgs;
+use super::step_marker;
+use deepctx_capture::budget::Budget;
+use deepctx_pipeline::ranges::STEP_MARKER;
+
+/// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
+#[derive(Debug, Parser)]
+#[command(
+    name = "deepctx-bpf",
+    version,
+    args_conflicts_with_subcommands = true,
+    before_help = "  sudo deepctx-bpf --pid 4711\n  sudo deepctx-bpf record --pid 4711 --duration 10s -o run.dctx"
+)]
+pub struct Cli {
+    /// What to do; without it: `live`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of `live`, for the short form.
+    #[command(flatten)]
+    pub live: LiveArgs,
+}
+
+/// The sub-commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch running processes in the terminal.
+    #[command(
+        before_help = "  sudo deepctx-bpf live --pid 4711\n  sudo deepctx-bpf live --all --once --duration 5s"
+    )]
+    Live(LiveArgs),
+    /// Capture to a profile on disk.
+    #[command(
+        before_help = "  sudo deepctx-bpf record --pid 4711 --duration 30s -o run.dctx\n  sudo deepctx-bpf record -o run.dctx -- python train.py"
+    )]
+    Record(RecordArgs),
+    /// Look at a stored profile in the terminal.
+    #[command(
+        before_help = "  deepctx-bpf view run.dctx\n  deepctx-bpf view run.dctx --once --tab callers --view python"
+    )]
+    View(ViewArgs),
+    /// Print hotspots and losses of a stored profile.
+    #[command(
+        before_help = "  deepctx-bpf report run.dctx\n  deepctx-bpf report run.dctx --format json -o report.json"
+    )]
+    Report(ReportArgs),
+    /// Write a stored profile in another format.
+    #[command(
+        before_help = "  deepctx-bpf export run.dctx --format html -o run.html\n  deepctx-bpf export run.dctx --format pprof -o run.pb.gz"
+    )]
+    Export(ExportArgs),
+    /// Compare two stored profiles by calling context.
+    #[command(
+        before_help = "  deepctx-bpf diff before.dctx after.dctx\n  deepctx-bpf diff before.dctx after.dctx --format svg -o diff.svg"
+    )]
+    Diff(DiffArgs),
+    /// Make a profile of a raw capture (`record --raw`).
+    #[command(
+        hide = true,
+        before_help = "  deepctx-bpf replay-raw run.raw -o run.dctx\n  deepctx-bpf replay-raw run.raw -o run.dctx --force"
+    )]
+    ReplayRaw(ReplayRawArgs),
+    /// Check what this machine needs, and say how to mend what is missing.
+    #[command(before_help = "  sudo deepctx-bpf doctor\n  deepctx-bpf doctor --format json")]
+    Doctor(DoctorArgs),
+    /// Show which probes would be attached where, and which are missing and why.
+    #[command(
+        before_help = "  sudo deepctx-bpf probes --pid 4711\n  deepctx-bpf probes --library /usr/lib/x86_64-linux-gnu/libcuda.so.1 --format json"
+    )]
+    Probes(ProbesArgs),
+}
+
+impl Command {
+    /// The options that every sub-command takes.
+    pub fn common(&self) -> &CommonArgs {
+        match self {
+            Command::Live(arguments) => &arguments.common,
+            Command::Record(arguments) => &arguments.common,
+            Command::View(arguments) => &arguments.common,
+            Command::Report(arguments) => &arguments.common,
+            Command::Export(arguments) => &arguments.common,
+            Command::Diff(arguments) => &arguments.common,
+            Command::ReplayRaw(arguments) => &arguments.common,
+            Command::Doctor(arguments) => &arguments.common,
+            Command::Probes(arguments) => &arguments.common,
+        }
+    }
+}
+
+/// Whom to profile. Several may be given; they add up.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Target")]
+pub struct TargetArgs {
+    /// Process to profile, as seen from here; repeat it for several.
+    #[arg(short, long, value_name = "N", env = "DEEPCTX_PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// Every process of this name (as in /proc/PID/comm).
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_COMM", value_delimiter = ',')]
+    pub comm: Vec<String>,
+    /// Every process in this cgroup and below it (a path, from /sys/fs/cgroup or absolute).
+    #[arg(long, value_name = "PATH", env = "DEEPCTX_CGROUP")]
+    pub cgroup: Option<PathBuf>,
+    /// Every process of this container (its id or the beginning of it).
+    #[arg(long, value_name = "ID", env = "DEEPCTX_CONTAINER")]
+    pub container: Option<String>,
+    /// The whole system. The default of `live` when nothing else is named.
+    #[arg(short, long, env = "DEEPCTX_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub all: bool,
+    /// Leave out processes that the targets start.
+    #[arg(long, env = "DEEPCTX_NO_CHILDREN", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub no_children: bool,
+}
+
+impl TargetArgs {
+    /// True when the user named nobody.
+    pub fn is_empty(&self) -> bool {
+        self.pid.is_empty()
+            && self.comm.is_empty()
+            && self.cgroup.is_none()
+            && self.container.is_none()
+            && !self.all
+    }
+}
+
+/// How to capture.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Capture")]
+pub struct CaptureArgs {
+    /// Samples per second and CPU.
+    #[arg(short = 'F', long, value_name = "HZ", env = "DEEPCTX_FREQ", default_value_t = 99,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub freq: u32,
+    /// What makes a CPU take a sample: the kernel's timer, which is everywhere, or the hardware's cycles, which also see code
+    /// that runs with interrupts disabled.
+    #[arg(long, value_name = "EVENT", env = "DEEPCTX_EVENT", default_value = "cpu-clock")]
+    pub event: Event,
+    /// Which frames to record; leave one out to pay less.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', default_values_t = [Context::Python, Context::Native, Context::Kernel])]
+    pub context: Vec<Context>,
+    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than this
+    /// (like 512M or 2G; `off` reads none, which saves memory).
+    #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
+    pub debug_info: DebugInfo,
+    /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
+    #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub off_cpu: bool,
+    /// With `--context step`: a range whose name begins so ends a training step (`ProfilerStep#`), or each call of a library's
+    /// function does (`libmine.so*:train_step`). Repeat it for several.
+    #[arg(long, value_name = "NAME|LIBRARY:FUNCTION", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER,
+          value_parser = step_marker::parse)]
+    pub step_marker: Vec<String>,
+    /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
+    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all", value_parser = launch_stacks)]
+    pub launch_stacks: LaunchStacks,
+    /// With `--context operator` or `--shapes`: how many operators get a stack as they begin; all are counted in any case.
+    /// Without it 100/s, and none where `native` is left out: then operators are those that other stacks show.
+    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS", value_parser = launch_stacks)]
+    pub operator_stacks: Option<LaunchStacks>,
+    /// Tell the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model derives from
+    /// them: names such as `aten::addmm,aten::convolution`, or `hottest` (`hottest:3`) for those that most samples are in.
+    #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
+    pub shapes: Vec<String>,
+    /// Watch functions of your own in other libraries, as TOML (see docs/probes.md).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES")]
+    pub probes: Option<PathBuf>,
+    /// Most CPU time of the program, in percent of its own, that `operator`, `backward`, `step`, `memory`, `team`, `--shapes` and
+    /// `--probes` may take together: where they would take more, they are watched in turns, and what they tell is of these turns.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
+    pub probe_budget: Option<Budget>,
+    /// Leave accelerators alone: no probes in their libraries.
+    #[arg(long, env = "DEEPCTX_NO_GPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub no_gpu: bool,
+    /// Copy the records as captured into this file as well, for replay and tests.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
+    pub raw: Option<PathBuf>,
+}
+
+/// Operators that get a stack where they are counted, unless told otherwise.
+pub const OPERATOR_STACKS: LaunchStacks = LaunchStacks::PerSecond(100);
+
+/// How many calls get a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchStacks {
+    /// Every one.
+    All,
+    /// So many a second at most, drawn by chance.
+    PerSecond(u32),
+    /// None.
+    Off,
+}
+
+impl std::fmt::Display for LaunchStacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::PerSecond(most) => write!(f, "{most}/s"),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+fn launch_stacks(text: &str) -> Result<LaunchStacks, String> {
+    match text {
+        "all" => return Ok(LaunchStacks::All),
+        "off" => return Ok(LaunchStacks::Off),
+        _ => {}
+    }
+    let number = text.strip_suffix("/s").and_then(|number| number.parse().ok());
+    match number.filter(|most| (1..=1_000_000).contains(most)) {
+        Some(most) => Ok(LaunchStacks::PerSecond(most)),
+        None => Err("expected all, off, or a number of stacks per second such as 500/s".into()),
+    }
+}
+
+/// What makes a CPU take a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Event {
+    /// The kernel's timer; a sample stands for time.
+    #[default]
+    CpuClock,
+    /// Hardware cycles; a sample stands for cycles.
+    Cycles,
+}
+
+/// A source of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Context {
+    /// Python functions.
+    Python,
+    /// Native code in user space.
+    Native,
+    /// Kernel code.
+    Kernel,
+    /// Who awaits the asyncio task that runs (CPython 3.11 and later), beside Python functions.
+    Async,
+    /// Layers of PyTorch models: modules that are called, by name and class, beside Python functions.
+    Module,
+    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python functions.
+    Backward,
+    /// PyTorch's named ranges (`record_function`) and the steps of training, beside Python functions.
+    Step,
+    /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was when it was most.
+    Memory,
+    /// Who handed work to the threads of OpenMP (`libgomp`, `libomp`, `libiomp5`): what they do stands below it.
+    Team,
+    /// PyTorch's operators. With `native` each is counted as it begins, below those that it is in, and steps of XLA's modules on a
+    /// CPU have their names; without, stacks show operators and leave native functions out, which costs least.
+    Operator,
+}
+
+/// What every sub-command takes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Common")]
+pub struct CommonArgs {
+    /// Say more; twice for even more.
+    #[arg(short, long, action = ArgAction::Count, env = "DEEPCTX_VERBOSE")]
+    pub verbose: u8,
+    /// Form of log lines on standard error.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_LOG_FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+    /// Defaults for options, as TOML (`freq = 49`).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Which frames to show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum View {
+    /// Every frame.
+    #[default]
+    Full,
+    /// Python functions only; what native and kernel code did is theirs.
+    Python,
+    /// Native and kernel frames only, the interpreter's own included.
+    Native,
+}
+
+/// How to look at a profile.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "View")]
+pub struct LookArgs {
+    /// Which frames to show.
+    #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
+    pub view: View,
+    /// What to measure by; without it: what the timer measured (`cpu-time`, or `cycles` with `--event cycles`).
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", value_parser = metrics())]
+    pub metric: Option<Metric>,
+    /// Count only stacks with a frame, shown or not, that matches this regular expression; with a ! in front, those
+    /// without one.
+    #[arg(long, value_name = "REGEX", env = "DEEPCTX_FILTER", value_parser = Pattern::new)]
+    pub filter: Option<Pattern>,
+}
+
+/// Options of `live`.
+#[derive(Debug, Args)]
+pub struct LiveArgs {
+    /// Whom to profile.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// How to capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// What the terminal view opens with.
+    #[command(flatten)]
+    pub sight: SightArgs,
+    /// Print one still picture after the duration (2s unless told) instead of a live view.
+    #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub once: bool,
+    /// Leave after this time.
+    #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
+    pub duration: Option<Duration>,
+    /// Fraction of samples that may be lost before the exit code is 1, in percent.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
+    pub max_loss: Option<f64>,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Options of `record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Whom to profile.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// How to capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// The profile to write.
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "run.dctx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists.
+    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub force: bool,
+    /// Make one file of the profile (a tar archive of its folder) when the capture has ended.
+    #[arg(long, env = "DEEPCTX_PACK", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub pack: bool,
+    /// Stop after this time; without it: at Ctrl-C, or when the command or the last named process has ended.
+    #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
+    pub duration: Option<Duration>,
+    /// Write what was captured to disk this often; at most so much is lost by a power cut.
+    #[arg(long, value_name = "TIME", env = "DEEPCTX_FLUSH", default_value = "5s", value_parser = duration::parse)]
+    pub flush: Duration,
+    /// Fraction of samples that may be lost before the exit code is 1, in percent.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
+    pub max_loss: Option<f64>,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH). Without it
+    /// device times are bounded, not measured, unless the program collects them itself.
+    #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
+    pub gpu_activity: bool,
+    /// Samples of instructions.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Command to start and capture with its children, from its first instruction; its exit code is passed on.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// Options of `view`.
+#[derive(Debug, Args)]
+pub struct ViewArgs {
+    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
+    pub profile: PathBuf,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// What the terminal view opens with.
+    #[command(flatten)]
+    pub sight: SightArgs,
+    /// Print one still picture instead of opening the terminal view.
+    #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub once: bool,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Where output goes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// File to write; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "-")]
+    pub output: PathBuf,
+    /// Replace the output if it exists.
+    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub force: bool,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
+    pub profile: PathBuf,
+    /// Form of the report.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+    /// Rows per table.
+    #[arg(long, value_name = "N", env = "DEEPCTX_LIMIT", default_value_t = 20)]
+    pub limit: usize,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// What stands at the root of each stack.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
+    pub group_by: Vec<GroupBy>,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// For people or for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TextOrJson {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
+    pub profile: PathBuf,
+    /// Format to write.
+    #[arg(short, long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", value_parser = formats())]
+    pub format: Format,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// What stands at the root of each stack.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
+    pub group_by: Vec<GroupBy>,
+    /// Add line numbers to Python frames.
+    #[arg(long, env = "DEEPCTX_LINES", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub lines: bool,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What stands at the root of each stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GroupBy {
+    /// The process.
+    Process,
+    /// The thread.
+    Thread,
+    /// The device, for what ran on one.
+    Device,
+    /// The stream of a device, for what ran in one.
+    Stream,
+}
+
+/// Options of `diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The profile to compare with.
+    pub before: PathBuf,
+    /// The profile to compare.
+    pub after: PathBuf,
+    /// Form of the comparison.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    pub format: DiffFormat,
+    /// Functions and contexts to list.
+    #[arg(long, value_name = "N", env = "DEEPCTX_LIMIT", default_value_t = 20)]
+    pub limit: usize,
+    /// How to look at it.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Forms of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DiffFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// A flame graph of the second profile, coloured by what changed.
+    Svg,
+}
+
+/// Options of `replay-raw`.
+#[derive(Debug, Args)]
+pub struct ReplayRawArgs {
+    /// The raw capture.
+    pub raw: PathBuf,
+    /// The profile to write.
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "run.dctx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists.
+    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub force: bool,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Form of the list.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// The metrics by name. Those of single warp states are too many for the help.
+fn metrics() -> impl TypedValueParser<Value = Metric> {
+    let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().starts_with("stall:"));
+    PossibleValuesParser::new(Metric::ALL.iter().map(shown)).try_map(|name| name.parse::<Metric>())
+}
+
+/// The formats by name.
+fn formats() -> impl TypedValueParser<Value = Format> {
+    let shown = |format: &Format| PossibleValue::new(format.name()).help(format.about());
+    PossibleValuesParser::new(Format::ALL.iter().map(shown)).try_map(|name| name.parse::<Format>())
+}
+
+/// Options of `probes`.
+#[derive(Debug, Args)]
+pub struct ProbesArgs {
+    /// Whose libraries to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Look at this library instead of processes; repeat it for several.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_LIBRARY")]
+    pub library: Vec<PathBuf>,
+    /// Add rows of your own for other libraries, as TOML (see docs/probes.md).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES")]
+    pub probes: Option<PathBuf>,
+    /// Where two libraries see the same call: only the lowest, or all.
+    #[arg(long, value_name = "WHICH", env = "DEEPCTX_LAYERS", default_value = "lowest")]
+    pub layers: Layers,
+    /// Show what these sources of frames watch, too (`backward`, `step`, `memory`, `operator`).
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',')]
+    pub context: Vec<Context>,
+    /// Show what telling these PyTorch operators' tensors watches, too.
+    #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
+    pub shapes: Vec<String>,
+    /// Form of the list.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Which of two layers that see the same call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layers {
+    /// Only the lowest: one call is one event.
+    Lowest,
+    /// All.
+    All,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').parse::<f64>();
+    number
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| format!("expected a percentage from 0 to 100, found '{text}'"))
+}
+
+macro_rules! displayed_by_value_name {
+    ($($name:ty),*) => { $(
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+            }
+        }
+    )* };
+}
+displayed_by_value_name!(Context, View, GroupBy);

@@ -1,0 +1,290 @@
+//! `probes`: which probes would be attached where, and which are missing and why.
+//!
+//! Owns: reading the options into a plan, and how the plan is printed. Because: whoever misses launches in a profile
+//! should see at once whether the library lacks the function, or the profiler the right. Does not: attach anything.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use deepctx_uprobes::entry::Cost;
+use deepctx_uprobes::libraries::Library;
+use deepctx_uprobes::plan::{self, Contents, Planned, Planner, Site};
+use serde_json::{Value, json};
+
+use super::failure::{Done, Failure};
+use super::options::{Layers, ProbesArgs, TargetArgs, TextOrJson};
+use super::user_rows::user_rows;
+use super::{output, target};
+use deepctx_capture::probes::running_kernel;
+use deepctx_capture::targets::{self, TargetSpec};
+
+/// Runs it.
+///
+/// # Errors
+/// A target, library or file of rows that is not there or not right.
+pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
+    let user = match &arguments.probes {
+        Some(path) => user_rows(path)?,
+        None => Vec::new(),
+    };
+    let layers = match arguments.layers {
+        Layers::Lowest => plan::Layers::Lowest,
+        Layers::All => plan::Layers::All,
+    };
+    let mut planner = Planner::new(user, layers, running_kernel())
+        .watching(true, target::questions(&arguments.context, &arguments.shapes));
+    let mut seen = Seen::default();
+    for path in &arguments.library {
+        let library = Library::of_file(path).map_err(|error| Failure::io(path.display(), &error))?;
+        planner.add_libraries(vec![library]);
+    }
+    if arguments.library.is_empty() {
+        for pid in processes(&arguments.target)? {
+            seen.processes += 1;
+            // Some end meanwhile, and without privileges most cannot be read: both are counted and shown.
+            if planner.add_process(pid).is_err() {
+                seen.unreadable += 1;
+            }
+        }
+    }
+    output::write(Path::new("-"), false, |out| match arguments.format {
+        TextOrJson::Text => text(&planner, seen, arguments.common.verbose > 0, out),
+        TextOrJson::Json => json_of(&planner, seen, out),
+    })?;
+    Ok(Done::Fully)
+}
+
+/// How many processes were looked at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    processes: usize,
+    unreadable: usize,
+}
+
+fn processes(target: &TargetArgs) -> Result<Vec<u32>, Failure> {
+    let spec = TargetSpec {
+        pids: target.pid.clone(),
+        comms: target.comm.clone(),
+        cgroup: target.cgroup.clone(),
+        container: target.container.clone(),
+        all: target.all || target.is_empty(),
+        children: !target.no_children,
+    };
+    targets::find(&spec).map_err(|error| Failure::new(error).hint("list processes with `ps -e`"))
+}
+
+fn text(planner: &Planner, seen: Seen, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    for planned in planner.planned() {
+        heading(planned, out)?;
+        table(&planned.sites, verbose, out)?;
+        for (because, symbols) in by_reason(planned) {
+            writeln!(out, "  missing {}: {because}", symbols.len())?;
+            wrapped(&symbols, out)?;
+        }
+        writeln!(out)?;
+    }
+    let probes: usize = planner.planned().iter().map(|planned| planned.sites.len()).sum();
+    write!(out, "{probes} probes in {} files", planner.planned().len())?;
+    if seen.processes > 0 {
+        write!(out, " of {} processes", seen.processes)?;
+    }
+    if seen.unreadable > 0 {
+        write!(out, " ({} could not be read)", seen.unreadable)?;
+    }
+    writeln!(out)?;
+    if planner.left_out() > 0 {
+        writeln!(out, "files not looked at: {}", planner.left_out())?;
+    }
+    let absent: Vec<_> = planner.absent().iter().map(ToString::to_string).collect();
+    if !absent.is_empty() {
+        writeln!(out, "not found: {}", absent.join(", "))?;
+    }
+    Ok(())
+}
+
+fn heading(planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let what = match planned.contents {
+        Contents::Library(family) => family.to_string(),
+        Contents::RuntimeInside => "CUDA runtime linked in".to_owned(),
+        Contents::User => "rows of yours".to_owned(),
+        Contents::Collector => match &planned.collector {
+            Some(Err(because)) => format!("our collector, which cannot be heard: {because}"),
+            _ => "our collector".to_owned(),
+        },
+    };
+    let pids: Vec<_> = planned.pids.iter().take(8).map(ToString::to_string).collect();
+    let more = planned.pids.len().saturating_sub(8);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    writeln!(
+        out,
+        "{}  ({what}; pid {}{more}; {} probes, {} missing)",
+        printable(&planned.library.mapping.path().to_string_lossy()),
+        pids.join(", "),
+        planned.sites.len(),
+        planned.missing.len(),
+    )
+}
+
+fn table(sites: &[Site], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    let rows: Vec<[String; 5]> = sites
+        .iter()
+        .map(|site| {
+            let returns = if site.row.returns.is_needed() { site.row.returns.key() } else { "-" };
+            [
+                site.row.event.to_string(),
+                printable(&names(site)),
+                format!("{:#x}", site.offset.0),
+                site.point.to_string(),
+                returns.to_owned(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let heads = ["event", "symbol", "file offset", "probe on", "return"].map(str::to_owned);
+    let width =
+        |column: usize| rows.iter().chain([&heads]).map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..5).map(width).collect();
+    let mut line = |cells: &[String; 5]| {
+        let padded: Vec<_> =
+            cells.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        writeln!(out, "  {}", padded.join("  ").trim_end())
+    };
+    line(&heads)?;
+    for (row, site) in rows.iter().zip(sites) {
+        line(row)?;
+        if verbose && !site.row.arguments().is_empty() {
+            let arguments = site.row.arguments();
+            let arguments: Vec<_> = arguments.iter().map(|a| format!("{}={}", a.name, a.place)).collect();
+            line(&[String::new(), arguments.join(" "), String::new(), String::new(), String::new()])?;
+        }
+    }
+    Ok(())
+}
+
+/// The symbol, and others of the same code.
+fn names(site: &Site) -> String {
+    match &site.aliases[..] {
+        [] => site.symbol.clone(),
+        aliases => format!("{} = {}", site.symbol, aliases.join(" = ")),
+    }
+}
+
+/// What is missing, by reason in words.
+fn by_reason(planned: &Planned) -> BTreeMap<String, Vec<String>> {
+    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for missing in &planned.missing {
+        reasons.entry(missing.because.to_string()).or_default().push(printable(&missing.symbol));
+    }
+    reasons
+}
+
+fn wrapped(words: &[String], out: &mut dyn Write) -> io::Result<()> {
+    const WIDTH: usize = 100;
+    let mut line = String::new();
+    for word in words {
+        if !line.is_empty() && line.len() + word.len() + 1 > WIDTH {
+            writeln!(out, "    {line}")?;
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "    {line}")
+}
+
+/// Paths and symbols are others' words: control characters in them must not reach the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn json_of(planner: &Planner, seen: Seen, out: &mut dyn Write) -> io::Result<()> {
+    let files: Vec<Value> = planner.planned().iter().map(file_json).collect();
+    let absent: Vec<_> = planner.absent().iter().map(ToString::to_string).collect();
+    let all = json!({
+        "files": files,
+        "not-found": absent,
+        "processes": seen.processes,
+        "processes-unreadable": seen.unreadable,
+        "files-left-out": planner.left_out(),
+    });
+    serde_json::to_writer_pretty(&mut *out, &all)?;
+    writeln!(out)
+}
+
+fn file_json(planned: &Planned) -> Value {
+    let contents = match planned.contents {
+        Contents::Library(family) => family.to_string(),
+        Contents::RuntimeInside => "runtime-inside".to_owned(),
+        Contents::User => "user".to_owned(),
+        Contents::Collector => "collector".to_owned(),
+    };
+    let missing: Vec<Value> = planned
+        .missing
+        .iter()
+        .map(|missing| {
+            json!({
+                "symbol": missing.symbol,
+                "event": missing.row.event.to_string(),
+                "reason": missing.because.key(),
+                "because": missing.because.to_string(),
+            })
+        })
+        .collect();
+    json!({
+        "path": planned.library.mapping.path().to_string_lossy(),
+        "attach-path": planned.attach_path.to_string_lossy(),
+        "contents": contents,
+        "pids": planned.pids,
+        "probes": planned.sites.iter().map(site_json).collect::<Vec<_>>(),
+        "missing": missing,
+    })
+}
+
+fn site_json(site: &Site) -> Value {
+    let arguments: Vec<Value> = site
+        .row
+        .arguments()
+        .iter()
+        .map(|argument| {
+            json!({
+                "name": argument.name,
+                "bytes": argument.scalar.bytes,
+                "signed": argument.scalar.signed,
+                "place": argument.place.to_string(),
+            })
+        })
+        .collect();
+    json!({
+        "event": site.row.event.to_string(),
+        "symbol": site.symbol,
+        "aliases": site.aliases,
+        "version": site.version,
+        "entry": site.entry.0,
+        "offset": site.offset.0,
+        "frame": site.point.frame,
+        "probe-on": site.point.to_string(),
+        "single-stepped": matches!(site.point.cost, Cost::Stepped(_)),
+        "return": site.row.returns.key(),
+        "arguments": arguments,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_wrapped_and_none_is_lost() {
+        let words: Vec<String> = (0..40).map(|i| format!("cuFunctionNumber{i}")).collect();
+        let mut out = Vec::new();
+        wrapped(&words, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().count() > 3 && text.lines().all(|line| line.len() <= 104));
+        assert_eq!(text.split_whitespace().collect::<Vec<_>>(), words);
+    }
+}

@@ -1,0 +1,153 @@
+//! Progress: one line on standard error while a capture runs.
+//!
+//! Owns: when the line is drawn and what it says. Because: a headless capture must show that it lives, what it loses
+//! and what it costs. Does not: measure anything.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::duration::clock;
+use deepctx_session::session::Status;
+
+/// Between two lines when standard error is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// Between two drawings of the line on a terminal.
+const DRAW_EVERY: Duration = Duration::from_millis(500);
+
+/// The progress line.
+#[derive(Debug)]
+pub struct Progress {
+    form: Form,
+    started: Instant,
+    next: Instant,
+    notices: usize,
+    drawn: bool,
+    /// When the user asked for the capture, until the first complete stack was told; only when verbose.
+    asked_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// A line that is drawn over itself.
+    Line,
+    /// A new line now and then.
+    Lines,
+    /// Nothing but what the capture wants the user to know.
+    Quiet,
+}
+
+impl Progress {
+    /// A line on a terminal; without one, lines only when `verbose`. `asked_ns`: when the user asked for the capture,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub fn of_capture(verbose: bool, asked_ns: u64) -> Self {
+        Self { asked_ns: Some(asked_ns).filter(|_| verbose), ..Self::new(verbose) }
+    }
+
+    /// The same for what has no first stack.
+    pub fn new(verbose: bool) -> Self {
+        let form = match (io::stderr().is_terminal(), verbose) {
+            (true, _) => Form::Line,
+            (false, true) => Form::Lines,
+            (false, false) => Form::Quiet,
+        };
+        let now = Instant::now();
+        Self { form, started: now, next: now, notices: 0, drawn: false, asked_ns: None }
+    }
+
+    /// Time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Shows notices that are new.
+    pub fn notice(&mut self, status: &Status) {
+        for notice in &status.notices[self.notices.min(status.notices.len())..] {
+            self.say(notice);
+        }
+        self.notices = status.notices.len();
+    }
+
+    /// Shows how it goes, if it is time.
+    pub fn show(&mut self, status: &Status) {
+        self.notice(status);
+        if let Some(first_ns) = status.first_complete_ns
+            && let Some(asked_ns) = self.asked_ns.take()
+        {
+            self.say(&format!("first complete stack after {}", Nanos(first_ns.saturating_sub(asked_ns))));
+        }
+        let now = Instant::now();
+        if now < self.next || self.form == Form::Quiet {
+            return;
+        }
+        let text = line(self.elapsed(), status);
+        self.next = now + if self.form == Form::Line { DRAW_EVERY } else { LINE_EVERY };
+        // Progress is not worth failing for.
+        let _ = match self.form {
+            Form::Line => {
+                self.drawn = true;
+                write!(io::stderr().lock(), "\r\x1b[K{text}")
+            }
+            Form::Lines | Form::Quiet => writeln!(io::stderr().lock(), "{text}"),
+        };
+    }
+
+    /// Says something in a line of its own.
+    pub fn say(&mut self, text: &str) {
+        self.clear();
+        let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let _ = writeln!(io::stderr().lock(), "{clean}");
+    }
+
+    /// Takes the line away.
+    pub fn clear(&mut self) {
+        if self.drawn {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+            self.drawn = false;
+        }
+    }
+}
+
+/// What the line says.
+pub fn line(elapsed: Duration, status: &Status) -> String {
+    // Most programs launch nothing.
+    let launches = match status.launches {
+        0 => String::new(),
+        _ => format!("  {:.0} launches/s", status.launches_per_second),
+    };
+    format!(
+        "{}  {:.0} samples/s{launches}  {} samples  {} lost  own {:.1} % CPU, {}",
+        clock(elapsed),
+        status.samples_per_second,
+        status.samples,
+        status.lost,
+        status.own_cpu_share * 100.0,
+        Bytes(status.own_memory_bytes),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_has_time_rate_losses_and_cost() {
+        let status = Status {
+            samples: 6930,
+            samples_per_second: 98.7,
+            lost: 3,
+            own_cpu_share: 0.0042,
+            own_memory_bytes: 84 << 20,
+            ..Status::default()
+        };
+        let text = line(Duration::from_secs(70), &status);
+        assert_eq!(text, "1:10  99 samples/s  6930 samples  3 lost  own 0.4 % CPU, 84.0 MiB");
+        let status = Status { launches: 20_000, launches_per_second: 9_800.4, ..status };
+        let text = line(Duration::from_secs(70), &status);
+        assert_eq!(
+            text,
+            "1:10  99 samples/s  9800 launches/s  6930 samples  3 lost  own 0.4 % CPU, 84.0 MiB"
+        );
+    }
+}

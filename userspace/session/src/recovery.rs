@@ -1,0 +1,128 @@
+//! Recovery: names of kernels, looked for in processes whose calls came too early.
+//!
+//! Owns: the thread that searches processes, and the queues to and from it. Because: searching reads hundreds of megabytes,
+//! and neither records nor pictures may wait for that. Does not: decide what is a name (`deepctx_symbolizer::cubin`), or
+//! what a name is used for (the pipeline).
+
+use std::collections::HashMap;
+use std::io;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use deepctx_symbolizer::cubin::process::{ProcessKernels, Recovered};
+
+use deepctx_capture::clock::monotonic_ns;
+use deepctx_pipeline::source::{CodeFacts, RecoveredKernel, UnnamedKernel};
+
+/// Requests that may wait. What finds no room is asked again with a later launch.
+const REQUESTS_MAX: usize = 64;
+/// Handles that are looked into together.
+const HANDLES_TOGETHER: usize = 1024;
+/// Processes that are kept open, with the names of their device code.
+const PROCESSES_MAX: usize = 16;
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    requests: Sender<Vec<UnnamedKernel>>,
+    answers: Receiver<Vec<RecoveredKernel>>,
+}
+
+impl Recovery {
+    /// Starts the thread. It ends after this is dropped, when it is done with what it has begun.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (requests, asked) = bounded(REQUESTS_MAX);
+        let (found, answers) = bounded(REQUESTS_MAX);
+        thread::Builder::new().name("recovery".into()).spawn(move || search(&asked, &found))?;
+        Ok(Self { requests, answers })
+    }
+
+    /// Asks for names.
+    pub(crate) fn ask(&self, unnamed: Vec<UnnamedKernel>) {
+        for part in unnamed.chunks(HANDLES_TOGETHER) {
+            if let Err(TrySendError::Full(_)) = self.requests.try_send(part.to_vec()) {
+                tracing::debug!("too many handles to look into; later launches ask again");
+            }
+        }
+    }
+
+    /// What was found since the last time.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = Vec<RecoveredKernel>> {
+        self.answers.try_iter()
+    }
+}
+
+fn search(asked: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<RecoveredKernel>>) {
+    // What it does is never urgent; where that cannot be said, it is done all the same.
+    let _ = rustix::process::setpriority_process(None, 19);
+    let mut processes: HashMap<u32, ProcessKernels> = HashMap::new();
+    // Handles without a name so far: what is found with the next ones may tell theirs.
+    let mut unnamed_before: HashMap<u32, HashMap<u64, u64>> = HashMap::new();
+    while let Ok(unnamed) = asked.recv() {
+        let mut by_pid: HashMap<u32, HashMap<u64, u64>> = HashMap::new();
+        for UnnamedKernel { pid, handle, asked_ns } in unnamed {
+            by_pid.entry(pid).or_default().insert(handle, asked_ns);
+        }
+        for (pid, mut handles) in by_pid {
+            for (handle, asked_ns) in unnamed_before.remove(&pid).unwrap_or_default() {
+                handles.entry(handle).or_insert(asked_ns);
+            }
+            let began_ns = monotonic_ns();
+            let named = recovered(&mut processes, pid, &handles);
+            tracing::debug!(
+                pid,
+                handles = handles.len(),
+                named = named.len(),
+                milliseconds = monotonic_ns().saturating_sub(began_ns) as f64 / 1e6,
+                "looked into"
+            );
+            for kernel in &named {
+                handles.remove(&kernel.handle);
+            }
+            if unnamed_before.len() < PROCESSES_MAX && handles.len() <= HANDLES_TOGETHER {
+                unnamed_before.insert(pid, handles);
+            }
+            if !named.is_empty() && found.send(named).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The kernels of these handles, each with the launch that asked for it.
+fn recovered(
+    processes: &mut HashMap<u32, ProcessKernels>,
+    pid: u32,
+    handles: &HashMap<u64, u64>,
+) -> Vec<RecoveredKernel> {
+    if processes.get(&pid).is_some_and(ProcessKernels::is_gone) {
+        processes.remove(&pid);
+    }
+    if !processes.contains_key(&pid) {
+        processes.retain(|_, process| !process.is_gone());
+        if processes.len() >= PROCESSES_MAX {
+            processes.clear();
+        }
+        match ProcessKernels::open(pid) {
+            Ok(process) => _ = processes.insert(pid, process),
+            Err(error) => {
+                tracing::debug!(pid, %error, "handles cannot be looked into");
+                return Vec::new();
+            }
+        }
+    }
+    let Some(process) = processes.get_mut(&pid) else { return Vec::new() };
+    let wanted: Vec<u64> = handles.keys().copied().collect();
+    let kernels = process.recover(&wanted);
+    let read_ns = monotonic_ns();
+    let kernel = |Recovered { handle, name, facts }| {
+        let static_shared = facts.static_shared.and_then(|bytes| u32::try_from(bytes).ok());
+        let code = CodeFacts { arch: facts.arch, registers: facts.registers, static_shared };
+        let asked_ns = *handles.get(&handle)?;
+        Some(RecoveredKernel { pid, handle, asked_ns, read_ns, name, code })
+    };
+    kernels.into_iter().filter_map(kernel).collect()
+}
