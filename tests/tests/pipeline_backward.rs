@@ -5,9 +5,9 @@
 mod pipeline_programs;
 mod pipeline_support;
 
+use deepctx_pipeline::Pipeline;
 use deepctx_profile::ledger::When;
 use deepctx_profile::profile::Meta;
-use deepctx_pipeline::Pipeline;
 use pipeline_support::{
     NamesInAddresses, check_gaps, check_stacks as check, config, feed_damaged, folded, run,
 };

@@ -4,11 +4,11 @@
 
 mod pipeline_support;
 
+use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_pipeline::{Config, Pipeline};
 use pipeline_support::{NamesInAddresses, config, feed_damaged};
 use proptest::prelude::*;
 

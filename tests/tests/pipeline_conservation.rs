@@ -4,9 +4,9 @@
 
 mod pipeline_support;
 
+use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
-use deepctx_pipeline::{Config, Pipeline};
 use pipeline_support::{NamesInAddresses, feed_damaged};
 use proptest::prelude::*;
 

@@ -6,11 +6,11 @@ mod pipeline_support;
 
 use std::collections::HashMap;
 
+use deepctx_pipeline::Pipeline;
 use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
-use deepctx_pipeline::Pipeline;
 use pipeline_support::{NamesInAddresses, config, feed_damaged, folded_as, losses, page, run};
 use proptest::prelude::*;
 

@@ -4,11 +4,11 @@
 
 mod pipeline_support;
 
-use deepctx_profile::profile::{Meta, Profile};
-use deepctx_symbolizer::maps::{self, Keep, Maps};
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::source::Source;
+use deepctx_profile::profile::{Meta, Profile};
 use deepctx_session::raw::{RawReader, RawWriter};
+use deepctx_symbolizer::maps::{self, Keep, Maps};
 use pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, steps};
 
 const RECORDS: &str = "

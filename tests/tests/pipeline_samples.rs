@@ -4,13 +4,13 @@
 
 mod pipeline_support;
 
+use deepctx_pipeline::Pipeline;
+use deepctx_pipeline::source::{CubinLines, Input};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::view::{GroupBy, Selection};
-use deepctx_pipeline::Pipeline;
-use deepctx_pipeline::source::{CubinLines, Input};
 use pipeline_support::{NamesInAddresses, Step, config, feed_damaged, losses, run, steps};
 use proptest::prelude::*;
 

@@ -4,11 +4,11 @@
 
 mod pipeline_support;
 
+use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
 use deepctx_profile::view::Selection;
-use deepctx_pipeline::{Config, Pipeline};
 use pipeline_support::{
     NamesInAddresses, Step, check_gaps, check_stacks as check, config, folded, folded_as, page, run,
     run_with, steps,

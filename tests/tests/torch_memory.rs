@@ -13,11 +13,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cli_support::expect_code;
-use deepctx_uprobes::event::Event as Probed;
-use deepctx_uprobes::role::Role;
 use deepctx_pipeline::decode::{Event, records};
 use deepctx_pipeline::source::{Input, SiteInfo, Source as _};
 use deepctx_session::raw::RawReader;
+use deepctx_uprobes::event::Event as Probed;
+use deepctx_uprobes::role::Role;
 use frameworks::{Target, can_capture_arguments, capture, stacks, with_torch, workload};
 
 /// Sums of a metric by function: the innermost one of these whose name is in a stack.

@@ -1,9 +1,9 @@
 //! Calls: each once, with its arguments, its stack, and what came back.
 
+use deepctx_capture::ProbeOptions;
 use deepctx_common::call::{call_flag, return_flag};
 use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_uprobes::role::Role;
-use deepctx_capture::ProbeOptions;
 
 use crate::scene::{Scene, Seen};
 use crate::support::{Names, can_capture};

@@ -1,10 +1,10 @@
 //! What a collector says, and what another tool's collection hands out.
 
+use deepctx_capture::ProbeOptions;
 use deepctx_common::Plain as _;
 use deepctx_common::activity::{Activity, probe};
 use deepctx_common::call::call_flag;
 use deepctx_common::samples::part;
-use deepctx_capture::ProbeOptions;
 
 use crate::scene::Scene;
 use crate::support::can_capture;

@@ -6,12 +6,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use deepctx_capture::probes::ProbeCounters;
+use deepctx_capture::{Capture, CaptureOptions, Message, ProbeOptions};
 use deepctx_common::Plain as _;
 use deepctx_common::call::{Call, Correlation, Message as Said, Return};
 use deepctx_common::end::Counter;
 use deepctx_common::record::{RecordHeader, StackSample, kind};
-use deepctx_capture::probes::ProbeCounters;
-use deepctx_capture::{Capture, CaptureOptions, Message, ProbeOptions};
 use deepctx_pipeline::source::SiteInfo;
 
 use crate::support::{Sample, Target, options, workload};

@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use deepctx_common::end::Counter;
 use deepctx_capture::{Capture, CaptureOptions};
+use deepctx_common::end::Counter;
 
 use crate::support::{Captured, Target, can_capture, capture_until, compile, has_program, options, workload};
 

@@ -7,17 +7,16 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use deepctx_capture::{Capture, CaptureOptions, Clock, Message};
 use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, PythonEnd, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind, word};
 use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::{Avma, Lookup, Symbolizer};
-use deepctx_capture::{Capture, CaptureOptions, Clock, Message};
 
 /// True when real captures can be made; says what is missing, and fails where tests must not be skipped.
 pub(crate) fn can_capture() -> bool {
-    let missing: Vec<_> =
-        deepctx_capture::doctor::checks().into_iter().filter(|c| !c.ok).collect();
+    let missing: Vec<_> = deepctx_capture::doctor::checks().into_iter().filter(|c| !c.ok).collect();
     if missing.is_empty() {
         return true;
     }

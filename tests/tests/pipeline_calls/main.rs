@@ -7,14 +7,14 @@ mod graphs;
 #[path = "../pipeline_support/mod.rs"]
 mod pipeline_support;
 
+use deepctx_pipeline::source::{CodeFacts, Input, RecoveredKernel};
+use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::context::Contexts;
 use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::view::{GroupBy, Selection};
-use deepctx_pipeline::source::{CodeFacts, Input, RecoveredKernel};
-use deepctx_pipeline::{Config, Pipeline};
 use pipeline_support::{NamesInAddresses, Step, check_gaps, config, run, run_with, steps};
 
 /// Lines as they are, without the margin that all have in common.

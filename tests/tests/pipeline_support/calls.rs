@@ -8,11 +8,11 @@ use deepctx_common::call::{Call, Correlation, Message, Return, call_flag, return
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::{RecordHeader, StackSample, word};
 use deepctx_common::samples::{Cubin, Sample, part};
+use deepctx_pipeline::encode;
+use deepctx_pipeline::source::{CubinLines, Input, SiteInfo};
 use deepctx_uprobes::catalogue::{Family, rows};
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
-use deepctx_pipeline::encode;
-use deepctx_pipeline::source::{CubinLines, Input, SiteInfo};
 
 use super::{address, header, python_words};
 

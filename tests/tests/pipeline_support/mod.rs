@@ -56,16 +56,16 @@ use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{
     ProcessEvent, RecordHeader, StackSample, Wake, kind, sample_flag, wake_stack, word,
 };
-use deepctx_profile::export::folded;
-use deepctx_profile::ledger::When;
-use deepctx_profile::metric::Metric;
-use deepctx_profile::profile::{Meta, Profile};
-use deepctx_profile::view::Selection;
 use deepctx_pipeline::source::{Input, SpaceUpdate, Turn};
 use deepctx_pipeline::symbols::{
     Answer, CodeAddress, CompiledStep, Name, NoName, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
+use deepctx_profile::export::folded;
+use deepctx_profile::ledger::When;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::view::Selection;
 
 /// What a page of notation says.
 #[derive(Debug)]

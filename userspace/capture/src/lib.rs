@@ -56,13 +56,13 @@ use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
 use libbpf_rs::Link;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use deepctx_pipeline::source::{SiteInfo, Turn};
 use attach::Samplers;
 use budget::Budget;
 use called::CalledMap;
 use clock::monotonic_ns;
 use cost::OwnCost;
 pub use deepctx_common::call::ALL_STACKS;
+use deepctx_pipeline::source::{SiteInfo, Turn};
 use deepctx_uprobes::torch::Questions;
 use deepctx_uprobes::user::UserRow;
 use executables::Executables;

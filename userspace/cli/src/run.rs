@@ -26,8 +26,8 @@ use super::step_marker;
 use super::target::{self, Target};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{Capture, CaptureError};
-use deepctx_session::hottest::Hottest;
 use deepctx_pipeline::Config;
+use deepctx_session::hottest::Hottest;
 use deepctx_session::raw::RawWriter;
 use deepctx_session::session::{Finished, Options, Session, Status};
 

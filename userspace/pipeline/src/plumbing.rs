@@ -78,11 +78,6 @@ impl Plumbing {
     }
 }
 
-/// Whether a path is that of the file whose functions call modules.
-pub fn is_file(path: &str) -> bool {
-    path.strip_suffix(FILE).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
-}
-
 #[cfg(test)]
 mod tests {
     use deepctx_profile::intern::StrId;

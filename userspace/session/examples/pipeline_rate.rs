@@ -9,13 +9,13 @@ use deepctx_common::activity::{self, Activity};
 use deepctx_common::call::{Call, Correlation, Message};
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, word};
+use deepctx_pipeline::source::{Input, SiteInfo, SpaceUpdate};
+use deepctx_pipeline::symbols::{Answer, CodeAddress, Name, PythonReference, SpaceId, Symbols};
+use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::profile::Meta;
 use deepctx_uprobes::catalogue::Family;
 use deepctx_uprobes::event::Event;
 use deepctx_uprobes::role::Role;
-use deepctx_pipeline::source::{Input, SiteInfo, SpaceUpdate};
-use deepctx_pipeline::symbols::{Answer, CodeAddress, Name, PythonReference, SpaceId, Symbols};
-use deepctx_pipeline::{Config, Pipeline, encode};
 use std::process::ExitCode;
 use std::time::Instant;
 

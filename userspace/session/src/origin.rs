@@ -7,8 +7,8 @@
 use deepctx_symbolizer::compiled::{self, Kernel, NoKernel};
 use deepctx_symbolizer::native::Named;
 
-use deepctx_pipeline::symbols::{Answer, Name};
 use crate::reason::no_symbol;
+use deepctx_pipeline::symbols::{Answer, Name};
 
 /// Shown for a function of which only the line is known.
 const NO_FUNCTION: &str = "[line]";

@@ -17,19 +17,19 @@ use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::awaiting::{Awaiting, Part};
+use crate::layers::Layers;
+use crate::origin::{tell, tell_kernel};
+use crate::reason::{NO_LAYER, no_python, no_symbol};
+use crate::tasks::chain;
 use deepctx_capture::called::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::give_back;
-use crate::layers::Layers;
-use crate::origin::{tell, tell_kernel};
 use deepctx_pipeline::source::SpaceUpdate;
 use deepctx_pipeline::symbols::{
     Answer, AwaitingId, CodeAddress, CompiledStep, DeviceKernel, ModuleReference, Name, NoName,
     PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::threads::text;
-use crate::reason::{NO_LAYER, no_python, no_symbol};
-use crate::tasks::chain;
 
 /// How often what is cached is looked at again, in the time of the samples.
 const SECOND_NS: u64 = 1_000_000_000;

@@ -20,20 +20,20 @@ use deepctx_profile::view::{Request, Resolution, Viewer};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
 
+use crate::cubins::Cubins;
+use crate::hottest::Hottest;
+use crate::raw::RawWriter;
+use crate::recovery::Recovery;
+use crate::resolver::Resolver;
 use deepctx_capture::Message;
 use deepctx_capture::called::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::OwnCost;
 use deepctx_capture::probes::ProbeCounters;
-use crate::cubins::Cubins;
-use crate::hottest::Hottest;
 use deepctx_pipeline::ranges::STEP_MARKER;
 use deepctx_pipeline::source::{Input, KernelCounters, SpaceUpdate, UnreadCubin};
 use deepctx_pipeline::symbols::NoName;
 use deepctx_pipeline::{Config, Pipeline};
-use crate::raw::RawWriter;
-use crate::recovery::Recovery;
-use crate::resolver::Resolver;
 
 /// How often the pipeline is advanced: seldom enough that unknown addresses come together, often enough to look live.
 const TICK: Duration = Duration::from_millis(100);

@@ -6,9 +6,9 @@
 //! Within one backward pass, steps follow one another. A backward pass that is begun within a step stands on the stack above
 //! it, so its steps have lower stack pointers than its own beginning has; as soon as a step begins higher up, it is over.
 
-use crate::lists::ListId;
 use super::UNSURE;
 use super::stand::Maker;
+use crate::lists::ListId;
 
 /// Steps within steps that are followed. The framework itself begins another thread at 60.
 const OPEN_MAX: usize = 128;
