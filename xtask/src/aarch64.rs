@@ -5,7 +5,7 @@
 //! such a machine, and code that nothing compiles is lost within weeks. Does not: build the kernel programs (`ebpf`
 //! does, for every machine).
 
-use crate::{ebpf, sh};
+use crate::{sh, toolchain};
 use anyhow::Result;
 use std::process::Command;
 
@@ -28,6 +28,7 @@ pub(crate) struct Options {
 
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    toolchain::install_rust_src()?;
     sh::step(
         "compile for aarch64",
         "there is no such machine here, and what is never compiled does not compile",
@@ -52,9 +53,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Why this cannot be done here without installing anything; `None` when it can.
 pub(crate) fn not_here_because() -> Option<String> {
-    if !ebpf::has_rust_src() {
-        return Some("no rust-src here (cargo xtask ebpf installs it)".to_owned());
-    }
     let missing = [COMPILER, EMULATOR].into_iter().find(|program| sh::which(program).is_none());
     missing.map(|program| format!("no {program} here (cargo xtask setup --tests installs it)"))
 }

@@ -1,8 +1,9 @@
 //! apt beside the system's: packages of any Debian release, fetched and unpacked, never installed.
 //!
-//! Owns: its configuration. Because: tests need interpreters and kernels of several releases. Does not: know which.
+//! Owns: its configuration. Because: tests need interpreters and kernels of several releases. Does not: know which, or where
+//! Debian's archive is (`archive` asks the machine).
 
-use crate::sh;
+use crate::{archive, sh};
 use anyhow::{Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ impl Apt {
         for place in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(folder.join(place))?;
         }
-        let line = format!("{kind} [signed-by={keys}] http://deb.debian.org/debian {suite} main\n");
+        let archive = archive::debian()?;
+        let line = format!("{kind} [signed-by={keys}] {archive} {suite} main\n");
         fs::write(folder.join("sources.list"), line)?;
         // What is installed here must not decide what is fetched.
         fs::write(folder.join("status"), "")?;

@@ -50,6 +50,30 @@ fn functions(btf: &[u8]) -> Option<Vec<&str>> {
     Some(found)
 }
 
+/// The folder of a registry with which this path begins, as cargo names it: `HOST-0123456789abcdef`.
+pub(crate) fn registry(path: &[u8]) -> Option<&[u8]> {
+    let folder = path.split(|byte| *byte == b'/').next().filter(|folder| folder.len() < path.len())?;
+    let (_, end) = folder.split_at_checked(folder.len().checked_sub(17)?)?;
+    let hash = end.strip_prefix(b"-")?;
+    hash.iter().all(u8::is_ascii_hexdigit).then_some(folder)
+}
+
+/// Takes the folder of a registry off each path that begins with one. A string stays where it is, since offsets lead to it,
+/// and ends earlier. `None` when the bytes are no types.
+pub(crate) fn shorten(btf: &mut [u8]) -> Option<()> {
+    let u32_at = |at: usize| Some(u32::from_le_bytes(btf.get(at..at + 4)?.try_into().ok()?) as usize);
+    let from = u32_at(4)?.checked_add(u32_at(16)?)?;
+    let strings = btf.get_mut(from..from.checked_add(u32_at(20)?)?)?;
+    for string in strings.split_mut(|byte| *byte == 0) {
+        if let Some(len) = registry(string).map(|folder| folder.len() + 1) {
+            string.rotate_left(len);
+            let rest = string.len() - len;
+            string[rest..].fill(0);
+        }
+    }
+    Some(())
+}
+
 /// Bytes that follow the head of a type of this kind (Documentation/bpf/btf.rst).
 fn behind(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
@@ -106,6 +130,15 @@ mod tests {
         assert!(check(&object_with(&types("walk_user"))).is_ok());
         let error = check(&object_with(&types("closure_env_0"))).expect_err("it has a closure");
         assert!(error.to_string().contains("'closure_env_0'"), "{error}");
+    }
+
+    #[test]
+    fn paths_lose_their_registry_and_stay_where_they_are() {
+        let mut types = types("host-0123456789abcdef/b-0.2/src/lib.rs");
+        let len = types.len();
+        shorten(&mut types).expect("these are types");
+        assert_eq!(types.len(), len);
+        assert_eq!(functions(&types), Some(vec!["b-0.2/src/lib.rs"]));
     }
 
     #[test]

@@ -1,16 +1,13 @@
 //! `cargo xtask ebpf`: from the kernel programs' sources to the objects that are committed, one for each machine.
 //!
-//! Owns: the toolchain (rust-src, a BPF linker on rustc's own LLVM), the build, the prebuilt objects and their hashes.
-//! Because: users must build with plain cargo, so the objects are committed, and what is committed must be provably
-//! made from these sources. Does not: load anything.
+//! Owns: the build, the prebuilt objects and their hashes. Because: users must build with plain cargo, so the objects are
+//! committed, and what is committed must be provably made from these sources. Does not: load anything.
 
-use crate::{btf, sh, strip};
+use crate::{btf, sh, strip, toolchain};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The linker's version; newer ones ask for a newer LLVM than this rustc brings.
-const LINKER_VERSION: &str = "0.13.0";
 const TARGET: &str = "bpfel-unknown-none";
 /// Machines that an object is built for, as rustc calls them. The instruction set is the same; the kernel's structures
 /// and the registers of threads are not.
@@ -36,9 +33,10 @@ pub(crate) struct Options {
 
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let tools = toolchain()?;
+    toolchain::install_rust_src()?;
+    let linker = toolchain::install_linker()?;
     for arch in ARCHES {
-        let object = build(&tools, arch)?;
+        let object = build(&linker, arch)?;
         let hash = sha256(&object)?;
         let prebuilt = Prebuilt::of(arch);
         if options.check {
@@ -51,26 +49,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Why `--check` cannot run here without installing anything; `None` when it can.
+/// Why `--check` says nothing here: the committed objects are of another compiler. `None` when it says something.
 pub(crate) fn no_check_because() -> Option<String> {
-    if linker().is_none() || !has_rust_src() {
-        return Some("no BPF linker or rust-src here (cargo xtask ebpf installs them)".to_owned());
-    }
-    let here = compiler().unwrap_or_default();
+    let here = toolchain::compiler().unwrap_or_default();
     ARCHES.into_iter().find_map(|arch| {
         let recorded = std::fs::read_to_string(Prebuilt::of(arch).sources).unwrap_or_default();
         let there = recorded.lines().nth(1).unwrap_or_default();
-        (here != there).then(|| format!("that of {arch} was built by {there}, here is {here}"))
+        (here != there).then(|| format!("the object of {arch} was built by {there}, here is {here}"))
     })
-}
-
-/// Whether the sources of the standard library are here.
-pub(crate) fn has_rust_src() -> bool {
-    rust_src().is_ok_and(|folder| folder.is_dir())
-}
-
-fn compiler() -> Result<String> {
-    sh::output(sh::command("rustc").arg("--version"))
 }
 
 /// Compares the sources with those that the committed objects were made from; needs no toolchain.
@@ -114,7 +100,7 @@ impl Prebuilt {
         std::fs::write(&self.object, object)?;
         std::fs::write(&self.hash, format!("{hash}  {name}\n"))?;
         // The bytes depend on the compiler too, so a check makes sense only with the same one.
-        std::fs::write(&self.sources, format!("{}\n{}\n", source_hash()?, compiler()?))?;
+        std::fs::write(&self.sources, format!("{}\n{}\n", source_hash()?, toolchain::compiler()?))?;
         Ok(())
     }
 
@@ -144,85 +130,15 @@ impl Prebuilt {
     }
 }
 
-/// What the build needs, found or installed.
-struct Tools {
-    linker: PathBuf,
-}
-
-fn toolchain() -> Result<Tools> {
-    if !rust_src()?.is_dir() {
-        sh::step(
-            "install the component rust-src",
-            "the BPF target has no precompiled `core`, it is built from source",
-        );
-        sh::run(sh::command("rustup").args(["component", "add", "rust-src"]))?;
-    }
-    if let Some(linker) = linker() {
-        return Ok(Tools { linker });
-    }
-    sh::step(
-        &format!("install bpf-linker {LINKER_VERSION} into the build folder (about two minutes, once)"),
-        "rustc emits BPF code as LLVM bitcode, which must be linked by the very LLVM that rustc carries",
-    );
-    install_linker()?;
-    linker().map(|linker| Tools { linker }).context("bpf-linker was installed, but does not start")
-}
-
-fn sysroot() -> Result<PathBuf> {
-    sh::output(sh::command("rustc").args(["--print", "sysroot"])).map(PathBuf::from)
-}
-
-fn rust_src() -> Result<PathBuf> {
-    Ok(sysroot()?.join("lib/rustlib/src/rust/library/core"))
-}
-
-/// The linker that can be used: ours first, then one in `PATH` of the same version.
-fn linker() -> Option<PathBuf> {
-    let ours = sh::target_dir().join("tools/bin/bpf-linker");
-    let right = |path: &PathBuf| {
-        sh::output(Command::new(path).arg("--version")).is_ok_and(|said| said.contains(LINKER_VERSION))
-    };
-    [Some(ours), sh::which("bpf-linker")].into_iter().flatten().find(right)
-}
-
-/// Installs the linker against rustc's own `libLLVM`: no LLVM package is needed and the versions cannot differ.
-fn install_linker() -> Result<()> {
-    let libraries = sysroot()?.join("lib");
-    let llvm = std::fs::read_dir(&libraries)?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| file_name(path).starts_with("libLLVM.so."))
-        .with_context(|| format!("no libLLVM.so.* in {}", libraries.display()))?;
-    let major: String =
-        file_name(&llvm)["libLLVM.so.".len()..].chars().take_while(char::is_ascii_digit).collect();
-    let prefix = sh::target_dir().join("tools/llvm");
-    std::fs::create_dir_all(prefix.join("lib"))?;
-    let link = prefix.join("lib/libLLVM.so");
-    if link.symlink_metadata().is_ok() {
-        std::fs::remove_file(&link)?;
-    }
-    std::os::unix::fs::symlink(&llvm, &link)?;
-    sh::run(
-        sh::command("cargo")
-            .args(["install", "--quiet", "--locked", "--no-default-features"])
-            .args(["--features", &format!("llvm-{major}")])
-            .arg("--root")
-            .arg(sh::target_dir().join("tools"))
-            .arg(format!("bpf-linker@{LINKER_VERSION}"))
-            .env("LLVM_PREFIX", &prefix)
-            .env("RUSTFLAGS", format!("-C link-arg=-Wl,-rpath,{}", libraries.display())),
-    )
-}
-
 /// Builds the object of one machine in its own workspace and strips it.
-fn build(tools: &Tools, arch: &str) -> Result<Vec<u8>> {
+fn build(linker: &Path, arch: &str) -> Result<Vec<u8>> {
     sh::step(
         &format!("build the kernel programs for {arch}"),
         "the object must be the one that these sources give",
     );
     let folder = sh::root().join("ebpf");
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let beside = tools.linker.parent().map(Path::to_owned);
+    let beside = linker.parent().map(Path::to_owned);
     let path = std::env::join_paths(beside.into_iter().chain(std::env::split_paths(&path)))?;
     let mut cargo = sh::command("cargo");
     cargo
@@ -256,24 +172,28 @@ fn build(tools: &Tools, arch: &str) -> Result<Vec<u8>> {
     let object = std::fs::read(&linked).with_context(|| format!("cannot read {}", linked.display()))?;
     let stripped = strip::strip(&object)?;
     btf::check(&stripped)?;
-    for place in [sh::root(), sysroot()?, cargo_home()] {
-        let place = place.to_string_lossy().into_owned();
-        if stripped.windows(place.len()).any(|window| window == place.as_bytes()) {
-            bail!(
-                "the object names the folder {place} of this machine, so it cannot be reproduced elsewhere"
-            );
-        }
+    if let Some(place) = place_of_this_machine(&stripped) {
+        bail!("the object names {place}, a place of this machine, so it cannot be reproduced elsewhere");
     }
     Ok(stripped)
 }
 
-fn cargo_home() -> PathBuf {
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo");
-    std::env::var_os("CARGO_HOME").map_or_else(home, PathBuf::from)
+/// What an object says of the machine that built it: a folder of its users, of its registries, or of this checkout.
+pub(crate) fn place_of_this_machine(object: &[u8]) -> Option<String> {
+    if let Some(folder) = object.split(|byte| *byte == 0).find_map(btf::registry) {
+        return Some(String::from_utf8_lossy(folder).into_owned());
+    }
+    let known = ["/.cargo/", "/registry/", "/root/", "/home/", "/.rustup/"].map(str::to_owned);
+    let folders = [Some(sh::root()), toolchain::sysroot().ok(), cargo_home()].into_iter().flatten();
+    let folders = folders.map(|folder| folder.to_string_lossy().into_owned());
+    known.into_iter().chain(folders).find(|place| {
+        !place.is_empty() && object.windows(place.len()).any(|window| window == place.as_bytes())
+    })
 }
 
-fn file_name(path: &Path) -> &str {
-    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+fn cargo_home() -> Option<PathBuf> {
+    let own = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    own.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
 }
 
 /// Hash over the names and contents of everything in [`SOURCES`].

@@ -15,11 +15,22 @@ pub(crate) struct Options {
     /// Targets to run; all of them when none is named.
     targets: Vec<String>,
     /// Seconds for each.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = SECONDS)]
     seconds: u32,
     /// Most bytes of an input.
-    #[arg(long, default_value_t = 16384)]
+    #[arg(long, default_value_t = BYTES)]
     bytes: u32,
+}
+
+/// Time for each target unless another is given.
+const SECONDS: u32 = 60;
+/// Most bytes of an input unless another number is given.
+const BYTES: u32 = 16384;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { targets: Vec::new(), seconds: SECONDS, bytes: BYTES }
+    }
 }
 
 /// An input that takes longer counts as a hang, seconds.

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::apt::Apt;
-use crate::{sh, workloads};
+use crate::{archive, sh, workloads};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -289,8 +289,8 @@ impl Source {
         fs::create_dir_all(&sources)?;
         let apt = Apt::of(&folder.join("apt/source"), "deb-src", "sid")?;
         let package = format!("python{}", self.minor());
-        let address =
-            format!("http://deb.debian.org/debian/pool/main/p/{package}/{package}_{version}.orig.tar.xz");
+        let archive = archive::debian()?;
+        let address = format!("{archive}/pool/main/p/{package}/{package}_{version}.orig.tar.xz");
         // apt's helper checks the sum, and leaves no file when it differs.
         let mut fetch = apt.command("/usr/lib/apt/apt-helper");
         fetch.args(["download-file", &address]).arg(&archive).arg(format!("SHA256:{}", self.sha256));

@@ -5,6 +5,7 @@
 
 mod aarch64;
 mod apt;
+mod archive;
 mod bench;
 mod btf;
 mod demo;
@@ -20,6 +21,7 @@ mod sim;
 mod strip;
 mod test;
 mod tidy;
+mod toolchain;
 mod validators;
 mod vendors;
 mod workloads;
@@ -54,8 +56,8 @@ enum Chore {
     GpuCheck(gpu::Options),
     /// Compile for aarch64, and run what can be run under emulation.
     CheckAarch64(aarch64::Options),
-    /// Check what compilers do not: dependency table, module headers, safety arguments, file sizes.
-    Tidy,
+    /// Check what compilers do not: dependencies, module headers, safety arguments, sizes, circles of files.
+    Tidy(tidy::Options),
     /// Feed every parser of foreign bytes with what a fuzzer makes up.
     Fuzz(fuzz::Options),
     /// Measure the figures the project promises; one JSON line each.
@@ -73,7 +75,7 @@ fn main() {
         Chore::Test(options) => test::run(&options),
         Chore::GpuCheck(options) => gpu::run(&options),
         Chore::CheckAarch64(options) => aarch64::run(&options),
-        Chore::Tidy => tidy::run(),
+        Chore::Tidy(options) => tidy::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Bench(options) => bench::run(&options),
     };

@@ -35,6 +35,11 @@ pub(crate) fn is_root() -> bool {
         .unwrap_or(false)
 }
 
+/// True where nothing may be skipped: `CI=true`.
+pub(crate) fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true")
+}
+
 /// A command in the root of the checkout.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);

@@ -3,17 +3,26 @@
 //! Owns: which sections stay. Because: the committed object must be small, the same on every machine, and free of
 //! the paths of the machine that built it. Does not: build anything.
 
+use crate::btf;
 use anyhow::{Context, Result};
 use object::build::elf::{Builder, SectionData};
 use object::elf;
 
-/// The same object without debug sections, their relocations and the symbols that only they used.
+/// The same object without debug sections, their relocations and the symbols that only they used, and without the names of
+/// registries in paths of sources.
 pub(crate) fn strip(object: &[u8]) -> Result<Vec<u8>> {
     let mut builder = Builder::read(object).context("the linked object is not an ELF file")?;
     for section in &mut builder.sections {
         let name = section.name.as_slice();
         let of_debug = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
         section.delete |= of_debug || name == b".llvm_addrsig" || name == b".comment";
+        if name == b".BTF"
+            && let SectionData::Data(types) = &section.data
+        {
+            let mut types = types.to_vec();
+            btf::shorten(&mut types).context("the object's types cannot be read")?;
+            section.data = SectionData::Data(types.into());
+        }
     }
     builder.delete_orphans();
     // LLVM keeps section and symbol names in one table; the writer wants them apart.

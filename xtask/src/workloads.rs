@@ -225,8 +225,8 @@ pub(crate) fn jax() -> Result<Workload> {
     Ok(Workload { name: "jax", command })
 }
 
-/// Releases of torch that must be understood: the package index's current one, and one whose layout is older.
-pub(crate) const TORCH: [Option<&str>; 2] = [None, Some("2.12.1")];
+/// A release of torch that must be understood beside the current one; its objects have another layout.
+pub(crate) const TORCH_OLDER: &str = "2.12.1";
 
 /// An interpreter with torch for the CPU, and what it must be started with.
 pub(crate) struct Torch {

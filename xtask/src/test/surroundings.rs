@@ -3,18 +3,13 @@
 //! Owns: which group needs what. Because: it comes over a network, which takes minutes in which the compiler can have the
 //! machine. Does not: know how any of it is fetched or built.
 
-use std::path::PathBuf;
-
-use anyhow::Result;
-
-use super::{Outcome, check};
+use super::outcome::{Outcome, check};
+use super::{Options, TORCH_OLDER};
 use crate::{interpreters, kernels, sh, validators, vendors, workloads};
 
 /// What test programs are told of the world around them.
 #[derive(Default)]
 pub(super) struct Surroundings {
-    /// The program that users run.
-    pub(super) product: Option<PathBuf>,
     /// For the tests of Python frames.
     pub(super) interpreters: Vec<sh::Variable>,
     /// For the tests of exports.
@@ -30,47 +25,58 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Fetches what the wanted groups need; `named` are those that the user asked for by name.
-    pub(super) fn fetch(wanted: &dyn Fn(&str) -> bool, named: &[String]) -> (Self, Vec<Outcome>) {
+    /// Fetches what the wanted groups need.
+    pub(super) fn fetch(options: &Options) -> (Self, Vec<Outcome>) {
         let mut all = Self::default();
         let mut outcomes = Vec::new();
-        if wanted("python") {
-            outcomes.push(check("interpreters", || {
-                all.interpreters = interpreters::fetch()?.variables()?;
-                Ok(())
-            }));
+        // First: readers of exports read what it exports.
+        if options.wants_any(&["torch", "exports"]) {
+            outcomes.push(all.fetch_torch(None));
         }
-        if ["unit", "gpu"].into_iter().any(wanted) {
-            outcomes.push(check("vendors' libraries", || {
-                all.vendors = vendors::fetch()?;
-                Ok(())
-            }));
+        if options.wants(TORCH_OLDER) {
+            outcomes.push(all.fetch_torch(Some(workloads::TORCH_OLDER)));
         }
-        if wanted("exports") {
-            outcomes.push(check("readers of exports", || {
-                all.validators = validators::fetch()?;
-                Ok(())
-            }));
-        }
-        if wanted("kernels") && kernels::not_here_because().is_none() {
-            outcomes.push(check("images of other kernels", || kernels::fetch().map(drop)));
-        }
-        // By name only: it is half a gigabyte for each release.
-        let is_named = |group: &str| named.iter().any(|name| name == group);
-        if is_named("torch") {
-            outcomes.push(check("torch", || {
-                let releases = workloads::TORCH.into_iter().map(workloads::torch_python);
-                all.torch = releases.collect::<Result<_>>()?;
+        if options.wants_any(&["torch", TORCH_OLDER]) {
+            outcomes.push(check("triton", || {
                 all.triton = vec![("TEST_TRITON_PYTHON", workloads::triton_python()?.into())];
                 Ok(())
             }));
         }
-        if is_named("jax") {
+        if options.wants("jax") {
             outcomes.push(check("jax", || {
                 all.jax = vec![("TEST_JAX_PYTHON", workloads::jax_python()?.into())];
                 Ok(())
             }));
         }
+        if options.wants("python") {
+            outcomes.push(check("interpreters", || {
+                all.interpreters = interpreters::fetch()?.variables()?;
+                Ok(())
+            }));
+        }
+        if options.wants_any(&["unit", "gpu"]) {
+            outcomes.push(check("vendors' libraries", || {
+                all.vendors = vendors::fetch()?;
+                Ok(())
+            }));
+        }
+        if options.wants("exports") {
+            outcomes.push(check("readers of exports", || {
+                all.validators = validators::fetch()?;
+                Ok(())
+            }));
+        }
+        if options.wants("kernels") && kernels::not_here_because().is_none() {
+            outcomes.push(check("images of other kernels", || kernels::fetch().map(drop)));
+        }
         (all, outcomes)
+    }
+
+    fn fetch_torch(&mut self, release: Option<&str>) -> Outcome {
+        let name = release.map_or_else(|| "torch".to_owned(), |release| format!("torch {release}"));
+        check(&name, || {
+            self.torch.push(workloads::torch_python(release)?);
+            Ok(())
+        })
     }
 }

@@ -4,17 +4,47 @@
 //! Does not: change a file; it names the file, the line and the rule.
 
 mod dependencies;
+mod figures;
+mod modules;
+mod shape;
 mod sources;
+mod syntax;
+mod tree;
+mod unused;
 
 use crate::{ebpf, sh};
 use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+/// Options of `cargo xtask tidy`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Print counts instead: lines and files by crate, long functions, circles of files, words of the old vocabulary.
+    #[arg(long)]
+    figures: bool,
+    /// Count in this checkout instead of the one that this program was built in.
+    #[arg(long, value_name = "FOLDER", requires = "figures")]
+    root: Option<PathBuf>,
+    /// Show the counts of this checkout beside them.
+    #[arg(long, value_name = "FOLDER", requires = "figures")]
+    before: Option<PathBuf>,
+}
 
 /// Runs every rule and fails when any is broken.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let root = sh::root();
+    if options.figures {
+        figures::print(options.root.as_deref().unwrap_or(&root), options.before.as_ref());
+        return Ok(());
+    }
     let mut broken = Vec::new();
+    let crates = tree::crates(&root);
     dependencies::check(&mut broken)?;
-    sources::check(&sh::root(), &mut broken);
+    unused::check(&root, &crates, &mut broken)?;
+    shape::check(&crates, &mut broken);
+    sources::check(&root, &mut broken);
     licences(&mut broken);
+    objects(&mut broken);
     if let Err(error) = ebpf::sources_match() {
         broken.push(format!("ebpf/prebuilt: {error:#}"));
     }
@@ -25,6 +55,17 @@ pub(crate) fn run() -> Result<()> {
         return Ok(());
     }
     bail!("{} broken rules", broken.len())
+}
+
+/// The committed objects name no folder of the machine that built them.
+fn objects(broken: &mut Vec<String>) {
+    for path in sh::files_below(&sh::root().join("ebpf/prebuilt"), ".o") {
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        if let Some(place) = ebpf::place_of_this_machine(&bytes) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            broken.push(format!("ebpf/prebuilt/{name}: names {place}, a place of the machine that built it"));
+        }
+    }
 }
 
 /// Both licence texts are there, and the kernel programs say what the kernel asks for.

@@ -3,6 +3,7 @@
 //! Owns: the rules and the small amount of Rust syntax they need. Because: "only this module does X" is worth
 //! having only if a machine looks. Does not: parse Rust; a rule that needs more than lines belongs in a lint.
 
+use super::tree;
 use crate::sh;
 use std::path::Path;
 
@@ -81,11 +82,17 @@ const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "work left is written in an issue, not in the code"),
     (concat!("FIX", "ME"), "work left is written in an issue, not in the code"),
     (concat!("XX", "X:"), "work left is written in an issue, not in the code"),
+    (concat!("crates", ".io"), "the machine's own configuration knows its registries"),
+    (concat!("pypi", ".org"), "the machine's own configuration knows its registries"),
+    (concat!("pythonhosted", ".org"), "the machine's own configuration knows its registries"),
+    (concat!("npmjs", ".org"), "the machine's own configuration knows its registries"),
+    (concat!("debian", ".org"), "the machine's own configuration knows its registries"),
+    (concat!("rust-lang", ".org"), "the machine's own configuration knows its registries"),
 ];
 
 /// Checks every text file of the checkout that people write.
 pub(super) fn check(root: &Path, broken: &mut Vec<String>) {
-    for suffix in [".rs", ".md", ".toml", ".py", ".cpp", ".c", ".h"] {
+    for suffix in [".rs", ".md", ".toml", ".py", ".cpp", ".c", ".h", ".sh"] {
         for path in sh::files_below(root, suffix) {
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
             if name.starts_with("tests/fixtures/") || name.starts_with("tests/golden/") {
@@ -119,10 +126,6 @@ fn file(name: &str, text: &str, broken: &mut Vec<String>) {
     }
 }
 
-fn is_test(name: &str) -> bool {
-    name.ends_with("/tests.rs") || name.contains("/tests/") || name.starts_with("tests/")
-}
-
 fn rust(name: &str, text: &str, broken: &mut Vec<String>) {
     // `x/tests.rs` is the other half of `x.rs`, which says what both are about.
     if !text.starts_with("//! ") && !name.ends_with("/tests.rs") && !name.ends_with("/tests/mod.rs") {
@@ -140,7 +143,7 @@ fn rust(name: &str, text: &str, broken: &mut Vec<String>) {
         }
     }
     // Unit tests may use what the code they test may not.
-    if is_test(name) {
+    if tree::is_test(name) {
         return;
     }
     let product = lines.iter().take_while(|line| line.trim() != "#[cfg(test)]");

@@ -1,0 +1,223 @@
+//! `cargo xtask test`: everything that must hold, in one command.
+//!
+//! Owns: the groups of tests, how each is run, the summary. Because: what CI checks, a contributor must be able to
+//! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
+//!
+//! All test programs are compiled once, for the whole workspace, and then run one after another. An integration test
+//! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
+//! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is
+//! `true`; only `skipped, no GPU: REASON` is excused there.
+
+mod outcome;
+mod program;
+mod surroundings;
+
+use crate::{aarch64, ebpf, fuzz, kernels, setup, sh, sim, tidy, toolchain};
+use anyhow::{Context, Result};
+use std::path::Path;
+
+use outcome::{Outcome, Skip, cargo, check, summary};
+use program::Built;
+use surroundings::Surroundings;
+
+/// Options of `cargo xtask test`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Groups to run; when none is named, all but `torch-older` and `fuzz`, which take long.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(GROUPS.iter().map(|group| group.name)))]
+    groups: Vec<String>,
+    /// Run only tests whose name contains this.
+    #[arg(long)]
+    filter: Option<String>,
+    /// Do not look for missing packages first.
+    #[arg(long)]
+    no_setup: bool,
+}
+
+struct Group {
+    name: &'static str,
+    as_root: bool,
+    /// Runs only when it is named: it takes long.
+    scheduled: bool,
+}
+
+const fn group(name: &'static str) -> Group {
+    Group { name, as_root: false, scheduled: false }
+}
+
+const fn as_root(name: &'static str) -> Group {
+    Group { as_root: true, ..group(name) }
+}
+
+const fn scheduled(name: &'static str) -> Group {
+    Group { scheduled: true, ..group(name) }
+}
+
+/// What no other group names.
+const UNIT: &Group = &GROUPS[1];
+/// Where programs run with the older release of PyTorch instead of the current one.
+const TORCH_OLDER: &str = "torch-older";
+
+const GROUPS: &[Group] = &[
+    group("style"),
+    group("unit"),
+    group("unwind-oracle"),
+    group("exports"),
+    group("cli"),
+    as_root("live"),
+    as_root("gpu"),
+    as_root("python"),
+    as_root("torch"),
+    scheduled(TORCH_OLDER),
+    as_root("jax"),
+    as_root("chaos"),
+    group("kernels"),
+    group("ebpf"),
+    group("aarch64"),
+    scheduled("fuzz"),
+];
+
+/// Groups that run no test program of the workspace.
+const WITHOUT_PROGRAMS: [&str; 4] = ["style", "ebpf", "aarch64", "fuzz"];
+
+impl Options {
+    fn wants(&self, name: &str) -> bool {
+        let named = self.groups.iter().any(|group| group == name);
+        let always = || GROUPS.iter().any(|group| group.name == name && !group.scheduled);
+        named || self.groups.is_empty() && always()
+    }
+
+    fn wants_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.wants(name))
+    }
+}
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !options.no_setup {
+        setup::run(&setup::Options { yes: true, tests: true })?;
+    }
+    let mut outcomes = Vec::new();
+    let programs =
+        GROUPS.iter().any(|group| !WITHOUT_PROGRAMS.contains(&group.name) && options.wants(group.name));
+    std::thread::scope(|scope| {
+        // The network is waited for while the compiler works.
+        let fetching = programs.then(|| scope.spawn(|| Surroundings::fetch(options)));
+        if options.wants("style") {
+            outcomes.extend(style());
+        }
+        let Some(fetching) = fetching else { return };
+        let compiled = program::compile();
+        let (surroundings, fetched) =
+            fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        outcomes.extend(fetched);
+        match compiled {
+            Ok((built, outcome)) => {
+                outcomes.push(outcome);
+                outcomes.extend(programs_of(&built, &surroundings, options));
+            }
+            Err(error) => outcomes.push(Outcome::failed("compile", &error)),
+        }
+    });
+    if options.wants("unit") {
+        outcomes
+            .push(cargo("documentation examples", &["test", "--workspace", "--doc", "--locked", "--quiet"]));
+    }
+    if options.wants("ebpf") {
+        outcomes.push(drift(options));
+    }
+    if options.wants("aarch64") {
+        outcomes.push(other_machine());
+    }
+    if options.wants("fuzz") {
+        outcomes.push(check("fuzz targets", || fuzz::run(&fuzz::Options::default())));
+    }
+    summary(&outcomes)
+}
+
+/// What needs no test program.
+fn style() -> [Outcome; 3] {
+    let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
+    [
+        check("tidy", || tidy::run(&tidy::Options::default())),
+        cargo("format", &["fmt", "--all", "--check"]),
+        cargo("clippy", &clippy),
+    ]
+}
+
+/// Runs the test programs of the wanted groups, and what needs the product.
+fn programs_of(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    if options.wants_any(&["unit", "live", "gpu", "torch", TORCH_OLDER]) {
+        outcomes.push(check("simulated device", sim::run));
+    }
+    let product = built.product.as_deref();
+    let run = |program: &program::Program, release| {
+        program.run(product, surroundings, release, options.filter.as_deref())
+    };
+    for program in &built.tests {
+        if program.group.name == "torch" && options.wants_any(&["torch", TORCH_OLDER]) {
+            let releases = &surroundings.torch;
+            outcomes.extend(releases.iter().map(|release| run(program, Some(release))));
+            if releases.is_empty() {
+                outcomes.push(run(program, None));
+            }
+        } else if options.wants(program.group.name) {
+            outcomes.push(run(program, None));
+        }
+    }
+    if options.wants("gpu") {
+        outcomes.push(list_of_gpu_checks(product));
+    }
+    if options.wants("kernels") {
+        outcomes.push(other_kernels(product));
+    }
+    outcomes
+}
+
+/// The committed objects of the kernel programs against a fresh build.
+fn drift(options: &Options) -> Outcome {
+    let name = "kernel programs";
+    if options.no_setup && !sh::in_ci() && !toolchain::is_complete() {
+        return Outcome::skipped(
+            name,
+            Skip::Missing("no BPF linker or no rust-src here (cargo xtask ebpf)".to_owned()),
+        );
+    }
+    match ebpf::no_check_because() {
+        None => check(name, || ebpf::run(&ebpf::Options { check: true })),
+        Some(reason) => Outcome::skipped(name, Skip::Missing(reason)),
+    }
+}
+
+/// What is built for aarch64, when this machine can build it.
+fn other_machine() -> Outcome {
+    match aarch64::not_here_because() {
+        None => check("aarch64", || aarch64::run(&aarch64::Options::default())),
+        Some(reason) => Outcome::skipped("aarch64", Skip::Missing(reason)),
+    }
+}
+
+/// The programs on other kernels, when this machine can emulate them.
+fn other_kernels(product: Option<&Path>) -> Outcome {
+    let name = "other kernels";
+    if let Some(reason) = kernels::not_here_because() {
+        return Outcome::skipped(name, Skip::Missing(reason));
+    }
+    let mut table = Vec::new();
+    let outcome = check(name, || {
+        table = kernels::run(product.context("the product was not built")?)?;
+        Ok(())
+    });
+    Outcome { table, ..outcome }
+}
+
+/// What a machine with a GPU will be checked with, on the simulated device: it must hold there, and fail where that misbehaves.
+fn list_of_gpu_checks(product: Option<&Path>) -> Outcome {
+    check("list of GPU checks", || {
+        let product = product.context("the product was not built")?;
+        let mut list =
+            sh::as_root(std::env::current_exe()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
+        sh::run(list.args(["gpu-check", "--itself", "--product"]).arg(product))
+    })
+}

@@ -1,0 +1,201 @@
+//! Outcomes: what each check came to, and the summary.
+//!
+//! Owns: counts of tests, reasons for what was skipped, the verdict. Because: a skipped test must not look like a passed one,
+//! and where `CI` is `true` only the lack of a GPU excuses one. Does not: run anything but the body of a check.
+
+use crate::sh;
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// What one check came to.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) name: String,
+    pub(super) ok: bool,
+    pub(super) detail: String,
+    pub(super) seconds: f64,
+    /// Of a test program; a check that is none counts as one test.
+    pub(super) counts: Option<Counts>,
+    pub(super) skipped: Vec<Skip>,
+    /// Lines of a table that the program printed.
+    pub(super) table: Vec<String>,
+}
+
+/// Why something was not tested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Skip {
+    /// It needs a GPU.
+    NoGpu(String),
+    /// This machine lacks something that can be installed, or that CI's machines have.
+    Missing(String),
+}
+
+/// Tests of one program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) passed: usize,
+    pub(super) failed: usize,
+    pub(super) skipped: usize,
+}
+
+impl Skip {
+    /// The reason that a test printed on a line of its own: `skipped: REASON`, or `skipped, no GPU: REASON`.
+    pub(super) fn in_line(line: &str) -> Option<Self> {
+        let missing = line.strip_prefix("skipped: ").map(|reason| Self::Missing(reason.to_owned()));
+        missing.or_else(|| Some(Self::NoGpu(line.strip_prefix("skipped, no GPU: ")?.to_owned())))
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            Self::NoGpu(reason) | Self::Missing(reason) => reason,
+        }
+    }
+
+    /// Whether CI may go without.
+    fn excused(&self) -> bool {
+        matches!(self, Self::NoGpu(_)) || !sh::in_ci()
+    }
+}
+
+impl Outcome {
+    pub(super) fn failed(name: &str, error: &anyhow::Error) -> Self {
+        Self { name: name.to_owned(), detail: format!("{error:#}"), ..Self::default() }
+    }
+
+    /// A check that cannot be made here: a failure where nothing may be skipped.
+    pub(super) fn skipped(name: &str, skip: Skip) -> Self {
+        Self { name: name.to_owned(), ok: true, skipped: vec![skip], ..Self::default() }.judged()
+    }
+
+    /// Fails when something was skipped that may not be.
+    pub(super) fn judged(mut self) -> Self {
+        if self.ok && !self.skipped.iter().all(Skip::excused) {
+            self.ok = false;
+            self.detail = format!("{}; CI=true allows no skipped test", self.detail);
+            self.detail = self.detail.trim_start_matches("; ").to_owned();
+        }
+        self
+    }
+
+    /// Its share of the last line.
+    fn counts(&self) -> Counts {
+        let mut counts = self.counts.unwrap_or(match (self.ok, self.skipped.is_empty()) {
+            (true, true) => Counts { passed: 1, ..Counts::default() },
+            (true, false) => Counts { skipped: 1, ..Counts::default() },
+            (false, _) => Counts { failed: 1, ..Counts::default() },
+        });
+        if !self.ok && counts.failed == 0 {
+            counts.failed = 1;
+        }
+        counts
+    }
+}
+
+/// Runs a check.
+pub(super) fn check(name: &str, body: impl FnOnce() -> Result<()>) -> Outcome {
+    eprintln!("==> {name}");
+    let start = Instant::now();
+    let mut outcome = match body() {
+        Ok(()) => Outcome { name: name.to_owned(), ok: true, ..Outcome::default() },
+        Err(error) => Outcome::failed(name, &error),
+    };
+    outcome.seconds = start.elapsed().as_secs_f64();
+    outcome
+}
+
+/// Runs cargo as a check.
+pub(super) fn cargo(name: &str, arguments: &[&str]) -> Outcome {
+    check(name, || sh::run(sh::command("cargo").args(arguments)))
+}
+
+impl Counts {
+    /// Counts out of what a test program printed with `--show-output`. `None` when it did not come to its last line.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        let line = text.lines().rev().find_map(|line| line.strip_prefix("test result: "))?;
+        let (_, counts) = line.split_once(". ")?;
+        let count = |what: &str| {
+            counts.split("; ").find_map(|part| part.strip_suffix(what)?.trim().parse::<usize>().ok())
+        };
+        let skipped = tests_with_skips(text);
+        Some(Self { passed: count("passed")?.saturating_sub(skipped), failed: count("failed")?, skipped })
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// How many tests printed that they skipped something.
+fn tests_with_skips(text: &str) -> usize {
+    let mut tests = BTreeSet::new();
+    let mut test = "";
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+            test = name;
+        } else if Skip::in_line(line).is_some() {
+            tests.insert(test);
+        }
+    }
+    tests.len()
+}
+
+/// Prints one line per check, then the counts of all tests; the exit code is 1 when a check failed.
+pub(super) fn summary(outcomes: &[Outcome]) -> Result<()> {
+    println!();
+    for outcome in outcomes {
+        let word = if outcome.ok { "ok    " } else { "FAILED" };
+        println!("{word} {:<34} {:>6.1} s  {}", outcome.name, outcome.seconds, outcome.detail);
+        for skip in &outcome.skipped {
+            println!("       skipped: {}", skip.reason());
+        }
+        for line in &outcome.table {
+            println!("       {line}");
+        }
+    }
+    let failed = outcomes.iter().filter(|outcome| !outcome.ok).count();
+    let seconds: f64 = outcomes.iter().map(|outcome| outcome.seconds).sum();
+    println!("{} checks in {seconds:.0} s, {failed} failed", outcomes.len());
+    let total = outcomes.iter().map(Outcome::counts).fold(Counts::default(), |total, counts| Counts {
+        passed: total.passed + counts.passed,
+        failed: total.failed + counts.failed,
+        skipped: total.skipped + counts.skipped,
+    });
+    println!("{total}");
+    if failed > 0 {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAST: &str = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n";
+
+    #[test]
+    fn counts_are_read_from_the_last_result_line() {
+        let text = format!("running 2 tests\n{LAST}");
+        assert_eq!(Counts::of(&text), Some(Counts { passed: 3, failed: 0, skipped: 0 }));
+        assert_eq!(Counts::of("nothing here"), None);
+    }
+
+    #[test]
+    fn a_test_that_skipped_has_not_passed() {
+        let text = format!(
+            "---- a stdout ----\nskipped: no x\nskipped: no y\n---- b stdout ----\nskipped, no GPU: z\n{LAST}"
+        );
+        assert_eq!(Counts::of(&text), Some(Counts { passed: 1, failed: 0, skipped: 2 }));
+    }
+
+    #[test]
+    fn reasons_for_skips_are_typed() {
+        let check = |line: &str, expect: Option<Skip>| assert_eq!(Skip::in_line(line), expect, "{line}");
+        check("skipped: no disk", Some(Skip::Missing("no disk".to_owned())));
+        check("skipped, no GPU: of clocks", Some(Skip::NoGpu("of clocks".to_owned())));
+        check("it was skipped: never", None);
+    }
+}

@@ -1,0 +1,192 @@
+//! Test programs: compiled once for the whole workspace, each run with the variables that its group needs.
+//!
+//! Owns: what cargo reports of them, which group each belongs to, how one is run. Because: any other selection would build
+//! dependencies twice. Does not: judge more than what a program prints.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use super::outcome::{Counts, Outcome, Skip, check};
+use super::surroundings::Surroundings;
+use super::{GROUPS, Group, UNIT};
+use crate::{sh, workloads};
+
+/// One compiled test program.
+pub(super) struct Program {
+    title: String,
+    pub(super) group: &'static Group,
+    executable: PathBuf,
+    folder: PathBuf,
+}
+
+fn group_of(target: &str) -> &'static Group {
+    let name = target.replace('_', "-");
+    let begins = |group: &&Group| name == group.name || name.starts_with(&format!("{}-", group.name));
+    GROUPS.iter().find(begins).unwrap_or(UNIT)
+}
+
+/// What one run of cargo built.
+#[derive(Default)]
+pub(super) struct Built {
+    pub(super) tests: Vec<Program>,
+    /// The program that users run.
+    pub(super) product: Option<PathBuf>,
+}
+
+/// Compiles every test program of the workspace at once: any other selection would build dependencies twice.
+pub(super) fn compile() -> Result<(Built, Outcome)> {
+    let mut built = Built::default();
+    let outcome = check("compile", || {
+        let mut cargo = sh::command("cargo");
+        cargo
+            .args(["test", "--workspace", "--no-run", "--locked", "--message-format=json-render-diagnostics"])
+            .stderr(Stdio::inherit());
+        eprintln!("  $ {}", sh::words(&cargo));
+        let said = cargo.output().context("cannot start cargo")?;
+        for line in String::from_utf8_lossy(&said.stdout).lines() {
+            let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+            built.tests.extend(program_in(&message));
+            if message["target"]["name"] == PRODUCT && message["profile"]["test"] == false {
+                built.product = message["executable"].as_str().map(PathBuf::from).or(built.product.take());
+            }
+        }
+        if said.status.success() { Ok(()) } else { bail!("the tests do not compile") }
+    });
+    built.tests.sort_by_key(|program| {
+        let place = GROUPS.iter().position(|group| group.name == program.group.name);
+        (place, program.title.clone())
+    });
+    Ok((built, outcome))
+}
+
+/// Name of the program that users run.
+const PRODUCT: &str = "deepctx-bpf";
+/// Tells tests that run the program where it is.
+const PRODUCT_VARIABLE: &str = "TEST_BINARY_DEEPCTX_BPF";
+
+/// The test program that one line of cargo's report announces.
+fn program_in(message: &serde_json::Value) -> Option<Program> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let executable = PathBuf::from(message["executable"].as_str()?);
+    let folder = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let target = message["target"]["name"].as_str()?;
+    let integration = message["target"]["kind"][0] == "test";
+    let package = folder.file_name()?.to_string_lossy().into_owned();
+    let kind = message["target"]["kind"][0].as_str()?;
+    Some(Program {
+        title: if integration { format!("{package}/{target}") } else { format!("{package} ({kind})") },
+        group: if integration { group_of(target) } else { UNIT },
+        executable,
+        folder,
+    })
+}
+
+impl Program {
+    /// Tests on live processes need root, whatever group they belong to.
+    fn as_root(&self) -> bool {
+        self.group.as_root || self.title.ends_with("_live")
+    }
+
+    /// Its environment.
+    fn variables(
+        &self,
+        product: Option<&Path>,
+        surroundings: &Surroundings,
+        torch: Option<&workloads::Torch>,
+    ) -> Vec<sh::Variable> {
+        let mut variables = sh::kept(&["CI", "PATH", "HOME", "CARGO_TARGET_DIR"]);
+        variables.push(("CARGO_MANIFEST_DIR", self.folder.clone().into()));
+        variables.extend(product.map(|path| (PRODUCT_VARIABLE, path.into())));
+        if self.group.name == "python" {
+            variables.extend(surroundings.interpreters.iter().cloned());
+        }
+        if let Some(torch) = torch {
+            variables.extend(torch.variables());
+        }
+        if self.group.name == "torch" {
+            variables.extend(surroundings.triton.iter().cloned());
+        }
+        if self.group.name == "jax" {
+            variables.extend(surroundings.jax.iter().cloned());
+        }
+        if matches!(self.group.name, "unit" | "gpu") {
+            variables.extend(surroundings.vendors.iter().cloned());
+        }
+        if self.group.name == "exports" {
+            variables.extend(surroundings.validators.iter().cloned());
+        }
+        variables
+    }
+
+    /// Runs it, with this PyTorch where it is a test of PyTorch.
+    pub(super) fn run(
+        &self,
+        product: Option<&Path>,
+        surroundings: &Surroundings,
+        torch: Option<&workloads::Torch>,
+        filter: Option<&str>,
+    ) -> Outcome {
+        let release = torch.map_or(String::new(), |torch| format!(", torch {}", torch.release));
+        let name = format!("{}{release}", self.title);
+        eprintln!("==> {name}{}", if self.as_root() { " (as root)" } else { "" });
+        let start = Instant::now();
+        let variables = self.variables(product, surroundings, torch);
+        let mut command = if self.as_root() {
+            sh::as_root(&self.executable, &variables)
+        } else {
+            let mut command = Command::new(&self.executable);
+            command.envs(variables);
+            command
+        };
+        command.current_dir(&self.folder);
+        command.arg("--show-output").args(filter);
+        if self.as_root() {
+            // They share the CPUs' sampling events and the machine; side by side they would disturb each other.
+            command.arg("--test-threads=1");
+        }
+        let mut outcome = Outcome { name, ..Outcome::default() };
+        match command.stdin(Stdio::null()).output() {
+            Ok(said) => {
+                let text = String::from_utf8_lossy(&said.stdout).into_owned()
+                    + &String::from_utf8_lossy(&said.stderr);
+                outcome.ok = said.status.success();
+                outcome.counts = Counts::of(&text);
+                outcome.detail = outcome
+                    .counts
+                    .map_or_else(|| format!("ended with {}", said.status), |counts| counts.to_string());
+                outcome.skipped = text.lines().filter_map(Skip::in_line).collect();
+                outcome.table =
+                    text.lines().filter(|line| line.starts_with("| ")).map(str::to_owned).collect();
+                outcome = outcome.judged();
+                if !outcome.ok {
+                    eprintln!("{text}");
+                }
+            }
+            Err(error) => outcome.detail = format!("cannot start {}: {error}", self.executable.display()),
+        }
+        outcome.seconds = start.elapsed().as_secs_f64();
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_file_belongs_to_the_group_that_begins_its_name() {
+        let check = |target: &str, group: &str| assert_eq!(group_of(target).name, group, "{target}");
+        check("live", "live");
+        check("live_native", "live");
+        check("unwind_oracle", "unwind-oracle");
+        check("unwind_rows", "unit");
+        check("python_offsets", "python");
+        check("pipeline", "unit");
+        check("torch_ranges", "torch");
+    }
+}

@@ -1,0 +1,240 @@
+//! `cargo xtask tidy --figures`: how large the house is, and what is left of what should not be in it.
+//!
+//! Owns: lines and files by crate, long functions, circles, words of the old vocabulary; beside those of another checkout where one
+//! is named. Because: "smaller" and "clearer" are claims until somebody counts. Does not: fail.
+
+use super::tree::{Crate, crates};
+use super::{shape, syntax};
+use crate::sh;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Lines of prose should not be longer.
+const PROSE_MAX: usize = 120;
+/// Words in the name of a test.
+const TEST_WORDS_MAX: usize = 10;
+
+/// Words of prose that left the vocabulary, in any case.
+const WORDS: &[&str] = &[
+    "told",
+    "tells",
+    "untold",
+    "mend",
+    "mends",
+    "mended",
+    "dear",
+    "lately",
+    "wish",
+    "wishes",
+    "shelf",
+    "shelves",
+    "doubt",
+    "doubts",
+    "awaiting",
+    "lacking",
+    "glue",
+    "plumbing",
+    "foresight",
+    "wherefrom",
+];
+/// Names that left it, as they are spelt.
+const NAMES: &[&str] = &[
+    "LAST_WORDS",
+    "hear_out",
+    "Turn",
+    "Turns",
+    "Looks",
+    "Picture",
+    "Below",
+    "Way",
+    "Moment",
+    "Point",
+    "Team",
+    "TeamPart",
+    "rest()",
+    "give_back",
+    "Questions",
+    "Answers",
+    "Head",
+    "Known",
+    "Hole",
+    "Holes",
+    "why()",
+    "Shelf",
+    "Place",
+    "Within",
+    "Useless",
+    "given_up",
+    "Asked",
+    "Answer",
+    "use_early",
+    "Sight",
+    "Look",
+    "Screen",
+    "Grain",
+    "Passing",
+    "Enter",
+    "Entering",
+    "Meet",
+];
+/// Names of files that left it.
+const FILES: &[&str] = &[
+    "meet.rs",
+    "enter.rs",
+    "holes.rs",
+    "source.rs",
+    "below.rs",
+    "stand.rs",
+    "waits.rs",
+    "marks.rs",
+    "course.rs",
+    "sight.rs",
+    "look.rs",
+    "told.rs",
+    "teams.rs",
+    "turns.rs",
+    "passing.rs",
+];
+
+/// Figures by name, in the order in which they are shown.
+type Figures = BTreeMap<(usize, String), u64>;
+
+/// Prints the figures of `root`, beside those of `before`.
+pub(super) fn print(root: &Path, before: Option<&PathBuf>) {
+    let now = figures(root);
+    let before = before.map(|before| figures(before));
+    let mut keys: Vec<_> = now.keys().chain(before.iter().flat_map(BTreeMap::keys)).cloned().collect();
+    keys.sort();
+    keys.dedup();
+    match before {
+        Some(_) => println!("| figure | before | now |\n|---|---:|---:|"),
+        None => println!("| figure | now |\n|---|---:|"),
+    }
+    let cell = |figures: &Figures, key| figures.get(key).map_or_else(|| "–".to_owned(), u64::to_string);
+    for key in &keys {
+        match &before {
+            Some(before) => println!("| {} | {} | {} |", key.1, cell(before, key), cell(&now, key)),
+            None => println!("| {} | {} |", key.1, cell(&now, key)),
+        }
+    }
+    for one in crates(root) {
+        for circle in shape::circles_of(&one) {
+            println!("circle of {} files: {}", circle.len(), circle.join(", "));
+        }
+        for (file, function) in long(&one, shape::FUNCTION_LINES_MAX) {
+            println!("{}:{}: {} has {} lines", file, function.line, function.name, function.lines);
+        }
+    }
+}
+
+fn figures(root: &Path) -> Figures {
+    let crates = crates(root);
+    let mut figures = Figures::new();
+    for one in &crates {
+        let mut add = |group, what: &str, count: usize| {
+            *figures.entry((group, what.to_owned())).or_insert(0) += count as u64;
+        };
+        let lines = |file: &super::tree::File| file.text.lines().count();
+        let product: Vec<_> = one.product().collect();
+        if !product.is_empty() {
+            add(0, &format!("{}: files", one.folder), product.len());
+            add(1, &format!("{}: lines", one.folder), product.iter().map(|file| lines(file)).sum());
+        }
+        let tests = || one.files.iter().filter(|file| file.is_test());
+        add(2, "all crates: files of the product", product.len());
+        add(2, "all crates: lines of the product", product.iter().map(|file| lines(file)).sum());
+        add(2, "all crates: lines of tests in files of their own", tests().map(lines).sum());
+        add(3, "files above 600 lines", product.iter().filter(|file| lines(file) > 600).count());
+        if !one.folder.starts_with("tests") {
+            add(4, "functions above 60 lines", long(one, 60).len());
+            add(4, "functions above 80 lines", long(one, shape::FUNCTION_LINES_MAX).len());
+            let circles = shape::circles_of(one);
+            add(5, "circles of files", circles.len());
+            add(5, "files in circles", circles.iter().map(Vec::len).sum());
+        }
+        add(6, "tests with names above ten words", one.files.iter().map(|file| long_names(&file.code)).sum());
+    }
+    words(root, &mut figures);
+    figures
+}
+
+/// Functions of the product above so many lines.
+fn long(one: &Crate, most: usize) -> Vec<(String, syntax::Function)> {
+    one.product()
+        .flat_map(|file| {
+            syntax::functions(file.product()).into_iter().map(|function| (file.name.clone(), function))
+        })
+        .filter(|(_, function)| function.lines > most)
+        .collect()
+}
+
+/// Tests whose names are whole stories.
+fn long_names(code: &str) -> usize {
+    let tests = code.split("#[test]").skip(1);
+    let name = |test: &str| Some(test.split_once("fn ")?.1.split('(').next()?.split('_').count());
+    tests.filter_map(name).filter(|words| *words > TEST_WORDS_MAX).count()
+}
+
+/// Counts words in everything that people read or write; data of tests is neither.
+fn words(root: &Path, figures: &mut Figures) {
+    let mut add = |group, what: String, count: usize| {
+        if count > 0 {
+            *figures.entry((group, what)).or_insert(0) += count as u64;
+        }
+    };
+    for suffix in [".rs", ".md", ".py", ".c", ".cpp", ".h", ".toml"] {
+        for path in sh::files_below(root, suffix) {
+            let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+            let ours = name.starts_with("xtask/src/tidy/");
+            if ours || name.contains("fixtures/") || name.contains("golden/") || name == "CHANGELOG.md" {
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let prose = |line: &&str| suffix == ".md" || line.trim_start().starts_with("//");
+            let long = text.lines().filter(prose).filter(|line| line.chars().count() > PROSE_MAX);
+            add(7, "lines of prose above 120 characters".to_owned(), long.count());
+            let lower = text.to_lowercase();
+            let mut total = 0;
+            for word in WORDS {
+                let count = count(&lower, word);
+                total += count;
+                add(9, format!("word: {word}"), count);
+            }
+            for word in NAMES.iter().filter(|_| suffix == ".rs") {
+                let count = count(&text, word);
+                total += count;
+                add(9, format!("name: {word}"), count);
+            }
+            let file = FILES.iter().filter(|file| name.ends_with(&format!("/{file}"))).count();
+            total += file;
+            add(9, "files with old names".to_owned(), file);
+            add(8, "words of the old vocabulary".to_owned(), total);
+        }
+    }
+}
+
+/// How often the whole word occurs.
+fn count(text: &str, word: &str) -> usize {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let whole = |(at, _): &(usize, &str)| {
+        !text[..*at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word)
+    };
+    text.match_indices(word).filter(whole).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_counted_whole() {
+        assert_eq!(count("told, untold told_by Told", "told"), 1);
+        assert_eq!(count("x.why() why()", "why()"), 2);
+    }
+
+    #[test]
+    fn names_of_tests_are_counted_in_words() {
+        let code = "#[test]\nfn a_b_c_d_e_f_g_h_i_j_k() {}\n#[test]\nfn a_b() {}\n";
+        assert_eq!(long_names(code), 1);
+    }
+}

@@ -1,0 +1,196 @@
+//! As much of Rust's syntax as rules need: code without comments and strings, product code without its tests, functions.
+//!
+//! Owns: telling code from text. Because: a rule that takes a comment for code is wrong where people look. Does not: parse;
+//! what it takes for a function ends where its brackets do.
+
+/// One function.
+#[derive(Debug, PartialEq)]
+pub(super) struct Function {
+    pub(super) name: String,
+    /// Line of the `fn`, from 1.
+    pub(super) line: usize,
+    /// Lines from its `fn` to its last bracket.
+    pub(super) lines: usize,
+}
+
+/// The same text with comments, strings and characters made blank; line breaks stay.
+pub(super) fn code_of(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = match bytes[at] {
+            b'/' if bytes.get(at + 1) == Some(&b'/') => line_end(bytes, at),
+            b'/' if bytes.get(at + 1) == Some(&b'*') => comment_end(bytes, at),
+            b'"' => string_end(bytes, at + 1),
+            b'r' if !after_word(bytes, at) => raw_string_end(bytes, at + 1).unwrap_or(at),
+            b'b' if !after_word(bytes, at) && bytes.get(at + 1) == Some(&b'r') => {
+                raw_string_end(bytes, at + 2).unwrap_or(at)
+            }
+            b'\'' => character_end(bytes, at).unwrap_or(at),
+            _ => at,
+        };
+        for byte in &mut code[at..end] {
+            if *byte != b'\n' {
+                *byte = b' ';
+            }
+        }
+        at = end.max(at + 1);
+    }
+    String::from_utf8_lossy(&code).into_owned()
+}
+
+fn after_word(bytes: &[u8], at: usize) -> bool {
+    at.checked_sub(1).is_some_and(|before| is_word(bytes[before]))
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn line_end(bytes: &[u8], at: usize) -> usize {
+    bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |len| at + len)
+}
+
+fn comment_end(bytes: &[u8], at: usize) -> usize {
+    let (mut at, mut depth) = (at, 0);
+    while at < bytes.len() {
+        if bytes[at..].starts_with(b"/*") {
+            (depth, at) = (depth + 1, at + 2);
+        } else if bytes[at..].starts_with(b"*/") {
+            (depth, at) = (depth - 1, at + 2);
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    at
+}
+
+fn string_end(bytes: &[u8], mut at: usize) -> usize {
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// The end of `r#"…"#`, whose `#` or quote is at `at`.
+fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let hashes = bytes[at..].iter().take_while(|byte| **byte == b'#').count();
+    if bytes.get(at + hashes) != Some(&b'"') {
+        return None;
+    }
+    let close = [b"\"".as_slice(), &vec![b'#'; hashes]].concat();
+    let body = at + hashes + 1;
+    let len = bytes[body..].windows(close.len()).position(|window| window == close)?;
+    Some(body + len + close.len())
+}
+
+/// The end of a character; `None` where the quote begins a lifetime.
+fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if bytes.get(at + 1) == Some(&b'\\') {
+        let close = bytes.get(at + 3..)?.iter().position(|byte| *byte == b'\'')?;
+        return Some(at + 3 + close + 1);
+    }
+    let rest = std::str::from_utf8(bytes.get(at + 1..)?.get(..4).unwrap_or(&bytes[at + 1..]))
+        .or_else(|error| std::str::from_utf8(&bytes[at + 1..at + 1 + error.valid_up_to()]))
+        .ok()?;
+    let len = rest.chars().next()?.len_utf8();
+    (bytes.get(at + 1 + len) == Some(&b'\'')).then_some(at + 2 + len)
+}
+
+/// Code before the unit tests of a file.
+pub(super) fn product_of(code: &str) -> &str {
+    let mut from = 0;
+    while let Some(at) = code[from..].find("#[cfg(test)]").map(|at| from + at) {
+        let rest = code[at + "#[cfg(test)]".len()..].trim_start();
+        // Tests stand at the end; a module that lies in another file, or an item for tests, does not end the product.
+        if rest.starts_with("mod ")
+            && rest.find('{').unwrap_or(usize::MAX) < rest.find(';').unwrap_or(usize::MAX)
+        {
+            return &code[..at];
+        }
+        from = at + 1;
+    }
+    code
+}
+
+/// All functions with a body.
+pub(super) fn functions(code: &str) -> Vec<Function> {
+    let bytes = code.as_bytes();
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("fn ") {
+        if after_word(bytes, at) {
+            continue;
+        }
+        let name: String = code[at + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let Some(end) = body_end(bytes, at).filter(|_| !name.is_empty()) else { continue };
+        let breaks = |part: &[u8]| part.iter().filter(|byte| **byte == b'\n').count();
+        let (line, lines) = (breaks(&bytes[..at]) + 1, breaks(&bytes[at..end]) + 1);
+        found.push(Function { name, line, lines });
+    }
+    found
+}
+
+/// Where the body of the function at `at` ends; `None` where it has none.
+fn body_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let (mut depth, mut around) = (0_usize, 0_isize);
+    for (place, byte) in (at..).zip(&bytes[at..]) {
+        match byte {
+            // `[u8; 4]` in a signature.
+            b'(' | b'[' => around += 1,
+            b')' | b']' => around -= 1,
+            b';' if depth == 0 && around == 0 => return None,
+            b'{' => depth += 1,
+            b'}' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 && around == 0 {
+                    return Some(place + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_strings_become_blank() {
+        // Blanks are counted in bytes; what is left says enough.
+        let check = |text: &str, expect: &str| {
+            let code = code_of(text);
+            assert_eq!(code.split_whitespace().collect::<Vec<_>>().join(" "), expect, "{text}");
+            assert_eq!(code.lines().count(), text.lines().count(), "{text}");
+        };
+        check("a // b\nc", "a c");
+        check("a /* b /* c */\n */ d", "a d");
+        check(r#"f("x \" {", y)"#, "f( , y)");
+        check(r##"f(r#"a"b"#, br"c", '{', '\'', '…', g::<'a>)"##, "f( , , , , , g::<'a>)");
+        check("for r in b {}", "for r in b {}");
+    }
+
+    #[test]
+    fn functions_have_their_lines() {
+        let code =
+            code_of("fn a(x: [u8; 2]) -> u8 {\n    { \"}\" }\n}\ntrait T { fn b(&self); }\npub fn c() {}\n");
+        let function = |name: &str, line, lines| Function { name: name.to_owned(), line, lines };
+        assert_eq!(functions(&code), [function("a", 1, 3), function("c", 5, 1)]);
+    }
+
+    #[test]
+    fn unit_tests_are_no_product() {
+        assert_eq!(product_of("fn a() {}\n#[cfg(test)]\nmod tests {\n}"), "fn a() {}\n");
+        let outside = "#[cfg(test)]\nmod tests;\nfn a() {}\n";
+        assert_eq!(product_of(outside), outside);
+    }
+}

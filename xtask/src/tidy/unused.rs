@@ -1,0 +1,93 @@
+//! Dependencies that no code names.
+//!
+//! Owns: the comparison of manifests with code. Because: what is declared is compiled by everyone who builds. Does not: look at
+//! features of a dependency.
+
+use super::tree::Crate;
+use anyhow::{Context, Result};
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Checks every manifest of the workspace, and the table that they share.
+pub(super) fn check(root: &Path, crates: &[Crate], broken: &mut Vec<String>) -> Result<()> {
+    let manifest = root.join("Cargo.toml");
+    let metadata = MetadataCommand::new().manifest_path(&manifest).no_deps().exec()?;
+    let mut declared = BTreeSet::new();
+    for package in metadata.workspace_packages() {
+        declared.extend(package.dependencies.iter().map(|dependency| dependency.name.clone()));
+        let folder = package.manifest_path.as_std_path().parent().unwrap_or(root);
+        let folder = folder.strip_prefix(root).unwrap_or(folder).to_string_lossy().into_owned();
+        if let Some(one) = crates.iter().find(|one| one.folder == folder) {
+            of_package(package, one, broken);
+        }
+    }
+    let text = std::fs::read_to_string(&manifest).context("cannot read Cargo.toml")?;
+    for name in shared(&text).filter(|name| !declared.contains(*name)) {
+        broken.push(format!("Cargo.toml: [workspace.dependencies] has {name}, which no crate uses"));
+    }
+    Ok(())
+}
+
+fn of_package(package: &Package, one: &Crate, broken: &mut Vec<String>) {
+    // What tests are made of has a product, too: what lies in its `src`.
+    let source = format!("{}/src/", one.folder);
+    let product = || {
+        one.files.iter().filter(|file| file.name.starts_with(&source) && !file.name.ends_with("/tests.rs"))
+    };
+    for dependency in &package.dependencies {
+        let name = dependency.rename.as_ref().unwrap_or(&dependency.name).replace('-', "_");
+        let used = match dependency.kind {
+            DependencyKind::Build | DependencyKind::Development => {
+                one.files.iter().any(|file| names(&file.code, &name))
+            }
+            _ => product().any(|file| names(file.product(), &name)),
+        };
+        if !used {
+            let kind = if dependency.kind == DependencyKind::Development { "tests" } else { "product" };
+            broken.push(format!(
+                "{}/Cargo.toml: {} is named by no code of its {kind}",
+                one.folder, dependency.name
+            ));
+        }
+    }
+}
+
+/// Whether code has a path that begins with this crate.
+fn names(code: &str, name: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(name).any(|(at, _)| {
+        let (before, behind) = (&code[..at], &code[at + name.len()..]);
+        let begins = !before.ends_with(is_word) && (!before.ends_with("::") || before.ends_with(" ::"));
+        begins && (behind.starts_with("::") || before.ends_with("use ") && !behind.starts_with(is_word))
+    })
+}
+
+/// Names in the table `[workspace.dependencies]`.
+fn shared(manifest: &str) -> impl Iterator<Item = &str> {
+    let table = manifest.split_once("[workspace.dependencies]").map_or("", |(_, rest)| rest);
+    let lines = table.lines().take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| Some(line.split_once('=')?.0.trim())).filter(|name| !name.starts_with('#'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_is_named_where_a_path_begins_with_it() {
+        let check = |code: &str, expect| assert_eq!(names(code, "libc"), expect, "{code}");
+        check("use libc::c_int;", true);
+        check("use libc;", true);
+        check("unsafe { libc::read() }", true);
+        check("::libc::read", false);
+        check("let x = ::libc::read", true);
+        check("mylibc::read; rustix::libc::x; libc_of()", false);
+    }
+
+    #[test]
+    fn the_shared_table_ends_with_the_next() {
+        let text = "[workspace]\na = 1\n[workspace.dependencies]\nb = \"1\"\n# why = x\nc = { path = \"c\" }\n\n[profile.dev]\nd = 1\n";
+        assert_eq!(shared(text).collect::<Vec<_>>(), ["b", "c"]);
+    }
+}

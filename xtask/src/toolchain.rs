@@ -1,0 +1,108 @@
+//! What the compiler lacks to build for other targets: the sources of the standard library, and a BPF linker.
+//!
+//! Owns: where both come from, and the folder in the user's cache that keeps the linker. Because: a machine that never built
+//! the kernel programs must be able to. Does not: build them.
+
+use crate::sh;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The linker's version; newer ones ask for a newer LLVM than this rustc brings.
+const LINKER_VERSION: &str = "0.13.0";
+
+/// The compiler, as it names itself.
+pub(crate) fn compiler() -> Result<String> {
+    sh::output(sh::command("rustc").arg("--version"))
+}
+
+/// Folder of the compiler and its libraries.
+pub(crate) fn sysroot() -> Result<PathBuf> {
+    sh::output(sh::command("rustc").args(["--print", "sysroot"])).map(PathBuf::from)
+}
+
+/// True when the sources of the standard library are installed.
+fn has_rust_src() -> bool {
+    sysroot().is_ok_and(|sysroot| sysroot.join("lib/rustlib/src/rust/library/core").is_dir())
+}
+
+/// Installs the sources of the standard library unless they are there.
+pub(crate) fn install_rust_src() -> Result<()> {
+    if has_rust_src() {
+        return Ok(());
+    }
+    sh::step(
+        "install the component rust-src",
+        "the BPF target has no precompiled `core`, and that of aarch64 may not be to be had: both are built from source",
+    );
+    sh::run(sh::command("rustup").args(["component", "add", "rust-src"]))
+}
+
+/// The BPF linker; it is built when it is missing.
+pub(crate) fn install_linker() -> Result<PathBuf> {
+    if let Some(linker) = linker()? {
+        return Ok(linker);
+    }
+    sh::step(
+        &format!("build bpf-linker {LINKER_VERSION} (about two minutes, once)"),
+        "rustc emits BPF code as LLVM bitcode, which must be linked by the very LLVM that rustc carries",
+    );
+    build_linker(&folder()?)?;
+    linker()?.context("bpf-linker was installed, but does not start")
+}
+
+/// True when nothing needs to be installed.
+pub(crate) fn is_complete() -> bool {
+    has_rust_src() && linker().is_ok_and(|linker| linker.is_some())
+}
+
+/// The linker that can be used: ours first, then one in `PATH` of the same version.
+fn linker() -> Result<Option<PathBuf>> {
+    let right = |path: &PathBuf| {
+        sh::output(Command::new(path).arg("--version")).is_ok_and(|version| version.contains(LINKER_VERSION))
+    };
+    let ours = folder()?.join("bin/bpf-linker");
+    Ok([Some(ours), sh::which("bpf-linker")].into_iter().flatten().find(right))
+}
+
+/// Where our linker is kept. It loads the library of one compiler, so each compiler has its own.
+fn folder() -> Result<PathBuf> {
+    let compiler: String =
+        compiler()?.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
+    Ok(sh::cache_dir()?
+        .join("tools")
+        .join(format!("bpf-linker-{LINKER_VERSION}-{}", compiler.trim_matches('-'))))
+}
+
+/// Builds the linker against rustc's own `libLLVM`: no LLVM package is needed and the versions cannot differ.
+fn build_linker(folder: &Path) -> Result<()> {
+    let libraries = sysroot()?.join("lib");
+    let llvm = std::fs::read_dir(&libraries)?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| file_name(path).starts_with("libLLVM.so."))
+        .with_context(|| format!("no libLLVM.so.* in {}", libraries.display()))?;
+    let major: String =
+        file_name(&llvm)["libLLVM.so.".len()..].chars().take_while(char::is_ascii_digit).collect();
+    let prefix = folder.join("llvm");
+    std::fs::create_dir_all(prefix.join("lib"))?;
+    let link = prefix.join("lib/libLLVM.so");
+    if link.symlink_metadata().is_ok() {
+        std::fs::remove_file(&link)?;
+    }
+    std::os::unix::fs::symlink(&llvm, &link)?;
+    sh::run(
+        sh::command("cargo")
+            .args(["install", "--quiet", "--locked", "--no-default-features"])
+            .args(["--features", &format!("llvm-{major}")])
+            .arg("--root")
+            .arg(folder)
+            .arg(format!("bpf-linker@{LINKER_VERSION}"))
+            .env("LLVM_PREFIX", &prefix)
+            .env("RUSTFLAGS", format!("-C link-arg=-Wl,-rpath,{}", libraries.display())),
+    )
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
