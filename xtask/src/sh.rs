@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Root of the checkout.
 pub(crate) fn root() -> PathBuf {
@@ -113,6 +114,43 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         bail!("`{}` failed: {}", words(command), String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
+
+/// Runs a command to its end, but not for ever; gives what it printed.
+pub(crate) fn finished(mut command: Command, what: &str, longest: Duration) -> Result<String> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {what}"))?;
+    let reader = |pipe: Option<Box<dyn std::io::Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What cannot be read is missing in a message.
+            let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    };
+    let output = reader(child.stdout.take().map(|pipe| Box::new(pipe) as Box<_>));
+    let errors = reader(child.stderr.take().map(|pipe| Box::new(pipe) as Box<_>));
+    let end = Instant::now() + longest;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            bail!("{what} took longer than {longest:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
+    if !status.success() {
+        let last: Vec<&str> = errors.lines().rev().take(4).collect();
+        bail!("{what} ended with {status}: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / "));
+    }
+    Ok(output)
 }
 
 /// True when the command can be started and ends well; nothing is printed.

@@ -23,8 +23,10 @@ use python::Python;
 use row::{Row, Verdict};
 use stage::Stage;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// Longest time for one run of a program, and for one answer of it.
+const LONGEST: Duration = Duration::from_secs(150);
 /// Exit code where there is no GPU: neither held nor failed.
 const SKIPPED: i32 = 77;
 

@@ -4,7 +4,7 @@
 //! nobody knows beforehand where things are, and a package manager puts them where no linker looks. Does not: start programs that
 //! are checked.
 
-use super::stage::finished;
+use super::LONGEST;
 use crate::sh;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl Python {
         let mut command = Command::new(&path);
         command.args(["-c", FIND_CUPTI]);
         // Where there is none, the checks that need it say so.
-        let said = finished(command, "a search for CUPTI").unwrap_or_default();
+        let said = sh::finished(command, "a search for CUPTI", LONGEST).unwrap_or_default();
         let cupti = said.lines().next().map(str::trim).filter(|line| !line.is_empty()).map(PathBuf::from);
         Self { path, no_torch, cupti }
     }
@@ -79,5 +79,5 @@ impl Python {
 fn has_torch(python: &Path) -> Result<(), String> {
     let mut command = Command::new(python);
     command.args(["-c", HAS_TORCH]);
-    finished(command, "PyTorch").map(drop).map_err(|error| format!("{error:#}"))
+    sh::finished(command, "PyTorch", LONGEST).map(drop).map_err(|error| format!("{error:#}"))
 }

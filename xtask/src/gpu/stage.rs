@@ -3,19 +3,19 @@
 //! Owns: recording the program from its start, and talking to one that runs. Because: on a real device and on the simulated one
 //! the same is done, with other surroundings. Does not: compare.
 
+use super::LONGEST;
 use super::python::Python;
 use super::told::Told;
+use crate::sh;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Longest time for one run of a program, and for one answer of it.
-const LONGEST: Duration = Duration::from_secs(150);
 /// The program, and what it imports: carried within this one, which is then all that another machine needs beside the product.
 const SOURCES: [(&str, &str); 3] = [
     ("gpu_check.py", include_str!("../../../tests/workloads/gpu_check.py")),
@@ -169,7 +169,7 @@ impl Stage {
         command.envs(self.surroundings(bare));
         command.arg(&profile).args(words).arg("--").args(self.words(bare));
         command.arg("--account").arg(&account).args(commands);
-        finished(command, &format!("the recording {name}"))?;
+        sh::finished(command, &format!("the recording {name}"), LONGEST)?;
         let text = std::fs::read_to_string(&account).context("the program left no account")?;
         let account = serde_json::from_str::<Vec<Value>>(&text).context("the account is no list")?;
         Ok(Recorded { account, told: self.told(&profile)?, profile })
@@ -185,7 +185,7 @@ impl Stage {
     fn export(&self, profile: &Path, words: &[&str]) -> Result<String> {
         let mut command = self.product(&["export"]);
         command.arg(profile).args(words);
-        finished(command, "an export")
+        sh::finished(command, "an export", LONGEST)
     }
 
     /// The single activities of a recording, as a trace.
@@ -281,41 +281,4 @@ impl Drop for Attached {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Runs a command to its end, but not for ever; gives what it printed.
-pub(super) fn finished(mut command: Command, what: &str) -> Result<String> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start {what}"))?;
-    let reader = |pipe: Option<Box<dyn std::io::Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            // What cannot be read is missing in a message.
-            let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-            String::from_utf8_lossy(&bytes).into_owned()
-        })
-    };
-    let output = reader(child.stdout.take().map(|pipe| Box::new(pipe) as Box<_>));
-    let errors = reader(child.stderr.take().map(|pipe| Box::new(pipe) as Box<_>));
-    let end = Instant::now() + LONGEST;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if Instant::now() > end {
-            child.kill()?;
-            child.wait()?;
-            bail!("{what} took longer than {LONGEST:?}");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
-    if !status.success() {
-        let last: Vec<&str> = errors.lines().rev().take(4).collect();
-        bail!("{what} ended with {status}: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / "));
-    }
-    Ok(output)
 }
