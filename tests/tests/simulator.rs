@@ -7,7 +7,8 @@
 
 use std::path::PathBuf;
 
-use deepctx_uprobes::catalogue::{Family, Row, rows};
+use deepctx_events::Family;
+use deepctx_uprobes::catalogue::{Row, rows};
 use deepctx_uprobes::entry::{Cost, Kernel};
 use deepctx_uprobes::libraries::Library;
 use deepctx_uprobes::plan::{Layers, Planner};

@@ -13,11 +13,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cli_support::expect_code;
+use deepctx_events::{Event as Probed, Role, TensorEvent};
 use deepctx_pipeline::decode::{Event, records};
 use deepctx_pipeline::source::{Input, SiteInfo, Source as _};
 use deepctx_session::raw::RawReader;
-use deepctx_uprobes::event::Event as Probed;
-use deepctx_uprobes::role::Role;
 use frameworks::{Target, can_capture_arguments, capture, stacks, with_torch, workload};
 
 /// Sums of a metric by function: the innermost one of these whose name is in a stack.
@@ -143,10 +142,10 @@ fn seen(raw: &Path, (first, last): (i64, i64)) -> Vec<Change> {
                 arguments.values.iter().nth(at)
             };
             let change = match site.event {
-                Probed::TensorAlloc => {
+                Probed::Tensor(TensorEvent::Alloc) => {
                     (argument(Role::Address).unwrap(), argument(Role::Bytes).unwrap() as i64)
                 }
-                Probed::TensorFree => (argument(Role::Address).unwrap(), 0),
+                Probed::Tensor(TensorEvent::Free) => (argument(Role::Address).unwrap(), 0),
                 _ => continue,
             };
             let header = sample.fixed.header;

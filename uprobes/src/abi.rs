@@ -9,7 +9,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::role::{Role, Scalar, Type};
+use deepctx_events::Role;
+
+use crate::types::{Scalar, Type};
 
 /// A member of a structure that is read through a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,8 +274,9 @@ const fn dimensions(role: Role) -> [Role; 3] {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::catalogue::{Family, rows};
+    use deepctx_events::{Family, Role};
+
+    use crate::catalogue::rows;
 
     fn check(family: Family, symbol: &str, expect: &[(Role, &str)]) {
         let row = rows()

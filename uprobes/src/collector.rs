@@ -7,12 +7,13 @@
 use deepctx_address_space::{FileOffset, NoSymbol};
 use deepctx_common::activity::{LISTENERS, probe};
 use deepctx_common::samples;
+use deepctx_events::Role;
 
 use crate::abi::{Argument, Place, Register};
 use crate::entry::{self, FUNCTION_BYTES_MAX, Kernel};
 use crate::image::{Image, Kind, Source};
 use crate::reason::NoProbe;
-use crate::role::{Role, Scalar};
+use crate::types::Scalar;
 
 /// How the file's name begins.
 const NAME: &[u8] = b"libdeepctx_collector";

@@ -340,11 +340,12 @@ fn iced(register: Register) -> iced_x86::Register {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_events::Role;
     use proptest::prelude::*;
 
     use super::*;
     use crate::abi::Place;
-    use crate::role::{Role, Scalar};
+    use crate::types::Scalar;
 
     const OLD: Kernel = Kernel { version: (6, 1) };
     const NEW: Kernel = Kernel { version: (6, 18) };

@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 
 use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
 use deepctx_address_space::{Avma, FileOffset, NoSymbol};
-
-use crate::catalogue::Family;
+use deepctx_events::Family;
 
 /// Which file it is: device and inode, and the path beside them, because inode numbers are used again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,9 +6,10 @@
 use std::path::PathBuf;
 
 use deepctx_address_space::NoSymbol;
+use deepctx_events::Family;
 use rustc_hash::FxHashMap;
 
-use crate::catalogue::{Family, Row, allocator_rows, range_rows, rows, team_rows};
+use crate::catalogue::{Row, allocator_rows, range_rows, rows, team_rows};
 use crate::collector::{self, Collector};
 use crate::entry::Kernel;
 use crate::image::{Image, Source};

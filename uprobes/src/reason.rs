@@ -6,8 +6,9 @@
 use std::fmt;
 
 use deepctx_address_space::NoSymbol;
+use deepctx_events::Family;
 
-use crate::catalogue::{Family, Version};
+use crate::catalogue::Version;
 
 /// Why a function of the catalogue gets no probe in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,10 +4,10 @@
 //! whether the library is too old, stripped, or of another version. Does not: find files.
 
 use deepctx_address_space::{FileOffset, NoSymbol, Svma};
+use deepctx_events::{AutogradEvent, Event, Family};
 
-use crate::catalogue::{Family, Name, Row, Version};
+use crate::catalogue::{Name, Row, Version};
 use crate::entry::{self, FUNCTION_BYTES_MAX, Kernel, NoPoint, Point};
-use crate::event::Event;
 use crate::image::{Image, Kind, SAME_NAME_MAX, Source, Symbol};
 use crate::reason::NoProbe;
 use crate::torch;
@@ -137,7 +137,9 @@ fn places<S: Source + ?Sized>(
             continue;
         };
         let chosen = match row.event {
-            Event::StepCreated => torch::thread_local_point(&code).ok_or(NoPoint::NotAnInstruction),
+            Event::Autograd(AutogradEvent::NodeCreated) => {
+                torch::thread_local_point(&code).ok_or(NoPoint::NotAnInstruction)
+            }
             _ => entry::choose(&code, sized, &arguments, kernel),
         };
         match chosen {

@@ -15,7 +15,7 @@ use deepctx_address_space::Svma;
 
 use crate::abi::{Place, Register};
 use crate::image::{Image, Source};
-use crate::role::Scalar;
+use crate::types::Scalar;
 
 /// Most bytes of the section: interpreters and databases have some tens of kilobytes.
 const SECTION_BYTES_MAX: u64 = 1 << 20;

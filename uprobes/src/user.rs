@@ -22,13 +22,17 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use deepctx_events::{
+    CollectiveCall, CollectiveOperation, Direction, Event, GpuCall, LaunchCall, MemoryCall, MemoryKind,
+    RangeEvent, Role, SyncScope, Timing, TransferCall,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::abi::{Argument, Place, Register};
 use crate::catalogue::Row;
-use crate::event::{Direction, Event, Memory, Operation, Return, Scope, Timing};
-use crate::role::{Role, Scalar, Type};
+use crate::returns::Return;
+use crate::types::{Scalar, Type};
 
 /// Most bytes of a file of rows.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
@@ -65,7 +69,7 @@ impl UserRow {
 impl UserRow {
     /// A function that a program calls once for each step of training.
     pub fn step_marker(library: String, symbol: String) -> Self {
-        let row = Row::of_user(symbol, Event::StepMarked, Return::NotNeeded, Vec::new());
+        let row = Row::of_user(symbol, Event::Range(RangeEvent::TrainingStep), Return::NotNeeded, Vec::new());
         Self { library, line: 0, row }
     }
 }
@@ -202,16 +206,19 @@ impl Places {
 }
 
 const EVENTS: [(&str, Event); 11] = [
-    ("launch", Event::Launch),
-    ("copy", Event::Copy(Direction::ByPointers, Timing::Async)),
-    ("fill", Event::Fill(1, Timing::Async)),
-    ("alloc", Event::Alloc(Memory::Device)),
-    ("free", Event::Free(Memory::Device)),
-    ("sync", Event::Sync(Scope::Device)),
-    ("collective", Event::Collective(Operation::AllReduce)),
-    ("range-push", Event::RangePushed),
-    ("range-pop", Event::RangePopped),
-    ("step", Event::StepMarked),
+    ("launch", Event::Gpu(GpuCall::Launch(LaunchCall::Kernel))),
+    ("copy", Event::Gpu(GpuCall::Transfer(TransferCall::Copy(Direction::ByPointers, Timing::Async)))),
+    ("fill", Event::Gpu(GpuCall::Transfer(TransferCall::Fill(1, Timing::Async)))),
+    ("alloc", Event::Gpu(GpuCall::Memory(MemoryCall::Alloc(MemoryKind::Device)))),
+    ("free", Event::Gpu(GpuCall::Memory(MemoryCall::Free(MemoryKind::Device)))),
+    ("sync", Event::Gpu(GpuCall::Sync(SyncScope::Device))),
+    (
+        "collective",
+        Event::Gpu(GpuCall::Collective(CollectiveCall::Operation(CollectiveOperation::AllReduce))),
+    ),
+    ("range-push", Event::Range(RangeEvent::Pushed)),
+    ("range-pop", Event::Range(RangeEvent::Popped)),
+    ("step", Event::Range(RangeEvent::TrainingStep)),
     ("user", Event::User),
 ];
 
@@ -350,7 +357,10 @@ arguments = [
         let rows = parse(GOOD).unwrap();
         assert_eq!((rows.len(), rows[0].line), (1, 2));
         let row = &rows[0].row;
-        assert_eq!((row.event, row.returns), (Event::Launch, Return::NotNeeded));
+        assert_eq!(
+            (row.event, row.returns),
+            (Event::Gpu(GpuCall::Launch(LaunchCall::Kernel)), Return::NotNeeded)
+        );
         let arguments: Vec<_> =
             row.arguments().iter().map(|a| (a.name.to_string(), a.role, a.place.to_string())).collect();
         let expect = [

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use deepctx_events::{Event, Family, TensorEvent};
 use deepctx_uprobes::NoProbe;
-use deepctx_uprobes::catalogue::{Family, Version, rows};
+use deepctx_uprobes::catalogue::{Version, rows};
 use deepctx_uprobes::entry::Kernel;
-use deepctx_uprobes::event::Event;
 use deepctx_uprobes::image::Image;
 use deepctx_uprobes::libraries::{self, Library};
 use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
@@ -129,9 +129,12 @@ fn marks_of_a_file_lead_to_its_very_instructions_or_to_none() {
     let planned = look(&path);
     let bytes = fs::read(&path).unwrap();
     let found: Vec<_> = planned.sites.iter().map(|site| (&*site.symbol, site.row.event)).collect();
-    assert!(found.contains(&("pytorch:free", Event::TensorFree)), "{found:?}");
+    assert!(found.contains(&("pytorch:free", Event::Tensor(TensorEvent::Free))), "{found:?}");
     // Nothing in it reports, so the mark is all there is.
-    assert!(found.contains(&("pytorch:malloc", Event::TensorAlloc)) && found.len() == 2, "{found:?}");
+    assert!(
+        found.contains(&("pytorch:malloc", Event::Tensor(TensorEvent::Alloc))) && found.len() == 2,
+        "{found:?}"
+    );
     for site in &planned.sites {
         let counter = usize::try_from(site.counter.unwrap().0).unwrap();
         assert_eq!(bytes[usize::try_from(site.offset.0).unwrap()], 0x90, "{}", site.symbol);

@@ -11,8 +11,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-use deepctx_uprobes::catalogue::{Family, rows};
-use deepctx_uprobes::role::Type;
+use deepctx_events::Family;
+use deepctx_uprobes::catalogue::rows;
+use deepctx_uprobes::types::Type;
 
 const SIGNATURES: &str = include_str!("fixtures/signatures.tsv");
 const LAYOUTS: &str = include_str!("fixtures/layouts.tsv");

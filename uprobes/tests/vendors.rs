@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use deepctx_uprobes::catalogue::{Family, rows};
+use deepctx_events::Family;
+use deepctx_uprobes::catalogue::rows;
 use deepctx_uprobes::entry::{Cost, Kernel};
 use deepctx_uprobes::libraries::Library;
 use deepctx_uprobes::plan::{Contents, Layers, Planner};

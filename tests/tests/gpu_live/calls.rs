@@ -3,7 +3,7 @@
 use deepctx_capture::ProbeOptions;
 use deepctx_common::call::{call_flag, return_flag};
 use deepctx_common::end::{Counter, WalkEnd};
-use deepctx_uprobes::role::Role;
+use deepctx_events::Role;
 
 use crate::scene::{Scene, Seen};
 use crate::support::{Names, can_capture};

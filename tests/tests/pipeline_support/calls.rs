@@ -8,11 +8,12 @@ use deepctx_common::call::{Call, Correlation, Message, Return, call_flag, return
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::{RecordHeader, StackSample, word};
 use deepctx_common::samples::{Cubin, Sample, part};
+use deepctx_events::{
+    AutogradEvent, Event, Family, OpenMpEvent, OperatorEvent, RangeEvent, Role, TensorEvent, XlaEvent,
+};
 use deepctx_pipeline::encode;
 use deepctx_pipeline::source::{CubinLines, Input, SiteInfo};
-use deepctx_uprobes::catalogue::{Family, rows};
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
+use deepctx_uprobes::catalogue::rows;
 
 use super::{address, header, python_words};
 
@@ -243,42 +244,46 @@ fn step(symbol: &str) -> Option<SiteInfo> {
     use Role::{Address, Bytes, Device, ForwardThread, Handle, Name, PackedDevice, Sequence, StackPointer};
     let mut family = Family::Torch;
     let (event, roles) = match symbol {
-        "new" => (Event::TensorAlloc, vec![Address, Bytes]),
-        "delete" => (Event::TensorFree, vec![Address]),
+        "new" => (Event::Tensor(TensorEvent::Alloc), vec![Address, Bytes]),
+        "delete" => (Event::Tensor(TensorEvent::Free), vec![Address]),
         "report" => {
             let totals = [Role::TotalAllocated, Role::TotalReserved];
-            (Event::TensorReport, vec![Address, Bytes, totals[0], totals[1], PackedDevice])
+            (Event::Tensor(TensorEvent::Report), vec![Address, Bytes, totals[0], totals[1], PackedDevice])
         }
         "malloc" | "alone" | "free" => {
             family = Family::C10Cuda;
             match symbol {
-                "malloc" => (Event::TensorRequest, vec![Address, Device, Bytes]),
-                "alone" => (Event::TensorAlloc, vec![Address, Device, Bytes]),
-                _ => (Event::TensorFree, vec![Address]),
+                "malloc" => (Event::Tensor(TensorEvent::Request), vec![Address, Device, Bytes]),
+                "alone" => (Event::Tensor(TensorEvent::Alloc), vec![Address, Device, Bytes]),
+                _ => (Event::Tensor(TensorEvent::Free), vec![Address]),
             }
         }
         "team" => {
             family = Family::GnuOpenMp;
-            (Event::TeamBegins, vec![Role::HostFunction, Role::Count])
+            (Event::OpenMp(OpenMpEvent::ParallelBegins), vec![Role::HostFunction, Role::Count])
         }
         symbol if symbol.starts_with("_ZN3xla") => {
             family = Family::Jax;
             let name = [Name, Role::NameBytes, Role::UnitNumber, Role::UnitNameBytes, Role::UnitName];
-            (Event::ThunkBegins, [&name[..], &[StackPointer, Role::FramePointer]].concat())
+            (Event::Xla(XlaEvent::ThunkBegins), [&name[..], &[StackPointer, Role::FramePointer]].concat())
         }
-        "made" | "made2" => (Event::StepCreated, vec![Sequence, ForwardThread]),
-        "step" | "step2" => (Event::StepBegins, vec![Sequence, ForwardThread, StackPointer]),
-        "pass" | "pass2" => (Event::BackwardBegins, vec![StackPointer]),
-        "starts" => (Event::OperatorBegins, vec![Role::ReturnAddress, StackPointer, Role::Scope]),
-        "named" => (Event::RangeNamed, vec![Name]),
-        "pushed" => (Event::RangePushed, vec![Name, Handle]),
-        "message" => (Event::RangePushed, vec![Name, Role::Kind]),
-        "popped" => (Event::RangePopped, vec![Handle]),
-        "start" => (Event::ProfilerStart, vec![]),
-        "stop" => (Event::ProfilerStop, vec![]),
-        "marked" => (Event::StepMarked, vec![]),
-        "begins" => (Event::RangeBegins, vec![Handle]),
-        "ends" => (Event::RangeEnds, vec![Handle]),
+        "made" | "made2" => (Event::Autograd(AutogradEvent::NodeCreated), vec![Sequence, ForwardThread]),
+        "step" | "step2" => {
+            (Event::Autograd(AutogradEvent::NodeBegins), vec![Sequence, ForwardThread, StackPointer])
+        }
+        "pass" | "pass2" => (Event::Autograd(AutogradEvent::BackwardBegins), vec![StackPointer]),
+        "starts" => {
+            (Event::Operator(OperatorEvent::Begins), vec![Role::ReturnAddress, StackPointer, Role::Scope])
+        }
+        "named" => (Event::Range(RangeEvent::Named), vec![Name]),
+        "pushed" => (Event::Range(RangeEvent::Pushed), vec![Name, Handle]),
+        "message" => (Event::Range(RangeEvent::Pushed), vec![Name, Role::Kind]),
+        "popped" => (Event::Range(RangeEvent::Popped), vec![Handle]),
+        "start" => (Event::Range(RangeEvent::ProfilerStart), vec![]),
+        "stop" => (Event::Range(RangeEvent::ProfilerStop), vec![]),
+        "marked" => (Event::Range(RangeEvent::TrainingStep), vec![]),
+        "begins" => (Event::Range(RangeEvent::Begins), vec![Handle]),
+        "ends" => (Event::Range(RangeEvent::Ends), vec![Handle]),
         _ => return None,
     };
     Some(SiteInfo { site: 0, event, symbol: symbol.to_owned(), family, roles })

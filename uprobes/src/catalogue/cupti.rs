@@ -6,32 +6,33 @@
 //! Source: `cupti_activity.h` and `cupti_callbacks.h` (package `nvidia-cuda-cupti`, 13.5); versions by its release
 //! notes, with CUDA 6.0 for what is older than that.
 
-use super::{Row, table};
-use crate::event::Event;
+use deepctx_events::CuptiEvent;
 
-pub(super) const ROWS: &[Row] = table! { Cupti:
+use super::{Row, table};
+
+pub(super) const ROWS: &[Row] = table! { Cupti, Cupti:
     // Who listens.
-    Event::ActivityClient, OutPointer => cuptiSubscribe 6.0
+    CuptiEvent::Subscribe, OutPointer => cuptiSubscribe 6.0
         (Out Pointer, HostFunction Pointer, UserData Pointer);
-    Event::ActivityClient, OutPointer => cuptiSubscribe_v2 13.2
+    CuptiEvent::Subscribe, OutPointer => cuptiSubscribe_v2 13.2
         (Out Pointer, HostFunction Pointer, UserData Pointer, Other Pointer);
-    Event::ActivityClientGone, NotNeeded => cuptiFinalize 10.0 ();
-    Event::ActivityClientGone, NotNeeded => cuptiUnsubscribe 6.0 (Handle Pointer);
-    Event::ActivityCallbacks, NotNeeded => cuptiActivityRegisterCallbacks 6.0
+    CuptiEvent::Unsubscribe, NotNeeded => cuptiFinalize 10.0 ();
+    CuptiEvent::Unsubscribe, NotNeeded => cuptiUnsubscribe 6.0 (Handle Pointer);
+    CuptiEvent::Callbacks, NotNeeded => cuptiActivityRegisterCallbacks 6.0
         (HostFunction Pointer, CompletedFunction Pointer);
-    Event::ActivityCallbacks, NotNeeded => cuptiActivityRegisterCallbacks_v2 13.2
+    CuptiEvent::Callbacks, NotNeeded => cuptiActivityRegisterCallbacks_v2 13.2
         (Handle Pointer, HostFunction Pointer, CompletedFunction Pointer);
-    Event::ActivityKindOn, NotNeeded => cuptiActivityEnable 6.0 (Kind U32);
-    Event::ActivityKindOn, NotNeeded => cuptiActivityEnable_v2 13.2
+    CuptiEvent::KindOn, NotNeeded => cuptiActivityEnable 6.0 (Kind U32);
+    CuptiEvent::KindOn, NotNeeded => cuptiActivityEnable_v2 13.2
         (Handle Pointer, Kind U32, Other Pointer);
-    Event::ActivityKindOff, NotNeeded => cuptiActivityDisable 6.0 (Kind U32);
-    Event::ActivityKindOff, NotNeeded => cuptiActivityDisable_v2 13.2
+    CuptiEvent::KindOff, NotNeeded => cuptiActivityDisable 6.0 (Kind U32);
+    CuptiEvent::KindOff, NotNeeded => cuptiActivityDisable_v2 13.2
         (Handle Pointer, Kind U32, Other Pointer);
-    Event::ActivityFlush, Blocking => cuptiActivityFlushAll 6.0 (Other U32);
+    CuptiEvent::Flush, Blocking => cuptiActivityFlushAll 6.0 (Other U32);
 
     // What they get.
-    Event::ActivityRecord, OutPointer => cuptiActivityGetNextRecord 6.0
+    CuptiEvent::Record, OutPointer => cuptiActivityGetNextRecord 6.0
         (Buffer Pointer, Bytes U64, Out Pointer);
-    Event::ActivityRecord, OutPointer => cuptiActivityGetNextRecord_v2 13.2
+    CuptiEvent::Record, OutPointer => cuptiActivityGetNextRecord_v2 13.2
         (Handle Pointer, Buffer Pointer, Bytes U64, Out Pointer);
 };

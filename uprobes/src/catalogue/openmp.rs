@@ -9,17 +9,18 @@
 
 use std::borrow::Cow;
 
-use super::{Family, Row, table};
-use crate::event::Event;
+use deepctx_events::{Family, OpenMpEvent};
 
-const GNU: &[Row] = table! { GnuOpenMp:
-    Event::TeamBegins, NotNeeded => GOMP_parallel 4.0 (HostFunction Pointer, UserData Pointer, Count U32, Flags U32);
+use super::{Row, table};
+
+const GNU: &[Row] = table! { GnuOpenMp, OpenMp:
+    OpenMpEvent::ParallelBegins, NotNeeded => GOMP_parallel 4.0 (HostFunction Pointer, UserData Pointer, Count U32, Flags U32);
 };
 
-const LLVM: &[Row] = table! { LlvmOpenMp:
-    Event::TeamBegins, NotNeeded => GOMP_parallel 4.0 (HostFunction Pointer, UserData Pointer, Count U32, Flags U32);
+const LLVM: &[Row] = table! { LlvmOpenMp, OpenMp:
+    OpenMpEvent::ParallelBegins, NotNeeded => GOMP_parallel 4.0 (HostFunction Pointer, UserData Pointer, Count U32, Flags U32);
     // What follows are the function's own arguments, of which the second says how many they are.
-    Event::TeamBegins, NotNeeded => __kmpc_fork_call 3.0 (Config Pointer, Other I32, HostFunction Pointer);
+    OpenMpEvent::ParallelBegins, NotNeeded => __kmpc_fork_call 3.0 (Config Pointer, Other I32, HostFunction Pointer);
 };
 
 /// The rows of a runtime.

@@ -8,30 +8,31 @@
 
 use std::borrow::Cow;
 
-use super::{Family, Row, table};
-use crate::event::Event;
+use deepctx_events::{Family, RangeEvent};
 
-const NVTX: &[Row] = table! { Nvtx:
-    Event::RangePushed, NotNeeded => nvtxRangePushA 1.0 (Name Pointer);
-    Event::RangePushed, NotNeeded => nvtxRangePushEx 1.0 (Config Pointer) with NVTX_EVENT;
-    Event::RangePopped, NotNeeded => nvtxRangePop 1.0 ();
-    Event::RangePushed, NotNeeded => nvtxDomainRangePushEx 2.0 (Handle Pointer, Config Pointer) with NVTX_EVENT;
-    Event::RangePopped, NotNeeded => nvtxDomainRangePop 2.0 (Handle Pointer);
+use super::{Row, table};
+
+const NVTX: &[Row] = table! { Nvtx, Range:
+    RangeEvent::Pushed, NotNeeded => nvtxRangePushA 1.0 (Name Pointer);
+    RangeEvent::Pushed, NotNeeded => nvtxRangePushEx 1.0 (Config Pointer) with NVTX_EVENT;
+    RangeEvent::Popped, NotNeeded => nvtxRangePop 1.0 ();
+    RangeEvent::Pushed, NotNeeded => nvtxDomainRangePushEx 2.0 (Handle Pointer, Config Pointer) with NVTX_EVENT;
+    RangeEvent::Popped, NotNeeded => nvtxDomainRangePop 2.0 (Handle Pointer);
 };
 
-const ROCTX: &[Row] = table! { Roctx:
-    Event::RangePushed, NotNeeded => roctxRangePushA 1.0 (Name Pointer);
-    Event::RangePopped, NotNeeded => roctxRangePop 1.0 ();
+const ROCTX: &[Row] = table! { Roctx, Range:
+    RangeEvent::Pushed, NotNeeded => roctxRangePushA 1.0 (Name Pointer);
+    RangeEvent::Popped, NotNeeded => roctxRangePop 1.0 ();
 };
 
-const CUDA: &[Row] = table! { CudaDriver:
-    Event::ProfilerStart, NotNeeded => cuProfilerStart 4.0 ();
-    Event::ProfilerStop, NotNeeded => cuProfilerStop 4.0 ();
+const CUDA: &[Row] = table! { CudaDriver, Range:
+    RangeEvent::ProfilerStart, NotNeeded => cuProfilerStart 4.0 ();
+    RangeEvent::ProfilerStop, NotNeeded => cuProfilerStop 4.0 ();
 };
 
-const HIP: &[Row] = table! { Hip:
-    Event::ProfilerStart, NotNeeded => hipProfilerStart 3.0 ();
-    Event::ProfilerStop, NotNeeded => hipProfilerStop 3.0 ();
+const HIP: &[Row] = table! { Hip, Range:
+    RangeEvent::ProfilerStart, NotNeeded => hipProfilerStart 3.0 ();
+    RangeEvent::ProfilerStop, NotNeeded => hipProfilerStop 3.0 ();
 };
 
 /// The rows of a library, to be watched when somebody asks for ranges.

@@ -4,8 +4,10 @@
 //! structure. Does not: read them. Offsets are those of `cuda.h` and `driver_types.h` (CUDA 13.0) and
 //! `hip_runtime_api.h` (HIP 6.4), as a C compiler computes them: `tests/fixtures/layouts.tsv`.
 
+use deepctx_events::Role;
+
 use crate::abi::Field;
-use crate::role::{Role, Scalar};
+use crate::types::Scalar;
 
 macro_rules! structure {
     ($(#[$doc:meta])* $name:ident, $declared:literal, $through:ident: $($role:ident $scalar:ident $member:literal $offset:literal),*) => {

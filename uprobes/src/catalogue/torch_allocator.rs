@@ -8,15 +8,16 @@
 //! allocator for each piece of memory, `reportMemoryUsageToProfiler` by those of CUDA, HIP and XPU, whether or not a profiler
 //! is on; with a profiler, the host's allocator calls it too. Its totals had a sign before 2.1.
 
-use super::{Row, table};
-use crate::event::Event;
+use deepctx_events::TensorEvent;
 
-pub(super) const ROWS: &[Row] = table! { C10:
-    Event::TensorAlloc, NotNeeded => _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm 1.0
+use super::{Row, table};
+
+pub(super) const ROWS: &[Row] = table! { C10, Tensor:
+    TensorEvent::Alloc, NotNeeded => _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm 1.0
         (Other Pointer, Address Pointer, Bytes U64);
-    Event::TensorFree, NotNeeded => _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv 1.0
+    TensorEvent::Free, NotNeeded => _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv 1.0
         (Other Pointer, Address Pointer);
-    Event::TensorReport, NotNeeded =>
+    TensorEvent::Report, NotNeeded =>
         _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE 2.1,
         _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE 1.0
         (Address Pointer, Bytes I64, TotalAllocated U64, TotalReserved U64, PackedDevice U16);

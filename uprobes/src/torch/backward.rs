@@ -6,22 +6,21 @@
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
-//! | [`Event::StepCreated`] | `at::sequence_number::get_and_increment`, its call of `__tls_get_addr` | the number that it is about to give, and the thread as `at::RecordFunction::currentThreadId` counts it |
-//! | [`Event::StepBegins`] | `torch::autograd::Engine::evaluate_function` | the same two in the step (third argument), and the stack pointer |
-//! | [`Event::BackwardBegins`] | `torch::autograd::Engine::execute_with_graph_task` | the stack pointer |
+//! | [`AutogradEvent::NodeCreated`] | `at::sequence_number::get_and_increment`, its call of `__tls_get_addr` | the number that it is about to give, and the thread as `at::RecordFunction::currentThreadId` counts it |
+//! | [`AutogradEvent::NodeBegins`] | `torch::autograd::Engine::evaluate_function` | the same two in the step (third argument), and the stack pointer |
+//! | [`AutogradEvent::BackwardBegins`] | `torch::autograd::Engine::execute_with_graph_task` | the stack pointer |
 //!
 //! Offsets within a step follow from one that `Engine::compute_dependencies` compares: `topological_nr_`, which stands 8
 //! bytes behind `sequence_nr_` and 16 before `thread_id_` in every version (torch/csrc/autograd/function.h, 1.13 to 2.15).
 
+use deepctx_events::{AutogradEvent, Event, Role};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
 
 use crate::abi::{Place, Register};
 use crate::catalogue::Row;
 use crate::entry::{Cost, Emulated, Point};
-use crate::event::Event;
 use crate::image::{Image, Kind, Source};
 use crate::reason::NoProbe;
-use crate::role::Role;
 use crate::torch::argument;
 
 const SEQUENCE: &str = "_ZN2at15sequence_number17get_and_incrementEv";
@@ -76,7 +75,7 @@ pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>) -> Result<Vec<Row>,
         || argument(Role::StackPointer, Place::Register { register: Register::Rsp, shift: 0 });
     Ok(vec![
         Row::calibrated(
-            Event::StepCreated,
+            Event::Autograd(AutogradEvent::NodeCreated),
             &[SEQUENCE],
             vec![
                 argument(Role::Sequence, local(sequence.offset)),
@@ -84,7 +83,7 @@ pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>) -> Result<Vec<Row>,
             ],
         ),
         Row::calibrated(
-            Event::StepBegins,
+            Event::Autograd(AutogradEvent::NodeBegins),
             &[EVALUATE],
             vec![
                 argument(Role::Sequence, in_step(topological - 8)),
@@ -92,15 +91,19 @@ pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>) -> Result<Vec<Row>,
                 stack_pointer(),
             ],
         ),
-        Row::calibrated(Event::BackwardBegins, &[execute], vec![stack_pointer()]),
+        Row::calibrated(Event::Autograd(AutogradEvent::BackwardBegins), &[execute], vec![stack_pointer()]),
     ])
 }
 
 /// The rows without what only the file tells, to say what is missing.
 pub(super) fn unplaced() -> Vec<Row> {
-    [(Event::StepCreated, SEQUENCE), (Event::StepBegins, EVALUATE), (Event::BackwardBegins, EXECUTE[0])]
-        .map(|(event, symbol)| Row::calibrated(event, &[symbol], Vec::new()))
-        .into()
+    [
+        (Event::Autograd(AutogradEvent::NodeCreated), SEQUENCE),
+        (Event::Autograd(AutogradEvent::NodeBegins), EVALUATE),
+        (Event::Autograd(AutogradEvent::BackwardBegins), EXECUTE[0]),
+    ]
+    .map(|(event, symbol)| Row::calibrated(event, &[symbol], Vec::new()))
+    .into()
 }
 
 /// The instruction of an accessor to probe: its call, before which the module's index is where it is handed over.

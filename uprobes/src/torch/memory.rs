@@ -6,23 +6,22 @@
 //!
 //! | mark | arguments | becomes |
 //! |---|---|---|
-//! | `pytorch:malloc` | address, number of the device, bytes, stream | [`Event::TensorRequest`]; [`Event::TensorAlloc`] where nothing is reported |
-//! | `pytorch:free` | address | [`Event::TensorFree`] |
+//! | `pytorch:malloc` | address, number of the device, bytes, stream | [`TensorEvent::Request`]; [`TensorEvent::Alloc`] where nothing is reported |
+//! | `pytorch:free` | address | [`TensorEvent::Free`] |
 //!
 //! Reports come through `c10::reportMemoryUsageToProfiler` in `libc10.so`, whose rows stand in the catalogue.
 
 use std::borrow::Cow;
 
 use deepctx_address_space::FileOffset;
+use deepctx_events::{Event, Family, Role, TensorEvent};
 
 use super::Answers;
 use crate::abi::Argument;
-use crate::catalogue::{Family, Row, allocator_rows};
+use crate::catalogue::{Row, allocator_rows};
 use crate::entry::{self, Cost, Kernel, NoPoint, Point};
-use crate::event::Event;
 use crate::image::{Image, Source};
 use crate::reason::NoProbe;
-use crate::role::Role;
 use crate::site::Site;
 use crate::usdt::{self, Mark};
 
@@ -42,13 +41,14 @@ pub(crate) fn look<S: Source + ?Sized>(image: Result<&Image<'_, S>, NoProbe>, ke
             return answers;
         }
     };
-    let reports = allocator_rows().iter().filter(|row| row.event == Event::TensorReport);
+    let reports = allocator_rows().iter().filter(|row| row.event == Event::Tensor(TensorEvent::Report));
     let reported = reports.flat_map(|row| row.names.iter()).any(|name| image.imports(&name.symbol));
-    let given = if reported { Event::TensorRequest } else { Event::TensorAlloc };
+    let given =
+        if reported { Event::Tensor(TensorEvent::Request) } else { Event::Tensor(TensorEvent::Alloc) };
     let marks = usdt::marks(image);
     for (name, symbol, event, roles) in [
         ("malloc", MALLOC, given, &[Role::Address, Role::Device, Role::Bytes][..]),
-        ("free", FREE, Event::TensorFree, &[Role::Address][..]),
+        ("free", FREE, Event::Tensor(TensorEvent::Free), &[Role::Address][..]),
     ] {
         let mut found = false;
         for mark in marks.iter().filter(|mark| mark.provider == PROVIDER && mark.name == name) {
@@ -114,7 +114,7 @@ fn point(code: &[u8], kernel: Kernel) -> Result<Point, NoProbe> {
 
 /// A mark that is not used: whatever it would tell, what is missing is the same.
 fn lacking(symbol: &'static str) -> Row {
-    row(Event::TensorRequest, symbol, Vec::new())
+    row(Event::Tensor(TensorEvent::Request), symbol, Vec::new())
 }
 
 fn row(event: Event, symbol: &'static str, arguments: Vec<Argument>) -> Row {

@@ -11,13 +11,14 @@ mod signature;
 mod starts;
 mod tensors;
 
+use deepctx_events::{Event, OperatorEvent, RangeEvent, Role, TensorEvent};
+
 use crate::abi::{Argument, Place};
 use crate::catalogue::Row;
-use crate::event::Event;
 use crate::image::{Image, Source};
 use crate::reason::NoProbe;
-use crate::role::{Role, Scalar};
 use crate::site::Site;
+use crate::types::Scalar;
 
 pub(crate) use backward::thread_local_point;
 
@@ -108,16 +109,20 @@ impl Answers {
 /// What a profile lacks where this event cannot be seen; `None` of an event that answers no question.
 pub fn lacking(event: Event) -> Option<&'static str> {
     match event {
-        Event::StepCreated | Event::StepBegins | Event::BackwardBegins => {
-            Some("the backward pass stays where it runs")
+        Event::Autograd(_) => Some("the backward pass stays where it runs"),
+        Event::Range(RangeEvent::Named | RangeEvent::Begins | RangeEvent::Ends) => {
+            Some("ranges and steps are not told")
         }
-        Event::RangeNamed | Event::RangeBegins | Event::RangeEnds => Some("ranges and steps are not told"),
-        Event::OperatorBegins | Event::OperatorNamed => Some("operators are not told by their beginnings"),
-        Event::OperatorTensors => Some("tensors of an operator are not told"),
-        Event::TensorAlloc | Event::TensorFree => Some("memory of tensors on the host is not told"),
-        Event::TeamBegins => Some("work of OpenMP's threads stays where it runs"),
-        Event::ThunkBegins => Some("thunks of XLA go by their types"),
-        Event::TensorRequest => Some("how much was asked for of CUDA's allocator is not told"),
+        Event::Operator(OperatorEvent::Begins | OperatorEvent::Named) => {
+            Some("operators are not told by their beginnings")
+        }
+        Event::Operator(OperatorEvent::Tensors) => Some("tensors of an operator are not told"),
+        Event::Tensor(TensorEvent::Alloc | TensorEvent::Free) => {
+            Some("memory of tensors on the host is not told")
+        }
+        Event::OpenMp(_) => Some("work of OpenMP's threads stays where it runs"),
+        Event::Xla(_) => Some("thunks of XLA go by their types"),
+        Event::Tensor(TensorEvent::Request) => Some("how much was asked for of CUDA's allocator is not told"),
         _ => None,
     }
 }

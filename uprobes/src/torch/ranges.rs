@@ -5,16 +5,16 @@
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
-//! | [`Event::RangeNamed`] | `torch::autograd::profiler::record_function_enter_new` | the name: the first word of the `std::string` behind the second argument (the first is where the result goes) |
-//! | [`Event::RangeBegins`] | `at::RecordFunction::RecordFunction(RecordScope)`, which that calls | the record, and the scope |
-//! | [`Event::RangeEnds`] | `at::RecordFunction::end` | the record |
+//! | [`RangeEvent::Named`] | `torch::autograd::profiler::record_function_enter_new` | the name: the first word of the `std::string` behind the second argument (the first is where the result goes) |
+//! | [`RangeEvent::Begins`] | `at::RecordFunction::RecordFunction(RecordScope)`, which that calls | the record, and the scope |
+//! | [`RangeEvent::Ends`] | `at::RecordFunction::end` | the record |
+
+use deepctx_events::{Event, RangeEvent, Role};
 
 use crate::abi::{Place, Register};
 use crate::catalogue::Row;
-use crate::event::Event;
 use crate::image::{Image, Kind, Source};
 use crate::reason::NoProbe;
-use crate::role::Role;
 use crate::torch::argument;
 
 /// Names of parameters of `std::optional` before 2.4 were those of `c10::optional`.
@@ -53,12 +53,12 @@ fn of(named: &'static str) -> Vec<Row> {
     let register = |role, register| argument(role, Place::Register { register, shift: 0 });
     let name = argument(Role::Name, Place::BehindRegister { register: Register::Rsi, offset: 0 });
     vec![
-        Row::calibrated(Event::RangeNamed, &[named], vec![name]),
+        Row::calibrated(Event::Range(RangeEvent::Named), &[named], vec![name]),
         Row::calibrated(
-            Event::RangeBegins,
+            Event::Range(RangeEvent::Begins),
             &[BEGINS],
             vec![register(Role::Handle, Register::Rdi), register(Role::Kind, Register::Rsi)],
         ),
-        Row::calibrated(Event::RangeEnds, &[ENDS], vec![register(Role::Handle, Register::Rdi)]),
+        Row::calibrated(Event::Range(RangeEvent::Ends), &[ENDS], vec![register(Role::Handle, Register::Rdi)]),
     ]
 }

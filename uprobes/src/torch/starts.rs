@@ -5,22 +5,22 @@
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
-//! | [`Event::OperatorBegins`] | `at::getStepCallbacksUnlessEmpty(RecordScope)` | where it returns to, the stack pointer, the scope (second argument: the first is where the result goes) |
-//! | [`Event::OperatorNamed`] | `c10::Dispatcher::callBoxed(OperatorHandle const&, Stack*)` | the operator's name, behind its handle |
+//! | [`OperatorEvent::Begins`] | `at::getStepCallbacksUnlessEmpty(RecordScope)` | where it returns to, the stack pointer, the scope (second argument: the first is where the result goes) |
+//! | [`OperatorEvent::Named`] | `c10::Dispatcher::callBoxed(OperatorHandle const&, Stack*)` | the operator's name, behind its handle |
 //!
 //! A handle is a pointer to an operator's entry, which begins with two `std::string`, name and overload
 //! (aten/src/ATen/core/dispatch/OperatorEntry.h, 1.13 to 2.15). From 2.7 on the function is not exported any more, and compiled
 //! without its object: the handle is then its first argument instead of its second.
 
+use deepctx_events::{Event, OperatorEvent, Role};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register as Iced};
 
 use crate::abi::{Argument, Place, Register};
 use crate::catalogue::Row;
-use crate::event::Event;
 use crate::image::{Image, Kind, Source};
 use crate::reason::NoProbe;
-use crate::role::{Role, Scalar};
 use crate::torch::argument;
+use crate::types::Scalar;
 
 const BEGINS: &str = "_ZN2at27getStepCallbacksUnlessEmptyENS_11RecordScopeE";
 /// With its object, and without.
@@ -53,7 +53,11 @@ pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>) -> Result<Vec<Row>,
         let reads =
             |svma| image.code(svma, CODE_BYTES).is_some_and(|(_, code)| reads_handle(&code, register));
         if !same.is_empty() && same.iter().all(|symbol| reads(symbol.svma)) {
-            rows.push(Row::calibrated(Event::OperatorNamed, &[symbol], name_behind(register)));
+            rows.push(Row::calibrated(
+                Event::Operator(OperatorEvent::Named),
+                &[symbol],
+                name_behind(register),
+            ));
         }
     }
     Ok(rows)
@@ -64,7 +68,7 @@ pub(super) fn unplaced() -> Vec<Row> {
     let register = |role, register| argument(role, Place::Register { register, shift: 0 });
     let scope = Argument { scalar: Scalar::U8, ..register(Role::Scope, Register::Rsi) };
     vec![Row::calibrated(
-        Event::OperatorBegins,
+        Event::Operator(OperatorEvent::Begins),
         &[BEGINS],
         vec![
             argument(Role::ReturnAddress, Place::Stack(0)),

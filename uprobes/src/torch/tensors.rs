@@ -19,6 +19,7 @@
 
 use deepctx_address_space::FileOffset;
 use deepctx_common::call::ARGUMENTS_MAX;
+use deepctx_events::{Event, OperatorEvent, Role};
 use deepctx_names::{demangle, framework};
 
 use super::follow::{Array, Followed, KEYS, THERE};
@@ -26,12 +27,11 @@ use super::signature::{At, Kind, parameters};
 use crate::abi::{Argument, Place, Register};
 use crate::catalogue::Row;
 use crate::entry::{Cost, Emulated, Point};
-use crate::event::Event;
 use crate::image::{Image, Source, Symbol};
 use crate::reason::NoProbe;
-use crate::role::{Role, Scalar};
 use crate::site::Site;
 use crate::torch::{Answers, argument};
+use crate::types::Scalar;
 
 /// Most operators that are watched: all overloads of some dozen.
 const OPERATORS_MAX: usize = 256;
@@ -71,14 +71,14 @@ pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>, names: &[String]) -
         let code = image.code(symbol.svma, length);
         match code.and_then(|(entry, code)| Some((entry, placed(&name, &code)?))) {
             Some((entry, Placed { arguments, array })) => {
-                let row = Row::calibrated_as(Event::OperatorTensors, name, arguments);
+                let row = Row::calibrated_as(Event::Operator(OperatorEvent::Tensors), name, arguments);
                 match array {
                     Some(array) => answers.sites.push(at_array(row, &symbol, entry, array)),
                     None => answers.rows.push(row),
                 }
             }
             None => {
-                let row = Row::calibrated_as(Event::OperatorTensors, name, Vec::new());
+                let row = Row::calibrated_as(Event::Operator(OperatorEvent::Tensors), name, Vec::new());
                 answers.lacking.push((row, NoProbe::NotCalibrated));
             }
         }
@@ -88,7 +88,7 @@ pub(super) fn rows<S: Source + ?Sized>(image: &Image<'_, S>, names: &[String]) -
 
 /// A row for an operator that is not there.
 pub(super) fn unplaced(name: &str) -> Row {
-    Row::calibrated_as(Event::OperatorTensors, name.to_owned(), Vec::new())
+    Row::calibrated_as(Event::Operator(OperatorEvent::Tensors), name.to_owned(), Vec::new())
 }
 
 /// How the mangled name of an operator's function begins.

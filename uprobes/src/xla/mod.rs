@@ -6,19 +6,19 @@
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
-//! | [`Event::ThunkBegins`] | `Execute` of each class of thunk | behind the object (second argument: the first is where the result goes) its names ([`fields`]); the stack pointer, and the frames of the three next callers |
+//! | [`XlaEvent::ThunkBegins`] | `Execute` of each class of thunk | behind the object (second argument: the first is where the result goes) its names ([`fields`]); the stack pointer, and the frames of the three next callers |
 //!
 //! Symbols are those of the published wheels of jaxlib 0.4.34 to 0.12, where they are local: a stripped library has none.
 
 mod fields;
 
 use crate::abi::{Argument, Place, Register};
-use crate::catalogue::{Family, Row};
-use crate::event::Event;
+use crate::catalogue::Row;
 use crate::image::{Image, Kind, Source, Symbol};
 use crate::reason::NoProbe;
-use crate::role::Role;
 use crate::torch::argument;
+use deepctx_events::xla::{UNIT_NAME_BYTES, execute_symbol};
+use deepctx_events::{Event, Family, Role, XlaEvent};
 use fields::Fields;
 
 /// The constructor that takes a thunk's names.
@@ -54,24 +54,11 @@ const CLASSES: [&str; 26] = [
     "14XnnFusionThunk",
     "14YnnFusionThunk",
 ];
-/// What stands around a class in the symbol of its function.
-const BEFORE: &str = "_ZN3xla3cpu";
-const BEHIND: &str = "7ExecuteERKNS0_5Thunk13ExecuteParamsE";
 /// Most arguments of kernels that have a class of their own.
 const SMALL_MAX: usize = 16;
-/// Bytes of a module's name that are read.
-pub const UNIT_NAME_BYTES: usize = 48;
 /// What a function begins with that keeps frame pointers: `push %rbp; mov %rsp,%rbp`, perhaps behind a landing pad.
 const KEEPS_FRAMES: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
 const LANDING_PAD: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-
-/// The class of thunks whose function has this symbol: `DotThunk`.
-pub fn class_of(symbol: &str) -> Option<&str> {
-    let class = symbol.strip_prefix(BEFORE)?.strip_suffix(BEHIND)?;
-    let class = class.strip_prefix("8internal").unwrap_or(class);
-    let digits = class.bytes().take_while(u8::is_ascii_digit).count();
-    class[digits..].get(..class[..digits].parse().ok()?)
-}
 
 /// The rows for this library.
 ///
@@ -99,22 +86,22 @@ pub(crate) fn rows<S: Source + ?Sized>(image: &Image<'_, S>, family: Family) -> 
             begin.strip_prefix(&LANDING_PAD).unwrap_or(&begin).starts_with(&KEEPS_FRAMES)
         };
         let placed = arguments(fields, same.iter().all(keeps));
-        Row::calibrated_as(Event::ThunkBegins, symbol, placed).of(family)
+        Row::calibrated_as(Event::Xla(XlaEvent::ThunkBegins), symbol, placed).of(family)
     };
     Ok(functions.map(row).collect())
 }
 
 /// The row where the file was not looked at, or its code is of an unknown form.
 pub(crate) fn unplaced(family: Family) -> Vec<Row> {
-    let symbol = format!("{BEFORE}8DotThunk{BEHIND}");
-    vec![Row::calibrated_as(Event::ThunkBegins, symbol, Vec::new()).of(family)]
+    let symbol = execute_symbol("8DotThunk");
+    vec![Row::calibrated_as(Event::Xla(XlaEvent::ThunkBegins), symbol, Vec::new()).of(family)]
 }
 
 /// The functions of all classes.
 fn symbols() -> Vec<String> {
     let small = (0..=SMALL_MAX).map(|arguments| format!("16SmallKernelThunkILl{arguments}ELl1EE"));
     let classes = CLASSES.into_iter().map(str::to_owned).chain(small);
-    classes.map(|class| format!("{BEFORE}{class}{BEHIND}")).collect()
+    classes.map(|class| execute_symbol(&class)).collect()
 }
 
 /// What is read of a thunk that begins. The frames of its callers are told where functions keep such.
@@ -148,21 +135,12 @@ fn arguments(fields: Fields, keeps_frames: bool) -> Vec<Argument> {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_events::xla::class_of;
+
     use super::*;
 
     #[test]
-    fn the_class_of_a_thunk_stands_in_its_symbol() {
-        for (class, expect) in [
-            ("8DotThunk", Some("DotThunk")),
-            ("16SmallKernelThunkILl6ELl1EE", Some("SmallKernelThunk")),
-            ("8internal14LogicalIdThunkILNS1_13LogicalIdKindE1EE", Some("LogicalIdThunk")),
-            ("99DotThunk", None),
-            ("DotThunk", None),
-            ("", None),
-        ] {
-            assert_eq!(class_of(&format!("{BEFORE}{class}{BEHIND}")), expect, "{class}");
-        }
-        assert_eq!(class_of("main"), None);
+    fn every_symbol_names_a_class_of_thunks() {
         assert!(
             symbols().iter().all(|symbol| class_of(symbol).is_some_and(|class| class.ends_with("Thunk")))
         );

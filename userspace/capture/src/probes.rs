@@ -21,9 +21,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, Tr
 use deepctx_common::Plain as _;
 use deepctx_common::activity::probe;
 use deepctx_common::call::{self, SITES_MAX, site_flag};
-use deepctx_uprobes::catalogue::Family;
+use deepctx_events::{AutogradEvent, CuptiEvent, Event, Family};
 use deepctx_uprobes::entry::Kernel;
-use deepctx_uprobes::event::Event;
 use deepctx_uprobes::libraries::Library;
 use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
 use deepctx_uprobes::reason::NoProbe;
@@ -506,7 +505,7 @@ impl Attached {
         let mut names: Vec<SiteInfo> = Vec::new();
         let collected = !self.setup.borrow || self.is_collected(planned);
         for site in &planned.sites {
-            if collected && site.row.event == Event::ActivityRecord {
+            if collected && site.row.event == Event::Cupti(CuptiEvent::Record) {
                 continue;
             }
             let Some(index) = self.number() else { continue };
@@ -540,8 +539,10 @@ impl Attached {
                 let offset = if site.point.frame == 0 { site.offset.0 } else { site.entry.0 };
                 returns.push(Point { offset, ..point });
             }
-            if matches!(name.event, Event::StepBegins | Event::BackwardBegins) {
-                last.push((u64::from(index), name.event == Event::BackwardBegins));
+            if let Event::Autograd(event @ (AutogradEvent::NodeBegins | AutogradEvent::BackwardBegins)) =
+                name.event
+            {
+                last.push((u64::from(index), event == AutogradEvent::BackwardBegins));
             }
             names.push(name);
         }

@@ -5,10 +5,13 @@
 
 use deepctx_common::activity::probe;
 use deepctx_common::call::{self, ARGUMENTS_MAX, Fetch, NO_TEXT, fetch_base, site_flag};
+use deepctx_events::{
+    AutogradEvent, CollectiveCall, CuptiEvent, Event, GpuCall, GraphCall, OperatorEvent, RangeEvent, Role,
+    TensorEvent,
+};
 use deepctx_uprobes::abi::{Argument, Place, Register};
-use deepctx_uprobes::event::{Event, Return};
 use deepctx_uprobes::plan;
-use deepctx_uprobes::role::Role;
+use deepctx_uprobes::returns::Return;
 use deepctx_uprobes::torch::Questions;
 
 use deepctx_pipeline::source::SiteInfo;
@@ -65,7 +68,7 @@ pub fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
     if is_work(event) {
         site.flags |= site_flag::LAUNCH;
     }
-    if event == Event::GraphLaunch {
+    if event == Event::Gpu(GpuCall::Graph(GraphCall::Launch)) {
         site.flags |= site_flag::REPEATS;
     }
     site
@@ -73,11 +76,11 @@ pub fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
 
 /// The same site with the limit of stacks that operators have. Where each is seen to begin, its tensors need no stack.
 pub fn of_operator(mut site: call::Site, event: Event, asked: &Questions, per_second: u32) -> call::Site {
-    if matches!(event, Event::OperatorBegins | Event::OperatorTensors) {
+    if matches!(event, Event::Operator(OperatorEvent::Begins | OperatorEvent::Tensors)) {
         // Which others it is in must all be seen.
         site.flags |= site_flag::WHOLE;
         site.stacks_per_second = per_second;
-        if per_second == 0 || asked.operators && event == Event::OperatorTensors {
+        if per_second == 0 || asked.operators && event == Event::Operator(OperatorEvent::Tensors) {
             site.flags &= !site_flag::STACK;
         }
     }
@@ -86,15 +89,16 @@ pub fn of_operator(mut site: call::Site, event: Event, asked: &Questions, per_se
 
 /// True of calls that a collector sees too, and gives an id.
 fn is_work(event: Event) -> bool {
-    event.is_launch()
-        || matches!(
-            event,
-            Event::GraphLaunch | Event::Copy(..) | Event::Prefetch | Event::Fill(..) | Event::Sync(_)
+    matches!(
+        event,
+        Event::Gpu(
+            GpuCall::Launch(_) | GpuCall::Graph(GraphCall::Launch) | GpuCall::Transfer(_) | GpuCall::Sync(_)
         )
+    )
 }
 
 fn flags(event: Event, returns: Return) -> u16 {
-    if event == Event::ActivityRecord {
+    if event == Event::Cupti(CuptiEvent::Record) {
         return site_flag::BORROW | site_flag::MESSAGE;
     }
     let mut flags = 0;
@@ -111,33 +115,36 @@ fn flags(event: Event, returns: Return) -> u16 {
 /// that a stack would explain.
 fn has_stack(event: Event) -> bool {
     match event {
-        Event::GraphUpload | Event::GraphUpdate | Event::GraphRelease | Event::GraphClone => false,
-        Event::HostFunction
-        | Event::GraphLaunch
-        | Event::CaptureBegin
-        | Event::CaptureEnd
-        | Event::GraphInstantiate
-        | Event::GraphNode
-        | Event::Copy(..)
-        | Event::Prefetch
-        | Event::Fill(..)
-        | Event::Alloc(_)
-        | Event::Free(_)
-        | Event::Sync(_)
-        | Event::Collective(_)
-        | Event::StepCreated
-        | Event::BackwardBegins
-        | Event::RangeNamed
-        | Event::RangePushed
-        | Event::ProfilerStart
-        | Event::StepMarked
-        | Event::TensorAlloc
-        | Event::TensorReport
-        | Event::OperatorBegins
-        | Event::OperatorTensors
-        | Event::TeamBegins
-        | Event::User => true,
-        event => event.is_launch(),
+        Event::Gpu(call) => call_has_stack(call),
+        Event::Cupti(_) | Event::Xla(_) => false,
+        Event::Autograd(event) => event != AutogradEvent::NodeBegins,
+        Event::Range(event) => matches!(
+            event,
+            RangeEvent::Named | RangeEvent::Pushed | RangeEvent::ProfilerStart | RangeEvent::TrainingStep
+        ),
+        Event::Tensor(event) => matches!(event, TensorEvent::Alloc | TensorEvent::Report),
+        Event::Operator(event) => event != OperatorEvent::Named,
+        Event::OpenMp(_) | Event::User => true,
+    }
+}
+
+fn call_has_stack(call: GpuCall) -> bool {
+    match call {
+        GpuCall::Launch(_)
+        | GpuCall::HostFunction
+        | GpuCall::Transfer(_)
+        | GpuCall::Memory(_)
+        | GpuCall::Sync(_)
+        | GpuCall::Collective(CollectiveCall::Operation(_)) => true,
+        GpuCall::Graph(graph) => matches!(
+            graph,
+            GraphCall::Launch
+                | GraphCall::CaptureBegin
+                | GraphCall::CaptureEnd
+                | GraphCall::Instantiate
+                | GraphCall::Node
+        ),
+        GpuCall::Stream(_) | GpuCall::Module(_) | GpuCall::Context(_) | GpuCall::Collective(_) => false,
     }
 }
 

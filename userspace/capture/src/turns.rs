@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use deepctx_events::{Event, OperatorEvent};
 use deepctx_symbolizer::maps::{self, Keep};
-use deepctx_uprobes::event::Event;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::CaptureError;
@@ -34,22 +34,15 @@ const AT_WORK: u64 = 14;
 /// libraries no device time can be told.
 pub(super) fn told_by(event: Event) -> Option<&'static str> {
     Some(match event {
-        Event::OperatorBegins | Event::OperatorNamed => "operators",
-        Event::OperatorTensors => "tensors",
-        Event::StepCreated | Event::StepBegins | Event::BackwardBegins => "backward",
-        Event::RangeNamed
-        | Event::RangeBegins
-        | Event::RangeEnds
-        | Event::RangePushed
-        | Event::RangePopped
-        | Event::ProfilerStart
-        | Event::ProfilerStop
-        | Event::StepMarked => "ranges and steps",
-        Event::TensorAlloc | Event::TensorFree | Event::TensorReport | Event::TensorRequest => "memory",
-        Event::ThunkBegins => "steps of XLA",
-        Event::TeamBegins => "teams",
+        Event::Operator(OperatorEvent::Begins | OperatorEvent::Named) => "operators",
+        Event::Operator(OperatorEvent::Tensors) => "tensors",
+        Event::Autograd(_) => "backward",
+        Event::Range(_) => "ranges and steps",
+        Event::Tensor(_) => "memory",
+        Event::Xla(_) => "steps of XLA",
+        Event::OpenMp(_) => "teams",
         Event::User => "functions of your own",
-        _ => return None,
+        Event::Gpu(_) | Event::Cupti(_) => return None,
     })
 }
 
@@ -330,17 +323,19 @@ fn cpu_time_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_events::{CuptiEvent, GpuCall, GraphCall, LaunchCall, OpenMpEvent};
+
     use super::*;
 
     #[test]
     fn what_was_asked_for_has_a_budget_and_calls_of_devices_have_none() {
         let check = |event: Event, expect: bool| assert_eq!(told_by(event).is_some(), expect, "{event:?}");
-        check(Event::OperatorBegins, true);
-        check(Event::TeamBegins, true);
+        check(Event::Operator(OperatorEvent::Begins), true);
+        check(Event::OpenMp(OpenMpEvent::ParallelBegins), true);
         check(Event::User, true);
-        check(Event::Launch, false);
-        check(Event::GraphLaunch, false);
-        check(Event::ActivityRecord, false);
+        check(Event::Gpu(GpuCall::Launch(LaunchCall::Kernel)), false);
+        check(Event::Gpu(GpuCall::Graph(GraphCall::Launch)), false);
+        check(Event::Cupti(CuptiEvent::Record), false);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use deepctx_common::call::{Call, SITES_MAX};
-use deepctx_uprobes::role::Role;
+use deepctx_events::Role;
 use rustc_hash::FxHashMap;
 
 use super::decode::Arguments;

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use deepctx_common::end::Counter;
-use deepctx_uprobes::catalogue::Family;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
+use deepctx_events::{Event, Family, Role};
 use serde::{Deserialize, Serialize};
 
 /// Values of the kernel programs' counters, summed over the CPUs, by [`Counter`] number.

@@ -9,13 +9,11 @@ use deepctx_common::activity::{self, Activity};
 use deepctx_common::call::{Call, Correlation, Message};
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, word};
+use deepctx_events::{Event, Family, GpuCall, LaunchCall, Role};
 use deepctx_pipeline::source::{Input, SiteInfo, SpaceUpdate};
 use deepctx_pipeline::symbols::{Answer, CodeAddress, Name, PythonReference, SpaceId, Symbols};
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::profile::Meta;
-use deepctx_uprobes::catalogue::Family;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -122,7 +120,11 @@ fn batches(samples: u64, distinct: u64, launches: bool) -> Vec<Vec<u8>> {
                     continue;
                 }
                 let sample = StackSample { period: number + 1, ..sample };
-                let call = Call { site: 0, event: Event::Launch.number(), ..Call::default() };
+                let call = Call {
+                    site: 0,
+                    event: Event::Gpu(GpuCall::Launch(LaunchCall::Kernel)).number(),
+                    ..Call::default()
+                };
                 let arguments = [number % 500, 80, 1, 1, 256, 1, 1, 0, 5 + number % 4];
                 encode::call(&mut batch, &sample, &[], &words, &call, &arguments, &[]);
                 let mut next = || {
@@ -156,7 +158,7 @@ fn launch_site() -> SiteInfo {
     use Role::{BlockX, BlockY, BlockZ, Function, GridX, GridY, GridZ, SharedBytes, Stream};
     SiteInfo {
         site: 0,
-        event: Event::Launch,
+        event: Event::Gpu(GpuCall::Launch(LaunchCall::Kernel)),
         symbol: "cuLaunchKernel".to_owned(),
         family: Family::CudaDriver,
         roles: vec![Function, GridX, GridY, GridZ, BlockX, BlockY, BlockZ, SharedBytes, Stream],

@@ -21,10 +21,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
 
 use deepctx_common::end::Counter;
+use deepctx_events::{Event, Family, Role};
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
-use deepctx_uprobes::catalogue::Family;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
 use serde::{Deserialize, Serialize};
 
 use deepctx_pipeline::source::{
@@ -288,6 +286,7 @@ impl<R: Read> Source<Maps> for RawReader<R> {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_events::{GpuCall, LaunchCall};
     use proptest::prelude::*;
 
     use super::*;
@@ -327,7 +326,7 @@ mod tests {
             }]),
             Input::Sites(vec![SiteInfo {
                 site: 3,
-                event: Event::LaunchEx,
+                event: Event::Gpu(GpuCall::Launch(LaunchCall::KernelEx)),
                 symbol: "cuLaunchKernelEx_ptsz".into(),
                 family: Family::CudaDriver,
                 roles: vec![Role::Config, Role::Function, Role::GridX],

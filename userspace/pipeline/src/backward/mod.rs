@@ -24,14 +24,13 @@ use std::collections::VecDeque;
 use deepctx_common::call::Call;
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::StackSample;
+use deepctx_events::{AutogradEvent, Event, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Account, Reason};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
 use super::attribute;
@@ -151,9 +150,9 @@ impl Backward {
     /// Takes the probes that are this stage's out of those that were placed.
     pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
         let kind = |event| match event {
-            Event::StepCreated => Some(Kind::Created),
-            Event::StepBegins => Some(Kind::Begins),
-            Event::BackwardBegins => Some(Kind::Backward),
+            Event::Autograd(AutogradEvent::NodeCreated) => Some(Kind::Created),
+            Event::Autograd(AutogradEvent::NodeBegins) => Some(Kind::Begins),
+            Event::Autograd(AutogradEvent::BackwardBegins) => Some(Kind::Backward),
             _ => None,
         };
         // Those of a file come together, and each is in a file once.

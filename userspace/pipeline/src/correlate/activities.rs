@@ -255,7 +255,7 @@ impl Correlate {
         self.expire_samples(now_ns, profile);
         let before_ns = now_ns.saturating_sub(EXPIRY_NS);
         while let Some(work) = self.work.oldest(before_ns) {
-            self.given_up(work, Gap::LaunchWithoutActivity, profile);
+            self.expire_work(work, Gap::LaunchWithoutActivity, profile);
         }
     }
 }

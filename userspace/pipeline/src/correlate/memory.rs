@@ -4,8 +4,8 @@
 //! asked for it stands with the allocation; whether a copy's host memory is pinned, too. Does not: see memory that was
 //! allocated before the profiler came.
 
+use deepctx_events::MemoryKind as Kind;
 use deepctx_profile::tree::NodeId;
-use deepctx_uprobes::event::Memory as Kind;
 
 use crate::by_address::{ByAddress, Put};
 

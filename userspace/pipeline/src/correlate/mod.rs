@@ -20,9 +20,9 @@ mod counts;
 mod devices;
 mod graphs;
 mod kernels;
-mod launches;
 mod memory;
 mod names;
+mod origin_requests;
 mod origins;
 mod process;
 mod samples;
@@ -43,10 +43,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decode::Arguments;
 use super::source::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadCubin};
+use calls::{PendingCall, ReturnAction};
 use counts::{Counts, Gap};
 use names::Named;
 pub use origins::{About, Launch, Question};
-use process::{Answer, Asked, Process, Work};
+use process::{Process, Work};
 use sites::Sites;
 use window::Window;
 
@@ -66,7 +67,7 @@ pub struct Correlate {
     /// What the profile keeps of processes that are gone.
     ended: Vec<GpuProcess>,
     /// Calls that wait for their return, by number.
-    answers: Window<u64, Asked>,
+    pending: Window<u64, PendingCall>,
     /// Launches that wait for activities, by number.
     work: Window<u64, Work>,
     /// Calls by process and correlation id.
@@ -145,7 +146,7 @@ impl Correlate {
             sites: Sites::default(),
             processes: Processes::default(),
             ended: Vec::new(),
-            answers: Window::new(ASKED_MAX),
+            pending: Window::new(ASKED_MAX),
             work: Window::new(launches),
             ids: FxHashMap::default(),
             changes: VecDeque::new(),
@@ -268,10 +269,10 @@ impl Correlate {
         }
         self.settle(pid, u64::MAX, profile);
         for work in self.work.take_if(|work| work.pid == pid) {
-            self.given_up(work, Gap::LaunchWithoutActivity, profile);
+            self.expire_work(work, Gap::LaunchWithoutActivity, profile);
         }
-        for asked in self.answers.take_if(|asked| asked.pid == pid) {
-            self.never_returned(asked, time_ns, profile);
+        for pending in self.pending.take_if(|pending| pending.pid == pid) {
+            self.never_returned(pending, time_ns, profile);
         }
         if let Some(mut process) = self.processes.by_pid.remove(&pid) {
             process.expire_samples(u64::MAX, &mut self.counts, profile);
@@ -283,10 +284,10 @@ impl Correlate {
     }
 
     /// A call that will not return any more.
-    fn never_returned(&mut self, asked: Asked, now_ns: u64, profile: &mut Profile) {
-        match asked.answer {
-            Answer::Sync { node, .. } => {
-                calls::blocked(node, (asked.entered_ns, now_ns), profile);
+    fn never_returned(&mut self, pending: PendingCall, now_ns: u64, profile: &mut Profile) {
+        match pending.action {
+            ReturnAction::Sync { node, .. } => {
+                calls::blocked(node, pending.entered_ns, now_ns, profile);
                 self.counts.gap(Gap::NotReturned, 1);
             }
             _ => self.counts.gap(Gap::ReturnMissing, 1),
@@ -305,10 +306,10 @@ impl Correlate {
         self.expire_samples(u64::MAX, profile);
         self.settle_all(u64::MAX, profile);
         for work in self.work.take_if(|_| true) {
-            self.given_up(work, Gap::LaunchWithoutActivity, profile);
+            self.expire_work(work, Gap::LaunchWithoutActivity, profile);
         }
-        for asked in self.answers.take_if(|_| true) {
-            self.never_returned(asked, now_ns, profile);
+        for pending in self.pending.take_if(|_| true) {
+            self.never_returned(pending, now_ns, profile);
         }
         self.processes.by_pid.values_mut().for_each(|process| process.streams.close());
     }

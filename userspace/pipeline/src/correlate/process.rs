@@ -1,6 +1,6 @@
 //! Process: everything that calls of one process build on each other.
 //!
-//! Owns: [`Process`], and what calls wait for ([`Answer`], [`Work`]). Because: handles, streams and clocks mean something
+//! Owns: [`Process`], and the work that waits for activities ([`Work`]). Because: handles, streams and clocks mean something
 //! only within a process. Does not: interpret calls.
 
 use deepctx_common::activity;
@@ -9,18 +9,17 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_uprobes::event::Memory as MemoryKind;
 use rustc_hash::FxHashMap;
 
 use super::borrowed::Borrowed;
 use super::clock::DeviceClock;
 use super::counts::{Counts, Gap};
-use super::graphs::{Graphs, Recorded};
+use super::graphs::Graphs;
 use super::memory::Memory;
 use super::names::Names;
 use super::origins::Origins;
 use super::samples::Samples;
-use super::streams::{StreamKey, Streams, Waited};
+use super::streams::{StreamKey, Streams};
 
 /// Threads of a process whose context is remembered; at the bound all are forgotten, and contexts are unknown again.
 const THREADS_MAX: usize = 1 << 14;
@@ -147,40 +146,6 @@ impl Process {
         self.lanes.insert((device, stream), lane);
         Some(lane)
     }
-}
-
-/// What the return of a call will tell.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// The handle of a kernel that was asked for by name.
-    Name { frame: FrameId, module: u64 },
-    /// A handle that stands for the same as another.
-    Alias { of: u64 },
-    /// Where memory is, or whether it is pinned now.
-    Alloc { bytes: u64, kind: MemoryKind, node: NodeId, address: Option<u64> },
-    /// That the host has waited.
-    Sync { node: NodeId, waited: Option<Waited> },
-    /// How long the host was in a call.
-    Launch { node: NodeId },
-    /// The graph that was recorded.
-    CaptureEnd { recording: u64 },
-    /// The launchable graph that was made of one.
-    Instantiate { graph: u64 },
-    /// The copy of a graph.
-    Clone { of: u64 },
-    /// Whether a node was added to a graph.
-    Node { graph: u64, recorded: Recorded },
-    /// The context that was made, and whether the thread has it now.
-    Context { current: bool },
-}
-
-/// A call that waits for its return.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) pid: u32,
-    pub(super) tid: u32,
-    pub(super) entered_ns: u64,
-    pub(super) answer: Answer,
 }
 
 /// What kind of work was launched.

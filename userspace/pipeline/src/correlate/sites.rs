@@ -3,12 +3,10 @@
 //! Owns: the table of probes. Because: records carry numbers; whoever uses a call asks for its stream, not for its
 //! eighth argument. Does not: know how arguments were fetched.
 
+use deepctx_events::{CuptiEvent, Event, Family, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
-use deepctx_uprobes::catalogue::Family;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
 
 use crate::decode::Arguments;
 use crate::source::SiteInfo;
@@ -71,7 +69,8 @@ impl Sites {
     /// Calls that were counted and never came as records.
     pub(super) fn lost(&self) -> u64 {
         // Records of another tool's collection are messages.
-        let calls = self.sites.iter().flatten().filter(|known| known.info.event != Event::ActivityRecord);
+        let calls =
+            self.sites.iter().flatten().filter(|known| known.info.event != Event::Cupti(CuptiEvent::Record));
         calls.map(|known| known.counted.saturating_sub(known.calls)).fold(0, u64::saturating_add)
     }
 

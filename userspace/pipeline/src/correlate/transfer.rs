@@ -3,9 +3,7 @@
 //! Owns: bytes, direction and the kind of host memory, out of a call's arguments. Because: each vendor and each
 //! generation says them in another way. Does not: say when.
 
-use deepctx_uprobes::catalogue::Family;
-use deepctx_uprobes::event::Direction;
-use deepctx_uprobes::role::Role;
+use deepctx_events::{Direction, Family, Role};
 
 use super::memory::{Memory, Side};
 use super::sites::Given;
@@ -169,8 +167,8 @@ fn element_bytes(data_type: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use deepctx_common::call::Call;
+    use deepctx_events::{Direction, Event, Family, MemoryKind as Kind, Role};
     use deepctx_profile::tree::NodeId;
-    use deepctx_uprobes::event::{Event, Memory as Kind};
 
     use super::super::memory::Range;
     use super::super::sites::Sites;

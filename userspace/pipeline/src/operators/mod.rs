@@ -18,6 +18,7 @@ mod tensors;
 use deepctx_common::call::{Call, call_flag};
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::StackSample;
+use deepctx_events::{Event, OperatorEvent, Role};
 use deepctx_names::demangle;
 use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::Frame;
@@ -28,8 +29,6 @@ use deepctx_profile::operand;
 use deepctx_profile::operator_work::{self, Work};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decode::{Arguments, Sample};
@@ -109,9 +108,9 @@ impl Operators {
         let Self { told, starts, .. } = self;
         self.sites.learn(sites, |info| {
             let what = match info.event {
-                Event::OperatorBegins => What::Begins,
-                Event::OperatorNamed => What::Named,
-                Event::OperatorTensors => {
+                Event::Operator(OperatorEvent::Begins) => What::Begins,
+                Event::Operator(OperatorEvent::Named) => What::Named,
+                Event::Operator(OperatorEvent::Tensors) => {
                     let function = demangle(&info.symbol);
                     // Only what has a name is probed.
                     let Meaning::Entry(name) = framework::meaning(&function) else { return None };

@@ -3,9 +3,9 @@
 //! Owns: the checks. Because: the fields are found by their distances within an object of another program: what lies there
 //! may be anything. Does not: show a tensor of which anything is not as it must be.
 
+use deepctx_events::Role;
 use deepctx_profile::operand::Operand;
 use deepctx_profile::operator_work::{self, Convolution, Element, Layout, Tensor, Work};
-use deepctx_uprobes::role::Role;
 
 /// Most sizes in place; of a tensor with more they lie elsewhere.
 const SIZES_MAX: u64 = 5;

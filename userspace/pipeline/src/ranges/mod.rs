@@ -21,6 +21,7 @@ mod open;
 use std::borrow::Cow;
 
 use deepctx_common::record::StackSample;
+use deepctx_events::{Event, RangeEvent, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Account, Reason};
@@ -28,8 +29,6 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Time;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
 use super::decode::{Arguments, Sample};
@@ -141,22 +140,25 @@ impl Ranges {
     /// Takes the probes that are this stage's out of those that were placed.
     pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
         let kind = |event| match event {
-            Event::RangeNamed => Some(Kind::Named),
-            Event::RangeBegins => Some(Kind::Begins),
-            Event::RangeEnds => Some(Kind::Ends),
-            Event::RangePushed => Some(Kind::Pushed),
-            Event::RangePopped => Some(Kind::Popped),
-            Event::ProfilerStart => Some(Kind::Started),
-            Event::ProfilerStop => Some(Kind::Stopped),
-            Event::StepMarked => Some(Kind::Step),
-            _ => None,
+            RangeEvent::Named => Kind::Named,
+            RangeEvent::Begins => Kind::Begins,
+            RangeEvent::Ends => Kind::Ends,
+            RangeEvent::Pushed => Kind::Pushed,
+            RangeEvent::Popped => Kind::Popped,
+            RangeEvent::ProfilerStart => Kind::Started,
+            RangeEvent::ProfilerStop => Kind::Stopped,
+            RangeEvent::TrainingStep => Kind::Step,
         };
         let nameless = |info: &&SiteInfo| {
-            matches!(info.event, Event::RangePushed | Event::StepMarked) && !info.roles.contains(&Role::Name)
+            matches!(info.event, Event::Range(RangeEvent::Pushed | RangeEvent::TrainingStep))
+                && !info.roles.contains(&Role::Name)
         };
         let symbols = sites.iter().filter(nameless).map(|info| (info.site, info.symbol.clone()));
         self.symbols.extend(symbols);
-        self.sites.learn(sites, |info| kind(info.event))
+        self.sites.learn(sites, |info| match info.event {
+            Event::Range(event) => Some(kind(event)),
+            _ => None,
+        })
     }
 
     /// The samples have reached this time.

@@ -16,15 +16,13 @@
 mod helpers;
 
 use deepctx_common::record::{StackSample, word};
+use deepctx_events::{Event, Family, OpenMpEvent, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::ledger::{Account, Reason};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::FrameKind;
 use deepctx_profile::tree::NodeId;
-use deepctx_uprobes::catalogue::Family;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
 use super::attribute;
@@ -102,7 +100,8 @@ pub enum TeamPart {
 impl Teams {
     /// Takes the probes that are this stage's out of those that were placed.
     pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
-        self.sites.learn(sites, |info| (info.event == Event::TeamBegins).then_some(()))
+        self.sites
+            .learn(sites, |info| (info.event == Event::OpenMp(OpenMpEvent::ParallelBegins)).then_some(()))
     }
 
     /// The samples have reached this time.

@@ -12,22 +12,20 @@
 //! ```
 //!
 //! Two sources may tell of one allocation on a device: what the allocator reports, and the mark where it was asked
-//! ([`Event::TensorRequest`]). The report counts; the mark adds how much was asked for. Only where nothing is reported (caching
+//! ([`TensorEvent::Request`]). The report counts; the mark adds how much was asked for. Only where nothing is reported (caching
 //! is switched off, a library of another build) an allocation is known by its mark alone; who told of it tells of its end.
 
 mod pool;
 
 use deepctx_common::call::call_flag;
 use deepctx_common::record::StackSample;
+use deepctx_events::{Event, Family, Role, TensorEvent};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::memory::{self, POOLS_MAX};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_uprobes::catalogue::Family;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
 use rustc_hash::FxHashMap;
 
 use super::attribute;
@@ -106,7 +104,7 @@ pub struct Tensors {
 
 #[derive(Debug)]
 pub(super) struct Site {
-    event: Event,
+    event: TensorEvent,
     /// It is a mark within a function, not a function's entry.
     marked: bool,
 }
@@ -133,11 +131,9 @@ struct Counts {
 impl Tensors {
     /// Takes the probes that are this stage's out of those that were placed.
     pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
-        self.sites.learn(sites, |info| match info.event {
-            Event::TensorAlloc | Event::TensorFree | Event::TensorReport | Event::TensorRequest => {
-                Some(Site { event: info.event, marked: info.family == Family::C10Cuda })
-            }
-            _ => None,
+        self.sites.learn(sites, |info| {
+            let Event::Tensor(event) = info.event else { return None };
+            Some(Site { event, marked: info.family == Family::C10Cuda })
         })
     }
 
@@ -146,8 +142,8 @@ impl Tensors {
     pub fn needs_no_stack(&self, arguments: &Arguments<'_>) -> bool {
         let Some(site) = self.sites.what(&arguments.call) else { return false };
         match site.event {
-            Event::TensorReport => !self.is_allocation(arguments),
-            event => event != Event::TensorAlloc,
+            TensorEvent::Report => !self.is_allocation(arguments),
+            event => event != TensorEvent::Alloc,
         }
     }
 
@@ -211,8 +207,8 @@ impl Tensors {
         let bytes = self.sites.argument(arguments, Role::Bytes);
         let caller = Caller { thread, node, flags: arguments.call.flags };
         match (event, bytes) {
-            (Event::TensorFree, _) => self.freed(who.pid, address, now_ns, profile),
-            (Event::TensorAlloc | Event::TensorRequest, Some(bytes)) => {
+            (TensorEvent::Free, _) => self.freed(who.pid, address, now_ns, profile),
+            (TensorEvent::Alloc | TensorEvent::Request, Some(bytes)) => {
                 let marked = self.sites.argument(arguments, Role::Device).map(Device::cuda);
                 let Some(pool) = self.pool(who.pid, marked.unwrap_or(Device::CPU), thread, now_ns, profile)
                 else {
@@ -231,7 +227,7 @@ impl Tensors {
                     profile,
                 );
             }
-            (Event::TensorReport, Some(bytes)) => {
+            (TensorEvent::Report, Some(bytes)) => {
                 let device = self.sites.argument(arguments, Role::PackedDevice).map(Device::packed);
                 let totals = self
                     .sites

@@ -18,13 +18,12 @@ use std::borrow::Cow;
 use deepctx_common::call::call_flag;
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::StackSample;
+use deepctx_events::xla::{UNIT_NAME_BYTES, class_of};
+use deepctx_events::{Event, Role, XlaEvent};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::ledger::{Account, Reason};
 use deepctx_profile::profile::Profile;
-use deepctx_uprobes::event::Event;
-use deepctx_uprobes::role::Role;
-use deepctx_uprobes::xla::{UNIT_NAME_BYTES, class_of};
 use rustc_hash::FxHashMap;
 
 use super::decode::{Arguments, Sample};
@@ -129,7 +128,7 @@ impl Thunks {
     pub fn learn(&mut self, sites: Vec<SiteInfo>) -> Vec<SiteInfo> {
         let Self { sites: own, classes, .. } = self;
         own.learn(sites, |info| {
-            let name = class_of(&info.symbol).filter(|_| info.event == Event::ThunkBegins)?;
+            let name = class_of(&info.symbol).filter(|_| info.event == Event::Xla(XlaEvent::ThunkBegins))?;
             let known = classes.iter().position(|class| class.name == name);
             let number = known.unwrap_or_else(|| {
                 classes.push(Kind { name: name.to_owned(), nests: !LEAVES.contains(&name) });

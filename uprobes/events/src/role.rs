@@ -1,7 +1,7 @@
-//! What a parameter means, and what type it has.
+//! What an argument means.
 //!
-//! Owns: [`Role`] and [`Type`]. Because: vendors name the same thing `hStream`, `stream` and `hGraphStream`; whoever
-//! reads an event asks for the stream. Does not: say where it is ([`crate::abi`]).
+//! Owns: [`Role`]. Because: vendors name the same thing `hStream`, `stream` and `hGraphStream`; whoever reads an event asks for
+//! the stream. Does not: say what type an argument has or where it is.
 
 macro_rules! roles {
     ($($variant:ident = $n:literal, $key:literal, $sentence:literal;)*) => {
@@ -126,76 +126,6 @@ roles! {
     UnitNameBytes = 100, "unit-name-bytes", "bytes of its name";
     UnitName = 101, "unit-name", "eight bytes of its name";
     FramePointer = 102, "frame-pointer", "the frame of the caller, then that of its caller, and so on";
-}
-
-/// Type of a parameter, as far as passing it is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Type {
-    /// A pointer or a handle that is one.
-    Pointer,
-    /// 64 bits without a sign.
-    U64,
-    /// 64 bits with a sign.
-    I64,
-    /// 32 bits without a sign.
-    U32,
-    /// 32 bits with a sign.
-    I32,
-    /// 16 bits without a sign.
-    U16,
-    /// 8 bits without a sign.
-    U8,
-    /// A floating-point number: passed where the kernel lets no probe look.
-    Float,
-    /// `dim3`: three times 32 bits.
-    Dim3,
-    /// `cudaExtent`, `hipExtent`: three times 64 bits.
-    Extent,
-    /// `cudaPitchedPtr`, `hipPitchedPtr`: a pointer and three sizes.
-    PitchedPointer,
-    /// A structure of integers, of this many bytes.
-    Struct(u16),
-}
-
-/// One number, as it is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Scalar {
-    /// Bytes: 1, 2, 4 or 8.
-    pub bytes: u8,
-    /// To be extended by its sign.
-    pub signed: bool,
-    /// An address or handle, to be shown in hexadecimal.
-    pub pointer: bool,
-}
-
-impl Scalar {
-    /// A pointer or handle.
-    pub const POINTER: Self = Self { bytes: 8, signed: false, pointer: true };
-    /// One byte without a sign.
-    pub const U8: Self = Self { bytes: 1, signed: false, pointer: false };
-    /// Two bytes without a sign.
-    pub const U16: Self = Self { bytes: 2, signed: false, pointer: false };
-    /// Four bytes without a sign.
-    pub const U32: Self = Self { bytes: 4, signed: false, pointer: false };
-    /// Eight bytes without a sign.
-    pub const U64: Self = Self { bytes: 8, signed: false, pointer: false };
-}
-
-impl Type {
-    /// The number that it is, if it is one that probes can read.
-    pub const fn scalar(self) -> Option<Scalar> {
-        let (bytes, signed) = match self {
-            Self::Pointer => return Some(Scalar::POINTER),
-            Self::U64 => (8, false),
-            Self::I64 => (8, true),
-            Self::U32 => (4, false),
-            Self::I32 => (4, true),
-            Self::U16 => (2, false),
-            Self::U8 => (1, false),
-            Self::Float | Self::Dim3 | Self::Extent | Self::PitchedPointer | Self::Struct(_) => return None,
-        };
-        Some(Scalar { bytes, signed, pointer: false })
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,108 @@
+//! One call of a library's interface, with its arguments and its place in the tree.
+//!
+//! Owns: [`ApiCall`]. Because: every group of calls asks for the same: the stream, the context, the kernel's name, and the node
+//! that figures are added to. Does not: know what the call means.
+
+use deepctx_common::call::call_flag;
+use deepctx_events::Role;
+use deepctx_profile::activity::Launch;
+use deepctx_profile::frame::{Frame, Origin};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+
+use super::super::CallAt;
+use super::super::counts::{Counts, Gap};
+use super::super::kernels::named_kernel;
+use super::super::process::{Process, Target};
+use super::super::sites::{Given, Site, small};
+use super::super::streams::StreamKey;
+
+/// One call, as the handlers of its group see it.
+pub(super) struct ApiCall<'a> {
+    pub(super) at: &'a CallAt<'a>,
+    pub(super) site: Site,
+    pub(super) given: Given<'a>,
+    /// The exported name of the function.
+    pub(super) symbol: &'a str,
+    /// Returns of this function are recorded.
+    pub(super) returns: bool,
+    /// The call as a context; made when it is needed.
+    node: Option<NodeId>,
+}
+
+impl<'a> ApiCall<'a> {
+    pub(super) fn new(
+        at: &'a CallAt<'a>,
+        site: Site,
+        given: Given<'a>,
+        symbol: &'a str,
+        returns: bool,
+    ) -> Self {
+        Self { at, site, given, symbol, returns, node: None }
+    }
+
+    /// The call as a context: below its stack, or below the reason why it has none.
+    pub(super) fn node(&mut self, counts: &mut Counts, profile: &mut Profile) -> NodeId {
+        if let Some(node) = self.node {
+            return node;
+        }
+        let caller = match self.without_stack() {
+            None => self.at.node,
+            Some(reason) => {
+                counts.gap(Gap::WithoutStack, 1);
+                let reason = profile.text(reason);
+                let frame = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+                profile.tree.child(self.at.thread, frame)
+            }
+        };
+        *self.node.insert(profile.tree.child(caller, self.site.frame))
+    }
+
+    /// Why the call has no stack; `None` when it has one.
+    pub(super) fn without_stack(&self) -> Option<&'static str> {
+        let flags = self.at.arguments.call.flags;
+        if flags & call_flag::STACK_LIMITED != 0 {
+            Some("stack-limited")
+        } else if self.at.has_stack {
+            None
+        } else {
+            Some("stack-not-taken")
+        }
+    }
+
+    /// The stream that the call means, and the context of its thread.
+    pub(super) fn target(&self, process: &Process) -> Target {
+        let handle = self.given.get(Role::Stream).unwrap_or(0);
+        let stream = StreamKey::new(handle, self.at.tid, self.site.own_default_stream);
+        Target { stream, context: process.context(self.at.tid) }
+    }
+
+    /// The kernel that the text names.
+    pub(super) fn kernel(&self, profile: &mut Profile) -> Option<FrameId> {
+        self.given.text().map(|name| named_kernel(name, profile))
+    }
+
+    /// How a kernel is launched.
+    pub(super) fn shape(&self) -> Launch {
+        let three = |roles: [Role; 3]| roles.map(|role| self.given.get(role));
+        let block = three([Role::BlockX, Role::BlockY, Role::BlockZ]).map(small);
+        let grid = match three([Role::GridX, Role::GridY, Role::GridZ]) {
+            [None, None, None] => {
+                let threads = three([Role::GlobalX, Role::GlobalY, Role::GlobalZ]).map(small);
+                std::array::from_fn(|n| threads[n].div_ceil(block[n].max(1)))
+            }
+            grid => grid.map(small),
+        };
+        let dynamic_shared = self.given.small(Role::SharedBytes);
+        Launch {
+            grid,
+            block,
+            dynamic_shared,
+            static_shared: None,
+            registers: None,
+            arch: None,
+            device_arch: None,
+        }
+    }
+}

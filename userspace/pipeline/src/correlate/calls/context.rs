@@ -1,0 +1,38 @@
+//! Contexts: which one a thread works in.
+//!
+//! Owns: what calls say about the current context. Because: a wait for a context ends the work of that one only. Does not: know
+//! devices; activities name them.
+
+use deepctx_events::{ContextCall, Role};
+
+use super::super::process::Process;
+use super::api_call::ApiCall;
+use super::pending::{Outcome, ReturnAction, Returned};
+
+impl Process {
+    pub(super) fn context_call(&mut self, kind: ContextCall, call: &ApiCall<'_>) -> Outcome {
+        match kind {
+            ContextCall::Create => {
+                // Whoever retains the primary context has yet to choose it.
+                let current = !call.symbol.contains("PrimaryCtxRetain");
+                Outcome::on_return(Some(ReturnAction::Context { current }))
+            }
+            ContextCall::Current => {
+                // What is pushed will be popped by a call that is not watched.
+                let context = call.given.get(Role::Context).filter(|_| !call.symbol.contains("Push"));
+                self.choose_context(call.at.tid, context.unwrap_or(0));
+                Outcome::default()
+            }
+            // They have no figures, and nothing builds on them.
+            ContextCall::Destroy | ContextCall::Device => Outcome::default(),
+        }
+    }
+
+    /// A context was created.
+    pub(super) fn context_returned(&mut self, current: bool, returned: &Returned) {
+        self.context_seen |= returned.out.is_some();
+        if let Some(context) = returned.out.filter(|_| current) {
+            self.choose_context(returned.tid, context);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Copies, fills, prefetches and collectives.
+//!
+//! Owns: where their bytes are counted. Because: they are work of the device like kernels, recorded and joined alike. Does not:
+//! read how much is moved ([`super::super::transfer`]).
+
+use deepctx_events::{CollectiveCall, Role, Timing, TransferCall};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+
+use super::super::borrowed::QueuedWhat;
+use super::super::counts::{Counts, Gap};
+use super::super::graphs::{Recorded, What};
+use super::super::kernels::kernel_frame;
+use super::super::process::{Process, Work, WorkKind};
+use super::super::streams::Waited;
+use super::super::transfer;
+use super::api_call::ApiCall;
+use super::pending::{Outcome, ReturnAction};
+
+impl Process {
+    pub(super) fn transfer(
+        &mut self,
+        kind: TransferCall,
+        call: &mut ApiCall<'_>,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) -> Outcome {
+        let mut waited = None;
+        let (bytes, label, timing) = match kind {
+            TransferCall::Copy(direction, timing) => {
+                let known = self.host_memory_known();
+                let copy = transfer::copy(direction, &call.given, &self.memory, known);
+                waited = copy.to_host.then(|| Waited::Stream(call.target(self).stream));
+                (copy.bytes, copy.label, timing)
+            }
+            TransferCall::Fill(element, timing) => {
+                (transfer::fill_bytes(element, &call.given), "memset", timing)
+            }
+            TransferCall::Prefetch => (call.given.get(Role::Bytes), "prefetch", Timing::Async),
+        };
+        let launched = self.transferred(bytes, label, call, counts, profile);
+        let on_return = (timing == Timing::Blocking)
+            .then(|| ReturnAction::Sync { node: call.node(counts, profile), waited });
+        Outcome { launched, on_return }
+    }
+
+    fn transferred(
+        &mut self,
+        bytes: Option<u64>,
+        label: &str,
+        call: &mut ApiCall<'_>,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) -> Option<Work> {
+        let at = call.at;
+        let api = call.node(counts, profile);
+        let target = call.target(self);
+        let frame = kernel_frame(label, profile);
+        let node = profile.tree.child(api, frame);
+        if let Some(recording) = self.streams.capture(target.stream) {
+            let bytes = bytes.unwrap_or(0);
+            let recorded = Recorded { node, frame, what: What::Transfer, bytes };
+            self.graphs.record(recording, recorded);
+            self.graphs.recording_by(at.tid, recorded);
+            return self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at));
+        }
+        self.info.transfers += 1;
+        match bytes {
+            Some(bytes) => profile.tree.add(node, Metric::CopyBytes, bytes),
+            None if !self.has_activities() => counts.gap(Gap::SizeUnknown, 1),
+            None => {}
+        }
+        let kind = WorkKind::Transfer { sized: bytes.is_some() };
+        self.expect(self.work(kind, api, node, at), QueuedWhat::Transfer(bytes))
+    }
+}
+
+/// What a rank gives into a collective is counted at the call: its kernels have launches of their own.
+pub(super) fn collective(
+    kind: CollectiveCall,
+    call: &mut ApiCall<'_>,
+    counts: &mut Counts,
+    profile: &mut Profile,
+) {
+    match kind {
+        CollectiveCall::Operation(_) => {
+            let bytes = transfer::collective_bytes(call.site.family, &call.given).unwrap_or(0);
+            let node = call.node(counts, profile);
+            profile.tree.add(node, Metric::CollectiveBytes, bytes);
+        }
+        // They have no figures, and nothing builds on them.
+        CollectiveCall::GroupBegin
+        | CollectiveCall::GroupEnd
+        | CollectiveCall::CommunicatorCreate
+        | CollectiveCall::CommunicatorDestroy => {}
+    }
+}
