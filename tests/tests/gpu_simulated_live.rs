@@ -6,17 +6,46 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod frameworks;
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 
+use cli_support::can_capture;
 use deepctx_profile::activity::Tier;
 use deepctx_profile::device::Device;
 use deepctx_profile::metric::Metric;
+use frameworks::Target;
+use frameworks::recording::record_until;
 use simulated::{Capture, Line, Setting};
 
 const KERNELS: [&str; 4] = ["kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "kernel_3_5us"];
+
+/// Attaches to a command that runs, and records it until enough was seen of it.
+fn record_late(
+    setting: Setting,
+    command: &[String],
+    arguments: &[&str],
+    enough: impl Fn(&Capture) -> bool,
+) -> Option<Capture> {
+    if !can_capture() || !simulated::is_built() {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("device.tsv");
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]).args(arguments).envs(setting.variables(&log)).stdin(Stdio::piped());
+    let target = Target::start(&mut program);
+    let is_used = |capture: &Capture| capture.profile.gpu.processes.iter().any(|process| process.is_used());
+    let (_folder, file) = record_until(&target, &[], |file| {
+        let capture = Capture::so_far(file.as_ref());
+        is_used(&capture) && enough(&capture)
+    });
+    target.finish();
+    Some(Capture::of(file.as_ref(), &log))
+}
 
 /// Kernels by name, as the device did them.
 fn done(account: &[Line]) -> BTreeMap<String, u64> {
@@ -141,10 +170,14 @@ fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
 #[test]
 fn who_comes_late_tells_what_came_after_and_leaves_the_program_as_it_was() {
     let Some(program) = simulated::launcher() else { return };
-    let words = "--threads 4 --rate 10000 --seconds 8 --copies";
+    let words = "--threads 4 --rate 10000 --seconds 20 --copies";
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     let words: Vec<_> = words.split(' ').collect();
-    let Some(capture) = simulated::record_late(setting, &program, &words, 2) else { return };
+    let Some(capture) = record_late(setting, &program, &words, |capture| {
+        capture.process().launches > 1000 && capture.process().kernels > 1000
+    }) else {
+        return;
+    };
     let process = capture.process();
     assert_eq!(process.tier, Tier::Collected, "{process:?}");
     assert!(process.launches > 1000 && process.kernels > 1000, "{process:?}");
@@ -172,12 +205,8 @@ fn who_comes_late_finds_the_names_of_kernels_in_the_process_and_never_a_wrong_on
     let Some(program) = simulated::latecomer() else { return };
     for (libraries, words, by_handle) in [("bare", &[][..], true), ("hip", &["--hip"], false)] {
         let setting = Setting { libraries, ..Setting::default() };
-        // Where the machine is busy, nothing may have been found when the capture ends.
-        let late = (0..3).map(|_| simulated::record_late(setting, &program, words, 3));
         let cast = if by_handle { "cast(float*) [recovered]" } else { "relu(float*) [recovered]" };
-        let mut late =
-            late.filter(|capture| capture.as_ref().is_none_or(|capture| capture.kernels(cast) > 0));
-        let Some(capture) = late.next().expect("one of three captures with names that were found") else {
+        let Some(capture) = record_late(setting, &program, words, |capture| capture.kernels(cast) > 0) else {
             return;
         };
         let process = capture.process();

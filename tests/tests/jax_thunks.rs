@@ -5,12 +5,12 @@
 mod cli_support;
 mod frameworks;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cli_support::expect_code;
-use frameworks::{Samples, Target, can_capture_arguments, capture, look_alike_of};
+use frameworks::recording::Recording;
+use frameworks::{Samples, Target, can_capture_arguments, look_alike_of};
 
 /// What a program without jax leaves where XLA would: the module after optimization.
 const MODULE: &str = "HloModule jit_step, is_scheduled=true
@@ -36,8 +36,11 @@ const WORKS: [(&str, &str); 8] = [
     ("work_called_back", "[xla jit_step];custom-call.6;xla::cpu::CustomCallThunk;"),
 ];
 
-/// A capture of the program, which begins its steps when its probes are there.
-fn captured(program: &Path, attach: u64) -> (tempfile::TempDir, String) {
+/// Samples of each of the works that are enough.
+const ENOUGH: u64 = 50;
+
+/// A capture of the program, which begins its steps when its probes are there, until there are samples of all works.
+fn captured(program: &Path) -> (tempfile::TempDir, String) {
     let folder = program.parent().unwrap();
     let mut command = Command::new(program);
     command.current_dir(folder).env("XLA_FLAGS", "--xla_dump_to=dump").stdin(Stdio::piped());
@@ -45,12 +48,15 @@ fn captured(program: &Path, attach: u64) -> (tempfile::TempDir, String) {
     let dump = folder.join("dump");
     std::fs::create_dir_all(&dump).unwrap();
     std::fs::write(dump.join("module_0007.jit_step.cpu_after_optimizations.txt"), MODULE).unwrap();
-    let mut begin = target.input();
     let options = ["--context", "python,native,operator", "-F", "499"];
-    capture(&target, attach as u32 + 4, &options, || {
-        std::thread::sleep(std::time::Duration::from_secs(attach));
-        writeln!(begin).unwrap();
-    })
+    let recording = Recording::start(&target, &options);
+    recording.wait_for_probes();
+    target.go();
+    recording.wait_until(|file| {
+        let samples = Samples::of(file);
+        WORKS.iter().all(|(work, _)| samples.with(&[&format!(";{work}")]) >= ENOUGH)
+    });
+    recording.end()
 }
 
 #[test]
@@ -60,34 +66,28 @@ fn each_step_is_named_as_the_program_named_it_and_none_by_the_name_of_another() 
     }
     let folder = tempfile::tempdir().unwrap();
     let program = look_alike_of("jax_common", "xla_thunks.cpp", "-fno-omit-frame-pointer", folder.path());
-    // On a busy machine it takes long until the probes are there.
-    for attach in [1, 5, 20] {
-        let (_folder, file) = captured(&program, attach);
-        let samples = Samples::of(&file);
-        let of = |work: &str| samples.with(&[&format!(";{work}")]);
-        let named = |work: &str| samples.with(&["[xla ", &format!(";{work}")]);
-        let (all, told) =
-            WORKS.iter().fold((0, 0), |(all, told), (work, _)| (all + of(work), told + named(work)));
-        println!("| {told} of {all} samples in steps are named");
-        if (told * 100 < all * 95 || WORKS.iter().any(|(work, _)| of(work) < 20)) && attach < 20 {
-            continue;
-        }
-        for (work, step) in WORKS {
-            let right = samples.with(&[step, &format!(";{work}")]);
-            // What has a name has the right one; nearly all have one.
-            assert_eq!(right, named(work), "{work}: {samples}");
-            assert!(right > 0 && right * 10 >= of(work) * 9, "{work}: {samples}");
-        }
-        assert_eq!(named("work_nameless"), 0, "{samples}");
-        assert!(of("work_nameless") > 0, "{samples}");
-        // What runs in the loop stands below it.
-        let below = samples.with(&["while.4;xla::cpu::WhileThunk;", ";work_dot_in_loop"]);
-        assert_eq!(below, named("work_dot_in_loop"), "{samples}");
-        let report = expect_code(0, &["report", &file]);
-        assert!(report.contains("xla jit_step") && report.contains("dot.1  /srv/net.py:3"), "{report}");
-        assert!(report.contains("thunk-unnamed"), "{report}");
-        return;
+    let (_folder, file) = captured(&program);
+    let samples = Samples::of(&file);
+    let of = |work: &str| samples.with(&[&format!(";{work}")]);
+    let named = |work: &str| samples.with(&["[xla ", &format!(";{work}")]);
+    let (all, told) =
+        WORKS.iter().fold((0, 0), |(all, told), (work, _)| (all + of(work), told + named(work)));
+    println!("| {told} of {all} samples in steps are named");
+    assert!(told * 100 >= all * 95, "{samples}");
+    for (work, step) in WORKS {
+        let right = samples.with(&[step, &format!(";{work}")]);
+        // What has a name has the right one; nearly all have one.
+        assert_eq!(right, named(work), "{work}: {samples}");
+        assert!(right > 0 && right * 10 >= of(work) * 9, "{work}: {samples}");
     }
+    assert_eq!(named("work_nameless"), 0, "{samples}");
+    assert!(of("work_nameless") > 0, "{samples}");
+    // What runs in the loop stands below it.
+    let below = samples.with(&["while.4;xla::cpu::WhileThunk;", ";work_dot_in_loop"]);
+    assert_eq!(below, named("work_dot_in_loop"), "{samples}");
+    let report = expect_code(0, &["report", &file]);
+    assert!(report.contains("xla jit_step") && report.contains("dot.1  /srv/net.py:3"), "{report}");
+    assert!(report.contains("thunk-unnamed"), "{report}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::phase::{Phase, phases};
 use deepctx_profile::store;
+use frameworks::recording::record_until;
 use frameworks::{Target, capture, with_torch};
 
 /// Samples of each phase of a capture, and the processes that they are of.
@@ -47,26 +48,22 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn workers_that_start_during_the_capture_are_tied_to_their_trainer_however_they_are_started() {
     let _alone = ALONE.lock();
     for method in ["spawn", "forkserver"] {
-        // On a busy machine it takes long until they have imported PyTorch.
-        for seconds in [20, 60, 180] {
-            let Some(mut command) = with_torch("torch_loading.py") else { return };
-            let folder = tempfile::tempdir().unwrap();
-            let said = folder.path().join("said");
-            let target = Target::start(command.arg(&said).arg(method));
-            let (_folder, file) = capture(&target, seconds, &["-F", "199"], || {});
-            let (_, pids) = samples_and_processes(&file);
-            let trainer = BTreeSet::from([target.pid().parse().unwrap()]);
-            let of = |phase: Phase| pids.get(&phase).cloned().unwrap_or_default();
-            let loading = of(Phase::LoadingWorker);
-            // Nobody else loads.
-            assert!(of(Phase::Backward).is_subset(&trainer), "{method}: {pids:?}");
-            assert!(loading.is_empty() || loading.is_subset(&workers(&said)), "{method}: {pids:?}");
-            println!("| {method}: batches are loaded in {loading:?}, by a trainer in {trainer:?}");
-            if loading.len() == 2 && of(Phase::Backward) == trainer {
-                break;
-            }
-            assert!(seconds < 180, "{method}: {pids:?}");
-        }
+        let Some(mut command) = with_torch("torch_loading.py") else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let said = folder.path().join("said");
+        let target = Target::start(command.arg(&said).arg(method));
+        let trainer = BTreeSet::from([target.pid().parse().unwrap()]);
+        let of =
+            |file: &str, phase: Phase| samples_and_processes(file).1.get(&phase).cloned().unwrap_or_default();
+        // They import PyTorch first.
+        let (_folder, file) = record_until(&target, &["-F", "199"], |file| {
+            of(file, Phase::LoadingWorker).len() == 2 && of(file, Phase::Backward) == trainer
+        });
+        let (loading, backward) = (of(&file, Phase::LoadingWorker), of(&file, Phase::Backward));
+        // Nobody else loads, or trains.
+        assert_eq!(backward, trainer, "{method}");
+        assert!(loading.is_subset(&workers(&said)), "{method}: {loading:?}");
+        println!("| {method}: batches are loaded in {loading:?}, by a trainer in {trainer:?}");
     }
 }
 

@@ -6,17 +6,16 @@ mod cli_support;
 mod frameworks;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use cli_support::expect_code;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::store;
-use frameworks::{Target, can_capture_arguments, capture, line, stacks, with_torch, workload};
+use frameworks::recording::record_through;
+use frameworks::{can_capture_arguments, line, stacks, with_torch, workload};
 
 /// The program and its libraries, in this folder.
 fn program(folder: &Path) -> Command {
@@ -48,15 +47,9 @@ fn counts(profile: &Profile, metric: Metric) -> BTreeMap<String, u64> {
     counts
 }
 
-/// A capture of a program that waits for a line, which comes when its probes are there. Gives its file, in its folder.
-fn captured(command: &mut Command, marker: &str, attach: u32, run: u32) -> (tempfile::TempDir, String) {
-    let mut target = Target::start(command.stdin(Stdio::piped()));
-    let mut wanted = target.input();
-    let options = ["--context", "python,native,step", "--step-marker", marker, "-F", "499"];
-    capture(&target, attach + run, &options, || {
-        std::thread::sleep(Duration::from_secs(u64::from(attach)));
-        writeln!(wanted).unwrap();
-    })
+/// A capture of a program from when its probes are there until it is through. Gives its file, in its folder.
+fn captured(command: &mut Command, marker: &str) -> (tempfile::TempDir, String) {
+    record_through(command, &["--context", "python,native,step", "--step-marker", marker, "-F", "499"])
 }
 
 #[test]
@@ -68,66 +61,53 @@ fn ranges_that_are_pushed_and_functions_that_mark_steps_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = program(folder.path());
     program.arg(ROUNDS.to_string());
-    // On a busy machine it takes long until the probes are there, and until the program is through.
-    for seconds in [2, 8, 30] {
-        let (_folder, file) = captured(&mut program, "libcuda.so*:train_step", seconds, seconds);
-        let profile = store::open(file.as_ref()).unwrap().profile;
-        let ranges = counts(&profile, Metric::RangeTime);
-        if ranges.get("rocked") < Some(&ROUNDS) && seconds < 30 {
-            continue;
-        }
-        let expect = [("profiler", 1), ("pushed", ROUNDS), ("rocked", ROUNDS), ("unnamed", ROUNDS)];
-        let expect = expect.into_iter().chain([("within the domain", ROUNDS)]);
-        assert_eq!(ranges, expect.map(|(name, n)| (name.to_owned(), n)).collect());
-        assert_eq!(counts(&profile, Metric::StepTime), [("train_step".to_owned(), ROUNDS - 1)].into());
-        let samples = stacks(&file, "samples");
-        let within = |stack: &str| samples.get(stack).copied().unwrap_or(0);
-        let [pushed, both, domain, rocked] = [
-            "[range] profiler;[range] pushed",
-            "[range] profiler;[range] pushed;[range] within the domain",
-            "[range] profiler;[range] within the domain",
-            "[range] profiler;[range] rocked",
-        ]
-        .map(within);
-        // Two milliseconds, and one of each other.
-        assert!(pushed > both && pushed > domain && pushed > rocked, "{samples:?}");
-        assert!(both * domain * rocked > 0, "{samples:?}");
-        let report = expect_code(0, &["report", &file]);
-        assert!(report.contains("within the domain") && report.contains("train_step"), "{report}");
-        return;
-    }
+    let (_folder, file) = captured(&mut program, "libcuda.so*:train_step");
+    let profile = store::open(file.as_ref()).unwrap().profile;
+    let ranges = counts(&profile, Metric::RangeTime);
+    let expect = [("profiler", 1), ("pushed", ROUNDS), ("rocked", ROUNDS), ("unnamed", ROUNDS)];
+    let expect = expect.into_iter().chain([("within the domain", ROUNDS)]);
+    assert_eq!(ranges, expect.map(|(name, n)| (name.to_owned(), n)).collect());
+    assert_eq!(counts(&profile, Metric::StepTime), [("train_step".to_owned(), ROUNDS - 1)].into());
+    let samples = stacks(&file, "samples");
+    let within = |stack: &str| samples.get(stack).copied().unwrap_or(0);
+    let [pushed, both, domain, rocked] = [
+        "[range] profiler;[range] pushed",
+        "[range] profiler;[range] pushed;[range] within the domain",
+        "[range] profiler;[range] within the domain",
+        "[range] profiler;[range] rocked",
+    ]
+    .map(within);
+    // Two milliseconds, and one of each other.
+    assert!(pushed > both && pushed > domain && pushed > rocked, "{samples:?}");
+    assert!(both * domain * rocked > 0, "{samples:?}");
+    let report = expect_code(0, &["report", &file]);
+    assert!(report.contains("within the domain") && report.contains("train_step"), "{report}");
 }
 
 #[test]
 fn ranges_that_pytorch_pushes_for_nvtx_are_told() {
     const STEPS: u64 = 200;
-    for seconds in [8, 30, 90] {
-        let Some(mut command) = with_torch("torch_nvtx.py") else { return };
-        command.arg(STEPS.to_string());
-        let (_folder, file) = captured(&mut command, "step", seconds, seconds);
-        let profile = store::open(file.as_ref()).unwrap().profile;
-        let ranges = counts(&profile, Metric::RangeTime);
-        if ranges.get("step").is_none_or(|n| *n < STEPS) && seconds < 90 {
-            continue;
-        }
-        let expect = [("inner", STEPS), ("step", STEPS)].map(|(name, n)| (name.to_owned(), n));
-        assert_eq!(ranges, expect.into());
-        // The first one may stand elsewhere, while names of its functions are still being read.
-        let steps = counts(&profile, Metric::StepTime)["step"];
-        assert!((STEPS - 3..STEPS).contains(&steps), "{steps}");
-        let samples = stacks(&file, "samples");
-        let below = |parts: &[&str]| {
-            let all = samples.iter().filter(|(stack, _)| parts.iter().all(|part| stack.contains(part)));
-            all.map(|(_, n)| n).sum::<u64>()
-        };
-        let at = format!(
-            "torch_nvtx.py:step:{};[range] step;[range] inner;torch_nvtx.py:busy:",
-            line("torch_nvtx.py", "inner")
-        );
-        let inner = format!("torch_nvtx.py:step:{};", line("torch_nvtx.py", "inner"));
-        let (there, within) = (below(&[&inner, "torch_nvtx.py:busy:"]), below(&[&at]));
-        println!("| {} ranges of NVTX; {within} of {there} samples of the inner one within it", 2 * STEPS);
-        assert!(within > 100 && within == there, "{samples:?}");
-        return;
-    }
+    let Some(mut command) = with_torch("torch_nvtx.py") else { return };
+    command.arg(STEPS.to_string());
+    let (_folder, file) = captured(&mut command, "step");
+    let profile = store::open(file.as_ref()).unwrap().profile;
+    let ranges = counts(&profile, Metric::RangeTime);
+    let expect = [("inner", STEPS), ("step", STEPS)].map(|(name, n)| (name.to_owned(), n));
+    assert_eq!(ranges, expect.into());
+    // The first one may stand elsewhere, while names of its functions are still being read.
+    let steps = counts(&profile, Metric::StepTime)["step"];
+    assert!((STEPS - 3..STEPS).contains(&steps), "{steps}");
+    let samples = stacks(&file, "samples");
+    let below = |parts: &[&str]| {
+        let all = samples.iter().filter(|(stack, _)| parts.iter().all(|part| stack.contains(part)));
+        all.map(|(_, n)| n).sum::<u64>()
+    };
+    let at = format!(
+        "torch_nvtx.py:step:{};[range] step;[range] inner;torch_nvtx.py:busy:",
+        line("torch_nvtx.py", "inner")
+    );
+    let inner = format!("torch_nvtx.py:step:{};", line("torch_nvtx.py", "inner"));
+    let (there, within) = (below(&[&inner, "torch_nvtx.py:busy:"]), below(&[&at]));
+    println!("| {} ranges of NVTX; {within} of {there} samples of the inner one within it", 2 * STEPS);
+    assert!(within > 100 && within == there, "{samples:?}");
 }

@@ -7,17 +7,17 @@ mod frameworks;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Write as _};
+use std::io::BufReader;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use cli_support::expect_code;
 use deepctx_events::{Event as Probed, Role, TensorEvent};
 use deepctx_pipeline::decode::{Event, records};
 use deepctx_pipeline::source::{Input, SiteInfo, Source as _};
 use deepctx_session::raw::RawReader;
-use frameworks::{Target, can_capture_arguments, capture, stacks, with_torch, workload};
+use frameworks::recording::record_through;
+use frameworks::{can_capture_arguments, stacks, with_torch, workload};
 
 /// Sums of a metric by function: the innermost one of these whose name is in a stack.
 fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String, u64> {
@@ -32,17 +32,6 @@ fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String,
         *sums.entry(format!("{device} {function}")).or_insert(0) += bytes.parse::<u64>().unwrap();
     }
     sums
-}
-
-/// Waits a part of a capture, then tells the program to begin.
-fn begin(target: &mut Target, seconds: u32) -> impl FnOnce() + use<> {
-    let mut wanted = target.input();
-    move || {
-        std::thread::sleep(Duration::from_secs(u64::from(seconds) / 2));
-        writeln!(wanted).unwrap();
-        // What is open stays open until the program has read it.
-        std::mem::forget(wanted);
-    }
 }
 
 #[test]
@@ -62,18 +51,9 @@ fn memory_is_told_by_who_allocated_it_and_by_who_had_it_at_the_peak() {
     compile(&["-fPIC", "-shared", "-DC10_CUDA", "-lc10"], "libc10_cuda.so");
     compile(&["-pthread", "-lc10_cuda", "-lc10"], "program");
 
-    // On a busy machine it takes long until the probes are there.
-    for seconds in [4, 16, 60] {
-        let mut program = Command::new(folder.path().join("program"));
-        let mut target = Target::start(program.stdin(Stdio::piped()));
-        let begun = begin(&mut target, seconds);
-        let (_folder, file) = capture(&target, seconds, &["--context", "native,memory"], begun);
-        let found = told(&file);
-        if found == expected() {
-            return;
-        }
-        assert!(seconds < 60, "{found:#?}\n{:#?}", expected());
-    }
+    let mut program = Command::new(folder.path().join("program"));
+    let (_folder, file) = record_through(&mut program, &["--context", "native,memory"]);
+    assert_eq!(told(&file), expected());
 }
 
 type Sums = Vec<(String, u64)>;
@@ -189,42 +169,29 @@ fn noted(trace: &Path, (first, last): (i64, i64)) -> Vec<Change> {
 #[test]
 fn every_allocation_and_free_is_the_one_that_torchs_own_profiler_noted() {
     const MARKS: (i64, i64) = (1_234_567, 1_234_569);
-    // On a busy machine it takes long until the probes are there, and until the program is through.
-    for seconds in [16, 60, 180] {
-        let Some(mut command) = with_torch("torch_memory.py") else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let [trace, lines, raw] = ["trace", "lines", "raw"].map(|name| folder.path().join(name));
-        command.arg(&trace).arg(&lines).stdin(Stdio::piped());
-        let mut target = Target::start(&mut command);
-        let begun = begin(&mut target, seconds);
-        let raw_text = raw.display().to_string();
-        let options = ["--context", "python,native,memory", "--raw", &raw_text];
-        let (_folder, file) = capture(&target, seconds, &options, begun);
+    let Some(mut command) = with_torch("torch_memory.py") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [trace, lines, raw] = ["trace", "lines", "raw"].map(|name| folder.path().join(name));
+    command.arg(&trace).arg(&lines);
+    let raw_text = raw.display().to_string();
+    let options = ["--context", "python,native,memory", "--raw", &raw_text];
+    let (_folder, file) = record_through(&mut command, &options);
 
-        let through = lines.exists();
-        let (expect, found) =
-            if through { (noted(&trace, MARKS), seen(&raw, MARKS)) } else { Default::default() };
-        let said = std::fs::read_to_string(&lines).unwrap_or_default();
-        let said: BTreeMap<&str, u64> = said
-            .lines()
-            .map(|line| line.split_once(' ').unwrap())
-            .map(|(place, bytes)| (place, bytes.parse().unwrap()))
-            .collect();
-        let by_line = by_line(&file);
-        let of_lines: BTreeMap<&str, u64> =
-            said.keys().map(|place| (*place, by_line.get(*place).copied().unwrap_or(0))).collect();
-        println!("| {} allocations and frees, {} lines", expect.len(), said.len());
-        if expect == found && said == of_lines && expect.len() > 1000 && said.len() == 5 {
-            return;
-        }
-        assert!(
-            seconds < 180,
-            "{} noted, {} seen, first difference at {:?}; said {said:?}, by line {of_lines:?}",
-            expect.len(),
-            found.len(),
-            expect.iter().zip(&found).position(|(a, b)| a != b)
-        );
-    }
+    let (expect, found) = (noted(&trace, MARKS), seen(&raw, MARKS));
+    let said = std::fs::read_to_string(&lines).unwrap();
+    let said: BTreeMap<&str, u64> = said
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(place, bytes)| (place, bytes.parse().unwrap()))
+        .collect();
+    let by_line = by_line(&file);
+    let of_lines: BTreeMap<&str, u64> =
+        said.keys().map(|place| (*place, by_line.get(*place).copied().unwrap_or(0))).collect();
+    println!("| {} allocations and frees, {} lines", expect.len(), said.len());
+    let difference = expect.iter().zip(&found).position(|(a, b)| a != b);
+    assert!(expect == found, "{} noted, {} seen, differ at {difference:?}", expect.len(), found.len());
+    assert_eq!(said, of_lines);
+    assert!(expect.len() > 1000 && said.len() == 5, "{said:?}");
 }
 
 /// Bytes of tensors by the line of Python that allocated them.

@@ -6,11 +6,11 @@ mod cli_support;
 mod frameworks;
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use cli_support::{can_capture, expect_code};
 use deepctx_profile::store;
+use frameworks::recording::record_through;
 use frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch, workload};
 
 /// Captures a process for some seconds: operators of its stacks, outermost first, and how many samples had them.
@@ -58,8 +58,8 @@ fn operators_are_told_by_the_names_on_the_stack() {
 }
 
 /// Captures a process with its backward pass below its forward pass. Gives the file.
-fn with_backward(target: &Target, seconds: u32, begun: impl FnOnce()) -> (tempfile::TempDir, String) {
-    capture(target, seconds, &["--context", "python,native,backward", "-F", "499"], begun)
+fn with_backward(target: &Target, seconds: u32) -> (tempfile::TempDir, String) {
+    capture(target, seconds, &["--context", "python,native,backward", "-F", "499"], || {})
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn the_backward_pass_stands_below_the_operators_that_it_belongs_to() {
     let folder = tempfile::tempdir().unwrap();
     let program = look_alike("torch_backward.cpp", folder.path());
     let target = Target::start(&mut Command::new(&program));
-    let (_folder, file) = with_backward(&target, 3, || {});
+    let (_folder, file) = with_backward(&target, 3);
     drop(target);
     let calls = stacks(&file, "calls");
     const AGAIN: &str = "aten::sum;[backward];SumBackward0;aten::mul.Tensor;[backward]";
@@ -126,39 +126,29 @@ fn chain<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 
 #[test]
 fn every_step_of_a_backward_pass_stands_below_the_line_that_made_it() {
-    // On a busy machine it takes long until the probes are there, and until the program is through.
-    for seconds in [20, 60, 180] {
-        let Some((expect, mut found, told)) = steps_of_a_program(seconds) else { return };
-        let all: u64 = expect.values().sum();
-        let elsewhere: Steps = found.extract_if(.., |chain, _| !expect.contains_key(chain)).collect();
-        let stayed: u64 = elsewhere.values().sum();
-        let paired: u64 = expect.iter().map(|(chain, n)| *n.min(found.get(chain).unwrap_or(&0))).sum();
-        println!("| {paired} of {all} steps in {} chains; {stayed} elsewhere, told: {told:?}", expect.len());
-        if found == expect && stayed == 0 && expect.len() > 20 {
-            return;
-        }
-        assert!(seconds < 180, "expected {expect:?}, found {found:?}, elsewhere {elsewhere:?}");
-    }
+    let Some((expect, mut found, told)) = steps_of_a_program() else { return };
+    let all: u64 = expect.values().sum();
+    let elsewhere: Steps = found.extract_if(.., |chain, _| !expect.contains_key(chain)).collect();
+    let stayed: u64 = elsewhere.values().sum();
+    let paired: u64 = expect.iter().map(|(chain, n)| *n.min(found.get(chain).unwrap_or(&0))).sum();
+    println!("| {paired} of {all} steps in {} chains; {stayed} elsewhere, told: {told:?}", expect.len());
+    assert_eq!(found, expect, "elsewhere {elsewhere:?}");
+    assert!(stayed == 0 && expect.len() > 20, "elsewhere {elsewhere:?}");
 }
 
 type Steps = BTreeMap<String, u64>;
 
 /// The steps of a program by the Python stacks that made them, as it tells itself, and as they are seen from outside; and what
 /// is told of those that are not where they belong.
-fn steps_of_a_program(seconds: u32) -> Option<(Steps, Steps, Steps)> {
+fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     const STEPS: u64 = 200;
     let mut command = with_torch("torch_backward.py")?;
     let folder = tempfile::tempdir().unwrap();
     let said = folder.path().join("said");
-    command.arg(&said).arg(STEPS.to_string()).stdin(Stdio::piped());
-    let mut target = Target::start(&mut command);
-    let mut wanted = target.input();
-    let (_folder, file) = with_backward(&target, seconds, || {
-        // Looking through half a gigabyte takes a moment.
-        std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds) / 3));
-        writeln!(wanted).unwrap();
-    });
-    let said = std::fs::read_to_string(&said).unwrap_or_default();
+    command.arg(&said).arg(STEPS.to_string());
+    let options = ["--context", "python,native,backward", "-F", "499"];
+    let (_folder, file) = record_through(&mut command, &options);
+    let said = std::fs::read_to_string(&said).unwrap();
     // Of a step that was made within another one the program tells who called the engine, and the profile who made the other.
     let mut expect: Steps = Steps::new();
     for line in said.lines() {
@@ -191,7 +181,7 @@ fn file_and_line(frame: &str) -> Option<String> {
 fn the_gradient_of_an_index_stands_below_the_line_that_indexes() {
     let Some(mut command) = with_torch("torch_embedding.py") else { return };
     let target = Target::start(&mut command);
-    let (_folder, file) = with_backward(&target, 10, || {});
+    let (_folder, file) = with_backward(&target, 10);
     let samples = stacks(&file, "samples");
     let share = |has: &dyn Fn(&str) -> bool| -> u64 {
         samples.iter().filter(|(stack, _)| has(stack)).map(|(_, count)| count).sum()

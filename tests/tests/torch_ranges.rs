@@ -6,25 +6,18 @@ mod cli_support;
 mod frameworks;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::store;
-use frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch};
+use frameworks::recording::record_through;
+use frameworks::{can_capture_arguments, look_alike, stacks, with_torch};
 
-/// A capture of a program that waits for a line, which comes when its probes are there. Gives the profile and its file.
-fn ranges_of(command: &mut Command, attach: u32, run: u32) -> (Profile, tempfile::TempDir, String) {
-    let mut target = Target::start(command.stdin(Stdio::piped()));
-    let mut wanted = target.input();
-    let options = ["--context", "python,native,step", "-F", "499"];
-    let (folder, file) = capture(&target, attach + run, &options, || {
-        std::thread::sleep(Duration::from_secs(u64::from(attach)));
-        writeln!(wanted).unwrap();
-    });
+/// A capture of a program from when its probes are there until it is through. Gives the profile and its file.
+fn ranges_of(command: &mut Command) -> (Profile, tempfile::TempDir, String) {
+    let (folder, file) = record_through(command, &["--context", "python,native,step", "-F", "499"]);
     (store::open(file.as_ref()).unwrap().profile, folder, file)
 }
 
@@ -48,70 +41,55 @@ fn ranges_and_steps_are_those_that_the_program_made() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = look_alike("torch_ranges.cpp", folder.path());
-    // On a busy machine it takes long until the probes are there, and until the program is through.
-    for seconds in [2, 8, 30] {
-        let (profile, _folder, file) =
-            ranges_of(Command::new(&program).arg(STEPS.to_string()), seconds, 2 * seconds);
-        let ranges = by_name(&profile, Metric::RangeTime);
-        let counts: Vec<(&str, u64)> =
-            ranges.iter().map(|(name, cell)| (name.as_str(), cell.count)).collect();
-        if counts.iter().map(|(_, n)| n).sum::<u64>() < 4 * STEPS && seconds < 30 {
-            continue;
-        }
-        assert_eq!(counts, [(STEP, STEPS), ("handed over", STEPS), (INNER, STEPS), ("outer", STEPS)]);
-        assert_eq!(by_name(&profile, Metric::StepTime)[STEP].count, STEPS - 1);
-        // At least what the program was busy for, each alone.
-        for (name, least) in [(STEP, 1_000), (INNER, 3_000), ("handed over", 500), ("outer", 2_500)] {
-            assert!(ranges[name].min >= least * 1000, "{name}: {:?}", ranges[name]);
-        }
-        let samples = stacks(&file, "samples");
-        let within = |stack: &str| samples.get(stack).copied().unwrap_or(0);
-        let inner = within(&format!("[range] outer;[range] {INNER}"));
-        // Three milliseconds within it, and two and a half outside.
-        let outer = within("[range] outer");
-        assert!(inner * 3 > outer && outer * 3 > inner, "{samples:?}");
-        assert!(within(&format!("[range] {STEP}")) > 0, "{samples:?}");
-        assert!(samples.keys().all(|stack| stack.is_empty() || stack.starts_with("[range]")), "{samples:?}");
-        return;
+    let (profile, _folder, file) = ranges_of(Command::new(&program).arg(STEPS.to_string()));
+    let ranges = by_name(&profile, Metric::RangeTime);
+    let counts: Vec<(&str, u64)> = ranges.iter().map(|(name, cell)| (name.as_str(), cell.count)).collect();
+    assert_eq!(counts, [(STEP, STEPS), ("handed over", STEPS), (INNER, STEPS), ("outer", STEPS)]);
+    assert_eq!(by_name(&profile, Metric::StepTime)[STEP].count, STEPS - 1);
+    // At least what the program was busy for, each alone.
+    for (name, least) in [(STEP, 1_000), (INNER, 3_000), ("handed over", 500), ("outer", 2_500)] {
+        assert!(ranges[name].min >= least * 1000, "{name}: {:?}", ranges[name]);
     }
+    let samples = stacks(&file, "samples");
+    let within = |stack: &str| samples.get(stack).copied().unwrap_or(0);
+    let inner = within(&format!("[range] outer;[range] {INNER}"));
+    // Three milliseconds within it, and two and a half outside.
+    let outer = within("[range] outer");
+    assert!(inner * 3 > outer && outer * 3 > inner, "{samples:?}");
+    assert!(within(&format!("[range] {STEP}")) > 0, "{samples:?}");
+    assert!(samples.keys().all(|stack| stack.is_empty() || stack.starts_with("[range]")), "{samples:?}");
 }
 
 #[test]
 fn ranges_of_a_training_loop_stand_behind_the_lines_that_enter_them() {
     const STEPS: u64 = 1000;
-    for seconds in [8, 30, 90] {
-        let Some(mut command) = with_torch("torch_steps.py") else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let said = folder.path().join("said");
-        command.arg(&said).arg(STEPS.to_string());
-        let (profile, _folder, file) = ranges_of(&mut command, seconds, 3 * seconds);
-        let said = std::fs::read_to_string(&said).unwrap_or_default();
-        let ranges = by_name(&profile, Metric::RangeTime);
-        let count = |name: &str| ranges.get(name).map_or(0, |cell| cell.count);
-        if (said.is_empty() || count("work") < STEPS) && seconds < 90 {
-            continue;
-        }
-        for name in ["work", "inner", "Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad"] {
-            assert_eq!(count(name), STEPS, "{name}: {ranges:?}");
-        }
-        let numbers = said.lines().map(|line| line.split_once(' ').unwrap().0.parse::<u64>().unwrap());
-        let (mut steps, mut took) = (0, 0);
-        numbers.for_each(|ns| (steps, took) = (steps + 1, took + ns));
-        let told = by_name(&profile, Metric::StepTime)["Optimizer.step#SGD.step"];
-        println!("| {steps} steps in {took} ns; from outside {} in {} ns", told.count, told.sum);
-        // All steps together begin and end where the program says, but for the moment between its clock and the probe.
-        assert!(told.count == steps && told.sum.abs_diff(took) < took / 10, "{told:?}, {took}");
-        let samples = stacks(&file, "samples");
-        // Every sample of what the ranges are about is within them, behind the line that is in them.
-        const WITHIN: [&str; 2] = [":work:34;[range] work;", ":work:36;[range] work;[range] inner;"];
-        let of = WITHIN.map(|within| {
-            let at = format!("{within}torch_steps.py:busy:");
-            samples.iter().filter(|(stack, _)| stack.contains(&at)).map(|(_, count)| count).sum::<u64>()
-        });
-        let busy = samples.iter().filter(|(stack, _)| stack.contains("torch_steps.py:busy:"));
-        let busy: u64 = busy.map(|(_, count)| count).sum();
-        assert_eq!(of.iter().sum::<u64>(), busy, "{of:?}");
-        assert!(of.iter().all(|count| *count > 100), "{of:?}");
-        return;
+    let Some(mut command) = with_torch("torch_steps.py") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    command.arg(&said).arg(STEPS.to_string());
+    let (profile, _folder, file) = ranges_of(&mut command);
+    let said = std::fs::read_to_string(&said).unwrap_or_default();
+    let ranges = by_name(&profile, Metric::RangeTime);
+    let count = |name: &str| ranges.get(name).map_or(0, |cell| cell.count);
+    for name in ["work", "inner", "Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad"] {
+        assert_eq!(count(name), STEPS, "{name}: {ranges:?}");
     }
+    let numbers = said.lines().map(|line| line.split_once(' ').unwrap().0.parse::<u64>().unwrap());
+    let (mut steps, mut took) = (0, 0);
+    numbers.for_each(|ns| (steps, took) = (steps + 1, took + ns));
+    let told = by_name(&profile, Metric::StepTime)["Optimizer.step#SGD.step"];
+    println!("| {steps} steps in {took} ns; from outside {} in {} ns", told.count, told.sum);
+    // All steps together begin and end where the program says, but for the moment between its clock and the probe.
+    assert!(told.count == steps && told.sum.abs_diff(took) < took / 10, "{told:?}, {took}");
+    let samples = stacks(&file, "samples");
+    // Every sample of what the ranges are about is within them, behind the line that is in them.
+    const WITHIN: [&str; 2] = [":work:34;[range] work;", ":work:36;[range] work;[range] inner;"];
+    let of = WITHIN.map(|within| {
+        let at = format!("{within}torch_steps.py:busy:");
+        samples.iter().filter(|(stack, _)| stack.contains(&at)).map(|(_, count)| count).sum::<u64>()
+    });
+    let busy = samples.iter().filter(|(stack, _)| stack.contains("torch_steps.py:busy:"));
+    let busy: u64 = busy.map(|(_, count)| count).sum();
+    assert_eq!(of.iter().sum::<u64>(), busy, "{of:?}");
+    assert!(of.iter().all(|count| *count > 100), "{of:?}");
 }

@@ -6,30 +6,26 @@ mod cli_support;
 mod frameworks;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use cli_support::expect_code;
-use frameworks::{Target, can_capture_arguments, capture, look_alike, with_torch};
+use frameworks::recording::{Recording, record_through};
+use frameworks::{Target, can_capture_arguments, look_alike, with_torch};
 
 type Counts = BTreeMap<String, u64>;
 
-/// Captures a program while it takes its rounds. Gives the calls, and what a model derives, of each chain of operators.
-fn captured(target: &mut Target, seconds: u32, stacks: &str, shapes: &str) -> Option<[Counts; 2]> {
+/// Microseconds for which a program is busy after each round, so that nobody who reads along is overrun.
+const BUSY: &str = "500";
+
+/// Records a program while it takes its rounds. Gives the calls, and what a model derives, of each chain of operators.
+fn captured(command: &mut Command, stacks: &str, shapes: &str) -> [Counts; 2] {
     let options = ["--no-gpu", "--context", "python,native,operator", "--operator-stacks", stacks];
-    let mut input = target.input();
     let options = [&options[..], &["--shapes", shapes]].concat();
-    let (_folder, file) = capture(target, seconds, &options, || {
-        // Looking through half a gigabyte takes a moment.
-        std::thread::sleep(Duration::from_secs(u64::from(seconds) / 2));
-        writeln!(input).unwrap();
-    });
+    let (_folder, file) = record_through(command, &options);
     let report = expect_code(0, &["report", &file, "--format", "json"]);
-    let lost = report.contains("\"operator-lost\"") || report.contains("\"ring-full\"");
-    let chains = ["calls", "model-flops"].map(|metric| chains(&file, metric));
-    (!lost).then_some(chains)
+    assert!(!report.contains("\"operator-lost\"") && !report.contains("\"ring-full\""), "{report}");
+    ["calls", "model-flops"].map(|metric| chains(&file, metric))
 }
 
 /// Chains of operators in a stored profile, and a metric's sum for each.
@@ -54,23 +50,19 @@ fn chains(file: &str, metric: &str) -> Counts {
 
 #[test]
 fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
-    const ROUNDS: u64 = 2000;
+    const ROUNDS: u64 = 1000;
     if !can_capture_arguments() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(look_alike("torch_starts.cpp", folder.path()));
-    command.stdin(Stdio::piped());
-    command.arg(ROUNDS.to_string());
+    command.args([&ROUNDS.to_string(), BUSY]);
     let shapes = "aten::addmm,aten::relu_,aten::stack,aten::cat";
     let addmm = "aten::addmm [128 f16, 32x64 f32, 64x128 (transposed) f32]";
     let relu = "aten::relu_ [32x64] f32";
     let stack = "aten::stack [list(32x64, 64x128 (transposed), 32x64 of 4)] f32";
     let cat = "aten::cat [list(32x64, 64x128 (transposed))] f32";
-    // Records may be lost on a busy machine, and then it is said that they are.
-    let [calls, flops] = (0..3)
-        .find_map(|_| captured(&mut Target::start(&mut command), 6, "all", shapes))
-        .expect("no record is lost in one of three captures");
+    let [calls, flops] = captured(&mut command, "all", shapes);
     let expect: Counts = [
         ("aten::linear".to_owned(), ROUNDS),
         (format!("aten::linear;aten::addmm;{addmm}"), ROUNDS),
@@ -87,9 +79,7 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
     assert_eq!(of("aten::relu_"), Some(2 * ROUNDS * 32 * 64), "{flops:?}");
 
     // Most without a stack: as many in all, and nothing where it is not.
-    let [calls, _] = (0..3)
-        .find_map(|_| captured(&mut Target::start(&mut command), 6, "50/s", shapes))
-        .expect("no record is lost in one of three captures");
+    let [calls, _] = captured(&mut command, "50/s", shapes);
     assert_eq!(by_operator(&calls), by_operator(&expect), "{calls:?}");
     for chain in calls.keys() {
         assert!(expect.contains_key(chain) || chain == &format!("aten::addmm;{addmm}"), "{calls:?}");
@@ -98,47 +88,45 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
 
 #[test]
 fn tensors_of_the_hottest_operators_are_told_from_their_choice_on() {
-    const ROUNDS: u64 = 2000;
-    /// Some hundred samples' worth of rounds.
-    const LINES: usize = 100;
+    const ROUNDS: u64 = 400;
     if !can_capture_arguments() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(look_alike("torch_starts.cpp", folder.path()));
-    command.stdin(Stdio::piped());
-    command.arg(ROUNDS.to_string());
+    command.args([&ROUNDS.to_string(), BUSY]).stdin(Stdio::piped());
     // All six that have a name: which are hot is the compiler's choice.
     let options = ["--no-gpu", "--context", "python,native", "-F", "999", "--shapes", "hottest:6"];
-    let expect: Counts = [
-        ("aten::addmm [128 f16, 32x64 f32, 64x128 (transposed) f32]".to_owned(), ROUNDS),
-        ("aten::relu_ [32x64] f32".to_owned(), 2 * ROUNDS),
-        ("aten::stack [list(32x64, 64x128 (transposed), 32x64 of 4)] f32".to_owned(), ROUNDS),
-        ("aten::cat [list(32x64, 64x128 (transposed))] f32".to_owned(), ROUNDS),
-        ("aten::embedding [64x128 (transposed)] f32".to_owned(), ROUNDS),
-        ("aten::linear [32x64, 64x128 (transposed), …] f32".to_owned(), ROUNDS),
-    ]
-    .into();
-    // The choice may come late on a busy machine, and records may be lost.
-    let told = (0..3).find_map(|_| {
-        let mut target = Target::start(&mut command);
-        let mut input = target.input();
-        let (_folder, file) = capture(&target, 12, &options, || {
-            std::thread::sleep(Duration::from_secs(3));
-            input.write_all(&[b'\n'; LINES]).unwrap();
-            std::thread::sleep(Duration::from_secs(5));
-            writeln!(input).unwrap();
-        });
-        let chains = chains(&file, "calls");
-        let ends = chains.iter().filter_map(|(chain, calls)| Some((chain.split(';').next_back()?, *calls)));
-        let told: Counts = ends.map(|(end, calls)| (end.to_owned(), calls)).collect();
-        told.values().all(|calls| calls % ROUNDS == 0).then_some(told).filter(|told| !told.is_empty())
-    });
-    let told =
-        told.expect("nothing is lost, and the choice is made between two lines, in one of three captures");
-    for (tensors, calls) in &told {
-        assert_eq!(expect.get(tensors), Some(calls), "{tensors} of {told:?}");
+    let mut target = Target::start(&mut command);
+    let recording = Recording::start(&target, &options);
+    // Its operators run until enough is known of them; other tensors are those that come after the choice.
+    target.send("r");
+    recording.wait_for("tensors are recorded from now on");
+    target.send("o\n");
+    target.wait_for("done");
+    let (_folder, file) = recording.end();
+
+    let of_tensors = |x: &str, weight: &str| {
+        [
+            (format!("aten::addmm [128 f16, {x} f32, {weight} (transposed) f32]"), ROUNDS),
+            (format!("aten::relu_ [{x}] f32"), 2 * ROUNDS),
+            (format!("aten::stack [list({x}, {weight} (transposed), {x} of 4)] f32"), ROUNDS),
+            (format!("aten::cat [list({x}, {weight} (transposed))] f32"), ROUNDS),
+            (format!("aten::embedding [{weight} (transposed)] f32"), ROUNDS),
+            (format!("aten::linear [{x}, {weight} (transposed), …] f32"), ROUNDS),
+        ]
+    };
+    let expect: Counts = of_tensors("33x64", "64x129").into();
+    let before: Counts = of_tensors("32x64", "64x128").into();
+    let chains = chains(&file, "calls");
+    let ends = chains.iter().filter_map(|(chain, calls)| Some((chain.split(';').next_back()?, *calls)));
+    let (after, rest): (Counts, Counts) =
+        ends.map(|(end, calls)| (end.to_owned(), calls)).partition(|(end, _)| expect.contains_key(end));
+    assert!(!after.is_empty(), "{chains:?}");
+    for (tensors, calls) in &after {
+        assert_eq!(expect.get(tensors), Some(calls), "{tensors} of {after:?}");
     }
+    assert!(rest.keys().all(|tensors| before.contains_key(tensors)), "{rest:?}");
 }
 
 /// Calls of each operator, wherever it is.
@@ -196,23 +184,14 @@ const PROBED: &str = "aten::addmm,aten::mm,aten::bmm,aten::baddbmm,aten::linear,
 #[test]
 fn operators_and_tensors_of_a_training_loop_are_those_that_torch_recorded() {
     let Some(mut command) = with_torch("torch_starts.py") else { return };
-    let rounds = 200;
+    let rounds = 50;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("said");
-    command.arg(&path).arg(rounds.to_string()).stdin(Stdio::piped());
+    command.arg(&path).arg(rounds.to_string());
     for stacks in ["all", "100/s"] {
-        let mut differences = String::new();
-        // On a busy machine it takes long until the probes are there, and until the program is through.
-        for seconds in [20, 60, 180] {
-            let mut target = Target::start(&mut command);
-            let Some([calls, flops]) = captured(&mut target, seconds, stacks, PROBED) else { continue };
-            target.wait_for("done");
-            let said = Said::read(&path, rounds);
-            differences = compared(&said, &calls, &flops, stacks == "all");
-            if differences.is_empty() {
-                break;
-            }
-        }
+        let [calls, flops] = captured(&mut command, stacks, PROBED);
+        let said = Said::read(&path, rounds);
+        let differences = compared(&said, &calls, &flops, stacks == "all");
         assert!(differences.is_empty(), "with {stacks}: {differences}");
     }
 }

@@ -7,26 +7,26 @@ mod frameworks;
 
 use std::process::Command;
 
-use frameworks::{Samples, Target, can_capture_arguments, capture, with_torch, workload};
+use frameworks::recording::record_until;
+use frameworks::{Samples, Target, can_capture_arguments, with_torch, workload};
 
-/// Captures until most of what helpers do stands below who handed it out; on a busy machine it takes long until that is known.
+/// Captures until there are enough samples of each line's work, and most of what helpers do stands below who handed it out.
 #[track_caller]
 fn check(target: &Target, lines: &[(&str, &str)]) {
-    for seconds in [4, 10, 30] {
-        let options = ["--freq", "499", "--context", "python,native,team"];
-        let (_folder, file) = capture(target, seconds, &options, || {});
-        let samples = Samples::of(&file);
-        let placed = |line: &str, work: &str| samples.with(&[line, ";[team];", work]);
-        let counts: Vec<_> = lines.iter().map(|(line, work)| placed(line, work)).collect();
-        let placed = samples.with(&[";[team];"]);
-        let left = samples.with(&["start_thread", "_omp_fn"]);
-        println!("{counts:?} of {placed} by line, {left} left where they ran");
-        assert_eq!(counts.iter().sum::<u64>(), placed, "in works of other lines:\n{samples}");
-        if counts.iter().all(|count| *count > 20) && left * 5 < placed {
-            return;
-        }
-        assert!(seconds < 30, "{samples}");
-    }
+    let options = ["--freq", "499", "--context", "python,native,team"];
+    let counts = |samples: &Samples| -> Vec<u64> {
+        lines.iter().map(|(line, work)| samples.with(&[line, ";[team];", work])).collect()
+    };
+    let left = |samples: &Samples| samples.with(&["start_thread", "_omp_fn"]);
+    let (_folder, file) = record_until(target, &options, |file| {
+        let samples = Samples::of(file);
+        let is_enough = counts(&samples).iter().all(|count| *count > 20);
+        is_enough && left(&samples) * 5 < samples.with(&[";[team];"])
+    });
+    let samples = Samples::of(&file);
+    let (counts, placed) = (counts(&samples), samples.with(&[";[team];"]));
+    println!("{counts:?} of {placed} by line, {} left where they ran", left(&samples));
+    assert_eq!(counts.iter().sum::<u64>(), placed, "in works of other lines:\n{samples}");
 }
 
 #[test]

@@ -6,40 +6,37 @@ mod cli_support;
 mod frameworks;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use cli_support::expect_code;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::store;
-use frameworks::{Target, can_capture_arguments, capture, look_alike, stacks};
+use frameworks::recording::{Recording, record_through};
+use frameworks::{Target, can_capture_arguments, look_alike, stacks};
 
 /// Microseconds for which the program is busy after each round of seven operators.
 const BUSY: &str = "200";
 const ADDMM: &str = "aten::addmm [128 f16, 32x64 f32, 64x128 (transposed) f32]";
 
-/// A capture of so many rounds. Gives the profile, the calls of each chain of operators, and the report.
-fn captured(
-    program: &Path,
-    rounds: u64,
-    seconds: u32,
-    budget: &str,
-) -> (Profile, BTreeMap<String, u64>, String) {
-    let mut command = Command::new(program);
-    let mut target = Target::start(command.args([&rounds.to_string(), BUSY]).stdin(Stdio::piped()));
-    let mut input = target.input();
+/// Options of a capture with this budget.
+fn options(budget: &str) -> [&str; 9] {
     let context = ["--no-gpu", "--context", "python,native,operator", "--operator-stacks", "all"];
-    let more = ["--shapes", "aten::addmm", "--probe-budget", budget];
-    let (_folder, file) = capture(&target, seconds, &[&context[..], &more].concat(), || {
-        // The probes are placed once: what is watched begins with the program.
-        std::thread::sleep(Duration::from_secs(u64::from(seconds) / 3));
-        writeln!(input).unwrap();
-    });
+    let [a, b, c, d, e] = context;
+    [a, b, c, d, e, "--shapes", "aten::addmm", "--probe-budget", budget]
+}
+
+/// The program that takes so many rounds.
+fn rounds(folder: &Path, rounds: u64) -> Command {
+    let mut command = Command::new(look_alike("torch_starts.cpp", folder));
+    command.args([&rounds.to_string(), BUSY]);
+    command
+}
+
+/// The profile, the calls of each chain of operators, and the report.
+fn opened(file: &str) -> (Profile, BTreeMap<String, u64>, String) {
     let profile = store::open(file.as_ref()).unwrap().profile;
-    let report = expect_code(0, &["report", &file]);
-    (profile, stacks(&file, "calls"), report)
+    (profile, stacks(file, "calls"), expect_code(0, &["report", file]))
 }
 
 /// Calls of an operator, wherever it was.
@@ -60,27 +57,20 @@ fn a_budget_that_is_not_used_up_changes_nothing() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = look_alike("torch_starts.cpp", folder.path());
-    // On a busy machine it takes long until the probes are there, and records may be lost.
-    for seconds in [6, 12, 30] {
-        let (profile, calls, report) = captured(&program, ROUNDS, seconds, "100%");
-        let lost = told(&profile, &["operator-lost", "ring-full"]) > 0;
-        if (lost || calls_of(&calls, "aten::linear") < ROUNDS) && seconds < 30 {
-            continue;
-        }
-        let expect = [
-            ("aten::cat".to_owned(), ROUNDS),
-            ("aten::embedding".to_owned(), ROUNDS),
-            ("aten::linear".to_owned(), ROUNDS),
-            (format!("aten::linear;aten::addmm;{ADDMM}"), ROUNDS),
-            ("aten::relu_".to_owned(), 2 * ROUNDS),
-            ("aten::stack".to_owned(), ROUNDS),
-            ("mylib::twice.out".to_owned(), ROUNDS),
-        ];
-        assert_eq!(calls, expect.into());
-        assert!(!report.contains("--probe-budget"), "{report}");
-        return;
-    }
+    let (_folder, file) = record_through(&mut rounds(folder.path(), ROUNDS), &options("100%"));
+    let (profile, calls, report) = opened(&file);
+    assert_eq!(told(&profile, &["operator-lost", "ring-full"]), 0, "{report}");
+    let expect = [
+        ("aten::cat".to_owned(), ROUNDS),
+        ("aten::embedding".to_owned(), ROUNDS),
+        ("aten::linear".to_owned(), ROUNDS),
+        (format!("aten::linear;aten::addmm;{ADDMM}"), ROUNDS),
+        ("aten::relu_".to_owned(), 2 * ROUNDS),
+        ("aten::stack".to_owned(), ROUNDS),
+        ("mylib::twice.out".to_owned(), ROUNDS),
+    ];
+    assert_eq!(calls, expect.into());
+    assert!(!report.contains("--probe-budget"), "{report}");
 }
 
 #[test]
@@ -89,45 +79,46 @@ fn beyond_the_budget_operators_are_counted_in_turns_that_are_told_and_stand_wher
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = look_alike("torch_starts.cpp", folder.path());
-    let mut seen = String::new();
-    for seconds in [9, 20, 40] {
-        let (profile, calls, report) = captured(&program, 1 << 40, seconds, "0.5%");
-        let turns = told(&profile, &["watched-in-turns"]);
-        let lost = told(&profile, &["operator-lost", "ring-full"]);
-        let linear = calls_of(&calls, "aten::linear");
-        seen = format!("{turns} turns, {lost} lost, {calls:?}\n{report}");
-        println!("| {seen}");
-        if turns == 0 || lost > 0 || linear == 0 {
-            continue;
-        }
-        let sentence = profile.ledger.watched_in_turns().unwrap();
-        let share = sentence.split_once("watched ").and_then(|(_, rest)| rest.split_once(" %"));
-        let share: f64 = share.unwrap().0.parse().unwrap();
-        assert!(share < 90.0 && sentence.starts_with("operators, tensors: "), "{sentence}");
-        assert!(report.contains(sentence), "{report}");
-        // Each round calls each of them as often; at the edges of a turn a round is cut in two.
-        for (operator, each) in [("aten::cat", 1), ("aten::relu_", 2), ("aten::embedding", 1)] {
-            let count = calls_of(&calls, operator);
-            assert!(count.abs_diff(each * linear) <= 2 * each * turns, "{operator}: {seen}");
-        }
-        // None stands where it does not run: of one that began before its turn, the inner one may be seen alone.
-        for chain in calls.keys() {
-            let known = [
-                "aten::linear",
-                "aten::relu_",
-                "aten::embedding",
-                "aten::stack",
-                "aten::cat",
-                "mylib::twice.out",
-            ];
-            let addmm = chain.strip_prefix("aten::linear;").unwrap_or(chain);
-            // What was told of the next operator in one turn is not told of one in the next turn.
-            let unnamed = chain == "[operator without a name]" && calls[chain] <= turns;
-            let is_addmm = addmm == "aten::addmm" || addmm == format!("aten::addmm;{ADDMM}");
-            assert!(known.contains(&chain.as_str()) || is_addmm || unnamed, "{chain}: {seen}");
-        }
-        return;
+    let mut target = Target::start(rounds(folder.path(), 1 << 40).stdin(Stdio::piped()));
+    let recording = Recording::start(&target, &options("0.5%"));
+    recording.wait_for_probes();
+    target.go();
+    // Several turns are over, and something was seen in them.
+    recording.wait_until(|file| {
+        let profile = store::open(file.as_ref()).unwrap().profile;
+        told(&profile, &["watched-in-turns"]) > 2 && calls_of(&stacks(file, "calls"), "aten::linear") > 0
+    });
+    let (_folder, file) = recording.end();
+    let (profile, calls, report) = opened(&file);
+    let turns = told(&profile, &["watched-in-turns"]);
+    let linear = calls_of(&calls, "aten::linear");
+    let seen = format!("{turns} turns, {calls:?}\n{report}");
+    println!("| {turns} turns, {linear} rounds in them");
+    assert_eq!(told(&profile, &["operator-lost", "ring-full"]), 0, "{seen}");
+    let sentence = profile.ledger.watched_in_turns().unwrap();
+    let share = sentence.split_once("watched ").and_then(|(_, rest)| rest.split_once(" %"));
+    let share: f64 = share.unwrap().0.parse().unwrap();
+    assert!(share < 90.0 && sentence.starts_with("operators, tensors: "), "{sentence}");
+    assert!(report.contains(sentence), "{report}");
+    // Each round calls each of them as often; at the edges of a turn a round is cut in two.
+    for (operator, each) in [("aten::cat", 1), ("aten::relu_", 2), ("aten::embedding", 1)] {
+        let count = calls_of(&calls, operator);
+        assert!(count.abs_diff(each * linear) <= 2 * each * turns, "{operator}: {seen}");
     }
-    panic!("no capture of three was whole: {seen}");
+    // None stands where it does not run: of one that began before its turn, the inner one may be seen alone.
+    for chain in calls.keys() {
+        let known = [
+            "aten::linear",
+            "aten::relu_",
+            "aten::embedding",
+            "aten::stack",
+            "aten::cat",
+            "mylib::twice.out",
+        ];
+        let addmm = chain.strip_prefix("aten::linear;").unwrap_or(chain);
+        // What was told of the next operator in one turn is not told of one in the next turn.
+        let unnamed = chain == "[operator without a name]" && calls[chain] <= turns;
+        let is_addmm = addmm == "aten::addmm" || addmm == format!("aten::addmm;{ADDMM}");
+        assert!(known.contains(&chain.as_str()) || is_addmm || unnamed, "{chain}: {seen}");
+    }
 }

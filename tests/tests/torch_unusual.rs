@@ -6,14 +6,13 @@ mod cli_support;
 mod frameworks;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use cli_support::{can_capture, expect_code, program, stderr};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::store;
+use frameworks::recording::{Recording, record_through};
 use frameworks::{Target, can_capture_arguments, capture, stacks, workload};
 
 /// Compiles a source with these options.
@@ -31,18 +30,10 @@ fn library(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     file
 }
 
-/// Calls of each operator that a program makes in these processes with these libraries; `None` when records were lost.
-fn calls(
-    program: &Path,
-    rounds: u64,
-    processes: u64,
-    libraries: &[&PathBuf],
-    seconds: u64,
-) -> Option<BTreeMap<String, u64>> {
+/// Calls of each operator that a program makes in these processes with these libraries.
+fn calls(program: &Path, rounds: u64, processes: u64, libraries: &[&PathBuf]) -> BTreeMap<String, u64> {
     let mut command = Command::new(program);
-    command.args([rounds.to_string(), processes.to_string()]).args(libraries).stdin(Stdio::piped());
-    let mut target = Target::start(&mut command);
-    let mut input = target.input();
+    command.args([rounds.to_string(), processes.to_string()]).args(libraries);
     let options = [
         "--no-gpu",
         "--context",
@@ -52,17 +43,20 @@ fn calls(
         "--shapes",
         "aten::relu_",
     ];
-    let (_folder, file) = capture(&target, seconds as u32, &options, || {
-        std::thread::sleep(Duration::from_secs(seconds / 2));
-        writeln!(input).unwrap();
-    });
+    let mut target = Target::start(command.stdin(Stdio::piped()));
+    let recording = Recording::start(&target, &options);
+    recording.wait_for_probes();
+    target.go();
+    (0..processes).for_each(|_| target.wait_for("done"));
+    let (_folder, file) = recording.end();
     let report = expect_code(0, &["report", &file, "--format", "json"]);
+    assert!(!report.contains("\"operator-lost\"") && !report.contains("\"ring-full\""), "{report}");
     let mut calls = BTreeMap::new();
     for (stack, count) in stacks(&file, "calls") {
         let operator = stack.rsplit(';').next().unwrap_or_default().to_owned();
         *calls.entry(operator).or_insert(0) += count;
     }
-    (!report.contains("\"operator-lost\"") && !report.contains("\"ring-full\"")).then_some(calls)
+    calls
 }
 
 #[test]
@@ -89,15 +83,7 @@ fn stripped_libraries_copies_of_one_and_forked_children_tell_each_call_and_garba
             ("[operator without a name]".to_owned(), 8 * each),
         ]
         .into();
-        // Records may be lost on a busy machine, and then it is said that they are; and probes may come late.
-        let mut found = None;
-        for seconds in [4, 16, 60] {
-            found = calls(&program, ROUNDS, processes, libraries, seconds);
-            if found.as_ref() == Some(&expect) {
-                break;
-            }
-        }
-        assert_eq!(found, Some(expect), "{what}");
+        assert_eq!(calls(&program, ROUNDS, processes, libraries), expect, "{what}");
     }
 }
 
@@ -144,27 +130,15 @@ fn steps_that_are_none_are_told_by_their_numbers_alone_or_stay_unknown() {
     compile("torch_backward.cpp", &options, &path.join("program"));
     // Of each step that is made six have its numbers, behind a virtual table that is none; four have nothing of a step.
     let expect: BTreeMap<String, u64> = [("aten::index.Tensor;[backward]".to_owned(), 6 * ROUNDS)].into();
-    let mut found = (BTreeMap::new(), 0);
-    for seconds in [4u32, 16, 60] {
-        let mut target = Target::start(Command::new(path.join("program")).stdin(Stdio::piped()));
-        let mut input = target.input();
-        let context = ["--no-gpu", "--context", "python,native,backward", "-F", "499"];
-        let (_folder, file) = capture(&target, seconds, &context, || {
-            std::thread::sleep(Duration::from_secs(u64::from(seconds) / 2));
-            writeln!(input).unwrap();
-        });
-        let profile = store::open(file.as_ref()).unwrap().profile;
-        let unknown = profile.ledger.stage(Stage::Attribute).gaps.count("forward-unknown");
-        found = (stacks(&file, "calls"), unknown);
-        let stacks = stacks(&file, "samples");
-        let elsewhere =
-            |stack: &&String| stack.contains("[backward]") && !stack.starts_with("aten::index.Tensor;");
-        assert_eq!(stacks.keys().find(elsewhere), None, "{stacks:?}");
-        if found == (expect.clone(), 4 * ROUNDS) {
-            return;
-        }
-    }
-    panic!("expected {expect:?}, found {found:?}");
+    let context = ["--no-gpu", "--context", "python,native,backward", "-F", "499"];
+    let (_folder, file) = record_through(&mut Command::new(path.join("program")), &context);
+    let profile = store::open(file.as_ref()).unwrap().profile;
+    let unknown = profile.ledger.stage(Stage::Attribute).gaps.count("forward-unknown");
+    let samples = stacks(&file, "samples");
+    let elsewhere =
+        |stack: &&String| stack.contains("[backward]") && !stack.starts_with("aten::index.Tensor;");
+    assert_eq!(samples.keys().find(elsewhere), None, "{samples:?}");
+    assert_eq!((stacks(&file, "calls"), unknown), (expect, 4 * ROUNDS));
 }
 
 #[test]

@@ -13,7 +13,8 @@ use cli_support::can_capture;
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::store;
-use frameworks::{Target, capture, with_torch, workload};
+use frameworks::recording::record_until;
+use frameworks::{Samples, Target, with_torch, workload};
 
 const WHOLE: &str = "python,native";
 const WITHOUT_NATIVE: &str = "python,operator";
@@ -22,10 +23,11 @@ const LEFT_OUT: &str = "[native code left out]";
 /// Samples by stack: frames below the thread, root first.
 type Stacks = BTreeMap<Vec<String>, u64>;
 
-/// What a capture of a program shows, its native frames but for the mark left out; and whether there were other ones.
-fn captured(target: &Target, seconds: u32, context: &str) -> (Stacks, bool) {
+/// What a capture of a program shows that has so many samples, its native frames but for the mark left out; and whether there
+/// were other ones.
+fn captured(target: &Target, samples: u64, context: &str) -> (Stacks, bool) {
     let options = ["--context", context, "--no-gpu", "-F", "499"];
-    let (_folder, file) = capture(target, seconds, &options, || {});
+    let (_folder, file) = record_until(target, &options, |file| Samples::of(file).with(&[]) >= samples);
     let profile = store::open(file.as_ref()).unwrap().profile;
     let (mut stacks, mut native) = (Stacks::new(), false);
     for (node, cell) in profile.tree.cells(Metric::Samples) {
@@ -81,17 +83,9 @@ fn python_frames_and_the_operators_behind_them_are_those_of_a_whole_walk() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("python3");
     let target = Target::start(command.arg(workload("torch_called.py")).arg(library(folder.path())));
-    // On a busy machine the program gets little of the time.
-    let enough = |context| {
-        [2, 5, 20]
-            .iter()
-            .map(|seconds| captured(&target, *seconds, context))
-            .find(|(it, _)| total(it) > 200)
-            .unwrap()
-    };
-    let (whole, native) = enough(WHOLE);
+    let (whole, native) = captured(&target, 300, WHOLE);
     assert!(native, "{whole:?}");
-    let (short, native) = enough(WITHOUT_NATIVE);
+    let (short, native) = captured(&target, 300, WITHOUT_NATIVE);
     assert!(!native, "{short:?}");
 
     let names = |stack: &[String]| -> String {
@@ -136,34 +130,29 @@ fn a_training_loop_shows_the_same_operators_without_native_frames() {
     let Some(mut command) = with_torch("torch_train.py") else { return };
     let folder = tempfile::tempdir().unwrap();
     let target = Target::start(command.arg(folder.path().join("chains")));
-    // On a busy machine it takes longer until most stacks were met.
-    for seconds in [12, 40, 120] {
-        let (whole, _) = captured(&target, seconds, WHOLE);
-        let (short, native) = captured(&target, seconds, WITHOUT_NATIVE);
-        assert!(!native);
-        let expect: BTreeSet<Vec<String>> = whole.keys().map(|stack| seen_short(stack)).collect();
-        let (mut equal, mut other) = (0, Stacks::new());
-        let mut operators = BTreeSet::new();
-        for (stack, count) in &short {
-            let stack = without_mark(stack);
-            if expect.contains(&stack) {
-                equal += count;
-                operators.insert(stack);
-            } else {
-                other.insert(stack, *count);
-            }
+    // As many samples as show most stacks.
+    let (whole, _) = captured(&target, 4000, WHOLE);
+    let (short, native) = captured(&target, 4000, WITHOUT_NATIVE);
+    assert!(!native);
+    let expect: BTreeSet<Vec<String>> = whole.keys().map(|stack| seen_short(stack)).collect();
+    let (mut equal, mut other) = (0, Stacks::new());
+    let mut operators = BTreeSet::new();
+    for (stack, count) in &short {
+        let stack = without_mark(stack);
+        if expect.contains(&stack) {
+            equal += count;
+            operators.insert(stack);
+        } else {
+            other.insert(stack, *count);
         }
-        println!(
-            "| {equal} of {} samples have one of {} stacks that whole walks show; rare ones: {}",
-            total(&short),
-            operators.len(),
-            total(&other)
-        );
-        // Stacks that were met once or twice in one capture need not be in the other.
-        let most = equal * 100 >= total(&short) * 95 && operators.len() > 50;
-        if most && other.values().all(|count| count * 50 < total(&short)) {
-            return;
-        }
-        assert!(seconds < 120, "{other:?}");
     }
+    println!(
+        "| {equal} of {} samples have one of {} stacks that whole walks show; rare ones: {}",
+        total(&short),
+        operators.len(),
+        total(&other)
+    );
+    // Stacks that were met once or twice in one capture need not be in the other.
+    assert!(equal * 100 >= total(&short) * 95 && operators.len() > 50, "{other:?}");
+    assert!(other.values().all(|count| count * 50 < total(&short)), "{other:?}");
 }

@@ -94,6 +94,8 @@ int main(int count, char **arguments) {
     cuProfilerStart();
     for (int n = 0; n < rounds; n++) round_of();
     cuProfilerStop();
+    printf("done\n");
+    fflush(stdout);
     pause();
     return 0;
 }

@@ -254,6 +254,8 @@ int main() {
         steps_that_are_none(engine, index);
         delete index;
     }
+    std::puts("done");
+    std::fflush(stdout);
     std::getchar();
     std::getchar();
 }

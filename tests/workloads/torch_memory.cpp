@@ -175,6 +175,8 @@ int main() {
     for (void *address : activations()) {
         c10::cuda::local_raw_delete(address, 2000);
     }
+    std::puts("done");
+    std::fflush(stdout);
     std::getchar();
 }
 

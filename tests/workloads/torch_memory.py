@@ -74,6 +74,7 @@ def main():
     known(kept, 30)
     with open(sys.argv[2], "w") as file:
         file.writelines(f"{place} {count}\n" for place, count in sorted(said.items()))
+    print("done", flush=True)
     sys.stdin.readline()
 
 

@@ -24,4 +24,5 @@ print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(int(sys.argv[1])):
     step()
+print("done", flush=True)
 time.sleep(1000)

@@ -100,6 +100,8 @@ int main(int, char **arguments) {
     std::fflush(stdout);
     std::getchar();
     for (int i = 0; i < steps; i++) step();
+    std::puts("done");
+    std::fflush(stdout);
     std::this_thread::sleep_for(std::chrono::hours(1));
 }
 

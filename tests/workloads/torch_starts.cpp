@@ -6,7 +6,9 @@
 // handle, and one that is left by an exception. Because: the real library is half a gigabyte. Does not: compute anything. The
 // layout is that of 2.15 (`c10/core/TensorImpl.h`, `aten/src/ATen/core/dispatch/OperatorEntry.h`).
 //
-// It says `ready`, waits for a line, and calls each operator as often as it is told.
+// It says `ready`, waits for a line, calls each operator as often as it is told, and says `done`.
+
+#include <poll.h>
 
 #include <chrono>
 #include <cstdint>
@@ -219,16 +221,30 @@ int main(int count, char **arguments) {
     at::Tensor x{&of_x}, weight{&of_weight};
     std::optional<at::Tensor> bias(at::Tensor{&of_bias});
     const long busy = count > 2 ? std::atol(arguments[2]) : 0;
+    std::setvbuf(stdin, nullptr, _IONBF, 0);
     std::puts("ready");
     std::fflush(stdout);
-    // So many rounds for each line that it is sent.
-    while (std::getchar() != EOF) {
+    // So many rounds for each line that it is sent; `r`: rounds until it is sent more; `o`: other tensors from then on.
+    for (int word; (word = std::getchar()) != EOF;) {
+        pollfd input{0, POLLIN, 0};
+        while (word == 'r' && poll(&input, 1, 0) == 0) {
+            round(x, weight, bias, handle);
+        }
+        if (word == 'o') {
+            of_x.sizes[0] = 33;
+            of_weight.sizes[1] = 129;
+        }
+        if (word != '\n') {
+            continue;
+        }
         for (long n = count > 1 ? std::atol(arguments[1]) : 1; n > 0; --n) {
             round(x, weight, bias, handle);
             const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(busy);
             while (std::chrono::steady_clock::now() < until) {
             }
         }
+        std::puts("done");
+        std::fflush(stdout);
     }
 }
 

@@ -7,6 +7,7 @@ operators that its profiler recorded, outermost first; `tensors COUNT OPERATOR T
 """
 
 import sys
+import time
 from collections import Counter
 
 import torch
@@ -163,5 +164,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(int(sys.argv[2])):
     step()
+    # Whoever reads along is not overrun.
+    time.sleep(0.02)
 print("done", flush=True)
 sys.stdin.readline()

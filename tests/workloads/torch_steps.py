@@ -63,4 +63,5 @@ for _, (x, y) in zip(range(steps), batches()):
     before = now
 with open(sys.argv[1], "w") as record:
     record.writelines(lines)
+print("done", flush=True)
 time.sleep(1000)

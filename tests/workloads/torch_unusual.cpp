@@ -79,6 +79,8 @@ int main(int count, char **arguments) {
             call(relu, call_boxed);
         }
     }
+    std::puts("done");
+    std::fflush(stdout);
     // The input is at its end for children, too, when the test is over.
     std::getchar();
     std::getchar();

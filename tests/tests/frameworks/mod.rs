@@ -5,10 +5,12 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod recording;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Lines};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::cli_support::{can_capture, expect_code};
 
@@ -38,9 +40,23 @@ impl Target {
         self.child.id().to_string()
     }
 
-    /// Where it reads from, if that was piped; once.
-    pub(crate) fn input(&mut self) -> ChildStdin {
-        self.child.stdin.take().unwrap()
+    /// Sends it a line, for which it waits on its input.
+    pub(crate) fn go(&mut self) {
+        self.send("\n");
+    }
+
+    /// Sends it this.
+    pub(crate) fn send(&mut self, text: &str) {
+        // It stays open: some take its end as theirs.
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Closes its input and waits for its end, which must be a good one.
+    pub(crate) fn finish(mut self) {
+        assert_eq!(self.child.try_wait().unwrap(), None, "the program ended before it was left alone");
+        // Waiting closes its input, which some take as the end.
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 }
 
@@ -185,9 +201,7 @@ pub(crate) fn with_jax(program: &str) -> Option<Command> {
 /// A program in the interpreter that a variable names, which has a framework that is too large to be fetched each time.
 fn in_python(framework: &str, variable: &str, program: &str) -> Option<Command> {
     let Some(python) = std::env::var_os(variable).filter(|python| Path::new(python).exists()) else {
-        println!(
-            "skipped: {framework}, which is large, is fetched when `cargo xtask test {framework}` is asked for by name"
-        );
+        println!("skipped: no Python with {framework} (cargo xtask test {framework} installs one)");
         return None;
     };
     if !can_capture() {

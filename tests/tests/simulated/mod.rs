@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::frame::Frame;
@@ -144,40 +143,6 @@ fn compiled(name: &str, words: &[String]) -> Option<PathBuf> {
     }
 }
 
-/// Attaches to the command after it has run for a while, and records it for so many seconds.
-pub(crate) fn record_late(
-    setting: Setting,
-    command: &[String],
-    arguments: &[&str],
-    seconds: u32,
-) -> Option<Capture> {
-    if !can_capture() || !is_built() {
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
-    let mut target = Command::new(&command[0]);
-    target.args(&command[1..]).args(arguments).envs(setting.variables(&log));
-    let mut target = target.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-    let pid = target.id().to_string();
-    let duration = format!("{seconds}s");
-    let said = program()
-        .args(["record", "--pid", &pid, "--duration", &duration, "-o", output.to_str().unwrap()])
-        .output()
-        .unwrap();
-    assert_eq!(target.try_wait().unwrap(), None, "the program ended before it was left alone");
-    // Waiting closes its standard input, which some take as the end.
-    let status = target.wait().unwrap();
-    assert!(status.success(), "{status}");
-    assert!(said.status.success(), "{}{}", stdout(&said), stderr(&said));
-    Some(Capture {
-        profile: store::open(&output).unwrap().profile,
-        account: account(&log),
-        samples: samples_of(&log),
-    })
-}
-
 /// Records the command from its start to its end.
 pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Capture> {
     if !can_capture() || !is_built() {
@@ -230,6 +195,21 @@ fn account(log: &Path) -> Vec<Line> {
 }
 
 impl Capture {
+    /// What a profile says that still grows.
+    pub(crate) fn so_far(profile: &Path) -> Self {
+        let profile = store::open(profile).unwrap().profile;
+        Self { profile, account: Vec::new(), samples: BTreeMap::new() }
+    }
+
+    /// What a profile and the device's own account say.
+    pub(crate) fn of(profile: &Path, log: &Path) -> Self {
+        Self {
+            profile: store::open(profile).unwrap().profile,
+            account: account(log),
+            samples: samples_of(log),
+        }
+    }
+
     /// The one process that used a device.
     pub(crate) fn process(&self) -> &GpuProcess {
         let used: Vec<_> = self.profile.gpu.processes.iter().filter(|process| process.is_used()).collect();

@@ -190,6 +190,8 @@ impl Probes {
             let new = attached.planner.add_libraries(ahead);
             attached.attach_all(new);
             attached.look(&pids);
+            let ProbeCounters { files, probes, .. } = attached.counters;
+            tracing::info!(files, probes, "the probes are in place");
             drop(looking);
             attached.run(&requests);
         };
@@ -400,6 +402,7 @@ impl Attached {
 
     /// Tells tensors of more operators, in the files that are there and in those that come.
     fn tell_tensors(&mut self, names: Vec<String>) {
+        let operators = names.join(",");
         for planned in self.planner.ask_for_tensors(names) {
             self.tell_missing(&planned);
             let file = planned.library.open().ok().and_then(|file| file.metadata().ok());
@@ -408,6 +411,7 @@ impl Attached {
                 self.attach_calls(&planned, &path);
             }
         }
+        tracing::info!(operators, "tensors are recorded from now on");
     }
 
     /// Says what a file lacks.
