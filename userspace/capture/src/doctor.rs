@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::arch::HERE;
-use super::{CaptureError, Clock, perf_event};
+use super::error::CaptureError;
+use super::perf_event::{self, Clock};
 
 /// One need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,13 +62,7 @@ fn machine() -> Check {
 fn kernel() -> Check {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
     let ok = version(&release).is_none_or(|v| v >= KERNEL_MIN);
-    let (major, minor) = KERNEL_MIN;
-    Check {
-        name: "kernel",
-        found: release,
-        ok,
-        fix: (!ok).then(|| format!("use Linux {major}.{minor} or newer")),
-    }
+    Check { name: "kernel", found: release, ok, fix: (!ok).then(newer_kernel_hint) }
 }
 
 /// Major and minor number of a release such as `6.1.0-18-amd64`.
@@ -83,7 +78,7 @@ fn btf() -> Check {
         name: "kernel types (BTF)",
         found: if ok { path.into() } else { "none".into() },
         ok,
-        fix: if ok { None } else { btf_hint() },
+        fix: (!ok).then(|| BTF_HINT.into()),
     }
 }
 
@@ -215,33 +210,39 @@ pub(super) fn privileges() -> Result<(), CaptureError> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(CaptureError {
-        message: format!("profiling needs privileges that this process lacks: {}", missing.join(", ")),
-        hint: Some("run it with sudo".into()),
-    })
+    Err(CaptureError::NotPrivileged { capabilities: missing })
 }
 
-pub(super) fn btf_hint() -> Option<String> {
-    Some("use a kernel built with CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)".into())
+/// What to do about a kernel without type information.
+pub(super) const BTF_HINT: &str =
+    "use a kernel built with CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)";
+
+/// What to do where the cause is not known.
+pub(super) const DOCTOR_HINT: &str = "`deepctx-bpf doctor` shows what this machine lacks";
+
+/// What to do about a kernel that is too old.
+pub(super) fn newer_kernel_hint() -> String {
+    let (major, minor) = KERNEL_MIN;
+    format!("use Linux {major}.{minor} or newer")
 }
 
-/// What a kernel that refuses the programs may lack.
-pub(super) fn kernel_hint() -> Option<String> {
+/// The release of the running kernel, if it is older than the programs need.
+pub(super) fn kernel_too_old() -> Option<String> {
     let check = kernel();
-    check.fix.or_else(|| Some("`deepctx-bpf doctor` shows what this machine lacks".into()))
+    (!check.ok).then_some(check.found)
 }
 
 /// Why an event may have been refused.
-pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> Option<String> {
+pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> String {
     if clock == Clock::Cycles && !perf_event::has_cycles() {
-        return Some("this machine counts no cycles that can be sampled, as many virtual machines do not: leave out --event".into());
+        return "this machine counts no cycles that can be sampled, as many virtual machines do not: leave out --event".into();
     }
     let rate = read("/proc/sys/kernel/perf_event_max_sample_rate").and_then(|text| text.parse::<u32>().ok());
     match rate {
-        Some(rate) if rate < frequency_hz => Some(format!(
+        Some(rate) if rate < frequency_hz => format!(
             "this kernel samples at {rate} Hz at most: use --freq {rate}, or sudo sysctl kernel.perf_event_max_sample_rate={frequency_hz}"
-        )),
-        _ => Some("`deepctx-bpf doctor` shows what this machine lacks".into()),
+        ),
+        _ => DOCTOR_HINT.into(),
     }
 }
 

@@ -20,6 +20,7 @@ pub mod clock;
 pub mod column;
 pub mod cost;
 pub mod doctor;
+mod error;
 pub mod executables;
 mod generated;
 pub mod kernel_offsets;
@@ -65,6 +66,7 @@ pub use deepctx_common::call::ALL_STACKS;
 use deepctx_pipeline::source::{SiteInfo, Turn};
 use deepctx_uprobes::torch::Questions;
 use deepctx_uprobes::user::UserRow;
+pub use error::CaptureError;
 use executables::Executables;
 use kernel_offsets::Facts;
 use links::Way;
@@ -195,22 +197,6 @@ impl Default for ProbeOptions {
     }
 }
 
-/// Why a capture could not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct CaptureError {
-    /// One line.
-    pub message: String,
-    /// What the user can do.
-    pub hint: Option<String>,
-}
-
-impl CaptureError {
-    fn new(error: &dyn std::error::Error, hint: Option<String>) -> Self {
-        Self { message: error.to_string(), hint }
-    }
-}
-
 /// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
 /// [`rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and what the ring cannot hold
 /// the kernel counts.
@@ -263,12 +249,10 @@ impl Capture {
             children: options.follow_children,
         };
         // Whom first: a mistyped pid should not be answered by a missing privilege. Children come later.
-        let named = targets::find(&TargetSpec { children: false, ..spec.clone() })
-            .map_err(|e| CaptureError::new(&e, None))?;
+        let named = targets::find(&TargetSpec { children: false, ..spec.clone() })?;
         doctor::privileges()?;
         raise_open_files();
 
-        let failed = |e: &dyn std::error::Error| CaptureError::new(e, None);
         let began_ns = monotonic_ns();
         // The programs are loaded while their tables are prepared.
         let (loaded, ahead) = thread::scope(|scope| {
@@ -283,26 +267,26 @@ impl Capture {
             .iter()
             .map(|l| (l.index(), if options.coroutines { l.kernel_with_coroutines() } else { l.kernel }))
             .collect();
-        tables::set_layouts(&loaded, &layouts).map_err(|e| failed(&e))?;
-        processes.tables().connect(&loaded).map_err(|e| failed(&e))?;
+        tables::set_layouts(&loaded, &layouts)?;
+        processes.tables().connect(&loaded)?;
 
         // Children that start from now on are followed by the programs; those that are there are found after that, and
         // so are processes that began another program in the meantime.
-        let mut tracepoints = loaded.attach_process_events().map_err(|e| failed(&e))?;
+        let mut tracepoints = loaded.attach_process_events()?;
         let flags = if options.follow_children { target_flag::FOLLOW } else { 0 };
         for &pid in &named {
-            processes.tables().add_target(pid, Target { flags }).map_err(|e| failed(&e))?;
+            processes.tables().add_target(pid, Target { flags })?;
         }
         let (flushed, found) = rayon::join(|| processes.tables().flush(), || targets::find(&spec));
-        flushed.map_err(|e| failed(&e))?;
-        let found = found.map_err(|e| failed(&e))?;
+        flushed?;
+        let found = found?;
         for &pid in &found {
-            processes.tables().add_target(pid, Target { flags }).map_err(|e| failed(&e))?;
+            processes.tables().add_target(pid, Target { flags })?;
             if !processes.is_scanned(pid) {
                 processes.exec(pid);
                 match processes.scan(pid, monotonic_ns()) {
                     Ok(scan) => scanned.push(scan),
-                    Err(error) if options.pids.contains(&pid) => return Err(failed(&error)),
+                    Err(error) if options.pids.contains(&pid) => return Err(error.into()),
                     Err(error) => tracing::debug!(%error, "not prepared"),
                 }
             }
@@ -315,28 +299,26 @@ impl Capture {
         drop(sender.try_send(Message::Scans(processes.counters())));
         note(began_ns, "targets prepared");
 
-        let samplers =
-            attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz).map_err(|e| {
-                CaptureError::new(&e, doctor::perf_event_hint(options.clock, options.frequency_hz))
-            })?;
+        let samplers = attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz)
+            .map_err(|error| CaptureError::sampling(error, options.clock))?;
         match loaded.attach_mapped() {
             Ok(link) => tracepoints.push(link),
             // Needs tracefs and system call tracepoints. Without: new libraries are found when samples meet them.
             Err(error) => tracing::debug!(%error, "new libraries are found late"),
         }
         if options.off_cpu {
-            tracepoints.push(loaded.attach_off_cpu().map_err(|e| failed(&e))?);
+            tracepoints.push(loaded.attach_off_cpu()?);
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let counters = KernelCounters::new(loaded.map(map::COUNTERS).map_err(|e| failed(&e))?);
-        let events = loaded.map(map::EVENTS).map_err(|e| failed(&e))?;
+        let counters = KernelCounters::new(loaded.map(map::COUNTERS)?);
+        let events = loaded.map(map::EVENTS)?;
         let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
         let sites = Arc::new(AtomicU32::new(0));
         let probes = match (options.probes, way) {
             (Some(probes), Some(way)) => {
                 let setup = probes::Setup {
                     way,
-                    sites: loaded.map(map::SITES).map_err(|e| failed(&e))?,
+                    sites: loaded.map(map::SITES)?,
                     user: probes.user,
                     borrow: probes.borrow,
                     samples: probes.samples,
@@ -348,10 +330,14 @@ impl Capture {
                     ending: Arc::default(),
                 };
                 let ahead = if probes.ahead { probes::installed() } else { Vec::new() };
-                let object = loaded.probe_object(way).map_err(|e| failed(&e))?;
+                let object = loaded.probe_object(way)?;
                 let in_turns =
                     probes.budget.map(|budget| turns::Ahead::new(&loaded, way, budget)).transpose()?;
-                Some(Probes::start((object, in_turns), setup, ahead, found.clone()).map_err(|e| failed(&e))?)
+                let started = Probes::start((object, in_turns), setup, ahead, found.clone());
+                Some(
+                    started
+                        .map_err(|source| CaptureError::Io { what: "the thread of the probes", source })?,
+                )
             }
             _ => None,
         };
@@ -369,16 +355,15 @@ impl Capture {
         let asked = threads::Asked { scans: scan_requests, looks };
         let site_counts = match probes.is_some() {
             true => {
-                let map = Arc::new(loaded.map(map::SITE_COUNTS).map_err(|e| failed(&e))?);
+                let map = Arc::new(loaded.map(map::SITE_COUNTS)?);
                 Some(threads::SiteCounts { map, sites })
             }
             false => None,
         };
         let counted = (counters.clone(), site_counts);
-        threads::spawn_drain(events, counted, sender, asked, named, Arc::clone(&stop))
-            .map_err(|e| failed(&e))?;
+        threads::spawn_drain(events, counted, sender, asked, named, Arc::clone(&stop))?;
         let called = options.modules.then(|| loaded.map(map::CALLED)).transpose();
-        let called = called.map_err(|e| failed(&e))?.map(CalledMap);
+        let called = called?.map(CalledMap);
         let stop = StopOnDrop(stop);
         note(began_ns, "sampling");
         Ok(Self { messages, counters, samplers, tracepoints, probes, called, stop, shard_bytes, loaded })
@@ -454,7 +439,7 @@ impl Ahead {
         for &pid in pids {
             match processes.scan(pid, monotonic_ns()) {
                 Ok(scan) => scanned.push(scan),
-                Err(error) if options.pids.contains(&pid) => return Err(CaptureError::new(&error, None)),
+                Err(error) if options.pids.contains(&pid) => return Err(error.into()),
                 Err(error) => tracing::debug!(%error, "not prepared"),
             }
         }
@@ -481,8 +466,7 @@ fn load(options: &CaptureOptions) -> Result<(Loaded, Option<Way>), CaptureError>
         let calls = if way.is_some() { CALLS_PER_SECOND } else { 0 };
         ring_bytes(options.frequency_hz.saturating_add(waits), calls)
     });
-    let loaded = Loaded::new(config, ring_bytes, options.off_cpu)
-        .map_err(|e| CaptureError::new(&e, doctor::kernel_hint()))?;
+    let loaded = Loaded::new(config, ring_bytes, options.off_cpu).map_err(CaptureError::load)?;
     note(began_ns, "programs loaded");
     Ok((loaded, way))
 }
@@ -507,14 +491,14 @@ fn config(options: &CaptureOptions) -> Result<(Config, Facts), CaptureError> {
     ];
     config.flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
     config.stacks_per_second = options.probes.as_ref().map_or(0, |probes| probes.stacks_per_second);
-    let facts = kernel_offsets::fill(&mut config).map_err(|e| CaptureError::new(&e, doctor::btf_hint()))?;
+    let facts = kernel_offsets::fill(&mut config)?;
     let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
     config.profiler_pidns = pidns as u32;
     if pidns == INIT_PIDNS {
         config.flags |= config_flag::INIT_PIDNS;
     }
     if let Some(path) = &options.cgroup {
-        let cgroup = targets::cgroup_target(path).map_err(|e| CaptureError::new(&e, None))?;
+        let cgroup = targets::cgroup_target(path)?;
         config.flags |= config_flag::CGROUP;
         config.cgroup_id = cgroup.id;
         config.cgroup_level = cgroup.level;

@@ -24,7 +24,7 @@ pub enum LoadError {
     #[error("the compiled kernel programs cannot be used: {0}")]
     Object(&'static str),
     /// The kernel refused.
-    #[error("the kernel refused {what}: {source}{}", last_words(log))]
+    #[error("the kernel refused {what}: {source}{}", log_lines(log))]
     Kernel {
         /// Program or map.
         what: String,
@@ -35,7 +35,8 @@ pub enum LoadError {
     },
 }
 
-fn last_words(log: &[String]) -> String {
+/// Lines of a log, each on a line of its own behind a mark.
+pub(super) fn log_lines(log: &[String]) -> String {
     log.iter().map(|line| format!("\n  | {line}")).collect()
 }
 

@@ -16,10 +16,10 @@ use deepctx_events::{Event, OperatorEvent};
 use deepctx_symbolizer::maps::{self, Keep};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::CaptureError;
 use super::budget::{Budget, Figures, Governor, Order};
 use super::clock::monotonic_ns;
 use super::cost::{Runs, count_runs, process_cpu_ns};
+use super::error::CaptureError;
 use super::links::{self, Moment, Point, Way};
 use super::load::{LoadError, Loaded, ProbeObject};
 use deepctx_pipeline::source::Turn;
@@ -57,16 +57,8 @@ impl Ahead {
     /// # Errors
     /// What probes cost cannot be measured, so that no budget can be kept.
     pub(super) fn new(loaded: &Loaded, way: Way, budget: Budget) -> Result<Self, CaptureError> {
-        count_runs().map_err(|error| {
-            CaptureError::new(
-                &io::Error::new(
-                    error.kind(),
-                    format!("--probe-budget: what probes cost is not told: {error}"),
-                ),
-                Some("it takes CAP_SYS_ADMIN; run as root, or leave it out".into()),
-            )
-        })?;
-        let object = loaded.probe_object(way).map_err(|error| CaptureError::new(&error, None))?;
+        count_runs().map_err(|source| CaptureError::ProbeCost { source })?;
+        let object = loaded.probe_object(way)?;
         Ok(Self { object, way, budget })
     }
 }

@@ -24,8 +24,8 @@ use super::options::CaptureArgs;
 use super::progress::Progress;
 use super::step_marker;
 use super::target::{self, Target};
+use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_capture::{Capture, CaptureError};
 use deepctx_pipeline::Config;
 use deepctx_session::hottest::Hottest;
 use deepctx_session::raw::RawWriter;
@@ -161,12 +161,10 @@ pub fn meta(target: &Target, options: Vec<(String, String)>) -> Meta {
 /// # Errors
 /// What is missing, and how to mend it.
 pub fn start_capture(target: &Target) -> Result<Capture, Failure> {
-    Capture::start(target.options.clone()).map_err(|CaptureError { message, hint }| {
-        let failure = Failure::new(message);
-        match hint {
-            Some(hint) => failure.hint(hint),
-            None => failure.hint("`sudo deepctx-bpf doctor` checks what a capture needs"),
-        }
+    Capture::start(target.options.clone()).map_err(|error| {
+        let hint = error.hint();
+        Failure::new(error)
+            .hint(hint.as_deref().unwrap_or("`sudo deepctx-bpf doctor` checks what a capture needs"))
     })
 }
 
