@@ -52,8 +52,8 @@ fn every_help_opens_with_two_commands_that_can_be_pasted() {
 }
 
 #[test]
-fn every_option_has_an_environment_variable() {
-    for command in ["live", "record", "view", "report", "export", "diff", "doctor", "probes"] {
+fn every_option_of_a_capture_has_an_environment_variable() {
+    for command in ["live", "record"] {
         let help = expect_code(0, &[command, "--help"]);
         // Values of options are listed with a dash and a blank.
         let options =
@@ -62,6 +62,45 @@ fn every_option_has_an_environment_variable() {
         let variables = help.matches("[env: DEEPCTX_").count();
         assert_eq!(named.len(), variables, "{command}: {named:?}");
     }
+}
+
+#[test]
+fn old_spellings_of_options_are_refused_with_the_new_ones() {
+    let check = |arguments: &[&str], new: &str| {
+        let said = expect_code(2, arguments);
+        assert!(said.contains(new), "{arguments:?}: {said}");
+    };
+    for (old, new) in
+        [("operator", "operators"), ("step", "ranges"), ("team", "openmp"), ("module", "modules")]
+    {
+        check(&["record", "--context", &format!("python,{old}")], &format!("write `--probe {new}`"));
+        check(&["live", "--context", old], &format!("write `--probe {new}`"));
+    }
+    check(&["record", "--context", "nothing"], "[possible values: python, native, kernel]");
+    check(&["record", "--probes", "rows.toml"], "`--probe-file`");
+    check(&["probes", "--probes", "rows.toml"], "`--probe-file`");
+    check(&["probes", "--context", "operator"], "operator: operators");
+}
+
+#[test]
+fn variables_of_old_names_are_refused_and_replace_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let packed = folder.path().join("packed.dctx");
+    expect_code(0, &["export", text(&profile), "--format", "dctx", "-o", text(&packed)]);
+    let before = fs::read(&packed).unwrap();
+    let report = |variables: &[(&str, &str)]| {
+        program().args(["report", text(&packed)]).envs(variables.iter().copied()).output().unwrap()
+    };
+    let output = report(&[("DEEPCTX_OUTPUT", text(&packed)), ("DEEPCTX_FORCE", "1")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("DEEPCTX_RECORD_OUTPUT"), "{}", stderr(&output));
+    let output = report(&[("DEEPCTX_RECORD_OUTPUT", text(&packed)), ("DEEPCTX_RECORD_FORCE", "1")]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(fs::read(&packed).unwrap(), before);
+    let output = report(&[("DEEPCTX_FORMAT", "json")]);
+    assert!(stderr(&output).contains("DEEPCTX_REPORT_FORMAT"), "{}", stderr(&output));
+    assert!(stdout(&report(&[("DEEPCTX_REPORT_FORMAT", "json")])).starts_with('{'));
 }
 
 #[test]

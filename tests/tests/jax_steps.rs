@@ -12,7 +12,7 @@ use cli_support::expect_code;
 use frameworks::{Samples, Target, capture, line, with_jax};
 
 const PROGRAM: &str = "jax_steps.py";
-const OPTIONS: [&str; 4] = ["--context", "python,native,kernel,operator", "-F", "499"];
+const OPTIONS: [&str; 4] = ["--probe", "operators", "-F", "499"];
 /// Beginnings of the frames of a module, and of the kind of a step.
 const UNIT: &str = "[xla ";
 const KIND: &str = "xla::cpu::";

@@ -48,7 +48,7 @@ fn captured(program: &Path) -> (tempfile::TempDir, String) {
     let dump = folder.join("dump");
     std::fs::create_dir_all(&dump).unwrap();
     std::fs::write(dump.join("module_0007.jit_step.cpu_after_optimizations.txt"), MODULE).unwrap();
-    let options = ["--context", "python,native,operator", "-F", "499"];
+    let options = ["--context", "python,native", "--probe", "operators", "-F", "499"];
     let recording = Recording::start(&target, &options);
     recording.wait_for_probes();
     target.go();
@@ -96,7 +96,7 @@ fn a_library_without_symbols_or_of_another_form_has_no_probes_and_says_why() {
     look_alike_of("jax_common", "xla_thunks.cpp", "-fno-omit-frame-pointer", folder.path());
     let library = folder.path().join("libjax_common.so");
     let probes = |path: &Path| {
-        expect_code(0, &["probes", "--context", "operator", "--library", &path.display().to_string()])
+        expect_code(0, &["probes", "--probe", "operators", "--library", &path.display().to_string()])
     };
     let list = probes(&library);
     assert_eq!(list.matches("  thunk-begins ").count(), 4, "{list}");

@@ -49,7 +49,10 @@ fn counts(profile: &Profile, metric: Metric) -> BTreeMap<String, u64> {
 
 /// A capture of a program from when its probes are there until it is through. Gives its file, in its folder.
 fn captured(command: &mut Command, marker: &str) -> (tempfile::TempDir, String) {
-    record_through(command, &["--context", "python,native,step", "--step-marker", marker, "-F", "499"])
+    record_through(
+        command,
+        &["--context", "python,native", "--probe", "ranges", "--step-marker", marker, "-F", "499"],
+    )
 }
 
 #[test]

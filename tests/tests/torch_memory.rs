@@ -52,7 +52,7 @@ fn memory_is_told_by_who_allocated_it_and_by_who_had_it_at_the_peak() {
     compile(&["-pthread", "-lc10_cuda", "-lc10"], "program");
 
     let mut program = Command::new(folder.path().join("program"));
-    let (_folder, file) = record_through(&mut program, &["--context", "native,memory"]);
+    let (_folder, file) = record_through(&mut program, &["--context", "native", "--probe", "memory"]);
     assert_eq!(told(&file), expected());
 }
 
@@ -174,7 +174,7 @@ fn every_allocation_and_free_is_the_one_that_torchs_own_profiler_noted() {
     let [trace, lines, raw] = ["trace", "lines", "raw"].map(|name| folder.path().join(name));
     command.arg(&trace).arg(&lines);
     let raw_text = raw.display().to_string();
-    let options = ["--context", "python,native,memory", "--raw", &raw_text];
+    let options = ["--context", "python,native", "--probe", "memory", "--raw", &raw_text];
     let (_folder, file) = record_through(&mut command, &options);
 
     let (expect, found) = (noted(&trace, MARKS), seen(&raw, MARKS));

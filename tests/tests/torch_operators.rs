@@ -59,7 +59,7 @@ fn operators_are_told_by_the_names_on_the_stack() {
 
 /// Captures a process with its backward pass below its forward pass. Gives the file.
 fn with_backward(target: &Target, seconds: u32) -> (tempfile::TempDir, String) {
-    capture(target, seconds, &["--context", "python,native,backward", "-F", "499"], || {})
+    capture(target, seconds, &["--context", "python,native", "--probe", "backward", "-F", "499"], || {})
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     let folder = tempfile::tempdir().unwrap();
     let said = folder.path().join("said");
     command.arg(&said).arg(STEPS.to_string());
-    let options = ["--context", "python,native,backward", "-F", "499"];
+    let options = ["--context", "python,native", "--probe", "backward", "-F", "499"];
     let (_folder, file) = record_through(&mut command, &options);
     let said = std::fs::read_to_string(&said).unwrap();
     // Of a step that was made within another one the program tells who called the engine, and the profile who made the other.
@@ -203,7 +203,7 @@ fn layers_are_those_that_torchs_own_hooks_saw_also_in_the_backward_pass() {
     let expect: HashSet<&str> = said.lines().collect();
     assert!(expect.len() > 20, "{expect:?}");
 
-    let context = ["--context", "python,native,module,backward", "-F", "499"];
+    let context = ["--context", "python,native", "--probe", "modules,backward", "-F", "499"];
     let (_folder, file) = capture(&target, 20, &context, || {});
     let (mut forward, mut backward, mut other) = (0, 0, BTreeMap::new());
     let mut met = HashSet::new();

@@ -17,7 +17,8 @@ use frameworks::{can_capture_arguments, look_alike, stacks, with_torch};
 
 /// A capture of a program from when its probes are there until it is through. Gives the profile and its file.
 fn ranges_of(command: &mut Command) -> (Profile, tempfile::TempDir, String) {
-    let (folder, file) = record_through(command, &["--context", "python,native,step", "-F", "499"]);
+    let (folder, file) =
+        record_through(command, &["--context", "python,native", "--probe", "ranges", "-F", "499"]);
     (store::open(file.as_ref()).unwrap().profile, folder, file)
 }
 

@@ -20,7 +20,8 @@ const BUSY: &str = "500";
 
 /// Records a program while it takes its rounds. Gives the calls, and what a model derives, of each chain of operators.
 fn captured(command: &mut Command, stacks: &str, shapes: &str) -> [Counts; 2] {
-    let options = ["--no-gpu", "--context", "python,native,operator", "--operator-stacks", stacks];
+    let options =
+        ["--no-gpu", "--context", "python,native", "--probe", "operators", "--operator-stacks", stacks];
     let options = [&options[..], &["--shapes", shapes]].concat();
     let (_folder, file) = record_through(command, &options);
     let report = expect_code(0, &["report", &file, "--format", "json"]);

@@ -13,7 +13,7 @@ use frameworks::{Samples, Target, can_capture_arguments, with_torch, workload};
 /// Captures until there are enough samples of each line's work, and most of what helpers do stands below who handed it out.
 #[track_caller]
 fn check(target: &Target, lines: &[(&str, &str)]) {
-    let options = ["--freq", "499", "--context", "python,native,team"];
+    let options = ["--freq", "499", "--context", "python,native", "--probe", "openmp"];
     let counts = |samples: &Samples| -> Vec<u64> {
         lines.iter().map(|(line, work)| samples.with(&[line, ";[team];", work])).collect()
     };

@@ -20,10 +20,11 @@ const BUSY: &str = "200";
 const ADDMM: &str = "aten::addmm [128 f16, 32x64 f32, 64x128 (transposed) f32]";
 
 /// Options of a capture with this budget.
-fn options(budget: &str) -> [&str; 9] {
-    let context = ["--no-gpu", "--context", "python,native,operator", "--operator-stacks", "all"];
-    let [a, b, c, d, e] = context;
-    [a, b, c, d, e, "--shapes", "aten::addmm", "--probe-budget", budget]
+fn options(budget: &str) -> [&str; 11] {
+    let context =
+        ["--no-gpu", "--context", "python,native", "--probe", "operators", "--operator-stacks", "all"];
+    let [a, b, c, d, e, f, g] = context;
+    [a, b, c, d, e, f, g, "--shapes", "aten::addmm", "--probe-budget", budget]
 }
 
 /// The program that takes so many rounds.

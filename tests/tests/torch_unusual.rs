@@ -37,7 +37,9 @@ fn calls(program: &Path, rounds: u64, processes: u64, libraries: &[&PathBuf]) ->
     let options = [
         "--no-gpu",
         "--context",
-        "python,native,operator",
+        "python,native",
+        "--probe",
+        "operators",
         "--operator-stacks",
         "100/s",
         "--shapes",
@@ -104,7 +106,7 @@ fn of_a_version_that_is_not_known_the_backward_pass_stays_where_it_runs_and_the_
     let file = path.join("run.dctx").display().to_string();
     let mut record = program();
     record.args(["record", "--no-gpu", "--pid", &target.pid(), "--duration", "3s", "-F", "499", "-o", &file]);
-    let output = record.args(["--context", "python,native,backward"]).output().unwrap();
+    let output = record.args(["--context", "python,native", "--probe", "backward"]).output().unwrap();
     let said = stderr(&output);
     assert!(output.status.success() && said.contains("the backward pass stays where it runs"), "{said}");
     let samples = stacks(&file, "samples");
@@ -130,7 +132,7 @@ fn steps_that_are_none_are_told_by_their_numbers_alone_or_stay_unknown() {
     compile("torch_backward.cpp", &options, &path.join("program"));
     // Of each step that is made six have its numbers, behind a virtual table that is none; four have nothing of a step.
     let expect: BTreeMap<String, u64> = [("aten::index.Tensor;[backward]".to_owned(), 6 * ROUNDS)].into();
-    let context = ["--no-gpu", "--context", "python,native,backward", "-F", "499"];
+    let context = ["--no-gpu", "--context", "python,native", "--probe", "backward", "-F", "499"];
     let (_folder, file) = record_through(&mut Command::new(path.join("program")), &context);
     let profile = store::open(file.as_ref()).unwrap().profile;
     let unknown = profile.ledger.stage(Stage::Attribute).gaps.count("forward-unknown");
@@ -149,8 +151,18 @@ fn python_without_torch_is_sampled_whatever_is_asked_of_torch() {
     let mut python = Command::new("python3");
     python.args(["-c", "print('ready', flush=True)\ndef busy():\n    while True: pass\nbusy()"]);
     let target = Target::start(&mut python);
-    let context = "python,native,module,step,memory,backward,operator";
-    let options = ["--no-gpu", "--context", context, "--shapes", "aten::addmm", "-F", "499"];
+    let features = "modules,ranges,memory,backward,operators";
+    let options = [
+        "--no-gpu",
+        "--context",
+        "python,native",
+        "--probe",
+        features,
+        "--shapes",
+        "aten::addmm",
+        "-F",
+        "499",
+    ];
     let (_folder, file) = capture(&target, 3, &options, || {});
     let samples = stacks(&file, "samples");
     let all: u64 = samples.values().sum();

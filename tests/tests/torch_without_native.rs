@@ -16,8 +16,8 @@ use deepctx_profile::store;
 use frameworks::recording::record_until;
 use frameworks::{Samples, Target, with_torch, workload};
 
-const WHOLE: &str = "python,native";
-const WITHOUT_NATIVE: &str = "python,operator";
+const WHOLE: &[&str] = &["--context", "python,native"];
+const WITHOUT_NATIVE: &[&str] = &["--context", "python", "--probe", "operators"];
 const LEFT_OUT: &str = "[native code left out]";
 
 /// Samples by stack: frames below the thread, root first.
@@ -25,8 +25,8 @@ type Stacks = BTreeMap<Vec<String>, u64>;
 
 /// What a capture of a program shows that has so many samples, its native frames but for the mark left out; and whether there
 /// were other ones.
-fn captured(target: &Target, samples: u64, context: &str) -> (Stacks, bool) {
-    let options = ["--context", context, "--no-gpu", "-F", "499"];
+fn captured(target: &Target, samples: u64, context: &[&str]) -> (Stacks, bool) {
+    let options = [context, &["--no-gpu", "-F", "499"]].concat();
     let (_folder, file) = record_until(target, &options, |file| Samples::of(file).with(&[]) >= samples);
     let profile = store::open(file.as_ref()).unwrap().profile;
     let (mut stacks, mut native) = (Stacks::new(), false);

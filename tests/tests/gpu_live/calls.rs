@@ -1,6 +1,6 @@
 //! Calls: each once, with its arguments, its stack, and what came back.
 
-use deepctx_capture::ProbeOptions;
+use deepctx_capture::config::{Bytes, Hertz, StackRate};
 use deepctx_common::call::{call_flag, return_flag};
 use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_events::Role;
@@ -80,7 +80,7 @@ fn samples_below_a_function_whose_return_is_probed_are_whole() {
     if !can_capture() {
         return;
     }
-    let mut scene = Scene::new(&["open DRIVER"], |options| options.frequency_hz = 999);
+    let mut scene = Scene::new(&["open DRIVER"], |options| options.frequency = Hertz(999));
     let pid = scene.target.pid();
     for _ in 0..200 {
         scene.tell("sync");
@@ -134,7 +134,7 @@ arguments = [{ name = "count", type = "u32" }]
 "#;
     let user = deepctx_uprobes::user::parse(rows).unwrap();
     let mut scene = Scene::new(&["open DRIVER"], |options| {
-        options.probes = Some(ProbeOptions { user, ..ProbeOptions::default() });
+        options.probe_rows = user;
     });
     scene.until(|told| told.sites.iter().any(|site| site.symbol == "train") && told.probes.files > 1);
     scene.tell("launch 3");
@@ -152,10 +152,10 @@ fn stacks_can_be_left_out_and_thinned_while_all_are_counted() {
         return;
     }
     const LAUNCHES: u64 = 20_000;
-    for (limit, most) in [(0, 0), (50, 200)] {
+    for (limit, most) in [(StackRate::Off, 0), (StackRate::PerSecond(50), 200)] {
         let mut scene = Scene::new(&["open DRIVER"], |options| {
-            options.probes = Some(ProbeOptions { stacks_per_second: limit, ..ProbeOptions::default() });
-            options.ring_bytes = Some(16 << 20);
+            options.launch_stacks = limit;
+            options.ring = Some(Bytes(16 << 20));
         });
         scene.tell(&format!("launch {LAUNCHES}"));
         let told = scene.end();

@@ -1,5 +1,6 @@
 //! What goes wrong: it is counted, or labelled, and the target never notices.
 
+use deepctx_capture::config::Bytes;
 use deepctx_common::end::Counter;
 
 use crate::scene::Scene;
@@ -22,7 +23,7 @@ fn when_launches_flood_the_ring_each_is_still_counted() {
         return;
     }
     const LAUNCHES: u64 = 50_000;
-    let mut scene = Scene::new(&["open DRIVER"], |options| options.ring_bytes = Some(64 << 10));
+    let mut scene = Scene::new(&["open DRIVER"], |options| options.ring = Some(Bytes(64 << 10)));
     scene.tell(&format!("launch {LAUNCHES} 4"));
     let told = scene.end();
     assert_eq!(told.count("cuLaunchKernel"), 4 * LAUNCHES);

@@ -1,6 +1,6 @@
 //! What a collector says, and what another tool's collection hands out.
 
-use deepctx_capture::ProbeOptions;
+use deepctx_capture::config::SamplingPeriod;
 use deepctx_common::Plain as _;
 use deepctx_common::activity::{Activity, probe};
 use deepctx_common::call::call_flag;
@@ -50,7 +50,7 @@ fn who_asks_for_samples_hears_them_and_a_counter_of_their_own_says_so() {
         return;
     }
     let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR"], |options| {
-        options.probes = Some(ProbeOptions { samples: true, ..ProbeOptions::default() });
+        options.pc_sampling = Some(SamplingPeriod::Auto);
     });
     scene.until(|told| told.probes.collectors == 1 && told.probes.files == 2);
     assert_eq!((scene.tell("listeners"), scene.tell("samplers")), (7, 1));

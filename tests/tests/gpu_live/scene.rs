@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use deepctx_capture::probes::ProbeCounters;
-use deepctx_capture::{Capture, CaptureOptions, Message, ProbeOptions};
+use deepctx_capture::{Capture, CaptureConfig, Message};
 use deepctx_common::Plain as _;
 use deepctx_common::call::{Call, Correlation, Message as Said, Return};
 use deepctx_common::end::Counter;
@@ -164,7 +164,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// Starts the process, lets it do `before`, and watches it.
-    pub(crate) fn new(before: &[&str], change: impl FnOnce(&mut CaptureOptions)) -> Self {
+    pub(crate) fn new(before: &[&str], change: impl FnOnce(&mut CaptureConfig)) -> Self {
         let built = Built::new();
         let mut target = Target::start(&mut Command::new(built.path("accelerated")));
         assert_eq!(target.line().trim(), format!("ready {}", target.pid()));
@@ -172,7 +172,7 @@ impl Scene {
             tell(&built, &mut target, command);
         }
         let mut options = options(target.pid(), 99);
-        options.probes = Some(ProbeOptions::default());
+        options.accelerators = true;
         change(&mut options);
         let capture = Capture::start(options).unwrap();
         let messages = capture.messages();

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use deepctx_capture::{Capture, CaptureOptions};
+use deepctx_capture::config::Bytes;
+use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_common::end::Counter;
 
 use crate::support::{Captured, Target, can_capture, capture_until, compile, has_program, options, workload};
@@ -45,7 +46,7 @@ fn every_record_that_is_lost_while_nobody_reads_is_counted() {
     let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
     // 200 frames are 1.7 KiB: at 4999 Hz a ring of 64 KiB is full in less than the interval between two drains.
     let target = Target::start(Command::new(&program).args(["200", "4", "0"]));
-    let options = CaptureOptions { ring_bytes: Some(64 << 10), ..options(target.pid(), 4999) };
+    let options = CaptureConfig { ring: Some(Bytes(64 << 10)), ..options(target.pid(), 4999) };
     let capture = Capture::start(options).unwrap();
     let messages = capture.messages();
     std::thread::sleep(Duration::from_secs(3));

@@ -57,7 +57,7 @@ fn children_are_left_alone_when_they_are_not_wanted() {
     );
     let pid = target.pid();
     let mut stdin = target.child.stdin.take();
-    let options = deepctx_capture::CaptureOptions { follow_children: false, ..options(pid, 999) };
+    let options = deepctx_capture::CaptureConfig { follow_children: false, ..options(pid, 999) };
     let captured = capture_until(options, Duration::from_secs(20), |c| {
         if let Some(mut pipe) = stdin.take() {
             std::io::Write::write_all(&mut pipe, b"go\n").unwrap();

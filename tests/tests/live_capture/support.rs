@@ -7,7 +7,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use deepctx_capture::{Capture, CaptureOptions, Clock, Message};
+use deepctx_capture::config::Hertz;
+use deepctx_capture::{Capture, CaptureConfig, Message, Targets};
 use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, PythonEnd, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind, word};
@@ -194,32 +195,18 @@ impl Captured {
 }
 
 /// Options for one process at `frequency_hz`.
-pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureOptions {
-    CaptureOptions {
-        pids: vec![pid],
-        comms: Vec::new(),
-        cgroup: None,
-        container: None,
-        all: false,
-        follow_children: true,
-        frequency_hz,
-        clock: Clock::CpuClock,
-        kernel: true,
-        native: true,
-        operators: false,
-        python: true,
-        coroutines: false,
-        modules: false,
-        off_cpu: false,
-        probes: None,
-        cache: None,
-        ring_bytes: None,
+pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureConfig {
+    CaptureConfig {
+        targets: vec![Targets::Pids(vec![pid])],
+        frequency: Hertz(frequency_hz),
+        accelerators: false,
+        ..CaptureConfig::default()
     }
 }
 
 /// Captures until `done` says so, at most for `longest`, reading all the while.
 pub(crate) fn capture_until(
-    options: CaptureOptions,
+    options: CaptureConfig,
     longest: Duration,
     mut done: impl FnMut(&Captured) -> bool,
 ) -> Captured {
@@ -237,8 +224,9 @@ pub(crate) fn capture_until(
 }
 
 /// Captures until there are `samples` of the process.
-pub(crate) fn capture_samples(options: CaptureOptions, samples: usize) -> Captured {
-    let pid = options.pids[0];
+pub(crate) fn capture_samples(options: CaptureConfig, samples: usize) -> Captured {
+    let [Targets::Pids(pids)] = &options.targets[..] else { panic!("expected processes by id: {options:?}") };
+    let pid = pids[0];
     capture_until(options, Duration::from_secs(60), |c| c.of(pid).count() >= samples)
 }
 

@@ -12,7 +12,7 @@ use deepctx_symbolizer::python::task_fields::Stated;
 const OLDEST_MINOR: u8 = 11;
 /// The oldest `3.n` whose asyncio says where it keeps its fields.
 const STATES_FROM_MINOR: u8 = 14;
-const CONTEXT: &[&str] = &["--context", "python,native,kernel,async"];
+const CONTEXT: &[&str] = &["--probe", "async"];
 
 /// What stands between the event loop and the functions of the task, and those.
 fn parts(frames: &[String]) -> Option<(&[String], &[String])> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{Python, Target, captured_with, for_each, profiler, programs, row, workload};
 
-const CONTEXT: &[&str] = &["--context", "python,native,kernel,module"];
+const CONTEXT: &[&str] = &["--probe", "modules"];
 
 /// What is a layer among the frames of a stack: everything that is neither a Python function nor the thread's beginning.
 fn layers(frames: &[String]) -> Vec<String> {

@@ -164,7 +164,7 @@ pub(crate) fn captured(
 }
 
 /// Stacks whose native part is walked for operators alone: all Python frames are there, however short the walk.
-pub(crate) const WITHOUT_NATIVE: [&str; 2] = ["--context", "python,operator,kernel"];
+pub(crate) const WITHOUT_NATIVE: [&str; 4] = ["--context", "python,kernel", "--probe", "operators"];
 
 /// As [`captured`], with more options for the capture.
 pub(crate) fn captured_with(

@@ -34,8 +34,9 @@ const SAVED: Duration = Duration::from_secs(2);
 /// Between two looks during a turn, and during a pause.
 const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
 
-/// How much of the targets' own CPU time probes may take, in thousandths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much of the targets' own CPU time probes may take, in thousandths. Its text: `2.5%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Budget(u32);
 
 impl Budget {

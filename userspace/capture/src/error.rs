@@ -4,6 +4,7 @@
 //! privilege in another way than to a mistyped process id. Does not: print.
 
 use std::io;
+use std::path::PathBuf;
 
 use deepctx_symbolizer::NoSymbol;
 
@@ -37,6 +38,12 @@ pub enum CaptureError {
     NoTargets {
         /// What they were selected by: `is named "python"`.
         criterion: String,
+    },
+    /// More than one cgroup is selected; the programs in the kernel follow only one.
+    #[error("cgroup {}: only one cgroup can be captured at a time", path.display())]
+    SecondCgroup {
+        /// The second one.
+        path: PathBuf,
     },
     /// The processes of the machine, or of a cgroup, cannot be listed.
     #[error("{what}: {source}")]
@@ -152,6 +159,7 @@ impl CaptureError {
             Self::NoSuchProcess { .. }
             | Self::NoUserSpace { .. }
             | Self::NoTargets { .. }
+            | Self::SecondCgroup { .. }
             | Self::TargetsUnreadable { .. }
             | Self::ProcessUnreadable { .. }
             | Self::Table(_)
@@ -200,6 +208,7 @@ impl From<TargetError> for CaptureError {
             TargetError::Cgroup { path, source } => {
                 Self::TargetsUnreadable { what: format!("cgroup {}", path.display()), source }
             }
+            TargetError::SecondCgroup(path) => Self::SecondCgroup { path },
             TargetError::Proc(source) => {
                 Self::TargetsUnreadable { what: "cannot list processes".into(), source }
             }

@@ -18,6 +18,7 @@ pub mod budget;
 pub mod called;
 pub mod clock;
 pub mod column;
+pub mod config;
 pub mod cost;
 pub mod doctor;
 mod error;
@@ -41,7 +42,6 @@ mod threads;
 mod turns;
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -58,14 +58,11 @@ use libbpf_rs::Link;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use attach::Samplers;
-use budget::Budget;
 use called::CalledMap;
 use clock::monotonic_ns;
+pub use config::{CaptureConfig, FrameSource, ProbeFeature};
 use cost::OwnCost;
-pub use deepctx_common::call::ALL_STACKS;
 use deepctx_pipeline::source::{SiteInfo, Turn};
-use deepctx_uprobes::torch::Questions;
-use deepctx_uprobes::user::UserRow;
 pub use error::CaptureError;
 use executables::Executables;
 use kernel_offsets::Facts;
@@ -75,7 +72,7 @@ pub use perf_event::Clock;
 use probes::{ProbeCounters, Probes, TensorWishes};
 use processes::{Processes, ScanCounters, Scanned};
 use tables::Tables;
-use targets::TargetSpec;
+pub use targets::Targets;
 use threads::KernelCounters;
 
 /// What the kernel side tells.
@@ -113,88 +110,6 @@ pub enum Message {
     },
     /// Something the user should know.
     Notice(String),
-}
-
-/// What to capture.
-#[derive(Clone, Debug)]
-pub struct CaptureOptions {
-    /// Processes to sample.
-    pub pids: Vec<u32>,
-    /// Names of processes to sample.
-    pub comms: Vec<String>,
-    /// Folder of a cgroup whose processes are sampled.
-    pub cgroup: Option<PathBuf>,
-    /// Id of a container, or its beginning, whose processes are sampled.
-    pub container: Option<String>,
-    /// Sample everything.
-    pub all: bool,
-    /// Sample what the targets start.
-    pub follow_children: bool,
-    /// Samples per second and CPU.
-    pub frequency_hz: u32,
-    /// What makes a CPU take a sample.
-    pub clock: Clock,
-    /// Record kernel frames.
-    pub kernel: bool,
-    /// Record native frames.
-    pub native: bool,
-    /// Where native frames are not recorded: walk as many of them as tell which operators run, and have records say so.
-    pub operators: bool,
-    /// Record Python frames.
-    pub python: bool,
-    /// Tell which coroutines run, beside Python frames.
-    pub coroutines: bool,
-    /// Tell which modules of PyTorch are called, beside Python frames.
-    pub modules: bool,
-    /// Follow threads while they are off their CPUs.
-    pub off_cpu: bool,
-    /// Watch calls of accelerators' libraries.
-    pub probes: Option<ProbeOptions>,
-    /// Folder in which unwind tables are kept between runs.
-    pub cache: Option<PathBuf>,
-    /// Size of the ring buffer, a power of two of pages; chosen from CPUs and frequency when `None`.
-    pub ring_bytes: Option<u32>,
-}
-
-/// How calls of accelerators' libraries are watched.
-#[derive(Clone, Debug)]
-pub struct ProbeOptions {
-    /// Rows of the user's own.
-    pub user: Vec<UserRow>,
-    /// Attach to installed drivers and runtimes before any process has them: a command that is about to start is then
-    /// watched from its first call. Other processes that use them pay for being turned away.
-    pub ahead: bool,
-    /// Read the activity records of collections that processes have of their own.
-    pub borrow: bool,
-    /// Have collectors in processes sample instructions of kernels.
-    pub samples: bool,
-    /// Watch the libraries of accelerators.
-    pub accelerators: bool,
-    /// What is asked of PyTorch.
-    pub questions: Questions,
-    /// Calls that get a stack, per second and over all CPUs: 0 for none, [`ALL_STACKS`] for all. All are counted.
-    pub stacks_per_second: u32,
-    /// The same of a framework's operators.
-    pub operator_stacks_per_second: u32,
-    /// How much of the targets' time the probes may take that were asked for beyond those of accelerators: where they would take
-    /// more, they are watched in turns. `None`: as much as they take.
-    pub budget: Option<Budget>,
-}
-
-impl Default for ProbeOptions {
-    fn default() -> Self {
-        Self {
-            user: Vec::new(),
-            ahead: false,
-            borrow: true,
-            samples: false,
-            accelerators: true,
-            questions: Questions::default(),
-            stacks_per_second: ALL_STACKS,
-            operator_stacks_per_second: 100,
-            budget: None,
-        }
-    }
 }
 
 /// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
@@ -239,17 +154,9 @@ impl Capture {
     ///
     /// # Errors
     /// A line that says what is missing, and what the user can do about it.
-    pub fn start(options: CaptureOptions) -> Result<Self, CaptureError> {
-        let spec = TargetSpec {
-            pids: options.pids.clone(),
-            comms: options.comms.clone(),
-            cgroup: options.cgroup.clone(),
-            container: options.container.clone(),
-            all: options.all,
-            children: options.follow_children,
-        };
-        // Whom first: a mistyped pid should not be answered by a missing privilege. Children come later.
-        let named = targets::find(&TargetSpec { children: false, ..spec.clone() })?;
+    pub fn start(options: CaptureConfig) -> Result<Self, CaptureError> {
+        // Targets first: a mistyped pid should not be answered by a missing privilege. Children come later.
+        let named = targets::find(&options.targets, false)?;
         doctor::privileges()?;
         raise_open_files();
 
@@ -265,7 +172,9 @@ impl Capture {
         note(began_ns, "programs loaded, processes prepared");
         let layouts: Vec<_> = all_layouts()
             .iter()
-            .map(|l| (l.index(), if options.coroutines { l.kernel_with_coroutines() } else { l.kernel }))
+            .map(|l| {
+                (l.index(), if options.frames().coroutines { l.kernel_with_coroutines() } else { l.kernel })
+            })
             .collect();
         tables::set_layouts(&loaded, &layouts)?;
         processes.tables().connect(&loaded)?;
@@ -277,7 +186,10 @@ impl Capture {
         for &pid in &named {
             processes.tables().add_target(pid, Target { flags })?;
         }
-        let (flushed, found) = rayon::join(|| processes.tables().flush(), || targets::find(&spec));
+        let (flushed, found) = rayon::join(
+            || processes.tables().flush(),
+            || targets::find(&options.targets, options.follow_children),
+        );
         flushed?;
         let found = found?;
         for &pid in &found {
@@ -286,7 +198,7 @@ impl Capture {
                 processes.exec(pid);
                 match processes.scan(pid, monotonic_ns()) {
                     Ok(scan) => scanned.push(scan),
-                    Err(error) if options.pids.contains(&pid) => return Err(error.into()),
+                    Err(error) if is_named(&options, pid) => return Err(error.into()),
                     Err(error) => tracing::debug!(%error, "not prepared"),
                 }
             }
@@ -299,7 +211,7 @@ impl Capture {
         drop(sender.try_send(Message::Scans(processes.counters())));
         note(began_ns, "targets prepared");
 
-        let samplers = attach::attach_samplers(&mut loaded, options.clock, options.frequency_hz)
+        let samplers = attach::attach_samplers(&mut loaded, options.clock, options.frequency.0)
             .map_err(|error| CaptureError::sampling(error, options.clock))?;
         match loaded.attach_mapped() {
             Ok(link) => tracepoints.push(link),
@@ -314,32 +226,32 @@ impl Capture {
         let events = loaded.map(map::EVENTS)?;
         let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
         let sites = Arc::new(AtomicU32::new(0));
-        let probes = match (options.probes, way) {
-            (Some(probes), Some(way)) => {
+        let probes = match way {
+            Some(way) => {
                 let setup = probes::Setup {
                     way,
                     sites: loaded.map(map::SITES)?,
-                    user: probes.user,
-                    borrow: probes.borrow,
-                    samples: probes.samples,
-                    accelerators: probes.accelerators,
-                    questions: probes.questions,
-                    operator_stacks: probes.operator_stacks_per_second,
+                    user: options.probe_rows.clone(),
+                    borrow: !options.has_own_collector(),
+                    samples: options.pc_sampling.is_some(),
+                    accelerators: options.accelerators,
+                    questions: options.questions(),
+                    operator_stacks: options.operator_stacks.unwrap_or(config::OPERATOR_STACKS).per_second(),
                     next: Arc::clone(&sites),
                     messages: sender.clone(),
                     ending: Arc::default(),
                 };
-                let ahead = if probes.ahead { probes::installed() } else { Vec::new() };
+                let ahead = if options.starts_command { probes::installed() } else { Vec::new() };
                 let object = loaded.probe_object(way)?;
                 let in_turns =
-                    probes.budget.map(|budget| turns::Ahead::new(&loaded, way, budget)).transpose()?;
+                    options.probe_budget.map(|budget| turns::Ahead::new(&loaded, way, budget)).transpose()?;
                 let started = Probes::start((object, in_turns), setup, ahead, found.clone());
                 Some(
                     started
                         .map_err(|source| CaptureError::Io { what: "the thread of the probes", source })?,
                 )
             }
-            _ => None,
+            None => None,
         };
         let looks = probes.as_ref().map(Probes::looks);
         let scan_requests = threads::spawn_scan(
@@ -349,7 +261,7 @@ impl Capture {
             Arc::clone(&shard_bytes),
             Arc::clone(&stop),
         );
-        let named = if options.all { Vec::new() } else { found };
+        let named = if options.targets.contains(&Targets::All) { Vec::new() } else { found };
         // What was mapped between the first look at them and the attachment, nobody told.
         threads::look_again(&scan_requests, &named);
         let asked = threads::Asked { scans: scan_requests, looks };
@@ -362,7 +274,7 @@ impl Capture {
         };
         let counted = (counters.clone(), site_counts);
         threads::spawn_drain(events, counted, sender, asked, named, Arc::clone(&stop))?;
-        let called = options.modules.then(|| loaded.map(map::CALLED)).transpose();
+        let called = options.frames().modules.then(|| loaded.map(map::CALLED)).transpose();
         let called = called?.map(CalledMap);
         let stop = StopOnDrop(stop);
         note(began_ns, "sampling");
@@ -425,7 +337,7 @@ struct Ahead {
 
 impl Ahead {
     /// Prepares processes. The tables wait to be connected.
-    fn prepare(options: &CaptureOptions, pids: &[u32]) -> Result<Self, CaptureError> {
+    fn prepare(options: &CaptureConfig, pids: &[u32]) -> Result<Self, CaptureError> {
         let began_ns = monotonic_ns();
         let cache = options.cache.as_ref().and_then(|folder| match Cache::open(folder, DEFAULT_BYTES) {
             Ok(cache) => Some(cache),
@@ -434,12 +346,13 @@ impl Ahead {
                 None
             }
         });
-        let mut processes = Processes::new(Tables::default(), Executables::new(cache), options.python);
+        let mut processes =
+            Processes::new(Tables::default(), Executables::new(cache), options.frames().python);
         let mut scanned = Vec::new();
         for &pid in pids {
             match processes.scan(pid, monotonic_ns()) {
                 Ok(scan) => scanned.push(scan),
-                Err(error) if options.pids.contains(&pid) => return Err(error.into()),
+                Err(error) if is_named(&options, pid) => return Err(error.into()),
                 Err(error) => tracing::debug!(%error, "not prepared"),
             }
         }
@@ -449,11 +362,11 @@ impl Ahead {
 }
 
 /// Configures and loads the programs; says how probes are to be attached, if any are wanted.
-fn load(options: &CaptureOptions) -> Result<(Loaded, Option<Way>), CaptureError> {
+fn load(options: &CaptureConfig) -> Result<(Loaded, Option<Way>), CaptureError> {
     let began_ns = monotonic_ns();
-    let (config, facts) = config(options)?;
+    let (config, facts) = kernel_config(options)?;
     note(began_ns, "kernel types read");
-    let way = match options.probes.as_ref().map(|_| Way::of_kernel(facts.uprobe_multi)) {
+    let way = match options.has_probes().then(|| Way::of_kernel(facts.uprobe_multi)) {
         Some(Ok(way)) => Some(way),
         Some(Err(error)) => {
             tracing::warn!(%error, "this kernel has no probes in user space: accelerators are not watched");
@@ -461,14 +374,19 @@ fn load(options: &CaptureOptions) -> Result<(Loaded, Option<Way>), CaptureError>
         }
         None => None,
     };
-    let ring_bytes = options.ring_bytes.unwrap_or_else(|| {
+    let ring_bytes = options.ring.and_then(|ring| u32::try_from(ring.0).ok()).unwrap_or_else(|| {
         let waits = if options.off_cpu { WAITS_WALKED_PER_SECOND } else { 0 };
         let calls = if way.is_some() { CALLS_PER_SECOND } else { 0 };
-        ring_bytes(options.frequency_hz.saturating_add(waits), calls)
+        ring_bytes(options.frequency.0.saturating_add(waits), calls)
     });
     let loaded = Loaded::new(config, ring_bytes, options.off_cpu).map_err(CaptureError::load)?;
     note(began_ns, "programs loaded");
     Ok((loaded, way))
+}
+
+/// Whether the user named this process by its id.
+fn is_named(options: &CaptureConfig, pid: u32) -> bool {
+    options.targets.iter().any(|target| matches!(target, Targets::Pids(pids) if pids.contains(&pid)))
 }
 
 /// Says how long the start took so far: a user waits for it.
@@ -478,27 +396,27 @@ fn note(began_ns: u64, step: &str) {
 }
 
 /// The configuration of the programs for this kernel and these options.
-fn config(options: &CaptureOptions) -> Result<(Config, Facts), CaptureError> {
+fn kernel_config(options: &CaptureConfig) -> Result<(Config, Facts), CaptureError> {
     let mut config =
         Config { frames_max: FRAMES_MAX, address_bits: arch::address_bits(), ..Config::default() };
+    let frames = options.frames();
     let flags = [
-        (options.all, config_flag::ALL),
-        (options.kernel, config_flag::KERNEL),
-        (options.native, config_flag::NATIVE),
-        (options.operators, config_flag::OPERATORS),
-        (options.python, config_flag::PYTHON),
-        (options.modules, config_flag::OBJECTS),
+        (options.targets.contains(&Targets::All), config_flag::ALL),
+        (frames.kernel, config_flag::KERNEL),
+        (frames.native, config_flag::NATIVE),
+        (frames.operators_alone, config_flag::OPERATORS),
+        (frames.python, config_flag::PYTHON),
+        (frames.modules, config_flag::OBJECTS),
     ];
     config.flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
-    config.stacks_per_second = options.probes.as_ref().map_or(0, |probes| probes.stacks_per_second);
+    config.stacks_per_second = if options.has_probes() { options.launch_stacks.per_second() } else { 0 };
     let facts = kernel_offsets::fill(&mut config)?;
     let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
     config.profiler_pidns = pidns as u32;
     if pidns == INIT_PIDNS {
         config.flags |= config_flag::INIT_PIDNS;
     }
-    if let Some(path) = &options.cgroup {
-        let cgroup = targets::cgroup_target(path)?;
+    if let Some(cgroup) = targets::selected_cgroup(&options.targets)? {
         config.flags |= config_flag::CGROUP;
         config.cgroup_id = cgroup.id;
         config.cgroup_level = cgroup.level;

@@ -8,7 +8,8 @@ use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
 /// What makes a CPU take a sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Clock {
     /// The kernel's high-resolution timer: works everywhere; a sample stands for nanoseconds.
     #[default]

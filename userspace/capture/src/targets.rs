@@ -9,21 +9,62 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Whom to profile. Several may be given; they add up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TargetSpec {
+/// Which processes to profile. Several selectors add up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Targets {
     /// Processes by id, in the pid namespace of the profiler.
-    pub pids: Vec<u32>,
-    /// Processes by name (`/proc/PID/comm`).
-    pub comms: Vec<String>,
-    /// All processes in this cgroup (v2) and below.
-    pub cgroup: Option<PathBuf>,
-    /// All processes of this container.
-    pub container: Option<String>,
-    /// Every process.
-    pub all: bool,
-    /// Also what the targets start, and have started.
-    pub children: bool,
+    Pids(Vec<u32>),
+    /// Every process of this name (`/proc/PID/comm`).
+    Comm(String),
+    /// Every process in this cgroup (v2) and below it; a path from the root of the hierarchy, or absolute.
+    Cgroup(PathBuf),
+    /// Every process of this container: its id, or the beginning of it.
+    Container(String),
+    /// Every process of the machine.
+    All,
+}
+
+/// The form in which targets are stored: a key for each option that selects some.
+pub(super) mod selectors {
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize, serde::Serialize)]
+    #[serde(default)]
+    struct Selectors {
+        pid: Vec<u32>,
+        comm: Vec<String>,
+        cgroup: Vec<PathBuf>,
+        container: Vec<String>,
+        all: bool,
+    }
+
+    pub(in super::super) fn serialize<S: Serializer>(targets: &[Targets], to: S) -> Result<S::Ok, S::Error> {
+        let mut selectors = Selectors::default();
+        for target in targets {
+            match target {
+                Targets::Pids(pids) => selectors.pid.extend(pids),
+                Targets::Comm(name) => selectors.comm.push(name.clone()),
+                Targets::Cgroup(path) => selectors.cgroup.push(path.clone()),
+                Targets::Container(id) => selectors.container.push(id.clone()),
+                Targets::All => selectors.all = true,
+            }
+        }
+        selectors.serialize(to)
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Targets>, D::Error> {
+        let Selectors { pid, comm, cgroup, container, all } = Selectors::deserialize(from)?;
+        let pids = Some(pid).filter(|pids| !pids.is_empty()).map(Targets::Pids);
+        let comms = comm.into_iter().map(Targets::Comm);
+        let cgroups = cgroup.into_iter().map(Targets::Cgroup);
+        let containers = container.into_iter().map(Targets::Container);
+        let all = all.then_some(Targets::All);
+        Ok(pids.into_iter().chain(comms).chain(cgroups).chain(containers).chain(all).collect())
+    }
 }
 
 /// Why targets could not be found.
@@ -46,6 +87,9 @@ pub enum TargetError {
         /// The system's error.
         source: io::Error,
     },
+    /// Only one cgroup can be followed.
+    #[error("cgroup {}: only one cgroup can be captured at a time", .0.display())]
+    SecondCgroup(PathBuf),
     /// `/proc` cannot be read.
     #[error("cannot list processes: {0}")]
     Proc(io::Error),
@@ -63,45 +107,40 @@ pub struct CgroupTarget {
 /// Most processes that are prepared before sampling begins, as many as the kernel programs can hold.
 const PROCESSES_MAX: usize = deepctx_common::unwind::PROCESSES_MAX as usize;
 
-/// The processes that `spec` names now; with their descendants when children are to be followed.
-pub fn find(spec: &TargetSpec) -> Result<Vec<u32>, TargetError> {
+/// The processes that the selectors match now; with their descendants when children are to be followed.
+pub fn find(targets: &[Targets], follow_children: bool) -> Result<Vec<u32>, TargetError> {
     let mut found: Vec<u32> = Vec::new();
-    for &pid in &spec.pids {
-        if !Path::new(&format!("/proc/{pid}")).exists() {
-            return Err(TargetError::NoSuchProcess(pid));
-        }
-        if !has_user_space(pid) {
-            return Err(TargetError::NoUserSpace(pid));
-        }
-        found.push(pid);
-    }
-    if spec.all || !spec.comms.is_empty() || spec.container.is_some() {
-        let own = std::process::id();
-        let everyone: Vec<u32> =
-            all_pids()?.into_iter().filter(|&pid| pid != own && has_user_space(pid)).collect();
-        for comm in &spec.comms {
-            let named: Vec<u32> =
-                everyone.iter().copied().filter(|&pid| comm_of(pid).as_deref() == Some(comm)).collect();
-            if named.is_empty() {
-                return Err(TargetError::NoMatch(format!("is named {comm:?}")));
+    let mut everyone = None;
+    for target in targets {
+        match target {
+            Targets::Pids(pids) => {
+                for &pid in pids {
+                    found.push(checked(pid)?);
+                }
             }
-            found.extend(named);
-        }
-        if let Some(id) = &spec.container {
-            let inside: Vec<u32> = everyone.iter().copied().filter(|&pid| in_container(pid, id)).collect();
-            if inside.is_empty() {
-                return Err(TargetError::NoMatch(format!("is in a container whose id begins with {id:?}")));
+            Targets::Comm(name) => {
+                let named = |pid: &u32| comm_of(*pid).as_deref() == Some(name);
+                let named: Vec<u32> = listed(&mut everyone)?.iter().copied().filter(named).collect();
+                if named.is_empty() {
+                    return Err(TargetError::NoMatch(format!("is named {name:?}")));
+                }
+                found.extend(named);
             }
-            found.extend(inside);
-        }
-        if spec.all {
-            found.extend(everyone);
+            Targets::Container(id) => {
+                let inside = |pid: &u32| in_container(*pid, id);
+                let inside: Vec<u32> = listed(&mut everyone)?.iter().copied().filter(inside).collect();
+                if inside.is_empty() {
+                    return Err(TargetError::NoMatch(format!(
+                        "is in a container whose id begins with {id:?}"
+                    )));
+                }
+                found.extend(inside);
+            }
+            Targets::All => found.extend(listed(&mut everyone)?),
+            Targets::Cgroup(path) => found.extend(pids_of_cgroup(&cgroup_folder(path)?)?),
         }
     }
-    if let Some(cgroup) = &spec.cgroup {
-        found.extend(pids_of_cgroup(&cgroup_folder(cgroup)?)?);
-    }
-    if spec.children && !spec.all {
+    if follow_children && !targets.contains(&Targets::All) {
         found = with_descendants(&found)?;
     }
     let mut seen = HashSet::new();
@@ -110,8 +149,41 @@ pub fn find(spec: &TargetSpec) -> Result<Vec<u32>, TargetError> {
     Ok(found)
 }
 
+/// A process that was named by its id, if it can be profiled.
+fn checked(pid: u32) -> Result<u32, TargetError> {
+    if !Path::new(&format!("/proc/{pid}")).exists() {
+        return Err(TargetError::NoSuchProcess(pid));
+    }
+    if !has_user_space(pid) {
+        return Err(TargetError::NoUserSpace(pid));
+    }
+    Ok(pid)
+}
+
+/// Every process but this one; listed once.
+fn listed(everyone: &mut Option<Vec<u32>>) -> Result<&[u32], TargetError> {
+    if everyone.is_none() {
+        let own = std::process::id();
+        *everyone = Some(all_pids()?.into_iter().filter(|&pid| pid != own && has_user_space(pid)).collect());
+    }
+    Ok(everyone.as_deref().unwrap_or_default())
+}
+
+/// The cgroup that the programs in the kernel compare with, if one is selected. They compare with only one.
+pub(super) fn selected_cgroup(targets: &[Targets]) -> Result<Option<CgroupTarget>, TargetError> {
+    let mut cgroups = targets.iter().filter_map(|target| match target {
+        Targets::Cgroup(path) => Some(path),
+        _ => None,
+    });
+    let first = cgroups.next();
+    match cgroups.next() {
+        Some(second) => Err(TargetError::SecondCgroup(second.clone())),
+        None => first.map(|path| cgroup_target(path)).transpose(),
+    }
+}
+
 /// The cgroup for the kernel programs.
-pub fn cgroup_target(path: &Path) -> Result<CgroupTarget, TargetError> {
+fn cgroup_target(path: &Path) -> Result<CgroupTarget, TargetError> {
     let folder = cgroup_folder(path)?;
     let error = |source| TargetError::Cgroup { path: folder.clone(), source };
     let metadata = fs::metadata(&folder).map_err(error)?;
@@ -199,14 +271,16 @@ fn with_descendants(roots: &[u32]) -> Result<Vec<u32>, TargetError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TargetError, TargetSpec, find};
+    use std::path::PathBuf;
+
+    use super::{TargetError, Targets, find, selected_cgroup};
 
     #[test]
     fn children_of_a_target_are_targets() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let spec = TargetSpec { pids: vec![std::process::id()], children: true, ..TargetSpec::default() };
-        let with = find(&spec).unwrap();
-        let without = find(&TargetSpec { children: false, ..spec }).unwrap();
+        let targets = [Targets::Pids(vec![std::process::id()])];
+        let with = find(&targets, true).unwrap();
+        let without = find(&targets, false).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(with.contains(&child.id()), "{with:?}");
@@ -215,16 +289,24 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_named() {
-        let spec = TargetSpec { pids: vec![u32::MAX - 1], ..TargetSpec::default() };
-        assert!(matches!(find(&spec), Err(TargetError::NoSuchProcess(pid)) if pid == u32::MAX - 1));
+        let targets = [Targets::Pids(vec![u32::MAX - 1])];
+        assert!(matches!(find(&targets, true), Err(TargetError::NoSuchProcess(pid)) if pid == u32::MAX - 1));
     }
 
     #[test]
     fn kernel_threads_have_nothing_to_profile() {
         // Process 2 is kthreadd, unless the tests run in a pid namespace of their own.
         if super::comm_of(2).as_deref() == Some("kthreadd") {
-            let spec = TargetSpec { pids: vec![2], ..TargetSpec::default() };
-            assert!(matches!(find(&spec), Err(TargetError::NoUserSpace(2))));
+            let targets = [Targets::Pids(vec![2])];
+            assert!(matches!(find(&targets, true), Err(TargetError::NoUserSpace(2))));
         }
+    }
+
+    #[test]
+    fn a_second_cgroup_is_refused() {
+        let cgroup = |name: &str| Targets::Cgroup(PathBuf::from(name));
+        let error = selected_cgroup(&[cgroup("a"), Targets::All, cgroup("b")]).unwrap_err();
+        assert!(matches!(error, TargetError::SecondCgroup(path) if path == PathBuf::from("b")));
+        assert_eq!(selected_cgroup(&[Targets::All]).unwrap(), None);
     }
 }

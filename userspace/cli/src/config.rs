@@ -100,7 +100,8 @@ fn with_default(command: Command, long: &str, values: &[String]) -> Command {
 mod tests {
     use clap::{CommandFactory, FromArgMatches};
 
-    use super::super::options::{Cli, Command as SubCommand, Context};
+    use super::super::capture_args::Context;
+    use super::super::options::{Cli, Command as SubCommand};
     use super::*;
 
     fn parsed(toml: &str, arguments: &[&str]) -> Cli {

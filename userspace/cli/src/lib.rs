@@ -3,6 +3,7 @@
 //! Owns: options, errors as people read them, exit codes, progress, output files. Because: this is the product's face,
 //! and it must be testable as a whole. Does not: capture, resolve, model or draw; it calls those who do.
 
+pub mod capture_args;
 pub mod collector;
 pub mod command;
 pub mod config;
@@ -10,6 +11,7 @@ pub mod debug_info;
 pub mod diff;
 pub mod doctor;
 pub mod duration;
+pub mod environment;
 pub mod export;
 pub mod failure;
 pub mod files;
@@ -56,6 +58,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
+    environment::refuse_renamed(&arguments, |name| std::env::var_os(name).is_some())
+        .map_err(|failure| failure.report())?;
     let mut command = Cli::command();
     if let Some(path) = config::file_named_in(&arguments, std::env::var_os("DEEPCTX_CONFIG")) {
         command = config::apply(command, &path).map_err(|failure| failure.report())?;

@@ -38,15 +38,15 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     if !arguments.once {
         screen::require_terminal()?;
     }
-    let target = target::resolve(&arguments.target, &arguments.capture, None)?;
+    let target = target::of_live(arguments)?;
     let request = arguments.sight.request(
-        look::selection(&arguments.look, look::measured(arguments.capture.event)),
+        look::selection(&arguments.look, look::measured(target.config.clock)),
         arguments.look.filter.clone(),
     );
     let mut capture = start_capture(&target)?;
-    let meta = meta(&target, Vec::new());
+    let meta = meta(&target);
     let session =
-        start_session(&mut capture, &arguments.capture, &arguments.target.pid, meta.clone(), None, None)?;
+        start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), None, None)?;
     let ended = if arguments.once {
         let until = Until {
             duration: Some(arguments.duration.unwrap_or(ONCE)),

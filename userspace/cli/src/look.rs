@@ -14,7 +14,8 @@ use deepctx_profile::store::{self, Opened};
 use deepctx_profile::view::{self, Selection};
 
 use super::failure::{Failure, store_failure};
-use super::options::{Event, GroupBy, LookArgs, View};
+use super::options::{GroupBy, LookArgs, View};
+use deepctx_capture::Clock;
 
 /// The selection that the options ask for, of `metric` unless they name another.
 pub fn selection(look: &LookArgs, metric: Metric) -> Selection {
@@ -46,10 +47,10 @@ pub fn selection_of(look: &LookArgs, profile: &Profile) -> Selection {
 }
 
 /// What the timer of a capture measures.
-pub fn measured(event: Event) -> Metric {
-    match event {
-        Event::CpuClock => Metric::CpuTime,
-        Event::Cycles => Metric::Cycles,
+pub fn measured(clock: Clock) -> Metric {
+    match clock {
+        Clock::CpuClock => Metric::CpuTime,
+        Clock::Cycles => Metric::Cycles,
     }
 }
 

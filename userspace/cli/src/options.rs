@@ -11,15 +11,12 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use deepctx_profile::export::Format;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::Pattern;
-use deepctx_symbolizer::native::DebugInfo;
 
-use super::debug_info;
+use super::capture_args::{CaptureArgs, Probe, TargetArgs, renamed_context, renamed_probes};
 use super::duration;
 use super::sampling::SamplingArgs;
 use super::sight::SightArgs;
-use super::step_marker;
-use deepctx_capture::budget::Budget;
-use deepctx_pipeline::ranges::STEP_MARKER;
+use deepctx_capture::config::TensorShapes;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
 #[derive(Debug, Parser)]
@@ -77,7 +74,7 @@ pub enum Command {
         before_help = "  deepctx-bpf replay-raw run.raw -o run.dctx\n  deepctx-bpf replay-raw run.raw -o run.dctx --force"
     )]
     ReplayRaw(ReplayRawArgs),
-    /// Check what this machine needs, and say how to mend what is missing.
+    /// Check what this machine needs, and say how to fix what is missing.
     #[command(before_help = "  sudo deepctx-bpf doctor\n  deepctx-bpf doctor --format json")]
     Doctor(DoctorArgs),
     /// Show which probes would be attached where, and which are missing and why.
@@ -104,172 +101,11 @@ impl Command {
     }
 }
 
-/// Whom to profile. Several may be given; they add up.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Target")]
-pub struct TargetArgs {
-    /// Process to profile, as seen from here; repeat it for several.
-    #[arg(short, long, value_name = "N", env = "DEEPCTX_PID", value_delimiter = ',')]
-    pub pid: Vec<u32>,
-    /// Every process of this name (as in /proc/PID/comm).
-    #[arg(long, value_name = "NAME", env = "DEEPCTX_COMM", value_delimiter = ',')]
-    pub comm: Vec<String>,
-    /// Every process in this cgroup and below it (a path, from /sys/fs/cgroup or absolute).
-    #[arg(long, value_name = "PATH", env = "DEEPCTX_CGROUP")]
-    pub cgroup: Option<PathBuf>,
-    /// Every process of this container (its id or the beginning of it).
-    #[arg(long, value_name = "ID", env = "DEEPCTX_CONTAINER")]
-    pub container: Option<String>,
-    /// The whole system. The default of `live` when nothing else is named.
-    #[arg(short, long, env = "DEEPCTX_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
-    pub all: bool,
-    /// Leave out processes that the targets start.
-    #[arg(long, env = "DEEPCTX_NO_CHILDREN", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
-    pub no_children: bool,
-}
-
-impl TargetArgs {
-    /// True when the user named nobody.
-    pub fn is_empty(&self) -> bool {
-        self.pid.is_empty()
-            && self.comm.is_empty()
-            && self.cgroup.is_none()
-            && self.container.is_none()
-            && !self.all
-    }
-}
-
-/// How to capture.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Capture")]
-pub struct CaptureArgs {
-    /// Samples per second and CPU.
-    #[arg(short = 'F', long, value_name = "HZ", env = "DEEPCTX_FREQ", default_value_t = 99,
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub freq: u32,
-    /// What makes a CPU take a sample: the kernel's timer, which is everywhere, or the hardware's cycles, which also see code
-    /// that runs with interrupts disabled.
-    #[arg(long, value_name = "EVENT", env = "DEEPCTX_EVENT", default_value = "cpu-clock")]
-    pub event: Event,
-    /// Which frames to record; leave one out to pay less.
-    #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', default_values_t = [Context::Python, Context::Native, Context::Kernel])]
-    pub context: Vec<Context>,
-    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than this
-    /// (like 512M or 2G; `off` reads none, which saves memory).
-    #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
-    pub debug_info: DebugInfo,
-    /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
-    #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
-    pub off_cpu: bool,
-    /// With `--context step`: a range whose name begins so ends a training step (`ProfilerStep#`), or each call of a library's
-    /// function does (`libmine.so*:train_step`). Repeat it for several.
-    #[arg(long, value_name = "NAME|LIBRARY:FUNCTION", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER,
-          value_parser = step_marker::parse)]
-    pub step_marker: Vec<String>,
-    /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
-    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all", value_parser = launch_stacks)]
-    pub launch_stacks: LaunchStacks,
-    /// With `--context operator` or `--shapes`: how many operators get a stack as they begin; all are counted in any case.
-    /// Without it 100/s, and none where `native` is left out: then operators are those that other stacks show.
-    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS", value_parser = launch_stacks)]
-    pub operator_stacks: Option<LaunchStacks>,
-    /// Tell the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model derives from
-    /// them: names such as `aten::addmm,aten::convolution`, or `hottest` (`hottest:3`) for those that most samples are in.
-    #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
-    pub shapes: Vec<String>,
-    /// Watch functions of your own in other libraries, as TOML (see docs/probes.md).
-    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES")]
-    pub probes: Option<PathBuf>,
-    /// Most CPU time of the program, in percent of its own, that `operator`, `backward`, `step`, `memory`, `team`, `--shapes` and
-    /// `--probes` may take together: where they would take more, they are watched in turns, and what they tell is of these turns.
-    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
-    pub probe_budget: Option<Budget>,
-    /// Leave accelerators alone: no probes in their libraries.
-    #[arg(long, env = "DEEPCTX_NO_GPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
-    pub no_gpu: bool,
-    /// Copy the records as captured into this file as well, for replay and tests.
-    #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
-    pub raw: Option<PathBuf>,
-}
-
-/// Operators that get a stack where they are counted, unless told otherwise.
-pub const OPERATOR_STACKS: LaunchStacks = LaunchStacks::PerSecond(100);
-
-/// How many calls get a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaunchStacks {
-    /// Every one.
-    All,
-    /// So many a second at most, drawn by chance.
-    PerSecond(u32),
-    /// None.
-    Off,
-}
-
-impl std::fmt::Display for LaunchStacks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::All => f.write_str("all"),
-            Self::PerSecond(most) => write!(f, "{most}/s"),
-            Self::Off => f.write_str("off"),
-        }
-    }
-}
-
-fn launch_stacks(text: &str) -> Result<LaunchStacks, String> {
-    match text {
-        "all" => return Ok(LaunchStacks::All),
-        "off" => return Ok(LaunchStacks::Off),
-        _ => {}
-    }
-    let number = text.strip_suffix("/s").and_then(|number| number.parse().ok());
-    match number.filter(|most| (1..=1_000_000).contains(most)) {
-        Some(most) => Ok(LaunchStacks::PerSecond(most)),
-        None => Err("expected all, off, or a number of stacks per second such as 500/s".into()),
-    }
-}
-
-/// What makes a CPU take a sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Event {
-    /// The kernel's timer; a sample stands for time.
-    #[default]
-    CpuClock,
-    /// Hardware cycles; a sample stands for cycles.
-    Cycles,
-}
-
-/// A source of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Context {
-    /// Python functions.
-    Python,
-    /// Native code in user space.
-    Native,
-    /// Kernel code.
-    Kernel,
-    /// Who awaits the asyncio task that runs (CPython 3.11 and later), beside Python functions.
-    Async,
-    /// Layers of PyTorch models: modules that are called, by name and class, beside Python functions.
-    Module,
-    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python functions.
-    Backward,
-    /// PyTorch's named ranges (`record_function`) and the steps of training, beside Python functions.
-    Step,
-    /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was when it was most.
-    Memory,
-    /// Who handed work to the threads of OpenMP (`libgomp`, `libomp`, `libiomp5`): what they do stands below it.
-    Team,
-    /// PyTorch's operators. With `native` each is counted as it begins, below those that it is in, and steps of XLA's modules on a
-    /// CPU have their names; without, stacks show operators and leave native functions out, which costs least.
-    Operator,
-}
-
 /// What every sub-command takes.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Common")]
 pub struct CommonArgs {
-    /// Say more; twice for even more.
+    /// Log more; repeat it for even more.
     #[arg(short, long, action = ArgAction::Count, env = "DEEPCTX_VERBOSE")]
     pub verbose: u8,
     /// Form of log lines on standard error.
@@ -336,7 +172,7 @@ pub struct LiveArgs {
     /// Print one still picture after the duration (2s unless told) instead of a live view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
-    /// Leave after this time.
+    /// Quit after this time.
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
     /// Fraction of samples that may be lost before the exit code is 1, in percent.
@@ -357,10 +193,10 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub capture: CaptureArgs,
     /// The profile to write.
-    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "run.dctx")]
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_RECORD_OUTPUT", default_value = "run.dctx")]
     pub output: PathBuf,
     /// Replace the output if it exists.
-    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "DEEPCTX_RECORD_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub force: bool,
     /// Make one file of the profile (a tar archive of its folder) when the capture has ended.
     #[arg(long, env = "DEEPCTX_PACK", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
@@ -413,10 +249,10 @@ pub struct ViewArgs {
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// File to write; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "-")]
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
     /// Replace the output if it exists.
-    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    #[arg(long, action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub force: bool,
 }
 
@@ -426,10 +262,10 @@ pub struct ReportArgs {
     /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// Form of the report.
-    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_REPORT_FORMAT", default_value = "text")]
     pub format: TextOrJson,
     /// Rows per table.
-    #[arg(long, value_name = "N", env = "DEEPCTX_LIMIT", default_value_t = 20)]
+    #[arg(long, value_name = "N", env = "DEEPCTX_REPORT_LIMIT", default_value_t = 20)]
     pub limit: usize,
     /// How to look at it.
     #[command(flatten)]
@@ -460,7 +296,7 @@ pub struct ExportArgs {
     /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// Format to write.
-    #[arg(short, long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", value_parser = formats())]
+    #[arg(short, long, value_name = "FORMAT", env = "DEEPCTX_EXPORT_FORMAT", value_parser = formats())]
     pub format: Format,
     /// How to look at it.
     #[command(flatten)]
@@ -469,7 +305,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
     /// Add line numbers to Python frames.
-    #[arg(long, env = "DEEPCTX_LINES", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "DEEPCTX_EXPORT_LINES", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub lines: bool,
     /// Where it goes.
     #[command(flatten)]
@@ -500,10 +336,10 @@ pub struct DiffArgs {
     /// The profile to compare.
     pub after: PathBuf,
     /// Form of the comparison.
-    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DIFF_FORMAT", default_value = "text")]
     pub format: DiffFormat,
     /// Functions and contexts to list.
-    #[arg(long, value_name = "N", env = "DEEPCTX_LIMIT", default_value_t = 20)]
+    #[arg(long, value_name = "N", env = "DEEPCTX_DIFF_LIMIT", default_value_t = 20)]
     pub limit: usize,
     /// How to look at it.
     #[command(flatten)]
@@ -533,10 +369,10 @@ pub struct ReplayRawArgs {
     /// The raw capture.
     pub raw: PathBuf,
     /// The profile to write.
-    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_OUTPUT", default_value = "run.dctx")]
+    #[arg(short, long, value_name = "FILE", default_value = "run.dctx")]
     pub output: PathBuf,
     /// Replace the output if it exists.
-    #[arg(long, env = "DEEPCTX_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    #[arg(long, action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub force: bool,
     /// What every sub-command takes.
     #[command(flatten)]
@@ -547,7 +383,7 @@ pub struct ReplayRawArgs {
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Form of the list.
-    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DOCTOR_FORMAT", default_value = "text")]
     pub format: TextOrJson,
     /// What every sub-command takes.
     #[command(flatten)]
@@ -573,22 +409,28 @@ pub struct ProbesArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Look at this library instead of processes; repeat it for several.
-    #[arg(long, value_name = "FILE", env = "DEEPCTX_LIBRARY")]
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES_LIBRARY")]
     pub library: Vec<PathBuf>,
-    /// Add rows of your own for other libraries, as TOML (see docs/probes.md).
-    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES")]
+    /// Include functions of other libraries, listed in this TOML file (see docs/probes.md).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBE_FILE")]
+    pub probe_file: Option<PathBuf>,
+    /// The former name of `--probe-file`.
+    #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
     pub probes: Option<PathBuf>,
     /// Where two libraries see the same call: only the lowest, or all.
-    #[arg(long, value_name = "WHICH", env = "DEEPCTX_LAYERS", default_value = "lowest")]
+    #[arg(long, value_name = "WHICH", env = "DEEPCTX_PROBES_LAYERS", default_value = "lowest")]
     pub layers: Layers,
-    /// Show what these sources of frames watch, too (`backward`, `step`, `memory`, `operator`).
-    #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',')]
-    pub context: Vec<Context>,
-    /// Show what telling these PyTorch operators' tensors watches, too.
+    /// Include the probes of these features.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
+    pub probe: Vec<Probe>,
+    /// The former name of `--probe`.
+    #[arg(long, hide = true, value_name = "LIST", value_parser = renamed_context)]
+    pub context: Option<String>,
+    /// Include the probes that record these PyTorch operators' tensors.
     #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
-    pub shapes: Vec<String>,
+    pub shapes: Vec<TensorShapes>,
     /// Form of the list.
-    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_PROBES_FORMAT", default_value = "text")]
     pub format: TextOrJson,
     /// What every sub-command takes.
     #[command(flatten)]
@@ -621,4 +463,4 @@ macro_rules! displayed_by_value_name {
         }
     )* };
 }
-displayed_by_value_name!(Context, View, GroupBy);
+displayed_by_value_name!(View, GroupBy);

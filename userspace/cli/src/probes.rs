@@ -12,19 +12,20 @@ use deepctx_uprobes::libraries::Library;
 use deepctx_uprobes::plan::{self, Contents, Planned, Planner, Site};
 use serde_json::{Value, json};
 
+use super::capture_args::TargetArgs;
 use super::failure::{Done, Failure};
-use super::options::{Layers, ProbesArgs, TargetArgs, TextOrJson};
+use super::options::{Layers, ProbesArgs, TextOrJson};
 use super::user_rows::user_rows;
 use super::{output, target};
 use deepctx_capture::probes::running_kernel;
-use deepctx_capture::targets::{self, TargetSpec};
+use deepctx_capture::{CaptureConfig, targets};
 
 /// Runs it.
 ///
 /// # Errors
 /// A target, library or file of rows that is not there or not right.
 pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
-    let user = match &arguments.probes {
+    let user = match &arguments.probe_file {
         Some(path) => user_rows(path)?,
         None => Vec::new(),
     };
@@ -32,8 +33,12 @@ pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
         Layers::Lowest => plan::Layers::Lowest,
         Layers::All => plan::Layers::All,
     };
-    let mut planner = Planner::new(user, layers, running_kernel())
-        .watching(true, target::questions(&arguments.context, &arguments.shapes));
+    let config = CaptureConfig {
+        probe: target::features(&arguments.probe),
+        shapes: arguments.shapes.clone(),
+        ..CaptureConfig::default()
+    };
+    let mut planner = Planner::new(user, layers, running_kernel()).watching(true, config.questions());
     let mut seen = Seen::default();
     for path in &arguments.library {
         let library = Library::of_file(path).map_err(|error| Failure::io(path.display(), &error))?;
@@ -62,16 +67,9 @@ struct Seen {
     unreadable: usize,
 }
 
-fn processes(target: &TargetArgs) -> Result<Vec<u32>, Failure> {
-    let spec = TargetSpec {
-        pids: target.pid.clone(),
-        comms: target.comm.clone(),
-        cgroup: target.cgroup.clone(),
-        container: target.container.clone(),
-        all: target.all || target.is_empty(),
-        children: !target.no_children,
-    };
-    targets::find(&spec).map_err(|error| Failure::new(error).hint("list processes with `ps -e`"))
+fn processes(arguments: &TargetArgs) -> Result<Vec<u32>, Failure> {
+    targets::find(&target::targets(arguments, false), !arguments.no_children)
+        .map_err(|error| Failure::new(error).hint("list processes with `ps -e`"))
 }
 
 fn text(planner: &Planner, seen: Seen, verbose: bool, out: &mut dyn Write) -> io::Result<()> {

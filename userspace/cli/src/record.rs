@@ -8,8 +8,6 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::ValueEnum as _;
-
 use deepctx_profile::store::{self, Writer};
 use deepctx_profile::units::{Count, Nanos};
 
@@ -17,10 +15,13 @@ use super::command::Waiting;
 use super::failure::{Done, Failure, store_failure};
 use super::options::RecordArgs;
 use super::progress::Progress;
-use super::run::{Until, meta, start_capture, start_session, until_end};
-use super::{collector, output, target};
+use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
+use super::target::{self, Target};
+use super::{collector, output};
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::{Capture, Targets};
 use deepctx_session::raw::RawWriter;
+use deepctx_session::session::Session;
 
 /// Longest that a command waits for probes in installed libraries: they take a few milliseconds each.
 const PROBES_LONGEST: Duration = Duration::from_secs(2);
@@ -37,46 +38,12 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             .hint("record to a file, then `deepctx-bpf export FILE --format folded -o -`"));
     }
     refuse_or_check_old(output, arguments.force)?;
-    let samples = arguments.sampling.pc_sampling.is_some();
-    let collects = arguments.gpu_activity || samples;
-    let waiting = if arguments.command.is_empty() {
-        None
-    } else {
-        let collector = collects.then(collector::variable).transpose()?;
-        let variables = collector.into_iter().chain(arguments.sampling.variables());
-        Some(Waiting::start(&arguments.command, variables.collect())?)
-    };
-    let words = arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    let mut target =
-        target::resolve(&arguments.target, &arguments.capture, waiting.as_ref().map(|_| words.as_str()))?;
-    if let Some(probes) = &mut target.options.probes {
-        // What our collector reads it tells by itself.
-        probes.borrow = !(collects && waiting.is_some());
-        probes.samples = samples;
-    }
-    target.options.pids.extend(waiting.as_ref().map(Waiting::pid));
+    let waiting = start_command(arguments)?;
+    let mut target = target::of_record(arguments)?;
+    target.config.targets.extend(waiting.as_ref().map(|waiting| Targets::Pids(vec![waiting.pid()])));
 
     let mut capture = start_capture(&target)?;
-    let meta = meta(&target, options(arguments));
-    let raw = match &arguments.capture.raw {
-        Some(path) => {
-            let file = fs::File::create(path).map_err(|error| Failure::io(path.display(), &error))?;
-            Some(RawWriter::new(BufWriter::new(file)).map_err(|error| Failure::io(path.display(), &error))?)
-        }
-        None => None,
-    };
-    if arguments.force {
-        remove_old(output)?;
-    }
-    let writer = Writer::create(output, &meta).map_err(|error| store_failure(&error))?;
-    let session = start_session(
-        &mut capture,
-        &arguments.capture,
-        &arguments.target.pid,
-        meta,
-        Some((writer, arguments.flush)),
-        raw,
-    )?;
+    let session = start_storing(&mut capture, &target, arguments)?;
     if waiting.is_some() {
         capture.wait_for_probes(PROBES_LONGEST);
     }
@@ -95,25 +62,8 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
     let ended = until_end(capture, session, until, Some(progress))?;
 
+    summarize(output, &ended);
     let status = &ended.finished.status;
-    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
-    let complete = status
-        .complete_share
-        .map_or(String::new(), |share| format!(", {:.2} % of stacks complete", share * 100.0));
-    let summary = format!(
-        "{}: {} samples in {elapsed}, {} lost{complete}",
-        output.display(),
-        Count(status.samples),
-        Count(status.lost)
-    );
-    Progress::new(false).say(&summary);
-    if let Some(turns) = ended.finished.profile.ledger.watched_in_turns() {
-        Progress::new(false).say(turns);
-    }
-    if status.samples == 0 {
-        Progress::new(false)
-            .say("note: no samples were taken: the targets used no CPU time, or none of them is running");
-    }
     if let Some(error) = &status.write_error {
         return Err(Failure::new(error)
             .hint("what was written before can be opened; free some space and record again"));
@@ -122,6 +72,58 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         pack(output)?;
     }
     Ok(done(ended.command, status.lost_share, arguments.max_loss))
+}
+
+/// Starts the command, if there is one, stopped before its first instruction.
+fn start_command(arguments: &RecordArgs) -> Result<Option<Waiting>, Failure> {
+    if arguments.command.is_empty() {
+        return Ok(None);
+    }
+    let collects = arguments.gpu_activity || arguments.sampling.pc_sampling.is_some();
+    let collector = collects.then(collector::variable).transpose()?;
+    let variables = collector.into_iter().chain(arguments.sampling.variables());
+    Waiting::start(&arguments.command, variables.collect()).map(Some)
+}
+
+/// Starts the session that writes the profile, and the raw copy if there is to be one.
+fn start_storing(capture: &mut Capture, target: &Target, arguments: &RecordArgs) -> Result<Session, Failure> {
+    let meta = meta(target);
+    let raw = match &arguments.capture.raw {
+        Some(path) => {
+            let file = fs::File::create(path).map_err(|error| Failure::io(path.display(), &error))?;
+            Some(RawWriter::new(BufWriter::new(file)).map_err(|error| Failure::io(path.display(), &error))?)
+        }
+        None => None,
+    };
+    let output = arguments.output.as_path();
+    if arguments.force {
+        remove_old(output)?;
+    }
+    let writer = Writer::create(output, &meta).map_err(|error| store_failure(&error))?;
+    let store = Some((writer, arguments.flush));
+    start_session(capture, &target.config, &arguments.target.pid, meta, store, raw)
+}
+
+/// Says on standard error what was recorded.
+fn summarize(output: &Path, ended: &Ended) {
+    let status = &ended.finished.status;
+    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
+    let complete = status
+        .complete_share
+        .map_or(String::new(), |share| format!(", {:.2} % of stacks complete", share * 100.0));
+    let mut progress = Progress::new(false);
+    progress.say(&format!(
+        "{}: {} samples in {elapsed}, {} lost{complete}",
+        output.display(),
+        Count(status.samples),
+        Count(status.lost)
+    ));
+    if let Some(turns) = ended.finished.profile.ledger.watched_in_turns() {
+        progress.say(turns);
+    }
+    if status.samples == 0 {
+        progress.say("note: no samples were taken: the targets used no CPU time, or none of them is running");
+    }
 }
 
 /// Makes one file of a profile's folder. At every moment one of them is whole.
@@ -198,37 +200,6 @@ pub fn remove_old(output: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Options in force, for the profile.
-fn options(arguments: &RecordArgs) -> Vec<(String, String)> {
-    let context: Vec<_> = arguments.capture.context.iter().map(ToString::to_string).collect();
-    vec![
-        ("freq".into(), arguments.capture.freq.to_string()),
-        ("context".into(), context.join(",")),
-        (
-            "event".into(),
-            arguments
-                .capture
-                .event
-                .to_possible_value()
-                .map_or_else(String::new, |value| value.get_name().to_owned()),
-        ),
-        ("launch-stacks".into(), arguments.capture.launch_stacks.to_string()),
-        (
-            "operator-stacks".into(),
-            arguments.capture.operator_stacks.map_or_else(String::new, |stacks| stacks.to_string()),
-        ),
-        ("shapes".into(), arguments.capture.shapes.join(",")),
-        (
-            "probe-budget".into(),
-            arguments.capture.probe_budget.map_or_else(String::new, |budget| budget.to_string()),
-        ),
-        ("gpu-activity".into(), arguments.gpu_activity.to_string()),
-        ("pc-sampling".into(), arguments.sampling.describe()),
-        ("off-cpu".into(), arguments.capture.off_cpu.to_string()),
-        ("no-children".into(), arguments.target.no_children.to_string()),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +241,25 @@ mod tests {
         remove_old(&output).unwrap();
         assert!(!output.exists());
         assert!(refuse_or_check_old(&folder.path().join("no/run.dctx"), false).is_err());
+    }
+
+    #[test]
+    fn a_profile_stores_every_option_of_record() {
+        use clap::CommandFactory as _;
+
+        // Where the profile and messages go, and what the exit code depends on, is no part of what was captured.
+        const NOT_OF_THE_CAPTURE: [&str; 9] =
+            ["output", "force", "pack", "max-loss", "raw", "verbose", "log-format", "config", "help"];
+        let mut command = super::super::options::Cli::command();
+        command.build();
+        let record = command.find_subcommand("record").unwrap();
+        let options = record.get_arguments().filter(|argument| !argument.is_hide_set());
+        let mut options: Vec<&str> = options.filter_map(|argument| argument.get_long()).collect();
+        options.retain(|option| !NOT_OF_THE_CAPTURE.contains(option));
+        options.sort_unstable();
+        let stored = deepctx_capture::CaptureConfig::default().options();
+        let mut stored: Vec<&str> = stored.iter().map(|(name, _)| name.as_str()).collect();
+        stored.sort_unstable();
+        assert_eq!(stored, options);
     }
 }

@@ -20,16 +20,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::command::exit_code;
 use super::failure::Failure;
 use super::look;
-use super::options::CaptureArgs;
 use super::progress::Progress;
 use super::step_marker;
-use super::target::{self, Target};
-use deepctx_capture::Capture;
+use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::Config;
 use deepctx_session::hottest::Hottest;
 use deepctx_session::raw::RawWriter;
 use deepctx_session::session::{Finished, Options, Session, Status};
+use deepctx_symbolizer::native::DebugInfo;
 
 /// Between two looks at everything that has no event of its own.
 const TICK: Duration = Duration::from_millis(100);
@@ -57,7 +57,7 @@ pub struct Until {
 /// The pipeline's thread cannot be started.
 pub fn start_session(
     capture: &mut Capture,
-    how: &CaptureArgs,
+    how: &CaptureConfig,
     named: &[u32],
     meta: Meta,
     store: Option<(Writer, Duration)>,
@@ -65,18 +65,17 @@ pub fn start_session(
 ) -> Result<Session, Failure> {
     let config = Config {
         off_cpu: how.off_cpu,
-        timer: look::measured(how.event),
-        step_markers: step_marker::ranges(&how.step_marker),
+        timer: look::measured(how.clock),
+        step_markers: step_marker::ranges(&how.step_markers),
         ..Config::default()
     };
     let options = Options {
         meta,
         config,
-        debug_info: how.debug_info.clone(),
+        debug_info: DebugInfo { bytes_max: how.debug_info.0, ..DebugInfo::default() },
         named: named.to_vec(),
         layers: capture.called(),
-        hottest: target::hottest(&how.shapes)
-            .and_then(|most| Some(Hottest::new(most, capture.tensor_wishes()?))),
+        hottest: how.hottest().and_then(|most| Some(Hottest::new(most, capture.tensor_wishes()?))),
         store,
         raw,
     };
@@ -143,16 +142,16 @@ fn ignores_hang_up() -> bool {
 }
 
 /// What is told about a capture before it begins.
-pub fn meta(target: &Target, options: Vec<(String, String)>) -> Meta {
+pub fn meta(target: &Target) -> Meta {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Meta {
         target: target.description.clone(),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         started: Time::from_nanos(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)),
         started_monotonic: Time::from_nanos(monotonic_ns()),
-        frequency_hz: target.options.frequency_hz,
+        frequency_hz: target.config.frequency.0,
         version: env!("CARGO_PKG_VERSION").into(),
-        options,
+        options: target.config.options(),
     }
 }
 
@@ -161,7 +160,7 @@ pub fn meta(target: &Target, options: Vec<(String, String)>) -> Meta {
 /// # Errors
 /// What is missing, and how to mend it.
 pub fn start_capture(target: &Target) -> Result<Capture, Failure> {
-    Capture::start(target.options.clone()).map_err(|error| {
+    Capture::start(target.config.clone()).map_err(|error| {
         let hint = error.hint();
         Failure::new(error)
             .hint(hint.as_deref().unwrap_or("`sudo deepctx-bpf doctor` checks what a capture needs"))

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 
 use clap::{Args, ValueEnum};
+use deepctx_capture::config::{SamplingMode, SamplingPeriod};
 use deepctx_common::samples::{MODE_VARIABLE, PERIOD_VARIABLE, PERIODS, SERIALIZED};
 
 /// How instructions are sampled.
@@ -15,15 +16,11 @@ pub struct SamplingArgs {
     /// without it the driver's interface chooses. Has a command load the collector, as --gpu-activity does; a process that
     /// has it already takes the period from its own environment. Needs the right to read counters, see `doctor`.
     #[arg(long, value_name = "PERIOD", env = "DEEPCTX_PC_SAMPLING", num_args = 0..=1, default_missing_value = "auto", value_parser = period)]
-    pub pc_sampling: Option<Period>,
+    pub pc_sampling: Option<SamplingPeriod>,
     /// Whether kernels may run side by side: then samples of a kernel that is launched in several places are not told apart.
     #[arg(long, value_name = "MODE", env = "DEEPCTX_PC_SAMPLING_MODE", default_value = "continuous")]
     pub pc_sampling_mode: Mode,
 }
-
-/// A period, or none of one's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Period(Option<u32>);
 
 /// How kernels run while they are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,10 +34,10 @@ pub enum Mode {
 impl SamplingArgs {
     /// Variables for a command.
     pub fn variables(&self) -> Vec<(&'static str, OsString)> {
-        let Some(Period(period)) = self.pc_sampling else { return Vec::new() };
+        let Some(period) = self.pc_sampling else { return Vec::new() };
         let mut variables = vec![(MODE_VARIABLE, self.mode().into())];
         // Nothing of an outer profiler's.
-        variables.push((PERIOD_VARIABLE, period.map_or_else(|| "auto".into(), |n| n.to_string().into())));
+        variables.push((PERIOD_VARIABLE, period.to_string().into()));
         variables
     }
 
@@ -51,22 +48,21 @@ impl SamplingArgs {
         }
     }
 
-    /// In a few words, for the profile.
-    pub fn describe(&self) -> String {
-        match self.pc_sampling {
-            None => "off".to_owned(),
-            Some(Period(None)) => format!("auto, {}", self.mode()),
-            Some(Period(Some(period))) => format!("{period}, {}", self.mode()),
+    /// The mode as a capture takes it.
+    pub fn sampling_mode(&self) -> SamplingMode {
+        match self.pc_sampling_mode {
+            Mode::Continuous => SamplingMode::Continuous,
+            Mode::Serialized => SamplingMode::Serialized,
         }
     }
 }
 
-fn period(text: &str) -> Result<Period, String> {
+fn period(text: &str) -> Result<SamplingPeriod, String> {
     if text == "auto" {
-        return Ok(Period(None));
+        return Ok(SamplingPeriod::Auto);
     }
     let number = text.parse().ok().filter(|number| PERIODS.contains(number));
-    number.map(|number| Period(Some(number))).ok_or_else(|| {
+    number.map(SamplingPeriod::Log2Cycles).ok_or_else(|| {
         format!("expected {} to {}, a period of 2^PERIOD cycles, or auto", PERIODS.start(), PERIODS.end())
     })
 }
@@ -78,14 +74,14 @@ mod tests {
     #[test]
     fn a_period_is_one_that_cupti_takes() {
         for (text, expect) in [
-            ("auto", Some(None)),
-            ("5", Some(Some(5))),
-            ("31", Some(Some(31))),
+            ("auto", Some(SamplingPeriod::Auto)),
+            ("5", Some(SamplingPeriod::Log2Cycles(5))),
+            ("31", Some(SamplingPeriod::Log2Cycles(31))),
             ("4", None),
             ("32", None),
             ("", None),
         ] {
-            assert_eq!(period(text).ok(), expect.map(Period), "{text}");
+            assert_eq!(period(text).ok(), expect, "{text}");
         }
     }
 
@@ -93,7 +89,7 @@ mod tests {
     fn a_command_is_told_only_what_was_asked_for() {
         let none = SamplingArgs { pc_sampling: None, pc_sampling_mode: Mode::Serialized };
         assert!(none.variables().is_empty());
-        let some = SamplingArgs { pc_sampling: Some(Period(Some(12))), ..none };
+        let some = SamplingArgs { pc_sampling: Some(SamplingPeriod::Log2Cycles(12)), ..none };
         assert_eq!(
             some.variables(),
             [
@@ -101,6 +97,5 @@ mod tests {
                 ("DEEPCTX_PC_SAMPLING", OsString::from("12"))
             ]
         );
-        assert_eq!(some.describe(), "12, serialized");
     }
 }

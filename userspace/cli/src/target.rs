@@ -1,36 +1,136 @@
-//! Target: from what the user named to what the capture takes.
+//! Target: from options to what is captured.
 //!
-//! Owns: checking that processes exist, and the words for the header. Because: a mistyped pid should be answered at
-//! once, in one line. Does not: find or follow processes; the capture does.
+//! Owns: the one place where options become a [`CaptureConfig`], checking that processes exist, and the target's name in
+//! the header. Because: a mistyped pid should be answered at once, in one line. Does not: find or follow processes; the
+//! capture does.
 
 use std::fs;
 
-use deepctx_uprobes::torch::Questions;
+use deepctx_capture::config::{Bytes, Hertz};
+use deepctx_capture::{CaptureConfig, Clock, FrameSource, ProbeFeature, Targets, doctor};
+use deepctx_uprobes::user::UserRow;
 
+use super::capture_args::{CaptureArgs, Context, Event, Probe, TargetArgs};
 use super::failure::Failure;
-use super::options::{CaptureArgs, Context, Event, LaunchStacks, OPERATOR_STACKS, TargetArgs};
+use super::options::{LiveArgs, RecordArgs};
 use super::step_marker;
 use super::user_rows::user_rows;
-use deepctx_capture::{ALL_STACKS, CaptureOptions, Clock, ProbeOptions, doctor};
 
 /// What to capture, and what to call it.
 #[derive(Debug)]
 pub struct Target {
     /// For the capture.
-    pub options: CaptureOptions,
+    pub config: CaptureConfig,
     /// For people: `python train.py (pid 4711)`.
     pub description: String,
 }
 
-/// Resolves the target options. `command`: what `record` is about to start.
+/// What `live` captures.
 ///
 /// # Errors
 /// Something that was named does not exist.
-pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) -> Result<Target, Failure> {
-    let mut words = Vec::new();
-    if let Some(command) = command {
-        words.push(command.to_owned());
+pub fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
+    let mut target = resolve(&arguments.target, &arguments.capture, None)?;
+    target.config.duration = arguments.duration;
+    Ok(target)
+}
+
+/// What `record` captures. The process of its command is added once it has one.
+///
+/// # Errors
+/// As of [`of_live`].
+pub fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
+    let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
+    let command = (!words.is_empty()).then(|| words.join(" "));
+    let Target { config, description } = resolve(&arguments.target, &arguments.capture, command.as_deref())?;
+    let config = CaptureConfig {
+        gpu_activity: arguments.gpu_activity,
+        pc_sampling: arguments.sampling.pc_sampling,
+        pc_sampling_mode: arguments.sampling.sampling_mode(),
+        duration: arguments.duration,
+        flush: arguments.flush,
+        starts_command: command.is_some(),
+        ..config
+    };
+    Ok(Target { config, description })
+}
+
+/// The processes that the options select: all of them when they select none and no command is to be started.
+pub fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets> {
+    let pids = Some(arguments.pid.clone()).filter(|pids| !pids.is_empty()).map(Targets::Pids);
+    let mut targets: Vec<Targets> = pids.into_iter().collect();
+    targets.extend(arguments.comm.iter().cloned().map(Targets::Comm));
+    targets.extend(arguments.container.iter().cloned().map(Targets::Container));
+    if arguments.all || targets.is_empty() && arguments.cgroup.is_none() && !has_command {
+        targets.push(Targets::All);
     }
+    targets.extend(arguments.cgroup.iter().cloned().map(Targets::Cgroup));
+    targets
+}
+
+/// What `--probe` names, as the capture takes it.
+pub fn features(probe: &[Probe]) -> Vec<ProbeFeature> {
+    let feature = |probe: &Probe| match probe {
+        Probe::Operators => ProbeFeature::Operators,
+        Probe::Modules => ProbeFeature::Modules,
+        Probe::Backward => ProbeFeature::Backward,
+        Probe::Ranges => ProbeFeature::Ranges,
+        Probe::Memory => ProbeFeature::Memory,
+        Probe::Openmp => ProbeFeature::Openmp,
+        Probe::Async => ProbeFeature::Async,
+    };
+    probe.iter().map(feature).collect()
+}
+
+fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) -> Result<Target, Failure> {
+    let description = description(target, command)?;
+    let config = CaptureConfig {
+        targets: targets(target, command.is_some()),
+        follow_children: !target.no_children,
+        frequency: Hertz(capture.freq),
+        clock: match capture.event {
+            Event::CpuClock => Clock::CpuClock,
+            Event::Cycles => Clock::Cycles,
+        },
+        context: capture.context.iter().map(|context| source(*context)).collect(),
+        probe: features(&capture.probe),
+        debug_info: Bytes(capture.debug_info.bytes_max),
+        off_cpu: capture.off_cpu,
+        step_markers: capture.step_marker.clone(),
+        launch_stacks: capture.launch_stacks,
+        operator_stacks: capture.operator_stacks,
+        shapes: capture.shapes.clone(),
+        probe_file: capture.probe_file.clone(),
+        probe_rows: probe_rows(capture)?,
+        probe_budget: capture.probe_budget,
+        accelerators: !capture.no_gpu,
+        cache: doctor::cache_folder(),
+        ..CaptureConfig::default()
+    };
+    Ok(Target { config, description })
+}
+
+fn source(context: Context) -> FrameSource {
+    match context {
+        Context::Python => FrameSource::Python,
+        Context::Native => FrameSource::Native,
+        Context::Kernel => FrameSource::Kernel,
+    }
+}
+
+/// The rows of the user's file, and one for each step marker that is a library's function.
+fn probe_rows(capture: &CaptureArgs) -> Result<Vec<UserRow>, Failure> {
+    let listed = capture.probe_file.as_deref().map(user_rows).transpose()?.unwrap_or_default();
+    let mut rows = if capture.no_gpu { Vec::new() } else { listed };
+    if capture.probe.contains(&Probe::Ranges) {
+        rows.extend(capture.step_marker.iter().filter_map(|marker| step_marker::library_function(marker)));
+    }
+    Ok(rows)
+}
+
+/// The targets in words.
+fn description(target: &TargetArgs, command: Option<&str>) -> Result<String, Failure> {
+    let mut words: Vec<String> = command.into_iter().map(str::to_owned).collect();
     for pid in &target.pid {
         words.push(describe(*pid)?);
     }
@@ -38,100 +138,7 @@ pub fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>
     words.extend(target.cgroup.iter().map(|path| format!("cgroup {}", path.display())));
     words.extend(target.container.iter().map(|id| format!("container {id}")));
     let all = target.all || words.is_empty();
-    if all {
-        words = vec!["the whole system".into()];
-    }
-    let has = |context| capture.context.contains(&context);
-    let user = match &capture.probes {
-        Some(path) => user_rows(path)?,
-        None => Vec::new(),
-    };
-    let mut user = if capture.no_gpu { Vec::new() } else { user };
-    if has(Context::Step) {
-        user.extend(capture.step_marker.iter().filter_map(|marker| step_marker::library_function(marker)));
-    }
-    let mut questions = questions(&capture.context, &capture.shapes);
-    // Beside native frames, which show operators anyway, and wherever stacks of them are asked for, each is counted; else
-    // they are those that stacks show.
-    questions.operators &= has(Context::Native) || capture.operator_stacks.is_some();
-    let operators_alone = !has(Context::Native) && (has(Context::Operator) || questions.of_tensors());
-    let (of_operators, backward) = (questions.of_operators(), questions.backward);
-    let teams = questions.teams;
-    let probes = (questions.any() || !capture.no_gpu).then_some(ProbeOptions {
-        user,
-        ahead: command.is_some(),
-        borrow: true,
-        samples: false,
-        accelerators: !capture.no_gpu,
-        questions,
-        stacks_per_second: per_second(capture.launch_stacks),
-        operator_stacks_per_second: per_second(capture.operator_stacks.unwrap_or(OPERATOR_STACKS)),
-        budget: capture.probe_budget,
-    });
-    Ok(Target {
-        options: CaptureOptions {
-            pids: target.pid.clone(),
-            comms: target.comm.clone(),
-            cgroup: target.cgroup.clone(),
-            container: target.container.clone(),
-            all,
-            follow_children: !target.no_children,
-            frequency_hz: capture.freq,
-            clock: match capture.event {
-                Event::CpuClock => Clock::CpuClock,
-                Event::Cycles => Clock::Cycles,
-            },
-            kernel: has(Context::Kernel),
-            native: has(Context::Native) || backward || teams,
-            operators: operators_alone,
-            python: has(Context::Python)
-                || has(Context::Async)
-                || has(Context::Module)
-                || of_operators
-                || operators_alone,
-            coroutines: has(Context::Async),
-            modules: has(Context::Module),
-            off_cpu: capture.off_cpu,
-            probes,
-            cache: doctor::cache_folder(),
-            ring_bytes: None,
-        },
-        description: words.join(", "),
-    })
-}
-
-fn per_second(stacks: LaunchStacks) -> u32 {
-    match stacks {
-        LaunchStacks::All => ALL_STACKS,
-        LaunchStacks::PerSecond(most) => most,
-        LaunchStacks::Off => 0,
-    }
-}
-
-/// What sources of frames, and a wish for the tensors of some operators, ask of PyTorch.
-pub(super) fn questions(context: &[Context], shapes: &[String]) -> Questions {
-    let has = |one| context.contains(&one);
-    Questions {
-        backward: has(Context::Backward),
-        ranges: has(Context::Step),
-        memory: has(Context::Memory),
-        teams: has(Context::Team),
-        operators: has(Context::Operator),
-        tensors: shapes.iter().filter(|name| most_of(name).is_none()).cloned().collect(),
-        more_tensors: hottest(shapes).is_some(),
-    }
-}
-
-/// How many operators are to be chosen by what samples show; `None` when the user named all.
-pub(super) fn hottest(shapes: &[String]) -> Option<usize> {
-    shapes.iter().find_map(|name| most_of(name))
-}
-
-/// `hottest` and `hottest:3` are no names.
-fn most_of(name: &str) -> Option<usize> {
-    const USUAL: usize = 5;
-    let most = name.strip_prefix("hottest")?;
-    if most.is_empty() { Some(USUAL) } else { most.strip_prefix(':')?.parse().ok().filter(|most| *most > 0) }
+    Ok(if all { "the whole system".into() } else { words.join(", ") })
 }
 
 /// A process in words, if it is one.

@@ -123,8 +123,18 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let cases = [
         ("60 frames, Python and native", (20, 16), &[][..], 3000.0),
         ("30 frames, Python and native", (6, 6), &[], 3000.0),
-        ("60 frames, without native ones", (20, 16), &["--context", "python,operator,kernel"], 3000.0),
-        ("30 frames, without native ones", (6, 6), &["--context", "python,operator,kernel"], 3000.0),
+        (
+            "60 frames, without native ones",
+            (20, 16),
+            &["--context", "python,kernel", "--probe", "operators"],
+            3000.0,
+        ),
+        (
+            "30 frames, without native ones",
+            (6, 6),
+            &["--context", "python,kernel", "--probe", "operators"],
+            3000.0,
+        ),
         ("without a stack", (20, 16), &["--launch-stacks", "off"], 1000.0),
     ];
     for (case, frames, how, target) in cases {

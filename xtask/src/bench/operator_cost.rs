@@ -23,17 +23,13 @@ const PLACING: Duration = Duration::from_secs(5);
 /// What is measured: its name, the options, and the target.
 const MODES: [(&str, &[&str], f64); 11] = [
     ("operators from stacks alone", &["--context", "python,native,kernel"], 1.01),
-    ("the same without native frames", &["--context", "python,operator,kernel"], 1.01),
-    ("the same with layers", &["--context", "python,native,kernel,module"], 1.01),
-    ("ranges and steps", &["--context", "python,native,kernel,step"], 1.10),
-    ("memory of tensors", &["--context", "python,native,kernel,memory"], 1.10),
-    ("the backward pass below its line", &["--context", "python,native,kernel,backward"], 1.10),
-    ("each operator as it begins", &["--context", "python,native,kernel,operator"], 1.10),
-    (
-        "each operator, without stacks",
-        &["--context", "python,native,kernel,operator", "--operator-stacks", "off"],
-        1.10,
-    ),
+    ("the same without native frames", &["--context", "python,kernel", "--probe", "operators"], 1.01),
+    ("the same with layers", &["--probe", "modules"], 1.01),
+    ("ranges and steps", &["--probe", "ranges"], 1.10),
+    ("memory of tensors", &["--probe", "memory"], 1.10),
+    ("the backward pass below its line", &["--probe", "backward"], 1.10),
+    ("each operator as it begins", &["--probe", "operators"], 1.10),
+    ("each operator, without stacks", &["--probe", "operators", "--operator-stacks", "off"], 1.10),
     (
         "tensors of the products of matrices",
         &["--context", "python,native,kernel", "--shapes", "aten::addmm,aten::mm"],
@@ -41,19 +37,14 @@ const MODES: [(&str, &[&str], f64); 11] = [
     ),
     (
         "all of it",
-        &[
-            "--context",
-            "python,native,kernel,module,step,memory,backward,operator",
-            "--shapes",
-            "aten::addmm,aten::mm",
-        ],
+        &["--probe", "modules,ranges,memory,backward,operators", "--shapes", "aten::addmm,aten::mm"],
         1.10,
     ),
     (
         "all of it, within a budget of 10 %",
         &[
-            "--context",
-            "python,native,kernel,module,step,memory,backward,operator",
+            "--probe",
+            "modules,ranges,memory,backward,operators",
             "--shapes",
             "aten::addmm,aten::mm",
             BUDGET,

@@ -34,16 +34,16 @@ struct Stack {
     native: u32,
     functions: Functions,
     /// Frames to be recorded.
-    context: &'static str,
+    context: &'static [&'static str],
 }
 
-const WHOLE: &str = "python,native,kernel";
-const WITHOUT_NATIVE: &str = "python,operator,kernel";
+const WHOLE: &[&str] = &["--context", "python,native,kernel"];
+const WITHOUT_NATIVE: &[&str] = &["--context", "python,kernel", "--probe", "operators"];
 
 /// Cost per walked sample, nanoseconds: one value per window.
 fn cost(profilers: &Profilers, options: &Options, other: f64, stack: Stack) -> Result<Vec<f64>> {
     let mut workload = workloads::cpu_bound(stack.python, stack.native, stack.functions)?.start()?;
-    let mut attached = profilers.attach_with(workload.pid(), options.freq, &["--context", stack.context])?;
+    let mut attached = profilers.attach_with(workload.pid(), options.freq, stack.context)?;
     attached.sampling(1)?;
     // The first samples come while tables are still being loaded.
     workload.window(WINDOW)?;

@@ -1,0 +1,388 @@
+//! Config: everything that says what a capture records, as one value.
+//!
+//! Owns: [`CaptureConfig`], the types of its fields, and the list of options that a profile stores. Because: a profile
+//! must say how it was made, and an option that is written down in two places is forgotten in one. Does not: read
+//! command lines, or look anything up.
+
+mod text;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deepctx_common::call::ALL_STACKS;
+use deepctx_uprobes::torch::Questions;
+use deepctx_uprobes::user::UserRow;
+use serde::{Deserialize, Serialize};
+
+use super::budget::Budget;
+use super::perf_event::Clock;
+use super::targets::{Targets, selectors};
+use text::{negated, seconds};
+
+/// Samples per second and CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Hertz(pub u32);
+
+/// A size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Bytes(pub u64);
+
+/// What a capture records. Serialized, its keys are the names of the command's options.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct CaptureConfig {
+    /// The processes; selectors add up.
+    #[serde(flatten, with = "selectors")]
+    pub targets: Vec<Targets>,
+    /// Follow the processes that the targets start.
+    #[serde(rename = "no-children", with = "negated")]
+    pub follow_children: bool,
+    /// How often each CPU is sampled.
+    #[serde(rename = "freq")]
+    pub frequency: Hertz,
+    /// The event that takes samples.
+    #[serde(rename = "event")]
+    pub clock: Clock,
+    /// Which frames are recorded.
+    pub context: Vec<FrameSource>,
+    /// What else is observed by probes in the targets' libraries.
+    pub probe: Vec<ProbeFeature>,
+    /// Largest debug information of a file that is read for lines and inlined calls; 0 reads none.
+    pub debug_info: Bytes,
+    /// Follow threads while they are off their CPUs.
+    pub off_cpu: bool,
+    /// Ranges, or functions of libraries (`LIBRARY:FUNCTION`), that end a training step.
+    #[serde(rename = "step-marker")]
+    pub step_markers: Vec<String>,
+    /// Calls of accelerators' libraries that get a stack; all are counted.
+    pub launch_stacks: StackRate,
+    /// Operators that get a stack; `None`: [`OPERATOR_STACKS`] where native frames are recorded, else none.
+    pub operator_stacks: Option<StackRate>,
+    /// PyTorch operators whose tensors are recorded.
+    pub shapes: Vec<TensorShapes>,
+    /// File of probe rows that the user wrote.
+    pub probe_file: Option<PathBuf>,
+    /// The rows of [`Self::probe_file`], and those of step markers that are functions.
+    #[serde(skip)]
+    pub probe_rows: Vec<UserRow>,
+    /// How much of the targets' CPU time the probes of features may take; above it they are duty-cycled.
+    pub probe_budget: Option<Budget>,
+    /// Probe the libraries of accelerators.
+    #[serde(rename = "no-gpu", with = "negated")]
+    pub accelerators: bool,
+    /// A command that is about to start loads the collector, which measures what its devices do.
+    pub gpu_activity: bool,
+    /// Have collectors sample instructions of kernels.
+    #[serde(with = "text::pc_sampling")]
+    pub pc_sampling: Option<SamplingPeriod>,
+    /// How kernels run while their instructions are sampled.
+    pub pc_sampling_mode: SamplingMode,
+    /// How long to capture; `None`: until it is stopped.
+    #[serde(with = "seconds::optional")]
+    pub duration: Option<Duration>,
+    /// How often the profile is written to disk.
+    #[serde(with = "seconds")]
+    pub flush: Duration,
+    /// A command is about to start: also attach to installed drivers and runtimes that no process has mapped yet, so that
+    /// its first calls are seen. Other processes that map them pay for the traps.
+    #[serde(skip)]
+    pub starts_command: bool,
+    /// Folder in which unwind tables are kept between runs.
+    #[serde(skip)]
+    pub cache: Option<PathBuf>,
+    /// Size of the ring buffer, a power of two of pages; `None`: chosen from the CPUs and the frequency.
+    #[serde(skip)]
+    pub ring: Option<Bytes>,
+}
+
+/// A source of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FrameSource {
+    /// Python functions.
+    Python,
+    /// Native code in user space.
+    Native,
+    /// Kernel code.
+    Kernel,
+}
+
+/// Something that probes, or more frames than functions have, can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeFeature {
+    /// PyTorch's operators, and on a CPU the thunks of XLA's modules.
+    Operators,
+    /// Modules of PyTorch models, by name and class.
+    Modules,
+    /// Autograd nodes below the operators of the forward pass that they belong to.
+    Backward,
+    /// Named ranges and training steps.
+    Ranges,
+    /// Allocations of PyTorch's tensors.
+    Memory,
+    /// The parallel region that each OpenMP thread works for.
+    Openmp,
+    /// The tasks that await the asyncio task that runs.
+    Async,
+}
+
+/// How many calls get a stack. Its text: `all`, `500/s`, `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum StackRate {
+    /// Every one.
+    All,
+    /// At most this many a second over all CPUs, drawn at random.
+    PerSecond(u32),
+    /// None.
+    Off,
+}
+
+/// Operators that get a stack where the user does not say.
+pub const OPERATOR_STACKS: StackRate = StackRate::PerSecond(100);
+
+/// PyTorch operators whose tensors are recorded. Its text: `aten::addmm`, `hottest`, `hottest:3`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub enum TensorShapes {
+    /// One operator, as schemas name it.
+    Operator(String),
+    /// The operators that most samples are in: this many.
+    Hottest(usize),
+}
+
+/// How often instructions of kernels are sampled. Its text: `auto`, `12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingPeriod {
+    /// As the driver's interface chooses.
+    Auto,
+    /// The binary logarithm of a number of cycles.
+    Log2Cycles(u32),
+}
+
+/// How kernels run while their instructions are sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SamplingMode {
+    /// As the program launches them.
+    #[default]
+    Continuous,
+    /// One after the other: slower, and each sample has its launch.
+    Serialized,
+}
+
+/// The frames that the programs in the kernel record: what [`CaptureConfig::context`] says, and what probe features need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frames {
+    pub(super) python: bool,
+    pub(super) native: bool,
+    pub(super) kernel: bool,
+    /// Native frames are not recorded, but walked as far as it takes to see which operators run.
+    pub(super) operators_alone: bool,
+    pub(super) modules: bool,
+    pub(super) coroutines: bool,
+}
+
+impl Default for CaptureConfig {
+    fn default() -> Self {
+        Self {
+            targets: Vec::new(),
+            follow_children: true,
+            frequency: Hertz(99),
+            clock: Clock::default(),
+            context: vec![FrameSource::Python, FrameSource::Native, FrameSource::Kernel],
+            probe: Vec::new(),
+            debug_info: Bytes(512 << 20),
+            off_cpu: false,
+            step_markers: vec![deepctx_pipeline::ranges::STEP_MARKER.to_owned()],
+            launch_stacks: StackRate::All,
+            operator_stacks: None,
+            shapes: Vec::new(),
+            probe_file: None,
+            probe_rows: Vec::new(),
+            probe_budget: None,
+            accelerators: true,
+            gpu_activity: false,
+            pc_sampling: None,
+            pc_sampling_mode: SamplingMode::Continuous,
+            duration: None,
+            flush: Duration::from_secs(5),
+            starts_command: false,
+            cache: None,
+            ring: None,
+        }
+    }
+}
+
+impl CaptureConfig {
+    /// Every option in force, by the name of the option, as a profile stores it. Lists are joined by commas; an option
+    /// that is not set has an empty value.
+    pub fn options(&self) -> Vec<(String, String)> {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        let fields = value.as_object().into_iter().flatten();
+        fields.map(|(name, value)| (name.clone(), text::of_value(value))).collect()
+    }
+
+    /// What is asked of PyTorch's and OpenMP's libraries.
+    pub fn questions(&self) -> Questions {
+        let has = |feature| self.probe.contains(&feature);
+        Questions {
+            backward: has(ProbeFeature::Backward),
+            ranges: has(ProbeFeature::Ranges),
+            memory: has(ProbeFeature::Memory),
+            teams: has(ProbeFeature::Openmp),
+            // Without native frames, operators are those that stacks show, unless stacks of them are asked for.
+            operators: has(ProbeFeature::Operators)
+                && (self.has_source(FrameSource::Native) || self.operator_stacks.is_some()),
+            tensors: self.shapes.iter().filter_map(TensorShapes::operator).collect(),
+            more_tensors: self.hottest().is_some(),
+        }
+    }
+
+    /// How many operators are chosen by what samples show; `None` when the user named all.
+    pub fn hottest(&self) -> Option<usize> {
+        self.shapes.iter().find_map(|shapes| match shapes {
+            TensorShapes::Hottest(most) => Some(*most),
+            TensorShapes::Operator(_) => None,
+        })
+    }
+
+    fn has_source(&self, source: FrameSource) -> bool {
+        self.context.contains(&source)
+    }
+
+    pub(super) fn frames(&self) -> Frames {
+        let has = |feature| self.probe.contains(&feature);
+        let questions = self.questions();
+        let native = self.has_source(FrameSource::Native);
+        let operators_alone = !native && (has(ProbeFeature::Operators) || questions.of_tensors());
+        let (modules, coroutines) = (has(ProbeFeature::Modules), has(ProbeFeature::Async));
+        Frames {
+            python: self.has_source(FrameSource::Python)
+                || coroutines
+                || modules
+                || questions.of_operators()
+                || operators_alone,
+            native: native || questions.backward || questions.teams,
+            kernel: self.has_source(FrameSource::Kernel),
+            operators_alone,
+            modules,
+            coroutines,
+        }
+    }
+
+    /// Whether there is anything to probe.
+    pub(super) fn has_probes(&self) -> bool {
+        self.accelerators || self.questions().any()
+    }
+
+    /// Whether our own collector will be in every process that collects activity records: then other collections in the
+    /// same processes are not read along.
+    pub(super) fn has_own_collector(&self) -> bool {
+        self.starts_command && (self.gpu_activity || self.pc_sampling.is_some())
+    }
+}
+
+impl StackRate {
+    /// Calls with a stack per second, as the programs in the kernel take it.
+    pub(super) fn per_second(self) -> u32 {
+        match self {
+            Self::All => ALL_STACKS,
+            Self::PerSecond(most) => most,
+            Self::Off => 0,
+        }
+    }
+}
+
+impl TensorShapes {
+    fn operator(&self) -> Option<String> {
+        match self {
+            Self::Operator(name) => Some(name.clone()),
+            Self::Hottest(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(context: &[FrameSource], probe: &[ProbeFeature]) -> CaptureConfig {
+        CaptureConfig { context: context.to_vec(), probe: probe.to_vec(), ..CaptureConfig::default() }
+    }
+
+    #[test]
+    fn a_config_survives_being_stored() {
+        let config = CaptureConfig {
+            targets: vec![Targets::Pids(vec![7, 8]), Targets::Comm("python".into())],
+            follow_children: false,
+            frequency: Hertz(49),
+            probe: vec![ProbeFeature::Openmp, ProbeFeature::Async],
+            operator_stacks: Some(StackRate::PerSecond(500)),
+            shapes: vec![TensorShapes::Operator("aten::mm".into()), TensorShapes::Hottest(3)],
+            probe_file: Some("rows.toml".into()),
+            probe_budget: "2.5%".parse().ok(),
+            pc_sampling: Some(SamplingPeriod::Log2Cycles(12)),
+            duration: Some(Duration::from_millis(1500)),
+            ..CaptureConfig::default()
+        };
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<CaptureConfig>(&text).unwrap(), config, "{text}");
+        assert_eq!(serde_json::from_str::<CaptureConfig>("{}").unwrap(), CaptureConfig::default());
+    }
+
+    #[test]
+    fn options_of_a_profile_are_names_and_texts() {
+        let config = CaptureConfig {
+            targets: vec![Targets::Pids(vec![7, 8])],
+            probe: vec![ProbeFeature::Ranges, ProbeFeature::Memory],
+            shapes: vec![TensorShapes::Hottest(3)],
+            probe_budget: "10".parse().ok(),
+            ..CaptureConfig::default()
+        };
+        let options = config.options();
+        let of = |name: &str| options.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        for (name, value) in [
+            ("pid", "7,8"),
+            ("comm", ""),
+            ("all", "false"),
+            ("no-children", "false"),
+            ("freq", "99"),
+            ("event", "cpu-clock"),
+            ("context", "python,native,kernel"),
+            ("probe", "ranges,memory"),
+            ("debug-info", "536870912"),
+            ("step-marker", "Optimizer.step#"),
+            ("launch-stacks", "all"),
+            ("operator-stacks", ""),
+            ("shapes", "hottest:3"),
+            ("probe-budget", "10%"),
+            ("pc-sampling", "off"),
+            ("flush", "5s"),
+        ] {
+            assert_eq!(of(name), Some(value), "{name} of {options:?}");
+        }
+    }
+
+    #[test]
+    fn probe_features_add_the_frames_that_they_need() {
+        use FrameSource::{Kernel, Native, Python};
+        let none = with(&[Kernel], &[]).frames();
+        assert!(none.kernel && !none.python && !none.native && !none.operators_alone);
+        assert!(with(&[Kernel], &[ProbeFeature::Modules]).frames().python);
+        assert!(with(&[Python], &[ProbeFeature::Openmp]).frames().native);
+        let alone = with(&[Python], &[ProbeFeature::Operators]);
+        assert!(alone.frames().operators_alone && !alone.frames().native && !alone.questions().operators);
+        let counted = CaptureConfig { operator_stacks: Some(StackRate::Off), ..alone };
+        assert!(counted.questions().operators);
+        assert!(with(&[Python, Native], &[ProbeFeature::Operators]).questions().operators);
+    }
+
+    #[test]
+    fn without_accelerators_only_features_are_probed() {
+        let without = CaptureConfig { accelerators: false, ..CaptureConfig::default() };
+        assert!(CaptureConfig::default().has_probes() && !without.has_probes());
+        assert!(CaptureConfig { probe: vec![ProbeFeature::Memory], ..without }.has_probes());
+    }
+}

@@ -1,0 +1,223 @@
+//! Text: how values of a configuration are written and read.
+//!
+//! Owns: the texts of rates, periods, durations and budgets, which options, files and stored profiles share.
+//! Does not: know which option has which value.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize as _, Deserializer, Serializer};
+use serde_json::Value;
+
+use super::{SamplingPeriod, StackRate, TensorShapes};
+use crate::budget::Budget;
+
+/// Most stacks a second that can be asked for.
+const RATE_MAX: u32 = 1_000_000;
+
+/// A value as one text: lists are joined by commas.
+pub(super) fn of_value(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(of_value).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+impl fmt::Display for StackRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::PerSecond(most) => write!(f, "{most}/s"),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+impl FromStr for StackRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => return Ok(Self::All),
+            "off" => return Ok(Self::Off),
+            _ => {}
+        }
+        let number = text.strip_suffix("/s").and_then(|number| number.parse().ok());
+        number
+            .filter(|most| (1..=RATE_MAX).contains(most))
+            .map(Self::PerSecond)
+            .ok_or_else(|| "expected all, off, or a number of stacks per second such as 500/s".into())
+    }
+}
+
+impl fmt::Display for TensorShapes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator(name) => f.write_str(name),
+            Self::Hottest(most) => write!(f, "hottest:{most}"),
+        }
+    }
+}
+
+impl From<String> for TensorShapes {
+    /// `hottest` and `hottest:3` name no operator.
+    fn from(text: String) -> Self {
+        /// How many without a number.
+        const USUAL: usize = 5;
+        let most = text.strip_prefix("hottest").and_then(|most| match most {
+            "" => Some(USUAL),
+            most => most.strip_prefix(':')?.parse().ok().filter(|most| *most > 0),
+        });
+        most.map_or(Self::Operator(text), Self::Hottest)
+    }
+}
+
+impl fmt::Display for SamplingPeriod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Log2Cycles(exponent) => exponent.fmt(f),
+        }
+    }
+}
+
+macro_rules! string_by_display {
+    ($($name:ty),*) => { $(
+        impl From<$name> for String {
+            fn from(value: $name) -> Self {
+                value.to_string()
+            }
+        }
+    )* };
+}
+string_by_display!(StackRate, TensorShapes, Budget);
+
+macro_rules! from_string_by_from_str {
+    ($($name:ty),*) => { $(
+        impl TryFrom<String> for $name {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+    )* };
+}
+from_string_by_from_str!(StackRate, Budget);
+
+/// A flag that is stored as its opposite.
+pub(super) mod negated {
+    use super::*;
+
+    pub(in super::super) fn serialize<S: Serializer>(flag: &bool, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bool(!flag)
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+        bool::deserialize(from).map(|flag| !flag)
+    }
+}
+
+/// A duration as `1.5s`.
+pub(super) mod seconds {
+    use std::time::Duration;
+
+    use serde::de::Error as _;
+
+    use super::*;
+
+    fn write(duration: Duration) -> String {
+        format!("{}s", duration.as_secs_f64())
+    }
+
+    fn read(text: &str) -> Option<Duration> {
+        Duration::try_from_secs_f64(text.strip_suffix('s')?.parse().ok()?).ok()
+    }
+
+    pub(in super::super) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&write(*duration))
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        read(&text).ok_or_else(|| D::Error::custom("expected seconds such as 1.5s"))
+    }
+
+    /// The same where there may be none.
+    pub(in super::super) mod optional {
+        use super::*;
+
+        pub(in super::super::super) fn serialize<S: Serializer>(
+            duration: &Option<Duration>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match duration {
+                Some(duration) => to.serialize_some(&write(*duration)),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub(in super::super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Duration>, D::Error> {
+            let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
+            read(&text).map(Some).ok_or_else(|| D::Error::custom("expected seconds such as 1.5s"))
+        }
+    }
+}
+
+/// A sampling period, or `off`.
+pub(super) mod pc_sampling {
+    use serde::de::Error as _;
+
+    use super::*;
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        period: &Option<SamplingPeriod>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&period.map_or_else(|| "off".to_owned(), |period| period.to_string()))
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<SamplingPeriod>, D::Error> {
+        let text = String::deserialize(from)?;
+        match text.as_str() {
+            "off" => Ok(None),
+            "auto" => Ok(Some(SamplingPeriod::Auto)),
+            exponent => {
+                let exponent =
+                    exponent.parse().map_err(|_| D::Error::custom("expected off, auto or a number"));
+                exponent.map(|exponent| Some(SamplingPeriod::Log2Cycles(exponent)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_stacks_are_read_as_they_are_written() {
+        for text in ["all", "off", "1/s", "1000000/s"] {
+            assert_eq!(text.parse::<StackRate>().map(|rate| rate.to_string()).as_deref(), Ok(text));
+        }
+        for text in ["", "0/s", "1000001/s", "500", "some"] {
+            assert!(text.parse::<StackRate>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn hottest_operators_are_told_from_names() {
+        let read = |text: &str| TensorShapes::from(text.to_owned());
+        assert_eq!(read("hottest"), TensorShapes::Hottest(5));
+        assert_eq!(read("hottest:3"), TensorShapes::Hottest(3));
+        for name in ["hottest:0", "hottest:x", "hottests", "aten::mm"] {
+            assert_eq!(read(name), TensorShapes::Operator(name.into()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Capture arguments: the options that `record` and `live` have in common.
+//!
+//! Owns: which processes are captured and how, as clap reads it. Because: both commands must take the same options with
+//! the same names. Does not: turn them into a configuration (`target`).
+
+use std::path::PathBuf;
+
+use clap::builder::{EnumValueParser, FalseyValueParser, PossibleValue, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Args, ValueEnum};
+use deepctx_capture::budget::Budget;
+use deepctx_capture::config::{StackRate, TensorShapes};
+use deepctx_pipeline::ranges::STEP_MARKER;
+use deepctx_symbolizer::native::DebugInfo;
+
+use super::debug_info;
+use super::step_marker;
+
+/// Which processes to profile. Selectors add up.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Target")]
+pub struct TargetArgs {
+    /// Process to profile, by its id in this pid namespace; repeat it for several.
+    #[arg(short, long, value_name = "N", env = "DEEPCTX_PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// Every process of this name (as in /proc/PID/comm).
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_COMM", value_delimiter = ',')]
+    pub comm: Vec<String>,
+    /// Every process in this cgroup and below it (a path, from /sys/fs/cgroup or absolute).
+    #[arg(long, value_name = "PATH", env = "DEEPCTX_CGROUP")]
+    pub cgroup: Option<PathBuf>,
+    /// Every process of this container (its id or the beginning of it).
+    #[arg(long, value_name = "ID", env = "DEEPCTX_CONTAINER")]
+    pub container: Option<String>,
+    /// The whole system. The default of `live` when nothing else is named.
+    #[arg(short, long, env = "DEEPCTX_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub all: bool,
+    /// Leave out processes that the targets start.
+    #[arg(long, env = "DEEPCTX_NO_CHILDREN", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub no_children: bool,
+}
+
+/// How to capture.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Capture")]
+pub struct CaptureArgs {
+    /// Samples per second and CPU.
+    #[arg(short = 'F', long, value_name = "HZ", env = "DEEPCTX_FREQ", default_value_t = 99,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub freq: u32,
+    /// What makes a CPU take a sample: the kernel's timer, which every machine has, or hardware cycles, which also see
+    /// code that runs with interrupts disabled.
+    #[arg(long, value_name = "EVENT", env = "DEEPCTX_EVENT", default_value = "cpu-clock")]
+    pub event: Event,
+    /// Which frames to record; leave one out to lower the overhead.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
+          default_values_t = [Context::Python, Context::Native, Context::Kernel])]
+    pub context: Vec<Context>,
+    /// What else to record, beside the frames of `--context`; several add up. Most of them attach probes to libraries.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
+    pub probe: Vec<Probe>,
+    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than this
+    /// (like 512M or 2G; `off` reads none, which saves memory).
+    #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
+    pub debug_info: DebugInfo,
+    /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
+    #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub off_cpu: bool,
+    /// With `--probe ranges`: what ends a training step. A range whose name begins so (`ProfilerStep#`), or each call of a
+    /// library's function (`libmine.so*:train_step`). Repeat it for several.
+    #[arg(long, value_name = "NAME|LIBRARY:FUNCTION", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER,
+          value_parser = step_marker::parse)]
+    pub step_marker: Vec<String>,
+    /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
+    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all")]
+    pub launch_stacks: StackRate,
+    /// With `--probe operators` or `--shapes`: how many operators get a stack as they begin; all are counted in any case.
+    /// Default: 100/s; without `native` frames none, then operators are those that other stacks show.
+    #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS")]
+    pub operator_stacks: Option<StackRate>,
+    /// Record the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model derives
+    /// from them: names such as `aten::addmm,aten::convolution`, or `hottest` (`hottest:3`) for those that most samples
+    /// are in.
+    #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
+    pub shapes: Vec<TensorShapes>,
+    /// Probe functions of other libraries too, listed in this TOML file (see docs/probes.md).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBE_FILE")]
+    pub probe_file: Option<PathBuf>,
+    /// The former name of `--probe-file`.
+    #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
+    pub probes: Option<PathBuf>,
+    /// Most CPU time of the program, in percent of its own, that the probes of `--probe`, `--shapes` and `--probe-file` may take
+    /// together. Where they would take more they are duty-cycled: attached for a part of the time, and results are of that
+    /// part.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
+    pub probe_budget: Option<Budget>,
+    /// Attach no probes to the libraries of accelerators.
+    #[arg(long, env = "DEEPCTX_NO_GPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub no_gpu: bool,
+    /// Also copy the records as captured into this file, for replay and tests.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
+    pub raw: Option<PathBuf>,
+}
+
+/// What makes a CPU take a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Event {
+    /// The kernel's timer; a sample stands for time.
+    #[default]
+    CpuClock,
+    /// Hardware cycles; a sample stands for cycles.
+    Cycles,
+}
+
+/// A source of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Context {
+    /// Python functions.
+    Python,
+    /// Native code in user space.
+    Native,
+    /// Kernel code.
+    Kernel,
+}
+
+/// What can be recorded beside frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Probe {
+    /// PyTorch's operators. With `native` frames each is counted as it begins, below the operators that it is in, and thunks of
+    /// XLA's modules on a CPU have their names. Without `native` frames, stacks show operators and leave native functions
+    /// out, which has the lowest overhead.
+    Operators,
+    /// Modules of PyTorch models that are called, by name and class, beside Python functions.
+    Modules,
+    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python functions.
+    Backward,
+    /// PyTorch's named ranges (`record_function`) and training steps, beside Python functions.
+    Ranges,
+    /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was live at its peak.
+    Memory,
+    /// Whose work the threads of OpenMP (`libgomp`, `libomp`, `libiomp5`) do: it stands below the parallel region.
+    Openmp,
+    /// Which tasks await the asyncio task that runs (CPython 3.11 and later), beside Python functions.
+    Async,
+}
+
+/// Values that `--context` took when it also named what attaches probes, and those of `--probe` that replace them.
+const MOVED: [(&str, Probe); 7] = [
+    ("operator", Probe::Operators),
+    ("module", Probe::Modules),
+    ("backward", Probe::Backward),
+    ("step", Probe::Ranges),
+    ("memory", Probe::Memory),
+    ("team", Probe::Openmp),
+    ("async", Probe::Async),
+];
+
+/// Reads a source of frames, and answers values that are not sources any more with the option that replaces them.
+#[derive(Clone)]
+struct FrameSources;
+
+impl TypedValueParser for FrameSources {
+    type Value = Context;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Context, clap::Error> {
+        match MOVED.iter().find(|(old, _)| value == *old) {
+            Some((old, new)) => Err(moved(command, old, *new)),
+            None => EnumValueParser::<Context>::new().parse_ref(command, argument, value),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let values = Context::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        Some(Box::new(values))
+    }
+}
+
+fn moved(command: &clap::Command, old: &str, new: Probe) -> clap::Error {
+    let message = format!(
+        "--context: expected python, native or kernel, found '{old}'\nhint: write `--probe {new}`; it adds to the frames \
+         of --context\n"
+    );
+    clap::Error::raw(ErrorKind::InvalidValue, message).with_cmd(command)
+}
+
+/// Answers the former name of `--probe-file`.
+pub(super) fn renamed_probes(_: &str) -> Result<PathBuf, String> {
+    Err("the option for a file of probes is `--probe-file` now; `--probe` names what to record".into())
+}
+
+/// Answers `probes --context`.
+pub(super) fn renamed_context(_: &str) -> Result<String, String> {
+    let names = MOVED.map(|(old, new)| format!("{old}: {new}")).join(", ");
+    Err(format!("the option is `--probe` now, and its values have other names ({names})"))
+}
+
+macro_rules! displayed_by_value_name {
+    ($($name:ty),*) => { $(
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+            }
+        }
+    )* };
+}
+displayed_by_value_name!(Context, Probe);

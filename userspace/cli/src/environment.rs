@@ -1,0 +1,81 @@
+//! Environment: variables whose names meant several things, and those that replace them.
+//!
+//! Owns: the list of old names. Because: `DEEPCTX_OUTPUT`, set for `record`, once let `report` replace a profile by its
+//! text; whoever still sets it must hear of the new names instead of being ignored. Does not: read options; clap does.
+
+use std::ffi::OsString;
+
+use super::failure::Failure;
+
+/// Old names, each with what replaces it.
+const RENAMED: [(&str, &str); 7] = [
+    ("DEEPCTX_OUTPUT", "DEEPCTX_RECORD_OUTPUT for `record`; other commands take -o only"),
+    ("DEEPCTX_FORCE", "DEEPCTX_RECORD_FORCE for `record`; other commands take --force only"),
+    (
+        "DEEPCTX_FORMAT",
+        "DEEPCTX_REPORT_FORMAT, DEEPCTX_EXPORT_FORMAT, DEEPCTX_DIFF_FORMAT, DEEPCTX_DOCTOR_FORMAT or \
+         DEEPCTX_PROBES_FORMAT, by command",
+    ),
+    ("DEEPCTX_LIMIT", "DEEPCTX_REPORT_LIMIT or DEEPCTX_DIFF_LIMIT, by command"),
+    ("DEEPCTX_LIBRARY", "DEEPCTX_PROBES_LIBRARY"),
+    ("DEEPCTX_LAYERS", "DEEPCTX_PROBES_LAYERS"),
+    ("DEEPCTX_PROBES", "DEEPCTX_PROBE_FILE"),
+];
+
+/// Refuses to run while a variable of an old name is set. Help and version are given all the same.
+///
+/// # Errors
+/// One is set.
+pub fn refuse_renamed(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Result<(), Failure> {
+    let mut ours = arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    if ours.any(|argument| ["-h", "--help", "-V", "--version", "help"].iter().any(|word| argument == word)) {
+        return Ok(());
+    }
+    match RENAMED.iter().find(|(old, _)| is_set(old)) {
+        Some((old, new)) => Err(Failure::new(format_args!("{old}: no option reads this variable any more"))
+            .hint(format_args!("unset it; instead there is {new}"))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use clap::CommandFactory as _;
+
+    use super::super::options::Cli;
+    use super::*;
+
+    #[test]
+    fn a_variable_of_an_old_name_is_refused_with_the_new_one() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        for (old, _) in RENAMED {
+            let refused = refuse_renamed(&words(&["deepctx-bpf", "report", "x"]), |name| name == old);
+            assert!(refused.unwrap_err().to_string().starts_with(&format!("error: {old}: ")));
+        }
+        let output = |arguments: &[&str]| refuse_renamed(&words(arguments), |name| name == "DEEPCTX_OUTPUT");
+        assert!(
+            output(&["deepctx-bpf", "record"]).unwrap_err().to_string().contains("DEEPCTX_RECORD_OUTPUT")
+        );
+        assert!(output(&["deepctx-bpf", "record", "--help"]).is_ok());
+        assert!(output(&["deepctx-bpf", "record", "--", "sh", "--help"]).is_err());
+        assert!(refuse_renamed(&words(&["deepctx-bpf", "report", "x"]), |_| false).is_ok());
+    }
+
+    #[test]
+    fn each_variable_is_of_one_option_with_one_kind_of_value() {
+        let command = Cli::command();
+        let mut options: BTreeMap<String, (Option<String>, Option<String>)> = BTreeMap::new();
+        for argument in command.get_subcommands().flat_map(clap::Command::get_arguments) {
+            let Some(variable) = argument.get_env() else { continue };
+            let variable = variable.to_string_lossy().into_owned();
+            assert!(RENAMED.iter().all(|(old, _)| variable != *old), "{variable}");
+            let value = argument.get_value_names().map(|names| names.join(" "));
+            let option = (argument.get_long().map(str::to_owned), value);
+            let known = options.entry(variable.clone()).or_insert_with(|| option.clone());
+            assert_eq!(*known, option, "{variable}");
+        }
+        assert!(options.len() > 40);
+    }
+}
