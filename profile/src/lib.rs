@@ -1,18 +1,16 @@
 //! The profile: what was seen, and all that can be computed from it.
 //!
-//! Owns: the calling context tree, interned frames and strings, metrics, the ledger, snapshots, exports, the store.
+//! Owns: the calling context tree, interned frames and strings, metrics, the ledger, snapshots.
 //! Because: analyses and views must be testable without a kernel, a process or a terminal.
-//! Does not: call the OS outside `store/` and `export/` writers, know BPF, read clocks, draw.
+//! Does not: open files, know their formats (`deepctx-storage` does), know BPF, read clocks, draw.
 
 pub mod activity;
 pub mod context;
 pub mod device;
 pub mod device_lines;
 pub mod diff;
-pub mod export;
 pub mod frame;
 pub mod id;
-pub mod import;
 pub mod intern;
 pub mod ledger;
 pub mod memory;
@@ -22,12 +20,10 @@ pub mod operand;
 pub mod operator_work;
 pub mod phase;
 pub mod profile;
-mod proto;
 pub mod report;
 pub mod request;
 pub mod selection;
 pub mod snapshot;
-pub mod store;
 pub mod strings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -12,8 +12,8 @@ use std::process::Stdio;
 
 use cli_support::{expect_code, program, run, stderr, stdout};
 use deepctx_profile::profile::Meta;
-use deepctx_profile::store::Writer;
 use deepctx_profile::units::Time;
+use deepctx_storage::store::Writer;
 
 /// A profile on disk, made from a page of records.
 fn stored(folder: &Path, name: &str, records: &str) -> PathBuf {

@@ -20,8 +20,8 @@ use deepctx_profile::activity::{Activity, ActivityKind};
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::store;
 use deepctx_profile::units::{Nanos, Time};
+use deepctx_storage::store;
 
 /// A capture of a program with frames of every kind, made once.
 struct Capture {

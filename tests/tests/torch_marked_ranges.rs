@@ -13,7 +13,7 @@ use cli_support::expect_code;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::store;
+use deepctx_storage::store;
 use frameworks::recording::record_through;
 use frameworks::{can_capture_arguments, line, stacks, with_torch, workload};
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::process::Command;
 
 use cli_support::{can_capture, expect_code};
-use deepctx_profile::store;
+use deepctx_storage::store;
 use frameworks::recording::record_through;
 use frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch, workload};
 

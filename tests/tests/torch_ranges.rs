@@ -11,7 +11,7 @@ use std::process::Command;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
-use deepctx_profile::store;
+use deepctx_storage::store;
 use frameworks::recording::record_through;
 use frameworks::{can_capture_arguments, look_alike, stacks, with_torch};
 

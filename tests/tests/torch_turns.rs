@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use cli_support::expect_code;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::store;
+use deepctx_storage::store;
 use frameworks::recording::{Recording, record_through};
 use frameworks::{Target, can_capture_arguments, look_alike, stacks};
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use cli_support::{can_capture, expect_code, program, stderr};
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::store;
+use deepctx_storage::store;
 use frameworks::recording::{Recording, record_through};
 use frameworks::{Target, can_capture_arguments, capture, stacks, workload};
 

@@ -12,7 +12,7 @@ use std::process::Command;
 use cli_support::can_capture;
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
-use deepctx_profile::store;
+use deepctx_storage::store;
 use frameworks::recording::record_until;
 use frameworks::{Samples, Target, with_torch, workload};
 

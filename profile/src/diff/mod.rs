@@ -2,7 +2,7 @@
 //!
 //! Owns: matching of contexts, the change of each, and its noise bound. Because: two runs of a program have other ids, other
 //! builds and another number of samples, and most differences between them are chance. Does not: write; see
-//! [`mod@text`] and [`crate::export::svg::write_diff`].
+//! [`mod@text`]; the flame graph of a comparison is an export.
 //!
 //! Contexts are matched by [`names`], which leaves out what differs between runs and builds of one program. Shares of the
 //! totals are compared, so that a longer run is not a slower one.
@@ -132,7 +132,7 @@ impl Comparison {
     }
 
     /// Each context with its values before and after, sorted by its frames.
-    pub(crate) fn stacks(&self) -> Vec<(Vec<&str>, [u64; 2])> {
+    pub fn stacks(&self) -> Vec<(Vec<&str>, [u64; 2])> {
         let with_values = self.nodes.iter().filter(|node| node.cells.iter().any(|cell| cell.sum > 0));
         let mut stacks: Vec<_> =
             with_values.map(|node| (self.path_texts(node), node.cells.map(|cell| cell.sum))).collect();

@@ -167,7 +167,7 @@ impl Tree {
     }
 
     /// As [`Tree::cells`], with the place of each cell: a number that never changes, below the count of cells.
-    pub(crate) fn placed_cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, usize, &Cell)> {
+    pub fn placed_cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, usize, &Cell)> {
         self.columns[metric.index()].placed()
     }
 

@@ -4,8 +4,9 @@
 //! same total.
 #![no_main]
 
-use deepctx_profile::export::{Format, Source};
-use deepctx_profile::{Selection, import};
+use deepctx_profile::Selection;
+use deepctx_storage::export::{Format, Source};
+use deepctx_storage::import;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

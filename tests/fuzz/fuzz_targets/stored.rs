@@ -7,7 +7,7 @@
 
 use std::io::Write as _;
 
-use deepctx_profile::store;
+use deepctx_storage::store;
 use libfuzzer_sys::fuzz_target;
 
 const TABLES: [&str; 8] =

@@ -61,11 +61,11 @@ use deepctx_pipeline::symbols::{
     Answer, CodeAddress, CompiledStep, Name, NoName, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
-use deepctx_profile::export::folded;
 use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
+use deepctx_storage::export::folded;
 
 /// What a page of notation says.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::store;
+use deepctx_storage::store;
 
 use crate::cli_support::{can_capture, program, stderr, stdout};
 

@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use deepctx_profile::diff::{self, Comparison, Row};
-use deepctx_profile::export::svg;
+use deepctx_storage::export::svg;
 use serde_json::{Value, json};
 
 use super::failure::{Done, Failure};

@@ -5,8 +5,8 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 
-use deepctx_profile::export::{Format, Source};
 use deepctx_profile::view::Selection;
+use deepctx_storage::export::{Format, Source};
 
 use super::failure::{Done, Failure};
 use super::options::ExportArgs;

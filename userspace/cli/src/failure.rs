@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use deepctx_profile::store::StoreError;
+use deepctx_storage::store::StoreError;
 
 /// How a command ended well, or well enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deepctx_profile::profile::Meta;
-use deepctx_profile::store::Writer;
 use deepctx_profile::units::Time;
 use deepctx_profile::view::Request;
+use deepctx_storage::store::Writer;
 use deepctx_tui::{Options as Screen, Outcome};
 
 use super::failure::{Done, Failure, store_failure};

@@ -7,11 +7,11 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use deepctx_profile::import;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::store::{self, Opened};
 use deepctx_profile::view::{self, Selection};
+use deepctx_storage::import;
+use deepctx_storage::store::{self, Opened};
 
 use super::failure::{Failure, store_failure};
 use super::options::{GroupBy, LookArgs, View};

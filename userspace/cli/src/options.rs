@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use deepctx_profile::export::Format;
+use deepctx_storage::export::Format;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::Pattern;
 

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 use std::time::Duration;
 
-use deepctx_profile::store::{self, Writer};
+use deepctx_storage::store::{self, Writer};
 use deepctx_profile::units::{Count, Nanos};
 
 use super::command::Waiting;

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::BufReader;
 
 use deepctx_profile::profile::Meta;
-use deepctx_profile::store::Writer;
 use deepctx_profile::units::Time;
+use deepctx_storage::store::Writer;
 
 use super::failure::{Done, Failure, store_failure};
 use super::options::ReplayRawArgs;

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use deepctx_profile::ledger::{Stage, Tally};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::report::{self, Extent};
-use deepctx_profile::store::Opened;
 use deepctx_profile::view::{MergedTree, Resolution, Selection, losses};
+use deepctx_storage::store::Opened;
 use serde_json::json;
 
 use super::failure::{Done, Failure};

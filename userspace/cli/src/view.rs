@@ -11,8 +11,8 @@ use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::{Header, Snapshot, Snapshots};
-use deepctx_profile::store::Opened;
 use deepctx_profile::view::{Request, Resolution, Viewer};
+use deepctx_storage::store::Opened;
 use deepctx_tui::Options;
 
 use super::failure::{Done, Failure};

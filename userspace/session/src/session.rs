@@ -14,9 +14,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Executable, Meta, Profile};
 use deepctx_profile::snapshot::{Header, Snapshot};
-use deepctx_profile::store::{Merged, Writer};
 use deepctx_profile::units::{Bytes, Time};
 use deepctx_profile::view::{Request, Resolution, Viewer};
+use deepctx_storage::store::{Merged, Writer};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
 

@@ -92,7 +92,7 @@ const NODES: u32 = 1_000_000;
 
 /// A tree with a million nodes: redraw, fold to text beside inferno, write to disk.
 pub(super) fn tree(options: &Options) -> Result<()> {
-    let program = example("deepctx-profile", "tree_rate")?;
+    let program = example("deepctx-storage", "tree_rate")?;
     let folder = sh::target_dir().join("bench");
     std::fs::create_dir_all(&folder)?;
     let numbers = [options.runs.to_string(), NODES.to_string()];

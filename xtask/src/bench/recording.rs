@@ -21,7 +21,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     if !profilers.has(Kind::PerfFramePointer) {
         bail!("there is no perf to compare with");
     }
-    let collapse = example("deepctx-profile", "tree_rate")?;
+    let collapse = example("deepctx-storage", "tree_rate")?;
     let running = workloads::mixed()?.start()?;
     let mut ours = profilers.attach(Kind::Ours, running.pid(), options.freq)?;
     ours.sampling(1)?;

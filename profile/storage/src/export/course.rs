@@ -1,0 +1,47 @@
+//! The course of a capture: values by time, as the trace formats draw them.
+//!
+//! Owns: [`Counter`]. Because: sums by context say nothing of when; how busy a process was at which time is known, in
+//! windows. Does not: know single events.
+
+use std::iter;
+
+use super::Source;
+use deepctx_profile::frame::Frame;
+use deepctx_profile::metric::Unit;
+use deepctx_profile::view::lanes::{Owned, ordered};
+
+/// A value that changes with time.
+pub(super) struct Counter {
+    /// Process; 0 when unknown.
+    pub(super) pid: u32,
+    /// What is counted, and of which thread when threads are told apart.
+    pub(super) name: String,
+    /// Time since the capture began in nanoseconds, and the value from then on.
+    pub(super) steps: Vec<(u64, f64)>,
+}
+
+/// All of them: time as how many at once (CPUs in use, threads that wait), levels as they are, everything else per second.
+pub(super) fn counters(source: &Source<'_>) -> Vec<Counter> {
+    let profile = source.profile;
+    let window_ns = profile.timeline.window().0.max(1);
+    let of = |Owned { process, lane }: Owned| {
+        let frame = profile.frames.get(profile.tree.node(process).frame);
+        let pid = if let Frame::Process { pid, .. } = frame { pid } else { 0 };
+        let own_name = frame.label(&profile.strings, false);
+        let name = match lane.label {
+            label if label == own_name => lane.metric.to_owned(),
+            label => format!("{} {label}", lane.metric),
+        };
+        let per = match lane.unit {
+            Unit::Nanoseconds => window_ns as f64,
+            Unit::Count | Unit::Bytes if lane.level => 1.0,
+            Unit::Count | Unit::Bytes => window_ns as f64 / 1e9,
+        };
+        // After the last window nothing is known, which a reader sees as nothing.
+        let values = lane.values.iter().map(|value| *value as f64 / per).chain(iter::once(0.0));
+        let mut steps: Vec<(u64, f64)> = (0u64..).map(|window| window * window_ns).zip(values).collect();
+        steps.dedup_by(|next, kept| next.1 == kept.1);
+        Counter { pid, name, steps }
+    };
+    ordered(profile, source.selection.group_by).into_iter().map(of).collect()
+}

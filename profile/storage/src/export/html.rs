@@ -1,0 +1,221 @@
+//! HTML: one page with flame graphs from the root and from the leaves, a table of functions, and the losses.
+//!
+//! Owns: [`write`], and the page in `page/`. Because: everyone has a browser, and a file can be mailed. Does not: load
+//! anything: script, style and data are in the page, and its own policy forbids it to ask for more.
+//!
+//! Texts come from other processes. They stand in the page as JSON without a single `<`, and the script only ever sets
+//! them as text.
+
+use std::io::{self, Write};
+
+use serde_json::json;
+
+use super::json_text::{field, list, value};
+use super::outline::Outline;
+use super::{Source, kind_name};
+use deepctx_profile::frame::FrameKind;
+use deepctx_profile::frame::clean;
+use deepctx_profile::metric::{Metric, Unit};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::view::losses;
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+const SCRIPT: &str = include_str!("page/page.js");
+
+/// Contexts beyond this would make the page slow to open; the smallest ones are joined then.
+const NODES_MAX: usize = 100_000;
+/// What the joined ones are called.
+const JOINED: &str = "[smaller ones]";
+
+/// Writes the page.
+///
+/// # Errors
+/// Those of `out`, and `InvalidData` when the profile has no values at all.
+pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let outline = Outline::of(source.profile, &source.selection);
+    if outline.metrics.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the profile has no values"));
+    }
+    let pieces =
+        [("/*STYLE*/", Piece::Text(STYLE)), ("/*DATA*/", Piece::Data), ("/*SCRIPT*/", Piece::Text(SCRIPT))];
+    let mut rest = PAGE;
+    for (mark, piece) in pieces {
+        // Each mark stands once in the page, which is part of the program.
+        let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
+        out.write_all(before.as_bytes())?;
+        match piece {
+            Piece::Text(text) => out.write_all(text.as_bytes())?,
+            Piece::Data => data(source, &outline, &mut NoMarkup(out))?,
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())?;
+    out.flush()
+}
+
+enum Piece {
+    Text(&'static str),
+    Data,
+}
+
+/// Writes JSON without `<`, which outside of texts it never has, so that no text can end the element it stands in.
+struct NoMarkup<'o>(&'o mut dyn Write);
+
+impl Write for NoMarkup<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (place, part) in bytes.split(|&byte| byte == b'<').enumerate() {
+            if place > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(part)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn data(source: &Source<'_>, outline: &Outline<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let boxes = Boxes::of(outline);
+    let profile = source.profile;
+    out.write_all(b"{")?;
+    field(out, "target", &target(source))?;
+    out.write_all(b",")?;
+    field(out, "facts", &facts(source))?;
+    writeln!(out, ",\"received\":{},\"lost\":{},", profile.ledger.received(), profile.ledger.lost())?;
+    out.write_all(b"\"losses\":")?;
+    list(out, losses(profile), |out, row| {
+        value(out, &json!([row.stage, clean(&row.reason), clean(&row.sentence), row.count, row.lost]))
+    })?;
+    out.write_all(b",\n\"frames\":")?;
+    let frames = outline.contexts.frames.iter().map(|(id, frame)| {
+        let place = frame.detail(outline.contexts.strings, source.selection.lines);
+        json!([outline.frame_label(id), kind_name(frame.kind()), place])
+    });
+    let joined = json!([JOINED, kind_name(FrameKind::Unresolved), ""]);
+    list(out, frames.chain([joined]), |out, frame| value(out, &frame))?;
+    out.write_all(b",\n")?;
+    field(out, "parents", &boxes.parents)?;
+    out.write_all(b",\n")?;
+    field(out, "nodeFrames", &boxes.frames)?;
+    out.write_all(b",\n\"metrics\":")?;
+    list(out, outline.metrics.iter().zip(&boxes.own), |out, (&metric, own)| {
+        let unit = match metric.unit() {
+            Unit::Nanoseconds => "ns",
+            Unit::Bytes => "bytes",
+            Unit::Count => "count",
+        };
+        let total = outline.contexts.tree.total(metric).sum;
+        value(out, &json!({ "name": metric.name(), "unit": unit, "total": total, "own": own }))
+    })?;
+    out.write_all(b"}")
+}
+
+fn target(source: &Source<'_>) -> String {
+    match source.profile.meta.target.as_str() {
+        "" => "profile".to_owned(),
+        target => clean(target),
+    }
+}
+
+fn facts(source: &Source<'_>) -> Vec<String> {
+    let meta = &source.profile.meta;
+    let mut facts = Vec::new();
+    if !meta.host.is_empty() {
+        facts.push(format!("on {}", clean(&meta.host)));
+    }
+    if source.elapsed.0 > 0 {
+        facts.push(source.elapsed.to_string());
+    }
+    if meta.frequency_hz > 0 {
+        facts.push(format!("{} Hz per CPU", meta.frequency_hz));
+    }
+    let samples = source.profile.tree.total(Metric::Samples).sum;
+    if samples > 0 {
+        facts.push(format!("{samples} samples"));
+    }
+    facts.push(format!("{} view", source.selection.view.name()));
+    facts
+}
+
+/// The contexts as columns, callers before those they call.
+struct Boxes {
+    parents: Vec<u32>,
+    frames: Vec<u32>,
+    /// By metric.
+    own: Vec<Vec<u64>>,
+}
+
+impl Boxes {
+    fn of(outline: &Outline<'_>) -> Self {
+        let tree = &outline.contexts.tree;
+        let inclusive: Vec<Vec<u64>> = outline.metrics.iter().map(|&m| tree.inclusive(m)).collect();
+        let least = least_share(outline, &inclusive);
+        let joined = outline.contexts.frames.len() as u32;
+        let mut boxes =
+            Boxes { parents: Vec::new(), frames: Vec::new(), own: vec![Vec::new(); outline.metrics.len()] };
+        // By node: its box; by box: the box that holds what is too small beside its children.
+        let mut box_of: Vec<u32> = vec![0; tree.len()];
+        let mut joined_of: Vec<Option<u32>> = Vec::new();
+        let mut is_joined: Vec<bool> = vec![false; tree.len()];
+        for &(node, _) in &outline.order {
+            let parent = tree.node(node).parent;
+            let above = box_of[parent.index()];
+            let small = node != NodeId::ROOT && share(node, &inclusive) < least;
+            let place = if node != NodeId::ROOT && is_joined[parent.index()] {
+                is_joined[node.index()] = true;
+                above
+            } else if small {
+                is_joined[node.index()] = true;
+                match joined_of[above as usize] {
+                    Some(place) => place,
+                    None => {
+                        let place = boxes.add(above, joined, &mut joined_of);
+                        joined_of[above as usize] = Some(place);
+                        place
+                    }
+                }
+            } else {
+                boxes.add(above, outline.frame_id(node).number(), &mut joined_of)
+            };
+            box_of[node.index()] = place;
+            for (own, &metric) in boxes.own.iter_mut().zip(&outline.metrics) {
+                let own = &mut own[place as usize];
+                *own = own.saturating_add(outline.own(node, metric));
+            }
+        }
+        boxes
+    }
+
+    fn add(&mut self, parent: u32, frame: u32, joined_of: &mut Vec<Option<u32>>) -> u32 {
+        let place = self.parents.len() as u32;
+        self.parents.push(parent);
+        self.frames.push(frame);
+        self.own.iter_mut().for_each(|own| own.push(0));
+        joined_of.push(None);
+        place
+    }
+}
+
+/// The largest share that a context has of any metric.
+fn share(node: NodeId, inclusive: &[Vec<u64>]) -> f64 {
+    let shares = inclusive.iter().map(|sums| match sums[0] {
+        0 => 0.0,
+        total => sums[node.index()] as f64 / total as f64,
+    });
+    shares.fold(0.0, f64::max)
+}
+
+/// The share below which contexts are joined: 0 when all of them fit.
+fn least_share(outline: &Outline<'_>, inclusive: &[Vec<u64>]) -> f64 {
+    if outline.order.len() <= NODES_MAX {
+        return 0.0;
+    }
+    let mut shares: Vec<f64> = outline.order.iter().map(|(node, _)| share(*node, inclusive)).collect();
+    // Half of the boxes for contexts, since each may get one more for what is joined below it.
+    let (_, least, _) = shares.select_nth_unstable_by(NODES_MAX / 2, |a, b| b.total_cmp(a));
+    least.next_up()
+}

@@ -1,0 +1,171 @@
+//! Exports: a profile in the formats of other tools.
+//!
+//! Owns: the writers, and the list of them. Because: people have viewers they know. Does not: open files; a writer is
+//! handed in.
+//!
+//! Every format holds the same totals, to the unit: [`Contexts`](deepctx_profile::context::Contexts) folds what is not asked for
+//! into its caller, and no writer leaves a context out. Formats with several metrics carry all that the profile has; those
+//! with one carry the selected one.
+
+pub mod chrome;
+mod course;
+pub mod csv;
+mod devices;
+pub mod firefox;
+pub mod folded;
+pub mod hatchet;
+pub mod html;
+pub mod json;
+mod json_text;
+pub mod otlp;
+mod outline;
+pub mod perfetto;
+mod place;
+pub mod pprof;
+pub mod speedscope;
+pub mod svg;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::str::FromStr;
+
+#[cfg(feature = "parquet")]
+use crate::store;
+use deepctx_profile::frame::FrameKind;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::units::Nanos;
+use deepctx_profile::view::Selection;
+
+/// What is exported.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'p> {
+    /// The profile.
+    pub profile: &'p Profile,
+    /// What to show of it.
+    pub selection: Selection,
+    /// How long the capture took; zero when unknown.
+    pub elapsed: Nanos,
+}
+
+macro_rules! formats {
+    ($($(#[$doc:meta])* $variant:ident $([feature = $feature:literal])? = $name:literal, $extension:literal, $metrics:ident, $about:literal, $write:expr;)*) => {
+        /// A format that profiles are exported to.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Format { $($(#[$doc])* $(#[cfg(feature = $feature)])? $variant,)* }
+
+        impl Format {
+            /// Every format, in the order in which help lists them.
+            pub const ALL: &'static [Format] = &[$($(#[cfg(feature = $feature)])? Format::$variant,)*];
+
+            /// Name as on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $($(#[cfg(feature = $feature)])? Format::$variant => $name,)* }
+            }
+
+            /// What its files are called after the dot.
+            pub const fn extension(self) -> &'static str {
+                match self { $($(#[cfg(feature = $feature)])? Format::$variant => $extension,)* }
+            }
+
+            /// What it is and who reads it, in one line.
+            pub const fn about(self) -> &'static str {
+                match self { $($(#[cfg(feature = $feature)])? Format::$variant => $about,)* }
+            }
+
+            /// How many metrics one file holds.
+            pub const fn metrics(self) -> Metrics {
+                match self { $($(#[cfg(feature = $feature)])? Format::$variant => Metrics::$metrics,)* }
+            }
+
+            /// Writes a profile.
+            ///
+            /// # Errors
+            /// Those of `out`, and `InvalidData` when the format cannot hold this profile.
+            pub fn write(self, source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
+                match self { $($(#[cfg(feature = $feature)])? Format::$variant => ($write)(source, out),)* }
+            }
+        }
+    };
+}
+
+/// How many metrics a file of a format holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metrics {
+    /// The selected one.
+    One,
+    /// All that the profile has values of.
+    All,
+}
+
+formats! {
+    /// Folded stacks.
+    Folded = "folded", "folded", One, "one stack per line, for flame graph tools",
+        |source: &Source<'_>, out| folded::write(source.profile, &source.selection, out);
+    /// A flame graph.
+    Svg = "svg", "svg", One, "a flame graph for the browser",
+        |source: &Source<'_>, out| svg::write(source.profile, &source.selection, out);
+    /// A page.
+    Html = "html", "html", All, "one page with flame graphs, tables and losses, for any browser", html::write;
+    /// pprof.
+    Pprof = "pprof", "pb.gz", All, "gzipped profile.proto, for `go tool pprof` and continuous profilers",
+        pprof::write;
+    /// speedscope.
+    Speedscope = "speedscope", "speedscope.json", All, "JSON for speedscope.app", speedscope::write;
+    /// Firefox Profiler.
+    Firefox = "firefox", "firefox.json", All, "JSON for profiler.firefox.com", firefox::write;
+    /// Chrome trace events.
+    Chrome = "chrome", "trace.json", All, "trace events, for ui.perfetto.dev and PyTorch's trace tools", chrome::write;
+    /// Perfetto.
+    Perfetto = "perfetto", "pftrace", All, "protobuf trace, for ui.perfetto.dev and its SQL", perfetto::write;
+    /// OpenTelemetry profiles.
+    Otlp = "otlp", "otlp", All, "OpenTelemetry ProfilesData message", otlp::write;
+    /// Hatchet and Proton.
+    Hatchet = "hatchet", "hatchet", All, "nested JSON for hatchet and proton-viewer", hatchet::write;
+    /// Our own format.
+    Dctx [feature = "parquet"] = "dctx", "dctx", All, "our own format as one file (a tar of Parquet files)",
+        |source: &Source<'_>, out| store::write_packed(source.profile, source.elapsed, out);
+    /// All figures as JSON.
+    Json = "json", "json", All, "every figure of every context, as one document", json::write;
+    /// Contexts as a table.
+    Csv = "csv", "csv", All, "one row per context, one column per metric", csv::write;
+}
+
+/// What a kind of frame is called in files.
+const fn kind_name(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Root => "root",
+        FrameKind::Process => "process",
+        FrameKind::Thread => "thread",
+        FrameKind::Python => "python",
+        FrameKind::Operator => "operator",
+        FrameKind::Layer => "layer",
+        FrameKind::Native => "native",
+        FrameKind::Kernel => "kernel",
+        FrameKind::GpuApi => "gpu_api",
+        FrameKind::GpuKernel => "gpu_kernel",
+        FrameKind::Unresolved => "unresolved",
+    }
+}
+
+/// No format has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown format `{0}`: expected one of {names}", names = Format::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownFormat(pub String);
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let found = Format::ALL.iter().copied().find(|format| format.name() == name);
+        found.ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(all(test, feature = "parquet"))]
+mod tests;

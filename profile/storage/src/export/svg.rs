@@ -1,0 +1,208 @@
+//! Flame graph pictures, drawn by `inferno`.
+//!
+//! Owns: title, unit and colours. Because: a picture that opens in any browser, with search and zoom, is what people
+//! attach to a ticket. Does not: lay out boxes.
+
+use std::io::{self, Write};
+
+use inferno::flamegraph::color::{Color, PaletteMap};
+use inferno::flamegraph::{self, Options};
+
+use super::folded::each_line;
+use deepctx_profile::diff::Comparison;
+use deepctx_profile::frame::FrameKind;
+use deepctx_profile::metric::Unit;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::selection::Selection;
+use deepctx_profile::view::MergedTree;
+
+/// Bytes of folded text that one picture may be drawn from; `inferno` holds all of it at once.
+const FOLDED_BYTES_MAX: usize = 1 << 30;
+
+/// Writes the flame graph of a selection as SVG. Boxes too narrow to be seen are left out of the picture.
+pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
+    let mut merged = MergedTree::by_text(*selection);
+    merged.refresh(profile);
+
+    let mut palette = PaletteMap::default();
+    for label in merged.labels() {
+        palette.insert(&label.text, colour(label.kind, &label.text));
+    }
+    // The bottom box, which has no name of its own.
+    palette.insert("", colour(FrameKind::Root, ""));
+    let mut options = Options::default();
+    options.title = title(profile, selection);
+    options.palette_map = Some(&mut palette);
+    let (unit, factor) = scale(selection.metric.unit(), merged.inclusive[0]);
+    options.count_name = unit.to_owned();
+    options.factor = factor;
+    options.name_type = "Frame:".to_owned();
+    options.reverse_stack_order = false;
+    options.no_sort = true;
+    options.deterministic = true;
+
+    let mut folded = String::new();
+    each_line(&merged, |line| {
+        if folded.len() + line.len() > FOLDED_BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the profile is too large for one picture",
+            ));
+        }
+        folded.push_str(line);
+        Ok(())
+    })?;
+    if folded.is_empty() {
+        let metric = selection.metric;
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the profile has no values of {metric}"),
+        ));
+    }
+    flamegraph::from_lines(&mut options, folded.lines(), &mut *out)?;
+    out.flush()
+}
+
+/// Writes the flame graph of the second profile of a comparison, red where it has more than the first and blue where it has
+/// less, as shares of the totals. What only the first one has is as wide as nothing, so it does not show; the text form
+/// lists it.
+///
+/// # Errors
+/// Those of `out`, and `InvalidData` when the second profile has no values.
+pub fn write_diff(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    let [before, after] = comparison.totals.map(|total| total.sum);
+    if after == 0 {
+        let metric = comparison.metric;
+        let message = format!("the profile to compare has no values of {metric}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    let (unit, factor) = scale(comparison.metric.unit(), after);
+    // Scaled here, since `inferno` would scale changes twice.
+    let shown = |value: f64| (value * factor).round() as u64;
+    // As if both had the same total: a longer run is no difference.
+    let ratio = if before == 0 { 0.0 } else { after as f64 / before as f64 };
+    let mut folded = String::new();
+    for (stack, [before, after]) in comparison.stacks() {
+        let start = folded.len();
+        for (depth, text) in stack.iter().enumerate() {
+            folded.push_str(if depth > 0 { ";" } else { "" });
+            folded.push_str(&text.replace(';', ":"));
+        }
+        if matches!(folded[start..].rsplit_once(' '), Some((_, word)) if word.bytes().all(|b| b.is_ascii_digit()))
+        {
+            // Three numbers at the end would be read as two values of another name.
+            folded.push('.');
+        }
+        folded.push_str(&format!(" {} {}\n", shown(before as f64 * ratio), shown(after as f64)));
+        if folded.len() > FOLDED_BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the profiles are too large for one picture",
+            ));
+        }
+    }
+    let mut options = Options::default();
+    options.title = format!("{}: what grew (red) and what shrank (blue)", comparison.metric);
+    options.count_name = unit.to_owned();
+    options.name_type = "Frame:".to_owned();
+    options.deterministic = true;
+    flamegraph::from_lines(&mut options, folded.lines(), &mut *out)?;
+    out.flush()
+}
+
+fn title(profile: &Profile, selection: &Selection) -> String {
+    let metric = selection.metric;
+    match profile.meta.target.as_str() {
+        "" => metric.name().to_owned(),
+        target => format!("{metric} of {}", deepctx_profile::frame::clean(target)),
+    }
+}
+
+/// Unit in which the picture gives values, and how many of the metric's own units it is.
+fn scale(unit: Unit, total: u64) -> (&'static str, f64) {
+    match unit {
+        Unit::Nanoseconds if total >= 10_000_000_000 => ("ms", 1e-6),
+        Unit::Nanoseconds => ("µs", 1e-3),
+        Unit::Count => ("times", 1.0),
+        Unit::Bytes => ("bytes", 1.0),
+    }
+}
+
+/// The hue tells the kind of frame, the shade tells neighbours of one kind apart; the same text always has the same
+/// colour. Light enough for black text.
+fn colour(kind: FrameKind, text: &str) -> Color {
+    let (r, g, b) = match kind {
+        FrameKind::Root | FrameKind::Process | FrameKind::Thread => (205, 205, 210),
+        FrameKind::Python => (110, 175, 235),
+        FrameKind::Operator => (95, 205, 195),
+        FrameKind::Layer => (170, 185, 240),
+        FrameKind::Native => (245, 195, 90),
+        FrameKind::Kernel => (240, 140, 90),
+        FrameKind::GpuApi => (205, 160, 235),
+        FrameKind::GpuKernel => (140, 210, 110),
+        FrameKind::Unresolved => (165, 165, 165),
+    };
+    let hash = text.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
+    let shade = (hash % 32) as u8;
+    let shaded = |part: u8| part.saturating_sub(16).saturating_add(shade);
+    Color::new(shaded(r), shaded(g), shaded(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepctx_profile::metric::Metric;
+    use deepctx_profile::testing::profile;
+
+    fn draw(lines: &str) -> io::Result<String> {
+        let mut out = Vec::new();
+        write(&profile(lines), &Selection::of(Metric::CpuTime), &mut out)?;
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn the_picture_has_the_target_and_a_box_for_each_frame() {
+        let svg = draw("P a-1 / y t.py:f<int> & co / n g 3000000\n P a-1 / k h 2000000").unwrap();
+        assert!(svg.contains("cpu-time of python train.py (pid 7)"));
+        for title in [
+            "a-1 (5,000 µs, 100.00%)",
+            "t.py:f&lt;int&gt; &amp; co (3,000 µs, 60.00%)",
+            "h (2,000 µs, 40.00%)",
+        ] {
+            assert!(svg.contains(title), "no box `{title}` in\n{svg}");
+        }
+    }
+
+    #[test]
+    fn frames_of_one_kind_have_one_hue_and_the_same_text_has_one_colour() {
+        let svg = draw("P a-1 / y t.py:f / n g 1\n P a-1 / n g 2").unwrap();
+        let fill = |title: &str| {
+            let at = svg.find(title).unwrap();
+            let rest = &svg[at + svg[at..].find("fill=\"").unwrap() + 6..];
+            rest[..rest.find('"').unwrap()].to_owned()
+        };
+        let Color { r, g, b } = colour(FrameKind::Native, "g");
+        assert_eq!(fill("<title>g "), format!("rgb({r},{g},{b})"));
+        assert_ne!(fill("<title>g "), fill("<title>t.py:f "));
+    }
+
+    #[test]
+    fn a_picture_of_a_comparison_shows_the_change_of_each_box() {
+        let before = profile("P a-1 / n f 1000000\n P a-1 / n g 1000000");
+        let after = profile("P a-2 / n f 6000000\n P a-2 / n g 2000000");
+        let selection = Selection::of(Metric::CpuTime);
+        let mut out = Vec::new();
+        write_diff(&deepctx_profile::diff::compare(&before, &after, &selection), &mut out).unwrap();
+        let svg = String::from_utf8(out).unwrap();
+        for title in ["f (6,000 µs, 75.00%; +25.00%)", "g (2,000 µs, 25.00%; -25.00%)"] {
+            assert!(svg.contains(title), "no box `{title}` in\n{svg}");
+        }
+        let nothing = deepctx_profile::diff::compare(&before, &profile(""), &selection);
+        assert!(write_diff(&nothing, &mut Vec::new()).unwrap_err().to_string().contains("no values"));
+    }
+
+    #[test]
+    fn nothing_to_draw_is_an_error_that_names_the_metric() {
+        assert_eq!(draw("").unwrap_err().to_string(), "the profile has no values of cpu-time");
+    }
+}

@@ -1,0 +1,190 @@
+//! The timeline, to and from its table.
+//!
+//! Owns: what of a timeline is new since the last flush. Because: windows widen while a capture goes on, and values come
+//! for windows that are written already: a wait is known when it is over. Does not: touch files.
+
+use std::iter;
+use std::sync::Arc;
+
+use arrow_array::builder::{StringBuilder, UInt32Builder, UInt64Builder};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::ArrowError;
+
+use super::schema::Table;
+use super::table::Row;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::timeline::Timeline;
+use deepctx_profile::units::Nanos;
+
+/// How much of a timeline is on disk: as much again as the timeline itself, which is bounded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WrittenLanes {
+    /// Length of a window then, nanoseconds.
+    pub(super) window_ns: u64,
+    /// By place of the lane, by window.
+    values: Vec<Vec<u64>>,
+}
+
+impl WrittenLanes {
+    /// How many of these windows a window of a timeline holds now: windows only ever double.
+    fn per_window(&self, window_ns: u64) -> usize {
+        usize::try_from(window_ns / self.window_ns.max(1)).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// What is written of a lane, in windows that are `factor` times as wide.
+    fn lane(&self, place: usize, factor: usize, metric: Metric) -> impl Iterator<Item = u64> {
+        let values = self.values.get(place).map_or(&[][..], |values| values);
+        values.chunks(factor).map(move |values| values.iter().fold(0, |a, b| metric.join(a, *b)))
+    }
+}
+
+/// Columns of lanes.
+#[derive(Default)]
+pub(super) struct LaneColumns {
+    pub(super) rows: usize,
+    node: UInt32Builder,
+    metric: StringBuilder,
+    from_ns: UInt64Builder,
+    to_ns: UInt64Builder,
+    sum: UInt64Builder,
+}
+
+/// What is new in a timeline since `written`, and what will be written then. `end_ns` is the length of the capture.
+pub(super) fn new_rows(
+    timeline: &Timeline,
+    written: &WrittenLanes,
+    end_ns: u64,
+) -> (LaneColumns, WrittenLanes) {
+    let window_ns = timeline.window().0;
+    let factor = written.per_window(window_ns);
+    let (mut columns, mut values) = (LaneColumns::default(), Vec::with_capacity(timeline.lanes().len()));
+    for (place, lane) in timeline.lanes().iter().enumerate() {
+        let given = written.lane(place, factor, lane.metric).chain(iter::repeat(0));
+        for (window, (value, given)) in (0u64..).zip(lane.values.iter().zip(given)) {
+            if *value > given {
+                let from = window * window_ns;
+                let to = (from + window_ns).min(end_ns).max(from + 1);
+                // What is new is more of a sum, and another value of a level.
+                let new = if lane.metric.is_level() { *value } else { value - given };
+                columns.push(lane.node.number(), lane.metric, (from, to), new);
+            }
+        }
+        values.push(lane.values.clone());
+    }
+    (columns, WrittenLanes { window_ns, values })
+}
+
+impl LaneColumns {
+    pub(super) fn push(&mut self, node: u32, metric: Metric, (from_ns, to_ns): (u64, u64), sum: u64) {
+        self.rows += 1;
+        self.node.append_value(node);
+        self.metric.append_value(metric.name());
+        self.from_ns.append_value(from_ns);
+        self.to_ns.append_value(to_ns);
+        self.sum.append_value(sum);
+    }
+
+    pub(super) fn finish(mut self) -> Result<RecordBatch, ArrowError> {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(self.node.finish()),
+            Arc::new(self.metric.finish()),
+            Arc::new(self.from_ns.finish()),
+            Arc::new(self.to_ns.finish()),
+            Arc::new(self.sum.finish()),
+        ];
+        RecordBatch::try_new(Table::Timeline.schema(), columns)
+    }
+}
+
+/// A row: node, name of the metric, span, sum.
+pub(super) fn lane<'a>(row: &Row<'a>) -> Option<(u32, &'a str, (Nanos, Nanos), u64)> {
+    let span = (Nanos(row.u64("from_ns")?), Nanos(row.u64("to_ns")?));
+    Some((row.u32("node")?, row.text("metric")?, span, row.u64("sum")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use deepctx_profile::tree::NodeId;
+
+    fn flush(timeline: &Timeline, written: &mut WrittenLanes, end_ns: u64) -> Vec<(u32, u64, u64, u64)> {
+        let (mut columns, now) = new_rows(timeline, written, end_ns);
+        let batch = columns.finish_for_test();
+        *written = now;
+        batch
+    }
+
+    impl LaneColumns {
+        /// Node, begin, end, sum.
+        fn finish_for_test(&mut self) -> Vec<(u32, u64, u64, u64)> {
+            let (nodes, from) = (self.node.values_slice(), self.from_ns.values_slice());
+            let (to, sum) = (self.to_ns.values_slice(), self.sum.values_slice());
+            (0..self.rows).map(|row| (nodes[row], from[row], to[row], sum[row])).collect()
+        }
+    }
+
+    fn rebuilt(rows: &[(u32, u64, u64, u64)]) -> Timeline {
+        let mut timeline = Timeline::default();
+        for &(node, from, to, sum) in rows {
+            let node = NodeId::from_number(node);
+            timeline.add_span(node, Metric::CpuTime, Nanos(from), Nanos(to), sum);
+        }
+        timeline
+    }
+
+    #[test]
+    fn what_comes_late_stands_where_it_belongs() {
+        let (mut timeline, mut written) = (Timeline::default(), WrittenLanes::default());
+        let (node, ms) = (NodeId::from_number(1), 1_000_000);
+        timeline.add(node, Metric::CpuTime, Nanos(450 * ms), 7);
+        let mut rows = flush(&timeline, &mut written, 460 * ms);
+        timeline.add(node, Metric::CpuTime, Nanos(50 * ms), 5);
+        timeline.add(node, Metric::CpuTime, Nanos(470 * ms), 1);
+        rows.extend(flush(&timeline, &mut written, 800 * ms));
+        let [late, more] = [(1, 0, 100 * ms, 5), (1, 400 * ms, 500 * ms, 1)];
+        assert_eq!(rows, [(1, 400 * ms, 460 * ms, 7), late, more]);
+        assert_eq!(flush(&timeline, &mut written, 900 * ms), []);
+    }
+
+    proptest! {
+        #[test]
+        fn flushes_together_are_the_timeline(
+            values in prop::collection::vec((0u32..3, 0u64..100_000_000_000, 0u64..1000, any::<bool>()), 0..60),
+        ) {
+            let (mut timeline, mut written) = (Timeline::default(), WrittenLanes::default());
+            let (mut rows, mut end_ns) = (Vec::new(), 0);
+            for (node, at, value, flushes) in values {
+                timeline.add(NodeId::from_number(node), Metric::CpuTime, Nanos(at), value);
+                end_ns = end_ns.max(at);
+                if flushes {
+                    rows.extend(flush(&timeline, &mut written, end_ns));
+                }
+            }
+            rows.extend(flush(&timeline, &mut written, end_ns));
+            let lanes = |timeline: &Timeline| {
+                let mut lanes: Vec<_> = timeline
+                    .lanes()
+                    .iter()
+                    .map(|lane| {
+                        let last = lane.values.iter().rposition(|value| *value > 0);
+                        (lane.node.number(), lane.values[..last.map_or(0, |last| last + 1)].to_vec())
+                    })
+                    .filter(|(_, values)| !values.is_empty())
+                    .collect();
+                lanes.sort();
+                lanes
+            };
+            let again = rebuilt(&rows);
+            // Empty values widen windows too, and are not stored.
+            if again.window() == timeline.window() {
+                prop_assert_eq!(lanes(&again), lanes(&timeline));
+            }
+            prop_assert_eq!(
+                rows.iter().map(|row| row.3).sum::<u64>(),
+                timeline.lanes().iter().flat_map(|lane| &lane.values).sum::<u64>()
+            );
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The reader: a folder back to a profile, as far as it can be read.
+//!
+//! Owns: [`open`], [`Opened`]. Because: a profile with one damaged file is still worth most of what it was, as long
+//! as the damage is told. Does not: repair anything on disk.
+
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use rustc_hash::FxHashMap;
+
+use super::StoreError;
+use super::devices::{self, Shapes};
+use super::lanes;
+use super::manifest::{Manifest, Segment};
+use super::place::Place;
+use super::schema::{self, LedgerRow, Table};
+use super::table::{Row, decode};
+use deepctx_profile::activity::{Activities, Activity, PROCESSES_MAX};
+use deepctx_profile::frame::{Frame, Origin};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::{Ledger, Reason, Stage};
+use deepctx_profile::memory::POOLS_MAX;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::{Limits, Profile};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Nanos;
+
+/// Activities that are read at most, the last ones: 80 MiB.
+const ACTIVITIES_MAX: usize = 1 << 20;
+/// A segment is the new rows of one table, of one flush or of many; the largest is all of a full tree at once, well below.
+const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// Rows that a segment may claim: beyond what a tree can hold, a few bytes of a hostile file could claim any number.
+const SEGMENT_ROWS_MAX: u64 = 1 << 26;
+/// How often a profile is read again that changes while it is read: whoever writes it flushes seconds apart.
+const AGAIN: usize = 4;
+/// A profile is opened with all it has, whatever the limits of the capture were; these only stop the absurd.
+const LIMITS: Limits = Limits { nodes: 1 << 26, frames: 1 << 25, string_bytes: 1 << 31 };
+
+/// A profile from disk.
+#[derive(Debug)]
+pub struct Opened {
+    /// The profile. What could not be read shows in its ledger, as gaps of the stage `store`.
+    pub profile: Profile,
+    /// Whether the capture ended well; if not, what came after its last flush is missing.
+    pub finished: bool,
+    /// Time from the start of the capture to its last flush.
+    pub elapsed: Nanos,
+    /// Files that could not be read.
+    pub lost: Vec<LostSegment>,
+}
+
+impl Opened {
+    /// Whether everything is there.
+    pub fn is_complete(&self) -> bool {
+        self.finished && self.lost.is_empty()
+    }
+}
+
+/// A file of a profile that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostSegment {
+    /// Its name.
+    pub file: String,
+    /// The table it belongs to.
+    pub table: String,
+    /// What is wrong with it.
+    pub because: String,
+}
+
+/// Opens a profile, a folder or one file. Damaged or missing segments are left out and told in [`Opened::lost`].
+pub fn open(path: &Path) -> Result<Opened, StoreError> {
+    let place = Place::at(path)?;
+    let mut manifest = Manifest::read(&place)?;
+    for _ in 0..AGAIN {
+        let segments = manifest.segments.clone();
+        let opened = read(&place, manifest);
+        if opened.lost.is_empty() {
+            return Ok(opened);
+        }
+        // A capture that goes on may have merged them since.
+        manifest = Manifest::read(&place)?;
+        if manifest.segments == segments {
+            return Ok(opened);
+        }
+    }
+    Ok(read(&place, manifest))
+}
+
+fn read(place: &Place<'_>, manifest: Manifest) -> Opened {
+    let mut reader = Reader {
+        place,
+        profile: Profile::new(manifest.meta, LIMITS),
+        frames: FxHashMap::default(),
+        nodes: FxHashMap::from_iter([(0, NodeId::ROOT)]),
+        shapes: Shapes::default(),
+        lost: Vec::new(),
+    };
+    reader.profile.gpu.activities = Activities::new(ACTIVITIES_MAX);
+    for table in Table::ALL {
+        let segments: Vec<&Segment> = manifest.segments.iter().filter(|s| s.table == table.name()).collect();
+        if table == Table::Ledger {
+            reader.ledger(&segments);
+        } else {
+            for segment in segments {
+                reader.take(table, segment);
+            }
+        }
+    }
+    let shapes = std::mem::take(&mut reader.shapes);
+    let mut gpu = std::mem::take(&mut reader.profile.gpu);
+    shapes.finish(&mut gpu, |number| reader.node(number));
+    gpu.processes = manifest.gpu;
+    gpu.processes.truncate(PROCESSES_MAX);
+    gpu.activities.leave_out(manifest.activities_left_out);
+    let Reader { mut profile, lost, .. } = reader;
+    profile.memory = manifest.memory;
+    profile.memory.truncate(POOLS_MAX);
+    profile.gpu = gpu;
+    if !lost.is_empty() {
+        let reason = Reason::new("segment-lost", "files of the profile could not be read");
+        profile.ledger.gap(Stage::Store, reason, lost.len() as u64);
+    }
+    if !manifest.complete {
+        let reason = Reason::new(
+            "not-finished",
+            "the capture did not end well: what came after the last flush is missing",
+        );
+        profile.ledger.gap(Stage::Store, reason, 1);
+    }
+    Opened { profile, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost }
+}
+
+struct Reader<'a> {
+    place: &'a Place<'a>,
+    profile: Profile,
+    /// By number on disk.
+    frames: FxHashMap<u32, FrameId>,
+    /// By number on disk.
+    nodes: FxHashMap<u32, NodeId>,
+    shapes: Shapes,
+    lost: Vec<LostSegment>,
+}
+
+impl Reader<'_> {
+    /// Reads a segment into the profile. One that breaks off counts as lost, though its first rows may be there.
+    fn take(&mut self, table: Table, segment: &Segment) -> bool {
+        let outcome = load(self.place, segment)
+            .and_then(|bytes| decode(bytes, segment.rows, |batch| self.take_batch(table, batch)));
+        outcome.map_err(|because| self.lose(segment, because)).is_ok()
+    }
+
+    fn lose(&mut self, segment: &Segment, because: String) {
+        let clean = |text: &str| deepctx_profile::frame::clean(&text.chars().take(200).collect::<String>());
+        self.lost.push(LostSegment {
+            file: clean(&segment.file),
+            table: clean(&segment.table),
+            because: clean(&because),
+        });
+    }
+
+    fn take_batch(&mut self, table: Table, batch: &RecordBatch) -> Result<(), String> {
+        let rows = schema::rows(table, batch)?;
+        if table == Table::Nodes {
+            let columns = rows.u32s("id")?.iter().zip(rows.u32s("parent")?).zip(rows.u32s("frame")?);
+            for ((&id, &parent), &frame) in columns {
+                self.take_node(id, parent, frame).ok_or_else(|| format!("node {id} makes no sense"))?;
+            }
+            return Ok(());
+        }
+        for row in rows.iter() {
+            match table {
+                Table::Frames => self.take_frame(&row),
+                Table::Values => self.take_value(&row),
+                Table::Timeline => self.take_lane(&row),
+                Table::Activities => self.take_activity(&row),
+                Table::Shapes => self.shapes.take(&row),
+                Table::Executables => schema::executable(&row).map(|e| self.profile.executables.push(e)),
+                // Read above, and as a whole by `Reader::ledger`.
+                Table::Nodes | Table::Ledger => Some(()),
+            }
+            .ok_or_else(|| format!("row {} makes no sense", row.number()))?;
+        }
+        Ok(())
+    }
+
+    fn take_frame(&mut self, row: &Row<'_>) -> Option<()> {
+        let (id, frame) = schema::frame(row, &mut self.profile.strings)?;
+        let frame = self.profile.frames.intern(frame);
+        self.frames.insert(id, frame).is_none().then_some(())
+    }
+
+    fn take_node(&mut self, id: u32, parent: u32, frame: u32) -> Option<()> {
+        if parent >= id {
+            return None;
+        }
+        let parent = self.node(parent);
+        let frame = match self.frames.get(&frame) {
+            Some(&frame) => frame,
+            None => self.stand_in("frame-lost"),
+        };
+        let node = self.profile.tree.child(parent, frame);
+        self.nodes.insert(id, node).is_none().then_some(())
+    }
+
+    fn take_value(&mut self, row: &Row<'_>) -> Option<()> {
+        let (node, metric, cell) = schema::value(row)?;
+        let node = self.node(node);
+        // A metric of a later minor version: nothing here could show it.
+        if let Ok(metric) = metric.parse::<Metric>() {
+            self.profile.tree.add_cell(node, metric, &cell);
+        }
+        Some(())
+    }
+
+    fn take_lane(&mut self, row: &Row<'_>) -> Option<()> {
+        let (node, metric, (from, to), sum) = lanes::lane(row)?;
+        let node = self.node(node);
+        // A metric of a later minor version: nothing here could show it.
+        if let Ok(metric) = metric.parse::<Metric>() {
+            self.profile.timeline.add_span(node, metric, from, to, sum);
+        }
+        Some(())
+    }
+
+    fn take_activity(&mut self, row: &Row<'_>) -> Option<()> {
+        let (node, activity) = devices::activity(row)?;
+        let node = self.node(node);
+        match activity {
+            Some(activity) => self.profile.gpu.activities.push(Activity { node, ..activity }),
+            None => self.profile.gpu.activities.leave_out(1),
+        }
+        Some(())
+    }
+
+    /// The node with this number on disk; when its row is lost, one that says so.
+    fn node(&mut self, number: u32) -> NodeId {
+        match self.nodes.get(&number) {
+            Some(&node) => node,
+            None => {
+                let frame = self.stand_in("context-lost");
+                self.profile.tree.child(NodeId::ROOT, frame)
+            }
+        }
+    }
+
+    fn stand_in(&mut self, reason: &str) -> FrameId {
+        let reason = self.profile.strings.intern(reason);
+        self.profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() })
+    }
+
+    /// The newest ledger that can be read: each is a whole one.
+    fn ledger(&mut self, segments: &[&Segment]) {
+        for segment in segments.iter().rev() {
+            let mut rows = Vec::new();
+            let outcome = load(self.place, segment).and_then(|bytes| {
+                decode(bytes, segment.rows, |batch| {
+                    let read = schema::rows(Table::Ledger, batch)?;
+                    rows.extend(read.iter().filter_map(|row| schema::ledger_row(&row)));
+                    Ok(())
+                })
+            });
+            match outcome {
+                Ok(()) => {
+                    self.profile.ledger = ledger_of(rows);
+                    return;
+                }
+                Err(because) => self.lose(segment, because),
+            }
+        }
+    }
+}
+
+/// Bytes of a segment, after its checksum was found right.
+pub(super) fn load(place: &Place<'_>, segment: &Segment) -> Result<Vec<u8>, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if segment.file.is_empty() || segment.file.starts_with('.') || !segment.file.chars().all(plain) {
+        return Err("it has a name that no segment has".to_owned());
+    }
+    if segment.rows > SEGMENT_ROWS_MAX {
+        return Err(format!("it claims {} rows", segment.rows));
+    }
+    let bytes = place.read(&segment.file, SEGMENT_BYTES_MAX).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 != segment.bytes {
+        return Err(format!("it has {} bytes instead of {}", bytes.len(), segment.bytes));
+    }
+    if crc32fast::hash(&bytes) != segment.crc32 {
+        return Err("its checksum is wrong".to_owned());
+    }
+    Ok(bytes)
+}
+
+fn ledger_of(rows: Vec<LedgerRow>) -> Ledger {
+    let mut ledger = Ledger::default();
+    for row in rows {
+        // A stage or class of a later minor version: nothing here could show it.
+        let Some(stage) = Stage::from_name(&row.stage) else { continue };
+        let account = ledger.stage_mut(stage);
+        let reason = Reason {
+            key: row.reason.unwrap_or_default().into(),
+            sentence: row.sentence.unwrap_or_default().into(),
+        };
+        match row.class.as_str() {
+            "received" => account.received = row.count,
+            "kept" => account.kept = row.count,
+            "merged" => account.merged = row.count,
+            "dropped" => account.dropped.add(reason, row.count),
+            "gap" => account.gaps.add(reason, row.count),
+            _ => {}
+        }
+    }
+    ledger
+}

@@ -1,0 +1,454 @@
+//! The writer: what is new in a growing profile, to disk.
+//!
+//! Owns: [`Writer`], [`Delta`]. Because: each flush must cost what is new and not what is there, and must happen
+//! entirely or not at all. Does not: decide when; the caller has the clock.
+
+use std::fs;
+use std::io;
+use std::iter;
+use std::path::{Path, PathBuf};
+
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+
+use super::StoreError;
+use super::devices::{self, WrittenDevices};
+use super::lanes::{WrittenLanes, new_rows};
+use super::manifest::{Manifest, Segment, put, sync};
+use super::merge;
+use super::place::Place;
+use super::schema::{self, FrameColumns, LedgerRow, NodeColumns, Table, ValueColumns};
+use super::table::{BATCH_ROWS, encode};
+use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::memory::Pool;
+use deepctx_profile::metric::{Cell, Metric};
+use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::{Time, clock};
+
+/// Writes one growing profile into a folder of its own.
+///
+/// Whatever stops the program, the folder holds everything up to the last flush that succeeded. A flush that fails
+/// leaves that as it is, and the next one writes what both should have written.
+#[derive(Debug)]
+pub struct Writer {
+    folder: PathBuf,
+    manifest: Manifest,
+    written: Written,
+    /// Files are numbered by attempt, so that none is ever written twice.
+    attempt: u32,
+}
+
+/// How much of the profile is on disk.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    flushes: u64,
+    frames: usize,
+    nodes: usize,
+    executables: usize,
+    ledger: Vec<LedgerRow>,
+    /// By metric, by place of the cell in the tree.
+    values: Vec<Vec<Totals>>,
+    lanes: WrittenLanes,
+    devices: WrittenDevices,
+}
+
+impl Written {
+    /// Nothing yet; the root is never listed.
+    fn new() -> Self {
+        Written { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..Written::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    count: u64,
+    sum: u64,
+    sum_squares: u128,
+}
+
+/// What a flush is going to write: encoded rows that no longer need the profile.
+#[derive(Debug)]
+pub struct Delta {
+    segments: Vec<(Table, u64, Vec<u8>)>,
+    end_ns: u64,
+    meta: Meta,
+    frames: usize,
+    nodes: usize,
+    executables: usize,
+    ledger: Vec<LedgerRow>,
+    values: Vec<(Metric, usize, Totals)>,
+    lanes: WrittenLanes,
+    devices: WrittenDevices,
+    processes: Vec<GpuProcess>,
+    pools: Vec<Pool>,
+    flushes: u64,
+}
+
+/// Files of a profile: names and contents.
+pub(super) type Files = Vec<(String, Vec<u8>)>;
+
+impl Writer {
+    /// Makes the folder `path`, which must not exist, with an empty profile in it.
+    pub fn create(path: &Path, meta: &Meta) -> Result<Writer, StoreError> {
+        fs::create_dir(path).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => StoreError::AlreadyExists(path.to_owned()),
+            _ => StoreError::Create { path: path.to_owned(), source },
+        })?;
+        let (folder, manifest) = (path.to_owned(), Manifest::new(meta.clone()));
+        if let Err(error) = manifest.write(&folder) {
+            // Only what was just made; when even that fails the folder stays, empty.
+            _ = fs::remove_dir(&folder);
+            return Err(error);
+        }
+        Ok(Writer { folder, manifest, written: Written::new(), attempt: 0 })
+    }
+
+    /// The manifest and the files of a complete profile that is written at once, without a folder.
+    pub(super) fn in_memory(
+        profile: &Profile,
+        now: Time<clock::Monotonic>,
+    ) -> Result<(Vec<u8>, Files), StoreError> {
+        let manifest = Manifest::new(profile.meta.clone());
+        let mut writer = Writer { folder: PathBuf::new(), manifest, written: Written::new(), attempt: 0 };
+        let delta = writer.delta(profile, now)?;
+        writer.manifest.complete = true;
+        writer.manifest.end_ns = delta.end_ns;
+        writer.manifest.gpu = delta.processes;
+        writer.manifest.memory = delta.pools;
+        writer.manifest.activities_left_out = delta.devices.left_out;
+        let mut files = Vec::new();
+        for (table, rows, bytes) in delta.segments {
+            let segment = segment(table, 0, rows, &bytes);
+            files.push((segment.file.clone(), bytes));
+            writer.manifest.segments.push(segment);
+        }
+        Ok((writer.manifest.to_bytes()?, files))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes what is new. `profile` is the same growing profile at each call, `now` the time of its last record.
+    pub fn flush(&mut self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<(), StoreError> {
+        let delta = self.delta(profile, now)?;
+        self.commit(delta, false)
+    }
+
+    /// Writes what is new and marks the profile as complete.
+    pub fn finish(&mut self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<(), StoreError> {
+        let delta = self.delta(profile, now)?;
+        self.commit(delta, true)
+    }
+
+    /// The first half of a flush: encodes what is new, without touching the disk, so that the profile can go on
+    /// growing while another thread waits for the disk in [`Writer::commit`].
+    pub fn delta(&self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<Delta, StoreError> {
+        let end_ns = (now - profile.meta.started_monotonic).0.max(self.manifest.end_ns);
+        let mut delta = Delta {
+            segments: Vec::new(),
+            end_ns,
+            meta: profile.meta.clone(),
+            frames: profile.frames.len(),
+            nodes: profile.tree.len(),
+            executables: profile.executables.len(),
+            ledger: ledger_rows(profile),
+            values: Vec::new(),
+            lanes: WrittenLanes::default(),
+            devices: WrittenDevices::default(),
+            processes: profile.gpu.processes.clone(),
+            pools: profile.memory.clone(),
+            flushes: self.written.flushes,
+        };
+        delta.add(Table::Frames, delta.frames.saturating_sub(self.written.frames), self.frames(profile))?;
+        delta.add(Table::Nodes, delta.nodes.saturating_sub(self.written.nodes), self.nodes(profile))?;
+        let (values, totals) = self.values(profile, end_ns);
+        delta.values = totals;
+        delta.add(Table::Values, delta.values.len(), values.into_iter().map(ValueColumns::finish))?;
+        let (lanes, written) = new_rows(&profile.timeline, &self.written.lanes, end_ns);
+        delta.lanes = written;
+        delta.add(Table::Timeline, lanes.rows, iter::once(lanes.finish()))?;
+        let (activities, shapes, written) = devices::new_rows(&profile.gpu, &self.written.devices);
+        delta.devices = written;
+        delta.add(Table::Activities, activities.rows, iter::once(activities.finish()))?;
+        delta.add(Table::Shapes, shapes.rows, iter::once(shapes.finish()))?;
+        if delta.ledger != self.written.ledger {
+            let batch = schema::ledger_batch(end_ns, &delta.ledger);
+            delta.add(Table::Ledger, delta.ledger.len(), iter::once(batch))?;
+        }
+        let new = profile.executables.get(self.written.executables..).unwrap_or(&[]);
+        delta.add(Table::Executables, new.len(), iter::once(schema::executable_batch(new)))?;
+        Ok(delta)
+    }
+
+    fn frames<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> + 'p {
+        let mut new = profile.frames.iter().skip(self.written.frames).peekable();
+        iter::from_fn(move || {
+            new.peek()?;
+            let mut columns = FrameColumns::default();
+            new.by_ref().take(BATCH_ROWS).for_each(|(id, frame)| columns.push(&profile.strings, id, &frame));
+            Some(columns.finish())
+        })
+    }
+
+    fn nodes<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> + 'p {
+        let mut new = (self.written.nodes as u32..profile.tree.len() as u32).peekable();
+        iter::from_fn(move || {
+            new.peek()?;
+            let mut columns = NodeColumns::default();
+            new.by_ref().take(BATCH_ROWS).for_each(|id| {
+                let node = profile.tree.node(NodeId::from_number(id));
+                columns.push(id, node.parent.number(), node.frame);
+            });
+            Some(columns.finish())
+        })
+    }
+
+    fn values(&self, profile: &Profile, end_ns: u64) -> (Vec<ValueColumns>, Vec<(Metric, usize, Totals)>) {
+        let window = || ValueColumns::new(self.manifest.end_ns, end_ns);
+        let (mut batches, mut totals) = (vec![window()], Vec::new());
+        for &metric in Metric::ALL {
+            let written = &self.written.values[metric.index()];
+            for (node, place, cell) in profile.tree.placed_cells(metric) {
+                let before = written.get(place).copied().unwrap_or_default();
+                if cell.count == before.count {
+                    continue;
+                }
+                if totals.len() % BATCH_ROWS == BATCH_ROWS - 1 {
+                    batches.push(window());
+                }
+                let new = Cell {
+                    count: cell.count.saturating_sub(before.count),
+                    sum: cell.sum.saturating_sub(before.sum),
+                    sum_squares: cell.sum_squares.saturating_sub(before.sum_squares),
+                    ..*cell
+                };
+                if let Some(batch) = batches.last_mut() {
+                    batch.push(node, metric.name(), &new);
+                }
+                let Cell { count, sum, sum_squares, .. } = *cell;
+                totals.push((metric, place, Totals { count, sum, sum_squares }));
+            }
+        }
+        (batches, totals)
+    }
+
+    /// The second half of a flush: writes a delta. Only one delta may be under way; one that was made before another
+    /// was written is refused.
+    pub fn commit(&mut self, delta: Delta, complete: bool) -> Result<(), StoreError> {
+        if delta.flushes != self.written.flushes {
+            return Err(StoreError::StaleDelta);
+        }
+        let attempt = self.attempt;
+        self.attempt = self.attempt.saturating_add(1);
+
+        let mut manifest = self.manifest.clone();
+        manifest.complete = complete;
+        manifest.end_ns = delta.end_ns;
+        manifest.meta = delta.meta;
+        manifest.gpu = delta.processes;
+        manifest.memory = delta.pools;
+        manifest.activities_left_out = delta.devices.left_out;
+        let mut files = Vec::new();
+        let mut put_all = || {
+            for (table, rows, bytes) in &delta.segments {
+                let segment = segment(*table, attempt, *rows, bytes);
+                files.push(segment.file.clone());
+                put(&self.folder, &segment.file, bytes)?;
+                manifest.segments.push(segment);
+            }
+            // The names of the segments must last before the manifest lists them; once for all of them.
+            sync(&self.folder)?;
+            manifest.put(&self.folder)
+        };
+        if let Err(error) = put_all() {
+            // Nobody lists these files; they would only take space, which may be what is missing.
+            for file in files {
+                _ = fs::remove_file(self.folder.join(file));
+            }
+            return Err(error);
+        }
+        self.manifest = manifest;
+        self.written.flushes += 1;
+        self.written.frames = delta.frames;
+        self.written.nodes = delta.nodes;
+        self.written.executables = delta.executables;
+        self.written.ledger = delta.ledger;
+        self.written.lanes = delta.lanes;
+        self.written.devices = delta.devices;
+        for (metric, place, totals) in delta.values {
+            let written = &mut self.written.values[metric.index()];
+            if place >= written.len() {
+                written.resize(place + 1, Totals::default());
+            }
+            written[place] = totals;
+        }
+        // The manifest lists the segments by now, so they stay, even where it is not sure to last.
+        sync(&self.folder)
+    }
+
+    /// Merges old segments where there are enough of them, as [`Writer::due`] does in steps.
+    pub fn merge(&mut self) {
+        if let Some(due) = self.due() {
+            self.adopt(due.run());
+        }
+    }
+
+    /// Old segments to be merged, if there are enough of them. [`Due::run`] does that, on any thread, while flushes go on;
+    /// [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
+    pub fn due(&mut self) -> Option<Due> {
+        let of_tables: Vec<_> = Table::ALL.into_iter().filter_map(|table| self.due_of(table)).collect();
+        let window_ns = self.written.lanes.window_ns;
+        (!of_tables.is_empty()).then(|| Due { folder: self.folder.clone(), window_ns, of_tables })
+    }
+
+    fn due_of(&mut self, table: Table) -> Option<DueOfTable> {
+        let numbered = self.manifest.segments.iter().enumerate();
+        let of_table = numbered.filter(|(_, segment)| segment.table == table.name());
+        let levels: Vec<_> = of_table.map(|(place, segment)| (place, segment.level, segment.rows)).collect();
+        let (places, level) = merge::due(table, &levels)?;
+        if let [full] = places[..] {
+            self.manifest.segments[full].level = merge::NEVER;
+            return None;
+        }
+        let old = places.iter().map(|&place| self.manifest.segments[place].clone()).collect();
+        let attempt = self.attempt;
+        self.attempt = self.attempt.saturating_add(1);
+        Some(DueOfTable { table, old, level, attempt })
+    }
+
+    /// Lists what old segments became instead of them, and removes them. Readers see them or what they became, never both.
+    ///
+    /// What could not be merged stays as it is: the profile is no less complete for it.
+    pub fn adopt(&mut self, merged: Merged) {
+        let mut manifest = self.manifest.clone();
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for (names, segment) in merged.of_tables {
+            let Some(segment) = segment else {
+                let stays = manifest.segments.iter_mut().filter(|segment| names.contains(&segment.file));
+                stays.for_each(|segment| segment.level = merge::NEVER);
+                continue;
+            };
+            new.push(segment.file.clone());
+            if let Some(first) = manifest.segments.iter_mut().find(|segment| segment.file == names[0]) {
+                *first = segment;
+            }
+            manifest.segments.retain(|segment| !names.contains(&segment.file));
+            old.extend(names);
+        }
+        let listed = sync(&self.folder).and_then(|()| manifest.put(&self.folder));
+        let unused = if listed.is_ok() {
+            self.manifest = manifest;
+            // A manifest whose name may not last is no reason to remove what the one before lists.
+            if sync(&self.folder).is_ok() { old } else { Vec::new() }
+        } else {
+            let stays = self.manifest.segments.iter_mut().filter(|segment| old.contains(&segment.file));
+            stays.for_each(|segment| segment.level = merge::NEVER);
+            new
+        };
+        for file in unused {
+            _ = fs::remove_file(self.folder.join(file));
+        }
+    }
+}
+
+/// Segments that are to be merged: each of them is listed, so no flush touches it.
+#[derive(Debug)]
+pub struct Due {
+    folder: PathBuf,
+    window_ns: u64,
+    of_tables: Vec<DueOfTable>,
+}
+
+#[derive(Debug)]
+struct DueOfTable {
+    table: Table,
+    old: Vec<Segment>,
+    level: u8,
+    attempt: u32,
+}
+
+/// What came of a merge: files that nothing lists yet.
+#[derive(Debug)]
+pub struct Merged {
+    /// By table: names of the old files, and the new segment, if it could be made.
+    of_tables: Vec<(Vec<String>, Option<Segment>)>,
+}
+
+impl Due {
+    /// Merges: reads the old segments and writes the new ones.
+    pub fn run(self) -> Merged {
+        let Due { folder, window_ns, of_tables } = self;
+        let one = |due: DueOfTable| {
+            let old: Vec<&Segment> = due.old.iter().collect();
+            let merged = merge::merge(due.table, &Place::Folder(&folder), &old, window_ns).ok();
+            let new = merged.and_then(|(rows, bytes)| {
+                let new = Segment { level: due.level, ..segment(due.table, due.attempt, rows, &bytes) };
+                put(&folder, &new.file, &bytes).ok().map(|()| new)
+            });
+            (due.old.into_iter().map(|segment| segment.file).collect(), new)
+        };
+        Merged { of_tables: of_tables.into_iter().map(one).collect() }
+    }
+}
+
+/// How the manifest lists a file of rows.
+fn segment(table: Table, attempt: u32, rows: u64, bytes: &[u8]) -> Segment {
+    let file = format!("{}-{attempt:06}.parquet", table.name());
+    let (table, crc32) = (table.name().to_owned(), crc32fast::hash(bytes));
+    Segment { table, file, rows, bytes: bytes.len() as u64, crc32, level: 0 }
+}
+
+impl Delta {
+    fn add(
+        &mut self,
+        table: Table,
+        rows: usize,
+        batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
+    ) -> Result<(), StoreError> {
+        if rows == 0 {
+            return Ok(());
+        }
+        let bytes = encode(table.schema(), table.encodings(), batches)
+            .map_err(|error| StoreError::Encode { table: table.name(), message: error.to_string() })?;
+        self.segments.push((table, rows as u64, bytes));
+        Ok(())
+    }
+
+    /// Bytes that [`Writer::commit`] will write, beside the manifest.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|(_, _, bytes)| bytes.len() as u64).sum()
+    }
+}
+
+/// The ledger as rows, with what the profile's own tables refused among the gaps.
+fn ledger_rows(profile: &Profile) -> Vec<LedgerRow> {
+    let mut ledger = profile.ledger.clone();
+    for (reason, n) in profile.refusals() {
+        ledger.gap(Stage::Attribute, reason, n);
+    }
+    let mut rows = Vec::new();
+    for &stage in Stage::ALL {
+        let account = ledger.stage(stage);
+        let mut push = |class: &str, count, why: Option<(&str, &str)>| {
+            let owned = |text: &str| text.to_owned();
+            let (reason, sentence) = why.map(|(key, sentence)| (owned(key), owned(sentence))).unzip();
+            rows.push(LedgerRow { stage: owned(stage.name()), class: owned(class), reason, sentence, count });
+        };
+        for (class, n) in [("received", account.received), ("kept", account.kept), ("merged", account.merged)]
+        {
+            if n > 0 {
+                push(class, n, None);
+            }
+        }
+        for (class, tally) in [("dropped", &account.dropped), ("gap", &account.gaps)] {
+            for (reason, n) in tally.iter() {
+                push(class, n, Some((&reason.key, &reason.sentence)));
+            }
+        }
+    }
+    rows
+}
