@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use deepctx_storage::export::Format;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::Pattern;
+use deepctx_storage::export::Format;
 
 use super::capture_args::{CaptureArgs, Probe, TargetArgs, renamed_context, renamed_probes};
 use super::duration;

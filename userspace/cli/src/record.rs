@@ -8,8 +8,8 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 use std::time::Duration;
 
-use deepctx_storage::store::{self, Writer};
 use deepctx_profile::units::{Count, Nanos};
+use deepctx_storage::store::{self, Writer};
 
 use super::command::Waiting;
 use super::failure::{Done, Failure, store_failure};
