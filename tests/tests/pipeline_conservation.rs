@@ -41,10 +41,10 @@ fn line() -> impl Strategy<Value = String> {
 
 fn config() -> impl Strategy<Value = Config> {
     (1usize..40, 200usize..10_000, 0u64..300, 0usize..2_000).prop_map(
-        |(waiting_records, waiting_bytes, foresight_ns, stack_bytes)| Config {
+        |(waiting_records, waiting_bytes, mapping_lookahead_ns, stack_bytes)| Config {
             waiting_records,
             waiting_bytes,
-            foresight_ns,
+            mapping_lookahead_ns,
             stack_bytes,
             ..Config::default()
         },

@@ -5,7 +5,7 @@
 mod pipeline_support;
 
 use deepctx_pipeline::Pipeline;
-use deepctx_pipeline::source::Source;
+use deepctx_pipeline::input::Source;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_session::raw::{RawReader, RawWriter};
 use deepctx_symbolizer::maps::{self, Keep, Maps};

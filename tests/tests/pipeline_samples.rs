@@ -5,7 +5,7 @@
 mod pipeline_support;
 
 use deepctx_pipeline::Pipeline;
-use deepctx_pipeline::source::{CubinLines, Input};
+use deepctx_pipeline::input::{CubinLines, Input};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};

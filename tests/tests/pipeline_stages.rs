@@ -226,7 +226,7 @@ fn mappings_read_soon_after_a_sample_still_name_it() {
         15 space 7 app v1
         advance 200
     ";
-    let mut pipeline = run_with(records, Config { foresight_ns: 100, ..config() });
+    let mut pipeline = run_with(records, Config { mapping_lookahead_ns: 100, ..config() });
     // The fake counts a reading from its own time on; what matters is that it was known before the sample was used.
     assert_eq!(pipeline.symbols().asked["user"].0, 1);
     assert!(folded(pipeline.profile()).starts_with("app-7;"));

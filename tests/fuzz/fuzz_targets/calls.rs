@@ -8,13 +8,15 @@ use deepctx_profile::ledger::When;
 use deepctx_profile::profile::Meta;
 use deepctx_symbolizer::cubin::{self, fatbin, lines};
 use deepctx_uprobes::catalogue::rows;
-use deepctx_pipeline::source::{Input, SiteInfo, SpaceUpdate};
-use deepctx_pipeline::symbols::{Answer, CodeAddress, PythonReference, SpaceId, Symbols};
+use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
+use deepctx_pipeline::symbols::{Answer, CodeAddress, CompiledNames, PythonReference, SpaceId, Symbols};
 use deepctx_pipeline::{Config, Pipeline};
 use libfuzzer_sys::fuzz_target;
 
 /// Nothing has a name.
 struct NoNames;
+
+impl CompiledNames for NoNames {}
 
 impl Symbols for NoNames {
     type Space = ();
@@ -41,7 +43,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((kind, data)) = data.split_first() else { return };
     match kind % 3 {
         0 => {
-            let config = Config { foresight_ns: 0, launches: 64, waiting_records: 256, ..Config::default() };
+            let config = Config { mapping_lookahead_ns: 0, launches: 64, waiting_records: 256, ..Config::default() };
             let mut pipeline = Pipeline::new(NoNames, Meta::default(), config);
             let sites = (0u32..).zip(rows()).map(|(site, row)| SiteInfo {
                 site,

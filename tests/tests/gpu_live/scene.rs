@@ -12,7 +12,7 @@ use deepctx_common::Plain as _;
 use deepctx_common::call::{Call, Correlation, Message as Said, Return};
 use deepctx_common::end::Counter;
 use deepctx_common::record::{RecordHeader, StackSample, kind};
-use deepctx_pipeline::source::SiteInfo;
+use deepctx_pipeline::input::SiteInfo;
 
 use crate::support::{Sample, Target, options, workload};
 

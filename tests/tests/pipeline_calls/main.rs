@@ -7,7 +7,7 @@ mod graphs;
 #[path = "../pipeline_support/mod.rs"]
 mod pipeline_support;
 
-use deepctx_pipeline::source::{CodeFacts, Input, RecoveredKernel};
+use deepctx_pipeline::input::{CodeFacts, Input, RecoveredKernel};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::context::Contexts;
 use deepctx_profile::ledger::When;

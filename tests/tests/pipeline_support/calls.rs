@@ -12,7 +12,7 @@ use deepctx_events::{
     AutogradEvent, Event, Family, OpenMpEvent, OperatorEvent, RangeEvent, Role, TensorEvent, XlaEvent,
 };
 use deepctx_pipeline::encode;
-use deepctx_pipeline::source::{CubinLines, Input, SiteInfo};
+use deepctx_pipeline::input::{CubinLines, Input, SiteInfo};
 use deepctx_uprobes::catalogue::rows;
 
 use super::{address, header, python_words};

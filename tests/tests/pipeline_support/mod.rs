@@ -56,9 +56,9 @@ use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{
     ProcessEvent, RecordHeader, StackSample, Wake, kind, sample_flag, wake_stack, word,
 };
-use deepctx_pipeline::source::{Input, SpaceUpdate, Turn};
+use deepctx_pipeline::input::{DutyWindow, Input, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    Answer, CodeAddress, CompiledStep, Name, NoName, PythonReference, SpaceId, Symbols,
+    Answer, CodeAddress, CompiledNames, CompiledStep, Name, NoName, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::ledger::When;
@@ -133,7 +133,12 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
                 end_batch(&mut steps, &mut batch);
                 let watched = edge == "begins";
                 let (budget, what) = ("10%".to_owned(), "probes".to_owned());
-                steps.push(Step::Feed(Input::Turn(Turn { time_ns: number(time), watched, budget, what })));
+                steps.push(Step::Feed(Input::DutyWindow(DutyWindow {
+                    time_ns: number(time),
+                    watched,
+                    budget,
+                    what,
+                })));
             }
             [time, "space", pid, process, maps] => {
                 end_batch(&mut steps, &mut batch);
@@ -293,6 +298,17 @@ impl NamesInAddresses {
     }
 }
 
+impl CompiledNames for NamesInAddresses {
+    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
+        self.count("compiled-steps", 1);
+        if let Some(line) = step.name.strip_prefix("dot.").and_then(|number| number.parse().ok()) {
+            let unit = format!("[xla {}]", step.unit);
+            let line = Name::Traced { function: "loss", file: "net.py", line };
+            answer(&[Name::Compiled { name: &unit }, line, Name::Compiled { name: "jit(f)/dot" }]);
+        }
+    }
+}
+
 impl Symbols for NamesInAddresses {
     type Space = String;
 
@@ -314,15 +330,6 @@ impl Symbols for NamesInAddresses {
     fn replaced(&mut self, event: &ProcessEvent) {
         let process = String::from_utf8_lossy(&event.comm).trim_end_matches('\0').to_owned();
         self.push(event.pid, event.header.time_ns, &process, "");
-    }
-
-    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
-        self.count("compiled-steps", 1);
-        if let Some(line) = step.name.strip_prefix("dot.").and_then(|number| number.parse().ok()) {
-            let unit = format!("[xla {}]", step.unit);
-            let line = Name::Traced { function: "loss", file: "net.py", line };
-            answer(&[Name::Compiled { name: &unit }, line, Name::Compiled { name: "jit(f)/dot" }]);
-        }
     }
 
     fn ended(&mut self, _: &ProcessEvent) {}
@@ -411,7 +418,7 @@ pub(crate) fn python_words(text: &str) -> Option<[u64; 2]> {
 
 /// A pipeline without foresight, so that the times on a page mean what they say.
 pub(crate) fn config() -> Config {
-    Config { foresight_ns: 0, ..Config::default() }
+    Config { mapping_lookahead_ns: 0, ..Config::default() }
 }
 
 /// Runs a page to its end.

@@ -195,7 +195,7 @@ impl Default for CaptureConfig {
             probe: Vec::new(),
             debug_info: Bytes(512 << 20),
             off_cpu: false,
-            step_markers: vec![deepctx_pipeline::ranges::STEP_MARKER.to_owned()],
+            step_markers: vec![deepctx_pipeline::STEP_MARKER.to_owned()],
             launch_stacks: StackRate::All,
             operator_stacks: None,
             shapes: Vec::new(),

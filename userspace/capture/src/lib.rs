@@ -62,7 +62,7 @@ use called::CalledMap;
 use clock::monotonic_ns;
 pub use config::{CaptureConfig, FrameSource, ProbeFeature};
 use cost::OwnCost;
-use deepctx_pipeline::source::{SiteInfo, Turn};
+use deepctx_pipeline::input::{DutyWindow, SiteInfo};
 pub use error::CaptureError;
 use executables::Executables;
 use kernel_offsets::Facts;
@@ -100,7 +100,7 @@ pub enum Message {
     /// Calls are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds.
     CallsEnd(u64),
     /// Probes that have a budget begin to be watched, or cease.
-    Turn(Turn),
+    DutyWindow(DutyWindow),
     /// What is attached so far.
     Probes(ProbeCounters),
     /// A process that was named as a target has ended.

@@ -37,7 +37,7 @@ use super::links::{self, Moment, Point, Way};
 use super::load::{ProbeObject, ProbePrograms};
 use super::sites;
 use super::turns::{self, Turns, told_by};
-use deepctx_pipeline::source::SiteInfo;
+use deepctx_pipeline::input::SiteInfo;
 
 /// Requests that may wait. One that finds no room is dropped and counted: the next library of that process asks again.
 const REQUESTS_MAX: usize = 4096;
@@ -326,7 +326,7 @@ impl Attached {
         let Some((turn, why)) = self.turns.as_mut().and_then(Turns::look) else { return };
         let over = !turn.watched;
         // Whoever concludes from their calls must know before they are gone, and is told that they are back when they are.
-        self.tell(Message::Turn(turn));
+        self.tell(Message::DutyWindow(turn));
         if let Some(turns) = self.turns.as_mut().filter(|_| over) {
             turns.rest();
         }
@@ -571,7 +571,7 @@ impl Attached {
             let (refused, first) = turns.place(path, in_turns, events);
             self.refused(planned, &refused);
             if let Some(first) = first {
-                self.tell(Message::Turn(first));
+                self.tell(Message::DutyWindow(first));
             }
         }
     }

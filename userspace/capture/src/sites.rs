@@ -14,7 +14,7 @@ use deepctx_uprobes::plan;
 use deepctx_uprobes::returns::Return;
 use deepctx_uprobes::torch::Questions;
 
-use deepctx_pipeline::source::SiteInfo;
+use deepctx_pipeline::input::SiteInfo;
 
 /// A site for the kernel program, and its name for everyone else.
 pub fn describe(index: u32, planned: &plan::Site) -> (call::Site, SiteInfo) {

@@ -22,7 +22,7 @@ use super::cost::{Runs, count_runs, process_cpu_ns};
 use super::error::CaptureError;
 use super::links::{self, Moment, Point, Way};
 use super::load::{LoadError, Loaded, ProbeObject};
-use deepctx_pipeline::source::Turn;
+use deepctx_pipeline::input::DutyWindow;
 
 /// What a trap costs where it cannot be tried, nanoseconds.
 const TRAP_NS: u64 = 1_000;
@@ -135,7 +135,7 @@ impl Turns {
         path: &Path,
         points: Vec<Point>,
         events: impl IntoIterator<Item = Event>,
-    ) -> (Vec<(Point, io::Error)>, Option<Turn>) {
+    ) -> (Vec<(Point, io::Error)>, Option<DutyWindow>) {
         if points.is_empty() {
             return (Vec::new(), None);
         }
@@ -173,7 +173,7 @@ impl Turns {
 
     /// Looks at what was spent. When a turn is over: what is to be told before [`Turns::rest`], and what the user should know.
     /// When the next one begins, its probes are in place: what is to be told.
-    pub(super) fn look(&mut self) -> Option<(Turn, Option<String>)> {
+    pub(super) fn look(&mut self) -> Option<(DutyWindow, Option<String>)> {
         let now = self.figures();
         let governor = self.governor.as_mut()?;
         // A turn that ends is named by what it cost.
@@ -219,8 +219,8 @@ impl Turns {
         self.what.iter().copied().collect::<Vec<_>>().join(", ")
     }
 
-    fn turn(&self, time_ns: u64, watched: bool) -> Turn {
-        Turn { time_ns, watched, budget: self.budget.to_string(), what: self.words() }
+    fn turn(&self, time_ns: u64, watched: bool) -> DutyWindow {
+        DutyWindow { time_ns, watched, budget: self.budget.to_string(), what: self.words() }
     }
 
     /// Has runs counted, while it is a turn.

@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, ValueEnum};
 use deepctx_capture::budget::Budget;
 use deepctx_capture::config::{StackRate, TensorShapes};
-use deepctx_pipeline::ranges::STEP_MARKER;
+use deepctx_pipeline::STEP_MARKER;
 use deepctx_symbolizer::native::DebugInfo;
 
 use super::debug_info;

@@ -14,7 +14,7 @@ use deepctx_storage::store::Writer;
 use super::failure::{Done, Failure, store_failure};
 use super::options::ReplayRawArgs;
 use super::record::{refuse_or_check_old, remove_old};
-use deepctx_pipeline::source::Source as _;
+use deepctx_pipeline::input::Source as _;
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_session::raw::{RawError, RawReader};
 use deepctx_session::resolver::Resolver;

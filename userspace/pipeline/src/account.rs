@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_profile::ledger::{Account, Ledger, Reason, Stage};
 
-use super::decode::{DecodeError, Sample};
-use super::source::KernelCounters;
-use super::symbols::NoName;
-use super::waits::WaitGaps;
+use crate::decode::{DecodeError, Sample};
+use crate::input::KernelCounters;
+use crate::stages::off_cpu::WaitGaps;
+use crate::symbols::NoName;
 
 const REASONS: usize = u8::MAX as usize + 1;
 
@@ -71,83 +71,83 @@ impl Default for Accounts {
 
 impl Accounts {
     /// The kernel programs' counters, totals so far.
-    pub fn kernel(&mut self, counters: KernelCounters) {
+    pub(crate) fn kernel(&mut self, counters: KernelCounters) {
         self.kernel = Some(counters);
     }
 
     /// What the kernel programs' tables lack, total so far.
-    pub fn tables(&mut self, gaps: Vec<(NoName, u64)>) {
+    pub(crate) fn tables(&mut self, gaps: Vec<(NoName, u64)>) {
         self.tables = gaps;
     }
 
     /// Numbers that no record came with, total so far.
-    pub fn missing(&mut self, missing: u64) {
+    pub(crate) fn missing(&mut self, missing: u64) {
         self.missing = missing;
     }
 
     /// A record came in.
-    pub fn received(&mut self) {
+    pub(crate) fn received(&mut self) {
         self.received += 1;
     }
 
     /// It could not be decoded.
-    pub fn undecoded(&mut self, error: &DecodeError) {
+    pub(crate) fn undecoded(&mut self, error: &DecodeError) {
         *self.undecoded.entry(error.key()).or_default() += 1;
     }
 
     /// It came too late.
-    pub fn late(&mut self) {
+    pub(crate) fn late(&mut self) {
         self.late += 1;
     }
 
     /// It was given before its time, because too much was waiting.
-    pub fn early(&mut self) {
+    pub(crate) fn early(&mut self) {
         self.early += 1;
     }
 
     /// It changed the set of processes.
-    pub fn process(&mut self) {
+    pub(crate) fn process(&mut self) {
         self.processes += 1;
     }
 
-    /// It was a sample, and it is in the tree. `unnamed`: as in [`super::stacks::Known`].
+    /// It was a sample, and it is in the tree. `unnamed`: as in [`super::stack_cache::Known`].
     #[inline]
-    pub fn sample(&mut self, sample: &Sample<'_>, unnamed: u16) {
+    pub(crate) fn sample(&mut self, sample: &Sample<'_>, unnamed: u16) {
         self.samples += 1;
         self.stack(sample, unnamed);
     }
 
     /// It was the beginning of a wait, and its stack is in the tree.
     #[inline]
-    pub fn block(&mut self, sample: &Sample<'_>, unnamed: u16) {
+    pub(crate) fn block(&mut self, sample: &Sample<'_>, unnamed: u16) {
         self.blocks += 1;
         self.stack(sample, unnamed);
     }
 
     /// It was the end of a wait.
-    pub fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         self.wakes += 1;
     }
 
     /// It was a call of an accelerator's library, and its stack is in the tree.
     #[inline]
-    pub fn call(&mut self, sample: &Sample<'_>, unnamed: u16) {
+    pub(crate) fn call(&mut self, sample: &Sample<'_>, unnamed: u16) {
         self.calls += 1;
         self.stack(sample, unnamed);
     }
 
     /// It belongs to such calls: a return, an id, a message of a collector.
-    pub fn device_record(&mut self) {
+    pub(crate) fn device_record(&mut self) {
         self.device_records += 1;
     }
 
     /// It told of what a framework does: of a step of a backward pass, or of a range of the program.
-    pub fn step(&mut self) {
+    pub(crate) fn scope_change(&mut self) {
         self.steps += 1;
     }
 
     /// What could not be told of waits, totals so far.
-    pub fn waits(&mut self, gaps: WaitGaps) {
+    pub(crate) fn waits(&mut self, gaps: WaitGaps) {
         self.wait_gaps = gaps;
     }
 
@@ -165,12 +165,12 @@ impl Accounts {
     }
 
     /// Its stack had words that mean nothing.
-    pub fn malformed_words(&mut self, words: u64) {
+    pub(crate) fn malformed_words(&mut self, words: u64) {
         self.malformed_words += words;
     }
 
     /// The number of a reason for a missing name, to be given to [`Accounts::sample`].
-    pub fn unnamed_number(&mut self, reason: NoName) -> u16 {
+    pub(crate) fn unnamed_number(&mut self, reason: NoName) -> u16 {
         let at = match self.unnamed.iter().position(|(known, _)| known.key == reason.key) {
             Some(at) => at,
             None => {
@@ -203,7 +203,7 @@ impl Accounts {
 
     /// Writes everything to the ledger, replacing what was there of these stages. `waiting`: records between `order`
     /// and `resolve`.
-    pub fn write_to(&self, ledger: &mut Ledger) {
+    pub(crate) fn write_to(&self, ledger: &mut Ledger) {
         let undecoded: u64 = self.undecoded.values().sum();
         let decoded = self.received - undecoded;
         let kept = self.samples + self.blocks + self.calls;
@@ -362,7 +362,7 @@ fn undecoded_sentence(key: &str) -> &'static str {
 }
 
 /// Keys of the three kinds of end overlap (`complete`, `too-many-frames`); in one ledger they must not.
-pub(super) fn python_key(end: PythonEnd) -> &'static str {
+pub(crate) fn python_key(end: PythonEnd) -> &'static str {
     match end {
         PythonEnd::Complete => "python-complete",
         PythonEnd::NotPython => "not-python",

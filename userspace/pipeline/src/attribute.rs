@@ -34,6 +34,13 @@ pub fn without_probed<'a>(profile: &Profile, frames: &'a [FrameId], itself: bool
     &frames[..user.saturating_sub(usize::from(itself))]
 }
 
+/// How many of an operator's frames, root first, say where it is: those up to the last Python function or operator.
+pub fn operator_path(frames: &[FrameId], profile: &Profile) -> usize {
+    let says =
+        |frame: &FrameId| matches!(profile.frames.get(*frame), Frame::Python { .. } | Frame::Operator { .. });
+    frames.iter().rposition(says).map_or(0, |at| at + 1)
+}
+
 /// A timer sample without its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {

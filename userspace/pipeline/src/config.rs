@@ -6,7 +6,7 @@
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Limits;
 
-use super::{correlate, ranges};
+use crate::stages::{gpu, ranges};
 
 /// How much the pipeline may hold, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Config {
     /// Bytes of records that may wait for their turn.
     pub waiting_bytes: usize,
     /// How much longer samples wait than what changes processes, nanoseconds.
-    pub foresight_ns: u64,
+    pub mapping_lookahead_ns: u64,
     /// Bytes of raw stacks that are remembered.
     pub stack_bytes: usize,
     /// What the period of a sample measures.
@@ -39,11 +39,11 @@ impl Default for Config {
             limits: Limits::default(),
             waiting_records: 1 << 16,
             waiting_bytes: 32 << 20,
-            foresight_ns: 500_000_000,
+            mapping_lookahead_ns: 500_000_000,
             stack_bytes: 12 << 20,
             timer: Metric::CpuTime,
             off_cpu: false,
-            launches: correlate::LAUNCHES,
+            launches: gpu::LAUNCHES,
             step_markers: vec![ranges::STEP_MARKER.to_owned()],
         }
     }

@@ -1,402 +1,43 @@
-//! The pipeline: from bytes to a calling context tree, in stages that only ever look forward.
+//! From the records of the kernel programs to a calling context tree, without touching the machine.
 //!
-//! Owns: the stages and their wiring. Because: live capture, replay and tests must take the very same way.
-//! Does not: open files, read clocks, start threads or know the kernel: time and symbols are given to it.
+//! Owns: the stages of processing and their wiring. Because: live capture, replay and tests must take the very same way.
+//! Does not: open files, read clocks, start threads or know the kernel: the manifest names no crate that could.
 //!
 //! ```text
-//!  Input ──▶ decode ─┬─ fork, exec, exit, spaces ──▶ order ──▶ Symbols
-//!                    │                                            ▲ asked once per address
-//!                    └─ samples, calls ──▶ order ──▶ stacks (seen?) ──▶ resolve ─┬─────────────▶ attribute ──▶ Profile
-//!                                                                  backward? ───┴─ correlate ─▶
+//!  Input ──▶ decode ─┬─ fork, exec, exit, mappings ──▶ order ──▶ Symbols
+//!                    │                                              ▲ asked once per address
+//!                    └─ samples, calls ──▶ order ──▶ dispatch ──▶ resolve ──▶ stages: scope, place ──▶ attribution ──▶ Profile
 //! ```
-//! What changes processes is let through earlier than the samples by [`Config::foresight_ns`], because a library that
-//! was mapped at one time is found by reading the process's mappings a little later.
+//! [`stage`] is the interface of a stage, `stages` the list of them; the guide in `docs/add-a-stage.md` adds one.
 
 pub mod account;
+mod address_map;
+mod arena;
 pub mod attribute;
-pub mod backward;
-mod by_address;
+mod attribution;
 mod config;
-pub mod correlate;
+mod cpython_calls;
 pub mod decode;
-mod devices;
+mod dispatch;
+mod duty;
 pub mod encode;
-mod enter;
-mod glue;
-mod holes;
-mod lists;
-mod meet;
-pub mod operators;
+pub mod input;
+mod loss_windows;
+mod native_omitted;
 pub mod order;
-mod plumbing;
-pub mod ranges;
-pub mod resolve;
-pub mod seen;
-mod shown;
+mod pipeline;
+mod python_seen;
+mod resolve;
+mod scope_lists;
 mod sites;
-pub mod source;
-pub mod stacks;
+mod stack_cache;
+mod stack_words;
+mod stage;
 mod stages;
-mod steps;
 pub mod symbols;
-pub mod teams;
-pub mod tensors;
 pub mod threads;
-pub mod thunks;
-pub mod turns;
-pub mod waits;
+mod torch_calls;
 
-use deepctx_common::end::PythonEnd;
-use deepctx_common::record::ProcessEvent;
-use deepctx_profile::profile::{Meta, Profile};
-use deepctx_profile::tree::NodeId;
-
-use account::Accounts;
 pub use config::Config;
-use decode::{Event, Sample, Sequences, records};
-use order::{Key, Late, Order};
-use resolve::Resolve;
-use seen::PythonSeen;
-use source::{Input, Place, Shelf, SpaceUpdate, UnnamedKernel, UnreadCubin};
-use stacks::{Head, Known, Stacks};
-use stages::Stages;
-use symbols::{NoName, Symbols};
-use threads::Threads;
-
-/// A wait that goes on is entered this often.
-const WAIT_PIECE_NS: u64 = 1_000_000_000;
-/// Samples that are resolved together: enough for one question per module, few enough to bound what is in hand.
-const TOGETHER: usize = 4096;
-/// Unknown addresses that are asked for together.
-const ASKED_TOGETHER: usize = 1 << 16;
-
-/// The stages, wired.
-#[derive(Debug)]
-pub struct Pipeline<S: Symbols> {
-    config: Config,
-    symbols: S,
-    shelf: Shelf,
-    sequences: Sequences,
-    changes: Order<Change<S::Space>>,
-    samples: Order<Place>,
-    threads: Threads,
-    stacks: Stacks,
-    resolve: Resolve,
-    python_seen: PythonSeen,
-    /// Coroutines were told in some sample.
-    coroutines_told: bool,
-    unresolved: Vec<Unresolved>,
-    /// A call is among the unresolved: whatever belongs to calls must wait with it.
-    calls_wait: bool,
-    stages: Stages,
-    accounts: Accounts,
-    profile: Profile,
-    newest_ns: u64,
-}
-
-/// What changes the set of processes or one of them.
-#[derive(Debug)]
-enum Change<M> {
-    Fork(ProcessEvent),
-    Exec(ProcessEvent),
-    Exit(ProcessEvent),
-    /// A library was mapped: what it is comes as a space.
-    Map,
-    Space(SpaceUpdate<M>),
-}
-
-/// What waits for the names of a stack.
-#[derive(Clone, Copy, Debug)]
-enum Unresolved {
-    /// A sample or a call whose stack was not seen before, or one `behind` a call whose stack was not: which step of a
-    /// backward pass it is in is known when that is.
-    Stack { place: Place, head: Head, hash: u64, behind: bool },
-    /// A call whose stack is known, behind one whose is not.
-    Call { place: Place, thread: NodeId, known: Known },
-    /// A record that belongs to a call, behind one whose stack is not known.
-    Record(Place),
-}
-
-impl<S: Symbols> Pipeline<S> {
-    /// A pipeline that has seen nothing.
-    pub fn new(symbols: S, meta: Meta, config: Config) -> Self {
-        let limits = config.limits;
-        Self {
-            symbols,
-            shelf: Shelf::default(),
-            sequences: Sequences::default(),
-            changes: Order::new(config.waiting_records),
-            samples: Order::new(config.waiting_records),
-            threads: Threads::default(),
-            stacks: Stacks::new(config.stack_bytes),
-            resolve: Resolve::default(),
-            python_seen: PythonSeen::default(),
-            coroutines_told: false,
-            unresolved: Vec::new(),
-            calls_wait: false,
-            stages: Stages::new(config.launches, config.step_markers.clone()),
-            accounts: Accounts::default(),
-            profile: Profile::new(meta, limits),
-            config,
-            newest_ns: 0,
-        }
-    }
-
-    /// Takes input in. Nothing reaches the profile before [`Pipeline::advance`].
-    pub fn feed(&mut self, input: Input<S::Space>) {
-        match input {
-            Input::Records(bytes) => self.feed_records(bytes),
-            Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
-            Input::Counters(counters) => self.accounts.kernel(counters),
-            Input::Sites(sites) => self.stages.learn(sites),
-            Input::SiteCounts(counts) => self.stages.counted(&counts),
-            Input::CallsEnd(time_ns) => self.stages.correlate.calls_end(time_ns),
-            Input::Recovered(kernels) => self.stages.correlate.recovered(kernels),
-            Input::Lines(lines) => self.stages.correlate.lines_read(lines, &mut self.profile),
-            Input::Turn(turn) => self.stages.turn(turn),
-        }
-        while self.changes.is_over_capacity() {
-            self.change(0);
-        }
-        if self.samples.is_over_capacity() || self.shelf.bytes() > self.config.waiting_bytes {
-            self.use_early();
-        }
-    }
-
-    /// Takes in what the kernel programs' tables lack, total so far: reasons why stacks may be incomplete.
-    pub fn tables_lack(&mut self, gaps: Vec<(NoName, u64)>) {
-        self.accounts.tables(gaps);
-    }
-
-    /// Uses everything up to a time, `CLOCK_MONOTONIC` nanoseconds: no older record is expected any more.
-    pub fn advance(&mut self, watermark_ns: u64) {
-        while self.change(watermark_ns) {}
-        let until_ns = watermark_ns.saturating_sub(self.config.foresight_ns);
-        self.attribute_until(until_ns);
-        self.stages.waits.enter_until(until_ns, WAIT_PIECE_NS, &mut self.profile);
-        self.stages.correlate.expire(until_ns, &mut self.profile);
-        self.stages.tensors.hold_until(until_ns, &mut self.profile);
-    }
-
-    /// Handles that were launched without a name since the last time: what is found of them comes as [`Input::Recovered`].
-    pub fn unnamed_kernels(&mut self) -> Vec<UnnamedKernel> {
-        self.stages.correlate.unnamed()
-    }
-
-    /// Device code whose lines are wanted since the last time: what is read comes as [`Input::Lines`].
-    pub fn unread_cubins(&mut self) -> Vec<UnreadCubin> {
-        self.stages.correlate.unread_cubins()
-    }
-
-    /// Uses everything that was fed: there will be no more.
-    pub fn finish(&mut self) {
-        while self.change(u64::MAX) {}
-        self.attribute_until(u64::MAX);
-        self.stages.waits.enter_until(self.newest_ns, 0, &mut self.profile);
-        self.stages.correlate.finish(self.newest_ns, &mut self.profile);
-        self.stages.tensors.finish(self.newest_ns, &mut self.profile);
-    }
-
-    /// The profile so far, its ledger up to date.
-    pub fn profile(&mut self) -> &mut Profile {
-        self.accounts.missing(self.sequences.missing());
-        self.accounts.waits(self.stages.waits.gaps());
-        self.accounts.write_to(&mut self.profile.ledger);
-        self.stages.write_to(&mut self.profile, self.newest_ns);
-        &mut self.profile
-    }
-
-    /// Gives the profile away.
-    pub fn into_profile(mut self) -> Profile {
-        self.finish();
-        self.profile();
-        self.profile
-    }
-
-    /// Those who know names.
-    pub fn symbols(&mut self) -> &mut S {
-        &mut self.symbols
-    }
-
-    /// Launches of kernels and graphs so far.
-    pub fn launches(&self) -> u64 {
-        self.stages.correlate.launches()
-    }
-
-    /// The counters so far.
-    pub fn accounts(&self) -> &Accounts {
-        &self.accounts
-    }
-
-    /// Time of the newest record, `CLOCK_MONOTONIC` nanoseconds; 0 before the first.
-    pub fn newest_ns(&self) -> u64 {
-        self.newest_ns
-    }
-
-    /// Names of ranges that end a training step, and that no range began with.
-    pub fn unseen_markers(&self) -> impl Iterator<Item = &str> {
-        self.stages.ranges.unseen()
-    }
-
-    /// Bytes of records that wait for their turn.
-    pub fn waiting_bytes(&self) -> usize {
-        self.shelf.bytes()
-    }
-
-    /// Stacks that had been seen before, and those that had not.
-    pub fn stack_hits_and_misses(&self) -> (u64, u64) {
-        self.stacks.hits_and_misses()
-    }
-
-    /// An emptied buffer, to be filled with records.
-    pub fn take_spare(&mut self) -> Vec<u8> {
-        self.shelf.take_spare()
-    }
-
-    fn feed_records(&mut self, bytes: Vec<u8>) {
-        let batch = self.shelf.put(bytes);
-        // The bytes are lent out while their places are noted.
-        let bytes = self.shelf.lend(batch);
-        for slot in records(&bytes) {
-            self.accounts.received();
-            let event = match slot.event {
-                Ok(event) => event,
-                Err(error) => {
-                    self.accounts.undecoded(&error);
-                    continue;
-                }
-            };
-            let header = *event.header();
-            self.sequences.saw(header.cpu, header.sequence);
-            self.stages.holes.saw(header.cpu, header.sequence, header.time_ns);
-            self.newest_ns = self.newest_ns.max(header.time_ns);
-            let change = match event {
-                Event::Sample(_)
-                | Event::Block(_)
-                | Event::Wake(_)
-                | Event::Call(..)
-                | Event::Return(_)
-                | Event::Correlation(_)
-                | Event::Message(..) => {
-                    if let Event::Sample(sample) | Event::Block(sample) | Event::Call(sample, _) = event {
-                        self.note_python(&sample);
-                    }
-                    if let Event::Message(message, bytes) = event {
-                        self.stages.correlate.cubin_told(&message, bytes);
-                    }
-                    let place = self.shelf.refer(batch, slot.offset, slot.size);
-                    let key = Key { time_ns: header.time_ns, cpu: header.cpu, sequence: header.sequence };
-                    if let Err(Late(place)) = self.samples.push(key, place) {
-                        self.shelf.release(place);
-                        self.accounts.late();
-                        self.stages.holes.unused(header.time_ns);
-                    }
-                    continue;
-                }
-                Event::Fork(event) => Change::Fork(event),
-                Event::Map(_) => Change::Map,
-                Event::Exec(event) => {
-                    self.python_seen.forget(event.pid);
-                    self.symbols.replacement_seen(event.pid);
-                    Change::Exec(event)
-                }
-                Event::Exit(event) => {
-                    self.python_seen.forget(event.pid);
-                    Change::Exit(event)
-                }
-            };
-            self.feed_change(header.time_ns, header.cpu, header.sequence, change);
-        }
-        self.shelf.give_back(batch, bytes);
-        self.shelf.seal(batch);
-    }
-
-    /// Tells of Python functions that were not met before, so that they are read while they are there.
-    fn note_python(&mut self, sample: &Sample<'_>) {
-        let new = self.python_seen.new_in(sample);
-        let pid = sample.fixed.pid;
-        if !new.functions.is_empty() {
-            self.symbols.python_seen(pid, new.functions);
-        }
-        if !new.coroutines.is_empty() {
-            self.coroutines_told = true;
-            self.symbols.coroutines_seen(pid, sample.fixed.header.time_ns, new.coroutines);
-        }
-        if !new.modules.is_empty() {
-            let whole = sample.fixed.python_end == PythonEnd::Complete as u8;
-            self.symbols.modules_seen(pid, sample.fixed.header.time_ns, new.modules, whole);
-        }
-    }
-
-    fn feed_change(&mut self, time_ns: u64, cpu: u16, sequence: u64, change: Change<S::Space>) {
-        let key = Key { time_ns, cpu, sequence };
-        match self.changes.push(key, change) {
-            Ok(()) => {}
-            // Mappings that were read late are still the best that is known.
-            Err(Late(Change::Space(update))) => self.symbols.space_changed(update),
-            Err(Late(_)) => self.accounts.late(),
-        }
-    }
-
-    /// Tells the next change of processes; false when none is due.
-    fn change(&mut self, watermark_ns: u64) -> bool {
-        let Some((_, change)) = self.changes.pop(watermark_ns) else { return false };
-        if !matches!(change, Change::Space(_)) {
-            self.accounts.process();
-        }
-        match change {
-            Change::Fork(event) => {
-                self.stages.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
-                self.symbols.forked(&event);
-            }
-            Change::Exec(event) => {
-                self.stages.will_change(event.pid, event.header.time_ns, correlate::Change::Begins);
-                self.symbols.replaced(&event);
-            }
-            Change::Exit(event) => {
-                self.stages.will_change(event.pid, event.header.time_ns, correlate::Change::Ends);
-                self.stages.waits.will_end(event.pid, event.header.time_ns);
-                self.symbols.ended(&event);
-            }
-            Change::Map => {}
-            Change::Space(update) => self.symbols.space_changed(update),
-        }
-        true
-    }
-
-    /// Uses the oldest half of what waits, although younger records could still belong before it.
-    fn use_early(&mut self) {
-        for _ in 0..self.samples.len() / 2 {
-            if let Some((_, place)) = self.samples.pop(u64::MAX) {
-                self.accounts.early();
-                self.meet(place);
-            }
-        }
-        self.attribute_unresolved();
-    }
-
-    fn attribute_until(&mut self, watermark_ns: u64) {
-        while let Some((key, place)) = self.samples.pop(watermark_ns) {
-            self.processes_changed(key.time_ns);
-            self.meet(place);
-            if self.unresolved.len() >= TOGETHER || self.resolve.missing() >= ASKED_TOGETHER {
-                self.attribute_unresolved();
-                self.symbols.retire(key.time_ns);
-            }
-        }
-        self.attribute_unresolved();
-        self.processes_changed(watermark_ns);
-        self.symbols.retire(watermark_ns);
-    }
-
-    /// The samples have reached this time: with the processes that changed until then changes what is known of them.
-    #[inline]
-    fn processes_changed(&mut self, now_ns: u64) {
-        self.stages.waits.processes_ended(now_ns, &mut self.profile);
-        if self.stages.correlate.change_is_due(now_ns) {
-            // What was called before must be known before.
-            self.attribute_unresolved();
-            self.stages.correlate.processes_changed(now_ns, &mut self.profile);
-        }
-    }
-}
+pub use pipeline::Pipeline;
+pub use stages::ranges::STEP_MARKER;

@@ -14,14 +14,14 @@ use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU32;
 
-use super::account::{Accounts, python_key};
-use super::decode::Sample;
-use super::glue::Glue;
-use super::plumbing::Plumbing;
-use super::shown;
-use super::stacks::Head;
-use super::steps::{Code, Step, group, kernel_steps, repaired, user_steps};
-use super::symbols::{Name, NoName, Symbols};
+use crate::account::{Accounts, python_key};
+use crate::cpython_calls::Glue;
+use crate::decode::Sample;
+use crate::native_omitted;
+use crate::stack_cache::StackKey;
+use crate::stack_words::{Code, Step, group, kernel_steps, repaired, user_steps};
+use crate::symbols::{Name, NoName, Symbols};
+use crate::torch_calls::Plumbing;
 
 /// Addresses remembered: 256 Ki at about 40 bytes are 10 MiB; a torch process shows some ten thousand.
 const ADDRESSES_MAX: usize = 1 << 18;
@@ -36,13 +36,13 @@ const MALFORMED: NoName =
 
 /// A stack, ready for the tree. Frames are those below the thread, root first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallPath<'a> {
+pub(crate) struct CallPath<'a> {
     /// Root first.
-    pub frames: &'a [FrameId],
+    pub(crate) frames: &'a [FrameId],
     /// Number of the reason why one of the frames has no name; 0 when all have ([`Accounts::unnamed_number`]).
-    pub unnamed: u16,
+    pub(crate) unnamed: u16,
     /// Words that had no meaning.
-    pub malformed: u64,
+    pub(crate) malformed: u64,
 }
 
 /// What a word stands for: some frames in [`Resolve::frames`], outermost first.
@@ -72,7 +72,7 @@ const ASKED: Known = Known { begin: u32::MAX, len: 0, unnamed: 0 };
 
 /// The stage's state.
 #[derive(Debug, Default)]
-pub struct Resolve {
+pub(crate) struct Resolve {
     known: FxHashMap<Code, Known>,
     frames: Vec<FrameId>,
     /// What each of `frames` is to the operators of a stack.
@@ -88,28 +88,32 @@ pub struct Resolve {
     path: Vec<FrameId>,
     glue: Glue,
     plumbing: Plumbing,
-    forgotten: u64,
 }
 
 impl Resolve {
     /// The path of a sample, if all its addresses are known; else takes note of those that are not.
-    pub fn path_or_note(
+    pub(crate) fn path_or_note(
         &mut self,
-        head: &Head,
+        key: &StackKey,
         sample: &Sample<'_>,
         profile: &mut Profile,
         accounts: &mut Accounts,
     ) -> Option<CallPath<'_>> {
-        if self.gather(head, sample, false, profile, accounts) { Some(self.joined()) } else { None }
+        if self.gather(key, sample, false, profile, accounts) { Some(self.joined()) } else { None }
     }
 
     /// Addresses that [`Resolve::ask`] would ask for.
-    pub fn missing(&self) -> usize {
+    pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }
 
     /// Asks for all missing addresses: one call per space and language.
-    pub fn ask<S: Symbols>(&mut self, symbols: &mut S, profile: &mut Profile, accounts: &mut Accounts) {
+    pub(crate) fn ask<S: Symbols>(
+        &mut self,
+        symbols: &mut S,
+        profile: &mut Profile,
+        accounts: &mut Accounts,
+    ) {
         let mut missing = std::mem::take(&mut self.missing);
         missing.sort_unstable_by_key(group);
         for codes in missing.chunk_by(|a, b| group(a) == group(b)) {
@@ -151,11 +155,9 @@ impl Resolve {
     }
 
     /// Forgets all addresses once there are too many. To be called when nothing is missing and no path is in use.
-    pub fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         if self.known.len() > ADDRESSES_MAX && self.missing.is_empty() {
-            self.forgotten += self.known.len() as u64;
             *self = Self {
-                forgotten: self.forgotten,
                 steps: std::mem::take(&mut self.steps),
                 path: std::mem::take(&mut self.path),
                 ..Self::default()
@@ -163,20 +165,15 @@ impl Resolve {
         }
     }
 
-    /// Addresses forgotten so far because more were met than are remembered.
-    pub fn forgotten(&self) -> u64 {
-        self.forgotten
-    }
-
     /// The path of a sample, all of whose addresses have been noted and asked for.
-    pub fn path(
+    pub(crate) fn path(
         &mut self,
-        head: &Head,
+        key: &StackKey,
         sample: &Sample<'_>,
         profile: &mut Profile,
         accounts: &mut Accounts,
     ) -> CallPath<'_> {
-        self.gather(head, sample, true, profile, accounts);
+        self.gather(key, sample, true, profile, accounts);
         self.joined()
     }
 
@@ -184,7 +181,7 @@ impl Resolve {
     /// not answered. False when one was noted.
     fn gather(
         &mut self,
-        head: &Head,
+        key: &StackKey,
         sample: &Sample<'_>,
         asked: bool,
         profile: &mut Profile,
@@ -209,7 +206,7 @@ impl Resolve {
             }
             Step::PythonGap(PythonEnd::Complete) => {}
             Step::Coroutine(frame) => {
-                if let Some((_, chain)) = head.awaiting().filter(|(of, _)| *of == frame) {
+                if let Some((_, chain)) = key.awaiting.filter(|(of, _)| *of == frame) {
                     all_known &= self.add(Code::Awaiting(chain), asked, profile, accounts);
                 }
             }
@@ -223,7 +220,7 @@ impl Resolve {
                 self.steps.push(malformed);
             }
         };
-        let space = head.space();
+        let space = key.space;
         match repaired(sample.user) {
             None => user_steps(space, sample.user.iter()).for_each(&mut each),
             Some(words) => user_steps(space, words.into_iter()).for_each(&mut each),
@@ -357,7 +354,7 @@ impl Resolve {
             return known;
         }
         let known = match end {
-            WalkEnd::LeftOut => self.one(shown::left_out(profile), profile),
+            WalkEnd::LeftOut => self.one(native_omitted::left_out(profile), profile),
             end => self.single(end.key(), Origin::Native, profile),
         };
         self.gaps[end as usize] = Some(known);
@@ -435,7 +432,7 @@ fn reason(name: &Name<'_>) -> Option<NoName> {
 }
 
 /// A part of what code was compiled from, as a frame.
-pub(super) fn compiled_frame(name: &Name<'_>, profile: &mut Profile) -> FrameId {
+pub(crate) fn compiled_frame(name: &Name<'_>, profile: &mut Profile) -> FrameId {
     let frame = frame(name, Role::Code, profile);
     profile.frame(frame)
 }

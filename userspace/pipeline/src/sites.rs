@@ -5,19 +5,19 @@
 
 use std::collections::VecDeque;
 
-use deepctx_common::call::{Call, SITES_MAX};
+use deepctx_common::call::Call;
 use deepctx_events::Role;
 use rustc_hash::FxHashMap;
 
 use super::decode::Arguments;
-use super::source::SiteInfo;
+use super::input::SiteInfo;
 
 /// Beginnings and ends of processes that may wait for the samples.
 const CHANGES_MAX: usize = 1 << 16;
 
 /// Sites by number; `W` is what each is for.
 #[derive(Debug)]
-pub(super) struct Sites<W> {
+pub(crate) struct Sites<W> {
     by_number: FxHashMap<u32, Site<W>>,
     changes: Changes,
 }
@@ -37,27 +37,18 @@ impl<W> Default for Sites<W> {
 }
 
 impl<W> Sites<W> {
-    /// Takes those in that are for something here, and gives back the others.
-    pub(super) fn learn(
-        &mut self,
-        sites: Vec<SiteInfo>,
-        mut what: impl FnMut(&SiteInfo) -> Option<W>,
-    ) -> Vec<SiteInfo> {
-        let mut others = Vec::new();
+    /// Takes in probes; those that `what` gives nothing for are for nothing here.
+    pub(crate) fn learn(&mut self, sites: Vec<SiteInfo>, mut what: impl FnMut(&SiteInfo) -> Option<W>) {
         for info in sites {
-            match what(&info).filter(|_| info.site < SITES_MAX) {
-                Some(what) => {
-                    let site = Site { what, roles: info.roles, seen: 0, counted: 0 };
-                    self.by_number.insert(info.site, site);
-                }
-                None => others.push(info),
+            if let Some(what) = what(&info) {
+                let site = Site { what, roles: info.roles, seen: 0, counted: 0 };
+                self.by_number.insert(info.site, site);
             }
         }
-        others
     }
 
     /// Takes in how often the kernel programs counted each probe.
-    pub(super) fn counted(&mut self, counts: &[u64]) {
+    pub(crate) fn counted(&mut self, counts: &[u64]) {
         for (number, site) in &mut self.by_number {
             site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
         }
@@ -65,31 +56,25 @@ impl<W> Sites<W> {
 
     /// Whether there are none.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_number.is_empty()
     }
 
     /// What a call's site is for; `None` when it is another stage's.
     #[inline]
-    pub(super) fn what(&self, call: &Call) -> Option<&W> {
+    pub(crate) fn what(&self, call: &Call) -> Option<&W> {
         self.by_number.get(&call.site).map(|site| &site.what)
     }
 
-    /// Whether a call is of one of them.
-    #[inline]
-    pub(super) fn own(&self, call: &Call) -> bool {
-        self.by_number.contains_key(&call.site)
-    }
-
     /// A call of one of them has come: what that is for.
-    pub(super) fn came(&mut self, call: &Call) -> Option<&W> {
+    pub(crate) fn record(&mut self, call: &Call) -> Option<&W> {
         let site = self.by_number.get_mut(&call.site)?;
         site.seen += 1;
         Some(&site.what)
     }
 
     /// What was read of a call, each with its meaning; `None` for what could not be read.
-    pub(super) fn arguments<'a>(
+    pub(crate) fn arguments<'a>(
         &'a self,
         arguments: &'a Arguments<'_>,
     ) -> impl Iterator<Item = (Role, Option<u64>)> + Clone + 'a {
@@ -101,12 +86,12 @@ impl<W> Sites<W> {
     }
 
     /// The argument with a meaning; `None` when it could not be read, or there is none.
-    pub(super) fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
+    pub(crate) fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
         self.arguments(arguments).find(|(other, _)| *other == role)?.1
     }
 
     /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
-    pub(super) fn will_change(&mut self, pid: u32, time_ns: u64) {
+    pub(crate) fn will_change(&mut self, pid: u32, time_ns: u64) {
         if !self.is_empty() {
             self.changes.add(pid, time_ns);
         }
@@ -114,12 +99,12 @@ impl<W> Sites<W> {
 
     /// The next process that the samples have reached the change of, and when that was.
     #[inline]
-    pub(super) fn changed(&mut self, now_ns: u64) -> Option<(u64, u32)> {
+    pub(crate) fn changed(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         self.changes.reached(now_ns)
     }
 
     /// Calls that were counted by their probe and never came.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         let lost = self.by_number.values().map(|site| site.counted.saturating_sub(site.seen));
         lost.fold(0, u64::saturating_add)
     }

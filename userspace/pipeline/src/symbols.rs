@@ -5,7 +5,7 @@
 
 use deepctx_common::record::ProcessEvent;
 
-use super::source::SpaceUpdate;
+use crate::input::SpaceUpdate;
 
 /// One state of one process's address space: the same word asked in the same space has the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -169,8 +169,32 @@ pub struct CompiledStep<'a> {
 /// Receives the answer to question `n`: the frames of that address, outermost first (inlined functions follow).
 pub type Answer<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
+/// Those who know what compilers made code from.
+pub trait CompiledNames {
+    /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when more may be
+    /// known later.
+    fn device_kernel(&mut self, _kernel: &DeviceKernel<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
+        false
+    }
+
+    /// Asks what a generated file of a process launches. Each launch is answered: the name of the kernel, the line of the file
+    /// (0: not known), and what the kernel was compiled from, outermost first. True when more may be known later.
+    fn launched_by(
+        &mut self,
+        _pid: u32,
+        _time_ns: u64,
+        _path: &str,
+        _answer: &mut dyn FnMut(&str, u32, &[Name<'_>]),
+    ) -> bool {
+        false
+    }
+
+    /// Asks what a step of a compiled module was made from. Answered once, outermost first, if it is known.
+    fn compiled_step(&mut self, _step: &CompiledStep<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) {}
+}
+
 /// Those who know names. Processes and address spaces are told in time order; questions may be about any time since.
-pub trait Symbols {
+pub trait Symbols: CompiledNames {
     /// Form in which an address space is described.
     type Space;
 
@@ -231,27 +255,6 @@ pub trait Symbols {
 
     /// Asks for Python frames of one space. Each is answered once, in any order.
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>);
-
-    /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when more may be
-    /// known later.
-    fn device_kernel(&mut self, _kernel: &DeviceKernel<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
-        false
-    }
-
-    /// Asks what a generated file of a process launches. Each launch is answered: the name of the kernel, the line of the file
-    /// (0: not known), and what the kernel was compiled from, outermost first. True when more may be known later.
-    fn launched_by(
-        &mut self,
-        _pid: u32,
-        _time_ns: u64,
-        _path: &str,
-        _answer: &mut dyn FnMut(&str, u32, &[Name<'_>]),
-    ) -> bool {
-        false
-    }
-
-    /// Asks what a step of a compiled module was made from. Answered once, outermost first, if it is known.
-    fn compiled_step(&mut self, _step: &CompiledStep<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) {}
 
     /// Asks for kernel addresses, exact or (`Return`) behind a call. Each is answered once, in any order.
     fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>);

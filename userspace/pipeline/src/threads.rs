@@ -9,7 +9,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-use super::symbols::{SpaceId, Symbols};
+use crate::symbols::{SpaceId, Symbols};
 
 /// Threads remembered: more than run on a big host; at the bound all are forgotten and found again in the tree.
 const THREADS_MAX: usize = 1 << 16;

@@ -10,8 +10,10 @@ use deepctx_common::call::{Call, Correlation, Message};
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, word};
 use deepctx_events::{Event, Family, GpuCall, LaunchCall, Role};
-use deepctx_pipeline::source::{Input, SiteInfo, SpaceUpdate};
-use deepctx_pipeline::symbols::{Answer, CodeAddress, Name, PythonReference, SpaceId, Symbols};
+use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
+use deepctx_pipeline::symbols::{
+    Answer, CodeAddress, CompiledNames, Name, PythonReference, SpaceId, Symbols,
+};
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::profile::Meta;
 use std::process::ExitCode;
@@ -25,6 +27,8 @@ const STEP_NS: u64 = 10_000_000 / 8;
 
 /// Makes names out of addresses.
 struct MadeUp;
+
+impl CompiledNames for MadeUp {}
 
 impl Symbols for MadeUp {
     type Space = ();

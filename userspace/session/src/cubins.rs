@@ -13,7 +13,7 @@ use deepctx_symbolizer::cubin::lines;
 use deepctx_symbolizer::python::ProcessMemory;
 use deepctx_symbolizer::python::memory::{ReadError, TargetMemory as _};
 
-use deepctx_pipeline::source::{CubinLines, UnreadCubin};
+use deepctx_pipeline::input::{CubinLines, UnreadCubin};
 
 /// Requests that may wait, and answers: images of a program that compiles at run time come one by one.
 const REQUESTS_MAX: usize = 4096;

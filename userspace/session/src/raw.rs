@@ -25,7 +25,7 @@ use deepctx_events::{Event, Family, Role};
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
 use serde::{Deserialize, Serialize};
 
-use deepctx_pipeline::source::{
+use deepctx_pipeline::input::{
     CubinLines, Input, KernelCounters, RecoveredKernel, SiteInfo, Source, SpaceUpdate,
 };
 
@@ -140,7 +140,7 @@ impl<W: Write> RawWriter<W> {
             }
             Input::Recovered(kernels) => self.block(b'K', &serde_json::to_vec(kernels)?),
             Input::Lines(lines) => self.block(b'L', &serde_json::to_vec(lines)?),
-            Input::Turn(turn) => self.block(b'T', &serde_json::to_vec(turn)?),
+            Input::DutyWindow(turn) => self.block(b'T', &serde_json::to_vec(turn)?),
         }
     }
 
@@ -274,7 +274,7 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                     .map_err(|_| self.damaged("its lines of device code are not understood"))?;
                 Input::Lines(lines)
             }
-            b'T' => Input::Turn(
+            b'T' => Input::DutyWindow(
                 serde_json::from_slice(&payload).map_err(|_| self.damaged("its turn is not understood"))?,
             ),
             _ => return Err(self.damaged("its kind is not known")),
@@ -291,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    use deepctx_pipeline::source::CodeFacts;
+    use deepctx_pipeline::input::CodeFacts;
 
     const MAPS: &str = "\
 55d0a0000000-55d0a0001000 r-xp 00001000 fe:01 42 /usr/bin/a b

@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use deepctx_symbolizer::cubin::process::{ProcessKernels, Recovered};
 
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_pipeline::source::{CodeFacts, RecoveredKernel, UnnamedKernel};
+use deepctx_pipeline::input::{CodeFacts, RecoveredKernel, UnnamedKernel};
 
 /// Requests that may wait. What finds no room is asked again with a later launch.
 const REQUESTS_MAX: usize = 64;

@@ -24,10 +24,10 @@ use crate::tasks::chain;
 use deepctx_capture::called::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::give_back;
-use deepctx_pipeline::source::SpaceUpdate;
+use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
-    Answer, AwaitingId, CodeAddress, CompiledStep, DeviceKernel, ModuleReference, Name, NoName,
-    PythonReference, SpaceId, Symbols,
+    Answer, AwaitingId, CodeAddress, CompiledNames, CompiledStep, DeviceKernel, ModuleReference, Name,
+    NoName, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::threads::text;
 
@@ -290,6 +290,43 @@ impl Resolver {
             };
         }
         Err(no_python(NoPythonName::NotAttached))
+    }
+}
+
+impl CompiledNames for Resolver {
+    fn device_kernel(&mut self, kernel: &DeviceKernel<'_>, answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
+        let DeviceKernel { pid, time_ns, name, siblings } = *kernel;
+        let (known, later) = self.symbolizer.device_kernel(pid, time_ns, name, siblings);
+        if let Ok(kernel) = known {
+            tell_kernel(&kernel, answer);
+        }
+        later
+    }
+
+    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
+        let CompiledStep { pid, time_ns, unit_number: number, unit: name, cut, name: step, fused } = *step;
+        let unit = Unit { number, name, cut };
+        if let Ok(kernel) = self.symbolizer.compiled_step(pid, time_ns, unit, step, fused) {
+            tell_kernel(&kernel, answer);
+        }
+    }
+
+    fn launched_by(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        path: &str,
+        answer: &mut dyn FnMut(&str, u32, &[Name<'_>]),
+    ) -> bool {
+        match self.symbolizer.launched_by(pid, time_ns, path) {
+            Ok(launches) => {
+                for Launched { name, line, kernel } in &launches.launched {
+                    tell_kernel(kernel, &mut |names| answer(name, *line, names));
+                }
+                !launches.complete
+            }
+            Err(reason) => reason == NoKernel::NotThere,
+        }
     }
 }
 
@@ -563,41 +600,6 @@ impl Symbols for Resolver {
                 }
                 Err(reason) => answer(n, &[Name::PythonUnnamed { reason }]),
             }
-        }
-    }
-
-    fn device_kernel(&mut self, kernel: &DeviceKernel<'_>, answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
-        let DeviceKernel { pid, time_ns, name, siblings } = *kernel;
-        let (known, later) = self.symbolizer.device_kernel(pid, time_ns, name, siblings);
-        if let Ok(kernel) = known {
-            tell_kernel(&kernel, answer);
-        }
-        later
-    }
-
-    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
-        let CompiledStep { pid, time_ns, unit_number: number, unit: name, cut, name: step, fused } = *step;
-        let unit = Unit { number, name, cut };
-        if let Ok(kernel) = self.symbolizer.compiled_step(pid, time_ns, unit, step, fused) {
-            tell_kernel(&kernel, answer);
-        }
-    }
-
-    fn launched_by(
-        &mut self,
-        pid: u32,
-        time_ns: u64,
-        path: &str,
-        answer: &mut dyn FnMut(&str, u32, &[Name<'_>]),
-    ) -> bool {
-        match self.symbolizer.launched_by(pid, time_ns, path) {
-            Ok(launches) => {
-                for Launched { name, line, kernel } in &launches.launched {
-                    tell_kernel(kernel, &mut |names| answer(name, *line, names));
-                }
-                !launches.complete
-            }
-            Err(reason) => reason == NoKernel::NotThere,
         }
     }
 

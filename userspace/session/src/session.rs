@@ -30,8 +30,8 @@ use deepctx_capture::called::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::OwnCost;
 use deepctx_capture::probes::ProbeCounters;
-use deepctx_pipeline::ranges::STEP_MARKER;
-use deepctx_pipeline::source::{Input, KernelCounters, SpaceUpdate, UnreadCubin};
+use deepctx_pipeline::STEP_MARKER;
+use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate, UnreadCubin};
 use deepctx_pipeline::symbols::NoName;
 use deepctx_pipeline::{Config, Pipeline};
 
@@ -353,7 +353,7 @@ impl Worker {
             Message::Sites(sites) => Input::Sites(sites),
             Message::SiteCounts(counts) => Input::SiteCounts(counts),
             Message::CallsEnd(time_ns) => Input::CallsEnd(time_ns),
-            Message::Turn(turn) => Input::Turn(turn),
+            Message::DutyWindow(turn) => Input::DutyWindow(turn),
             Message::Scans(counters) => {
                 let gaps = counters.gaps().map(|(key, sentence, n)| (NoName { key, sentence }, n));
                 return self.pipeline.tables_lack(gaps.into());

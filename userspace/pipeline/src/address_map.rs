@@ -1,0 +1,74 @@
+//! By address: what lies at which address of a process, up to a bound.
+//!
+//! Owns: [`AddressMap`]. Because: whoever gives memory back says an address, and how much that was and who asked for it stands with
+//! the allocation; and a program that allocates without end must not take the profiler with it. Does not: know kinds of memory.
+
+use std::collections::BTreeMap;
+
+/// What lies where: at most `MOST` of it.
+#[derive(Debug)]
+pub(crate) struct AddressMap<T, const MOST: usize> {
+    by_address: BTreeMap<u64, T>,
+}
+
+/// What became of something that was put at an address.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Put<T> {
+    /// There was nothing.
+    New,
+    /// This was there, and must have gone without being seen.
+    Replaced(T),
+    /// There is no room.
+    Full,
+}
+
+impl<T, const MOST: usize> Default for AddressMap<T, MOST> {
+    fn default() -> Self {
+        Self { by_address: BTreeMap::new() }
+    }
+}
+
+impl<T, const MOST: usize> AddressMap<T, MOST> {
+    /// Puts something at an address.
+    pub(crate) fn put(&mut self, address: u64, what: T) -> Put<T> {
+        if self.by_address.len() >= MOST && !self.by_address.contains_key(&address) {
+            return Put::Full;
+        }
+        self.by_address.insert(address, what).map_or(Put::New, Put::Replaced)
+    }
+
+    /// Takes away what begins at an address.
+    pub(crate) fn take(&mut self, address: u64) -> Option<T> {
+        self.by_address.remove(&address)
+    }
+
+    /// What begins at an address.
+    pub(crate) fn get_mut(&mut self, address: u64) -> Option<&mut T> {
+        self.by_address.get_mut(&address)
+    }
+
+    /// How much lies here.
+    pub(crate) fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// What begins at or before an address, and where.
+    pub(crate) fn at_or_before(&self, address: u64) -> Option<(u64, &T)> {
+        self.by_address.range(..=address).next_back().map(|(begin, what)| (*begin, what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_so_many_and_one_takes_the_place_of_another() {
+        let mut ranges = AddressMap::<&str, 2>::default();
+        assert_eq!([ranges.put(8, "a"), ranges.put(4, "b")], [Put::New, Put::New]);
+        assert_eq!([ranges.put(9, "c"), ranges.put(8, "d")], [Put::Full, Put::Replaced("a")]);
+        assert_eq!([ranges.at_or_before(7), ranges.at_or_before(3)], [Some((4, &"b")), None]);
+        assert_eq!([ranges.take(4), ranges.take(4)], [Some("b"), None]);
+        assert_eq!(ranges.put(9, "c"), Put::New);
+    }
+}

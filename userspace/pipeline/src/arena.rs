@@ -1,0 +1,133 @@
+//! Arena: the bytes of records until each has been used.
+//!
+//! Owns: batches of records, references to single records, and emptied buffers. Because: a record waits for its turn, and
+//! copying each would cost more than decoding it again. Does not: know what is in a record.
+
+/// Where a record lies in the [`RecordArena`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordRef {
+    batch: u32,
+    offset: u32,
+    size: u32,
+}
+
+/// Batches whose records are not all used yet. A batch leaves with its last record; its buffer is used again.
+#[derive(Debug, Default)]
+pub(crate) struct RecordArena {
+    batches: Vec<Held>,
+    free: Vec<u32>,
+    /// Emptied buffers, at most [`SPARE_BUFFERS`].
+    spare: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bytes: Vec<u8>,
+    waiting: u32,
+}
+
+/// Buffers kept for reuse: what two threads need to pass full and empty ones back and forth.
+const SPARE_BUFFERS: usize = 8;
+
+impl RecordArena {
+    /// Puts a batch into the arena and returns its number. It holds one reference until [`RecordArena::seal`].
+    pub(crate) fn put(&mut self, bytes: Vec<u8>) -> u32 {
+        self.bytes += bytes.len();
+        let held = Held { bytes, waiting: 1 };
+        match self.free.pop() {
+            Some(n) => {
+                self.batches[n as usize] = held;
+                n
+            }
+            None => {
+                self.batches.push(held);
+                self.batches.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Takes the bytes of a batch out of the arena for a moment. [`RecordArena::put_back`] must follow.
+    pub(crate) fn lend(&mut self, batch: u32) -> Vec<u8> {
+        std::mem::take(&mut self.batches[batch as usize].bytes)
+    }
+
+    /// Puts lent bytes back.
+    pub(crate) fn put_back(&mut self, batch: u32, bytes: Vec<u8>) {
+        self.batches[batch as usize].bytes = bytes;
+    }
+
+    /// Refers to a record of the batch, which then stays until [`RecordArena::release`] of that place.
+    pub(crate) fn refer(&mut self, batch: u32, offset: usize, size: usize) -> RecordRef {
+        self.batches[batch as usize].waiting += 1;
+        RecordRef { batch, offset: offset as u32, size: size as u32 }
+    }
+
+    /// All records of the batch that will ever be referred to have been: gives up the reference taken by `put`.
+    pub(crate) fn seal(&mut self, batch: u32) {
+        self.drop_reference(batch);
+    }
+
+    /// The bytes of a record.
+    pub(crate) fn record(&self, place: RecordRef) -> &[u8] {
+        &self.batches[place.batch as usize].bytes[place.offset as usize..][..place.size as usize]
+    }
+
+    /// The record is used.
+    pub(crate) fn release(&mut self, place: RecordRef) {
+        self.drop_reference(place.batch);
+    }
+
+    /// Bytes in the arena.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// An emptied buffer, to be filled and fed again.
+    pub(crate) fn take_spare(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn drop_reference(&mut self, batch: u32) {
+        let held = &mut self.batches[batch as usize];
+        held.waiting -= 1;
+        if held.waiting == 0 {
+            let mut bytes = std::mem::take(&mut held.bytes);
+            self.bytes -= bytes.len();
+            self.free.push(batch);
+            if self.spare.len() < SPARE_BUFFERS {
+                bytes.clear();
+                self.spare.push(bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_leaves_with_its_last_record_and_its_number_is_used_again() {
+        let mut arena = RecordArena::default();
+        let batch = arena.put(vec![1, 2, 3, 4]);
+        let first = arena.refer(batch, 0, 2);
+        let second = arena.refer(batch, 2, 2);
+        arena.seal(batch);
+        assert_eq!(arena.record(second), [3, 4]);
+        arena.release(second);
+        assert_eq!(arena.bytes(), 4);
+        arena.release(first);
+        assert_eq!(arena.bytes(), 0);
+        assert!(arena.take_spare().capacity() >= 4);
+        assert_eq!(arena.put(vec![9]), batch);
+    }
+
+    #[test]
+    fn a_batch_without_usable_records_leaves_when_sealed() {
+        let mut arena = RecordArena::default();
+        let batch = arena.put(vec![0; 100]);
+        arena.seal(batch);
+        assert_eq!(arena.bytes(), 0);
+    }
+}

@@ -1,0 +1,125 @@
+//! Attribution: a resolved stack → a node of the tree, and what a record stands for → figures at that node.
+//!
+//! Owns: the way there, for samples, waits and calls alike. Because: a stack that was seen before and one that was not must
+//! end up at the same node. Does not: keep anything, or know a stage: the stages place a stack together.
+
+use deepctx_common::record::{kind, sample_flag};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+
+use crate::account::Accounts;
+use crate::arena::{RecordArena, RecordRef};
+use crate::attribute::{self, Tick};
+use crate::config::Config;
+use crate::decode::{Arguments, Event, Sample, decode};
+use crate::native_omitted;
+use crate::resolve::CallPath;
+use crate::stack_cache::{CachedStack, StackKey};
+use crate::stage::{AccountedAs, CallRecord, Placement};
+use crate::stages::Stages;
+use crate::stages::off_cpu::{Context, WaitId};
+use crate::symbols::Symbols;
+
+/// What a record is attributed with.
+pub(crate) struct Attribution<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) stages: &'a mut Stages,
+    pub(crate) accounts: &'a mut Accounts,
+    pub(crate) profile: &'a mut Profile,
+}
+
+impl Attribution<'_> {
+    /// The context that a path leads to, and what the stages conclude from it.
+    #[inline]
+    pub(crate) fn place(
+        &mut self,
+        key: &StackKey,
+        sample: &Sample<'_>,
+        call: Option<&Arguments<'_>>,
+        path: &CallPath<'_>,
+    ) -> CachedStack {
+        let Self { stages, accounts, profile, .. } = self;
+        let mut placement = Placement::new(sample, key.thread, path.frames);
+        let notes = stages.place(key.scopes, call, &mut placement, profile);
+        accounts.malformed_words(path.malformed);
+        CachedStack { node: node_of(&placement, profile), unnamed: path.unnamed, notes }
+    }
+
+    /// Enters a sample, the beginning of a wait, or a call into its context.
+    #[inline]
+    pub(crate) fn attribute<S: Symbols>(
+        &mut self,
+        thread: NodeId,
+        sample: &Sample<'_>,
+        call: Option<&Arguments<'_>>,
+        stack: CachedStack,
+        symbols: &mut S,
+    ) {
+        self.stages.on_stack(&sample.fixed, &stack);
+        let Some(arguments) = call else { return self.attribute_sample(thread, sample, stack) };
+        let owner = self.stages.owner(&arguments.call);
+        match owner.accounted_as() {
+            AccountedAs::ScopeChange => self.accounts.scope_change(),
+            AccountedAs::Call => self.accounts.call(sample, stack.unnamed),
+        }
+        let call = CallRecord { sample: &sample.fixed, arguments, thread };
+        let has_frames = !sample.words.is_empty();
+        self.stages.on_call(owner, &call, Some((&stack, has_frames)), self.profile, symbols);
+    }
+
+    /// Enters what a sample stands for into its context.
+    fn attribute_sample(&mut self, thread: NodeId, sample: &Sample<'_>, stack: CachedStack) {
+        let Self { config, stages, accounts, profile } = self;
+        match wait_of(sample) {
+            Some(wait) => {
+                stages.set.off_cpu.resolved(wait, Context { node: stack.node, thread }, profile);
+                accounts.block(sample, stack.unnamed);
+            }
+            None => {
+                let tick = Tick { time_ns: sample.fixed.header.time_ns, period: sample.fixed.period };
+                attribute::add(profile, thread, stack.node, tick, config.timer, config.off_cpu);
+                accounts.sample(sample, stack.unnamed);
+            }
+        }
+    }
+}
+
+/// The node that a placement leads to, made if need be.
+fn node_of(placement: &Placement<'_>, profile: &mut Profile) -> NodeId {
+    let (root, stood_for) = placement.root.map_or((placement.thread, 0), |root| (root.node, root.frames));
+    let mut frames = &placement.frames[stood_for..];
+    if placement.ends_at_operator {
+        frames = &frames[..attribute::operator_path(frames, profile)];
+    }
+    let node = if native_omitted::operators_alone(placement.sample) {
+        let shown = native_omitted::without_native(frames, profile);
+        attribute::node(&mut profile.tree, root, &shown)
+    } else {
+        attribute::node(&mut profile.tree, root, frames)
+    };
+    placement.leaf.map_or(node, |leaf| profile.tree.child(node, leaf))
+}
+
+/// The wait that a record begins; `None` of a timer sample.
+#[inline]
+pub(crate) fn wait_of(sample: &Sample<'_>) -> Option<WaitId> {
+    let fixed = &sample.fixed;
+    (fixed.header.kind == kind::BLOCK).then_some(WaitId { tid: fixed.tid, began_ns: fixed.period })
+}
+
+/// Whether a stack is of a thread that left its CPU.
+pub(crate) fn is_off_cpu(sample: &Sample<'_>) -> bool {
+    sample.fixed.flags & sample_flag::OFF_CPU != 0
+}
+
+/// The sample or call that was found at this place when its batch was decoded.
+pub(crate) fn sample_at(
+    arena: &RecordArena,
+    record: RecordRef,
+) -> Option<(Sample<'_>, Option<Arguments<'_>>)> {
+    match decode(arena.record(record)) {
+        Ok(Event::Sample(sample) | Event::Block(sample)) => Some((sample, None)),
+        Ok(Event::Call(sample, arguments)) => Some((sample, Some(arguments))),
+        _ => None,
+    }
+}

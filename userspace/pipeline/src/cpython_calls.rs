@@ -1,0 +1,232 @@
+//! Glue: the calls that an interpreter makes to get from one Python function to the next.
+//!
+//! Owns: their names, and marking them where they stand beside Python frames. Because: one call in Python is up to six in
+//! C, none of which says more than the Python frames around them; a reader wants to fold them with the evaluation loop.
+//! Does not: hide anything (views do), or touch a function of the same name that calls native code alone.
+//!
+//! ```text
+//!  root ▸ … evaluation loop │ caller.py:f │ PyObject_Vectorcall ▸ _PyFunction_Vectorcall ▸ _PyEval_Vector ▸ evaluation loop │ m.py:g ▸ …
+//!                             Python        └──────────────────────── glue ───────────────────────────┘                    Python
+//! ```
+
+use deepctx_profile::frame::{Frame, FrameKind, Origin, Role};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
+
+/// Functions that only pass a call on, as they were met in stacks of CPython 3.8 to 3.15: into the evaluation loop, into
+/// built-in functions, and into generators. What decides something (a slot, a method, `type.__call__`) is not among them.
+const NAMES: &[&str] = &[
+    "PyEval_EvalCode",
+    "PyEval_EvalCodeEx",
+    "PyEval_EvalFrame",
+    "PyEval_EvalFrameEx",
+    "PyObject_Call",
+    "PyObject_CallFunctionObjArgs",
+    "PyObject_CallMethodObjArgs",
+    "PyObject_CallNoArgs",
+    "PyObject_CallOneArg",
+    "PyObject_Vectorcall",
+    "PyObject_VectorcallDict",
+    "PyObject_VectorcallMethod",
+    "PyVectorcall_Call",
+    "_PyEval_EvalCode",
+    "_PyEval_EvalCodeWithName",
+    "_PyEval_EvalFrame",
+    "_PyEval_Vector",
+    "_PyFunction_FastCallDict",
+    "_PyFunction_FastCallKeywords",
+    "_PyFunction_Vectorcall",
+    "_PyObject_Call",
+    "_PyObject_CallFunctionVa",
+    "_PyObject_CallMethodIdObjArgs",
+    "_PyObject_CallNoArg",
+    "_PyObject_CallNoArgs",
+    "_PyObject_CallNoArgsTstate",
+    "_PyObject_Call_Prepend",
+    "_PyObject_FastCallDict",
+    "_PyObject_FastCallDictTstate",
+    "_PyObject_FastCallTstate",
+    "_PyObject_MakeTpCall",
+    "_PyObject_Vectorcall",
+    "_PyObject_VectorcallDictTstate",
+    "_PyObject_VectorcallPrepend",
+    "_PyObject_VectorcallTstate",
+    "_PyVectorcall_Call",
+    "_Py_BuiltinCallFastWithKeywords_StackRef",
+    "_Py_BuiltinCallFast_StackRef",
+    "_Py_CallBuiltinClass_StackRef",
+    "_Py_VectorCallInstrumentation_StackRefSteal",
+    "_Py_VectorCall_StackRefSteal",
+    "call_function",
+    "cfunction_call",
+    "cfunction_call_varargs",
+    "cfunction_vectorcall_FASTCALL",
+    "cfunction_vectorcall_FASTCALL_KEYWORDS",
+    "cfunction_vectorcall_NOARGS",
+    "cfunction_vectorcall_O",
+    "do_call_core",
+    "function_code_fastcall",
+    "gen_iternext",
+    "gen_send_ex",
+    "gen_send_ex2",
+    "method_vectorcall",
+    "method_vectorcall_FASTCALL",
+    "method_vectorcall_FASTCALL_KEYWORDS",
+    "method_vectorcall_NOARGS",
+    "method_vectorcall_O",
+    "method_vectorcall_VARARGS",
+    "method_vectorcall_VARARGS_KEYWORDS",
+    "object_vacall",
+    "vectorcall_maybe",
+    "vectorcall_method",
+    "vectorcall_unbound",
+];
+
+/// What a frame is to the frames beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    /// Nothing.
+    #[default]
+    Other,
+    /// Python, or the interpreter's own frame: glue may follow on either side.
+    Python,
+    /// Glue: the same frame as the interpreter's own.
+    Glue(FrameId),
+}
+
+/// Which frames are glue.
+#[derive(Debug, Default)]
+pub(crate) struct Glue {
+    /// By number of the frame, as far as any was learned.
+    parts: Vec<Part>,
+}
+
+impl Glue {
+    /// Takes note of a frame.
+    pub(crate) fn learn(&mut self, id: FrameId, profile: &mut Profile) {
+        let part = match profile.frames.get(id) {
+            frame if frame.is_interpreter() || frame.kind() == FrameKind::Python => Part::Python,
+            Frame::Unresolved { origin: Origin::Python, .. } => Part::Python,
+            Frame::Native { symbol, module, file, line, inlined, .. }
+                if is_glue(profile.strings.get(symbol)) =>
+            {
+                let role = Role::Interpreter;
+                let twin = profile.frame(Frame::Native { symbol, module, file, line, inlined, role });
+                self.set(twin, Part::Python);
+                Part::Glue(twin)
+            }
+            _ => return,
+        };
+        self.set(id, part);
+    }
+
+    fn set(&mut self, id: FrameId, part: Part) {
+        // Frames are bounded, and so is this.
+        if self.parts.len() <= id.index() {
+            self.parts.resize(id.index() + 1, Part::Other);
+        }
+        self.parts[id.index()] = part;
+    }
+
+    /// Marks the glue of a path as the interpreter's own, from both sides of each run of Python frames.
+    pub(crate) fn mark(&self, path: &mut [FrameId]) {
+        self.mark_after_python(path.iter_mut());
+        self.mark_after_python(path.iter_mut().rev());
+    }
+
+    fn mark_after_python<'a>(&self, path: impl Iterator<Item = &'a mut FrameId>) {
+        let mut after = false;
+        for frame in path {
+            match self.parts.get(frame.index()).copied().unwrap_or_default() {
+                Part::Python => after = true,
+                Part::Glue(twin) if after => *frame = twin,
+                Part::Glue(_) | Part::Other => after = false,
+            }
+        }
+    }
+}
+
+/// Compilers append what they did to a function (`.part.0`, `.lto_priv.1`).
+fn is_glue(symbol: &str) -> bool {
+    let name = symbol.split('.').next().unwrap_or(symbol);
+    NAMES.binary_search(&name).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepctx_profile::intern::StrId;
+
+    #[test]
+    fn names_are_sorted() {
+        assert!(NAMES.is_sorted());
+    }
+
+    /// Letters: `p` Python, `e` evaluation loop, a word native code. What is marked comes back with a `*`.
+    #[track_caller]
+    fn check(path: &str, expect: &str) {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let mut glue = Glue::default();
+        let mut frames: Vec<FrameId> = path
+            .split(' ')
+            .map(|word| {
+                let text = profile.text(word);
+                let native = |role| Frame::Native {
+                    symbol: text,
+                    module: StrId::EMPTY,
+                    file: StrId::EMPTY,
+                    line: None,
+                    inlined: false,
+                    role,
+                };
+                let frame = match word {
+                    "p" => Frame::Python {
+                        function: text,
+                        file: StrId::EMPTY,
+                        line: None,
+                        first_line: None,
+                        role: Role::Code,
+                    },
+                    "e" => native(Role::Interpreter),
+                    _ => native(Role::Code),
+                };
+                let id = profile.frame(frame);
+                glue.learn(id, &mut profile);
+                id
+            })
+            .collect();
+        glue.mark(&mut frames);
+        let marked: Vec<String> = frames
+            .iter()
+            .map(|id| {
+                let frame = profile.frames.get(*id);
+                let label = frame.label(&profile.strings, false);
+                if frame.is_interpreter() && label != "e" { format!("{label}*") } else { label }
+            })
+            .collect();
+        assert_eq!(marked.join(" "), expect);
+    }
+
+    #[test]
+    fn what_stands_between_python_frames_and_passes_calls_on_is_marked() {
+        check(
+            "main PyEval_EvalCode _PyEval_Vector e p PyObject_Vectorcall _PyFunction_Vectorcall.part.0 e p",
+            "main PyEval_EvalCode* _PyEval_Vector* e p PyObject_Vectorcall* _PyFunction_Vectorcall.part.0* e p",
+        );
+        // What decides something stays, and what passes the call on to it and from it goes.
+        check(
+            "e p cfunction_vectorcall_O list_sort PyObject_CallOneArg _PyEval_Vector e p",
+            "e p cfunction_vectorcall_O* list_sort PyObject_CallOneArg* _PyEval_Vector* e p",
+        );
+    }
+
+    #[test]
+    fn calls_of_native_code_by_native_code_stay() {
+        check(
+            "e p array_sort PyObject_Vectorcall cfunction_call compare",
+            "e p array_sort PyObject_Vectorcall cfunction_call compare",
+        );
+        check("main PyObject_Vectorcall f", "main PyObject_Vectorcall f");
+        check("e p PyObject_VectorcallX f", "e p PyObject_VectorcallX f");
+    }
+}

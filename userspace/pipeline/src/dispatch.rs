@@ -1,0 +1,194 @@
+//! Dispatch: records whose time has come → the stage that they belong to, in their order.
+//!
+//! Owns: what is used at once, what waits until its names were asked for, and what waits behind that. Because: a call can
+//! change what the records after it mean, so all of them keep their order. Does not: take records in, or decide when.
+
+use deepctx_common::record::{StackSample, Wake};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+
+use crate::arena::RecordRef;
+use crate::attribution::{Attribution, sample_at, wait_of};
+use crate::decode::{Event, decode};
+use crate::pipeline::{Pipeline, Unresolved};
+use crate::stack_cache::StackKey;
+use crate::stage::CallRecord;
+use crate::stages::off_cpu::{self, Context, WaitId};
+use crate::symbols::Symbols;
+use crate::{python_seen, threads};
+
+impl<S: Symbols> Pipeline<S> {
+    /// Attributes a record whose stack was seen before; notes what is missing of one whose stack was not.
+    #[inline]
+    pub(crate) fn dispatch(&mut self, record: RecordRef) {
+        let (sample, call) = match decode(self.arena.record(record)) {
+            Ok(Event::Sample(sample) | Event::Block(sample)) => (sample, None),
+            Ok(Event::Call(_, arguments)) if !self.stages.needs_stack(&arguments) => {
+                return self.dispatch_stackless(record);
+            }
+            Ok(Event::Call(sample, arguments)) => {
+                (self.stages.set.operators.named_by_return(sample, &arguments), Some(arguments))
+            }
+            Ok(Event::Wake(wake)) => {
+                self.thread_wakes(&wake);
+                self.arena.release(record);
+                return;
+            }
+            Ok(Event::Return(_) | Event::Correlation(_) | Event::Message(..)) => {
+                return self.dispatch_stackless(record);
+            }
+            _ => return,
+        };
+        let (pid, time_ns) = (sample.fixed.pid, sample.fixed.header.time_ns);
+        let space = self.symbols.space(pid, time_ns);
+        let Self { stages, stacks, resolve, profile, accounts, config, .. } = self;
+        let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
+        let awaiting = if self.coroutines_seen {
+            self.symbols.awaiting(pid, time_ns, &mut python_seen::coroutines(&sample))
+        } else {
+            None
+        };
+        // Which scopes a stack is in is known once all calls before it are.
+        let must_wait = self.calls_wait && stages.follows_calls();
+        let mut key = StackKey::new(thread, space, &sample, awaiting);
+        if !must_wait {
+            key.scopes = stages.scopes(&sample.fixed);
+        }
+        let hash = key.hash(sample.words);
+        match wait_of(&sample) {
+            Some(wait) => stages.set.off_cpu.began(wait, pid),
+            None if config.off_cpu => stages.set.off_cpu.runs(sample.fixed.tid, time_ns),
+            None => {}
+        }
+        let cached = if must_wait { None } else { stacks.get(hash, &key, sample.words) };
+        let path = match cached {
+            Some(_) => None,
+            None => resolve.path_or_note(&key, &sample, profile, accounts).filter(|_| !must_wait),
+        };
+        let mut attribution = Attribution { config, stages, accounts, profile };
+        let stack = match (cached, path) {
+            (Some(stack), _) => stack,
+            (None, Some(path)) => {
+                let stack = attribution.place(&key, &sample, call.as_ref(), &path);
+                stacks.put(hash, &key, sample.words, stack);
+                stack
+            }
+            (None, None) => {
+                self.calls_wait |= call.is_some();
+                return self.unresolved.push(Unresolved::Stack { record, key, hash, behind: must_wait });
+            }
+        };
+        if call.is_some() && self.calls_wait {
+            return self.unresolved.push(Unresolved::Call { record, thread, stack });
+        }
+        attribution.attribute(thread, &sample, call.as_ref(), stack, &mut self.symbols);
+        self.arena.release(record);
+    }
+
+    /// Uses a record without a stack, once all calls before it are known.
+    fn dispatch_stackless(&mut self, record: RecordRef) {
+        if self.calls_wait {
+            self.unresolved.push(Unresolved::Record(record));
+        } else {
+            self.use_stackless(record);
+        }
+    }
+
+    /// Gives a record without a stack to its stage.
+    fn use_stackless(&mut self, record: RecordRef) {
+        let Self { arena, stages, profile, accounts, symbols, threads, .. } = self;
+        let event = decode(arena.record(record));
+        match event {
+            Ok(Event::Call(..)) => accounts.scope_change(),
+            _ => accounts.device_record(),
+        }
+        match event {
+            Ok(Event::Call(sample, arguments)) => {
+                let owner = stages.owner(&arguments.call);
+                let thread = if owner.stackless_calls_need_thread() {
+                    let space = symbols.space(sample.fixed.pid, sample.fixed.header.time_ns);
+                    threads.node(&sample.fixed, space, symbols, profile)
+                } else {
+                    NodeId::ROOT
+                };
+                let call = CallRecord { sample: &sample.fixed, arguments: &arguments, thread };
+                stages.on_call(owner, &call, None, profile, symbols);
+            }
+            Ok(Event::Return(record)) => stages.set.gpu.returned(&record, profile),
+            Ok(Event::Correlation(record)) => stages.set.gpu.correlated(&record),
+            Ok(Event::Message(message, bytes)) => {
+                let time_ns = message.header.time_ns;
+                let mut node =
+                    |profile: &mut Profile| threads::process_node(message.pid, time_ns, "", symbols, profile);
+                stages.set.gpu.message(&message, bytes, profile, &mut node);
+                stages.set.gpu.ask_names(symbols, profile);
+            }
+            _ => {}
+        }
+        self.arena.release(record);
+    }
+
+    /// A thread runs again: its wait is over.
+    fn thread_wakes(&mut self, wake: &Wake) {
+        self.accounts.wake();
+        let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
+        let end_ns = wake.header.time_ns;
+        if self.stages.set.off_cpu.ended(id, end_ns, &mut self.profile) {
+            return;
+        }
+        let space = self.symbols.space(wake.pid, end_ns);
+        let thread = StackSample {
+            header: wake.header,
+            pid: wake.pid,
+            tid: wake.tid,
+            comm: wake.comm,
+            ..Default::default()
+        };
+        let thread = self.threads.node(&thread, space, &mut self.symbols, &mut self.profile);
+        let frame = self.stages.set.off_cpu.without_stack(wake.stack, &mut self.profile);
+        let node = self.profile.tree.child(thread, frame);
+        off_cpu::enter(&mut self.profile, Context { node, thread }, wake.began_ns, end_ns);
+    }
+
+    /// Asks for the names of all stacks that wait for them, and attributes what waited.
+    pub(crate) fn attribute_unresolved(&mut self) {
+        self.resolve.ask(&mut self.symbols, &mut self.profile, &mut self.accounts);
+        let mut unresolved = std::mem::take(&mut self.unresolved);
+        self.calls_wait = false;
+        unresolved.drain(..).for_each(|one| self.attribute_resolved(one));
+        self.unresolved = unresolved;
+        self.resolve.trim();
+    }
+
+    /// Attributes what waited, now that all addresses have been asked for.
+    fn attribute_resolved(&mut self, unresolved: Unresolved) {
+        let (record, mut key, mut hash, behind) = match unresolved {
+            Unresolved::Stack { record, key, hash, behind } => (record, key, hash, behind),
+            Unresolved::Call { record, thread, stack } => {
+                if let Some((sample, call @ Some(_))) = sample_at(&self.arena, record) {
+                    let Self { profile, stages, accounts, config, symbols, .. } = self;
+                    let mut attribution = Attribution { config, stages, accounts, profile };
+                    attribution.attribute(thread, &sample, call.as_ref(), stack, symbols);
+                }
+                return self.arena.release(record);
+            }
+            Unresolved::Record(record) => return self.use_stackless(record),
+        };
+        let Some((sample, call)) = sample_at(&self.arena, record) else { return };
+        let Self { resolve, profile, stages, accounts, config, .. } = self;
+        let sample = match &call {
+            Some(arguments) => stages.set.operators.named_by_return(sample, arguments),
+            None => sample,
+        };
+        if behind {
+            key.scopes = stages.scopes(&sample.fixed);
+            hash = key.hash(sample.words);
+        }
+        let path = resolve.path(&key, &sample, profile, accounts);
+        let mut attribution = Attribution { config, stages, accounts, profile };
+        let stack = attribution.place(&key, &sample, call.as_ref(), &path);
+        attribution.attribute(key.thread, &sample, call.as_ref(), stack, &mut self.symbols);
+        self.stacks.put(hash, &key, sample.words, stack);
+        self.arena.release(record);
+    }
+}

@@ -1,0 +1,147 @@
+//! DutyCycle: when the probes that have a budget were watched.
+//!
+//! Owns: how much of the time that was, in words for whoever reads the counts; and the edges of turns that the samples have not
+//! reached. Because: what such a probe tells is of its turns, and must never be read as if it were of the whole run. Does not:
+//! know what a stage keeps, or what lies between two times ([`super::loss_windows`] does).
+
+use std::collections::VecDeque;
+
+use deepctx_profile::ledger::{Account, Reason, WATCHED_IN_TURNS};
+
+use crate::input::DutyWindow;
+
+/// DutyEdges of turns that may wait for the samples: a minute of the shortest turns.
+const EDGES_MAX: usize = 1024;
+
+/// The turns so far.
+#[derive(Debug, Default)]
+pub(crate) struct DutyCycle {
+    /// When the first one began, `CLOCK_MONOTONIC` nanoseconds.
+    first_ns: Option<u64>,
+    /// Since when it is this turn; `None` in a pause.
+    since_ns: Option<u64>,
+    watched_ns: u64,
+    turns: u64,
+    paused: bool,
+    last: DutyWindow,
+}
+
+impl DutyCycle {
+    /// Takes in a beginning or an end.
+    pub(crate) fn take(&mut self, turn: DutyWindow) {
+        match (turn.watched, self.since_ns) {
+            (true, None) => {
+                self.turns += 1;
+                self.since_ns = Some(turn.time_ns);
+                self.first_ns.get_or_insert(turn.time_ns);
+            }
+            (false, Some(since_ns)) => {
+                self.paused = true;
+                self.watched_ns = self.watched_ns.saturating_add(turn.time_ns.saturating_sub(since_ns));
+                self.since_ns = None;
+            }
+            _ => {}
+        }
+        self.last = turn;
+    }
+
+    /// Writes how much of the time until `now_ns` was watched, unless it was all of it.
+    pub(crate) fn write_to(&self, account: &mut Account, now_ns: u64) {
+        let Some(first_ns) = self.first_ns.filter(|_| self.paused) else { return };
+        let watched_ns =
+            self.watched_ns + self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        let of_ns = now_ns.saturating_sub(first_ns).max(watched_ns).max(1);
+        let share = watched_ns as f64 / of_ns as f64 * 100.0;
+        let (turns, s) = (self.turns, if self.turns == 1 { "" } else { "s" });
+        let DutyWindow { what, budget, .. } = &self.last;
+        let sentence = format!(
+            "{what}: watched {share:.1} % of the time, in {turns} turn{s} (--probe-budget {budget}): counts are of these turns"
+        );
+        account.gaps.add(Reason { key: WATCHED_IN_TURNS.into(), sentence: sentence.into() }, turns);
+    }
+}
+
+/// Ends of turns and of pauses, for a stage that must forget something at each: between the two, some probes may be there and
+/// others not.
+#[derive(Debug, Default)]
+pub(crate) struct DutyEdges {
+    paused: bool,
+    times: VecDeque<u64>,
+}
+
+impl DutyEdges {
+    /// A turn begins or ends at a time that the samples have not reached.
+    pub(crate) fn take(&mut self, turn: &DutyWindow) {
+        self.paused |= !turn.watched;
+        if !self.paused {
+            return;
+        }
+        if self.times.len() >= EDGES_MAX {
+            self.times.pop_front();
+        }
+        self.times.push_back(turn.time_ns);
+    }
+
+    /// The next one that the samples have reached.
+    #[inline]
+    pub(crate) fn reached(&mut self, now_ns: u64) -> Option<u64> {
+        self.times.pop_front_if(|time_ns| *time_ns <= now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DutyCycle by their beginnings and ends; what is said at a time.
+    #[track_caller]
+    fn check(edges: &[u64], now_ns: u64, expect: Option<&str>) {
+        let mut turns = DutyCycle::default();
+        for (number, time_ns) in edges.iter().enumerate() {
+            let (budget, what) = ("10%".to_owned(), "operators".to_owned());
+            turns.take(DutyWindow { time_ns: *time_ns, watched: number % 2 == 0, budget, what });
+        }
+        let mut account = Account::default();
+        turns.write_to(&mut account, now_ns);
+        let said: Vec<String> = account.gaps.iter().map(|(reason, _)| reason.sentence.to_string()).collect();
+        assert_eq!(said.first().map(String::as_str), expect, "{edges:?}");
+    }
+
+    #[test]
+    fn how_much_was_watched_is_told_once_it_is_not_all() {
+        check(&[], 1000, None);
+        check(&[100], 1000, None);
+        check(
+            &[100, 200],
+            1100,
+            Some(
+                "operators: watched 10.0 % of the time, in 1 turn (--probe-budget 10%): counts are of these turns",
+            ),
+        );
+        check(
+            &[100, 200, 1000],
+            1100,
+            Some(
+                "operators: watched 20.0 % of the time, in 2 turns (--probe-budget 10%): counts are of these turns",
+            ),
+        );
+        // Nothing came since.
+        check(
+            &[100, 200],
+            150,
+            Some(
+                "operators: watched 100.0 % of the time, in 1 turn (--probe-budget 10%): counts are of these turns",
+            ),
+        );
+    }
+
+    #[test]
+    fn an_edge_is_reached_once_and_the_first_beginning_is_none() {
+        let mut edges = DutyEdges::default();
+        for (time_ns, watched) in [(5, true), (10, false), (20, true), (30, false)] {
+            edges.take(&DutyWindow { time_ns, watched, ..DutyWindow::default() });
+        }
+        let reached = [9, 15, 15, 20, 40, 50].map(|now_ns| edges.reached(now_ns));
+        assert_eq!(reached, [None, Some(10), None, Some(20), Some(30), None]);
+    }
+}

@@ -1,0 +1,361 @@
+//! Pipeline: the stages of processing, wired.
+//!
+//! Owns: what waits for its time, and the order in which input reaches the stages. Because: live capture, replay and tests
+//! must take the very same way. Does not: read clocks or know names: time and symbols are given to it.
+//!
+//! What changes processes is let through earlier than the samples by [`Config::mapping_lookahead_ns`], because a library that
+//! was mapped at one time is found by reading the process's mappings a little later.
+
+use deepctx_common::end::PythonEnd;
+use deepctx_common::record::ProcessEvent;
+use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::tree::NodeId;
+
+use crate::account::Accounts;
+use crate::arena::RecordArena;
+use crate::arena::RecordRef;
+use crate::config::Config;
+use crate::decode::{Event, Sample, Sequences, records};
+use crate::input::{Input, SpaceUpdate, UnnamedKernel, UnreadCubin};
+use crate::order::{Key, Late, Order};
+use crate::python_seen::PythonSeen;
+use crate::resolve::Resolve;
+use crate::stack_cache::{CachedStack, StackCache, StackKey};
+use crate::stage::{ProcessChange, ProcessChangeKind};
+use crate::stages::Stages;
+use crate::symbols::{NoName, Symbols};
+use crate::threads::Threads;
+
+/// Samples that are resolved together: enough for one question per module, few enough to bound what is in hand.
+const TOGETHER: usize = 4096;
+/// Unknown addresses that are asked for together.
+const ASKED_TOGETHER: usize = 1 << 16;
+
+/// Everything between the input and the profile.
+#[derive(Debug)]
+pub struct Pipeline<S: Symbols> {
+    pub(crate) config: Config,
+    pub(crate) symbols: S,
+    pub(crate) arena: RecordArena,
+    sequences: Sequences,
+    changes: Order<Change<S::Space>>,
+    samples: Order<RecordRef>,
+    pub(crate) threads: Threads,
+    pub(crate) stacks: StackCache,
+    pub(crate) resolve: Resolve,
+    python_seen: PythonSeen,
+    /// Some sample had coroutines.
+    pub(crate) coroutines_seen: bool,
+    pub(crate) unresolved: Vec<Unresolved>,
+    /// A call is among the unresolved: whatever belongs to calls must wait with it.
+    pub(crate) calls_wait: bool,
+    pub(crate) stages: Stages,
+    pub(crate) accounts: Accounts,
+    pub(crate) profile: Profile,
+    newest_ns: u64,
+}
+
+/// What changes the set of processes or one of them.
+#[derive(Debug)]
+enum Change<M> {
+    Fork(ProcessEvent),
+    Exec(ProcessEvent),
+    Exit(ProcessEvent),
+    /// A library was mapped: what it is comes as a space.
+    Map,
+    Space(SpaceUpdate<M>),
+}
+
+/// What waits for the names of a stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unresolved {
+    /// A sample or a call whose stack was not seen before, or one `behind` a call whose stack was not: its scopes are known
+    /// once that call is.
+    Stack { record: RecordRef, key: StackKey, hash: u64, behind: bool },
+    /// A call whose stack is known, behind one whose is not.
+    Call { record: RecordRef, thread: NodeId, stack: CachedStack },
+    /// A record without a stack, behind a call whose stack is not known.
+    Record(RecordRef),
+}
+
+impl<S: Symbols> Pipeline<S> {
+    /// A pipeline that has seen nothing.
+    pub fn new(symbols: S, meta: Meta, config: Config) -> Self {
+        let limits = config.limits;
+        Self {
+            symbols,
+            arena: RecordArena::default(),
+            sequences: Sequences::default(),
+            changes: Order::new(config.waiting_records),
+            samples: Order::new(config.waiting_records),
+            threads: Threads::default(),
+            stacks: StackCache::new(config.stack_bytes),
+            resolve: Resolve::default(),
+            python_seen: PythonSeen::default(),
+            coroutines_seen: false,
+            unresolved: Vec::new(),
+            calls_wait: false,
+            stages: Stages::new(&config),
+            accounts: Accounts::default(),
+            profile: Profile::new(meta, limits),
+            config,
+            newest_ns: 0,
+        }
+    }
+
+    /// Takes input in. Nothing reaches the profile before [`Pipeline::advance`].
+    pub fn feed(&mut self, input: Input<S::Space>) {
+        match input {
+            Input::Records(bytes) => self.feed_records(bytes),
+            Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
+            Input::Counters(counters) => self.accounts.kernel(counters),
+            Input::Sites(sites) => self.stages.learn(sites),
+            Input::SiteCounts(counts) => self.stages.count_sites(&counts),
+            Input::CallsEnd(time_ns) => self.stages.set.gpu.calls_end(time_ns),
+            Input::Recovered(kernels) => self.stages.set.gpu.recovered(kernels),
+            Input::Lines(lines) => self.stages.set.gpu.lines_read(lines, &mut self.profile),
+            Input::DutyWindow(turn) => self.stages.on_duty_window(turn),
+        }
+        while self.changes.is_over_capacity() {
+            self.change(0);
+        }
+        if self.samples.is_over_capacity() || self.arena.bytes() > self.config.waiting_bytes {
+            self.evict_oldest();
+        }
+    }
+
+    /// Takes in what the kernel programs' tables lack, total so far: reasons why stacks may be incomplete.
+    pub fn tables_lack(&mut self, gaps: Vec<(NoName, u64)>) {
+        self.accounts.tables(gaps);
+    }
+
+    /// Uses everything up to a time, `CLOCK_MONOTONIC` nanoseconds: no older record is expected any more.
+    pub fn advance(&mut self, watermark_ns: u64) {
+        while self.change(watermark_ns) {}
+        let until_ns = watermark_ns.saturating_sub(self.config.mapping_lookahead_ns);
+        self.attribute_until(until_ns);
+        self.stages.advance(until_ns, &mut self.profile);
+    }
+
+    /// Handles that were launched without a name since the last time: what is found of them comes as [`Input::Recovered`].
+    pub fn unnamed_kernels(&mut self) -> Vec<UnnamedKernel> {
+        self.stages.set.gpu.unnamed()
+    }
+
+    /// Device code whose lines are wanted since the last time: what is read comes as [`Input::Lines`].
+    pub fn unread_cubins(&mut self) -> Vec<UnreadCubin> {
+        self.stages.set.gpu.unread_cubins()
+    }
+
+    /// Uses everything that was fed: there will be no more.
+    pub fn finish(&mut self) {
+        while self.change(u64::MAX) {}
+        self.attribute_until(u64::MAX);
+        self.stages.finish(self.newest_ns, &mut self.profile);
+    }
+
+    /// The profile so far, its ledger up to date.
+    pub fn profile(&mut self) -> &mut Profile {
+        self.accounts.missing(self.sequences.missing());
+        self.accounts.waits(self.stages.set.off_cpu.gaps());
+        self.accounts.write_to(&mut self.profile.ledger);
+        self.stages.account(&mut self.profile, self.newest_ns);
+        &mut self.profile
+    }
+
+    /// Gives the profile away.
+    pub fn into_profile(mut self) -> Profile {
+        self.finish();
+        self.profile();
+        self.profile
+    }
+
+    /// Those who know names.
+    pub fn symbols(&mut self) -> &mut S {
+        &mut self.symbols
+    }
+
+    /// Launches of kernels and graphs so far.
+    pub fn launches(&self) -> u64 {
+        self.stages.set.gpu.launches()
+    }
+
+    /// The counters so far.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// Time of the newest record, `CLOCK_MONOTONIC` nanoseconds; 0 before the first.
+    pub fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
+    /// Names of ranges that end a training step, and that no range began with.
+    pub fn unseen_markers(&self) -> impl Iterator<Item = &str> {
+        self.stages.set.ranges.unseen()
+    }
+
+    /// Bytes of records that wait for their turn.
+    pub fn waiting_bytes(&self) -> usize {
+        self.arena.bytes()
+    }
+
+    /// Stacks that had been seen before, and those that had not.
+    pub fn stack_hits_and_misses(&self) -> (u64, u64) {
+        self.stacks.hits_and_misses()
+    }
+
+    /// An emptied buffer, to be filled with records.
+    pub fn take_spare(&mut self) -> Vec<u8> {
+        self.arena.take_spare()
+    }
+
+    fn feed_records(&mut self, bytes: Vec<u8>) {
+        let batch = self.arena.put(bytes);
+        // The bytes are lent out while their places are noted.
+        let bytes = self.arena.lend(batch);
+        for slot in records(&bytes) {
+            self.accounts.received();
+            let event = match slot.event {
+                Ok(event) => event,
+                Err(error) => {
+                    self.accounts.undecoded(&error);
+                    continue;
+                }
+            };
+            let header = *event.header();
+            self.sequences.saw(header.cpu, header.sequence);
+            self.stages.loss.record(header.cpu, header.sequence, header.time_ns);
+            self.newest_ns = self.newest_ns.max(header.time_ns);
+            let change = match event {
+                Event::Sample(_)
+                | Event::Block(_)
+                | Event::Wake(_)
+                | Event::Call(..)
+                | Event::Return(_)
+                | Event::Correlation(_)
+                | Event::Message(..) => {
+                    if let Event::Sample(sample) | Event::Block(sample) | Event::Call(sample, _) = event {
+                        self.note_python(&sample);
+                    }
+                    if let Event::Message(message, bytes) = event {
+                        self.stages.set.gpu.note_cubin(&message, bytes);
+                    }
+                    let record = self.arena.refer(batch, slot.offset, slot.size);
+                    let key = Key { time_ns: header.time_ns, cpu: header.cpu, sequence: header.sequence };
+                    if let Err(Late(record)) = self.samples.push(key, record) {
+                        self.arena.release(record);
+                        self.accounts.late();
+                        self.stages.loss.record_unused(header.time_ns);
+                    }
+                    continue;
+                }
+                Event::Fork(event) => Change::Fork(event),
+                Event::Map(_) => Change::Map,
+                Event::Exec(event) => {
+                    self.python_seen.forget(event.pid);
+                    self.symbols.replacement_seen(event.pid);
+                    Change::Exec(event)
+                }
+                Event::Exit(event) => {
+                    self.python_seen.forget(event.pid);
+                    Change::Exit(event)
+                }
+            };
+            self.feed_change(header.time_ns, header.cpu, header.sequence, change);
+        }
+        self.arena.put_back(batch, bytes);
+        self.arena.seal(batch);
+    }
+
+    /// Tells of Python functions that were not met before, so that they are read while they are there.
+    fn note_python(&mut self, sample: &Sample<'_>) {
+        let new = self.python_seen.new_in(sample);
+        let pid = sample.fixed.pid;
+        if !new.functions.is_empty() {
+            self.symbols.python_seen(pid, new.functions);
+        }
+        if !new.coroutines.is_empty() {
+            self.coroutines_seen = true;
+            self.symbols.coroutines_seen(pid, sample.fixed.header.time_ns, new.coroutines);
+        }
+        if !new.modules.is_empty() {
+            let whole = sample.fixed.python_end == PythonEnd::Complete as u8;
+            self.symbols.modules_seen(pid, sample.fixed.header.time_ns, new.modules, whole);
+        }
+    }
+
+    fn feed_change(&mut self, time_ns: u64, cpu: u16, sequence: u64, change: Change<S::Space>) {
+        let key = Key { time_ns, cpu, sequence };
+        match self.changes.push(key, change) {
+            Ok(()) => {}
+            // Mappings that were read late are still the best that is known.
+            Err(Late(Change::Space(update))) => self.symbols.space_changed(update),
+            Err(Late(_)) => self.accounts.late(),
+        }
+    }
+
+    /// Tells the next change of processes; false when none is due.
+    fn change(&mut self, watermark_ns: u64) -> bool {
+        let Some((_, change)) = self.changes.pop(watermark_ns) else { return false };
+        if !matches!(change, Change::Space(_)) {
+            self.accounts.process();
+        }
+        match change {
+            Change::Fork(event) => {
+                self.process_changes(&event, ProcessChangeKind::Begins);
+                self.symbols.forked(&event);
+            }
+            Change::Exec(event) => {
+                self.process_changes(&event, ProcessChangeKind::Begins);
+                self.symbols.replaced(&event);
+            }
+            Change::Exit(event) => {
+                self.process_changes(&event, ProcessChangeKind::Ends);
+                self.symbols.ended(&event);
+            }
+            Change::Map => {}
+            Change::Space(update) => self.symbols.space_changed(update),
+        }
+        true
+    }
+
+    /// Uses the oldest half of what waits, although younger records could still belong before it.
+    fn evict_oldest(&mut self) {
+        for _ in 0..self.samples.len() / 2 {
+            if let Some((_, record)) = self.samples.pop(u64::MAX) {
+                self.accounts.early();
+                self.dispatch(record);
+            }
+        }
+        self.attribute_unresolved();
+    }
+
+    fn attribute_until(&mut self, watermark_ns: u64) {
+        while let Some((key, record)) = self.samples.pop(watermark_ns) {
+            self.processes_changed(key.time_ns);
+            self.dispatch(record);
+            if self.unresolved.len() >= TOGETHER || self.resolve.missing() >= ASKED_TOGETHER {
+                self.attribute_unresolved();
+                self.symbols.retire(key.time_ns);
+            }
+        }
+        self.attribute_unresolved();
+        self.processes_changed(watermark_ns);
+        self.symbols.retire(watermark_ns);
+    }
+
+    /// The samples have reached this time: with the processes that changed until then changes what is known of them.
+    #[inline]
+    fn processes_changed(&mut self, now_ns: u64) {
+        if self.stages.change_is_due(now_ns) {
+            // What was called before must be known before.
+            self.attribute_unresolved();
+            self.stages.apply_changes(now_ns, &mut self.profile);
+        }
+    }
+
+    fn process_changes(&mut self, event: &ProcessEvent, kind: ProcessChangeKind) {
+        self.stages.on_process(ProcessChange { pid: event.pid, time_ns: event.header.time_ns, kind });
+    }
+}

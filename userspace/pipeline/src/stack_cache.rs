@@ -1,0 +1,209 @@
+//! Stack cache: raw words seen before → the context they led to.
+//!
+//! Owns: a bounded cache from the bytes of a stack, in its thread, address space and scopes, to a node of the tree. Because:
+//! most samples repeat a stack, and comparing half a kilobyte is cheaper than sixty look-ups. Does not: trust a hash (the
+//! bytes are kept and compared), or know what a stage's scopes and notes mean.
+//!
+//! Two generations bound it: new entries go to the young one; when that is full it becomes the old one, whose entries
+//! return to the young one when they are used again and are forgotten otherwise.
+
+use std::hash::{Hash as _, Hasher as _};
+
+use deepctx_profile::tree::NodeId;
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::decode::Sample;
+use crate::stages::{Notes, Scopes};
+use crate::symbols::{AwaitingId, SpaceId};
+
+/// Everything besides the words that decides what a stack means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StackKey {
+    /// The thread's node.
+    pub(crate) thread: NodeId,
+    /// The address space.
+    pub(crate) space: SpaceId,
+    /// Number of kernel words, ends of the two walks, flags, kind of the record.
+    walk: [u8; 6],
+    /// The coroutine among the words that is a task's, and the chain of those who await that task.
+    pub(crate) awaiting: Option<(u64, AwaitingId)>,
+    /// The scopes that the thread is in.
+    pub(crate) scopes: Scopes,
+}
+
+impl StackKey {
+    /// The key of a stack whose thread and space are known, in no scope.
+    pub(crate) fn new(
+        thread: NodeId,
+        space: SpaceId,
+        sample: &Sample<'_>,
+        awaiting: Option<(u64, AwaitingId)>,
+    ) -> Self {
+        let fixed = &sample.fixed;
+        let [low, high] = fixed.kernel_words.to_ne_bytes();
+        // Kinds of records are few.
+        let kind = fixed.header.kind as u8;
+        let walk = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
+        Self { thread, space, walk, awaiting, scopes: Scopes::default() }
+    }
+
+    /// Hash of the key and the words.
+    pub(crate) fn hash(&self, words: &[u8]) -> u64 {
+        let mut hasher = FxHasher::default();
+        hasher.write(words);
+        hasher.write_u32(self.thread.number());
+        hasher.write_u32(self.space.0);
+        hasher.write(&self.walk);
+        if let Some((_, chain)) = self.awaiting {
+            hasher.write_u32(chain.0);
+        }
+        if self.scopes != Scopes::default() {
+            self.scopes.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// What a stack led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CachedStack {
+    /// The context.
+    pub(crate) node: NodeId,
+    /// Number of the reason why one of its frames has no name ([`crate::resolve::Resolve`]); 0 when all have.
+    pub(crate) unnamed: u16,
+    /// What each stage concluded.
+    pub(crate) notes: Notes,
+}
+
+/// The cache.
+#[derive(Debug)]
+pub(crate) struct StackCache {
+    young: Generation,
+    old: Generation,
+    generation_bytes: usize,
+    hits: u64,
+    misses: u64,
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    entries: FxHashMap<u64, Entry>,
+    words: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: StackKey,
+    begin: u32,
+    len: u32,
+    stack: CachedStack,
+}
+
+impl Generation {
+    fn get(&self, hash: u64, key: &StackKey, words: &[u8]) -> Option<CachedStack> {
+        let entry = self.entries.get(&hash)?;
+        let same = entry.key == *key && self.words[entry.begin as usize..][..entry.len as usize] == *words;
+        same.then_some(entry.stack)
+    }
+}
+
+impl StackCache {
+    /// A cache that keeps the words of at most `bytes` bytes of stacks.
+    pub(crate) fn new(bytes: usize) -> Self {
+        // Places are 32-bit.
+        let generation_bytes = (bytes / 2).min(u32::MAX as usize);
+        Self {
+            young: Generation::default(),
+            old: Generation::default(),
+            generation_bytes,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// What this very stack led to before.
+    #[inline]
+    pub(crate) fn get(&mut self, hash: u64, key: &StackKey, words: &[u8]) -> Option<CachedStack> {
+        if let Some(stack) = self.young.get(hash, key, words) {
+            self.hits += 1;
+            return Some(stack);
+        }
+        match self.old.get(hash, key, words) {
+            Some(stack) => {
+                self.hits += 1;
+                self.put(hash, key, words, stack);
+                Some(stack)
+            }
+            None => {
+                self.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// Remembers a stack. One with the same hash is forgotten.
+    pub(crate) fn put(&mut self, hash: u64, key: &StackKey, words: &[u8], stack: CachedStack) {
+        if words.len() > self.generation_bytes {
+            return;
+        }
+        if self.young.words.len() + words.len() > self.generation_bytes {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.entries.clear();
+            self.young.words.clear();
+        }
+        let (begin, len) = (self.young.words.len() as u32, words.len() as u32);
+        self.young.words.extend_from_slice(words);
+        self.young.entries.insert(hash, Entry { key: *key, begin, len, stack });
+    }
+
+    /// Look-ups that were answered and that were not.
+    pub(crate) fn hits_and_misses(&self) -> (u64, u64) {
+        (self.hits, self.misses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(thread: u32) -> StackKey {
+        StackKey {
+            thread: NodeId::from_number(thread),
+            space: SpaceId(0),
+            walk: [0; 6],
+            awaiting: None,
+            scopes: Scopes::default(),
+        }
+    }
+
+    fn stack(node: u32) -> CachedStack {
+        CachedStack { node: NodeId::from_number(node), unnamed: 0, notes: Notes::default() }
+    }
+
+    #[test]
+    fn equal_hashes_of_different_stacks_are_told_apart() {
+        let mut stacks = StackCache::new(1 << 10);
+        stacks.put(7, &key(1), b"words", stack(3));
+        assert_eq!(stacks.get(7, &key(1), b"words"), Some(stack(3)));
+        assert_eq!(stacks.get(7, &key(1), b"other"), None);
+        assert_eq!(stacks.get(7, &key(2), b"words"), None);
+    }
+
+    #[test]
+    fn what_is_used_survives_and_what_is_not_is_forgotten() {
+        let mut stacks = StackCache::new(200);
+        for n in 0..100u64 {
+            stacks.put(n, &key(1), &[n as u8; 10], stack(n as u32));
+            assert_eq!(stacks.get(0, &key(1), &[0; 10]), Some(stack(0)), "after {n}");
+        }
+        assert_eq!(stacks.get(1, &key(1), &[1; 10]), None);
+        assert!(stacks.young.words.len() <= 100 && stacks.old.words.len() <= 100);
+    }
+
+    #[test]
+    fn a_stack_larger_than_the_cache_is_not_kept() {
+        let mut stacks = StackCache::new(20);
+        stacks.put(1, &key(1), &[0; 11], stack(1));
+        assert_eq!(stacks.get(1, &key(1), &[0; 11]), None);
+    }
+}

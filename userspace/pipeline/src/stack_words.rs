@@ -1,0 +1,189 @@
+//! Steps: what the words of a stack mean, one after another.
+//!
+//! Owns: the forms of user and kernel words, and moving runs of Python frames where only the whole stack tells whose they
+//! are. Because: a word means the same to whoever reads it. Does not: know names.
+//!
+//! ```text
+//!  words, leaf first:  kernel… | native  PYTHON PYTHON  native(eval loop)  native …  GAP
+//!                                           ▲ one run of Python frames belongs to the native frame after it
+//! ```
+//!
+//! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why ([`user_steps`]).
+
+use deepctx_common::end::{PythonEnd, WalkEnd};
+use deepctx_common::record::word;
+use deepctx_profile::frame::Role;
+
+use crate::decode::Words;
+use crate::symbols::{AwaitingId, CodeAddress, ModuleReference, Name, NoName, PythonReference, SpaceId};
+
+/// A word with a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Code {
+    /// Native code in user space.
+    Native { space: SpaceId, address: CodeAddress, role: Role },
+    /// A Python frame.
+    Python { space: SpaceId, code: u64, detail: u64 },
+    /// Kernel code.
+    Kernel { address: CodeAddress },
+    /// Tasks and coroutines that await.
+    Awaiting(AwaitingId),
+    /// A module that is called.
+    Module { space: SpaceId, module: ModuleReference },
+}
+
+impl Code {
+    pub(crate) fn address(&self) -> Option<CodeAddress> {
+        match self {
+            Code::Native { address, .. } | Code::Kernel { address } => Some(*address),
+            Code::Python { .. } | Code::Awaiting(_) | Code::Module { .. } => None,
+        }
+    }
+
+    pub(crate) fn reference(&self) -> Option<PythonReference> {
+        let Code::Python { code, detail, .. } = *self else { return None };
+        Some(python_reference(code, detail))
+    }
+
+    pub(crate) fn awaiting(&self) -> Option<AwaitingId> {
+        if let Code::Awaiting(chain) = self { Some(*chain) } else { None }
+    }
+
+    pub(crate) fn module(&self) -> Option<ModuleReference> {
+        if let Code::Module { module, .. } = self { Some(*module) } else { None }
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        match self {
+            Code::Native { role, .. } => *role,
+            Code::Python { .. } | Code::Kernel { .. } | Code::Awaiting(_) | Code::Module { .. } => Role::Code,
+        }
+    }
+
+    pub(crate) fn unnamed(&self, reason: NoName) -> Name<'static> {
+        match self {
+            Code::Native { address: CodeAddress::Exact(offset) | CodeAddress::Return(offset), .. } => {
+                Name::NativeUnnamed { module: "", offset: *offset, reason }
+            }
+            Code::Python { .. } | Code::Awaiting(_) | Code::Module { .. } => Name::PythonUnnamed { reason },
+            Code::Kernel { .. } => Name::KernelUnnamed { reason },
+        }
+    }
+}
+
+/// Questions with equal groups go into one call.
+pub(crate) fn group(code: &Code) -> (u8, u32) {
+    match code {
+        Code::Kernel { .. } => (0, 0),
+        Code::Native { space, .. } => (1, space.0),
+        Code::Python { space, .. } => (2, space.0),
+        Code::Awaiting(_) => (3, 0),
+        Code::Module { space, .. } => (4, space.0),
+    }
+}
+
+/// The reference that the two words of a Python frame make.
+pub(crate) fn python_reference(code: u64, detail: u64) -> PythonReference {
+    let instruction = Some(detail as u32).filter(|instruction| *instruction != u32::MAX);
+    PythonReference { code, checksum: (detail >> 32) as u32, instruction }
+}
+
+/// One step of a user stack as the words tell it.
+pub(crate) enum Step {
+    Code(Code),
+    Gap(WalkEnd),
+    PythonGap(PythonEnd),
+    /// The frame of a coroutine whose caller comes next.
+    Coroutine(u64),
+    Malformed,
+}
+
+/// The steps of user words, leaf first.
+pub(crate) fn user_steps(space: SpaceId, words: impl Iterator<Item = u64>) -> impl Iterator<Item = Step> {
+    let mut words = words;
+    let mut after_python = false;
+    std::iter::from_fn(move || {
+        let current = words.next()?;
+        let payload = current & word::PAYLOAD;
+        let mut native = |address| {
+            let role = if std::mem::take(&mut after_python) { Role::Interpreter } else { Role::Code };
+            Step::Code(Code::Native { space, address, role })
+        };
+        Some(match word::tag(current) {
+            word::RETURN => native(CodeAddress::Return(payload)),
+            word::EXACT => native(CodeAddress::Exact(payload)),
+            word::PYTHON => match words.next() {
+                Some(detail) => {
+                    after_python = true;
+                    Step::Code(Code::Python { space, code: payload, detail })
+                }
+                None => Step::Malformed,
+            },
+            word::GAP => {
+                after_python = payload & word::PYTHON_GAP != 0;
+                gap_step(payload)
+            }
+            word::COROUTINE => Step::Coroutine(payload),
+            word::OBJECT => match words.next() {
+                Some(of_type) => {
+                    Step::Code(Code::Module { space, module: ModuleReference { object: payload, of_type } })
+                }
+                None => Step::Malformed,
+            },
+            _ => Step::Malformed,
+        })
+    })
+}
+
+fn gap_step(payload: u64) -> Step {
+    let number = |payload| u8::try_from(payload).ok();
+    let step = if payload & word::PYTHON_GAP == 0 {
+        number(payload).and_then(WalkEnd::from_number).map(Step::Gap)
+    } else {
+        number(payload & !word::PYTHON_GAP).and_then(PythonEnd::from_number).map(Step::PythonGap)
+    };
+    step.unwrap_or(Step::Malformed)
+}
+
+const LACKING: u64 = word::tagged(word::GAP, word::PYTHON_GAP | PythonEnd::ChainShort as u64);
+
+/// The words with each run of Python frames at the evaluation it belongs to. Up to 3.10 nothing in the stack says which
+/// one that is, so the walk gives the first run to the innermost evaluation, and the outermost ones come out short. But
+/// it is the innermost that have none: one that has not hung its frame on the chain yet, or those of a sub-interpreter.
+/// `None` when nothing has to be moved.
+pub(crate) fn repaired(words: Words<'_>) -> Option<Vec<u64>> {
+    let lacking = words.iter().filter(|word| *word == LACKING).count();
+    if lacking == 0 {
+        return None;
+    }
+    let mut runs = std::collections::VecDeque::with_capacity(lacking);
+    // The first runs are nobody's: silently that of one evaluation, which is just beginning or ending.
+    let end = if lacking == 1 { PythonEnd::Complete } else { PythonEnd::OtherState };
+    runs.extend(std::iter::repeat_n(vec![word::tagged(word::GAP, word::PYTHON_GAP | end as u64)], lacking));
+    let (mut out, mut run) = (Vec::with_capacity(words.len()), Vec::new());
+    let mut words = words.iter();
+    while let Some(current) = words.next() {
+        match word::tag(current) {
+            word::PYTHON | word::OBJECT => run.extend(std::iter::once(current).chain(words.next())),
+            _ if current == LACKING => {
+                out.extend(runs.pop_front().unwrap_or_default());
+            }
+            _ => {
+                if !run.is_empty() {
+                    runs.push_back(std::mem::take(&mut run));
+                    out.extend(runs.pop_front().unwrap_or_default());
+                }
+                out.push(current);
+            }
+        }
+    }
+    out.extend(run);
+    Some(out)
+}
+
+/// The steps of kernel words, leaf first. All but the interrupted instruction are return addresses.
+pub(crate) fn kernel_steps(words: Words<'_>) -> impl Iterator<Item = Code> + '_ {
+    words.iter().enumerate().map(|(n, word)| Code::Kernel {
+        address: if n == 0 { CodeAddress::Exact(word) } else { CodeAddress::Return(word) },
+    })
+}

@@ -1,0 +1,235 @@
+//! The interface of a stage.
+//!
+//! Owns: what the pipeline asks of a stage, and the values that pass between the two. Because: a stage is added by writing
+//! its folder and one line in [`crate::stages`]; nothing that caches, dispatches or attributes stacks names one.
+//! Does not: know any stage, or the order in which stages are asked.
+//!
+//! ```text
+//!  Input::Sites ──▶ claims ──▶ learn                    once for each probe
+//!  CALL ──▶ needs_stack? ──▶ on_call                     a call that says all it has to say without a stack
+//!       └─▶ scope ─▶ (seen before?) ─▶ caller, place ─▶ on_stack, on_call
+//!  SAMPLE ─▶ scope ─▶ (seen before?) ─▶ place ─▶ on_stack
+//! ```
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use deepctx_common::record::StackSample;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+
+use crate::decode::{Arguments, Sample};
+use crate::input::{DutyWindow, SiteInfo};
+use crate::loss_windows::LossWindows;
+use crate::symbols::CompiledNames;
+
+/// One question that is answered from the calls of probed functions and the stacks around them.
+///
+/// Every method has a default that does nothing, but for those that name the stage's probes.
+pub(crate) trait Stage {
+    /// The scopes that a thread is in. Two equal stacks in different scopes have different contexts, so this is part of
+    /// the key under which a stack is cached.
+    type Scope: Copy + Debug + Default + Eq + Hash;
+    /// What the stage concluded from a stack. It is cached together with the stack's context.
+    type Note: Copy + Debug + Default + Eq;
+
+    /// How calls that come with a stack are accounted.
+    const ACCOUNTED_AS: AccountedAs = AccountedAs::ScopeChange;
+    /// Whether [`CallRecord::thread`] is wanted of a call without a stack: looking it up takes time.
+    const STACKLESS_CALLS_NEED_THREAD: bool = true;
+
+    /// Whether the calls of a probe belong to this stage.
+    fn claims(&self, site: &SiteInfo) -> bool;
+
+    /// Takes in probes that it claims. Those of one file come together.
+    fn learn(&mut self, sites: Vec<SiteInfo>);
+
+    /// Takes in how often the kernel programs counted the calls of each probe, by number of the probe.
+    fn count_sites(&mut self, counts: &[u64]);
+
+    /// Whether a call of one of its probes says something only together with its stack.
+    #[inline]
+    fn needs_stack(&self, _call: &Arguments<'_>) -> bool {
+        true
+    }
+
+    /// Whether the meaning of a stack depends on the calls before it.
+    #[inline]
+    fn follows_calls(&self) -> bool {
+        false
+    }
+
+    /// The scopes that a thread is in at the time of a record.
+    #[inline]
+    fn scope(&mut self, _thread: &StackSample, _loss: &LossWindows) -> Self::Scope {
+        Self::Scope::default()
+    }
+
+    /// The part of a stack, root first, that called the probed function.
+    fn caller<'a>(
+        &mut self,
+        _call: &Arguments<'_>,
+        frames: &'a [FrameId],
+        _profile: &Profile,
+    ) -> &'a [FrameId] {
+        frames
+    }
+
+    /// Changes where a stack is placed in the tree. `own_call`: the stack is that of a call of this stage.
+    fn place(
+        &mut self,
+        _scope: Self::Scope,
+        _own_call: Option<&Arguments<'_>>,
+        _placement: &mut Placement<'_>,
+        _profile: &mut Profile,
+    ) -> Self::Note {
+        Self::Note::default()
+    }
+
+    /// A stack was taken, whether it was cached or not.
+    #[inline]
+    fn on_stack(&mut self, _thread: &StackSample, _note: Self::Note) {}
+
+    /// A call of one of its probes.
+    fn on_call(
+        &mut self,
+        call: &CallRecord<'_>,
+        stack: Option<&CallStack<Self::Note>>,
+        context: &mut CallContext<'_>,
+    );
+
+    /// A process changes at a time that the samples have not reached.
+    fn on_process(&mut self, _change: ProcessChange) {}
+
+    /// Whether a change is due once the samples have reached a time, `CLOCK_MONOTONIC` nanoseconds. What is not resolved by
+    /// then is attributed before the change.
+    #[inline]
+    fn change_is_due(&self, _now_ns: u64) -> bool {
+        false
+    }
+
+    /// Changes what is due.
+    fn apply_changes(&mut self, _now_ns: u64, _profile: &mut Profile) {}
+
+    /// A duty window opens or closes at a time that the samples have not reached.
+    fn on_duty_window(&mut self, _window: &DutyWindow) {}
+
+    /// The samples have reached a time, `CLOCK_MONOTONIC` nanoseconds.
+    fn advance(&mut self, _until_ns: u64, _profile: &mut Profile) {}
+
+    /// No record will follow. The last one is of this time, `CLOCK_MONOTONIC` nanoseconds.
+    fn finish(&mut self, _now_ns: u64, _profile: &mut Profile) {}
+
+    /// Writes what is missing, and why, to the profile.
+    fn account(&self, profile: &mut Profile);
+}
+
+/// How a call is accounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccountedAs {
+    /// It only changes what later stacks mean.
+    ScopeChange,
+    /// It has figures of its own, and its stack counts as walked.
+    Call,
+}
+
+/// A call of a probed function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallRecord<'a> {
+    /// Thread, time and flags.
+    pub(crate) sample: &'a StackSample,
+    /// What it was called with.
+    pub(crate) arguments: &'a Arguments<'a>,
+    /// The node of the thread; the root where the stage does not ask for it.
+    pub(crate) thread: NodeId,
+}
+
+/// The stack of a call, and what it led to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallStack<N> {
+    /// The context of the caller.
+    pub(crate) node: NodeId,
+    /// The stage's conclusion.
+    pub(crate) note: N,
+    /// False when the walk gave no frame: the node is then that of the thread.
+    pub(crate) has_frames: bool,
+}
+
+impl<N> CallStack<N> {
+    /// The context of the caller, when there is a stack that tells it.
+    pub(crate) fn caller(&self) -> Option<NodeId> {
+        self.has_frames.then_some(self.node)
+    }
+}
+
+/// What a stage works with besides its own state.
+pub(crate) struct CallContext<'a> {
+    /// Where figures are entered.
+    pub(crate) profile: &'a mut Profile,
+    /// When records may be missing.
+    pub(crate) loss: &'a LossWindows,
+    /// Those who know what compilers made code from.
+    pub(crate) names: &'a mut dyn CompiledNames,
+}
+
+/// What happens to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessChange {
+    /// The process, in the pid namespace of the profiler.
+    pub(crate) pid: u32,
+    /// When: `CLOCK_MONOTONIC`, nanoseconds.
+    pub(crate) time_ns: u64,
+    /// Which way.
+    pub(crate) kind: ProcessChangeKind,
+}
+
+/// Which way a process changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessChangeKind {
+    /// It begins, or begins anew with another program.
+    Begins,
+    /// It ends.
+    Ends,
+}
+
+/// Where a stack is placed, while the stages work on it.
+#[derive(Debug)]
+pub(crate) struct Placement<'a> {
+    /// The sample or call that the stack is of.
+    pub(crate) sample: &'a Sample<'a>,
+    /// The node of its thread.
+    pub(crate) thread: NodeId,
+    /// Its frames, root first.
+    pub(crate) frames: Cow<'a, [FrameId]>,
+    /// The context that stands for the first frames; without one it is the thread, which stands for none.
+    pub(crate) root: Option<PlacementRoot>,
+    /// Only the frames up to the last operator or Python function are shown.
+    pub(crate) ends_at_operator: bool,
+    /// A frame below the stack, such as what the thread waits for.
+    pub(crate) leaf: Option<FrameId>,
+}
+
+/// A context that stands for the beginning of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlacementRoot {
+    /// The context.
+    pub(crate) node: NodeId,
+    /// How many frames it stands for, from the root.
+    pub(crate) frames: usize,
+}
+
+impl<'a> Placement<'a> {
+    /// Where the stack was taken.
+    pub(crate) fn new(sample: &'a Sample<'a>, thread: NodeId, frames: &'a [FrameId]) -> Self {
+        Self { sample, thread, frames: frames.into(), root: None, ends_at_operator: false, leaf: None }
+    }
+
+    /// Leaves only the first frames, as `caller` chooses them, of a stack that no stage has added frames to.
+    pub(crate) fn trim(&mut self, caller: impl FnOnce(&'a [FrameId]) -> &'a [FrameId]) {
+        if let Cow::Borrowed(frames) = self.frames {
+            self.frames = caller(frames).into();
+        }
+    }
+}

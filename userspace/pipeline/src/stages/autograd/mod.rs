@@ -1,0 +1,568 @@
+//! Backward: which operator of the forward pass a step of the backward pass belongs to, and the place of such a step in the
+//! tree: below that operator.
+//!
+//! Owns: the contexts of the operators that made a step, until it runs; the steps that each thread is in; and moving stacks
+//! below their operator. Because: nobody writes the backward pass: the line that costs is the one whose gradient is
+//! computed, and it has long returned by then. Does not: guess: where the step that runs is not certain, or its operator was
+//! not seen, the stack stays where it was taken, and the ledger says how often.
+//!
+//! ```text
+//!  forward thread    train.py:step ▸ net.py:forward ▸ aten::linear ▸ aten::addmm ▸ get_and_increment  → thread 1, number 7
+//!  backward thread   … ▸ Engine::evaluate_function(thread 1, number 7) ▸ AddmmBackward0 ▸ aten::mm
+//!  in the tree       train.py:step ▸ net.py:forward ▸ aten::linear ▸ aten::addmm ▸ [backward] ▸ AddmmBackward0 ▸ aten::mm
+//! ```
+//! Only beginnings are probed. What ends is seen by what is on a stack: one with `n` frames of the engine's function is in the
+//! `n`th of the steps that are open, and those behind it are over. A backward pass within a step (checkpoints) tells by
+//! its own stack how many steps are open when it begins.
+
+mod open;
+mod stand;
+mod watch;
+
+use std::collections::VecDeque;
+
+use deepctx_common::call::Call;
+use deepctx_common::end::WalkEnd;
+use deepctx_common::record::StackSample;
+use deepctx_events::{AutogradEvent, Event, Role};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+use crate::attribute;
+use crate::decode::{Arguments, Sample};
+use crate::duty::DutyEdges;
+use crate::input::{DutyWindow, SiteInfo};
+use crate::loss_windows::{LossCause, LossWindows};
+use crate::scope_lists::Lists;
+use crate::sites::Sites;
+use crate::stage::{CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, Stage};
+use open::Thread;
+use stand::Maker;
+pub(crate) use stand::{Stand, Within};
+use watch::{CopyId, Watch};
+
+/// Steps whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
+pub(crate) const STEPS_MAX: usize = 1 << 17;
+/// Threads that are followed, and processes: as many as may run on a big host.
+const THREADS_MAX: usize = 1 << 16;
+/// Places that are remembered, of steps below their operators.
+const PLACES_MAX: usize = 1 << 16;
+/// How often a step may be the step of a step: derivatives of a higher order are rare, and each doubles the path.
+const NESTED_MAX: usize = 4;
+/// The number of a step that no operator made, such as one that accumulates a gradient.
+const NO_NUMBER: u64 = u64::MAX;
+/// What stands between an operator and its backward pass.
+pub(crate) const MARK: &str = "[backward]";
+/// [`StackNote::steps`] when the stack does not tell.
+pub(crate) const UNSURE: u8 = u8::MAX;
+/// The same of a stack in at least one step.
+const SOME: u8 = UNSURE - 1;
+
+/// What a call of one of the probed functions says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An operator makes a step.
+    Created,
+    /// A step begins.
+    Begins,
+    /// A backward pass begins.
+    Backward,
+}
+
+/// What a stack says about the autograd nodes that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StackNote {
+    /// How many; [`UNSURE`] when it does not tell.
+    steps: u8,
+    /// Where the context is by these.
+    stand: Stand,
+}
+
+impl Default for StackNote {
+    fn default() -> Self {
+        Self { steps: UNSURE, stand: Stand::Cut }
+    }
+}
+
+/// A probe of this stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    kind: Kind,
+    copy: CopyId,
+}
+
+/// The stage's state.
+#[derive(Debug, Default)]
+pub(crate) struct Autograd {
+    /// By number of the probe.
+    sites: Sites<Probe>,
+    /// Of the turns in which it is watched.
+    turn_edges: DutyEdges,
+    /// The last copy of the framework whose probes were learned, and which of them.
+    learned: (u32, Vec<Kind>),
+    /// Each process has a number of its own, since ids come again.
+    processes: FxHashMap<u32, u32>,
+    processes_seen: u32,
+    made: FxHashMap<Step, Made>,
+    made_in_order: VecDeque<Step>,
+    /// The first step of a thread is made before the framework numbers the thread.
+    first: FxHashMap<First, (u64, Made)>,
+    threads: FxHashMap<(u32, u32), Thread>,
+    watch: Watch,
+    lists: Lists<Maker>,
+    /// By thread and context of the operator.
+    places: FxHashMap<(NodeId, NodeId), Option<NodeId>>,
+    /// Whether a frame is the engine's function that runs a step, by number of the frame.
+    engine: Vec<Option<bool>>,
+    counts: Counts,
+}
+
+/// A step: process (by its number here), copy of the framework, thread that made it (as that counts), and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Step {
+    process: u32,
+    copy: CopyId,
+    thread: u64,
+    number: u64,
+}
+
+/// A thread that the framework has not numbered yet: process (by its number here), copy, and the thread's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct First {
+    process: u32,
+    copy: CopyId,
+    tid: u32,
+}
+
+/// Who made a step.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    /// Context of the operator.
+    node: NodeId,
+    /// Whether that is where it belongs: the operator itself may have run within a step.
+    is_right: bool,
+}
+
+/// What became of steps that began, each counted once, and of stacks in steps.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Steps whose operator was not seen.
+    unknown: u64,
+    /// Steps below an operator that may stand at the wrong place.
+    misplaced: u64,
+    /// Steps that are nested too deeply.
+    nested: u64,
+    /// Stacks.
+    uncertain: u64,
+    not_watched: u64,
+}
+
+impl Autograd {
+    /// The samples have reached this time.
+    fn reach(&mut self, now_ns: u64) {
+        while let Some((_, pid)) = self.sites.changed(now_ns) {
+            if let Some(process) = self.processes.remove(&pid) {
+                self.first.retain(|of, _| of.process != process);
+            }
+            self.threads.retain(|(of, _), _| *of != pid);
+            self.watch.forget(pid);
+        }
+        while self.turn_edges.reached(now_ns).is_some() {
+            // Another thread may have their numbers by the time of the next turn.
+            self.first.clear();
+        }
+    }
+
+    fn process(&mut self, pid: u32) -> u32 {
+        if self.processes.len() >= THREADS_MAX {
+            self.processes.clear();
+        }
+        *self.processes.entry(pid).or_insert_with(|| {
+            self.processes_seen = self.processes_seen.wrapping_add(1);
+            self.processes_seen
+        })
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32) -> &mut Thread {
+        if self.threads.len() >= THREADS_MAX {
+            self.threads.clear();
+        }
+        self.threads.entry((pid, tid)).or_default()
+    }
+
+    /// A call has come: what it says, and of which copy.
+    fn came(&mut self, who: &StackSample, call: &Call) -> Option<Probe> {
+        let probe = self.sites.record(call).copied();
+        self.reach(who.header.time_ns);
+        let probe = probe?;
+        if self.watch.came(who.pid, probe.copy) {
+            // A stack without steps of the other copies told nothing of this one.
+            for ((pid, _), thread) in &mut self.threads {
+                if *pid == who.pid {
+                    thread.nothing_is_certain();
+                }
+            }
+        }
+        Some(probe)
+    }
+
+    /// A call that says what a stack has to tell: the operator at `node` makes a step, or a backward pass begins in a stack
+    /// with so many steps.
+    fn called(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        node: Option<NodeId>,
+        steps: u8,
+        stand: Stand,
+    ) {
+        let Some(Probe { kind, copy }) = self.came(who, &arguments.call) else { return };
+        match kind {
+            Kind::Created => {
+                let made = node.map(|node| Made { node, is_right: stand.is_right() });
+                self.created(who, copy, arguments, made);
+            }
+            Kind::Backward => {
+                let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
+                self.watch.passes(who.pid, copy, who.header.time_ns);
+                if steps == 0 {
+                    self.none_is_open(who);
+                }
+                self.thread(who.pid, who.tid).backward_begins(who.header.time_ns, stack_pointer, steps);
+            }
+            Kind::Begins => {}
+        }
+    }
+
+    fn created(&mut self, who: &StackSample, copy: CopyId, arguments: &Arguments<'_>, made: Option<Made>) {
+        let process = self.process(who.pid);
+        let number = self.sites.argument(arguments, Role::Sequence);
+        let thread = self.sites.argument(arguments, Role::ForwardThread);
+        let (Some(made), Some(number), Some(thread)) = (made, number, thread) else { return };
+        let first = First { process, copy, tid: who.tid };
+        if thread == 0 {
+            if self.first.len() < THREADS_MAX {
+                self.first.insert(first, (number, made));
+            }
+            return;
+        }
+        if let Some((earlier, made)) = self.first.remove(&first)
+            && earlier < number
+        {
+            self.remember(Step { process, copy, thread, number: earlier }, made);
+        }
+        self.remember(Step { process, copy, thread, number }, made);
+    }
+
+    fn remember(&mut self, step: Step, made: Made) {
+        if self.made.insert(step, made).is_none() {
+            self.made_in_order.push_back(step);
+        }
+        if self.made_in_order.len() > STEPS_MAX
+            && let Some(oldest) = self.made_in_order.pop_front()
+        {
+            self.made.remove(&oldest);
+        }
+    }
+
+    /// A step begins on a thread, whose node is `thread`.
+    fn begins(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        thread: NodeId,
+        profile: &mut Profile,
+    ) {
+        let Some(Probe { copy, .. }) = self.came(who, &arguments.call) else { return };
+        let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
+        let number = self.sites.argument(arguments, Role::Sequence);
+        let made_by = self.sites.argument(arguments, Role::ForwardThread);
+        let process = self.processes.get(&who.pid).copied();
+        let made =
+            || self.made.get(&Step { process: process?, copy, thread: made_by?, number: number? }).copied();
+        let maker = match made() {
+            _ if number == Some(NO_NUMBER) => Maker::Nobody,
+            None => {
+                self.counts.unknown += 1;
+                Maker::Unknown
+            }
+            Some(made) => {
+                match self.place_below(made.node, thread, profile) {
+                    Some(node) => {
+                        profile.tree.add(node, Metric::Calls, 1);
+                        self.counts.misplaced += u64::from(!made.is_right);
+                    }
+                    None => self.counts.nested += 1,
+                }
+                Maker::Operator(made.node)
+            }
+        };
+        self.thread(who.pid, who.tid).step_begins(who.header.time_ns, stack_pointer, maker);
+        let Self { threads, lists, .. } = self;
+        if let Some(thread) = threads.get_mut(&(who.pid, who.tid)) {
+            thread.listed = lists.id(thread.open());
+        }
+    }
+
+    /// What is known of the steps that a thread is in.
+    #[inline]
+    fn steps_of(&mut self, who: &StackSample, loss: &LossWindows) -> Within {
+        self.reach(who.header.time_ns);
+        let thread = self.threads.get(&(who.pid, who.tid));
+        match (missing(thread, who, loss), thread.and_then(|thread| thread.listed)) {
+            (Some(LossCause::Lost), _) => Within::Uncertain,
+            (Some(LossCause::NotProbed), _) => Within::NotWatched,
+            (None, None) => Within::None,
+            (None, Some(listed)) => Within::Steps(listed),
+        }
+    }
+
+    /// A stack was seen with so many frames of the engine's function, and stands there.
+    #[inline]
+    fn stack_seen(&mut self, who: &StackSample, steps: u8, stand: Stand) {
+        self.counts.uncertain += u64::from(stand == Stand::Uncertain);
+        self.counts.not_watched += u64::from(stand == Stand::NotWatched);
+        if steps == 0 {
+            self.none_is_open(who);
+        }
+    }
+
+    /// No step is open at the time of a stack.
+    fn none_is_open(&mut self, who: &StackSample) {
+        let time_ns = who.header.time_ns;
+        if self.watch.since(who.pid).is_some_and(|since| since <= time_ns) {
+            self.thread(who.pid, who.tid).none_is_open(time_ns);
+        }
+    }
+
+    /// How many steps a stack is in, as far as it tells: frames root first.
+    fn steps_in(&mut self, sample: &Sample<'_>, frames: &[FrameId], profile: &Profile) -> u8 {
+        let steps = frames.iter().filter(|frame| self.is_engine(**frame, profile)).count();
+        match u8::try_from(steps) {
+            _ if sample.fixed.native_end == WalkEnd::Complete as u8 => {
+                u8::try_from(steps).map_or(SOME, |steps| steps.min(SOME))
+            }
+            Ok(0) => UNSURE,
+            _ => SOME,
+        }
+    }
+
+    fn is_engine(&mut self, frame: FrameId, profile: &Profile) -> bool {
+        // Frames are bounded, and so is this.
+        if self.engine.len() <= frame.index() {
+            self.engine.resize(frame.index() + 1, None);
+        }
+        *self.engine[frame.index()].get_or_insert_with(|| match profile.frames.get(frame) {
+            Frame::Native { symbol, .. } => {
+                profile.strings.get(symbol).starts_with("torch::autograd::Engine::evaluate_function(")
+            }
+            _ => false,
+        })
+    }
+
+    /// Where a stack in so many steps stands; if that is below the operator that made the step: the context there, and how
+    /// many of the stack's frames, root first, that context stands for.
+    fn place_stack(
+        &mut self,
+        within: Within,
+        steps: u8,
+        thread: NodeId,
+        frames: &[FrameId],
+        profile: &mut Profile,
+    ) -> (Stand, Option<(NodeId, usize)>) {
+        let made_by = match (steps, within) {
+            (0, _) => return (Stand::Own, None),
+            (UNSURE, _) => return (Stand::Cut, None),
+            (_, Within::NotWatched) => return (Stand::NotWatched, None),
+            (SOME, _) | (_, Within::Uncertain | Within::None) => return (Stand::Uncertain, None),
+            (_, Within::Steps(listed)) => self.lists.get(listed),
+        };
+        let operator = match made_by.and_then(|made_by| made_by.get(usize::from(steps) - 1)) {
+            Some(Maker::Operator(operator)) => *operator,
+            Some(Maker::Nobody) => return (Stand::Own, None),
+            Some(Maker::Unknown) => return (Stand::Unknown, None),
+            None => return (Stand::Uncertain, None),
+        };
+        let last = frames.iter().rposition(|frame| self.is_engine(*frame, profile));
+        // In the function itself another step may be about to begin.
+        let within = last.and_then(|last| frames.get(last + 1)).map(|within| profile.frames.get(*within));
+        let (Some(last), Some(within)) = (last, within) else { return (Stand::Own, None) };
+        if matches!(within, Frame::Kernel { .. } | Frame::KernelUnnamed { .. }) {
+            return (Stand::Own, None);
+        }
+        match self.place_below(operator, thread, profile) {
+            Some(place) => (Stand::Below, Some((place, last + 1))),
+            None => (Stand::Nested, None),
+        }
+    }
+
+    /// The context of the backward pass of an operator, on a thread.
+    fn place_below(&mut self, operator: NodeId, thread: NodeId, profile: &mut Profile) -> Option<NodeId> {
+        if let Some(place) = self.places.get(&(thread, operator)) {
+            return *place;
+        }
+        let mark = profile.text(MARK);
+        let mark = profile.frame(Frame::Operator { name: mark });
+        let frames = attribute::below_thread(profile, operator);
+        let place = (frames.iter().filter(|frame| **frame == mark).count() < NESTED_MAX).then(|| {
+            let operator = profile.tree.path(thread, frames.iter().copied());
+            profile.tree.child(operator, mark)
+        });
+        if self.places.len() >= PLACES_MAX {
+            self.places.clear();
+        }
+        self.places.insert((thread, operator), place);
+        place
+    }
+
+    /// Writes what is missing into the account of the stage that places stacks.
+    fn write_to(&self, account: &mut Account) {
+        for (key, sentence, n) in [
+            (
+                "forward-unknown",
+                "steps of the backward pass are not below their operator: it ran before the capture began, between two turns, or too long ago",
+                self.counts.unknown,
+            ),
+            (
+                "backward-uncertain",
+                "stacks in the backward pass are not below an operator: they lack their beginning, or records before them are missing",
+                self.counts.uncertain,
+            ),
+            (
+                "backward-not-watched",
+                "stacks in the backward pass are not below an operator: it was not watched then",
+                self.counts.not_watched,
+            ),
+            (
+                "forward-uncertain",
+                "steps of the backward pass are below an operator that itself ran within a step, which is not certain",
+                self.counts.misplaced,
+            ),
+            (
+                "backward-nested",
+                "steps of the backward pass are not below their operator: derivatives of derivatives are nested too deeply",
+                self.counts.nested,
+            ),
+            (
+                "backward-call-lost",
+                "steps of the backward pass, or operators that made them, were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ] {
+            account.gaps.add(Reason::new(key, sentence), n);
+        }
+    }
+}
+
+/// Why something can have been missed of a thread up to the time of a stack; `None` when nothing can.
+fn missing(thread: Option<&Thread>, who: &StackSample, loss: &LossWindows) -> Option<LossCause> {
+    let now_ns = who.header.time_ns;
+    match thread.and_then(|thread| thread.certain_since).filter(|since| *since <= now_ns) {
+        Some(since) => loss.cause(since, now_ns),
+        None if loss.not_probed(now_ns, now_ns) => Some(LossCause::NotProbed),
+        None => Some(LossCause::Lost),
+    }
+}
+
+impl Stage for Autograd {
+    type Scope = Within;
+    type Note = StackNote;
+
+    fn claims(&self, site: &SiteInfo) -> bool {
+        matches!(site.event, Event::Autograd(_))
+    }
+
+    fn learn(&mut self, sites: Vec<SiteInfo>) {
+        let kind = |event| match event {
+            Event::Autograd(AutogradEvent::NodeCreated) => Some(Kind::Created),
+            Event::Autograd(AutogradEvent::NodeBegins) => Some(Kind::Begins),
+            Event::Autograd(AutogradEvent::BackwardBegins) => Some(Kind::Backward),
+            _ => None,
+        };
+        // Those of a file come together, and each is in a file once.
+        let (copy, kinds) = &mut self.learned;
+        if sites.iter().filter_map(|info| kind(info.event)).any(|kind| kinds.contains(&kind)) {
+            *copy = copy.wrapping_add(1);
+            kinds.clear();
+        }
+        let copy = CopyId(*copy);
+        self.sites.learn(sites, |info| {
+            let kind = kind(info.event)?;
+            kinds.push(kind);
+            Some(Probe { kind, copy })
+        });
+    }
+
+    fn count_sites(&mut self, counts: &[u64]) {
+        self.sites.counted(counts);
+    }
+
+    #[inline]
+    fn needs_stack(&self, call: &Arguments<'_>) -> bool {
+        self.sites.what(&call.call).is_none_or(|probe| probe.kind != Kind::Begins)
+    }
+
+    #[inline]
+    fn follows_calls(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    #[inline]
+    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Within {
+        self.steps_of(thread, loss)
+    }
+
+    fn place(
+        &mut self,
+        scope: Within,
+        own_call: Option<&Arguments<'_>>,
+        placement: &mut Placement<'_>,
+        profile: &mut Profile,
+    ) -> StackNote {
+        placement.ends_at_operator |= own_call.is_some();
+        if self.sites.is_empty() {
+            return StackNote::default();
+        }
+        let steps = self.steps_in(placement.sample, &placement.frames, profile);
+        let (stand, root) = self.place_stack(scope, steps, placement.thread, &placement.frames, profile);
+        placement.root = root.map(|(node, frames)| PlacementRoot { node, frames }).or(placement.root);
+        StackNote { steps, stand }
+    }
+
+    #[inline]
+    fn on_stack(&mut self, thread: &StackSample, note: StackNote) {
+        if !self.sites.is_empty() {
+            self.stack_seen(thread, note.steps, note.stand);
+        }
+    }
+
+    fn on_call(
+        &mut self,
+        call: &CallRecord<'_>,
+        stack: Option<&CallStack<StackNote>>,
+        context: &mut CallContext<'_>,
+    ) {
+        let Some(stack) = stack else {
+            return self.begins(call.sample, call.arguments, call.thread, context.profile);
+        };
+        let node = stack.caller().filter(|node| *node != call.thread);
+        self.called(call.sample, call.arguments, node, stack.note.steps, stack.note.stand);
+    }
+
+    fn on_process(&mut self, change: ProcessChange) {
+        self.sites.will_change(change.pid, change.time_ns);
+    }
+
+    fn on_duty_window(&mut self, window: &DutyWindow) {
+        self.turn_edges.take(window);
+    }
+
+    fn account(&self, profile: &mut Profile) {
+        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    }
+}

@@ -1,0 +1,154 @@
+//! Open: the steps that a thread is in, by their beginnings alone.
+//!
+//! Owns: which of the steps that began may still run. Because: to watch the end of a step costs more than its beginning, and
+//! the next beginning tells as much. Does not: know what a step is.
+//!
+//! Within one backward pass, steps follow one another. A backward pass that is begun within a step stands on the stack above
+//! it, so its steps have lower stack pointers than its own beginning has; as soon as a step begins higher up, it is over.
+
+use super::UNSURE;
+use super::stand::Maker;
+use crate::scope_lists::ListId;
+
+/// Steps within steps that are followed. The framework itself begins another thread at 60.
+const OPEN_MAX: usize = 128;
+
+/// A thread that runs steps.
+#[derive(Debug, Default)]
+pub(super) struct Thread {
+    /// Who made the steps that are open, outermost first; those that are over may be among the last.
+    open: Vec<Maker>,
+    /// Backward passes that are open, outermost first.
+    passes: Vec<Pass>,
+    /// Since when nothing that began can have been missed, `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) certain_since: Option<u64>,
+    /// When something was last seen to begin, `CLOCK_MONOTONIC` nanoseconds.
+    newest_ns: u64,
+    /// The number of the list of open steps; `None` when there are none.
+    pub(super) listed: Option<ListId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    stack_pointer: u64,
+    /// Steps that are open around it.
+    within: usize,
+}
+
+impl Thread {
+    /// Who made the steps that may be open.
+    pub(super) fn open(&self) -> &[Maker] {
+        &self.open
+    }
+
+    /// A stack has shown that no step was open at a time. Stacks are understood later than they are taken.
+    pub(super) fn none_is_open(&mut self, now_ns: u64) {
+        if now_ns < self.newest_ns {
+            return;
+        }
+        self.open.clear();
+        self.passes.clear();
+        self.listed = None;
+        self.certain_since = Some(now_ns);
+    }
+
+    /// Steps may have been missed.
+    pub(super) fn nothing_is_certain(&mut self) {
+        self.certain_since = None;
+    }
+
+    /// A backward pass begins within so many steps.
+    pub(super) fn backward_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, steps: u8) {
+        self.newest_ns = self.newest_ns.max(now_ns);
+        let within = usize::from(steps);
+        let Some(stack_pointer) = stack_pointer.filter(|_| steps != UNSURE && within < OPEN_MAX) else {
+            self.certain_since = None;
+            return;
+        };
+        self.passes.retain(|pass| pass.within < within && pass.stack_pointer > stack_pointer);
+        if within > 0 {
+            self.passes.push(Pass { stack_pointer, within });
+        }
+    }
+
+    /// A step begins.
+    pub(super) fn step_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, made_by: Maker) {
+        self.newest_ns = self.newest_ns.max(now_ns);
+        let Some(stack_pointer) = stack_pointer else {
+            self.certain_since = None;
+            return;
+        };
+        while self.passes.last().is_some_and(|pass| pass.stack_pointer <= stack_pointer) {
+            self.passes.pop();
+        }
+        let within = self.passes.last().map_or(0, |pass| pass.within);
+        self.open.resize(within, Maker::Unknown);
+        self.open.push(made_by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::tree::NodeId;
+
+    use super::*;
+
+    fn operator(number: u32) -> Maker {
+        Maker::Operator(NodeId::from_number(number))
+    }
+
+    /// Letters: `s POINTER OPERATOR` a step, `b POINTER STEPS` a backward pass, `0` a stack without steps.
+    #[track_caller]
+    fn check(events: &str, expect: &[u32]) {
+        let mut thread = Thread::default();
+        for event in events.split(", ") {
+            let words: Vec<&str> = event.split(' ').collect();
+            let number = |at: usize| words[at].parse::<u32>().unwrap();
+            match words[0] {
+                "s" => thread.step_begins(0, Some(u64::from(number(1))), operator(number(2))),
+                "b" => thread.backward_begins(0, Some(u64::from(number(1))), number(2) as u8),
+                _ => thread.none_is_open(1),
+            }
+        }
+        let expect: Vec<_> =
+            expect.iter().map(|n| if *n == 0 { Maker::Unknown } else { operator(*n) }).collect();
+        assert_eq!(thread.open(), expect, "{events}");
+    }
+
+    #[test]
+    fn steps_of_one_pass_follow_one_another() {
+        check("0, b 1000 0, s 900 1, s 900 2, s 900 3", &[3]);
+        // The next pass is begun from deeper in the program, or from higher up.
+        check("0, b 1000 0, s 900 1, b 500 0, s 400 2", &[2]);
+        check("0, b 500 0, s 400 1, b 1000 0, s 900 2", &[2]);
+    }
+
+    #[test]
+    fn a_pass_within_a_step_is_over_when_a_step_begins_above_it() {
+        check("b 1000 0, s 900 1, b 500 1, s 400 2", &[1, 2]);
+        check("b 1000 0, s 900 1, b 500 1, s 400 2, s 400 3", &[1, 3]);
+        check("b 1000 0, s 900 1, b 500 1, s 400 2, b 200 2, s 100 3", &[1, 2, 3]);
+        check("b 1000 0, s 900 1, b 500 1, s 400 2, s 900 4", &[4]);
+        // Two checkpoints, one after the other, within one step.
+        check("b 1000 0, s 900 1, b 500 1, s 400 2, b 450 1, s 350 3", &[1, 3]);
+    }
+
+    #[test]
+    fn steps_that_were_not_seen_lead_nowhere() {
+        check("b 500 2, s 400 1", &[0, 0, 1]);
+        let mut thread = Thread::default();
+        thread.none_is_open(7);
+        thread.backward_begins(8, Some(1), UNSURE);
+        assert_eq!(thread.certain_since, None);
+    }
+
+    #[test]
+    fn a_stack_that_was_understood_late_ends_nothing() {
+        let mut thread = Thread::default();
+        thread.step_begins(10, Some(900), operator(1));
+        thread.none_is_open(9);
+        assert_eq!((thread.open(), thread.certain_since), (&[operator(1)][..], None));
+        thread.none_is_open(11);
+        assert_eq!((thread.open(), thread.certain_since), (&[][..], Some(11)));
+    }
+}

@@ -1,0 +1,59 @@
+//! Stand: what is known of the steps around a stack, and where it stands by that.
+//!
+//! Owns: the words for it. Because: what is concluded of a stack must be counted as it was concluded, also when the stack
+//! is understood later than it was taken, or was seen before. Does not: conclude.
+
+use deepctx_profile::tree::NodeId;
+
+use crate::scope_lists::ListId;
+
+/// What is known of the steps that a thread is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Within {
+    /// Something may have been missed.
+    #[default]
+    Uncertain,
+    /// It was not watched.
+    NotWatched,
+    /// It is in none.
+    None,
+    /// It is in the first of these, outermost first; the last ones may be over.
+    Steps(ListId),
+}
+
+/// Who made a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Maker {
+    /// No operator.
+    Nobody,
+    /// It was not seen.
+    Unknown,
+    /// The operator of this context.
+    Operator(NodeId),
+}
+
+/// Where a stack stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// Where it was taken, and belongs: in no step, in one that no operator made, or between two.
+    Own,
+    /// Below the operator that made its step.
+    Below,
+    /// Where it was taken: which step it is in is not certain.
+    Uncertain,
+    /// Where it was taken: steps were not watched then.
+    NotWatched,
+    /// Where it was taken: it lacks its beginning, so that it may be in a step or not.
+    Cut,
+    /// Where it was taken: the operator that made its step was not seen.
+    Unknown,
+    /// Where it was taken: its step is nested too deeply.
+    Nested,
+}
+
+impl Stand {
+    /// Whether it is where it belongs.
+    pub(super) fn is_right(self) -> bool {
+        matches!(self, Self::Own | Self::Below)
+    }
+}

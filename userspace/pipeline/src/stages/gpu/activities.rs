@@ -1,0 +1,455 @@
+//! Activities: what a collector tells of a device → figures of the launches that it belongs to.
+//!
+//! Owns: the messages of a collector. Because: this is where device time is measured, so each nanosecond of it must land
+//! in the context that caused it, or say why it could not. Does not: guess: an activity without a launch has a place of
+//! its own.
+
+use deepctx_common::Plain;
+use deepctx_common::activity::{self, Activity, flag, kind, probe, state};
+use deepctx_common::call::{Correlation, Message, message_flag};
+use deepctx_profile::activity::{self as profile_activity, ActivityKind, Join, Launch, Tier};
+use deepctx_profile::device::Device;
+use deepctx_profile::frame::{Frame, Origin};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::{Nanos, Time};
+
+use super::clock::HostTime;
+use super::counts::{Gap, Useless};
+use super::graphs::Recorded;
+use super::kernels::{kernel_frame, named_kernel, recorded_below};
+use super::names::Named;
+use super::process::{Process, TOLD_MAX, Work, WorkKind};
+use super::{EXPIRY_NS, Gpu};
+
+/// Stands for a kernel whose name the collector did not tell.
+const UNTOLD: &str = "[unknown: name-not-told]";
+/// Stands for a graph whose nodes were not told one by one.
+const WHOLE_GRAPH: &str = "graph";
+/// A delay is entered when the clocks are known this well, or to a tenth of the delay.
+const WITHIN_MAX: Nanos = Nanos(20_000);
+
+impl Gpu {
+    /// A call was given an id.
+    pub(crate) fn correlated(&mut self, record: &Correlation) {
+        let Some(process) = self.processes.get_mut(record.pid) else {
+            self.counts.useless(Useless::CorrelationWithoutCall);
+            return;
+        };
+        // Ids are only given while someone collects; that it began may have been lost.
+        process.collect();
+        match self.work.get_mut(record.call) {
+            Some(work) if work.pid == record.pid && work.kind == WorkKind::Recorded => {
+                self.work.take(record.call);
+                self.counts.merged();
+            }
+            Some(work) if work.pid == record.pid && record.correlation != 0 => {
+                let old = (record.pid, std::mem::replace(&mut work.correlation, record.correlation));
+                if self.ids.get(&old) == Some(&record.call) {
+                    self.ids.remove(&old);
+                }
+                self.ids.insert((record.pid, record.correlation), record.call);
+                self.counts.merged();
+            }
+            _ => self.counts.useless(Useless::CorrelationWithoutCall),
+        }
+    }
+
+    /// A collector said something. `process_node` makes the node of its process.
+    pub(crate) fn message(
+        &mut self,
+        message: &Message,
+        bytes: &[u8],
+        profile: &mut Profile,
+        process_node: &mut dyn FnMut(&mut Profile) -> NodeId,
+    ) {
+        let Self { processes, ended, counts, .. } = self;
+        let Some(process) = processes.get_or_make(message.pid, message.header.time_ns, ended) else {
+            counts.gap(Gap::StateFull, 1);
+            counts.merged();
+            return;
+        };
+        if message.flags & (message_flag::UNREAD | message_flag::CUT) != 0 {
+            counts.gap(Gap::Malformed, 1);
+        }
+        match message.what {
+            probe::ACTIVITIES => {
+                process.collect();
+                let node = *process.node.get_or_insert_with(|| process_node(profile));
+                let size = size_of::<Activity>();
+                if !bytes.len().is_multiple_of(size) {
+                    counts.gap(Gap::Malformed, 1);
+                }
+                for activity in bytes.chunks_exact(size).filter_map(Activity::read_from) {
+                    self.activity(message.pid, node, &activity, profile);
+                }
+            }
+            probe::BORROWED => {
+                process.node.get_or_insert_with(|| process_node(profile));
+                self.borrow(message, bytes, profile);
+            }
+            probe::SAMPLES => {
+                let node = process_node;
+                self.sampled(message, bytes, profile, node);
+            }
+            probe::NAME => {
+                process.samples.named(message.values[0], bytes, profile);
+                if process.told.len() < TOLD_MAX {
+                    let frame = named_kernel(bytes, profile);
+                    process.told.insert(message.values[0], frame);
+                    let time_ns = message.header.time_ns;
+                    process.origins.named((frame, 0), &process.names, time_ns, profile);
+                } else {
+                    counts.gap(Gap::StateFull, 1);
+                }
+            }
+            probe::DEVICE => process.device(bytes, counts),
+            probe::NODE => {
+                let [number, of, kind] = message.values;
+                match of {
+                    0 => process.graphs.made(message.tid, number, kind),
+                    of => process.graphs.cloned_node(number, of),
+                }
+            }
+            probe::CLOCK => {
+                let [device, before, after] = message.values;
+                let jumps = process.clock.jumps();
+                if !process.clock.read(device, before, after) {
+                    counts.gap(Gap::Malformed, 1);
+                }
+                counts.gap(Gap::ClockJumped, process.clock.jumps() - jumps);
+            }
+            probe::STATE => match message.values[0] {
+                state::COLLECTING => {
+                    process.collect();
+                    process.info.note = format!("CUPTI {}", message.values[1]);
+                }
+                state::IDLE => process.collecting = false,
+                state::BUSY => {
+                    process.info.note = "another tool uses CUPTI, and this version lets only one".to_owned();
+                }
+                state::UNUSABLE => {
+                    process.info.note = format!("CUPTI cannot be used: error {}", message.values[1]);
+                }
+                state::LOST => counts.gap(Gap::Dropped, message.values[1]),
+                state::SKIPPED => counts.gap(Gap::Skipped, message.values[1]),
+                state::SAMPLING..=state::CUBINS_LEFT => {
+                    process.samples.state(message.values, &mut process.info.note, counts);
+                }
+                _ => return counts.useless(Useless::UnknownMessage),
+            },
+            _ => return counts.useless(Useless::UnknownMessage),
+        }
+        self.counts.merged();
+    }
+
+    /// One thing that a device did.
+    pub(super) fn activity(
+        &mut self,
+        pid: u32,
+        process_node: NodeId,
+        activity: &Activity,
+        profile: &mut Profile,
+    ) {
+        match activity.kind {
+            kind::KERNEL | kind::COPY | kind::PEER_COPY | kind::FILL | kind::GRAPH => {}
+            kind::OVERHEAD | kind::SYNC => {
+                let Some(process) = self.processes.get_mut(pid) else { return };
+                if activity.kind == kind::OVERHEAD {
+                    let took = duration(activity).unwrap_or(0);
+                    process.info.overhead_ns = process.info.overhead_ns.saturating_add(took);
+                }
+                return;
+            }
+            _ => return self.counts.gap(Gap::UnknownActivity, 1),
+        }
+        let call = self.ids.get(&(pid, activity.correlation)).copied();
+        let work = call.and_then(|call| self.work.get_mut(call)).filter(|work| work.kind.does(activity.kind));
+        let Some(process) = self.processes.get_mut(pid) else { return };
+        if work.is_none() && self.calls_end_ns.is_some_and(|end_ns| process.began_after(activity, end_ns)) {
+            return self.counts.gap(Gap::ActivityAfterEnd, 1);
+        }
+        let kernel = activity.kind == kind::KERNEL;
+        let frame = process.frame_of(activity, profile);
+        let mut done = false;
+        let (node, launched_ns) = match work {
+            Some(work) => {
+                work.seen = work.seen.saturating_add(1);
+                done = match work.kind {
+                    WorkKind::Kernel => kernel,
+                    WorkKind::Kernels => work.seen >= work.expected,
+                    WorkKind::Transfer { sized } => sized,
+                    WorkKind::Graph { .. } | WorkKind::Recorded => false,
+                };
+                if kernel {
+                    process.info.joined += 1;
+                }
+                (process.place(work, activity, frame, &mut self.counts, profile), Some(work.time_ns))
+            }
+            None => {
+                self.counts.gap(Gap::ActivityWithoutLaunch, 1);
+                let reason = profile.text("launch-not-seen");
+                let unseen = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+                let node = profile.tree.path(process_node, [unseen, frame]);
+                if kernel {
+                    profile.tree.add(node, Metric::Kernels, 1);
+                } else if activity.kind != kind::GRAPH {
+                    profile.tree.add(node, Metric::CopyBytes, activity.bytes);
+                }
+                (node, None)
+            }
+        };
+        if kernel {
+            let kernels = if activity.graph == 0 && activity.node == 0 {
+                &mut process.info.kernels
+            } else {
+                &mut process.info.graph_kernels
+            };
+            *kernels += 1;
+            let device_arch = process.device_of(activity.device).and_then(Device::arch);
+            profile.gpu.shape(node, &Launch { device_arch, ..launch_of(activity) });
+        }
+        match duration(activity) {
+            Some(took) => {
+                let metric = match activity.kind {
+                    kind::KERNEL | kind::GRAPH => Metric::GpuTime,
+                    _ => Metric::CopyTime,
+                };
+                let stream = process.stream_frame(activity.device, activity.stream, profile);
+                self.counts.gap(Gap::StateFull, u64::from(stream.is_none()));
+                let ran = stream.map_or(node, |stream| below(stream, node, profile));
+                profile.tree.add(ran, metric, took);
+                let host = process.clock.host(Time::from_nanos(activity.start_ns));
+                let delay = host.zip(launched_ns).and_then(|(host, launched)| delay(host, launched));
+                match delay {
+                    Some(delay) => profile.tree.add(ran, Metric::LaunchDelay, delay.0),
+                    None => self.counts.gap(Gap::ClockUnknown, u64::from(launched_ns.is_some())),
+                }
+                if let Some(host) = host {
+                    process.show(
+                        node,
+                        process_node,
+                        metric,
+                        (host, Nanos(took)),
+                        launched_ns,
+                        activity,
+                        profile,
+                    );
+                }
+            }
+            None => self.counts.gap(Gap::WithoutTimes, 1),
+        }
+        if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
+            if let Some(process) = self.processes.get_mut(pid) {
+                process.samples.done(work.correlation, node);
+            }
+            self.forget_id(&work);
+        }
+    }
+
+    /// The samples have reached this time: work that has waited too long for its activities is given up.
+    pub(crate) fn expire(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.settle_all(now_ns, profile);
+        self.expire_samples(now_ns, profile);
+        let before_ns = now_ns.saturating_sub(EXPIRY_NS);
+        while let Some(work) = self.work.oldest(before_ns) {
+            self.expire_work(work, Gap::LaunchWithoutActivity, profile);
+        }
+    }
+}
+
+/// The same context with the stream above what ran: times are kept by stream, while counts are known before it is.
+fn below(stream: FrameId, node: NodeId, profile: &mut Profile) -> NodeId {
+    let ran = profile.tree.node(node);
+    let stream = profile.tree.child(ran.parent, stream);
+    profile.tree.child(stream, ran.frame)
+}
+
+/// How long it took; `None` when that is not known.
+fn duration(activity: &Activity) -> Option<u64> {
+    let known = activity.flags & flag::NO_TIMES == 0;
+    activity.end_ns.checked_sub(activity.start_ns).filter(|_| known)
+}
+
+/// From the launch to the start; `None` when the clocks are not known well enough to tell.
+fn delay(start: HostTime, launched_ns: u64) -> Option<Nanos> {
+    let (start_ns, within) = (start.time.as_nanos(), start.within);
+    if start_ns.saturating_add(within.0) < launched_ns {
+        return None;
+    }
+    let delay = Nanos(start_ns.saturating_sub(launched_ns));
+    (within <= WITHIN_MAX || within.0 <= delay.0 / 10).then_some(delay)
+}
+
+fn launch_of(activity: &Activity) -> Launch {
+    Launch {
+        grid: activity.grid,
+        block: activity.block,
+        dynamic_shared: activity.dynamic_shared,
+        static_shared: Some(activity.static_shared),
+        registers: Some(activity.registers),
+        arch: None,
+        device_arch: None,
+    }
+}
+
+impl Process {
+    /// Someone collects its activities.
+    fn collect(&mut self) {
+        self.collecting = true;
+        self.info.tier = Tier::Collected;
+        self.info.join = Join::Exact;
+    }
+
+    /// Whether an activity may have begun after a time of the host; not, when the clock of the device is not known.
+    fn began_after(&self, activity: &Activity, time_ns: u64) -> bool {
+        let start = self.clock.host(Time::from_nanos(activity.start_ns));
+        start.is_some_and(|start| start.time.as_nanos().saturating_add(start.within.0) >= time_ns)
+    }
+
+    /// What the activity is, as a frame.
+    fn frame_of(&self, activity: &Activity, profile: &mut Profile) -> FrameId {
+        match activity.kind {
+            kind::KERNEL => {
+                let told = self.told.get(&activity.name).copied();
+                told.unwrap_or_else(|| kernel_frame(UNTOLD, profile))
+            }
+            kind::GRAPH => kernel_frame(WHOLE_GRAPH, profile),
+            kind::FILL => kernel_frame("memset", profile),
+            _ => kernel_frame(copy_label(activity), profile),
+        }
+    }
+
+    /// Where the figures of an activity go that belongs to a launch.
+    fn place(
+        &mut self,
+        work: &mut Work,
+        activity: &Activity,
+        frame: FrameId,
+        counts: &mut super::counts::Counts,
+        profile: &mut Profile,
+    ) -> NodeId {
+        match work.kind {
+            WorkKind::Kernel => {
+                let told = self.told.contains_key(&activity.name);
+                if let Some(held) = work.held.take() {
+                    work.node = self.kernel_node(work.api, frame, 0, profile);
+                    profile.tree.add(work.node, Metric::Kernels, 1);
+                    self.samples.unknown = self.samples.unknown.saturating_sub(1);
+                    self.samples.ran(frame, work.node);
+                    counts.gap(Gap::NameUnknown, u64::from(!told));
+                    if told {
+                        self.names.name(held.handle, Named::told(frame, 0));
+                    }
+                } else if told && profile.tree.node(work.node).frame != frame {
+                    counts.gap(Gap::NameDiffers, 1);
+                }
+                work.node
+            }
+            WorkKind::Kernels => profile.tree.child(work.api, frame),
+            WorkKind::Recorded => work.node,
+            WorkKind::Transfer { sized } => {
+                if !sized {
+                    profile.tree.add(work.node, Metric::CopyBytes, activity.bytes);
+                }
+                work.node
+            }
+            WorkKind::Graph { .. } if activity.kind == kind::GRAPH => profile.tree.child(work.api, frame),
+            WorkKind::Graph { launchable } => {
+                let node = match self.recorded_context(launchable, work.api, activity, frame, profile) {
+                    // What was recorded under no name has one now.
+                    Some(node) if activity.kind == kind::KERNEL && profile.tree.node(node).frame != frame => {
+                        let parent = profile.tree.node(node).parent;
+                        self.kernel_node(parent, frame, 0, profile)
+                    }
+                    Some(node) => node,
+                    None => self.kernel_node(work.api, frame, 0, profile),
+                };
+                match activity.kind {
+                    _ if work.counted => {}
+                    kind::KERNEL => profile.tree.add(node, Metric::Kernels, 1),
+                    _ => profile.tree.add(node, Metric::CopyBytes, activity.bytes),
+                }
+                node
+            }
+        }
+    }
+
+    /// The context of the node of a launched graph that an activity is of; `None` when that was not seen.
+    fn recorded_context(
+        &mut self,
+        launchable: u64,
+        api: NodeId,
+        activity: &Activity,
+        frame: FrameId,
+        profile: &mut Profile,
+    ) -> Option<NodeId> {
+        let graph = self.graphs.launchable(launchable);
+        if !graph.as_ref().is_some_and(|graph| graph.updated) {
+            let make = |recorded: &Recorded| recorded_below(api, recorded.node, profile);
+            if let Some(node) = self.graphs.numbered(api, activity.node, make) {
+                return Some(node);
+            }
+        }
+        let place = self.graphs.launchable(launchable)?.place(activity.node, frame)?;
+        self.graph_contexts(launchable, api, profile).get(place).copied()
+    }
+
+    /// Shows an activity in the timeline, and keeps it.
+    #[expect(clippy::too_many_arguments, reason = "one activity, seen from all sides")]
+    fn show(
+        &mut self,
+        node: NodeId,
+        process_node: NodeId,
+        metric: Metric,
+        (start, took): (HostTime, Nanos),
+        launched_ns: Option<u64>,
+        activity: &Activity,
+        profile: &mut Profile,
+    ) {
+        let begin = start.time - profile.meta.started_monotonic;
+        let end = begin.saturating_add(took);
+        if let Some(lane) = self.lane(activity.device, activity.stream, process_node, profile) {
+            profile.timeline.add_span(lane, metric, begin, end, took.0);
+        }
+        let kind = match activity.kind {
+            activity::kind::KERNEL => ActivityKind::Kernel,
+            activity::kind::FILL => ActivityKind::Fill,
+            activity::kind::GRAPH => ActivityKind::Graph,
+            _ => ActivityKind::Copy,
+        };
+        profile.gpu.activities.push(profile_activity::Activity {
+            node,
+            kind,
+            pid: self.info.pid,
+            device: activity.device,
+            context: activity.context,
+            stream: activity.stream,
+            correlation: activity.correlation,
+            start: begin,
+            end,
+            launched: launched_ns.map(|ns| Time::from_nanos(ns) - profile.meta.started_monotonic),
+            bytes: activity.bytes,
+        });
+    }
+}
+
+/// `CUpti_ActivityMemcpyKind` (`cupti_activity.h`), in words.
+fn copy_label(activity: &Activity) -> &'static str {
+    match activity.detail {
+        1 => "memcpy HtoD",
+        2 => "memcpy DtoH",
+        3 => "memcpy HtoA",
+        4 => "memcpy AtoH",
+        5 => "memcpy AtoA",
+        6 => "memcpy AtoD",
+        7 => "memcpy DtoA",
+        8 => "memcpy DtoD",
+        9 => "memcpy HtoH",
+        10 => "memcpy PtoP",
+        _ if activity.kind == kind::PEER_COPY => "memcpy PtoP",
+        _ => "memcpy unified",
+    }
+}

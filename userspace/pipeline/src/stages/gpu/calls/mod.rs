@@ -1,0 +1,213 @@
+//! Calls: what each call of a library does to the profile and to what later calls build on.
+//!
+//! Owns: the way of a call to the handler of its group, and of a return to what waits for it. Because: a launch can only be named,
+//! bounded and placed by what the calls before it said. Does not: know activities ([`super::activities`]).
+//!
+//! | group | file |
+//! |---|---|
+//! | [`GpuCall::Launch`] | `launch.rs` |
+//! | [`GpuCall::Graph`] | `graph.rs` |
+//! | [`GpuCall::Transfer`], [`GpuCall::Collective`] | `transfer.rs` |
+//! | [`GpuCall::Memory`] | `memory.rs` |
+//! | [`GpuCall::Sync`], [`GpuCall::Stream`] | `sync.rs` |
+//! | [`GpuCall::Module`] | `module.rs` |
+//! | [`GpuCall::Context`] | `context.rs` |
+
+mod api_call;
+mod context;
+mod graph;
+mod launch;
+mod memory;
+mod module;
+mod pending;
+mod sync;
+mod transfer;
+mod work;
+
+use deepctx_common::call::{Return, return_flag};
+use deepctx_events::{
+    ContextCall, CuptiEvent, Event, GpuCall, GraphCall, MemoryCall, ModuleCall, Role, Timing, TransferCall,
+};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+
+use super::borrowed;
+use super::counts::{Counts, Gap, Useless};
+use super::process::Process;
+use super::{CallAt, Gpu};
+use api_call::ApiCall;
+use pending::Returned;
+pub(super) use pending::{Outcome, PendingCall, ReturnAction};
+pub(super) use sync::blocked;
+
+impl Gpu {
+    /// A call: its effects, and its place in the tree where it has any figures.
+    pub(crate) fn call(&mut self, at: &CallAt<'_>, profile: &mut Profile) {
+        let site = self.sites.site(&at.arguments, profile);
+        let Some(event) = site.event else {
+            self.counts.gap(Gap::SiteUnknown, 1);
+            return;
+        };
+        let Self { sites, processes, ended, counts, .. } = self;
+        let Some(process) = processes.get_or_make(at.pid, at.time_ns, ended) else {
+            counts.gap(Gap::StateFull, 1);
+            return;
+        };
+        process.node.get_or_insert_with(|| profile.tree.node(at.thread).parent);
+        process.graphs.next_call_of(at.tid);
+        let number = at.arguments.call.site;
+        let given = sites.given(&at.arguments);
+        let mut call = ApiCall::new(at, site, given, sites.symbol(number), sites.returns(number));
+        let outcome = match event {
+            Event::Gpu(gpu) => process.gpu_call(gpu, &mut call, counts, profile),
+            Event::Cupti(cupti) => {
+                let kernels = given.get(Role::Kind).is_some_and(borrowed::tells_kernels);
+                return self.cupti_call(cupti, kernels, at.pid, profile);
+            }
+            Event::User => {
+                user_call(&mut call, counts, profile);
+                Outcome::default()
+            }
+            // Those of other stages.
+            Event::Autograd(_)
+            | Event::Range(_)
+            | Event::Tensor(_)
+            | Event::Operator(_)
+            | Event::OpenMp(_)
+            | Event::Xla(_) => Outcome::default(),
+        };
+        self.keep(outcome, at, profile);
+    }
+
+    /// Keeps what a call leaves behind until its return and its activities come.
+    fn keep(&mut self, outcome: Outcome, at: &CallAt<'_>, profile: &mut Profile) {
+        if let Some(action) = outcome.on_return {
+            let pending = PendingCall { pid: at.pid, tid: at.tid, entered_ns: at.time_ns, action };
+            if self.pending.put(at.time_ns, at.number, pending).is_some() {
+                self.counts.gap(Gap::ReturnMissing, 1);
+            }
+        }
+        if let Some(work) = outcome.launched
+            && let Some(oldest) = self.work.put(at.time_ns, at.number, work)
+        {
+            self.expire_work(oldest, Gap::Expired, profile);
+        }
+    }
+
+    /// Another tool uses CUPTI. `kernels`: it is about records of kernels.
+    fn cupti_call(&mut self, event: CuptiEvent, kernels: bool, pid: u32, profile: &mut Profile) {
+        match event {
+            CuptiEvent::KindOn if kernels => {
+                // What came before belongs to an earlier collection.
+                self.settle(pid, u64::MAX, profile);
+                if let Some(process) = self.processes.get_mut(pid) {
+                    process.borrowing_begins();
+                }
+            }
+            CuptiEvent::KindOff if kernels => {
+                if let Some(process) = self.processes.get_mut(pid) {
+                    process.borrowing_ends();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A call returned.
+    pub(crate) fn returned(&mut self, record: &Return, profile: &mut Profile) {
+        self.sites.returned(record.site);
+        let Some(pending) = self.pending.take(record.call) else {
+            match Event::from_number(record.event) {
+                Some(Event::Gpu(call)) if needs_return(call) => {
+                    self.counts.useless(Useless::ReturnWithoutCall);
+                }
+                _ => self.counts.merged(),
+            }
+            return;
+        };
+        self.counts.merged();
+        let Some(process) = self.processes.get_mut(pending.pid) else { return };
+        // All of these libraries return 0 for success, in 32 bits.
+        let done = record.result as u32 == 0;
+        let returned = Returned {
+            tid: pending.tid,
+            entered_ns: pending.entered_ns,
+            end_ns: record.header.time_ns,
+            done,
+            out: Some(record.out).filter(|_| done && record.flags & return_flag::OUT != 0),
+        };
+        if !process.call_returned(pending.action, &returned, profile) {
+            self.counts.gap(Gap::StateFull, 1);
+        }
+    }
+}
+
+impl Process {
+    fn gpu_call(
+        &mut self,
+        gpu: GpuCall,
+        call: &mut ApiCall<'_>,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) -> Outcome {
+        match gpu {
+            GpuCall::Launch(launch) => return self.launch(launch, call, counts, profile),
+            GpuCall::Graph(graph) => return self.graph(graph, call, counts, profile),
+            GpuCall::Transfer(transfer) => return self.transfer(transfer, call, counts, profile),
+            GpuCall::Memory(memory) => return self.memory(memory, call, counts, profile),
+            GpuCall::Sync(scope) => return self.sync(scope, call, counts, profile),
+            GpuCall::Module(module) => return self.module(module, call, counts, profile),
+            GpuCall::Context(context) => return self.context_call(context, call),
+            GpuCall::Stream(stream) => self.stream(stream, call, counts),
+            GpuCall::Collective(collective) => transfer::collective(collective, call, counts, profile),
+            // It has no figures, and nothing builds on it.
+            GpuCall::HostFunction => {}
+        }
+        Outcome::default()
+    }
+
+    /// A call has returned. False when there is no room for what it says.
+    fn call_returned(&mut self, action: ReturnAction, returned: &Returned, profile: &mut Profile) -> bool {
+        match action {
+            ReturnAction::Module(action) => return self.module_returned(action, returned),
+            ReturnAction::Alloc(alloc) => return self.allocated(&alloc, returned, profile),
+            ReturnAction::Sync { node, waited } => self.synchronized(node, waited, returned, profile),
+            ReturnAction::Launch { node } => {
+                let took_ns = returned.end_ns.saturating_sub(returned.entered_ns);
+                profile.tree.add(node, Metric::LaunchTime, took_ns);
+            }
+            ReturnAction::Graph(action) => self.graph_returned(action, returned),
+            ReturnAction::Context { current } => self.context_returned(current, returned),
+        }
+        true
+    }
+}
+
+/// A call of a function that a user's row lists.
+fn user_call(call: &mut ApiCall<'_>, counts: &mut Counts, profile: &mut Profile) {
+    let node = call.node(counts, profile);
+    if let Some(bytes) = call.given.get(Role::Bytes) {
+        profile.tree.add(node, Metric::CopyBytes, bytes);
+    }
+    profile.tree.add(node, Metric::Calls, 1);
+}
+
+/// Whether the return of such a call is waited for, if the call was seen.
+fn needs_return(call: GpuCall) -> bool {
+    match call {
+        GpuCall::Transfer(TransferCall::Copy(_, timing) | TransferCall::Fill(_, timing)) => {
+            timing == Timing::Blocking
+        }
+        GpuCall::Sync(_)
+        | GpuCall::Memory(MemoryCall::Alloc(_))
+        | GpuCall::Module(
+            ModuleCall::FunctionByName
+            | ModuleCall::FunctionOfKernel
+            | ModuleCall::KernelOfStub
+            | ModuleCall::FunctionOfStub,
+        )
+        | GpuCall::Graph(GraphCall::Instantiate | GraphCall::Clone | GraphCall::Node)
+        | GpuCall::Context(ContextCall::Create) => true,
+        _ => false,
+    }
+}

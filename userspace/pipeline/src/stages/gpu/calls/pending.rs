@@ -1,0 +1,98 @@
+//! What a call leaves behind: work for a device, and what its return will say.
+//!
+//! Owns: [`Outcome`], [`PendingCall`], [`ReturnAction`] and [`Returned`]. Because: handles, addresses and waits are known only
+//! when a call returns, and most calls leave neither. Does not: decide what a call means.
+
+use deepctx_events::MemoryKind;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::tree::NodeId;
+
+use super::super::graphs::Recorded;
+use super::super::process::Work;
+use super::super::streams::Waited;
+
+/// What a call leaves behind.
+#[derive(Debug, Default)]
+pub(in crate::stages::gpu) struct Outcome {
+    /// Work of which activities may come.
+    pub(in crate::stages::gpu) launched: Option<Work>,
+    /// What is to be done when the call returns.
+    pub(in crate::stages::gpu) on_return: Option<ReturnAction>,
+}
+
+impl Outcome {
+    /// Only the return matters.
+    pub(super) fn on_return(action: Option<ReturnAction>) -> Self {
+        Self { launched: None, on_return: action }
+    }
+}
+
+/// A call that waits for its return.
+#[derive(Debug)]
+pub(in crate::stages::gpu) struct PendingCall {
+    pub(in crate::stages::gpu) pid: u32,
+    pub(in crate::stages::gpu) tid: u32,
+    pub(in crate::stages::gpu) entered_ns: u64,
+    pub(in crate::stages::gpu) action: ReturnAction,
+}
+
+/// What the return of a call says, by the group of the call.
+#[derive(Debug)]
+pub(in crate::stages::gpu) enum ReturnAction {
+    /// How long the host was in a call that launches.
+    Launch { node: NodeId },
+    /// Where memory is, or whether it is pinned now.
+    Alloc(PendingAlloc),
+    /// That the host has waited.
+    Sync { node: NodeId, waited: Option<Waited> },
+    /// A graph.
+    Graph(GraphReturn),
+    /// The handle of a kernel.
+    Module(ModuleReturn),
+    /// The context that was created, and whether the thread has it now.
+    Context { current: bool },
+}
+
+/// Memory that a call allocates or pins.
+#[derive(Debug)]
+pub(in crate::stages::gpu) struct PendingAlloc {
+    pub(super) bytes: u64,
+    pub(super) kind: MemoryKind,
+    pub(super) node: NodeId,
+    /// Where it is, if the caller says so.
+    pub(super) address: Option<u64>,
+}
+
+/// What the return of a call about graphs says.
+#[derive(Debug)]
+pub(in crate::stages::gpu) enum GraphReturn {
+    /// The graph that was recorded.
+    Captured { recording: u64 },
+    /// The launchable graph that was made of one.
+    Instantiated { graph: u64 },
+    /// The copy of a graph.
+    Cloned { of: u64 },
+    /// Whether a node was added to a graph.
+    NodeAdded { graph: u64, recorded: Recorded },
+}
+
+/// What the return of a call about device code says.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stages::gpu) enum ModuleReturn {
+    /// The handle of a kernel that was looked up by name.
+    Named { frame: FrameId, module: u64 },
+    /// A handle that stands for the same kernel as another.
+    Alias { of: u64 },
+}
+
+/// A call has returned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Returned {
+    pub(super) tid: u32,
+    pub(super) entered_ns: u64,
+    pub(super) end_ns: u64,
+    /// It succeeded.
+    pub(super) done: bool,
+    /// What it wrote behind its pointer; `None` when it failed or wrote nothing.
+    pub(super) out: Option<u64>,
+}

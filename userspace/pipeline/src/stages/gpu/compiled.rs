@@ -1,0 +1,38 @@
+//! What compilers made kernels from, as frames of the profile.
+//!
+//! Owns: the form of the answers in the profile. Because: the context of a kernel is made when it is launched, so what it was
+//! compiled from must be known by then. Does not: decide what is asked ([`super::origin_requests`]).
+
+use deepctx_profile::profile::Profile;
+
+use super::Gpu;
+use super::origins::{About, Launch, Question};
+use crate::resolve::compiled_frame;
+use crate::symbols::{CompiledNames, DeviceKernel};
+
+impl Gpu {
+    /// Asks everything that is to be asked.
+    pub(crate) fn ask_names(&mut self, names: &mut dyn CompiledNames, profile: &mut Profile) {
+        for Question { pid, time_ns, about } in self.questions() {
+            match about {
+                About::Kernel { kernel, name, siblings } => {
+                    let siblings: Vec<&str> = siblings.iter().map(String::as_str).collect();
+                    let asked = DeviceKernel { pid, time_ns, name: &name, siblings: &siblings };
+                    let mut frames = Vec::new();
+                    let later = names.device_kernel(&asked, &mut |frames_of| {
+                        frames = frames_of.iter().map(|name| compiled_frame(name, profile)).collect();
+                    });
+                    self.kernel_known((pid, kernel), siblings.len(), frames, time_ns, later);
+                }
+                About::File { file, path } => {
+                    let mut launches: Vec<Launch> = Vec::new();
+                    let later = names.launched_by(pid, time_ns, &path, &mut |kernel, line, frames_of| {
+                        let frames = frames_of.iter().map(|name| compiled_frame(name, profile)).collect();
+                        launches.push((profile.text(kernel), line, frames));
+                    });
+                    self.file_known((pid, file), launches, time_ns, later);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Gpu: calls of accelerators' libraries, and what devices did because of them → figures in the tree.
+//!
+//! Owns: what is remembered of each process's handles, streams, graphs and memory; calls that wait for their return, and
+//! launches that wait for what a device will tell of them. Because: a kernel runs long after its launch, under a number
+//! that only the calls around it explain. Does not: invent: device time is measured ([`activities`]), or bounded and
+//! called so, and what could not be joined has a reason in the ledger.
+//!
+//! ```text
+//!  CALL ──▶ launch site → [API] → [kernel]   kernels, copy-bytes, …    at once
+//!    │                               ▲
+//!    ├── RETURN ──▶ names, handles, sync-time, allocations
+//!    └── CORRELATION ──▶ id ─────────┘ gpu-time, launch-delay           when the activity with this id comes
+//! ```
+
+mod activities;
+mod borrowed;
+mod calls;
+mod clock;
+mod compiled;
+mod counts;
+mod devices;
+mod graphs;
+mod kernels;
+mod memory;
+mod names;
+mod origin_requests;
+mod origins;
+mod process;
+mod samples;
+mod sites;
+mod streams;
+mod transfer;
+mod window;
+
+use std::collections::VecDeque;
+
+use deepctx_profile::activity::{GpuProcess, PROCESSES_MAX};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::Stage as LedgerStage;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::decode::Arguments;
+use crate::input::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadCubin};
+use crate::stage::{
+    AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, Stage,
+};
+use calls::{PendingCall, ReturnAction};
+use counts::{Counts, Gap};
+use names::Named;
+use origins::Question;
+use process::{Process, Work};
+use sites::Sites;
+use window::Window;
+
+/// Launches that may wait for their activities when nothing else is asked for: at 10 000 a second those of 26 s. About
+/// 30 MiB when full.
+pub(crate) const LAUNCHES: usize = 1 << 18;
+/// Calls that may wait for their return: far more than there are threads.
+const ASKED_MAX: usize = 1 << 16;
+/// How long a launch waits for its activities: longer than queues are, and than collectors hold buffers back.
+const EXPIRY_NS: u64 = 60_000_000_000;
+
+/// The stage's state.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    sites: Sites,
+    processes: Processes,
+    /// What the profile keeps of processes that are gone.
+    ended: Vec<GpuProcess>,
+    /// Calls that wait for their return, by number.
+    pending: Window<u64, PendingCall>,
+    /// Launches that wait for activities, by number.
+    work: Window<u64, Work>,
+    /// Calls by process and correlation id.
+    ids: FxHashMap<(u32, u32), u64>,
+    /// Beginnings and ends of processes, in the order of their times, that are still ahead of the samples.
+    changes: VecDeque<ProcessChange>,
+    /// Kernels that were found in processes, in the order in which they were read there.
+    found: VecDeque<RecoveredKernel>,
+    /// Device code whose lines are to be read, and lines of code that was not told in its turn yet.
+    unread: Vec<UnreadCubin>,
+    lines_ahead: Vec<CubinLines>,
+    /// From when on calls are not watched any more, nanoseconds.
+    calls_end_ns: Option<u64>,
+    counts: Counts,
+}
+
+/// A call, with the context that it was made in.
+#[derive(Debug)]
+pub(crate) struct CallAt<'a> {
+    /// Its number.
+    pub(crate) number: u64,
+    /// When: `CLOCK_MONOTONIC`, nanoseconds.
+    pub(crate) time_ns: u64,
+    /// Process.
+    pub(crate) pid: u32,
+    /// Thread.
+    pub(crate) tid: u32,
+    /// The node of the thread.
+    pub(crate) thread: NodeId,
+    /// The node of the caller; that of the thread when there is no stack.
+    pub(crate) node: NodeId,
+    /// Whether there is a stack.
+    pub(crate) has_stack: bool,
+    /// What it was called with.
+    pub(crate) arguments: Arguments<'a>,
+}
+
+/// The processes that were met.
+#[derive(Debug, Default)]
+struct Processes {
+    by_pid: FxHashMap<u32, Process>,
+    /// Processes that began while they were watched. Most will never call an accelerator.
+    born: FxHashSet<u32>,
+}
+
+impl Processes {
+    /// The process, made if need be; `None` when there are too many.
+    fn get_or_make(&mut self, pid: u32, now_ns: u64, ended: &[GpuProcess]) -> Option<&mut Process> {
+        if !self.by_pid.contains_key(&pid) {
+            if self.by_pid.len() + ended.len() >= PROCESSES_MAX {
+                return None;
+            }
+            self.by_pid.insert(pid, Process::new(pid, now_ns, self.born.contains(&pid)));
+        }
+        self.by_pid.get_mut(&pid)
+    }
+
+    fn get_mut(&mut self, pid: u32) -> Option<&mut Process> {
+        self.by_pid.get_mut(&pid)
+    }
+}
+
+impl Gpu {
+    /// A stage that remembers `launches` launches until their activities come.
+    pub(crate) fn new(launches: usize) -> Self {
+        Self {
+            sites: Sites::default(),
+            processes: Processes::default(),
+            ended: Vec::new(),
+            pending: Window::new(ASKED_MAX),
+            work: Window::new(launches),
+            ids: FxHashMap::default(),
+            changes: VecDeque::new(),
+            found: VecDeque::new(),
+            unread: Vec::new(),
+            lines_ahead: Vec::new(),
+            calls_end_ns: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Calls are not watched any more from this time on: what devices begin later belongs to calls that nobody saw.
+    pub(crate) fn calls_end(&mut self, time_ns: u64) {
+        self.calls_end_ns = Some(time_ns);
+    }
+
+    /// Takes in names of kernels that no call told. They are used from the time at which they were read: what was launched
+    /// before may have been another kernel.
+    pub(crate) fn recovered(&mut self, kernels: Vec<RecoveredKernel>) {
+        for kernel in kernels {
+            if self.found.len() >= ASKED_MAX {
+                self.counts.gap(Gap::StateFull, 1);
+            } else {
+                self.found.push_back(kernel);
+            }
+        }
+    }
+
+    /// Handles that no call named, as far as their launches were used, to be looked for.
+    pub(crate) fn unnamed(&mut self) -> Vec<UnnamedKernel> {
+        let mut unnamed = Vec::new();
+        for (pid, process) in &mut self.processes.by_pid {
+            let wanted = process.names.wanted().into_iter();
+            unnamed.extend(wanted.map(|(handle, asked_ns)| UnnamedKernel { pid: *pid, handle, asked_ns }));
+        }
+        unnamed
+    }
+
+    /// The samples have reached this time: what was found until then is used. What calls told is surer, and stays.
+    fn use_found(&mut self, now_ns: u64, profile: &mut Profile) {
+        while let Some(kernel) = self.found.pop_front_if(|kernel| kernel.read_ns <= now_ns) {
+            if let Some(process) = self.processes.get_mut(kernel.pid)
+                && process.names.is_wanted(kernel.handle, kernel.asked_ns)
+            {
+                let frame = kernels::recovered_kernel(&kernel.name, profile);
+                let named = Named { frame, module: 0, recovered: true, code: Some(kernel.code) };
+                if !process.names.name(kernel.handle, named) {
+                    self.counts.gap(Gap::StateFull, 1);
+                }
+            }
+        }
+    }
+
+    fn process_ends(&mut self, pid: u32, time_ns: u64, profile: &mut Profile) {
+        if !self.processes.by_pid.contains_key(&pid) {
+            return;
+        }
+        self.settle(pid, u64::MAX, profile);
+        for work in self.work.take_if(|work| work.pid == pid) {
+            self.expire_work(work, Gap::LaunchWithoutActivity, profile);
+        }
+        for pending in self.pending.take_if(|pending| pending.pid == pid) {
+            self.never_returned(pending, time_ns, profile);
+        }
+        if let Some(mut process) = self.processes.by_pid.remove(&pid) {
+            process.expire_samples(u64::MAX, &mut self.counts, profile);
+            let info = process.finished(&mut self.counts);
+            if info.is_used() {
+                self.ended.push(info);
+            }
+        }
+    }
+
+    /// A call that will not return any more.
+    fn never_returned(&mut self, pending: PendingCall, now_ns: u64, profile: &mut Profile) {
+        match pending.action {
+            ReturnAction::Sync { node, .. } => {
+                calls::blocked(node, pending.entered_ns, now_ns, profile);
+                self.counts.gap(Gap::NotReturned, 1);
+            }
+            _ => self.counts.gap(Gap::ReturnMissing, 1),
+        }
+    }
+
+    /// Launches of kernels and graphs so far.
+    pub(crate) fn launches(&self) -> u64 {
+        let live = self.processes.by_pid.values().map(|process| &process.info);
+        live.chain(&self.ended).map(|info| info.launches + info.captured + info.graph_launches).sum()
+    }
+
+    /// Writes what is known of processes to the profile, and what is missing to the account of the stage, where what
+    /// was received and kept stands already.
+    fn write_to(&self, profile: &mut Profile) {
+        let mut counts = self.counts.clone();
+        counts.gap(Gap::CallLost, self.sites.lost());
+        profile.gpu.processes.clone_from(&self.ended);
+        let mut live: Vec<_> = self
+            .processes
+            .by_pid
+            .values()
+            .filter_map(|process| {
+                process.count_gaps(&mut counts);
+                let info = process.info();
+                info.is_used().then_some(info)
+            })
+            .collect();
+        live.sort_by_key(|info| info.pid);
+        profile.gpu.processes.append(&mut live);
+        counts.write_to(profile.ledger.stage_mut(LedgerStage::Correlate));
+    }
+}
+
+impl Stage for Gpu {
+    type Scope = ();
+    type Note = ();
+
+    const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
+
+    /// It takes every probe that no stage before it claims: rows of the user are calls, too.
+    fn claims(&self, _site: &SiteInfo) -> bool {
+        true
+    }
+
+    fn learn(&mut self, sites: Vec<SiteInfo>) {
+        self.sites.learn(sites);
+    }
+
+    fn count_sites(&mut self, counts: &[u64]) {
+        self.sites.counted(counts);
+    }
+
+    /// The frames of a call's stack, root first, up to its caller: without those of the kernel (it was just running our
+    /// program) and without that of the function itself, which stands as a call of its own.
+    fn caller<'a>(
+        &mut self,
+        call: &Arguments<'_>,
+        frames: &'a [FrameId],
+        profile: &Profile,
+    ) -> &'a [FrameId] {
+        let kernel = |id: &FrameId| {
+            matches!(profile.frames.get(*id), Frame::Kernel { .. } | Frame::KernelUnnamed { .. })
+        };
+        let user = frames.len() - frames.iter().rev().take_while(|id| kernel(id)).count();
+        let frames = &frames[..user];
+        let itself = frames.last().is_some_and(|id| match profile.frames.get(*id) {
+            Frame::Native { symbol, .. } => profile.strings.get(symbol) == self.sites.symbol(call.call.site),
+            // What has no name at the place of a probe is the probed function.
+            Frame::NativeUnnamed { .. } => true,
+            _ => false,
+        });
+        if itself { &frames[..frames.len() - 1] } else { frames }
+    }
+
+    fn on_call(
+        &mut self,
+        call: &CallRecord<'_>,
+        stack: Option<&CallStack<()>>,
+        context: &mut CallContext<'_>,
+    ) {
+        let CallContext { profile, names, .. } = context;
+        let node = stack.map_or(call.thread, |stack| stack.node);
+        // The context of a kernel is made when it is launched, so what it was compiled from is asked before.
+        if self.launches_unknown(call.sample, call.arguments, node, profile) {
+            self.ask_names(*names, profile);
+        }
+        let at = CallAt {
+            number: call.sample.period,
+            time_ns: call.sample.header.time_ns,
+            pid: call.sample.pid,
+            tid: call.sample.tid,
+            thread: call.thread,
+            node,
+            has_stack: stack.is_some_and(|stack| stack.has_frames),
+            arguments: *call.arguments,
+        };
+        self.call(&at, profile);
+    }
+
+    fn on_process(&mut self, change: ProcessChange) {
+        if self.changes.len() >= ASKED_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change);
+    }
+
+    #[inline]
+    fn change_is_due(&self, now_ns: u64) -> bool {
+        self.changes.front().is_some_and(|change| change.time_ns <= now_ns)
+            || self.found.front().is_some_and(|kernel| kernel.read_ns <= now_ns)
+    }
+
+    fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
+        while let Some(ProcessChange { pid, time_ns, kind }) =
+            self.changes.pop_front_if(|change| change.time_ns <= now_ns)
+        {
+            // Records that were used early may be of the new program already.
+            match self.processes.get_mut(pid).filter(|process| process.first_ns > time_ns) {
+                Some(process) => process.from_start |= kind == ProcessChangeKind::Begins,
+                None => self.process_ends(pid, time_ns, profile),
+            }
+            let born = &mut self.processes.born;
+            match kind {
+                ProcessChangeKind::Begins if born.len() < ASKED_MAX => _ = born.insert(pid),
+                ProcessChangeKind::Begins => born.clear(),
+                ProcessChangeKind::Ends => _ = born.remove(&pid),
+            }
+        }
+        self.use_found(now_ns, profile);
+    }
+
+    fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
+        self.expire(until_ns, profile);
+    }
+
+    fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.apply_changes(u64::MAX, profile);
+        self.expire_samples(u64::MAX, profile);
+        self.settle_all(u64::MAX, profile);
+        for work in self.work.take_if(|_| true) {
+            self.expire_work(work, Gap::LaunchWithoutActivity, profile);
+        }
+        for pending in self.pending.take_if(|_| true) {
+            self.never_returned(pending, now_ns, profile);
+        }
+        self.processes.by_pid.values_mut().for_each(|process| process.streams.close());
+    }
+
+    fn account(&self, profile: &mut Profile) {
+        self.write_to(profile);
+    }
+}

@@ -1,0 +1,179 @@
+//! Names: handles and host stubs of one process → their kernels.
+//!
+//! Owns: what each handle was called when it was made, or by the first activity of a launch of it. Because: a launch says
+//! which handle, and only the calls before it said what that is. Does not: look into the process, or demangle.
+
+use deepctx_profile::intern::FrameId;
+use rustc_hash::FxHashMap;
+
+use crate::input::CodeFacts;
+
+/// Handles remembered in a process: some times the kernels of the largest frameworks' libraries.
+const HANDLES_MAX: usize = 1 << 18;
+/// Handles without a name that are remembered, and looked for together.
+const UNNAMED_MAX: usize = 1 << 14;
+/// A handle without a name is looked for again after this long, and then twice as long, so often.
+const AGAIN_NS: u64 = 500_000_000;
+const TRIES_MAX: u32 = 7;
+/// Launches of a handle whose stacks are searched for a stub.
+const STUBS_MAX: u32 = 8;
+
+/// A kernel by its handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    /// The kernel.
+    pub(super) frame: FrameId,
+    /// The module that its code came with; 0 when it is not known.
+    pub(super) module: u64,
+    /// It was found in the process, not told by a call.
+    pub(super) recovered: bool,
+    /// What its code says, if that was found.
+    pub(super) code: Option<CodeFacts>,
+}
+
+impl Named {
+    /// A kernel that a call told the name of.
+    pub(super) fn told(frame: FrameId, module: u64) -> Self {
+        Self { frame, module, recovered: false, code: None }
+    }
+}
+
+/// The names of one process.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    handles: FxHashMap<u64, Named>,
+    /// Handles that were launched without a name, with the launch that they were last looked for, and how often.
+    unnamed: FxHashMap<u64, (u64, u32)>,
+    /// Handles without a name, and how many of their launches were below no stub.
+    without_stub: FxHashMap<u64, u32>,
+    /// Those that are to be looked for now.
+    wanted: Vec<(u64, u64)>,
+}
+
+impl Names {
+    /// A handle got a name. False when there is no room for it.
+    pub(super) fn name(&mut self, handle: u64, named: Named) -> bool {
+        if handle == 0 {
+            return true;
+        }
+        if self.handles.len() >= HANDLES_MAX && !self.handles.contains_key(&handle) {
+            return false;
+        }
+        self.handles.insert(handle, named);
+        true
+    }
+
+    /// A handle stands for the same kernel as another one.
+    pub(super) fn alias(&mut self, handle: u64, of: u64) -> bool {
+        self.get(of).is_none_or(|named| self.name(handle, named))
+    }
+
+    /// The kernel of a handle.
+    pub(super) fn get(&self, handle: u64) -> Option<Named> {
+        self.handles.get(&handle).copied()
+    }
+
+    /// The kernels of a module, as far as calls told them; none of a module that is not known.
+    pub(super) fn of_module(&self, module: u64) -> impl Iterator<Item = FrameId> {
+        let of_module = self.handles.values().filter(move |named| module != 0 && named.module == module);
+        of_module.map(|named| named.frame)
+    }
+
+    /// Whether the stack of a launch of this handle is to be searched for a stub: not for ever.
+    pub(super) fn may_have_stub(&mut self, handle: u64) -> bool {
+        if self.without_stub.len() >= UNNAMED_MAX && !self.without_stub.contains_key(&handle) {
+            return false;
+        }
+        let searched = self.without_stub.entry(handle).or_insert(0);
+        *searched = (*searched + 1).min(STUBS_MAX + 1);
+        *searched <= STUBS_MAX
+    }
+
+    /// A handle that no call named was launched at this time: it is looked for, now and then.
+    pub(super) fn want(&mut self, handle: u64, time_ns: u64) {
+        if handle == 0 || self.unnamed.len() >= UNNAMED_MAX && !self.unnamed.contains_key(&handle) {
+            return;
+        }
+        let (asked_ns, tries) = self.unnamed.entry(handle).or_insert((0, 0));
+        let wait = if *tries == 0 { 0 } else { AGAIN_NS << *tries };
+        if *tries < TRIES_MAX && time_ns >= asked_ns.saturating_add(wait) {
+            (*asked_ns, *tries) = (time_ns, *tries + 1);
+            self.wanted.push((handle, time_ns));
+        }
+    }
+
+    /// The handles that are to be looked for, each with the time of its launch.
+    pub(super) fn wanted(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Whether this is the answer that a handle waits for. Not when a call has named it meanwhile, or when modules were
+    /// unloaded since: then it may have been another kernel that was found.
+    pub(super) fn is_wanted(&self, handle: u64, asked_ns: u64) -> bool {
+        self.get(handle).is_none() && self.unnamed.get(&handle).is_some_and(|(last, _)| *last == asked_ns)
+    }
+
+    /// A module is gone: its handles may come again as something else. So may those that were found, whose module nobody
+    /// knows.
+    pub(super) fn unload(&mut self, module: u64) {
+        if module != 0 {
+            self.handles.retain(|_, named| named.module != module && !named.recovered);
+            self.unnamed.clear();
+            self.without_stub.clear();
+            self.wanted.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aliases_lead_to_the_kernel_until_its_module_is_unloaded() {
+        let (gemm, relu) = (FrameId::from_number(10), FrameId::from_number(11));
+        let mut names = Names::default();
+        names.name(1, Named::told(gemm, 100));
+        names.name(2, Named::told(relu, 200));
+        assert!(names.alias(3, 1) && names.alias(4, 99));
+        assert_eq!(names.get(3).map(|named| named.frame), Some(gemm));
+        assert_eq!(names.get(4), None, "an alias of nothing");
+        names.unload(100);
+        assert_eq!((names.get(1), names.get(3)), (None, None));
+        assert!(names.get(2).is_some());
+        names.unload(0);
+        assert!(names.get(2).is_some());
+    }
+
+    #[test]
+    fn a_handle_is_looked_for_now_and_then_and_not_for_ever() {
+        let mut names = Names::default();
+        let times: Vec<u64> = (0..2000).map(|n| n * 100_000_000).collect();
+        let mut asked = Vec::new();
+        for time_ns in times {
+            names.want(7, time_ns);
+            asked.extend(names.wanted().into_iter().map(|(_, time_ns)| time_ns / 1_000_000_000));
+        }
+        assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63]);
+        names.want(0, 0);
+        assert!(names.wanted().is_empty());
+        assert_eq!((0..20).filter(|_| names.may_have_stub(7)).count(), 8);
+    }
+
+    #[test]
+    fn what_was_found_before_a_module_was_unloaded_is_not_used_after_it() {
+        let frame = FrameId::from_number(10);
+        let found = Named { frame, module: 0, recovered: true, code: None };
+        let mut names = Names::default();
+        names.want(7, 50);
+        assert!(names.is_wanted(7, 50) && !names.is_wanted(7, 49) && !names.is_wanted(8, 50));
+        names.unload(100);
+        assert!(!names.is_wanted(7, 50));
+        names.want(7, 60);
+        assert!(names.is_wanted(7, 60));
+        names.name(7, found);
+        assert!(!names.is_wanted(7, 60), "it is named");
+        names.unload(100);
+        assert_eq!(names.get(7), None);
+    }
+}

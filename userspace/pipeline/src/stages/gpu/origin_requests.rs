@@ -1,0 +1,81 @@
+//! What compiled kernels were made from: asked once, before a launch, and remembered by process.
+//!
+//! Owns: the way of these requests and their answers between processes and the pipeline. Because: a kernel is placed below the
+//! lines that its compiler read, which only files of the process say. Does not: read them, or keep them
+//! ([`super::origins`]).
+
+use deepctx_common::record::StackSample;
+use deepctx_events::{Event, GpuCall, GraphCall, LaunchCall};
+use deepctx_profile::intern::{FrameId, StrId};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+
+use super::{Gpu, Question};
+use crate::decode::Arguments;
+
+impl Gpu {
+    /// A call is about to be entered, of the caller at this node: whether there is something to ask before, since it launches a
+    /// kernel.
+    #[inline]
+    pub(crate) fn launches_unknown(
+        &mut self,
+        of: &StackSample,
+        arguments: &Arguments<'_>,
+        caller: NodeId,
+        profile: &mut Profile,
+    ) -> bool {
+        let launches = match Event::from_number(arguments.call.event) {
+            Some(Event::Gpu(GpuCall::Launch(launch))) => launch != LaunchCall::MultiDevice,
+            Some(Event::Gpu(GpuCall::Graph(GraphCall::Node))) => true,
+            _ => false,
+        };
+        if !launches {
+            return false;
+        }
+        let Self { sites, processes, ended, .. } = self;
+        let time_ns = of.header.time_ns;
+        let Some(process) = processes.get_or_make(of.pid, time_ns, ended) else { return false };
+        let handle = sites.given(arguments).kernel_handle();
+        let named = handle.and_then(|handle| process.names.get(handle));
+        let kernel = named.map(|named| (named.frame, named.module));
+        process.origins.launched(caller, kernel, &process.names, time_ns, profile);
+        process.origins.asks()
+    }
+
+    /// What is to be asked of compiled kernels, since the last time.
+    pub(crate) fn questions(&mut self) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for (pid, process) in self.processes.by_pid.iter_mut().filter(|(_, process)| process.origins.asks()) {
+            let asked = process.origins.questions().into_iter();
+            questions.extend(asked.map(|(time_ns, about)| Question { pid: *pid, time_ns, about }));
+        }
+        questions
+    }
+
+    /// What a kernel of a process was compiled from.
+    pub(crate) fn kernel_known(
+        &mut self,
+        (pid, kernel): (u32, (FrameId, u64)),
+        siblings: usize,
+        frames: Vec<FrameId>,
+        time_ns: u64,
+        later: bool,
+    ) {
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.origins.kernel_known(kernel, siblings, frames, time_ns, later);
+        }
+    }
+
+    /// What a generated file of a process launches.
+    pub(crate) fn file_known(
+        &mut self,
+        (pid, file): (u32, StrId),
+        launches: Vec<super::origins::Launch>,
+        time_ns: u64,
+        later: bool,
+    ) {
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.origins.file_known(file, launches, time_ns, later);
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! Samples of instructions: where kernels stood, and what they waited for → instructions below kernels.
+//!
+//! Owns: in which context a sample counts, and samples that wait for lines. Because: where kernels run side by side, a sample says
+//! its kernel and not its launch; so it belongs to a context for certain only if there is but one. Does not: share samples out
+//! among contexts: that would be a guess.
+//!
+//! | samples | stand |
+//! |---|---|
+//! | with a correlation id (serialized) | below the kernel of that launch |
+//! | of a kernel that was launched in one context so far | there: whatever was sampled until now was launched before |
+//! | of a kernel with several contexts, or of code that is no kernel | below `[all callers]` of the process |
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+
+use deepctx_common::Plain;
+use deepctx_common::activity::{probe, state};
+use deepctx_common::call::Message;
+use deepctx_common::samples::{Cubin, Sample, part};
+use deepctx_profile::frame::{Frame, Origin};
+use deepctx_profile::intern::{FrameId, StrId};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+use super::Gpu;
+use super::counts::{Counts, Gap};
+use super::kernels::kernel_frame;
+use super::process::{Process, WorkKind};
+use crate::input::{CubinLines, UnreadCubin};
+
+/// Stands between the process and kernels whose samples belong to several launches.
+const ALL_CALLERS: &str = "[all callers]";
+/// Stands for code whose name could not be read.
+const NAMELESS: &str = "[unknown: name-not-told]";
+/// What CUPTI's names of reasons begin with: those of other units than warp schedulers have others.
+const PREFIXES: [&str; 2] = ["smsp__pcsamp_warps_issue_stalled_", "smsp__pcsamp_warp_stall_"];
+/// Reasons that are remembered.
+const REASONS_MAX: usize = 1 << 12;
+/// Kernels whose contexts are remembered. Of more it is not known whether they have one.
+const KERNELS_MAX: usize = 1 << 17;
+/// Launches that are remembered after their activity came, for samples that come later.
+const LAUNCHES_MAX: usize = 1 << 16;
+/// Images whose lines are remembered.
+const CUBINS_MAX: usize = 1 << 12;
+/// Samples that wait for lines, by context, instruction and reason.
+const HELD_MAX: usize = 1 << 16;
+/// How long they wait: reading an image takes milliseconds.
+const HELD_NS: u64 = 5_000_000_000;
+/// No function is longer; the largest kernels have some megabytes.
+const CODE_MAX: u64 = 1 << 30;
+
+/// The contexts of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ran {
+    Below(NodeId),
+    Anywhere,
+}
+
+/// What is known of an image.
+#[derive(Debug)]
+enum Image {
+    /// Its lines are being read since then.
+    Asked(u64),
+    /// They were.
+    Read(Box<CubinLines>),
+}
+
+/// Where a sample goes, once its line is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    cubin: u64,
+    /// The kernel as a context.
+    kernel: NodeId,
+    /// Its function as the compiler wrote it.
+    function: StrId,
+    offset: u64,
+    metric: Metric,
+}
+
+/// What is remembered of a process.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    /// Metrics by the collector's numbers of reasons.
+    reasons: FxHashMap<u32, Option<Metric>>,
+    /// Names as the compiler wrote them, by the ids that the collector gave them.
+    names: FxHashMap<u64, StrId>,
+    ran: FxHashMap<FrameId, Ran>,
+    /// Launches of which it is not known yet what they run.
+    pub(super) unknown: u64,
+    /// Kernels by correlation id, of launches whose work is done, and these in their order.
+    finished: (FxHashMap<u32, NodeId>, VecDeque<u32>),
+    serialized: bool,
+    cubins: FxHashMap<u64, Image>,
+    held: FxHashMap<Place, u64>,
+}
+
+impl Samples {
+    /// A kernel is launched in a context.
+    pub(super) fn ran(&mut self, kernel: FrameId, node: NodeId) {
+        if let Some(ran) = self.ran.get_mut(&kernel) {
+            if *ran != Ran::Below(node) {
+                *ran = Ran::Anywhere;
+            }
+        } else if self.ran.len() < KERNELS_MAX {
+            self.ran.insert(kernel, Ran::Below(node));
+        }
+    }
+
+    /// A launch was given its activity: samples of it may come later.
+    pub(super) fn done(&mut self, correlation: u32, kernel: NodeId) {
+        if !self.serialized || correlation == 0 {
+            return;
+        }
+        let (by_id, order) = &mut self.finished;
+        if by_id.insert(correlation, kernel).is_none() {
+            order.push_back(correlation);
+        }
+        if order.len() > LAUNCHES_MAX
+            && let Some(oldest) = order.pop_front()
+        {
+            by_id.remove(&oldest);
+        }
+    }
+
+    /// A collector told a name.
+    pub(super) fn named(&mut self, id: u64, name: &[u8], profile: &mut Profile) {
+        if self.names.len() < super::process::TOLD_MAX {
+            self.names.insert(id, profile.text(&String::from_utf8_lossy(name)));
+        }
+    }
+
+    /// What a collector says of its sampling.
+    pub(super) fn state(&mut self, [what, number, _]: [u64; 3], note: &mut String, counts: &mut Counts) {
+        match what {
+            state::SAMPLING => {
+                self.serialized = number >> 32 & 1 == 1;
+                let period = match number as u32 {
+                    0 => "as often as CUPTI likes".to_owned(),
+                    period => format!("every {} cycles", 1u64 << period.min(63)),
+                };
+                let mode = if self.serialized { ", kernels one after the other" } else { "" };
+                add_note(note, &format!("instructions are sampled {period}{mode}"));
+            }
+            state::SAMPLING_REFUSED => {
+                add_note(note, &format!("instructions are not sampled: {}", refusal(number)));
+            }
+            state::SAMPLES_DROPPED => counts.gap(Gap::SampleDropped, number),
+            state::SAMPLES_ELSEWHERE => counts.gap(Gap::SampleElsewhere, number),
+            state::SAMPLES_OVERRUN => counts.gap(Gap::SampleOverrun, number),
+            _ => counts.gap(Gap::CubinLeft, number),
+        }
+    }
+
+    fn reason(&mut self, number: u32, name: &[u8]) {
+        let name = String::from_utf8_lossy(name);
+        let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(&name);
+        if self.reasons.len() < REASONS_MAX {
+            self.reasons.insert(number, format!("stall:{short}").parse().ok());
+        }
+    }
+
+    /// File and line of a place; `None` when they are not known.
+    fn line(&self, place: &Place, profile: &mut Profile) -> Option<(StrId, NonZeroU32)> {
+        let Some(Image::Read(lines)) = self.cubins.get(&place.cubin) else { return None };
+        let (file, line) = lines.at(profile.strings.get(place.function), place.offset)?;
+        Some((profile.text(file), line))
+    }
+
+    /// Enters samples of one place.
+    fn enter(&self, place: &Place, samples: u64, profile: &mut Profile) {
+        let kernel = profile.frames.get(profile.tree.node(place.kernel).frame);
+        let frame = match (place.offset, kernel) {
+            (..CODE_MAX, Frame::GpuKernel { name }) => {
+                let (file, line) = match self.line(place, profile) {
+                    Some((file, line)) => (file, Some(line)),
+                    None => (StrId::EMPTY, None),
+                };
+                Frame::Instruction { kernel: name, offset: place.offset, file, line }
+            }
+            _ => Frame::Unresolved { reason: profile.text("instruction-not-known"), origin: Origin::Gpu },
+        };
+        let frame = profile.frame(frame);
+        let node = profile.tree.child(place.kernel, frame);
+        profile.tree.add(node, place.metric, samples);
+    }
+
+    /// Enters what waits for images that `is_due` says.
+    fn release(&mut self, is_due: impl Fn(u64) -> bool, profile: &mut Profile) {
+        let mut due: Vec<(Place, u64)> = self.held.extract_if(|place, _| is_due(place.cubin)).collect();
+        // By time of no kind: in an order that a replay has too.
+        due.sort_unstable_by_key(|(place, _)| (place.cubin, place.kernel, place.offset, place.metric));
+        for (place, samples) in due {
+            self.enter(&place, samples, profile);
+        }
+    }
+
+    fn add(&mut self, place: Place, samples: u64, profile: &mut Profile) {
+        let waits = matches!(self.cubins.get(&place.cubin), Some(Image::Asked(_)));
+        if waits && (self.held.len() < HELD_MAX || self.held.contains_key(&place)) {
+            let held = self.held.entry(place).or_insert(0);
+            *held = held.saturating_add(samples);
+        } else {
+            self.enter(&place, samples, profile);
+        }
+    }
+}
+
+/// Adds to what is said of a process, once.
+fn add_note(note: &mut String, more: &str) {
+    // A process that says ever new things does not fill memory.
+    const NOTE_MAX: usize = 512;
+    if !note.contains(more) && note.len() < NOTE_MAX {
+        if !note.is_empty() {
+            note.push_str(", ");
+        }
+        note.push_str(more);
+    }
+}
+
+/// CUPTI's errors (`cupti_result.h`), as far as users can do something about them.
+fn refusal(number: u64) -> String {
+    let because = match number {
+        0xffff_fffe => "this CUPTI has no functions for it",
+        26 => "another profiler has the counters (DCGM, Nsight Compute)",
+        27 | 42 => "the device does not support it",
+        33 => "the device is virtual",
+        35 | 40 => "only administrators may (NVreg_RestrictProfilingToAdminUsers, see `doctor`)",
+        38 => "the device is too old for it, or another profiling interface is in use",
+        41 => "confidential computing forbids it",
+        43 => "the device is a part of one (MIG)",
+        _ => return format!("CUPTI's error {number}"),
+    };
+    because.to_owned()
+}
+
+impl Gpu {
+    /// Device code was loaded of which there is a copy: told as soon as it comes in, since the process may end any time.
+    pub(crate) fn note_cubin(&mut self, message: &Message, bytes: &[u8]) {
+        let Some(cubin) = Cubin::read_from(bytes).filter(|_| is_cubin(message)) else { return };
+        let unread = UnreadCubin {
+            pid: message.pid,
+            crc: cubin.crc,
+            address: cubin.address,
+            bytes: cubin.bytes,
+            asked_ns: message.header.time_ns,
+        };
+        if self.unread.len() < CUBINS_MAX {
+            self.unread.push(unread);
+        }
+    }
+
+    /// Images of which lines are wanted, since the last time.
+    pub(crate) fn unread_cubins(&mut self) -> Vec<UnreadCubin> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// Lines were read; those of an image of which nothing was told yet wait for that.
+    pub(crate) fn lines_read(&mut self, lines: Vec<CubinLines>, profile: &mut Profile) {
+        for lines in lines {
+            let Some(process) = self.processes.get_mut(lines.pid) else {
+                if self.lines_ahead.len() < CUBINS_MAX {
+                    self.lines_ahead.push(lines);
+                }
+                continue;
+            };
+            process.lines_read(lines, &mut self.counts, profile);
+        }
+    }
+
+    /// A message of samples, or of what explains them.
+    pub(super) fn sampled(
+        &mut self,
+        message: &Message,
+        bytes: &[u8],
+        profile: &mut Profile,
+        process_node: &mut dyn FnMut(&mut Profile) -> NodeId,
+    ) {
+        let Some(process) = self.processes.get_mut(message.pid) else { return };
+        let (what, number) = ((message.values[0] >> 32) as u32, message.values[0] as u32);
+        match what {
+            part::REASON => process.samples.reason(number, bytes),
+            part::CUBIN => {
+                let Some(cubin) = Cubin::read_from(bytes) else {
+                    return self.counts.gap(Gap::Malformed, 1);
+                };
+                process.cubin_loaded(cubin.crc, message.header.time_ns, &mut self.counts);
+                let mut early = std::mem::take(&mut self.lines_ahead);
+                let of_process = early.extract_if(.., |lines| lines.pid == message.pid);
+                of_process.for_each(|lines| process.lines_read(lines, &mut self.counts, profile));
+                self.lines_ahead = early;
+            }
+            part::BATCH => {
+                if !bytes.len().is_multiple_of(size_of::<Sample>()) {
+                    self.counts.gap(Gap::Malformed, 1);
+                }
+                let node = *process.node.get_or_insert_with(|| process_node(profile));
+                for sample in bytes.chunks_exact(size_of::<Sample>()).filter_map(Sample::read_from) {
+                    self.sample(message.pid, node, &sample, profile);
+                }
+            }
+            _ => self.counts.gap(Gap::Malformed, 1),
+        }
+    }
+
+    fn sample(&mut self, pid: u32, process_node: NodeId, sample: &Sample, profile: &mut Profile) {
+        let Self { processes, work, ids, counts, .. } = self;
+        let Some(process) = processes.get_mut(pid) else { return };
+        let frame = process.told.get(&sample.function).copied();
+        let frame = frame.unwrap_or_else(|| kernel_frame(NAMELESS, profile));
+        let samples = u64::from(sample.samples);
+        let kernel = if sample.correlation != 0 {
+            let waiting = ids.get(&(pid, sample.correlation)).and_then(|call| work.get_mut(*call));
+            let launched = match waiting {
+                Some(work) if matches!(work.kind, WorkKind::Kernel) && work.held.is_none() => Some(work.node),
+                // What it runs is told later, or one of several: the launch itself is certain.
+                Some(work) => Some(profile.tree.child(work.api, frame)),
+                None => process.samples.finished.0.get(&sample.correlation).copied(),
+            };
+            launched.unwrap_or_else(|| {
+                counts.gap(Gap::SampleWithoutLaunch, samples);
+                let reason = profile.text("launch-not-seen");
+                let unseen = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+                profile.tree.path(process_node, [unseen, frame])
+            })
+        } else {
+            match process.only_context(frame) {
+                Some(node) => node,
+                None => {
+                    counts.gap(Gap::SampleShared, samples);
+                    let name = profile.text(ALL_CALLERS);
+                    let all = profile.frame(Frame::GpuApi { name });
+                    profile.tree.path(process_node, [all, frame])
+                }
+            }
+        };
+        let metric = match process.samples.reasons.get(&sample.reason) {
+            Some(Some(metric)) => *metric,
+            _ => {
+                counts.gap(Gap::ReasonUnknown, samples);
+                Metric::StallMisc
+            }
+        };
+        if sample.offset >= CODE_MAX {
+            counts.gap(Gap::InstructionUnknown, samples);
+        }
+        let function = process.samples.names.get(&sample.function).copied().unwrap_or(StrId::EMPTY);
+        let place = Place { cubin: sample.cubin, kernel, function, offset: sample.offset, metric };
+        process.samples.add(place, samples, profile);
+    }
+
+    /// Samples that have waited long enough for lines are entered without; all of them, when there is no more time.
+    pub(super) fn expire_samples(&mut self, now_ns: u64, profile: &mut Profile) {
+        for process in self.processes.by_pid.values_mut() {
+            process.expire_samples(now_ns, &mut self.counts, profile);
+        }
+    }
+}
+
+/// Whether a message tells of device code.
+fn is_cubin(message: &Message) -> bool {
+    message.what == probe::SAMPLES && (message.values[0] >> 32) as u32 == part::CUBIN
+}
+
+impl Process {
+    /// The one context in which a kernel was launched; `None` when there are several, or there may be.
+    fn only_context(&self, kernel: FrameId) -> Option<NodeId> {
+        // What graphs run, and launches of handles without a name, may be this kernel.
+        let certain = self.samples.unknown == 0 && self.info.captured == 0 && self.info.graph_launches == 0;
+        match self.samples.ran.get(&kernel) {
+            Some(Ran::Below(node)) if certain => Some(*node),
+            _ => None,
+        }
+    }
+
+    fn cubin_loaded(&mut self, crc: u64, now_ns: u64, counts: &mut Counts) {
+        let cubins = &mut self.samples.cubins;
+        if cubins.len() < CUBINS_MAX {
+            cubins.entry(crc).or_insert(Image::Asked(now_ns));
+        } else if !cubins.contains_key(&crc) {
+            counts.gap(Gap::CubinLeft, 1);
+        }
+    }
+
+    fn lines_read(&mut self, lines: CubinLines, counts: &mut Counts, profile: &mut Profile) {
+        if !lines.because.is_empty() {
+            counts.gap(Gap::LinesUnread, 1);
+        }
+        let crc = lines.crc;
+        let cubins = &mut self.samples.cubins;
+        if cubins.len() < CUBINS_MAX || cubins.contains_key(&crc) {
+            cubins.insert(crc, Image::Read(Box::new(lines)));
+        }
+        self.samples.release(|cubin| cubin == crc, profile);
+    }
+
+    /// Enters samples whose lines did not come in time.
+    pub(super) fn expire_samples(&mut self, now_ns: u64, counts: &mut Counts, profile: &mut Profile) {
+        if self.samples.cubins.is_empty() {
+            return;
+        }
+        let late = |image: &Image| matches!(image, Image::Asked(asked_ns) if now_ns.saturating_sub(*asked_ns) > HELD_NS);
+        let mut late: Vec<u64> =
+            self.samples.cubins.iter().filter(|(_, image)| late(image)).map(|(crc, _)| *crc).collect();
+        late.sort_unstable();
+        for crc in late {
+            // It may still be read; what comes then has lines.
+            counts.gap(Gap::LinesUnread, u64::from(self.samples.held.keys().any(|place| place.cubin == crc)));
+            self.samples.release(|cubin| cubin == crc, profile);
+            self.samples.cubins.insert(crc, Image::Read(Box::default()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_known_by_name_whatever_their_number() {
+        let mut samples = Samples::default();
+        samples.reason(7, b"smsp__pcsamp_warps_issue_stalled_long_scoreboard");
+        samples.reason(1, b"smsp__pcsamp_warp_stall_warpgroup_arrive");
+        samples.reason(2, b"wait");
+        samples.reason(3, b"smsp__pcsamp_warps_issue_stalled_of_the_future");
+        samples.reason(4, b"\xff\xfe");
+        let of = |number| samples.reasons[&number];
+        assert_eq!(of(7), Some(Metric::StallLongScoreboard));
+        assert_eq!(of(1), Some(Metric::StallWarpgroupArrive));
+        assert_eq!((of(2), of(3), of(4)), (Some(Metric::StallWait), None, None));
+    }
+
+    #[test]
+    fn a_kernel_has_one_context_until_it_is_launched_in_another() {
+        let mut process = Process::new(7, 0, true);
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let [gemm, relu] = ["gemm", "relu"].map(|name| kernel_frame(name, &mut profile));
+        let root = profile.tree.child(NodeId::ROOT, relu);
+        let other = profile.tree.child(root, gemm);
+        process.samples.ran(gemm, root);
+        process.samples.ran(gemm, root);
+        assert_eq!((process.only_context(gemm), process.only_context(relu)), (Some(root), None));
+        process.samples.unknown = 1;
+        assert_eq!(process.only_context(gemm), None, "another launch may be of it");
+        process.samples.unknown = 0;
+        process.samples.ran(gemm, other);
+        process.samples.ran(gemm, root);
+        assert_eq!(process.only_context(gemm), None);
+    }
+
+    #[test]
+    fn a_refusal_says_what_can_be_done() {
+        assert!(refusal(35).contains("NVreg_RestrictProfilingToAdminUsers"));
+        assert_eq!(refusal(999), "CUPTI's error 999");
+        let mut note = "CUPTI 28".to_owned();
+        add_note(&mut note, "x");
+        add_note(&mut note, "x");
+        assert_eq!(note, "CUPTI 28, x");
+    }
+}

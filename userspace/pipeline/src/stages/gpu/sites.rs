@@ -1,0 +1,156 @@
+//! Sites: what the calls of a probe mean, and their arguments by meaning.
+//!
+//! Owns: the table of probes. Because: records carry numbers; whoever uses a call asks for its stream, not for its
+//! eighth argument. Does not: know how arguments were fetched.
+
+use deepctx_events::{CuptiEvent, Event, Family, Role};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
+
+use crate::decode::Arguments;
+use crate::input::SiteInfo;
+
+/// The probes that calls come from.
+#[derive(Debug, Default)]
+pub(super) struct Sites {
+    sites: Vec<Option<Known>>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Known {
+    info: SiteInfo,
+    /// Its frame; made with the first call.
+    frame: Option<FrameId>,
+    /// Its calls' returns are told.
+    returns: bool,
+    /// Calls that came as records.
+    calls: u64,
+    /// Calls that the kernel programs counted.
+    counted: u64,
+}
+
+/// A probe as a call needs it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Site {
+    /// What the call means; `None` for a number that this version does not know.
+    pub(super) event: Option<Event>,
+    /// The library.
+    pub(super) family: Family,
+    /// The function, as a frame.
+    pub(super) frame: FrameId,
+    /// The function works on the default stream of each thread where it is given none.
+    pub(super) own_default_stream: bool,
+}
+
+impl Sites {
+    /// Takes in probes. What is known under an index already is replaced. Indices beyond the bound of the kernel's table
+    /// are nobody's.
+    pub(super) fn learn(&mut self, sites: Vec<SiteInfo>) {
+        for info in sites.into_iter().filter(|info| info.site < deepctx_common::call::SITES_MAX) {
+            let at = info.site as usize;
+            if at >= self.sites.len() {
+                self.sites.resize_with(at + 1, || None);
+            }
+            self.sites[at] = Some(Known { info, frame: None, returns: false, calls: 0, counted: 0 });
+        }
+    }
+
+    /// Takes in how often the kernel programs counted each.
+    pub(super) fn counted(&mut self, counts: &[u64]) {
+        for (known, count) in self.sites.iter_mut().zip(counts) {
+            if let Some(known) = known {
+                known.counted = *count;
+            }
+        }
+    }
+
+    /// Calls that were counted and never came as records.
+    pub(super) fn lost(&self) -> u64 {
+        // Records of another tool's collection are messages.
+        let calls =
+            self.sites.iter().flatten().filter(|known| known.info.event != Event::Cupti(CuptiEvent::Record));
+        calls.map(|known| known.counted.saturating_sub(known.calls)).fold(0, u64::saturating_add)
+    }
+
+    /// The exported name of a probe's function; empty when the probe is not known.
+    pub(super) fn symbol(&self, site: u32) -> &str {
+        self.sites.get(site as usize).and_then(Option::as_ref).map_or("", |known| known.info.symbol.as_str())
+    }
+
+    /// A call of a probe returned, so others will.
+    pub(super) fn returned(&mut self, site: u32) {
+        if let Some(known) = self.sites.get_mut(site as usize).and_then(Option::as_mut) {
+            known.returns = true;
+        }
+    }
+
+    /// Whether returns of a probe's calls were seen.
+    pub(super) fn returns(&self, site: u32) -> bool {
+        self.sites.get(site as usize).and_then(Option::as_ref).is_some_and(|known| known.returns)
+    }
+
+    /// The probe of a call. One that is not known still has what its record says.
+    pub(super) fn site(&mut self, arguments: &Arguments<'_>, profile: &mut Profile) -> Site {
+        let event = Event::from_number(arguments.call.event);
+        let Some(known) = self.sites.get_mut(arguments.call.site as usize).and_then(Option::as_mut) else {
+            let name = profile.text("[unknown: probe-not-known]");
+            let frame = profile.frame(Frame::GpuApi { name });
+            return Site { event, family: Family::User, frame, own_default_stream: false };
+        };
+        known.calls += 1;
+        let frame = match known.frame {
+            Some(frame) => frame,
+            None => {
+                let name = profile.text(&known.info.symbol);
+                *known.frame.insert(profile.frame(Frame::GpuApi { name }))
+            }
+        };
+        let symbol = &known.info.symbol;
+        let own_default_stream = ["_ptsz", "_ptds", "_spt"].iter().any(|suffix| symbol.ends_with(suffix));
+        Site { event: event.or(Some(known.info.event)), family: known.info.family, frame, own_default_stream }
+    }
+
+    /// The arguments of a call by their meaning.
+    pub(super) fn given<'a>(&'a self, arguments: &Arguments<'a>) -> Given<'a> {
+        let known = self.sites.get(arguments.call.site as usize).and_then(Option::as_ref);
+        Given { roles: known.map_or(&[], |known| &known.info.roles), arguments: *arguments }
+    }
+}
+
+/// Arguments of a call by their meaning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given<'a> {
+    roles: &'a [Role],
+    arguments: Arguments<'a>,
+}
+
+impl<'a> Given<'a> {
+    /// The value; `None` when the call has none of this meaning, or it could not be read.
+    pub(super) fn get(&self, role: Role) -> Option<u64> {
+        let at = self.roles.iter().position(|other| *other == role)?;
+        let read = at < 32 && self.arguments.call.unread & 1 << at == 0;
+        self.arguments.values.iter().nth(at).filter(|_| read)
+    }
+
+    /// The text; `None` when there is none.
+    pub(super) fn text(&self) -> Option<&'a [u8]> {
+        Some(self.arguments.text).filter(|text| !text.is_empty())
+    }
+
+    /// A number of 32 bits, 0 when it is not there.
+    pub(super) fn small(&self, role: Role) -> u32 {
+        small(self.get(role))
+    }
+
+    /// The handle of the kernel: a function, or the kernel that stands for it.
+    pub(super) fn kernel_handle(&self) -> Option<u64> {
+        self.get(Role::Function).filter(|handle| *handle != 0).or(self.get(Role::Handle))
+    }
+}
+
+/// A number of 32 bits; the largest for one that has more, 0 for none.
+pub(super) fn small(value: Option<u64>) -> u32 {
+    value.map_or(0, |value| u32::try_from(value).unwrap_or(u32::MAX))
+}

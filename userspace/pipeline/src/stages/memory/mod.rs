@@ -1,0 +1,476 @@
+//! Tensors: memory that a framework's allocators give out and take back → figures in the tree, by who allocated it.
+//!
+//! Owns: the live allocations of each process on each device ([`pool`]), and what their calls mean. Because: a free says an
+//! address, and who is to answer for the memory stands with the allocation; and when a device has most is known only when it
+//! has less again. Does not: guess: a free whose allocation was not seen is counted, and takes nothing from anybody.
+//!
+//! ```text
+//!  allocation ─▶ …callers ▸ [memory] cuda:0   tensor-bytes               at once
+//!  free ───────▶ the same place               tensor-returned-bytes      when it is freed, wherever that is
+//!                the same place               peak-bytes, live-bytes     at the end
+//!  both ───────▶ process ▸ [memory] cuda:0    live-bytes, reserved-bytes by time
+//! ```
+//!
+//! Two sources may tell of one allocation on a device: what the allocator reports, and the mark where it was asked
+//! ([`TensorEvent::Request`]). The report counts; the mark adds how much was asked for. Only where nothing is reported (caching
+//! is switched off, a library of another build) an allocation is known by its mark alone; who told of it tells of its end.
+
+mod pool;
+
+use deepctx_common::call::call_flag;
+use deepctx_common::record::StackSample;
+use deepctx_events::{Event, Family, Role, TensorEvent};
+use deepctx_profile::frame::{Frame, Origin};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::{Reason, Stage as LedgerStage};
+use deepctx_profile::memory::{self, POOLS_MAX};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+use crate::attribute;
+use crate::decode::Arguments;
+use crate::duty::DutyEdges;
+use crate::input::{DutyWindow, SiteInfo};
+use crate::sites::Sites;
+use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, Stage};
+use pool::{Given, Pool, Said, Taken};
+
+/// Kinds of devices, by number (`c10::DeviceType`, c10/core/DeviceType.h).
+const KINDS: [&str; 21] = [
+    "cpu",
+    "cuda",
+    "mkldnn",
+    "opengl",
+    "opencl",
+    "ideep",
+    "hip",
+    "fpga",
+    "maia",
+    "xla",
+    "vulkan",
+    "metal",
+    "xpu",
+    "mps",
+    "meta",
+    "hpu",
+    "ve",
+    "lazy",
+    "ipu",
+    "mtia",
+    "privateuseone",
+];
+
+/// A device as the framework counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Device {
+    kind: u8,
+    /// Negative when there is only one.
+    number: i8,
+}
+
+impl Device {
+    const CPU: Self = Self { kind: 0, number: -1 };
+
+    fn packed(value: u64) -> Self {
+        let device = Self { kind: value as u8, number: (value >> 8) as i8 };
+        if device.kind == Self::CPU.kind { Self::CPU } else { device }
+    }
+
+    fn cuda(number: u64) -> Self {
+        Self { kind: 1, number: number as i8 }
+    }
+
+    fn name(self) -> String {
+        let kind =
+            KINDS.get(usize::from(self.kind)).map_or_else(|| format!("device-{}", self.kind), |&k| k.into());
+        if self.number < 0 { kind } else { format!("{kind}:{}", self.number) }
+    }
+}
+
+/// The stage's state.
+#[derive(Debug, Default)]
+pub(crate) struct TensorMemory {
+    /// By number of the probe.
+    sites: Sites<Site>,
+    /// Of the turns in which it is watched.
+    turn_edges: DutyEdges,
+    /// By process, a few devices each.
+    processes: FxHashMap<u32, Vec<(Device, Pool)>>,
+    pools: usize,
+    /// Of processes that are gone.
+    ended: Vec<Pool>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Site {
+    event: TensorEvent,
+    /// It is a mark within a function, not a function's entry.
+    marked: bool,
+}
+
+/// What became of allocations and frees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// Frees of memory that nobody was seen allocating.
+    free_unknown: u64,
+    /// Frees of another number of bytes than were allocated.
+    free_differs: u64,
+    /// Allocations where something was already: its free was not seen.
+    free_missed: u64,
+    /// Allocations that found no room.
+    full: u64,
+    /// Allocations without a stack of their own.
+    without_stack: u64,
+    /// Arguments that could not be read.
+    unreadable: u64,
+    /// What was live when a turn ended.
+    not_watched: u64,
+}
+
+impl TensorMemory {
+    /// Whether a report is of memory that is given out, and that nobody else tells of.
+    fn is_allocation(&self, arguments: &Arguments<'_>) -> bool {
+        self.sites.argument(arguments, Role::Bytes).is_some_and(|bytes| bytes.cast_signed() > 0)
+            && self.sites.argument(arguments, Role::PackedDevice).map(Device::packed) != Some(Device::CPU)
+    }
+
+    /// The samples have reached this time.
+    fn reach(&mut self, now_ns: u64, profile: &mut Profile) {
+        while let Some((time_ns, pid)) = self.sites.changed(now_ns) {
+            let pools = self.processes.remove(&pid).unwrap_or_default();
+            for (_, mut pool) in pools {
+                pool.end(time_ns, profile);
+                self.ended.push(pool);
+            }
+        }
+        while let Some(time_ns) = self.turn_edges.reached(now_ns) {
+            let pools = self.processes.values_mut().flatten();
+            self.counts.not_watched += pools.map(|(_, pool)| pool.forget(time_ns, profile)).sum::<u64>();
+        }
+    }
+
+    /// A call of an allocator. `node`: the context of its caller, `None` without a stack. `thread`: that of its thread.
+    fn called(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        thread: NodeId,
+        node: Option<NodeId>,
+        profile: &mut Profile,
+    ) {
+        let now_ns = who.header.time_ns;
+        self.reach(now_ns, profile);
+        let Some(event) = self.sites.record(&arguments.call).map(|site| site.event) else { return };
+        let Some(address) = self.sites.argument(arguments, Role::Address) else {
+            self.counts.unreadable += 1;
+            return;
+        };
+        let bytes = self.sites.argument(arguments, Role::Bytes);
+        let caller = Caller { thread, node, flags: arguments.call.flags };
+        match (event, bytes) {
+            (TensorEvent::Free, _) => self.freed(who.pid, address, now_ns, profile),
+            (TensorEvent::Alloc | TensorEvent::Request, Some(bytes)) => {
+                let marked = self.sites.argument(arguments, Role::Device).map(Device::cuda);
+                let Some(pool) = self.pool(who.pid, marked.unwrap_or(Device::CPU), thread, now_ns, profile)
+                else {
+                    return;
+                };
+                if marked.is_some() && pool.asked(address, bytes) {
+                    return;
+                }
+                let said = if marked.is_some() { Said::Mark } else { Said::Report };
+                self.allocated(
+                    who.pid,
+                    marked.unwrap_or(Device::CPU),
+                    (address, bytes, said),
+                    caller,
+                    now_ns,
+                    profile,
+                );
+            }
+            (TensorEvent::Report, Some(bytes)) => {
+                let device = self.sites.argument(arguments, Role::PackedDevice).map(Device::packed);
+                let totals = self
+                    .sites
+                    .argument(arguments, Role::TotalAllocated)
+                    .zip(self.sites.argument(arguments, Role::TotalReserved));
+                match device {
+                    // The host's allocator reports only to profilers, and its calls are seen anyway.
+                    Some(Device::CPU) => {}
+                    Some(device) => {
+                        let Some(pool) = self.pool(who.pid, device, thread, now_ns, profile) else { return };
+                        pool.told(totals);
+                        let change = bytes.cast_signed();
+                        if change > 0 {
+                            let given = (address, change.unsigned_abs(), Said::Report);
+                            self.allocated(who.pid, device, given, caller, now_ns, profile);
+                        } else {
+                            let taken = pool.take(address, Said::Report, profile);
+                            let differs = matches!(taken, Taken::Bytes(was) if was != change.unsigned_abs());
+                            pool.changed(now_ns, profile);
+                            self.counts.free_differs += u64::from(differs);
+                            self.counts.free_unknown += u64::from(taken == Taken::Unknown);
+                        }
+                    }
+                    None => self.counts.unreadable += 1,
+                }
+            }
+            _ => self.counts.unreadable += 1,
+        }
+    }
+
+    /// The pool of a device; `None` when there are too many.
+    fn pool(
+        &mut self,
+        pid: u32,
+        device: Device,
+        thread: NodeId,
+        now_ns: u64,
+        profile: &mut Profile,
+    ) -> Option<&mut Pool> {
+        let pools = self.processes.entry(pid).or_default();
+        let at = match pools.iter().position(|(known, _)| *known == device) {
+            Some(at) => at,
+            None if self.pools >= POOLS_MAX => {
+                self.counts.full += 1;
+                return None;
+            }
+            None => {
+                self.pools += 1;
+                let name = device.name();
+                let frame = profile.text(&memory::device_frame(&name));
+                let frame = profile.frame(Frame::Operator { name: frame });
+                let process = profile.tree.node(thread).parent;
+                let lane = profile.tree.child(process, frame);
+                pools.push((device, Pool::new(pid, name, (lane, frame), now_ns)));
+                pools.len() - 1
+            }
+        };
+        pools.get_mut(at).map(|(_, pool)| pool)
+    }
+
+    fn allocated(
+        &mut self,
+        pid: u32,
+        device: Device,
+        (address, bytes, said): (u64, u64, Said),
+        caller: Caller,
+        now_ns: u64,
+        profile: &mut Profile,
+    ) {
+        // Nothing is given for nothing, and nobody will free it.
+        if bytes == 0 {
+            return;
+        }
+        let caller = self.node_of(caller, profile);
+        let Some(pool) = self.pool(pid, device, caller, now_ns, profile) else { return };
+        let given = pool.give(address, bytes, said, caller, profile);
+        pool.changed(now_ns, profile);
+        match given {
+            Given::New => {}
+            Given::Replaced => self.counts.free_missed += 1,
+            Given::Full => self.counts.full += 1,
+        }
+    }
+
+    /// The context that called, or the reason why there is none.
+    fn node_of(&mut self, caller: Caller, profile: &mut Profile) -> NodeId {
+        let limited = caller.flags & call_flag::STACK_LIMITED != 0;
+        match caller.node.filter(|_| !limited) {
+            Some(node) => node,
+            None => {
+                self.counts.without_stack += 1;
+                let reason = profile.text(if limited { "stack-limited" } else { "stack-not-taken" });
+                let frame = profile.frame(Frame::Unresolved { reason, origin: Origin::Native });
+                profile.tree.child(caller.thread, frame)
+            }
+        }
+    }
+
+    /// Memory is freed by address alone: on the host, or where a mark says so.
+    fn freed(&mut self, pid: u32, address: u64, now_ns: u64, profile: &mut Profile) {
+        let mut by_report = false;
+        for (device, pool) in self.processes.get_mut(&pid).into_iter().flatten() {
+            let said = if *device == Device::CPU { Said::Report } else { Said::Mark };
+            match pool.take(address, said, profile) {
+                Taken::Bytes(_) => return pool.changed(now_ns, profile),
+                Taken::BySomeoneElse => by_report = true,
+                // The report of it has come, or will.
+                Taken::Unknown => by_report |= *device != Device::CPU && pool.reports(),
+            }
+        }
+        // The host's own frees are told by nobody else.
+        self.counts.free_unknown += u64::from(!by_report);
+    }
+
+    /// Writes what is known of devices, and what is missing into the account of the stage that places stacks.
+    fn write_to(&self, profile: &mut Profile) {
+        let live = self.processes.values().flatten().map(|(_, pool)| pool);
+        let mut pools: Vec<memory::Pool> = self
+            .ended
+            .iter()
+            .chain(live)
+            .map(Pool::info)
+            .filter(|pool| pool.allocations > 0 || pool.peak_bytes > 0)
+            .collect();
+        pools.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
+        profile.memory = pools;
+        let account = profile.ledger.stage_mut(LedgerStage::Attribute);
+        for (key, sentence, n) in [
+            (
+                "tensor-free-unknown",
+                "tensors were freed whose allocation was not seen: it was before the capture began, or between two turns",
+                self.counts.free_unknown,
+            ),
+            (
+                "tensor-not-watched",
+                "tensors were live when the turn ended in which they were watched: when they are freed is not seen",
+                self.counts.not_watched,
+            ),
+            (
+                "tensor-free-missed",
+                "tensors were allocated where others were: that those were freed was not seen",
+                self.counts.free_missed,
+            ),
+            (
+                "tensor-free-differs",
+                "tensors were freed with another size than they were allocated with",
+                self.counts.free_differs,
+            ),
+            (
+                "tensors-full",
+                "allocations of tensors were not followed: more are live, or on more devices, than are remembered",
+                self.counts.full,
+            ),
+            (
+                "tensor-without-stack",
+                "allocations of tensors have no stack of their own: stacks are limited, or no scratch memory was free",
+                self.counts.without_stack,
+            ),
+            (
+                "tensor-unreadable",
+                "calls of allocators had arguments that could not be read",
+                self.counts.unreadable,
+            ),
+            (
+                "tensor-call-lost",
+                "allocations and frees of tensors were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ] {
+            account.gaps.add(Reason::new(key, sentence), n);
+        }
+    }
+}
+
+/// Who allocates.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    thread: NodeId,
+    node: Option<NodeId>,
+    flags: u16,
+}
+
+impl Stage for TensorMemory {
+    type Scope = ();
+    type Note = ();
+
+    const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
+
+    fn claims(&self, site: &SiteInfo) -> bool {
+        matches!(site.event, Event::Tensor(_))
+    }
+
+    fn learn(&mut self, sites: Vec<SiteInfo>) {
+        self.sites.learn(sites, |info| {
+            let Event::Tensor(event) = info.event else { return None };
+            Some(Site { event, marked: info.family == Family::C10Cuda })
+        });
+    }
+
+    fn count_sites(&mut self, counts: &[u64]) {
+        self.sites.counted(counts);
+    }
+
+    #[inline]
+    fn needs_stack(&self, call: &Arguments<'_>) -> bool {
+        match self.sites.what(&call.call).map(|site| site.event) {
+            None | Some(TensorEvent::Alloc) => true,
+            Some(TensorEvent::Report) => self.is_allocation(call),
+            Some(TensorEvent::Free | TensorEvent::Request) => false,
+        }
+    }
+
+    /// Without the frames of the kernel, which was just running our program. A mark stands within the caller.
+    fn caller<'a>(
+        &mut self,
+        call: &Arguments<'_>,
+        frames: &'a [FrameId],
+        profile: &Profile,
+    ) -> &'a [FrameId] {
+        let itself = self.sites.what(&call.call).is_some_and(|site| !site.marked);
+        attribute::without_probed(profile, frames, itself)
+    }
+
+    fn on_call(
+        &mut self,
+        call: &CallRecord<'_>,
+        stack: Option<&CallStack<()>>,
+        context: &mut CallContext<'_>,
+    ) {
+        let node = stack.and_then(CallStack::caller);
+        self.called(call.sample, call.arguments, call.thread, node, context.profile);
+    }
+
+    fn on_process(&mut self, change: ProcessChange) {
+        self.sites.will_change(change.pid, change.time_ns);
+    }
+
+    fn on_duty_window(&mut self, window: &DutyWindow) {
+        self.turn_edges.take(window);
+    }
+
+    fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
+        self.reach(until_ns, profile);
+        for (_, pool) in self.processes.values_mut().flatten() {
+            pool.hold_until(until_ns, profile);
+        }
+    }
+
+    fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.reach(u64::MAX, profile);
+        for (_, pool) in self.processes.values_mut().flatten() {
+            pool.end(now_ns, profile);
+        }
+        let live = self.processes.values_mut().flatten().map(|(_, pool)| pool);
+        live.chain(&mut self.ended).for_each(|pool| pool.write_contexts(profile));
+    }
+
+    fn account(&self, profile: &mut Profile) {
+        self.write_to(profile);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_called_as_the_framework_calls_it() {
+        for (packed, name) in [
+            (0xff00, "cpu"),
+            (0x0000, "cpu"),
+            (0x0001, "cuda:0"),
+            (0x0701, "cuda:7"),
+            (0xff0c, "xpu"),
+            (0x0114, "privateuseone:1"),
+            (0x0063, "device-99:0"),
+            (0xffff_ff00, "cpu"),
+        ] {
+            assert_eq!(Device::packed(packed).name(), name, "{packed:#x}");
+        }
+        assert_eq!(Device::cuda(u64::from(3u8)), Device::packed(0x0301));
+    }
+}

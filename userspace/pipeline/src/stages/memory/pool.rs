@@ -1,0 +1,303 @@
+//! Pool: the memory of one process on one device.
+//!
+//! Owns: its live allocations, how much of them each context has, and how much each had when there was most. Because: the moment
+//! of the peak is recognised when the next one is higher, so what each context had must be noted as it goes. Does not: read
+//! records.
+//!
+//! Each new peak takes over only the contexts that changed since the last one, so an allocation costs the same however many
+//! there are.
+
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::memory;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::{Nanos, Time};
+use rustc_hash::FxHashMap;
+
+use crate::address_map::{AddressMap, Put};
+
+/// Allocations remembered of a process on a device: large models have some ten thousand tensors. About 20 MiB when full.
+const RANGES_MAX: usize = 1 << 18;
+
+/// Who told of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The allocator.
+    Report,
+    /// The mark where it was asked.
+    Mark,
+}
+
+/// What became of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// It is followed.
+    New,
+    /// It is followed, in the place of another.
+    Replaced,
+    /// It is not followed: there is no room.
+    Full,
+}
+
+/// What became of a free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// So many bytes are no longer live.
+    Bytes(u64),
+    /// Whoever told of the allocation will tell of its end.
+    BySomeoneElse,
+    /// Nothing is live there.
+    Unknown,
+}
+
+/// An allocation.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    bytes: u64,
+    said: Said,
+    /// Place in [`Pool::contexts`].
+    context: u32,
+}
+
+/// A context that allocated.
+#[derive(Clone, Copy, Debug)]
+struct Context {
+    node: NodeId,
+    live: u64,
+    at_peak: u64,
+    /// `live` changed since the last peak.
+    changed: bool,
+}
+
+/// What an allocator says of itself.
+#[derive(Clone, Copy, Debug)]
+struct Totals {
+    allocated: u64,
+    reserved: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    info: memory::Pool,
+    /// Where its course stands, and the frame below those that allocate.
+    lane: NodeId,
+    frame: FrameId,
+    ranges: AddressMap<Live, RANGES_MAX>,
+    contexts: Vec<Context>,
+    by_node: FxHashMap<NodeId, u32>,
+    /// Contexts that changed since the last peak.
+    changed: Vec<u32>,
+    /// Bytes of all that is followed.
+    live: u64,
+    totals: Option<Totals>,
+    /// Since when the level is what it is: `CLOCK_MONOTONIC`, nanoseconds.
+    since_ns: u64,
+    level: u64,
+    reserved: u64,
+}
+
+impl Pool {
+    pub(super) fn new(pid: u32, device: String, (lane, frame): (NodeId, FrameId), now_ns: u64) -> Self {
+        Self {
+            info: memory::Pool { pid, device, ..memory::Pool::default() },
+            lane,
+            frame,
+            ranges: AddressMap::default(),
+            contexts: Vec::new(),
+            by_node: FxHashMap::default(),
+            changed: Vec::new(),
+            live: 0,
+            totals: None,
+            since_ns: now_ns,
+            level: 0,
+            reserved: 0,
+        }
+    }
+
+    /// What is known of it.
+    pub(super) fn info(&self) -> memory::Pool {
+        self.info.clone()
+    }
+
+    /// Whether its allocator reports.
+    pub(super) fn reports(&self) -> bool {
+        self.totals.is_some()
+    }
+
+    /// The allocator says how much it has given out, and how much it holds.
+    pub(super) fn told(&mut self, totals: Option<(u64, u64)>) {
+        if let Some((allocated, reserved)) = totals {
+            self.totals = Some(Totals { allocated, reserved });
+        }
+    }
+
+    /// So much was asked for. False when nobody else told of the allocation.
+    pub(super) fn asked(&mut self, address: u64, bytes: u64) -> bool {
+        match self.ranges.get_mut(address).filter(|live| live.said == Said::Report) {
+            Some(live) => {
+                self.info.asked_bytes = self.info.asked_bytes.saturating_add(bytes);
+                self.info.given_bytes = self.info.given_bytes.saturating_add(live.bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Memory is given out, to whoever `caller` is.
+    pub(super) fn give(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        said: Said,
+        caller: NodeId,
+        profile: &mut Profile,
+    ) -> Given {
+        let node = profile.tree.child(caller, self.frame);
+        profile.tree.add(node, Metric::TensorBytes, bytes);
+        self.info.allocations += 1;
+        self.info.allocated_bytes = self.info.allocated_bytes.saturating_add(bytes);
+        let context = self.context(node);
+        let given = match self.ranges.put(address, Live { bytes, said, context }) {
+            Put::New => Given::New,
+            Put::Replaced(other) => {
+                self.gone(other, profile);
+                Given::Replaced
+            }
+            Put::Full => {
+                // Its end will not be known, so it counts as if it had come.
+                self.returned(node, bytes, profile);
+                return Given::Full;
+            }
+        };
+        self.live = self.live.saturating_add(bytes);
+        let of = self.touch(context);
+        of.live = of.live.saturating_add(bytes);
+        given
+    }
+
+    /// Memory is taken back.
+    pub(super) fn take(&mut self, address: u64, said: Said, profile: &mut Profile) -> Taken {
+        match self.ranges.get_mut(address) {
+            None => Taken::Unknown,
+            Some(live) if live.said != said => Taken::BySomeoneElse,
+            Some(live) => {
+                let live = *live;
+                self.ranges.take(address);
+                self.gone(live, profile);
+                Taken::Bytes(live.bytes)
+            }
+        }
+    }
+
+    fn gone(&mut self, live: Live, profile: &mut Profile) {
+        self.live = self.live.saturating_sub(live.bytes);
+        let of = self.touch(live.context);
+        of.live = of.live.saturating_sub(live.bytes);
+        let node = of.node;
+        self.returned(node, live.bytes, profile);
+    }
+
+    fn returned(&mut self, node: NodeId, bytes: u64, profile: &mut Profile) {
+        profile.tree.add(node, Metric::TensorReturnedBytes, bytes);
+        self.info.returned_bytes = self.info.returned_bytes.saturating_add(bytes);
+    }
+
+    fn context(&mut self, node: NodeId) -> u32 {
+        *self.by_node.entry(node).or_insert_with(|| {
+            self.contexts.push(Context { node, live: 0, at_peak: 0, changed: false });
+            // Contexts are nodes of the tree, which are numbered by u32.
+            self.contexts.len() as u32 - 1
+        })
+    }
+
+    /// A context that is about to change.
+    fn touch(&mut self, context: u32) -> &mut Context {
+        let of = &mut self.contexts[context as usize];
+        if !of.changed {
+            of.changed = true;
+            self.changed.push(context);
+        }
+        of
+    }
+
+    /// Something was given or taken: the course by time, and perhaps a new peak.
+    pub(super) fn changed(&mut self, now_ns: u64, profile: &mut Profile) {
+        let level = self.totals.map_or(self.live, |totals| totals.allocated);
+        let reserved = self.totals.map_or(0, |totals| totals.reserved);
+        let at = Time::from_nanos(now_ns) - profile.meta.started_monotonic;
+        if (level, reserved) != (self.level, self.reserved) {
+            self.hold_until(now_ns, profile);
+            (self.level, self.reserved) = (level, reserved);
+            profile.timeline.add(self.lane, Metric::LiveBytes, at, level);
+            if self.totals.is_some() {
+                profile.timeline.add(self.lane, Metric::ReservedBytes, at, reserved);
+            }
+        }
+        if level > self.info.peak_bytes {
+            self.info.peak_bytes = level;
+            self.info.peak_ns = at.0;
+            self.info.peak_unseen_bytes = level.saturating_sub(self.live);
+            self.info.peak_reserved_bytes = self.totals.map(|totals| totals.reserved);
+            for context in self.changed.drain(..) {
+                let of = &mut self.contexts[context as usize];
+                (of.at_peak, of.changed) = (of.live, false);
+            }
+        }
+        if let Some(Totals { allocated, reserved }) = self.totals {
+            let unused = reserved.saturating_sub(allocated);
+            self.info.most_reserved_bytes = self.info.most_reserved_bytes.max(Some(reserved));
+            if self.info.most_unused_bytes < Some(unused) {
+                self.info.most_unused_bytes = Some(unused);
+                self.info.most_unused_ns = at.0;
+            }
+        }
+    }
+
+    /// Nothing changed until then.
+    pub(super) fn hold_until(&mut self, now_ns: u64, profile: &mut Profile) {
+        if now_ns <= self.since_ns {
+            return;
+        }
+        let since = |ns| Time::from_nanos(ns) - profile.meta.started_monotonic;
+        let (from, to): (Nanos, Nanos) = (since(self.since_ns), since(now_ns));
+        self.since_ns = now_ns;
+        if self.level > 0 {
+            profile.timeline.add_span(self.lane, Metric::LiveBytes, from, to, self.level);
+        }
+        if self.reserved > 0 {
+            profile.timeline.add_span(self.lane, Metric::ReservedBytes, from, to, self.reserved);
+        }
+    }
+
+    /// The process ends, or the capture does. What is live stays known by its contexts.
+    pub(super) fn end(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.hold_until(now_ns, profile);
+        self.ranges = AddressMap::default();
+    }
+
+    /// Nothing is seen of it for a while: what is live is no longer known. Gives how many allocations that was.
+    pub(super) fn forget(&mut self, now_ns: u64, profile: &mut Profile) -> u64 {
+        self.hold_until(now_ns, profile);
+        let forgotten = std::mem::take(&mut self.ranges).len() as u64;
+        for context in 0..self.contexts.len() as u32 {
+            if self.contexts[context as usize].live > 0 {
+                self.touch(context).live = 0;
+            }
+        }
+        (self.live, self.level, self.reserved) = (0, 0, 0);
+        forgotten
+    }
+
+    /// Writes what contexts had at the peak, and what they have at the end; once.
+    pub(super) fn write_contexts(&mut self, profile: &mut Profile) {
+        self.by_node = FxHashMap::default();
+        for Context { node, live, at_peak, .. } in std::mem::take(&mut self.contexts) {
+            for (metric, bytes) in [(Metric::PeakBytes, at_peak), (Metric::LiveBytes, live)] {
+                if bytes > 0 {
+                    profile.tree.add(node, metric, bytes);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The stages, in the order in which they are asked.
+//!
+//! Owns: the list, and static dispatch over it. Because: the order decides what a stage sees of the others (a range stands
+//! among the frames that autograd looks at), so it is stated once, here. Does not: know what a stage keeps; to add one,
+//! write its folder and add its line to the list below.
+
+pub(crate) mod autograd;
+pub(crate) mod gpu;
+pub(crate) mod memory;
+pub(crate) mod off_cpu;
+pub(crate) mod openmp;
+pub(crate) mod operators;
+pub(crate) mod ranges;
+pub(crate) mod xla;
+
+use deepctx_common::call::{Call, SITES_MAX};
+use deepctx_common::record::StackSample;
+use deepctx_profile::ledger::Stage as LedgerStage;
+use deepctx_profile::profile::Profile;
+
+use crate::config::Config;
+use crate::decode::Arguments;
+use crate::duty::DutyCycle;
+use crate::input::{DutyWindow, SiteInfo};
+use crate::loss_windows::LossWindows;
+use crate::stack_cache::CachedStack;
+use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
+
+/// Makes the set of stages, what they keep of a stack, and the calls of all of them, from one list.
+macro_rules! stages {
+    ($($(#[$doc:meta])* $name:ident: $id:ident = $stage:ty,)+) => {
+        /// A stage by its place in the list.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum StageId { $($(#[$doc])* $id,)+ }
+
+        /// The scopes that a thread is in, as each stage sees them: part of the key of a stack.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub(crate) struct Scopes { $($name: <$stage as Stage>::Scope,)+ }
+
+        /// What each stage concluded from a stack: part of what is cached of it.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub(crate) struct Notes { $($name: <$stage as Stage>::Note,)+ }
+
+        /// The stages.
+        #[derive(Debug)]
+        pub(crate) struct StageSet { $(pub(crate) $name: $stage,)+ }
+
+        impl StageSet {
+            /// Gives each probe to the first stage that claims it, and tells which that was.
+            fn learn(&mut self, mut sites: Vec<SiteInfo>, mut owner: impl FnMut(&SiteInfo, StageId)) {
+                $(
+                    let own: Vec<SiteInfo> = sites.extract_if(.., |site| self.$name.claims(site)).collect();
+                    if !own.is_empty() {
+                        own.iter().for_each(|site| owner(site, StageId::$id));
+                        self.$name.learn(own);
+                    }
+                )+
+            }
+
+            fn count_sites(&mut self, counts: &[u64]) { $(self.$name.count_sites(counts);)+ }
+
+            #[inline]
+            fn needs_stack(&self, owner: StageId, call: &Arguments<'_>) -> bool {
+                match owner { $(StageId::$id => self.$name.needs_stack(call),)+ }
+            }
+
+            #[inline]
+            fn follows_calls(&self) -> bool { false $(|| self.$name.follows_calls())+ }
+
+            #[inline]
+            fn scopes(&mut self, thread: &StackSample, loss: &LossWindows) -> Scopes {
+                Scopes { $($name: self.$name.scope(thread, loss),)+ }
+            }
+
+            fn place(
+                &mut self,
+                scopes: Scopes,
+                call: Option<(StageId, &Arguments<'_>)>,
+                placement: &mut Placement<'_>,
+                profile: &mut Profile,
+            ) -> Notes {
+                if let Some((owner, arguments)) = call {
+                    match owner {
+                        $(StageId::$id => placement.trim(|frames| {
+                            self.$name.caller(arguments, frames, profile)
+                        }),)+
+                    }
+                }
+                let own = |id: StageId| call.filter(|(owner, _)| *owner == id).map(|(_, arguments)| arguments);
+                Notes { $($name: self.$name.place(scopes.$name, own(StageId::$id), placement, profile),)+ }
+            }
+
+            #[inline]
+            fn on_stack(&mut self, thread: &StackSample, notes: &Notes) {
+                $(self.$name.on_stack(thread, notes.$name);)+
+            }
+
+            fn on_call(
+                &mut self,
+                owner: StageId,
+                call: &CallRecord<'_>,
+                stack: Option<(&CachedStack, bool)>,
+                context: &mut CallContext<'_>,
+            ) {
+                match owner {
+                    $(StageId::$id => {
+                        let stack = stack.map(|(stack, has_frames)| CallStack {
+                            node: stack.node,
+                            note: stack.notes.$name,
+                            has_frames,
+                        });
+                        self.$name.on_call(call, stack.as_ref(), context);
+                    })+
+                }
+            }
+
+            fn on_process(&mut self, change: ProcessChange) { $(self.$name.on_process(change);)+ }
+
+            #[inline]
+            fn change_is_due(&self, now_ns: u64) -> bool { false $(|| self.$name.change_is_due(now_ns))+ }
+
+            fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
+                $(self.$name.apply_changes(now_ns, profile);)+
+            }
+
+            fn on_duty_window(&mut self, window: &DutyWindow) { $(self.$name.on_duty_window(window);)+ }
+
+            fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
+                $(self.$name.advance(until_ns, profile);)+
+            }
+
+            fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
+                $(self.$name.finish(now_ns, profile);)+
+            }
+
+            fn account(&self, profile: &mut Profile) { $(self.$name.account(profile);)+ }
+        }
+
+        impl StageId {
+            /// How calls of this stage that come with a stack are accounted.
+            pub(crate) fn accounted_as(self) -> AccountedAs {
+                match self { $(Self::$id => <$stage as Stage>::ACCOUNTED_AS,)+ }
+            }
+
+            /// Whether the thread is looked up for calls without a stack.
+            pub(crate) fn stackless_calls_need_thread(self) -> bool {
+                match self { $(Self::$id => <$stage as Stage>::STACKLESS_CALLS_NEED_THREAD,)+ }
+            }
+        }
+    };
+}
+
+stages! {
+    /// Time off the CPU, by what is waited for.
+    off_cpu: OffCpu = off_cpu::OffCpu,
+    /// Named ranges of the program, and the training steps that follow from them.
+    ranges: Ranges = ranges::Ranges,
+    /// Thunks of XLA's CPU back end.
+    xla: Xla = xla::XlaThunks,
+    /// The backward pass, below the operators that it computes the gradients of.
+    autograd: Autograd = autograd::Autograd,
+    /// Parallel regions of OpenMP, below whoever asked for them.
+    openmp: OpenMp = openmp::OpenMp,
+    /// Operators of PyTorch, counted as they begin.
+    operators: Operators = operators::Operators,
+    /// Memory of tensors.
+    memory: Memory = memory::TensorMemory,
+    /// Calls of accelerators' libraries, and what devices did because of them. It takes the probes that no other stage does.
+    gpu: Gpu = gpu::Gpu,
+}
+
+/// The stages, the index of their probes, and when records may be missing.
+#[derive(Debug)]
+pub(crate) struct Stages {
+    pub(crate) set: StageSet,
+    /// The stage of each probe, by number of the probe.
+    owners: Vec<Option<StageId>>,
+    pub(crate) loss: LossWindows,
+    duty: DutyCycle,
+}
+
+impl Stages {
+    /// Stages that have seen nothing.
+    pub(crate) fn new(config: &Config) -> Self {
+        let set = StageSet {
+            off_cpu: off_cpu::OffCpu::default(),
+            ranges: ranges::Ranges::new(config.step_markers.clone()),
+            xla: xla::XlaThunks::default(),
+            autograd: autograd::Autograd::default(),
+            openmp: openmp::OpenMp::default(),
+            operators: operators::Operators::default(),
+            memory: memory::TensorMemory::default(),
+            gpu: gpu::Gpu::new(config.launches),
+        };
+        Self { set, owners: Vec::new(), loss: LossWindows::default(), duty: DutyCycle::default() }
+    }
+
+    /// Takes in probes. Numbers beyond the kernel programs' table are nobody's.
+    pub(crate) fn learn(&mut self, sites: Vec<SiteInfo>) {
+        let Self { set, owners, .. } = self;
+        let sites = sites.into_iter().filter(|site| site.site < SITES_MAX).collect();
+        set.learn(sites, |site, owner| {
+            let at = site.site as usize;
+            if at >= owners.len() {
+                owners.resize(at + 1, None);
+            }
+            owners[at] = Some(owner);
+        });
+    }
+
+    /// The stage of a call; calls of probes that are not known are taken for those of accelerators.
+    #[inline]
+    pub(crate) fn owner(&self, call: &Call) -> StageId {
+        self.owners.get(call.site as usize).copied().flatten().unwrap_or(StageId::Gpu)
+    }
+
+    /// Takes in how often the kernel programs counted the calls of each probe.
+    pub(crate) fn count_sites(&mut self, counts: &[u64]) {
+        self.set.count_sites(counts);
+    }
+
+    /// Whether a call says something only together with its stack.
+    #[inline]
+    pub(crate) fn needs_stack(&self, call: &Arguments<'_>) -> bool {
+        self.set.needs_stack(self.owner(&call.call), call)
+    }
+
+    /// Whether what a stack means depends on the calls before it.
+    #[inline]
+    pub(crate) fn follows_calls(&self) -> bool {
+        self.set.follows_calls()
+    }
+
+    /// The scopes that a thread is in at the time of a record.
+    #[inline]
+    pub(crate) fn scopes(&mut self, thread: &StackSample) -> Scopes {
+        self.set.scopes(thread, &self.loss)
+    }
+
+    /// Places a stack in the tree.
+    pub(crate) fn place(
+        &mut self,
+        scopes: Scopes,
+        call: Option<&Arguments<'_>>,
+        placement: &mut Placement<'_>,
+        profile: &mut Profile,
+    ) -> Notes {
+        let call = call.map(|arguments| (self.owner(&arguments.call), arguments));
+        self.set.place(scopes, call, placement, profile)
+    }
+
+    /// A stack was taken.
+    #[inline]
+    pub(crate) fn on_stack(&mut self, thread: &StackSample, stack: &CachedStack) {
+        self.set.on_stack(thread, &stack.notes);
+    }
+
+    /// A call of a probe of `owner`.
+    pub(crate) fn on_call(
+        &mut self,
+        owner: StageId,
+        call: &CallRecord<'_>,
+        stack: Option<(&CachedStack, bool)>,
+        profile: &mut Profile,
+        names: &mut dyn crate::symbols::CompiledNames,
+    ) {
+        let mut context = CallContext { profile, loss: &self.loss, names };
+        self.set.on_call(owner, call, stack, &mut context);
+    }
+
+    /// A process changes at a time that the samples have not reached.
+    pub(crate) fn on_process(&mut self, change: ProcessChange) {
+        self.set.on_process(change);
+    }
+
+    /// Whether what is known of a process changes by this time.
+    #[inline]
+    pub(crate) fn change_is_due(&self, now_ns: u64) -> bool {
+        self.set.change_is_due(now_ns)
+    }
+
+    /// Changes what is known of processes until this time.
+    pub(crate) fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.set.apply_changes(now_ns, profile);
+    }
+
+    /// A duty window opens or closes.
+    pub(crate) fn on_duty_window(&mut self, window: DutyWindow) {
+        self.loss.duty_window(&window);
+        self.set.on_duty_window(&window);
+        self.duty.take(window);
+    }
+
+    /// The samples have reached a time.
+    pub(crate) fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
+        self.set.advance(until_ns, profile);
+    }
+
+    /// No record will follow.
+    pub(crate) fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.set.finish(now_ns, profile);
+    }
+
+    /// Writes what is missing, and why, to the profile. The records have come to `now_ns`.
+    pub(crate) fn account(&self, profile: &mut Profile, now_ns: u64) {
+        self.duty.write_to(profile.ledger.stage_mut(LedgerStage::Attribute), now_ns);
+        self.set.account(profile);
+    }
+}

@@ -1,0 +1,353 @@
+//! Waits: a stack when a thread leaves its CPU, a time when it comes back → time off the CPU in a context.
+//!
+//! Owns: pairing the two records, and the name of what was waited for. Because: the stack is resolved in batches, so
+//! either half may be known first. Does not: lose time: a wait whose stack is missing is entered below its thread, with
+//! the reason.
+//!
+//! A long wait is entered piece by piece ([`OffCpu::enter_until`]), so that a thread that never comes back is seen too:
+//! the time is exact, the count of a metric's cell is the number of pieces.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+
+use deepctx_common::record::{sample_flag, wake_stack};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Time;
+use rustc_hash::FxHashMap;
+
+use crate::attribution::is_off_cpu;
+use crate::decode::Arguments;
+use crate::input::SiteInfo;
+use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, ProcessChangeKind, Stage};
+
+/// A wait that goes on is entered this often.
+const WAIT_PIECE_NS: u64 = 1_000_000_000;
+/// Open waits remembered: as many as the kernel programs follow.
+const WAITS_MAX: usize = deepctx_common::process::BLOCKED_MAX as usize;
+
+/// Which wait: thread id, and when it began (`CLOCK_MONOTONIC`, nanoseconds).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct WaitId {
+    /// Thread, in the pid namespace of the profiler.
+    pub(crate) tid: u32,
+    /// When it left its CPU.
+    pub(crate) began_ns: u64,
+}
+
+/// What is known of a wait that is not entered to its end.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// Its stack has not been resolved.
+    Unresolved { pid: u32, ended_ns: Option<u64> },
+    /// The thread still waits; up to this time it is in the profile.
+    Open { pid: u32, context: Context, entered_ns: u64 },
+}
+
+/// Where time off the CPU is entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Context {
+    /// Where the thread stopped, in the tree.
+    pub(crate) node: NodeId,
+    /// The thread: its line in the timeline.
+    pub(crate) thread: NodeId,
+}
+
+/// What could not be told of waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaitGaps {
+    /// Waits without a stack, because the CPU had used up its share of walks.
+    pub(crate) rate_limited: u64,
+    /// Waits without a stack, because no scratch memory was free.
+    pub(crate) scratch_busy: u64,
+    /// Waits whose stack was sent and did not arrive.
+    pub(crate) stack_lost: u64,
+    /// Stacks whose wait never ended, or that were more than can be remembered.
+    pub(crate) end_lost: u64,
+}
+
+/// Waits that are not over.
+#[derive(Debug, Default)]
+pub(crate) struct OffCpu {
+    waits: FxHashMap<WaitId, Wait>,
+    /// When the wait of each thread began that was not seen to end.
+    of_thread: FxHashMap<u32, u64>,
+    /// Ends of processes, in the order of their times, that are still ahead of the samples.
+    ends: VecDeque<(u64, u32)>,
+    gaps: WaitGaps,
+}
+
+impl OffCpu {
+    /// A wait began, and its stack is not resolved yet.
+    pub(crate) fn began(&mut self, id: WaitId, pid: u32) {
+        self.runs(id.tid, id.began_ns);
+        if self.waits.len() >= WAITS_MAX {
+            self.gaps.end_lost += self.waits.len() as u64;
+            self.waits.clear();
+            self.of_thread.clear();
+        }
+        self.of_thread.insert(id.tid, id.began_ns);
+        self.waits.insert(id, Wait::Unresolved { pid, ended_ns: None });
+    }
+
+    /// The thread is on a CPU at this time: a wait of it that began earlier is over, though nobody said so. (Some
+    /// kernels hide the switches of some tasks.) When it ended is not known, so what is not entered yet stays out.
+    pub(crate) fn runs(&mut self, tid: u32, at_ns: u64) {
+        if let Entry::Occupied(began) = self.of_thread.entry(tid)
+            && *began.get() < at_ns
+        {
+            let id = WaitId { tid, began_ns: began.remove() };
+            self.gaps.end_lost += u64::from(self.waits.remove(&id).is_some());
+        }
+    }
+
+    /// Its context is known.
+    pub(crate) fn resolved(&mut self, id: WaitId, context: Context, profile: &mut Profile) {
+        let Entry::Occupied(mut entry) = self.waits.entry(id) else { return };
+        if let Wait::Unresolved { pid, ended_ns } = *entry.get() {
+            match ended_ns {
+                Some(end) => {
+                    entry.remove();
+                    enter(profile, context, id.began_ns, end);
+                }
+                None => *entry.get_mut() = Wait::Open { pid, context, entered_ns: id.began_ns },
+            }
+        }
+    }
+
+    /// It ended. False when its stack is not known and will not be: the time is the caller's to enter.
+    #[must_use]
+    pub(crate) fn ended(&mut self, id: WaitId, end_ns: u64, profile: &mut Profile) -> bool {
+        if self.of_thread.get(&id.tid) == Some(&id.began_ns) {
+            self.of_thread.remove(&id.tid);
+        }
+        let Entry::Occupied(mut entry) = self.waits.entry(id) else { return false };
+        match entry.get_mut() {
+            Wait::Unresolved { ended_ns, .. } => *ended_ns = Some(end_ns),
+            Wait::Open { context, entered_ns, .. } => {
+                enter(profile, *context, *entered_ns, end_ns);
+                entry.remove();
+            }
+        }
+        true
+    }
+
+    /// A wait without a stack, for one of the reasons of [`wake_stack`]; gives the frame that stands for it.
+    pub(crate) fn without_stack(&mut self, stack: u32, profile: &mut Profile) -> FrameId {
+        let (count, reason) = match stack {
+            wake_stack::RATE_LIMITED => (&mut self.gaps.rate_limited, "stack not taken: rate limit"),
+            wake_stack::SCRATCH_BUSY => (&mut self.gaps.scratch_busy, "stack not taken: scratch busy"),
+            _ => (&mut self.gaps.stack_lost, "stack lost"),
+        };
+        *count += 1;
+        let reason = profile.text(reason);
+        profile.frame(Frame::Wait { reason })
+    }
+
+    /// Enters what open waits have lasted since they were last entered, if that is at least `least_ns`.
+    pub(crate) fn enter_until(&mut self, now_ns: u64, least_ns: u64, profile: &mut Profile) {
+        for wait in self.waits.values_mut() {
+            if let Wait::Open { context, entered_ns, .. } = wait {
+                let lasted = now_ns.saturating_sub(*entered_ns);
+                if lasted >= least_ns && lasted > 0 {
+                    enter(profile, *context, *entered_ns, now_ns);
+                    *entered_ns = now_ns;
+                }
+            }
+        }
+    }
+
+    fn process_ended(&mut self, of: u32, end_ns: u64, profile: &mut Profile) {
+        let Self { waits, of_thread, .. } = self;
+        waits.retain(|id, wait| match *wait {
+            Wait::Open { pid, context, entered_ns } if pid == of => {
+                enter(profile, context, entered_ns, end_ns);
+                of_thread.remove(&id.tid);
+                false
+            }
+            Wait::Unresolved { pid, ref mut ended_ns } if pid == of => {
+                ended_ns.get_or_insert(end_ns);
+                of_thread.remove(&id.tid);
+                true
+            }
+            _ => true,
+        });
+    }
+
+    /// What could not be told so far.
+    pub(crate) fn gaps(&self) -> WaitGaps {
+        self.gaps
+    }
+}
+
+/// Adds time off the CPU, between two times of `CLOCK_MONOTONIC`, to a context and to the timeline of its thread. What
+/// began before the capture stands at the beginning of the timeline.
+pub(crate) fn enter(profile: &mut Profile, context: Context, from_ns: u64, to_ns: u64) {
+    let Context { node, thread } = context;
+    let ns = to_ns.saturating_sub(from_ns);
+    profile.tree.add(node, Metric::OffCpuTime, ns);
+    profile.tree.add(node, Metric::WallTime, ns);
+    let since_start = |time_ns| Time::from_nanos(time_ns) - profile.meta.started_monotonic;
+    let (from, to) = (since_start(from_ns), since_start(to_ns));
+    profile.timeline.add_span(thread, Metric::OffCpuTime, from, to, ns);
+}
+
+/// What the kernel runs on a switch to call our program: it stands on every stack of a wait and means nothing there.
+const OBSERVER: &[&str] = &["bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_"];
+
+/// The frames, root first, without those of our own program at the leaf.
+pub(crate) fn without_observer<'a>(profile: &Profile, frames: &'a [FrameId]) -> &'a [FrameId] {
+    let ours = |id: &&FrameId| match profile.frames.get(**id) {
+        Frame::Kernel { symbol } => {
+            let symbol = profile.strings.get(symbol);
+            OBSERVER.iter().any(|begin| symbol.starts_with(begin))
+        }
+        _ => false,
+    };
+    &frames[..frames.len() - frames.iter().rev().take_while(ours).count()]
+}
+
+/// Functions of the kernel by the beginning of their names, and what a thread waits for that stands in them. From the
+/// leaf outwards, the first frame with a row counts; what is specific stands before what is general.
+const REASONS: &[(&str, &str)] = &[
+    ("futex_", "futex"),
+    ("do_nanosleep", "sleep"),
+    ("hrtimer_nanosleep", "sleep"),
+    ("do_sigtimedwait", "signal"),
+    ("sigsuspend", "signal"),
+    ("do_signal_stop", "stopped"),
+    ("ptrace_stop", "stopped"),
+    ("do_wait", "child"),
+    ("kernel_wait4", "child"),
+    ("ep_poll", "poll"),
+    ("do_epoll_wait", "poll"),
+    ("do_sys_poll", "poll"),
+    ("do_select", "poll"),
+    ("io_cqring_wait", "io_uring"),
+    ("anon_pipe_", "pipe"),
+    ("pipe_", "pipe"),
+    ("unix_stream_", "socket"),
+    ("unix_", "socket"),
+    ("tcp_", "network"),
+    ("udp_", "network"),
+    ("inet_", "network"),
+    ("sk_wait_data", "network"),
+    ("sk_stream_wait", "network"),
+    ("n_tty_read", "terminal"),
+    ("tty_", "terminal"),
+    ("uvm_", "gpu driver"),
+    ("nvidia_", "gpu driver"),
+    ("os_acquire_", "gpu driver"),
+    ("amdgpu_", "gpu driver"),
+    ("kfd_", "gpu driver"),
+    ("amdkfd_", "gpu driver"),
+    ("drm_", "gpu driver"),
+    ("dma_fence_", "gpu driver"),
+    ("io_schedule", "disk"),
+    ("folio_wait_", "disk"),
+    ("wait_on_page_", "disk"),
+    ("blk_", "disk"),
+    ("rwsem_down_", "kernel lock"),
+    ("down_read", "kernel lock"),
+    ("down_write", "kernel lock"),
+    ("__mutex_lock", "kernel lock"),
+    ("rt_mutex_", "kernel lock"),
+    ("do_user_addr_fault", "page fault"),
+    ("handle_mm_fault", "page fault"),
+    ("do_exit", "exit"),
+];
+
+/// What a thread waits for, by the names of its kernel frames, root first.
+pub(crate) fn reason(profile: &Profile, frames: &[FrameId], preempted: bool) -> &'static str {
+    if preempted {
+        return "waiting for a CPU";
+    }
+    frames
+        .iter()
+        .rev()
+        .map_while(|id| match profile.frames.get(*id) {
+            Frame::Kernel { symbol } => Some(profile.strings.get(symbol)),
+            Frame::KernelUnnamed { .. } => Some(""),
+            _ => None,
+        })
+        .find_map(|symbol| {
+            REASONS.iter().find(|(begin, _)| symbol.starts_with(begin)).map(|(_, reason)| *reason)
+        })
+        .unwrap_or("blocked")
+}
+
+impl Stage for OffCpu {
+    type Scope = ();
+    type Note = ();
+
+    fn claims(&self, _site: &SiteInfo) -> bool {
+        false
+    }
+
+    fn learn(&mut self, _sites: Vec<SiteInfo>) {}
+
+    fn count_sites(&mut self, _counts: &[u64]) {}
+
+    fn place(
+        &mut self,
+        (): (),
+        _own_call: Option<&Arguments<'_>>,
+        placement: &mut Placement<'_>,
+        profile: &mut Profile,
+    ) {
+        if !is_off_cpu(placement.sample) {
+            return;
+        }
+        placement.trim(|frames| without_observer(profile, frames));
+        let preempted = placement.sample.fixed.flags & sample_flag::PREEMPTED != 0;
+        let reason = reason(profile, &placement.frames, preempted);
+        let reason = profile.text(reason);
+        placement.leaf = Some(profile.frame(Frame::Wait { reason }));
+    }
+
+    fn on_call(
+        &mut self,
+        _call: &CallRecord<'_>,
+        _stack: Option<&CallStack<()>>,
+        _context: &mut CallContext<'_>,
+    ) {
+    }
+
+    fn on_process(&mut self, change: ProcessChange) {
+        if change.kind == ProcessChangeKind::Ends {
+            if self.ends.len() >= WAITS_MAX {
+                self.ends.pop_front();
+            }
+            self.ends.push_back((change.time_ns, change.pid));
+        }
+    }
+
+    #[inline]
+    fn change_is_due(&self, now_ns: u64) -> bool {
+        self.ends.front().is_some_and(|(end_ns, _)| *end_ns <= now_ns)
+    }
+
+    /// With the processes that ended, the waits of their threads end.
+    fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
+        while let Some((end_ns, pid)) = self.ends.pop_front_if(|(end_ns, _)| *end_ns <= now_ns) {
+            self.process_ended(pid, end_ns, profile);
+        }
+    }
+
+    fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
+        self.enter_until(until_ns, WAIT_PIECE_NS, profile);
+    }
+
+    fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.enter_until(now_ns, 0, profile);
+    }
+
+    /// Gaps of waits are part of the account of samples.
+    fn account(&self, _profile: &mut Profile) {}
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Helpers: which thread hands work to which.
+//!
+//! Owns: [`Process`]. Because: each thread that hands out work has helpers of its own for as long as it lives, and nothing in a
+//! helper's stack names it. Does not: know contexts.
+//!
+//! A helper runs the function that its thread handed out last. If only one thread of the process handed out that function last, it is
+//! that one; two works of it that agree settle it, since a work may have begun before anybody watched. Functions are told apart by
+//! where they begin: the last beginning at or before the code that runs.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use crate::scope_lists::ListId;
+
+/// Threads of a process that are followed, and functions that it hands out: far more than programs have.
+const MOST: usize = 1 << 14;
+
+/// What a thread handed out last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handed {
+    /// The context; `None` when it is not known.
+    pub(super) listed: Option<ListId>,
+    /// Where the function begins.
+    pub(super) function: u64,
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) since_ns: u64,
+}
+
+/// For whom a helper works, as far as is known.
+#[derive(Clone, Copy, Debug)]
+struct Helper {
+    by: u32,
+    /// The work by which that was told first.
+    since_ns: u64,
+    is_settled: bool,
+}
+
+/// The teams of a process, by thread id.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    handed: FxHashMap<u32, Handed>,
+    functions: BTreeSet<u64>,
+    helpers: FxHashMap<u32, Helper>,
+}
+
+impl Process {
+    /// A function is handed out.
+    pub(super) fn knows(&mut self, function: u64) {
+        if self.functions.len() >= MOST {
+            *self = Self::default();
+        }
+        self.functions.insert(function);
+    }
+
+    /// What is handed out is not seen for a while. Functions stay where they are.
+    pub(super) fn forget(&mut self) {
+        self.handed.clear();
+        self.helpers.clear();
+    }
+
+    /// A thread hands out work that helpers may take part in.
+    pub(super) fn hands_out(&mut self, tid: u32, handed: Handed) {
+        if self.handed.len() >= MOST {
+            *self = Self::default();
+        }
+        self.handed.insert(tid, handed);
+    }
+
+    /// What was last handed to a helper, once it is settled who does.
+    #[inline]
+    pub(super) fn handed_to(&self, tid: u32) -> Option<Handed> {
+        let helper = self.helpers.get(&tid).filter(|helper| helper.is_settled)?;
+        self.handed.get(&helper.by).copied()
+    }
+
+    /// The function that this address is in.
+    pub(super) fn function_at(&self, code: u64) -> Option<u64> {
+        self.functions.range(..=code).next_back().copied()
+    }
+
+    /// A helper was seen at work at this address, at a time in `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) fn works(&mut self, tid: u32, code: u64, time_ns: u64) {
+        let Some(function) = self.function_at(code) else { return };
+        // Its stack took time to name; what was handed out by then is forgotten.
+        if self.handed.values().any(|handed| handed.since_ns > time_ns) {
+            return;
+        }
+        if self.helpers.get(&tid).is_some_and(|helper| helper.is_settled) {
+            if self.handed_to(tid).is_none_or(|handed| handed.function != function) {
+                self.helpers.remove(&tid);
+            }
+            return;
+        }
+        let mut by = self.handed.iter().filter(|(by, handed)| **by != tid && handed.function == function);
+        let (Some((&by, handed)), None) = (by.next(), by.next()) else { return };
+        if self.helpers.len() >= MOST {
+            self.helpers.clear();
+        }
+        let since_ns = handed.since_ns;
+        let first = Helper { by, since_ns, is_settled: false };
+        let helper = self.helpers.entry(tid).or_insert(first);
+        if helper.by != by {
+            *helper = first;
+        }
+        helper.is_settled = helper.since_ns != since_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARED: u64 = 0x3000;
+
+    fn handed(function: u64, since_ns: u64) -> Handed {
+        Handed { listed: None, function, since_ns }
+    }
+
+    /// A helper is seen at these addresses, each after these threads handed out these functions: who settles as its own in the end.
+    fn check(works: &[(&[(u32, u64)], u64)], expect: Option<u64>) {
+        let (mut process, mut now_ns) = (Process::default(), 0);
+        for (before, code) in works {
+            for (tid, function) in *before {
+                now_ns += 1;
+                process.knows(*function);
+                process.hands_out(*tid, handed(*function, now_ns));
+            }
+            process.works(9, *code, now_ns);
+        }
+        assert_eq!(process.handed_to(9).map(|handed| handed.function), expect, "{works:?}");
+    }
+
+    #[test]
+    fn two_works_that_agree_settle_for_whom_a_helper_works() {
+        check(&[(&[(1, 0x1000)], 0x1010), (&[(1, 0x2000)], 0x2010)], Some(0x2000));
+        // The same work, seen twice, may have been there before.
+        check(&[(&[(1, 0x1000)], 0x1010), (&[], 0x1020)], None);
+        check(&[(&[(1, 0x1000)], 0x1010), (&[(1, 0x1000)], 0x1010)], Some(0x1000));
+    }
+
+    #[test]
+    fn what_two_threads_handed_out_tells_nothing() {
+        check(&[(&[(1, SHARED), (2, SHARED)], SHARED), (&[(1, SHARED), (2, SHARED)], SHARED)], None);
+        // Later works tell them apart.
+        check(
+            &[
+                (&[(1, SHARED), (2, SHARED)], SHARED),
+                (&[(2, 0x1000)], 0x1004),
+                (&[(2, 0x2000), (1, 0x1000)], 0x2004),
+            ],
+            Some(0x2000),
+        );
+    }
+
+    #[test]
+    fn a_work_that_is_told_after_later_ones_tells_nothing() {
+        let mut process = Process::default();
+        process.knows(0x1000);
+        process.hands_out(1, handed(0x1000, 10));
+        process.works(9, 0x1010, 9);
+        process.hands_out(1, handed(0x1000, 20));
+        process.works(9, 0x1010, 20);
+        assert_eq!(process.handed_to(9), None);
+        process.hands_out(1, handed(0x1000, 30));
+        process.works(9, 0x1010, 31);
+        process.hands_out(1, handed(0x2000, 40));
+        process.works(9, 0x1010, 32);
+        assert_eq!(process.handed_to(9), Some(handed(0x2000, 40)));
+    }
+
+    #[test]
+    fn works_that_disagree_settle_nothing() {
+        check(&[(&[(1, 0x1000), (2, 0x2000)], 0x1010), (&[(1, 0x1000)], 0x2010)], None);
+        // Settled, and then seen at what its thread did not hand out.
+        check(&[(&[(1, 0x1000)], 0x1010), (&[(1, 0x2000)], 0x2010), (&[(2, SHARED)], SHARED)], None);
+        check(&[(&[(1, 0x1000)], 0x10)], None);
+    }
+}

@@ -1,0 +1,329 @@
+//! Teams: for whom the threads of OpenMP work.
+//!
+//! Owns: what each thread last handed to its team, and telling a helper's stack from any other. Because: a helper's stack begins in
+//! the runtime and says what it does, not who asked; the line that asked waits meanwhile. Does not: guess: where several threads
+//! of a process hand work out, or records are missing, work stays where it runs, and the ledger says how often.
+//!
+//! ```text
+//!  GOMP_parallel on thread 1         main ▸ step ▸ aten::mul ▸ parallel_for
+//!  a sample of thread 2              clone3 ▸ start_thread ▸ gomp_thread_start ▸ loop._omp_fn.0
+//!  in the tree                       main ▸ step ▸ aten::mul ▸ parallel_for ▸ [team] ▸ loop._omp_fn.0
+//! ```
+//! A helper has work only between two calls of the thread that hands it out, which takes part itself and waits for the others;
+//! so what that thread handed out last is what the helper does. Between works it waits within the runtime. Who that thread is
+//! follows from the functions that were handed out: see [`helpers`].
+
+mod helpers;
+
+use deepctx_common::record::{StackSample, word};
+use deepctx_events::{Event, Family, OpenMpEvent, Role};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::{FrameId, StrId};
+use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::snapshot::FrameKind;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+use crate::attribute;
+use crate::decode::Arguments;
+use crate::duty::DutyEdges;
+use crate::input::{DutyWindow, SiteInfo};
+use crate::loss_windows::LossWindows;
+use crate::scope_lists::{ListId, Lists};
+use crate::sites::Sites;
+use crate::stage::{CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, Stage};
+use helpers::{Handed, Process};
+
+/// What a helper's part stands behind.
+pub(crate) const MARK: &str = "[team]";
+/// Processes and files that are remembered: more than a big host has of either.
+const KNOWN_MAX: usize = 1 << 16;
+/// Contexts of handed out work that are remembered, for each thread that takes part.
+const PLACES_MAX: usize = 1 << 16;
+/// Files in which a thread begins, and in which it waits on behalf of the runtime of OpenMP.
+const STARTING: [&str; 4] = ["libc.", "libc-", "libpthread", "ld-"];
+
+/// The stage's state.
+#[derive(Debug, Default)]
+pub(crate) struct OpenMp {
+    /// By number of the probe.
+    sites: Sites<()>,
+    /// Of the turns in which it is watched.
+    turn_edges: DutyEdges,
+    processes: FxHashMap<u32, Process>,
+    lists: Lists<Work>,
+    /// Where work goes on, by the helper's thread and the context that handed it out.
+    places: FxHashMap<(NodeId, NodeId), NodeId>,
+    /// Whether a file is the runtime, or what it stands on.
+    files: FxHashMap<StrId, File>,
+    counts: Counts,
+}
+
+/// A work that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Work {
+    asked: NodeId,
+    /// Where the function begins.
+    function: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum File {
+    Starting,
+    Runtime,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    unknown: u64,
+}
+
+/// What a stack is to a team, besides the context that it leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RegionPart {
+    /// Nothing.
+    #[default]
+    None,
+    /// A part in its work.
+    Works {
+        /// Where its first function runs, in the process.
+        code: u64,
+        /// Whether it stands below what handed it out.
+        placed: bool,
+    },
+    /// A call within such a work, which by default finds no helpers.
+    Nested,
+}
+
+impl OpenMp {
+    /// The samples have reached this time.
+    fn reach(&mut self, now_ns: u64) {
+        while let Some((_, pid)) = self.sites.changed(now_ns) {
+            self.processes.remove(&pid);
+        }
+        while self.turn_edges.reached(now_ns).is_some() {
+            self.processes.values_mut().for_each(Process::forget);
+        }
+    }
+
+    /// Whether a thread hands out work within a work: the runtime is among its callers, root first.
+    fn is_nested(&mut self, frames: &[FrameId], profile: &Profile) -> bool {
+        frames.iter().any(|frame| self.file(*frame, profile) == File::Runtime)
+    }
+
+    /// A thread hands out work in the context of its stack, if there is one.
+    fn called(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        stack: Option<&CallStack<RegionPart>>,
+    ) {
+        self.sites.record(&arguments.call);
+        self.reach(who.header.time_ns);
+        // A team of one has no helpers.
+        if self.sites.argument(arguments, Role::Count) == Some(1) {
+            return;
+        }
+        let Some(function) = self.sites.argument(arguments, Role::HostFunction) else { return };
+        if self.processes.len() >= KNOWN_MAX {
+            self.processes.clear();
+        }
+        let process = self.processes.entry(who.pid).or_default();
+        process.knows(function);
+        if stack.is_none_or(|stack| stack.note != RegionPart::Nested) {
+            let listed = stack.and_then(|stack| self.lists.id(&[Work { asked: stack.node, function }]));
+            process.hands_out(who.tid, Handed { listed, function, since_ns: who.header.time_ns });
+        }
+    }
+
+    /// What a thread works at if it is a helper, when that is certain.
+    #[inline]
+    fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ListId> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        self.reach(who.header.time_ns);
+        let handed = self.processes.get(&who.pid)?.handed_to(who.tid)?;
+        (!loss.any(handed.since_ns, who.header.time_ns)).then_some(handed.listed)?
+    }
+
+    /// Where a stack in a part of a region belongs: below whoever asked for the region, when that is certain. `scope` is what the
+    /// thread works at.
+    fn place_part(
+        &mut self,
+        scope: Option<ListId>,
+        placement: &Placement<'_>,
+        profile: &mut Profile,
+    ) -> Option<(RegionPart, Option<PlacementRoot>)> {
+        let (sample, frames) = (placement.sample, &*placement.frames);
+        let from = self.part(frames, profile)?;
+        let is_own =
+            |frame: &&FrameId| !matches!(profile.frames.get(**frame), Frame::Native { inlined: true, .. });
+        let at = frames[..from].iter().filter(is_own).count();
+        let code = sample.user.iter().rev().nth(at)? & word::PAYLOAD;
+        let function = self.processes.get(&sample.fixed.pid).and_then(|process| process.function_at(code));
+        let listed = scope.and_then(|listed| self.lists.get(listed)).and_then(|listed| listed.first());
+        let asked = listed.filter(|work| Some(work.function) == function).map(|work| work.asked);
+        let part = RegionPart::Works { code, placed: asked.is_some() };
+        let root = asked.map(|asked| PlacementRoot {
+            node: self.place_below(asked, placement.thread, profile),
+            frames: from,
+        });
+        Some((part, root))
+    }
+
+    fn place_below(&mut self, asked: NodeId, thread: NodeId, profile: &mut Profile) -> NodeId {
+        if let Some(place) = self.places.get(&(thread, asked)) {
+            return *place;
+        }
+        let mark = profile.text(MARK);
+        let mark = profile.frame(Frame::Operator { name: mark });
+        let frames = attribute::below_thread(profile, asked);
+        let place = profile.tree.path(thread, frames.iter().copied().chain([mark]));
+        if self.places.len() >= PLACES_MAX {
+            self.places.clear();
+        }
+        self.places.insert((thread, asked), place);
+        place
+    }
+
+    /// How many frames, root first, lead to a helper's part of a work; `None` of a thread that is in no team, or waits for work.
+    fn part(&mut self, frames: &[FrameId], profile: &Profile) -> Option<usize> {
+        let first = frames.iter().position(|frame| self.file(*frame, profile) != File::Starting)?;
+        if self.file(frames[first], profile) != File::Runtime {
+            return None;
+        }
+        let work = frames[first..].iter().position(|frame| self.file(*frame, profile) == File::Other)?;
+        // In the kernel on behalf of the runtime: it waits, or is just about to.
+        let at = first + work;
+        (profile.frames.get(frames[at]).kind() != FrameKind::Kernel).then_some(at)
+    }
+
+    fn file(&mut self, frame: FrameId, profile: &Profile) -> File {
+        let (Frame::Native { module, .. } | Frame::NativeUnnamed { module, .. }) = profile.frames.get(frame)
+        else {
+            return File::Other;
+        };
+        if self.files.len() >= KNOWN_MAX {
+            self.files.clear();
+        }
+        *self.files.entry(module).or_insert_with(|| {
+            let path = profile.strings.get(module);
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let mut runtime = Family::ALL.into_iter().filter(|family| family.is_openmp());
+            if runtime.any(|family| family.is_named(name.as_bytes())) {
+                File::Runtime
+            } else if STARTING.iter().any(|starting| name.starts_with(starting)) {
+                File::Starting
+            } else {
+                File::Other
+            }
+        })
+    }
+
+    /// Writes what is missing into the account of the stage that places stacks.
+    fn write_to(&self, account: &mut Account) {
+        for (key, sentence, n) in [
+            (
+                "team-unknown",
+                "work of OpenMP's threads stays where it ran: who handed it out was not seen, or not watched, or several threads do",
+                self.counts.unknown,
+            ),
+            (
+                "team-call-lost",
+                "works handed to teams were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ] {
+            account.gaps.add(Reason::new(key, sentence), n);
+        }
+    }
+}
+
+impl Stage for OpenMp {
+    type Scope = Option<ListId>;
+    type Note = RegionPart;
+
+    fn claims(&self, site: &SiteInfo) -> bool {
+        matches!(site.event, Event::OpenMp(_))
+    }
+
+    fn learn(&mut self, sites: Vec<SiteInfo>) {
+        self.sites
+            .learn(sites, |info| (info.event == Event::OpenMp(OpenMpEvent::ParallelBegins)).then_some(()));
+    }
+
+    fn count_sites(&mut self, counts: &[u64]) {
+        self.sites.counted(counts);
+    }
+
+    #[inline]
+    fn follows_calls(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    #[inline]
+    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ListId> {
+        self.of(thread, loss)
+    }
+
+    fn caller<'a>(
+        &mut self,
+        _call: &Arguments<'_>,
+        frames: &'a [FrameId],
+        profile: &Profile,
+    ) -> &'a [FrameId] {
+        attribute::without_probed(profile, frames, true)
+    }
+
+    fn place(
+        &mut self,
+        scope: Option<ListId>,
+        own_call: Option<&Arguments<'_>>,
+        placement: &mut Placement<'_>,
+        profile: &mut Profile,
+    ) -> RegionPart {
+        if self.sites.is_empty() {
+            return RegionPart::None;
+        }
+        if own_call.is_some() && self.is_nested(&placement.frames, profile) {
+            return RegionPart::Nested;
+        }
+        let Some((part, root)) = self.place_part(scope, placement, profile) else { return RegionPart::None };
+        // The backward pass goes below its operator first.
+        placement.root = placement.root.or(root);
+        part
+    }
+
+    #[inline]
+    fn on_stack(&mut self, thread: &StackSample, note: RegionPart) {
+        let RegionPart::Works { code, placed } = note else { return };
+        self.counts.unknown += u64::from(!placed);
+        if let Some(process) = self.processes.get_mut(&thread.pid) {
+            process.works(thread.tid, code, thread.header.time_ns);
+        }
+    }
+
+    fn on_call(
+        &mut self,
+        call: &CallRecord<'_>,
+        stack: Option<&CallStack<RegionPart>>,
+        _context: &mut CallContext<'_>,
+    ) {
+        self.called(call.sample, call.arguments, stack.filter(|stack| stack.has_frames));
+    }
+
+    fn on_process(&mut self, change: ProcessChange) {
+        self.sites.will_change(change.pid, change.time_ns);
+    }
+
+    fn on_duty_window(&mut self, window: &DutyWindow) {
+        self.turn_edges.take(window);
+    }
+
+    fn account(&self, profile: &mut Profile) {
+        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    }
+}

@@ -1,0 +1,487 @@
+//! Ranges: which named parts of the program a thread is in (`record_function("…")`, NVTX, roctx), and the steps of training
+//! that follow from them.
+//!
+//! Owns: the ranges that are open in each thread; where a range stands in a stack; how long each took. Because: programs name
+//! their own parts, and optimizers and data loaders do so unasked, whether or not somebody listens. Does not: guess: after lost
+//! records nothing is known to be open any more, and the ledger says how often.
+//!
+//! ```text
+//!  enter_new("Optimizer.step#SGD.step")   name, and the stack: main ▸ train ▸ wrapper ▸ record_function.__enter__ …
+//!  RecordFunction::RecordFunction         address of the record
+//!  RecordFunction::end                    address of the record: the first one with it closes the range
+//!  nvtxRangePushA("batch"), nvtxRangePop   the same at once; the end is that of the last one in its thread and domain
+//!  in the tree                            main ▸ train ▸ wrapper ▸ [range] Optimizer.step#SGD.step ▸ SGD.step ▸ …
+//! ```
+//! A range stands behind the frames that a stack within it shares with the stack at its beginning: usually up to the function
+//! with the `with` statement.
+
+mod markers;
+mod open;
+
+use deepctx_common::record::StackSample;
+use deepctx_events::{Event, RangeEvent, Role};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Time;
+use rustc_hash::FxHashMap;
+
+use crate::decode::Arguments;
+use crate::input::SiteInfo;
+use crate::loss_windows::{LossCause, LossWindows};
+use crate::scope_lists::{ListId, Lists};
+use crate::sites::Sites;
+use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
+use markers::Markers;
+use open::{Key, Open, Thread};
+
+/// Threads that are followed: as many as may run on a big host.
+const THREADS_MAX: usize = 1 << 16;
+/// Places whose last end is remembered, to tell the time from step to step.
+const STEPS_MAX: usize = 1 << 12;
+/// Files of PyTorch and Python whose functions only lead to the entering of a range.
+const ENTERING: [&str; 8] = [
+    "torch/autograd/profiler.py",
+    "torch/cuda/nvtx.py",
+    "torch/cuda/profiler.py",
+    "nvtx/nvtx.py",
+    "torch/_ops.py",
+    "torch/_classes.py",
+    "torch/utils/_contextlib.py",
+    "contextlib.py",
+];
+/// How names of ranges begin that end a step of training, unless the user names others.
+pub const STEP_MARKER: &str = "Optimizer.step#";
+/// The name of the part of a run that is meant to be profiled.
+const PROFILED: &str = "profiler";
+/// How NVTX numbers messages that are a text in ASCII.
+const ASCII: u64 = 1;
+
+/// What a call of one of the probed functions says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A range is about to begin: its name.
+    Named,
+    /// It begins: its record.
+    Begins,
+    /// A record ends.
+    Ends,
+    /// A range begins: its name.
+    Pushed,
+    /// The one that was pushed last ends.
+    Popped,
+    /// What is meant to be profiled begins.
+    Started,
+    /// And ends.
+    Stopped,
+    /// A step ends.
+    Step,
+}
+
+impl Kind {
+    /// Whether it matters where it was called.
+    pub(crate) fn has_stack(self) -> bool {
+        matches!(self, Self::Named | Self::Pushed | Self::Started | Self::Step)
+    }
+}
+
+/// The stage's state.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    /// By number of the probe.
+    sites: Sites<Kind>,
+    /// Functions that stand for ranges and steps without a name, by number of the probe.
+    symbols: FxHashMap<u32, String>,
+    threads: FxHashMap<(u32, u32), Thread>,
+    lists: Lists<NodeId>,
+    /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
+    steps: FxHashMap<NodeId, u64>,
+    markers: Markers,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    uncertain: u64,
+    not_watched: u64,
+    unnamed: u64,
+    nested: u64,
+    unfinished: u64,
+}
+
+impl Counts {
+    /// So many ranges were given up.
+    fn given_up(&mut self, missing: LossCause, ranges: usize) {
+        *match missing {
+            LossCause::Lost => &mut self.uncertain,
+            LossCause::NotProbed => &mut self.not_watched,
+        } += ranges as u64;
+    }
+}
+
+impl Ranges {
+    /// Nothing yet. Ranges whose names begin with one of `markers` end a step.
+    pub(crate) fn new(markers: Vec<String>) -> Self {
+        Self {
+            sites: Sites::default(),
+            symbols: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            lists: Lists::default(),
+            steps: FxHashMap::default(),
+            markers: Markers::new(markers),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The samples have reached this time.
+    fn reach(&mut self, now_ns: u64) {
+        while let Some((_, pid)) = self.sites.changed(now_ns) {
+            let Self { threads, counts, .. } = self;
+            threads.retain(|(of, _), thread| {
+                let stays = *of != pid;
+                counts.unfinished += if stays { 0 } else { thread.open().len() as u64 };
+                stays
+            });
+        }
+    }
+
+    fn thread(&mut self, who: &StackSample) -> &mut Thread {
+        if self.threads.len() >= THREADS_MAX {
+            self.threads.clear();
+        }
+        self.threads.entry((who.pid, who.tid)).or_default()
+    }
+
+    /// The ranges that a thread is in, when that is certain.
+    #[inline]
+    pub(crate) fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ListId> {
+        self.reach(who.header.time_ns);
+        let thread = self.threads.get_mut(&(who.pid, who.tid))?;
+        let listed = thread.listed?;
+        if let Some(missing) = loss.cause(thread.since_ns, who.header.time_ns) {
+            self.counts.given_up(missing, thread.forget());
+            return None;
+        }
+        Some(listed)
+    }
+
+    /// Gives up what a thread was in if its end may be missing.
+    fn only_certain(&mut self, who: &StackSample, loss: &LossWindows) {
+        let Some(thread) = self.threads.get_mut(&(who.pid, who.tid)) else { return };
+        let now_ns = who.header.time_ns;
+        if !thread.open().is_empty()
+            && let Some(missing) = loss.cause(thread.since_ns, now_ns)
+        {
+            self.counts.given_up(missing, thread.forget());
+        }
+    }
+
+    /// The frames of a stack, root first, with those of the ranges that it is in; `None` when it is in none.
+    fn within(&self, listed: Option<ListId>, frames: &[FrameId], profile: &Profile) -> Option<Vec<FrameId>> {
+        let places = listed.and_then(|listed| self.lists.get(listed))?;
+        let mut out: Vec<FrameId> = frames.to_vec();
+        // Frames of the stack, and those of outer ranges that were put between them.
+        let mut from = 0;
+        for place in places {
+            let stack = profile.tree.stack(*place);
+            let Some((range, caller)) = stack.split_last() else { continue };
+            // A full tree has no place for it.
+            if !matches!(profile.frames.get(*range), Frame::Range { .. }) {
+                continue;
+            }
+            let at = shared(caller, &out, profile).max(from);
+            out.insert(at, *range);
+            from = at + 1;
+        }
+        Some(out)
+    }
+
+    /// A range begins, or is about to, or a training step ends, in the context `node`.
+    fn named(&mut self, call: &CallRecord<'_>, node: NodeId, loss: &LossWindows, profile: &mut Profile) {
+        let CallRecord { sample: who, arguments, thread } = *call;
+        let Some(kind) = self.sites.record(&arguments.call).copied() else { return };
+        self.reach(who.header.time_ns);
+        self.only_certain(who, loss);
+        // A message that is no text is a number that only a tool understands.
+        let is_text = self.sites.argument(arguments, Role::Kind).is_none_or(|kind| kind == ASCII);
+        let name = match (kind, self.symbols.get(&arguments.call.site)) {
+            (Kind::Started, _) => profile.text(PROFILED),
+            (_, Some(symbol)) => profile.text(symbol),
+            _ if arguments.text.is_empty() || kind == Kind::Pushed && !is_text => {
+                self.counts.unnamed += 1;
+                profile.text("unnamed")
+            }
+            _ => profile.text(&String::from_utf8_lossy(arguments.text)),
+        };
+        let frame = profile.frame(Frame::Range { name });
+        let place = profile.tree.child(node, frame);
+        let began_ns = who.header.time_ns;
+        let key = match kind {
+            Kind::Pushed => Key::Pushed(self.sites.argument(arguments, Role::Handle).unwrap_or(0)),
+            Kind::Started => Key::Profiler,
+            Kind::Step => return self.step(place, began_ns, loss, profile),
+            Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
+                self.thread(who).named = Some((place, began_ns));
+                return;
+            }
+        };
+        let begun = self.thread(who).begins(Open { key, place, thread, began_ns, within_ns: 0 });
+        self.counts.nested += u64::from(!begun);
+        let Self { threads, lists, .. } = self;
+        if let Some(of) = threads.get_mut(&(who.pid, who.tid)) {
+            of.list(lists);
+        }
+    }
+
+    /// Names that end a training step, and that no range began with.
+    pub(crate) fn unseen(&self) -> impl Iterator<Item = &str> {
+        self.markers.unseen()
+    }
+
+    /// A record of a range begins or ends.
+    fn marked(&mut self, call: &CallRecord<'_>, loss: &LossWindows, profile: &mut Profile) {
+        let CallRecord { sample: who, arguments, thread } = *call;
+        self.sites.record(&arguments.call);
+        self.reach(who.header.time_ns);
+        let now_ns = who.header.time_ns;
+        if matches!(self.sites.what(&arguments.call), Some(Kind::Begins)) {
+            self.only_certain(who, loss);
+        }
+        let handle = self.sites.argument(arguments, Role::Handle);
+        let (key, began, anywhere) = match (self.sites.what(&arguments.call), handle) {
+            (Some(Kind::Popped), domain) => (Key::Pushed(domain.unwrap_or(0)), false, false),
+            (Some(Kind::Stopped), _) => (Key::Profiler, false, true),
+            (kind, Some(record)) => (Key::Record(record), kind == Some(&Kind::Begins), true),
+            (_, None) => return,
+        };
+        let Self { threads, lists, counts, .. } = self;
+        if began {
+            // A record without a name is none of the program's ranges.
+            let Some(of) = threads.get_mut(&(who.pid, who.tid)) else { return };
+            let Some((place, named_ns)) = of.named.take() else { return };
+            if let Some(missing) = loss.cause(named_ns, now_ns) {
+                // Another one may have begun with this name, and this one have another.
+                return counts.given_up(missing, 1);
+            }
+            if !of.begins(Open { key, place, thread, began_ns: now_ns, within_ns: 0 }) {
+                counts.nested += 1;
+            }
+            return of.list(lists);
+        }
+        // Usually it ends where it began.
+        let here = threads.get_mut(&(who.pid, who.tid)).and_then(|of| of.ends(key, now_ns, lists));
+        let ended = here.or_else(|| {
+            let mut of_process = threads.iter_mut().filter(|((pid, _), _)| anywhere && *pid == who.pid);
+            of_process.find_map(|(_, of)| of.ends(key, now_ns, lists))
+        });
+        if let Some(ended) = ended {
+            match loss.cause(ended.range.began_ns, now_ns) {
+                // This may be the second end of the record, and the first one be lost.
+                Some(missing) => self.counts.given_up(missing, 1),
+                None => self.ended(ended, now_ns, loss, profile),
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: open::Ended, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
+        let Open { place, thread, began_ns, within_ns, .. } = ended.range;
+        let took = now_ns.saturating_sub(began_ns);
+        profile.tree.add(place, Metric::RangeTime, took.saturating_sub(within_ns));
+        if ended.is_outermost {
+            let since_start = |at_ns| Time::from_nanos(at_ns) - profile.meta.started_monotonic;
+            let (from, to) = (since_start(began_ns), since_start(now_ns));
+            profile.timeline.add_span(thread, Metric::RangeTime, from, to, took);
+        }
+        let Frame::Range { name } = profile.frames.get(profile.tree.node(place).frame) else { return };
+        let name = profile.strings.get(name);
+        if self.markers.match_range(name) {
+            self.step(place, now_ns, loss, profile);
+        }
+    }
+
+    /// A step ends at this place.
+    fn step(&mut self, place: NodeId, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
+        if self.steps.len() >= STEPS_MAX {
+            self.steps.clear();
+        }
+        // Another step may have ended meanwhile.
+        let missed = |before_ns: &u64| loss.any(*before_ns, now_ns);
+        let before_ns = self.steps.insert(place, now_ns).filter(|before_ns| !missed(before_ns));
+        if let Some(before_ns) = before_ns {
+            profile.tree.add(place, Metric::StepTime, now_ns.saturating_sub(before_ns));
+        }
+    }
+
+    /// Writes what is missing into the account of the stage that places stacks.
+    pub(crate) fn write_to(&self, account: &mut Account) {
+        for (key, sentence, n) in [
+            (
+                "range-uncertain",
+                "ranges were given up before their end: records are missing in which they may have ended",
+                self.counts.uncertain,
+            ),
+            (
+                "range-not-watched",
+                "ranges were given up before their end: the turn in which they were watched was over",
+                self.counts.not_watched,
+            ),
+            ("range-unnamed", "names of ranges could not be read", self.counts.unnamed),
+            ("range-nested", "ranges are not told: too many are open in their thread", self.counts.nested),
+            (
+                "range-unfinished",
+                "ranges had not ended when their process did: they have no time",
+                self.counts.unfinished,
+            ),
+            (
+                "range-call-lost",
+                "beginnings or ends of ranges were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ] {
+            account.gaps.add(Reason::new(key, sentence), n);
+        }
+    }
+}
+
+/// The part of a stack, root first, that says where a range begins or a training step ends: up to the last Python function that
+/// does more than enter a range.
+fn caller<'a>(frames: &'a [FrameId], profile: &Profile) -> &'a [FrameId] {
+    let says = |frame: &FrameId| match profile.frames.get(*frame) {
+        Frame::Python { file, .. } => {
+            let file = profile.strings.get(file);
+            !ENTERING.iter().any(|entering| file.ends_with(entering))
+        }
+        _ => false,
+    };
+    let end = frames.iter().rposition(says).map_or(0, |at| at + 1);
+    &frames[..end]
+}
+
+/// How many of a stack's frames, root first, it shares with the caller of a range. Only Python functions are compared: native
+/// frames between them can differ by the instruction. The last one that is shared goes on, so its line may be another.
+fn shared(caller: &[FrameId], frames: &[FrameId], profile: &Profile) -> usize {
+    let mut callers = caller.iter().filter(|frame| is_python(**frame, profile));
+    let mut shared = 0;
+    for (at, frame) in frames.iter().enumerate() {
+        if !is_python(*frame, profile) {
+            continue;
+        }
+        let Some(caller) = callers.next() else { break };
+        if caller == frame {
+            shared = at + 1;
+            continue;
+        }
+        if is_same_function(*caller, *frame, profile) {
+            shared = at + 1;
+        }
+        break;
+    }
+    shared
+}
+
+fn is_python(frame: FrameId, profile: &Profile) -> bool {
+    matches!(profile.frames.get(frame), Frame::Python { .. })
+}
+
+fn is_same_function(one: FrameId, other: FrameId, profile: &Profile) -> bool {
+    let function = |frame| match profile.frames.get(frame) {
+        Frame::Python { function, file, first_line, .. } => Some((function, file, first_line)),
+        _ => None,
+    };
+    function(one) == function(other)
+}
+
+impl Stage for Ranges {
+    type Scope = Option<ListId>;
+    type Note = ();
+
+    fn claims(&self, site: &SiteInfo) -> bool {
+        matches!(site.event, Event::Range(_))
+    }
+
+    fn learn(&mut self, sites: Vec<SiteInfo>) {
+        let kind = |event| match event {
+            RangeEvent::Named => Kind::Named,
+            RangeEvent::Begins => Kind::Begins,
+            RangeEvent::Ends => Kind::Ends,
+            RangeEvent::Pushed => Kind::Pushed,
+            RangeEvent::Popped => Kind::Popped,
+            RangeEvent::ProfilerStart => Kind::Started,
+            RangeEvent::ProfilerStop => Kind::Stopped,
+            RangeEvent::TrainingStep => Kind::Step,
+        };
+        let nameless = |info: &&SiteInfo| {
+            matches!(info.event, Event::Range(RangeEvent::Pushed | RangeEvent::TrainingStep))
+                && !info.roles.contains(&Role::Name)
+        };
+        let symbols = sites.iter().filter(nameless).map(|info| (info.site, info.symbol.clone()));
+        self.symbols.extend(symbols);
+        self.sites.learn(sites, |info| match info.event {
+            Event::Range(event) => Some(kind(event)),
+            _ => None,
+        });
+    }
+
+    fn count_sites(&mut self, counts: &[u64]) {
+        self.sites.counted(counts);
+    }
+
+    #[inline]
+    fn needs_stack(&self, call: &Arguments<'_>) -> bool {
+        self.sites.what(&call.call).is_none_or(|kind| kind.has_stack())
+    }
+
+    #[inline]
+    fn follows_calls(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    #[inline]
+    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ListId> {
+        self.of(thread, loss)
+    }
+
+    fn caller<'a>(
+        &mut self,
+        _call: &Arguments<'_>,
+        frames: &'a [FrameId],
+        profile: &Profile,
+    ) -> &'a [FrameId] {
+        caller(frames, profile)
+    }
+
+    fn place(
+        &mut self,
+        scope: Option<ListId>,
+        _own_call: Option<&Arguments<'_>>,
+        placement: &mut Placement<'_>,
+        profile: &mut Profile,
+    ) {
+        if let Some(frames) = self.within(scope, &placement.frames, profile) {
+            placement.frames = frames.into();
+        }
+    }
+
+    fn on_call(
+        &mut self,
+        call: &CallRecord<'_>,
+        stack: Option<&CallStack<()>>,
+        context: &mut CallContext<'_>,
+    ) {
+        match stack {
+            Some(stack) => self.named(call, stack.node, context.loss, context.profile),
+            None => self.marked(call, context.loss, context.profile),
+        }
+    }
+
+    fn on_process(&mut self, change: ProcessChange) {
+        self.sites.will_change(change.pid, change.time_ns);
+    }
+
+    fn account(&self, profile: &mut Profile) {
+        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    }
+}

@@ -1,0 +1,429 @@
+//! Thunks: which step of which module of XLA a stack is in.
+//!
+//! Owns: the steps that each thread began; which of them a stack shows; the frames that say so. Because: what XLA calls from
+//! libraries (`DotThunk`, `SortThunk`) is half of its time on a CPU, and its stacks name only the kind. Does not: guess: a stack
+//! whose step is not certain keeps the kind, and the ledger says how often; or know files: what a step was made from is asked.
+//!
+//! ```text
+//!  DotThunk::Execute(this)     begins: module, number and operator, read behind `this`; where the stack is, and whose callers are where
+//!  a sample of that thread     … ▸ ThunkExecutor::Execute ▸ xla::cpu::DotThunk ▸ MatMul
+//!  in the tree                 … ▸ ThunkExecutor::Execute ▸ [xla jit_step] ▸ net.py:loss:13 ▸ jit(step)/dot_general ▸ dot.3 ▸ xla::cpu::DotThunk ▸ MatMul
+//! ```
+//! Work that a step hands to other threads has no step on its stacks, and stays where it runs.
+
+mod open;
+
+use deepctx_common::call::call_flag;
+use deepctx_common::end::WalkEnd;
+use deepctx_common::record::StackSample;
+use deepctx_events::xla::{UNIT_NAME_BYTES, class_of};
+use deepctx_events::{Event, Role, XlaEvent};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::{FrameId, StrId};
+use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
+use deepctx_profile::profile::Profile;
+use rustc_hash::FxHashMap;
+
+use crate::decode::Arguments;
+use crate::input::SiteInfo;
+use crate::loss_windows::LossWindows;
+use crate::resolve::compiled_frame;
+use crate::scope_lists::{ListId, Lists};
+use crate::sites::Sites;
+use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
+use crate::symbols::{CompiledStep, Name};
+use open::{Class, Step, StepId, Thread};
+
+/// Threads that are followed: as many as may run on a big host.
+const THREADS_MAX: usize = 1 << 16;
+/// Steps whose names are remembered: more than programs have.
+const STEPS_MAX: usize = 1 << 17;
+/// Longest name of an operator that is believed to be one.
+const NAME_BYTES_MAX: usize = 512;
+/// What the frame of a thunk's kind begins with, and that of a module.
+const KIND: &str = "xla::cpu::";
+const UNIT: &str = "[xla ";
+/// Where a thread that waits for its own work does that of others meanwhile.
+const HELPING: &str = "::SlinkyThreadPool::Impl::WorkOnTasks(";
+/// Classes whose steps run no other step on their thread. The others are control flow, calls of a program's own functions, and what
+/// waits for other processes. One of these that is seen to do so nevertheless is believed no more.
+const LEAVES: [&str; 15] = [
+    "ConvolutionThunk",
+    "CopyThunk",
+    "DotThunk",
+    "FftThunk",
+    "KernelThunk",
+    "LogicalIdThunk",
+    "OneDnnFusionThunk",
+    "OneDnnOpThunk",
+    "RngGetAndUpdateStateThunk",
+    "RngSeedThunk",
+    "SmallKernelThunk",
+    "SortThunk",
+    "TopKThunk",
+    "XnnFusionThunk",
+    "YnnFusionThunk",
+];
+
+/// Asks what a step was made from.
+type Ask<'a> = dyn FnMut(&CompiledStep<'_>, &mut dyn FnMut(&[Name<'_>])) + 'a;
+
+/// What a stack is to thunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ThunkPart {
+    /// That is not known.
+    #[default]
+    Untold,
+    /// It is whole, and within none.
+    Outside,
+    /// The innermost one that it is in is named.
+    Named,
+    /// The innermost one goes by its kind.
+    Unknown,
+}
+
+/// The stage's state.
+#[derive(Debug, Default)]
+pub(crate) struct XlaThunks {
+    /// By number of the probe.
+    sites: Sites<Class>,
+    classes: Vec<Kind>,
+    threads: FxHashMap<(u32, u32), Thread>,
+    lists: Lists<Step>,
+    numbers: FxHashMap<Key, StepId>,
+    frames: FxHashMap<StepId, Box<[FrameId]>>,
+    given: u32,
+    counts: Counts,
+}
+
+/// A class of thunks.
+#[derive(Debug)]
+struct Kind {
+    name: String,
+    /// Its steps may run others on their thread.
+    nests: bool,
+}
+
+/// What a step is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    pid: u32,
+    class: Class,
+    unit_number: u64,
+    unit: StrId,
+    name: StrId,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    unknown: u64,
+    unnamed: u64,
+    uncertain: u64,
+}
+
+impl XlaThunks {
+    /// The samples have reached this time.
+    fn reach(&mut self, now_ns: u64) {
+        while let Some((_, pid)) = self.sites.changed(now_ns) {
+            self.threads.retain(|(of, _), _| *of != pid);
+            // Another program may mean something else by the same names.
+            self.numbers.retain(|key, _| key.pid != pid);
+        }
+    }
+
+    /// A step begins on a thread. What it was made from is asked when it begins the first time.
+    fn begins(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        profile: &mut Profile,
+        ask: &mut Ask<'_>,
+    ) {
+        let Some(class) = self.sites.record(&arguments.call).copied() else { return };
+        self.reach(who.header.time_ns);
+        let id = self.id(who, class, arguments, profile, ask);
+        self.counts.unnamed += u64::from(id.is_none());
+        let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
+        let callers = self.sites.arguments(arguments).filter(|(role, _)| *role == Role::FramePointer);
+        let callers: Vec<u64> = callers.filter_map(|(_, frame)| frame).collect();
+        let Self { threads, lists, classes, .. } = self;
+        if threads.len() >= THREADS_MAX {
+            threads.clear();
+        }
+        let nests = classes.get(usize::from(class.0)).is_none_or(|class| class.nests);
+        let thread = threads.entry((who.pid, who.tid)).or_default();
+        thread.begins(
+            Step { class, id },
+            who.header.time_ns,
+            stack_pointer.filter(|_| nests),
+            &callers,
+            stack_pointer,
+        );
+        thread.list(lists);
+    }
+
+    /// The number of the step that a call begins; `None` when its names are none.
+    fn id(
+        &mut self,
+        who: &StackSample,
+        class: Class,
+        arguments: &Arguments<'_>,
+        profile: &mut Profile,
+        ask: &mut Ask<'_>,
+    ) -> Option<StepId> {
+        let told = |role| self.sites.argument(arguments, role);
+        let is_whole = arguments.call.flags & (call_flag::TEXT_CUT | call_flag::TEXT_UNREAD) == 0;
+        let name = text(arguments.text).filter(|name| name.len() <= NAME_BYTES_MAX && is_whole)?;
+        (told(Role::NameBytes) == Some(name.len() as u64)).then_some(())?;
+        let unit_bytes = usize::try_from(told(Role::UnitNameBytes)?).ok().filter(|bytes| *bytes > 0)?;
+        let (read, cut) = (unit_bytes.min(UNIT_NAME_BYTES), unit_bytes > UNIT_NAME_BYTES);
+        let words = self.sites.arguments(arguments).filter(|(role, _)| *role == Role::UnitName);
+        let words: Option<Vec<u64>> = words.take(read.div_ceil(8)).map(|(_, word)| word).collect();
+        let bytes: Vec<u8> = words?.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let unit = text(bytes.get(..read)?)?;
+        let unit_number = told(Role::UnitNumber)?;
+        let shown = if cut { format!("{unit}…") } else { unit.to_owned() };
+        let key =
+            Key { pid: who.pid, class, unit_number, unit: profile.text(&shown), name: profile.text(name) };
+        if let Some(id) = self.numbers.get(&key) {
+            return Some(*id);
+        }
+        if self.numbers.len() >= STEPS_MAX {
+            self.numbers.clear();
+            self.frames.clear();
+        }
+        let id = StepId(self.given);
+        self.given = self.given.checked_add(1)?;
+        let of_class = self.classes.get(usize::from(class.0)).map_or("", |class| &class.name);
+        let fused = ["Kernel", "Fusion"].iter().any(|part| of_class.contains(part));
+        let time_ns = who.header.time_ns;
+        let step = CompiledStep { pid: who.pid, time_ns, unit_number, unit, cut, name, fused };
+        let mut frames: Vec<FrameId> = Vec::new();
+        ask(&step, &mut |names| frames = names.iter().map(|name| compiled_frame(name, profile)).collect());
+        if frames.is_empty() {
+            let unit = format!("{UNIT}{shown}]");
+            frames.push(compiled_frame(&Name::Compiled { name: &unit }, profile));
+        }
+        frames.push(compiled_frame(&Name::Compiled { name }, profile));
+        self.numbers.insert(key, id);
+        self.frames.insert(id, frames.into());
+        Some(id)
+    }
+
+    /// The steps that a thread began last, when none of their successors can have been missed.
+    #[inline]
+    fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ListId> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        let now_ns = who.header.time_ns;
+        self.reach(now_ns);
+        let thread = self.threads.get_mut(&(who.pid, who.tid))?;
+        if loss.any(thread.since_ns()?, now_ns) {
+            self.counts.uncertain += 1;
+            thread.forget();
+        } else if thread.outer_since_ns().is_some_and(|since_ns| loss.any(since_ns, now_ns)) {
+            thread.forget_outer();
+            thread.list(&mut self.lists);
+        }
+        thread.listed()
+    }
+
+    /// Adds the frames of the thunks that a stack is in.
+    fn within(
+        &mut self,
+        listed: Option<ListId>,
+        placement: &mut Placement<'_>,
+        profile: &Profile,
+    ) -> ThunkPart {
+        let frames = &*placement.frames;
+        let shown: Vec<(usize, Class)> =
+            (0..frames.len()).filter_map(|at| Some((at, self.class(frames[at], profile)?))).collect();
+        let Some(((_, innermost), outer)) = shown.split_last() else {
+            let whole = placement.sample.native_end() == Some(WalkEnd::Complete);
+            return if whole { ThunkPart::Outside } else { ThunkPart::Untold };
+        };
+        for (_, class) in outer {
+            self.classes[usize::from(class.0)].nests = true;
+        }
+        let steps = listed.and_then(|listed| self.lists.get(listed)).unwrap_or_default();
+        let classes: Vec<Class> = shown.iter().map(|(_, class)| *class).collect();
+        let nests = self.classes[usize::from(innermost.0)].nests;
+        let ids = open::shown(steps, &classes, nests);
+        let mut part = ThunkPart::Unknown;
+        let mut out: Vec<FrameId> = Vec::with_capacity(frames.len() + 8);
+        out.extend_from_slice(&frames[..shown[0].0]);
+        for (n, ((at, _), id)) in shown.iter().zip(ids).enumerate() {
+            let end = shown.get(n + 1).map_or(frames.len(), |(next, _)| *next);
+            let own = &frames[*at..end];
+            let named = id.and_then(|id| self.frames.get(&id)).filter(|_| !helps(own, profile));
+            match named {
+                Some(names) => {
+                    out.extend_from_slice(names);
+                    extend_without_origins(&mut out, own, profile);
+                    part = ThunkPart::Named;
+                }
+                None => {
+                    out.extend_from_slice(own);
+                    part = ThunkPart::Unknown;
+                }
+            }
+        }
+        placement.frames = out.into();
+        part
+    }
+
+    /// The class of a thunk that a frame says the kind of.
+    fn class(&self, frame: FrameId, profile: &Profile) -> Option<Class> {
+        let Frame::Operator { name } = profile.frames.get(frame) else { return None };
+        let name = profile.strings.get(name).strip_prefix(KIND)?;
+        let number = self.classes.iter().position(|class| class.name == name)?;
+        Some(Class(number as u16))
+    }
+
+    /// Writes what is missing into the account of the stage that places stacks.
+    fn write_to(&self, account: &mut Account) {
+        for (key, sentence, n) in [
+            (
+                "thunk-unknown",
+                "stacks in thunks of XLA have the thunk's kind and not its name: its beginning was not seen, or which it is \
+                 is not certain",
+                self.counts.unknown,
+            ),
+            ("thunk-unnamed", "names of thunks could not be read", self.counts.unnamed),
+            (
+                "thunk-uncertain",
+                "threads' thunks were given up: records are missing in which others may have begun",
+                self.counts.uncertain,
+            ),
+            (
+                "thunk-call-lost",
+                "beginnings of thunks were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ] {
+            account.gaps.add(Reason::new(key, sentence), n);
+        }
+    }
+}
+
+/// A name in bytes, if it is one: names of XLA are printable and have no blanks.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let is_name = !bytes.is_empty() && bytes.iter().all(u8::is_ascii_graphic);
+    std::str::from_utf8(bytes).ok().filter(|_| is_name)
+}
+
+/// Whether the thread does the work of others within these frames.
+fn helps(frames: &[FrameId], profile: &Profile) -> bool {
+    frames.iter().any(|frame| match profile.frames.get(*frame) {
+        Frame::Native { symbol, .. } => profile.strings.get(symbol).contains(HELPING),
+        _ => false,
+    })
+}
+
+/// Adds the frames of a step without what its code says it was compiled from: the step itself says so already.
+fn extend_without_origins(out: &mut Vec<FrameId>, frames: &[FrameId], profile: &Profile) {
+    let mut in_origin = false;
+    for frame in frames {
+        in_origin = match profile.frames.get(*frame) {
+            Frame::Operator { name } if profile.strings.get(name).starts_with(UNIT) => true,
+            Frame::Operator { .. } | Frame::Python { .. } => in_origin,
+            _ => false,
+        };
+        if !in_origin {
+            out.push(*frame);
+        }
+    }
+}
+
+impl Stage for XlaThunks {
+    type Scope = Option<ListId>;
+    type Note = ThunkPart;
+
+    const STACKLESS_CALLS_NEED_THREAD: bool = false;
+
+    fn claims(&self, site: &SiteInfo) -> bool {
+        matches!(site.event, Event::Xla(_))
+    }
+
+    fn learn(&mut self, sites: Vec<SiteInfo>) {
+        let Self { sites: own, classes, .. } = self;
+        own.learn(sites, |info| {
+            let name = class_of(&info.symbol).filter(|_| info.event == Event::Xla(XlaEvent::ThunkBegins))?;
+            let known = classes.iter().position(|class| class.name == name);
+            let number = known.unwrap_or_else(|| {
+                classes.push(Kind { name: name.to_owned(), nests: !LEAVES.contains(&name) });
+                classes.len() - 1
+            });
+            Some(Class(number as u16))
+        });
+    }
+
+    fn count_sites(&mut self, counts: &[u64]) {
+        self.sites.counted(counts);
+    }
+
+    #[inline]
+    fn needs_stack(&self, _call: &Arguments<'_>) -> bool {
+        false
+    }
+
+    #[inline]
+    fn follows_calls(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    #[inline]
+    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ListId> {
+        self.of(thread, loss)
+    }
+
+    fn place(
+        &mut self,
+        scope: Option<ListId>,
+        _own_call: Option<&Arguments<'_>>,
+        placement: &mut Placement<'_>,
+        profile: &mut Profile,
+    ) -> ThunkPart {
+        if self.sites.is_empty() {
+            return ThunkPart::Untold;
+        }
+        self.within(scope, placement, profile)
+    }
+
+    #[inline]
+    fn on_stack(&mut self, thread: &StackSample, note: ThunkPart) {
+        match note {
+            ThunkPart::Unknown => self.counts.unknown += 1,
+            // Whatever began before is over. The stack may have waited for its names meanwhile.
+            ThunkPart::Outside => {
+                let Self { threads, lists, .. } = self;
+                if let Some(of) = threads.get_mut(&(thread.pid, thread.tid)) {
+                    of.over_by(thread.header.time_ns);
+                    of.list(lists);
+                }
+            }
+            ThunkPart::Untold | ThunkPart::Named => {}
+        }
+    }
+
+    fn on_call(
+        &mut self,
+        call: &CallRecord<'_>,
+        _stack: Option<&CallStack<ThunkPart>>,
+        context: &mut CallContext<'_>,
+    ) {
+        let CallContext { profile, names, .. } = context;
+        self.begins(call.sample, call.arguments, profile, &mut |step, answer| {
+            names.compiled_step(step, answer);
+        });
+    }
+
+    fn on_process(&mut self, change: ProcessChange) {
+        self.sites.will_change(change.pid, change.time_ns);
+    }
+
+    fn account(&self, profile: &mut Profile) {
+        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    }
+}
