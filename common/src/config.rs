@@ -130,8 +130,6 @@ pub mod map {
     pub const SITES: &str = "SITES";
     /// Array: site → calls, u64.
     pub const SITE_COUNTS: &str = "SITE_COUNTS";
-    /// Hash: [`crate::watch::WatchPlace`] → [`crate::watch::Watch`].
-    pub const WATCHES: &str = "WATCHES";
 }
 
 // SAFETY: repr(C), integers only, no padding (asserted in `layout`).

@@ -14,7 +14,6 @@ use crate::unwind::{
     BLOCK_SEARCH_STEPS, BLOCKS_PER_SHARD, Executable, MAPPING_SEARCH_STEPS, Mapping, PAGE_SHIFT, Page,
     ROWS_PER_BLOCK, RowBlock, Rule,
 };
-use crate::watch::{Watch, WatchPlace};
 
 const _: () = {
     assert!(size_of::<RecordHeader>() == 24);
@@ -48,8 +47,6 @@ const _: () = {
     assert!(size_of::<PythonLayout>() == 32);
     assert!(size_of::<PythonProcess>() == 104);
     assert!(size_of::<Called>() == 16);
-    assert!(size_of::<WatchPlace>() == 16);
-    assert!(size_of::<Watch>() == 24 && offset_of!(Watch, site) == 16);
     assert!(size_of::<Process>() == 120);
     assert!(size_of::<Target>() == 4);
     assert!(size_of::<Config>() == 136);

@@ -21,6 +21,5 @@ pub mod python;
 pub mod record;
 pub mod samples;
 pub mod unwind;
-pub mod watch;
 
 pub use plain::Plain;

@@ -11,7 +11,6 @@ use deepctx_common::unwind::{
     BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPINGS_MAX, Mapping, PAGES_MAX, PROCESSES_MAX, Page,
     RULES_MAX, RowBlock, Rule, SHARDS_MAX,
 };
-use deepctx_common::watch::{WATCHES_MAX, Watch, WatchPlace};
 
 use crate::programs::{Bucket, InFlight, Launched, Limiter};
 use crate::walk::{Ahead, RuleCache, Scratch};
@@ -171,10 +170,6 @@ pub static LAUNCHED: HashMap<u32, Launched, { LAUNCHERS_MAX as usize }> = HashMa
 /// Processes in which our own collector collects: what it reads of records is told by itself. As many as are sampled.
 #[btf_map]
 pub static COLLECTED: HashMap<u32, u32, { PROCESSES_MAX as usize }> = HashMap::new();
-
-/// Places in the memory of processes whose use is told.
-#[btf_map]
-pub static WATCHES: HashMap<WatchPlace, Watch, { WATCHES_MAX as usize }> = HashMap::new();
 
 /// Who of those that call gets a stack: under the limit of all, and under one of their own.
 #[btf_map]

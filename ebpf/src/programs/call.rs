@@ -372,7 +372,7 @@ fn cut(value: u64, fetch: &Fetch) -> u64 {
 
 /// A call as the two words that it is sent as.
 #[inline(always)]
-pub(super) fn halves(call: &Call) -> [u64; 2] {
+fn halves(call: &Call) -> [u64; 2] {
     [
         u64::from(call.site) | u64::from(call.event) << 32 | u64::from(call.flags) << 48,
         u64::from(call.arguments) | u64::from(call.text_bytes) << 16 | u64::from(call.unread) << 32,
@@ -383,7 +383,7 @@ pub(super) fn halves(call: &Call) -> [u64; 2] {
 /// the reason of [`remember`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(super) extern "C" fn send(scratch: *mut Scratch, words: u32, first: u64, second: u64, text: u64) -> u32 {
+extern "C" fn send(scratch: *mut Scratch, words: u32, first: u64, second: u64, text: u64) -> u32 {
     if scratch.is_null() {
         return 0;
     }

@@ -1,7 +1,6 @@
 //! One file per group of programs.
 
 mod call;
-mod mark;
 mod message;
 mod off_cpu;
 mod process;
