@@ -7,7 +7,7 @@ mod pipeline_support;
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::input::Source;
 use deepctx_profile::profile::{Meta, Profile};
-use deepctx_session::raw::{RawReader, RawWriter};
+use deepctx_session::{RawReader, RawWriter};
 use deepctx_symbolizer::maps::{self, Keep, Maps};
 use pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, steps};
 

@@ -15,7 +15,7 @@ use cli_support::expect_code;
 use deepctx_events::{Event as Probed, Role, TensorEvent};
 use deepctx_pipeline::decode::{Event, records};
 use deepctx_pipeline::input::{Input, SiteInfo, Source as _};
-use deepctx_session::raw::RawReader;
+use deepctx_session::RawReader;
 use frameworks::recording::record_through;
 use frameworks::{can_capture_arguments, stacks, with_torch, workload};
 

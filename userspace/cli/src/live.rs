@@ -23,7 +23,7 @@ use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
 use super::{look, screen, target, view};
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_session::session::{Session, header};
+use deepctx_session::{LiveSnapshots, Session, Sink, SnapshotSink};
 
 /// How long a still picture watches unless told.
 const ONCE: Duration = Duration::from_secs(2);
@@ -45,8 +45,10 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     );
     let mut capture = start_capture(&target)?;
     let meta = meta(&target);
+    let (sink, snapshots) = SnapshotSink::pair();
+    let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
     let session =
-        start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), None, None)?;
+        start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), sinks)?;
     let ended = if arguments.once {
         let until = Until {
             duration: Some(arguments.duration.unwrap_or(ONCE)),
@@ -54,12 +56,12 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
             ..Until::default()
         };
         let ended = until_end(capture, session, until, None)?;
-        let header = header(&meta, &ended.finished.status, ended.elapsed, request.selection.metric);
+        let header = ended.finished.status.header(&meta, ended.elapsed, request.selection.metric);
         let picture = view::picture(&ended.finished.profile, header, &request);
         screen::print(&picture, request, &arguments.sight, places(&meta))?;
         ended
     } else {
-        watch(arguments, capture, session, request, &meta)?
+        watch(arguments, capture, session, snapshots, request, &meta)?
     };
     Ok(done(None, ended.finished.status.lost_share, arguments.max_loss))
 }
@@ -69,12 +71,13 @@ fn watch(
     arguments: &LiveArgs,
     capture: Capture,
     session: Session,
+    snapshots: LiveSnapshots,
     request: Request,
     meta: &Meta,
 ) -> Result<Ended, Failure> {
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
-    let mut pictures = WithFiles { pictures: session.pictures(), files };
+    let mut pictures = WithFiles { pictures: snapshots, files };
     let tab = arguments.sight.tab();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
     let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {

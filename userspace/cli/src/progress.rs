@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::duration::clock;
-use deepctx_session::session::Status;
+use deepctx_session::Status;
 
 /// Between two lines when standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);

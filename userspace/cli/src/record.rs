@@ -20,8 +20,7 @@ use super::target::{self, Target};
 use super::{collector, output};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{Capture, Targets};
-use deepctx_session::raw::RawWriter;
-use deepctx_session::session::Session;
+use deepctx_session::{RawSink, Session, Sink, StoreSink};
 
 /// Longest that a command waits for probes in installed libraries: they take a few milliseconds each.
 const PROBES_LONGEST: Duration = Duration::from_secs(2);
@@ -88,20 +87,22 @@ fn start_command(arguments: &RecordArgs) -> Result<Option<Waiting>, Failure> {
 /// Starts the session that writes the profile, and the raw copy if there is to be one.
 fn start_storing(capture: &mut Capture, target: &Target, arguments: &RecordArgs) -> Result<Session, Failure> {
     let meta = meta(target);
-    let raw = match &arguments.capture.raw {
-        Some(path) => {
-            let file = fs::File::create(path).map_err(|error| Failure::io(path.display(), &error))?;
-            Some(RawWriter::new(BufWriter::new(file)).map_err(|error| Failure::io(path.display(), &error))?)
-        }
-        None => None,
-    };
+    let raw = arguments.capture.raw.as_deref().map(raw_sink).transpose()?;
     let output = arguments.output.as_path();
     if arguments.force {
         remove_old(output)?;
     }
     let writer = Writer::create(output, &meta).map_err(|error| store_failure(&error))?;
-    let store = Some((writer, arguments.flush));
-    start_session(capture, &target.config, &arguments.target.pid, meta, store, raw)
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(StoreSink::new(writer, arguments.flush))];
+    sinks.extend(raw);
+    start_session(capture, &target.config, &arguments.target.pid, meta, sinks)
+}
+
+/// A raw copy of the capture in a new file.
+fn raw_sink(path: &Path) -> Result<Box<dyn Sink>, Failure> {
+    let failed = |error: io::Error| Failure::io(path.display(), &error);
+    let file = fs::File::create(path).map_err(failed)?;
+    Ok(Box::new(RawSink::new(BufWriter::new(file)).map_err(failed)?))
 }
 
 /// Says on standard error what was recorded.

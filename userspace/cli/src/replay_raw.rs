@@ -1,24 +1,18 @@
 //! `replay-raw`: a profile of a raw capture, resolved now.
 //!
-//! Owns: feeding the file to a pipeline. Because: a stack that came out wrong must be repeatable without its process;
-//! names are looked up in the files as they are now, and Python names, which only the process knew, stay unknown.
-//! Does not: differ from a live capture in anything else.
+//! Owns: opening the raw capture and keeping its profile. Because: a stack that came out wrong must be reproducible without
+//! its process. Does not: resolve anything; see [`deepctx_session::replay`].
 
 use std::fs::File;
 use std::io::BufReader;
 
 use deepctx_profile::profile::Meta;
-use deepctx_profile::units::Time;
 use deepctx_storage::store::Writer;
 
 use super::failure::{Done, Failure, store_failure};
 use super::options::ReplayRawArgs;
 use super::record::{refuse_or_check_old, remove_old};
-use deepctx_pipeline::input::Source as _;
-use deepctx_pipeline::{Config, Pipeline};
-use deepctx_session::raw::{RawError, RawReader};
-use deepctx_session::resolver::Resolver;
-use deepctx_session::session::SKEW_NS;
+use deepctx_session::{RawError, RawReader, Replayed, replay};
 
 /// Runs it.
 ///
@@ -35,20 +29,12 @@ pub fn run(arguments: &ReplayRawArgs) -> Result<Done, Failure> {
         version: env!("CARGO_PKG_VERSION").into(),
         ..Meta::default()
     };
-    let mut pipeline = Pipeline::new(Resolver::new(Default::default()), meta, Config::default());
-    while let Some(input) = reader.next_input().map_err(failed)? {
-        let input = input.with_maps(|pid, maps| pipeline.symbols().admit(pid, maps));
-        pipeline.feed(input);
-        let newest_ns = pipeline.newest_ns();
-        pipeline.advance(newest_ns.saturating_sub(SKEW_NS));
-    }
-    let newest_ns = pipeline.newest_ns();
-    let profile = pipeline.into_profile();
+    let Replayed { profile, newest } = replay(&mut reader, meta, Default::default()).map_err(failed)?;
     if arguments.force {
         remove_old(&arguments.output)?;
     }
     let mut writer =
         Writer::create(&arguments.output, &profile.meta).map_err(|error| store_failure(&error))?;
-    writer.finish(&profile, Time::from_nanos(newest_ns)).map_err(|error| store_failure(&error))?;
+    writer.finish(&profile, newest).map_err(|error| store_failure(&error))?;
     Ok(Done::Fully)
 }

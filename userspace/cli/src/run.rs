@@ -4,9 +4,8 @@
 //! Because: a capture that is stopped at any moment, by any of these, must keep what it has. Does not: know where the
 //! data goes; its callers do.
 
-use std::fs::File;
 use std::future::Future;
-use std::io::{self, BufWriter};
+use std::io;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,9 +25,7 @@ use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::Config;
-use deepctx_session::hottest::Hottest;
-use deepctx_session::raw::RawWriter;
-use deepctx_session::session::{Finished, Options, Session, Status};
+use deepctx_session::{Finished, HottestOperators, Options, Session, Sink, Status};
 use deepctx_symbolizer::native::DebugInfo;
 
 /// Between two looks at everything that has no event of its own.
@@ -51,7 +48,7 @@ pub struct Until {
     pub stop_screen: Option<Arc<AtomicBool>>,
 }
 
-/// Starts the session of a capture, as the options say; `store` and `raw` are where it is kept.
+/// Starts the session of a capture, as the options say. `sinks` consume its results.
 ///
 /// # Errors
 /// The pipeline's thread cannot be started.
@@ -60,8 +57,7 @@ pub fn start_session(
     how: &CaptureConfig,
     named: &[u32],
     meta: Meta,
-    store: Option<(Writer, Duration)>,
-    raw: Option<RawWriter<BufWriter<File>>>,
+    sinks: Vec<Box<dyn Sink>>,
 ) -> Result<Session, Failure> {
     let config = Config {
         off_cpu: how.off_cpu,
@@ -75,9 +71,8 @@ pub fn start_session(
         debug_info: DebugInfo { bytes_max: how.debug_info.0, ..DebugInfo::default() },
         named: named.to_vec(),
         layers: capture.called(),
-        hottest: how.hottest().and_then(|most| Some(Hottest::new(most, capture.tensor_wishes()?))),
-        store,
-        raw,
+        hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_wishes()?))),
+        sinks,
     };
     Session::start(capture.messages(), options).map_err(|error| Failure::io("the pipeline's thread", &error))
 }

@@ -19,7 +19,7 @@ use super::failure::{Done, Failure};
 use super::files::{Files, Places, WithFiles};
 use super::options::ViewArgs;
 use super::{look, screen};
-use deepctx_session::session::{Status, header};
+use deepctx_session::Status;
 
 /// How fine pictures are: finer than live, since they are made once.
 const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
@@ -68,7 +68,7 @@ fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
         complete_share: complete_share(&profile.ledger, samples),
         ..Status::default()
     };
-    header(&profile.meta, &status, Duration::from_nanos(elapsed_ns), metric)
+    status.header(&profile.meta, Duration::from_nanos(elapsed_ns), metric)
 }
 
 /// Share of stacks that reach the start of their thread, as far as the ledger tells.

@@ -1,7 +1,7 @@
 //! Cubins: lines of device code, read from the processes that loaded it.
 //!
 //! Owns: the thread that reads, and the queues to and from it. Because: reading and parsing an image takes milliseconds, and
-//! records must not wait for it. Does not: find device code (a collector tells where it is), or use lines (the pipeline).
+//! records must not wait for it. Does not: find device code (a collector reports where it is), or use lines (the pipeline).
 
 use std::collections::HashMap;
 use std::io;
@@ -15,22 +15,22 @@ use deepctx_symbolizer::python::memory::{ReadError, TargetMemory as _};
 
 use deepctx_pipeline::input::{CubinLines, UnreadCubin};
 
-/// Requests that may wait, and answers: images of a program that compiles at run time come one by one.
+/// Capacity of the queues of requests and answers. Images of a program that compiles at run time come one by one.
 const REQUESTS_MAX: usize = 4096;
-/// Largest image that is read: as much as a collector keeps of all.
+/// Largest image that is read: as much as a collector keeps of all images.
 const IMAGE_MAX: u64 = 64 << 20;
-/// Bytes of lines that are kept, of all images together; a line of code takes some ten.
+/// Bytes of lines kept for all images together; a line of code takes about ten.
 const LINES_MAX: usize = 256 << 20;
-/// Processes that are kept open.
+/// Most processes whose memory is kept open.
 const PROCESSES_MAX: usize = 64;
 
-/// The way to the thread.
+/// The queues to and from the thread.
 #[derive(Debug)]
 pub(crate) struct Cubins {
     requests: Sender<UnreadCubin>,
     answers: Receiver<CubinLines>,
     /// Images that are being read.
-    waiting: usize,
+    pending: usize,
 }
 
 impl Cubins {
@@ -39,41 +39,41 @@ impl Cubins {
     /// # Errors
     /// No thread can be made.
     pub(crate) fn start() -> io::Result<Self> {
-        let (requests, asked) = bounded(REQUESTS_MAX);
+        let (requests, requested) = bounded(REQUESTS_MAX);
         let (read, answers) = bounded(REQUESTS_MAX);
-        thread::Builder::new().name("cubins".into()).spawn(move || work(&asked, &read))?;
-        Ok(Self { requests, answers, waiting: 0 })
+        thread::Builder::new().name("cubins".into()).spawn(move || work(&requested, &read))?;
+        Ok(Self { requests, answers, pending: 0 })
     }
 
-    /// Asks for lines. What finds no room has none.
-    pub(crate) fn ask(&mut self, unread: Vec<UnreadCubin>) {
+    /// Requests lines. An image that finds the queue full stays without lines.
+    pub(crate) fn request(&mut self, unread: Vec<UnreadCubin>) {
         for cubin in unread {
-            self.waiting += usize::from(self.requests.try_send(cubin).is_ok());
+            self.pending += usize::from(self.requests.try_send(cubin).is_ok());
         }
     }
 
-    /// What was read since the last time; waits for so long for what is being read.
-    pub(crate) fn answers(&mut self, longest: Duration) -> Vec<CubinLines> {
+    /// Lines that were read since the last call; waits at most `longest` for those that are being read.
+    pub(crate) fn read(&mut self, longest: Duration) -> Vec<CubinLines> {
         let deadline = Instant::now() + longest;
         let mut read: Vec<CubinLines> = self.answers.try_iter().collect();
-        while read.len() < self.waiting
+        while read.len() < self.pending
             && let Ok(lines) = self.answers.recv_deadline(deadline)
         {
             read.push(lines);
         }
-        self.waiting -= read.len().min(self.waiting);
+        self.pending -= read.len().min(self.pending);
         read
     }
 }
 
-fn work(asked: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
-    // It is not urgent; where that cannot be said, it is done all the same.
+fn work(requested: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
+    // Not urgent. Where the priority cannot be lowered, the work is done all the same.
     let _ = rustix::process::setpriority_process(None, 10);
     let mut processes: HashMap<u32, ProcessMemory> = HashMap::new();
     let mut left = LINES_MAX;
-    while let Ok(cubin) = asked.recv() {
-        let mut lines = match fetched(&mut processes, &cubin) {
-            Ok(image) => parsed(&cubin, &image),
+    while let Ok(cubin) = requested.recv() {
+        let mut lines = match fetch(&mut processes, &cubin) {
+            Ok(image) => parse(&cubin, &image),
             Err(because) => failed(&cubin, because),
         };
         match left.checked_sub(bytes_of(&lines)) {
@@ -95,11 +95,11 @@ fn work(asked: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
 }
 
 /// The bytes of an image.
-fn fetched(processes: &mut HashMap<u32, ProcessMemory>, cubin: &UnreadCubin) -> Result<Vec<u8>, String> {
+fn fetch(processes: &mut HashMap<u32, ProcessMemory>, cubin: &UnreadCubin) -> Result<Vec<u8>, String> {
     if cubin.bytes > IMAGE_MAX {
         return Err(format!("it has {} bytes", cubin.bytes));
     }
-    let said = |error: ReadError| error.to_string();
+    let text = |error: ReadError| error.to_string();
     if processes.get(&cubin.pid).is_some_and(|memory| memory.read_u64(0) == Err(ReadError::Gone)) {
         processes.remove(&cubin.pid);
     }
@@ -107,13 +107,13 @@ fn fetched(processes: &mut HashMap<u32, ProcessMemory>, cubin: &UnreadCubin) -> 
         if processes.len() >= PROCESSES_MAX {
             processes.clear();
         }
-        processes.insert(cubin.pid, ProcessMemory::open(cubin.pid).map_err(said)?);
+        processes.insert(cubin.pid, ProcessMemory::open(cubin.pid).map_err(text)?);
     }
     let memory = processes.get(&cubin.pid).ok_or("it is gone")?;
-    memory.read_vec(cubin.address, cubin.bytes as usize).map_err(said)
+    memory.read_vec(cubin.address, cubin.bytes as usize).map_err(text)
 }
 
-/// Memory that lines take, about.
+/// Memory that lines take, approximately.
 fn bytes_of(lines: &CubinLines) -> usize {
     let rows = |rows: &Vec<(u32, u32, u32)>| rows.len() * size_of::<(u32, u32, u32)>();
     let functions = lines.functions.iter().map(|(name, of)| name.len() + rows(of)).sum::<usize>();
@@ -124,7 +124,7 @@ fn failed(cubin: &UnreadCubin, because: String) -> CubinLines {
     CubinLines { pid: cubin.pid, crc: cubin.crc, because, ..CubinLines::default() }
 }
 
-fn parsed(cubin: &UnreadCubin, image: &[u8]) -> CubinLines {
+fn parse(cubin: &UnreadCubin, image: &[u8]) -> CubinLines {
     let lines = match lines::read(image) {
         Ok(lines) => lines,
         Err(error) => return failed(cubin, error.to_string()),
@@ -146,20 +146,20 @@ fn parsed(cubin: &UnreadCubin, image: &[u8]) -> CubinLines {
 mod tests {
     use super::*;
 
-    /// As `symbolizer/src/cubin/lines.rs` says.
+    /// Described in `symbolizer/src/cubin/lines.rs`.
     const CUBIN: &[u8] = include_bytes!("../../../symbolizer/tests/fixtures/cubin/lines13.cubin");
 
-    fn ask(address: u64, bytes: u64) -> CubinLines {
+    fn request(address: u64, bytes: u64) -> CubinLines {
         let mut cubins = Cubins::start().unwrap();
         let pid = std::process::id();
-        cubins.ask(vec![UnreadCubin { pid, crc: 9, address, bytes, asked_ns: 0 }]);
-        cubins.answers(Duration::from_secs(20)).pop().unwrap()
+        cubins.request(vec![UnreadCubin { pid, crc: 9, address, bytes, asked_ns: 0 }]);
+        cubins.read(Duration::from_secs(20)).pop().unwrap()
     }
 
     #[test]
     fn lines_are_read_from_the_memory_of_a_process() {
         let address = CUBIN.as_ptr().expose_provenance() as u64;
-        let lines = ask(address, CUBIN.len() as u64);
+        let lines = request(address, CUBIN.len() as u64);
         assert_eq!(lines.because, "");
         let at = |offset| lines.at("_Z5scalePfi", offset).map(|(file, line)| (file, line.get()));
         assert_eq!((at(0xa0), at(0x180)), (Some(("/src/demo/twice.cuh", 12)), None));
@@ -167,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_not_there_or_is_none_says_so() {
+    fn an_unreadable_image_has_a_reason() {
         let address = CUBIN.as_ptr().expose_provenance() as u64;
         for (address, bytes) in
             [(0x10, 4096), (u64::MAX - 9, 9), (address, u64::MAX), (address + 8, 64), (address, 0)]
         {
-            let lines = ask(address, bytes);
+            let lines = request(address, bytes);
             assert!(!lines.because.is_empty() && lines.functions.is_empty(), "{address:#x}: {lines:?}");
         }
     }

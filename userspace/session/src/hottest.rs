@@ -1,7 +1,7 @@
-//! Hottest: the operators that most samples are in, so that their tensors are told and those of others cost nothing.
+//! Hottest: chooses the operators with most samples, so that only their tensors are recorded.
 //!
-//! Owns: when enough is known to choose, and the choice, which is made once. Because: who asks what is slow cannot name it yet.
-//! Does not: probe (the capture does), or know what a tensor is.
+//! Owns: when enough is known to choose, and the choice, which is made once. Because: a user who asks what is slow cannot name
+//! it yet, and recording the tensors of every operator is expensive. Does not: probe (the capture does).
 
 use std::time::{Duration, Instant};
 
@@ -11,41 +11,41 @@ use deepctx_profile::profile::Profile;
 
 use deepctx_capture::probes::TensorWishes;
 
-/// Samples within operators before any is chosen: an operator with a tenth of them is among the first five by then, whatever
-/// chance does.
+/// Samples within operators before any is chosen. With so many, an operator with a tenth of them is among the first five.
 const SAMPLES_MIN: u64 = 100;
-/// How often the profile is looked through until then.
-const EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the profile is checked until then.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The choice that is still to be made.
+/// A choice of operators that is still to be made.
 #[derive(Debug)]
-pub struct Hottest {
+pub struct HottestOperators {
     most: usize,
-    wishes: TensorWishes,
-    next: Instant,
+    requests: TensorWishes,
+    next_check: Instant,
 }
 
-impl Hottest {
-    /// `most` operators are to be chosen, and told to `wishes`.
-    pub fn new(most: usize, wishes: TensorWishes) -> Self {
-        Self { most, wishes, next: Instant::now() + EVERY }
+impl HottestOperators {
+    /// Chooses at most `most` operators and requests their tensors.
+    pub fn new(most: usize, requests: TensorWishes) -> Self {
+        Self { most, requests, next_check: Instant::now() + INTERVAL }
     }
 
-    /// Chooses, when it is time and enough is known. Gives what the user should know of it.
-    pub(crate) fn look(&mut self, profile: &Profile) -> Option<String> {
+    /// Chooses if a check is due and enough is known. Returns a notice for the user.
+    pub(crate) fn choose_if_due(&mut self, profile: &Profile) -> Option<String> {
         let now = Instant::now();
-        if now < self.next {
+        if now < self.next_check {
             return None;
         }
-        self.next = now + EVERY;
+        self.next_check = now + INTERVAL;
         let chosen = choose(profile, self.most)?;
-        let said = format!("tensors are told from now on of {}", chosen.join(", "));
-        self.wishes.ask(chosen);
-        Some(said)
+        let notice = format!("tensors are recorded from now on for {}", chosen.join(", "));
+        self.requests.ask(chosen);
+        Some(notice)
     }
 }
 
-/// The operators that most samples are in, those within them left out, hottest first; `None` when there are too few samples.
+/// The operators with most exclusive samples (operators called within them count for themselves), hottest first; `None`
+/// when there are too few samples.
 fn choose(profile: &Profile, most: usize) -> Option<Vec<String>> {
     // By node: the innermost operator, as the place of its name. Parents come before their children.
     let mut innermost: Vec<Option<usize>> = Vec::with_capacity(profile.tree.len());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_are_ranked_by_what_is_in_them_and_in_no_operator_within() {
+    fn operators_are_ranked_by_exclusive_samples() {
         let stacks = [
             ("main aten::linear aten::addmm gemm", 60),
             ("main other aten::addmm gemm", 10),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_chosen_before_enough_samples_are_in_operators() {
+    fn nothing_is_chosen_with_too_few_samples() {
         check(&[("main aten::mm gemm", SAMPLES_MIN - 1), ("main loop", 900)], 3, None);
         check(&[("main aten::mm gemm", SAMPLES_MIN)], 3, Some(&["aten::mm"]));
         check(&[], 3, None);

@@ -1,17 +1,52 @@
 //! Session: one capture from its first message to a finished profile.
 //!
-//! Owns: the pipeline's thread, the resolver that answers its questions, the raw copy and its replay, and what is written
-//! while a capture runs. Because: naming and writing are slow, and the command line, the tests and the benchmarks
-//! drive the same code. Does not: load kernel programs, parse options or draw.
+//! Owns: the pipeline's thread, the resolver that answers its questions, the sinks that consume its results, and the raw
+//! capture with its replay. Because: naming and writing are slow, and the command line, the tests and the benchmarks drive
+//! the same code. Does not: load kernel programs, parse options or draw.
+//!
+//! A [`Session`] runs over the messages of a capture. [`Sink`]s get the input and the profile while it runs. [`replay`] makes
+//! a profile of a raw capture, without a process or the kernel:
+//!
+//! ```
+//! use deepctx_profile::profile::Meta;
+//! use deepctx_session::{RawReader, RawWriter, replay};
+//!
+//! let mut bytes = Vec::new();
+//! RawWriter::new(&mut bytes)?.finish()?;
+//!
+//! let mut reader = RawReader::new(&bytes[..])?;
+//! let replayed = replay(&mut reader, Meta::default(), Default::default())?;
+//! assert_eq!(replayed.profile.tree.len(), 1, "only the root: nothing was recorded");
+//! # Ok::<(), deepctx_session::RawError>(())
+//! ```
 
 mod awaiting;
 mod cubins;
-pub mod hottest;
+mod device_code;
+mod hottest;
 mod layers;
 mod origin;
-pub mod raw;
+mod raw;
 mod reason;
 mod recovery;
-pub mod resolver;
-pub mod session;
+mod replay;
+mod resolver;
+mod session;
+mod sinks;
+mod status;
 mod tasks;
+mod worker;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use hottest::HottestOperators;
+pub use raw::{RawError, RawReader, RawWriter};
+pub use replay::{Replayed, replay};
+pub use session::{Finished, Options, PipelinePanicked, Session};
+pub use sinks::{LiveSnapshots, RawSink, Sink, SinkError, SnapshotSink, State, StoreSink};
+pub use status::Status;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a thread that panicked leaves behind is plain data.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

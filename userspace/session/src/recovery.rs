@@ -1,7 +1,7 @@
-//! Recovery: names of kernels, looked for in processes whose calls came too early.
+//! Recovery: names of kernels that were loaded before the capture began, found in the memory of their processes.
 //!
-//! Owns: the thread that searches processes, and the queues to and from it. Because: searching reads hundreds of megabytes,
-//! and neither records nor pictures may wait for that. Does not: decide what is a name (`deepctx_symbolizer::cubin`), or
+//! Owns: the thread that searches processes, and the queues to and from it. Because: a search reads hundreds of megabytes,
+//! and neither records nor snapshots may wait for that. Does not: decide what is a name (`deepctx_symbolizer::cubin`), or
 //! what a name is used for (the pipeline).
 
 use std::collections::HashMap;
@@ -14,14 +14,14 @@ use deepctx_symbolizer::cubin::process::{ProcessKernels, Recovered};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_pipeline::input::{CodeFacts, RecoveredKernel, UnnamedKernel};
 
-/// Requests that may wait. What finds no room is asked again with a later launch.
+/// Capacity of the queues. A request that finds no room is repeated with a later launch.
 const REQUESTS_MAX: usize = 64;
-/// Handles that are looked into together.
-const HANDLES_TOGETHER: usize = 1024;
-/// Processes that are kept open, with the names of their device code.
+/// Handles that are searched for together.
+const HANDLES_BATCH: usize = 1024;
+/// Most processes that are kept open, with the names of their device code.
 const PROCESSES_MAX: usize = 16;
 
-/// The way to the thread.
+/// The queues to and from the thread.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     requests: Sender<Vec<UnnamedKernel>>,
@@ -29,39 +29,39 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Starts the thread. It ends after this is dropped, when it is done with what it has begun.
+    /// Starts the thread. After this is dropped, the thread completes the current search and ends.
     ///
     /// # Errors
     /// No thread can be made.
     pub(crate) fn start() -> io::Result<Self> {
-        let (requests, asked) = bounded(REQUESTS_MAX);
+        let (requests, requested) = bounded(REQUESTS_MAX);
         let (found, answers) = bounded(REQUESTS_MAX);
-        thread::Builder::new().name("recovery".into()).spawn(move || search(&asked, &found))?;
+        thread::Builder::new().name("recovery".into()).spawn(move || search(&requested, &found))?;
         Ok(Self { requests, answers })
     }
 
-    /// Asks for names.
-    pub(crate) fn ask(&self, unnamed: Vec<UnnamedKernel>) {
-        for part in unnamed.chunks(HANDLES_TOGETHER) {
+    /// Requests names.
+    pub(crate) fn request(&self, unnamed: Vec<UnnamedKernel>) {
+        for part in unnamed.chunks(HANDLES_BATCH) {
             if let Err(TrySendError::Full(_)) = self.requests.try_send(part.to_vec()) {
-                tracing::debug!("too many handles to look into; later launches ask again");
+                tracing::debug!("too many handles to search for; later launches request them again");
             }
         }
     }
 
-    /// What was found since the last time.
-    pub(crate) fn answers(&self) -> impl Iterator<Item = Vec<RecoveredKernel>> {
+    /// Names that were found since the last call.
+    pub(crate) fn found(&self) -> impl Iterator<Item = Vec<RecoveredKernel>> {
         self.answers.try_iter()
     }
 }
 
-fn search(asked: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<RecoveredKernel>>) {
-    // What it does is never urgent; where that cannot be said, it is done all the same.
+fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<RecoveredKernel>>) {
+    // Never urgent. Where the priority cannot be lowered, the work is done all the same.
     let _ = rustix::process::setpriority_process(None, 19);
     let mut processes: HashMap<u32, ProcessKernels> = HashMap::new();
-    // Handles without a name so far: what is found with the next ones may tell theirs.
+    // Handles without a name so far. A search for others may find theirs.
     let mut unnamed_before: HashMap<u32, HashMap<u64, u64>> = HashMap::new();
-    while let Ok(unnamed) = asked.recv() {
+    while let Ok(unnamed) = requested.recv() {
         let mut by_pid: HashMap<u32, HashMap<u64, u64>> = HashMap::new();
         for UnnamedKernel { pid, handle, asked_ns } in unnamed {
             by_pid.entry(pid).or_default().insert(handle, asked_ns);
@@ -77,12 +77,12 @@ fn search(asked: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<RecoveredKern
                 handles = handles.len(),
                 named = named.len(),
                 milliseconds = monotonic_ns().saturating_sub(began_ns) as f64 / 1e6,
-                "looked into"
+                "searched for names of kernels"
             );
             for kernel in &named {
                 handles.remove(&kernel.handle);
             }
-            if unnamed_before.len() < PROCESSES_MAX && handles.len() <= HANDLES_TOGETHER {
+            if unnamed_before.len() < PROCESSES_MAX && handles.len() <= HANDLES_BATCH {
                 unnamed_before.insert(pid, handles);
             }
             if !named.is_empty() && found.send(named).is_err() {
@@ -92,7 +92,7 @@ fn search(asked: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<RecoveredKern
     }
 }
 
-/// The kernels of these handles, each with the launch that asked for it.
+/// The kernels of these handles, each with the launch that requested it.
 fn recovered(
     processes: &mut HashMap<u32, ProcessKernels>,
     pid: u32,
@@ -109,7 +109,7 @@ fn recovered(
         match ProcessKernels::open(pid) {
             Ok(process) => _ = processes.insert(pid, process),
             Err(error) => {
-                tracing::debug!(pid, %error, "handles cannot be looked into");
+                tracing::debug!(pid, %error, "cannot search for names of kernels");
                 return Vec::new();
             }
         }

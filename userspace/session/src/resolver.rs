@@ -48,7 +48,7 @@ const NAMED_MAX: usize = 1 << 14;
 const VERSIONS_MAX: usize = 64;
 
 /// Answers the pipeline's questions. Lives on the pipeline's thread.
-pub struct Resolver {
+pub(crate) struct Resolver {
     symbolizer: Symbolizer,
     python: PythonSymbols,
     awaiting: Awaiting,
@@ -66,7 +66,7 @@ pub struct Resolver {
 
 /// Mappings whose files are open already.
 #[derive(Debug)]
-pub struct Admitted {
+pub(crate) struct Admitted {
     space: AddressSpace,
 }
 
@@ -119,7 +119,7 @@ enum Attachment {
 
 impl Resolver {
     /// Knows nothing yet.
-    pub fn new(debug_info: DebugInfo) -> Self {
+    pub(crate) fn new(debug_info: DebugInfo) -> Self {
         Self {
             symbolizer: Symbolizer::new(debug_info),
             python: PythonSymbols::default(),
@@ -137,13 +137,13 @@ impl Resolver {
 
     /// Tells modules of PyTorch as layers; `map`: where the kernel programs are told of the function that calls them.
     #[must_use]
-    pub fn with_layers(mut self, map: Option<CalledMap>) -> Self {
+    pub(crate) fn with_layers(mut self, map: Option<CalledMap>) -> Self {
         self.layers = Layers::new(map);
         self
     }
 
     /// Opens the files behind mappings, at once: they may be reachable only while the process lives.
-    pub fn admit(&mut self, pid: u32, maps: Maps) -> Admitted {
+    pub(crate) fn admit(&mut self, pid: u32, maps: Maps) -> Admitted {
         let mappings = maps.mappings.clone();
         let (_, space) = self.symbolizer.admit(pid, maps);
         let looks_like_python = mappings.iter().any(|mapping| {
@@ -167,7 +167,7 @@ impl Resolver {
     }
 
     /// The symbolizer, for its counters and modules.
-    pub fn symbolizer(&self) -> &Symbolizer {
+    pub(crate) fn symbolizer(&self) -> &Symbolizer {
         &self.symbolizer
     }
 

@@ -1,0 +1,258 @@
+//! Worker: the loop of the pipeline's thread.
+//!
+//! Owns: when the pipeline is advanced and when sinks are called. Because: naming and writing are slow and must never
+//! hold up the thread that drains the rings. Does not: know any sink by name, or decide when to stop.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use deepctx_capture::Message;
+use deepctx_capture::clock::monotonic_ns;
+use deepctx_pipeline::Pipeline;
+use deepctx_pipeline::STEP_MARKER;
+use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
+use deepctx_pipeline::symbols::NoName;
+use deepctx_profile::profile::Executable;
+use deepctx_profile::units::{Bytes, Time};
+use deepctx_symbolizer::maps::Maps;
+
+use crate::device_code::DeviceCode;
+use crate::hottest::HottestOperators;
+use crate::lock;
+use crate::resolver::Resolver;
+use crate::session::{Finished, Options, SKEW_NS, Shared};
+use crate::sinks::{Sink, SinkError, State};
+use crate::status::{Rates, Status};
+
+/// Interval at which the pipeline is advanced: long enough that unknown addresses are resolved together, short enough
+/// to look live.
+const TICK: Duration = Duration::from_millis(100);
+/// Without records the clock still advances. A record older than this on arrival was delayed by a stopped reader.
+const IDLE_NS: u64 = 1_000_000_000;
+/// Longest wait for a capture that was stopped to close its channel. Draining a full ring takes a second.
+const DRAIN_GRACE: Duration = Duration::from_secs(10);
+/// Longest wait for lines of device code at the end.
+const LINES_GRACE: Duration = Duration::from_secs(2);
+
+type SinkMethod = fn(&mut (dyn Sink + 'static), &State<'_>) -> Result<(), SinkError>;
+
+/// The state of the pipeline's thread.
+pub(crate) struct Worker {
+    pipeline: Pipeline<Resolver>,
+    shared: Arc<Shared>,
+    started: Instant,
+    named: Vec<u32>,
+    sinks: Vec<Box<dyn Sink>>,
+    device_code: DeviceCode,
+    hottest: Option<HottestOperators>,
+    /// Published to whoever asks with [`Worker::publish`].
+    status: Status,
+    rates: Rates,
+    /// Files that the profile lists already.
+    executables: usize,
+}
+
+impl Worker {
+    pub(crate) fn new(options: Options, shared: Arc<Shared>) -> Self {
+        let now = Instant::now();
+        let resolver = Resolver::new(options.debug_info).with_layers(options.layers);
+        Self {
+            pipeline: Pipeline::new(resolver, options.meta, options.config),
+            shared,
+            started: now,
+            named: options.named,
+            sinks: options.sinks,
+            device_code: DeviceCode::default(),
+            hottest: options.hottest,
+            status: Status::default(),
+            rates: Rates::new(now),
+            executables: 0,
+        }
+    }
+
+    pub(crate) fn run(
+        mut self,
+        messages: &Receiver<Message>,
+        finish: &Receiver<Option<KernelCounters>>,
+    ) -> Finished {
+        let mut next_tick = Instant::now() + TICK;
+        let counters = loop {
+            match messages.recv_deadline(next_tick) {
+                Ok(message) => self.on_message(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The capture has ended. All that is left is to wait for the request to finish.
+                Err(RecvTimeoutError::Disconnected) => {
+                    std::thread::sleep(next_tick.saturating_duration_since(Instant::now()))
+                }
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.tick(messages.is_empty());
+            }
+            match finish.try_recv() {
+                Ok(counters) => break counters,
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => break None,
+            }
+        };
+        // A stopped capture still drains its ring, and closes the channel after the last record.
+        let deadline = Instant::now() + DRAIN_GRACE;
+        while let Ok(message) = messages.recv_deadline(deadline) {
+            self.on_message(message);
+        }
+        self.finish(counters)
+    }
+
+    fn on_message(&mut self, message: Message) {
+        match message {
+            Message::Records(bytes) => self.feed(Input::Records(bytes)),
+            Message::Counters(counters) => self.feed(Input::Counters(counters)),
+            Message::Space { pid, time_ns, maps } => {
+                self.feed(Input::Space(SpaceUpdate { pid, time_ns, name: process_name(pid), maps }))
+            }
+            Message::Sites(sites) => self.feed(Input::Sites(sites)),
+            Message::SiteCounts(counts) => self.feed(Input::SiteCounts(counts)),
+            Message::CallsEnd(time_ns) => self.feed(Input::CallsEnd(time_ns)),
+            Message::Turn(turn) => self.feed(Input::Turn(turn)),
+            Message::Scans(counters) => {
+                let gaps = counters.gaps().map(|(key, sentence, n)| (NoName { key, sentence }, n));
+                self.pipeline.tables_lack(gaps.into());
+            }
+            Message::TargetGone { pid } => {
+                self.status.target_ended(pid, &self.named);
+                self.publish();
+            }
+            Message::Notice(notice) => self.notice(notice),
+            Message::Probes(counters) => {
+                self.status.probes = counters;
+                self.publish();
+            }
+        }
+    }
+
+    fn feed(&mut self, input: Input<Maps>) {
+        for sink in &mut self.sinks {
+            if let Err(error) = sink.on_input(&input) {
+                self.status.write_error = Some(error.to_string());
+            }
+        }
+        let input = input.with_maps(|pid, maps| self.pipeline.symbols().admit(pid, maps));
+        self.pipeline.feed(input);
+        self.device_code.request_lines(self.pipeline.unread_cubins());
+    }
+
+    fn tick(&mut self, idle: bool) {
+        let newest = self.pipeline.newest_ns().saturating_sub(SKEW_NS);
+        // While messages wait, the clock says nothing about which records have arrived.
+        let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
+        self.pipeline.advance(newest.max(quiet));
+        self.recover_names();
+        self.choose_hottest();
+        self.feed_lines(Duration::ZERO);
+        self.measure();
+        self.call_sinks(<dyn Sink>::on_tick);
+    }
+
+    fn finish(mut self, counters: Option<KernelCounters>) -> Finished {
+        if let Some(counters) = counters {
+            self.feed(Input::Counters(counters));
+        }
+        self.feed_lines(LINES_GRACE);
+        self.pipeline.finish();
+        self.report_unseen_markers();
+        self.measure();
+        self.sinks.reverse();
+        self.call_sinks(<dyn Sink>::on_finish);
+        Finished { profile: self.pipeline.into_profile(), status: self.status }
+    }
+
+    /// Searches for names of kernels that were launched without one, and feeds those that were found.
+    fn recover_names(&mut self) {
+        self.device_code.request_names(self.pipeline.unnamed_kernels());
+        for kernels in self.device_code.names() {
+            self.feed(Input::Recovered(kernels));
+        }
+    }
+
+    /// Feeds lines of device code; waits at most `longest` for those that are being read.
+    fn feed_lines(&mut self, longest: Duration) {
+        let lines = self.device_code.lines(longest);
+        if !lines.is_empty() {
+            self.feed(Input::Lines(lines));
+        }
+    }
+
+    /// Chooses the hottest operators, once.
+    fn choose_hottest(&mut self) {
+        let Some(hottest) = &mut self.hottest else { return };
+        if let Some(notice) = hottest.choose_if_due(self.pipeline.profile()) {
+            self.hottest = None;
+            self.notice(notice);
+        }
+    }
+
+    /// Reports the user's step markers that no range matched.
+    fn report_unseen_markers(&mut self) {
+        let unseen: Vec<String> =
+            self.pipeline.unseen_markers().filter(|name| *name != STEP_MARKER).map(str::to_owned).collect();
+        for name in unseen {
+            self.notice(format!(
+                "--step-marker {name} ended no training step: no range ended whose name begins with it"
+            ));
+        }
+    }
+
+    fn measure(&mut self) {
+        self.status.count(&self.pipeline);
+        let cost = *lock(&self.shared.cost);
+        self.rates.update(&mut self.status, &cost);
+    }
+
+    /// Brings the profile and the status up to date, and hands both to every sink.
+    fn call_sinks(&mut self, method: SinkMethod) {
+        let executables = self.new_executables();
+        self.executables += executables.len();
+        let newest = Time::from_nanos(self.pipeline.newest_ns());
+        let profile = self.pipeline.profile();
+        profile.executables.extend(executables);
+        self.status.lost = profile.ledger.lost();
+        self.status.lost_share = profile.ledger.lost_share();
+        // A sink may take long; whoever asks meanwhile gets the new figures.
+        lock(&self.shared.status).clone_from(&self.status);
+        let elapsed = self.started.elapsed();
+        for sink in &mut self.sinks {
+            let state = State { profile, newest, status: &self.status, elapsed };
+            if let Err(error) = method(&mut **sink, &state) {
+                self.status.write_error = Some(error.to_string());
+            }
+        }
+        self.publish();
+    }
+
+    /// Files that the symbolizer opened since the last call. Later readers of the profile need their build-ids.
+    fn new_executables(&mut self) -> Vec<Executable> {
+        let modules = self.pipeline.symbols().symbolizer().modules();
+        let new = modules.iter().skip(self.executables).map(|(_, module)| Executable {
+            path: module.path().to_string(),
+            build_id: module.facts().build_id.map(|id| id.to_string()).unwrap_or_default(),
+            size: Bytes(module.facts().size),
+        });
+        new.collect()
+    }
+
+    fn notice(&mut self, notice: String) {
+        self.status.add_notice(notice);
+        self.publish();
+    }
+
+    fn publish(&self) {
+        lock(&self.shared.status).clone_from(&self.status);
+    }
+}
+
+/// Name of a process's main thread; empty when the process is gone.
+fn process_name(pid: u32) -> String {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
+}
