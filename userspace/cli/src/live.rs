@@ -47,8 +47,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     let meta = meta(&target);
     let (sink, snapshots) = SnapshotSink::pair();
     let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
-    let session =
-        start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), sinks)?;
+    let session = start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), sinks)?;
     let ended = if arguments.once {
         let until = Until {
             duration: Some(arguments.duration.unwrap_or(ONCE)),

@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime};
 
 use deepctx_profile::profile::Meta;
 use deepctx_profile::units::Time;
-use deepctx_storage::store::Writer;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;

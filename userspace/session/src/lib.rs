@@ -20,21 +20,16 @@
 //! # Ok::<(), deepctx_session::RawError>(())
 //! ```
 
-mod awaiting;
 mod cubins;
 mod device_code;
 mod hottest;
-mod layers;
-mod origin;
 mod raw;
-mod reason;
 mod recovery;
 mod replay;
 mod resolver;
 mod session;
 mod sinks;
 mod status;
-mod tasks;
 mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -32,7 +32,7 @@ pub fn replay<S: Source<Maps>>(
     meta: Meta,
     debug_info: DebugInfo,
 ) -> Result<Replayed, S::Error> {
-    let mut pipeline = Pipeline::new(Resolver::new(debug_info), meta, Config::default());
+    let mut pipeline = Pipeline::new(Resolver::new(debug_info, None), meta, Config::default());
     while let Some(input) = source.next_input()? {
         let input = input.with_maps(|pid, maps| pipeline.symbols().admit(pid, maps));
         pipeline.feed(input);

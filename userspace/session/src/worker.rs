@@ -56,7 +56,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(options: Options, shared: Arc<Shared>) -> Self {
         let now = Instant::now();
-        let resolver = Resolver::new(options.debug_info).with_layers(options.layers);
+        let resolver = Resolver::new(options.debug_info, options.layers);
         Self {
             pipeline: Pipeline::new(resolver, options.meta, options.config),
             shared,
@@ -114,7 +114,7 @@ impl Worker {
             Message::Sites(sites) => self.feed(Input::Sites(sites)),
             Message::SiteCounts(counts) => self.feed(Input::SiteCounts(counts)),
             Message::CallsEnd(time_ns) => self.feed(Input::CallsEnd(time_ns)),
-            Message::Turn(turn) => self.feed(Input::Turn(turn)),
+            Message::DutyWindow(window) => self.feed(Input::DutyWindow(window)),
             Message::Scans(counters) => {
                 let gaps = counters.gaps().map(|(key, sentence, n)| (NoName { key, sentence }, n));
                 self.pipeline.tables_lack(gaps.into());

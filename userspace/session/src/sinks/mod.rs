@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use deepctx_pipeline::input::Input;
 use deepctx_profile::profile::Profile;
-use deepctx_storage::store::StoreError;
 use deepctx_profile::units::{Time, clock};
+use deepctx_storage::store::StoreError;
 use deepctx_symbolizer::maps::Maps;
 
 pub use raw::RawSink;

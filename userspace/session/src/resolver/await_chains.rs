@@ -1,18 +1,18 @@
-//! Awaiting: what was read of asyncio's tasks, and when.
+//! Await chains: readings of asyncio's tasks, and the chain that held when a sample was taken.
 //!
 //! Owns: readings of who awaits the task that runs a coroutine, and the answer for the time of a sample. Because: a task
-//! is read after the sample, when its coroutine may have ended and another may lie at its address: only what was the
-//! same before the sample and after it was so when the sample was taken. Does not: read memory, or know CPython.
+//! is read after the sample, when its coroutine may have ended and another may lie at its address. Only a chain that was
+//! the same before and after the sample is certain. Does not: read memory, or know CPython.
 //!
 //! ```text
-//!  readings of a coroutine   ──a────────a───────b──▶ time      samples in between are   a  ·  not known: changed
-//!  before the first of them, nothing is known either: new
+//!  readings of a coroutine   ──a────────a───────b──▶ time      samples between them     a  ·  unknown: changed
+//!  before the first reading, nothing is known either: new
 //! ```
 //!
-//! Two readings that agree may still be of two tasks, with another in between. Tasks that asyncio counted have a number
-//! that proves it. For those that were given names, and for places at which task follows task, readings are believed once
-//! there are many, and as long as all tasks that were ever met at the place had one name, and no chain came back after
-//! another. Two tasks that take turns at random look like one for so many readings once in thirty thousand times.
+//! Two readings that agree may still be of two tasks, with another in between. For tasks that asyncio numbered, the number
+//! proves that they are one. For tasks with names of their own, and for addresses at which task follows task, readings
+//! are trusted once there are many, as long as all tasks at the address had one name, and no chain came back after
+//! another. Two tasks that alternate at random pass as one for that many readings once in thirty thousand times.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use rustc_hash::FxHashMap;
 
 use deepctx_pipeline::symbols::{AwaitingId, Name, NoName};
 
-/// Coroutines of all processes of which readings are kept.
+/// Most coroutines, of all processes, of which readings are kept.
 const COROUTINES_MAX: usize = 1 << 14;
-/// Readings of one coroutine that differ from the one before and are kept: samples wait half a second for their turn.
+/// Most different readings in a row that are kept of one coroutine: samples wait half a second until they are used.
 const RUNS_MAX: usize = 64;
-/// Readings of tasks at one place after which they are believed without a proof: two thirds of a second's.
-const BELIEVED_FROM: u32 = 16;
-/// Chains of one place that are remembered to see one come back.
+/// Readings of tasks at one address after which they are trusted without a proof: those of two thirds of a second.
+const TRUSTED_FROM: u32 = 16;
+/// Chains of one address that are remembered, to notice when one comes back.
 const FORMER_MAX: usize = 8;
-/// A coroutine that ran within this time is read again though it does not run now.
-const RAN_LATELY_NS: u64 = 1_000_000_000;
+/// A coroutine that ran within this time is read again even if it does not run now.
+const RAN_RECENTLY_NS: u64 = 1_000_000_000;
 /// Shortest time between two readings of a coroutine that does not run: the next should find another task, if one is there.
-const AGAIN_NS: u64 = 30_000_000;
-/// Coroutines that are read again at a time, at about twenty microseconds each.
-const AGAIN_MAX: usize = 32;
-/// Time after which a coroutine is forgotten of which nobody asked.
+const REREAD_INTERVAL_NS: u64 = 30_000_000;
+/// Most coroutines that are read again at a time, at about twenty microseconds each.
+const REREAD_MAX: usize = 32;
+/// Time after which a coroutine is forgotten that was not asked for.
 const FORGOTTEN_NS: u64 = 60_000_000_000;
-/// Different chains that are told apart.
+/// Most different chains.
 const CHAINS_MAX: usize = 1 << 16;
 
 /// Part of a chain, as the pipeline will name it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
+pub(super) enum Part {
     /// A task with its name; without, one that asyncio counted.
     Task(Option<Box<str>>),
     /// A Python function that waits.
@@ -62,7 +62,7 @@ pub(crate) enum Part {
 
 impl Part {
     /// As the pipeline asks for it.
-    pub(crate) fn name(&self) -> Name<'_> {
+    pub(super) fn name(&self) -> Name<'_> {
         match self {
             Part::Task(name) => Name::Task { name: name.as_deref().unwrap_or("") },
             Part::Function { function, file, line, first_line } => {
@@ -73,13 +73,25 @@ impl Part {
     }
 }
 
-/// What a reading gave: a chain, root first; empty when no task runs the coroutine.
-pub(crate) type Chain = Vec<Part>;
+/// A chain, root first; empty when no task runs the coroutine.
+pub(super) type Chain = Vec<Part>;
 
-/// Readings that gave the same, one after another.
+/// A reading of the task that runs a coroutine.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// When it began, `CLOCK_MONOTONIC`.
+    pub(super) began_ns: u64,
+    /// When it ended.
+    pub(super) ended_ns: u64,
+    pub(super) chain: Chain,
+    /// The number that asyncio gave the task.
+    pub(super) number: Option<u64>,
+}
+
+/// Equal readings, one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// When the first was over.
+    /// When the first ended.
     since_ns: u64,
     /// When the last began.
     until_ns: u64,
@@ -88,26 +100,26 @@ struct Run {
     number: Option<u64>,
 }
 
-/// What is known of one address.
+/// The readings of one address.
 #[derive(Debug, Default)]
-struct Place {
+struct Coroutine {
     runs: VecDeque<Run>,
-    /// The one name of all tasks that were met here.
+    /// The name of all tasks that were found here.
     name: Option<Option<Box<str>>>,
-    /// There was more than one, or tasks take turns by what else is known.
+    /// They had several names, or tasks alternate according to their chains.
     mixed: bool,
-    /// Readings that met a task.
-    met: u32,
-    /// Chains of those, the last one last.
+    /// Readings that found a task.
+    found: u32,
+    /// Chains of those readings, the newest last.
     former: Vec<AwaitingId>,
     /// When it was last seen to run.
     ran_ns: u64,
 }
 
-impl Place {
-    /// A reading met a task.
-    fn meet(&mut self, name: Option<Box<str>>, chain: AwaitingId) {
-        self.met = self.met.saturating_add(1);
+impl Coroutine {
+    /// A reading found a task.
+    fn task_found(&mut self, name: Option<Box<str>>, chain: AwaitingId) {
+        self.found = self.found.saturating_add(1);
         self.mixed |= self.name.get_or_insert_with(|| name.clone()) != &name;
         if self.former.last() == Some(&chain) {
             return;
@@ -119,15 +131,15 @@ impl Place {
         self.former.push(chain);
     }
 
-    fn is_believed(&self) -> bool {
-        self.met >= BELIEVED_FROM && !self.mixed
+    fn is_trusted(&self) -> bool {
+        self.found >= TRUSTED_FROM && !self.mixed
     }
 }
 
-/// The readings.
+/// The readings of all coroutines.
 #[derive(Debug, Default)]
-pub(crate) struct Awaiting {
-    places: FxHashMap<(u32, u64), Place>,
+pub(super) struct AwaitChains {
+    coroutines: FxHashMap<(u32, u64), Coroutine>,
     numbers: FxHashMap<Arc<Chain>, AwaitingId>,
     chains: Vec<Arc<Chain>>,
 }
@@ -141,68 +153,62 @@ const NEW: NoName = NoName {
     sentence: "the coroutine's task was not read before the sample, or not often enough to be sure",
 };
 const MANY: NoName =
-    NoName { key: "async-too-many-chains", sentence: "more chains of awaiting tasks than are told apart" };
+    NoName { key: "async-too-many-chains", sentence: "more await chains than are kept apart" };
 
-impl Awaiting {
+impl AwaitChains {
     /// Whether the coroutine was read after this time.
-    pub(crate) fn was_read_after(&self, pid: u32, frame: u64, time_ns: u64) -> bool {
-        let last = self.places.get(&(pid, frame)).and_then(|place| place.runs.back());
+    pub(super) fn was_read_after(&self, pid: u32, frame: u64, time_ns: u64) -> bool {
+        let last = self.coroutines.get(&(pid, frame)).and_then(|coroutine| coroutine.runs.back());
         last.is_some_and(|run| run.until_ns >= time_ns)
     }
 
-    /// Takes a reading in that was made between two times. `number`: the one that asyncio gave the task.
-    pub(crate) fn read(
-        &mut self,
-        pid: u32,
-        frame: u64,
-        [began_ns, ended_ns]: [u64; 2],
-        chain: Chain,
-        number: Option<u64>,
-    ) {
+    /// Adds a reading.
+    pub(super) fn read(&mut self, pid: u32, frame: u64, reading: Reading) {
+        let Reading { began_ns, ended_ns, chain, number } = reading;
         let own_name = chain.iter().rev().find_map(|part| match part {
             Part::Task(name) => Some(name.clone()),
             _ => None,
         });
         let chain = self.number(chain);
-        if self.places.len() >= COROUTINES_MAX && !self.places.contains_key(&(pid, frame)) {
-            self.places.clear();
+        if self.coroutines.len() >= COROUTINES_MAX && !self.coroutines.contains_key(&(pid, frame)) {
+            self.coroutines.clear();
         }
-        let place = self.places.entry((pid, frame)).or_default();
+        let coroutine = self.coroutines.entry((pid, frame)).or_default();
         if let Some(name) = own_name {
-            place.meet(name, chain);
+            coroutine.task_found(name, chain);
         }
-        match place.runs.back_mut() {
+        match coroutine.runs.back_mut() {
             Some(last) if last.chain == chain && last.number == number => last.until_ns = began_ns,
             _ => {
-                if place.runs.len() >= RUNS_MAX {
-                    place.runs.pop_front();
+                if coroutine.runs.len() >= RUNS_MAX {
+                    coroutine.runs.pop_front();
                 }
-                place.runs.push_back(Run { since_ns: ended_ns, until_ns: began_ns, chain, number });
+                coroutine.runs.push_back(Run { since_ns: ended_ns, until_ns: began_ns, chain, number });
             }
         }
     }
 
-    /// The chain that stood at a time; `None` when no task ran the coroutine then.
-    pub(crate) fn at(&mut self, pid: u32, frame: u64, time_ns: u64) -> Option<AwaitingId> {
-        let unknown = match self.places.get(&(pid, frame)) {
+    /// The chain that held at a time; `None` when no task ran the coroutine then.
+    pub(super) fn at(&mut self, pid: u32, frame: u64, time_ns: u64) -> Option<AwaitingId> {
+        let unknown = match self.coroutines.get(&(pid, frame)) {
             None => NEW,
-            Some(place) => {
-                let before = place.runs.iter().rev().find(|run| run.since_ns <= time_ns);
-                let after = place.runs.iter().find(|run| run.until_ns >= time_ns);
+            Some(coroutine) => {
+                let before = coroutine.runs.iter().rev().find(|run| run.since_ns <= time_ns);
+                let after = coroutine.runs.iter().find(|run| run.until_ns >= time_ns);
                 match (before, after) {
                     (Some(before), Some(after)) if before.chain == after.chain => {
                         let proven = before.number.is_some() && before == after;
                         let nothing = self.chain(before.chain).is_empty();
-                        if nothing && !place.mixed {
+                        if nothing && !coroutine.mixed {
                             return None;
                         }
-                        if proven || place.is_believed() || self.is_unknown(before.chain) {
+                        if proven || coroutine.is_trusted() || self.is_unknown(before.chain) {
                             return Some(before.chain).filter(|_| !nothing);
                         }
-                        if place.mixed { CHANGED } else { NEW }
+                        if coroutine.mixed { CHANGED } else { NEW }
                     }
                     // Nothing but generators and other libraries' coroutines was ever there.
-                    _ if place.runs.iter().all(|run| self.chain(run.chain).is_empty()) => return None,
+                    _ if coroutine.runs.iter().all(|run| self.chain(run.chain).is_empty()) => return None,
                     (Some(_), _) => CHANGED,
                     (None, _) => NEW,
                 }
@@ -211,46 +217,46 @@ impl Awaiting {
         Some(self.number(vec![Part::Unknown(unknown)]))
     }
 
-    /// Notes that a coroutine was seen to run.
-    pub(crate) fn ran(&mut self, pid: u32, frame: u64, time_ns: u64) {
-        if let Some(place) = self.places.get_mut(&(pid, frame)) {
-            place.ran_ns = place.ran_ns.max(time_ns);
+    /// Records that a coroutine ran at a time.
+    pub(super) fn ran(&mut self, pid: u32, frame: u64, time_ns: u64) {
+        if let Some(coroutine) = self.coroutines.get_mut(&(pid, frame)) {
+            coroutine.ran_ns = coroutine.ran_ns.max(time_ns);
         }
     }
 
-    /// Coroutines of a process that ran lately, may run again, and were not read for a while.
-    pub(crate) fn due(&self, pid: u32, now_ns: u64) -> Vec<u64> {
-        let due = self.places.iter().filter(|((of, _), place)| {
-            let read_ns = place.runs.back().map_or(0, |run| run.until_ns.max(run.since_ns));
+    /// Coroutines of a process that ran recently, may run again, and were not read for a while.
+    pub(super) fn due(&self, pid: u32, now_ns: u64) -> Vec<u64> {
+        let due = self.coroutines.iter().filter(|((of, _), coroutine)| {
+            let read_ns = coroutine.runs.back().map_or(0, |run| run.until_ns.max(run.since_ns));
             *of == pid
-                && place.ran_ns.saturating_add(RAN_LATELY_NS) > now_ns
-                && read_ns.saturating_add(AGAIN_NS) < now_ns
+                && coroutine.ran_ns.saturating_add(RAN_RECENTLY_NS) > now_ns
+                && read_ns.saturating_add(REREAD_INTERVAL_NS) < now_ns
         });
-        due.map(|((_, frame), _)| *frame).take(AGAIN_MAX).collect()
+        due.map(|((_, frame), _)| *frame).take(REREAD_MAX).collect()
     }
 
-    /// Nothing but a reason why there is no chain.
+    /// Whether a chain is nothing but a reason why there is none.
     fn is_unknown(&self, chain: AwaitingId) -> bool {
         matches!(self.chain(chain), [Part::Unknown(_)])
     }
 
     /// The parts of a chain, root first.
-    pub(crate) fn chain(&self, id: AwaitingId) -> &[Part] {
+    pub(super) fn chain(&self, id: AwaitingId) -> &[Part] {
         self.chains.get(id.0 as usize).map_or(&[], |chain| chain.as_slice())
     }
 
-    /// Forgets a process: its memory is another's now, or nobody's.
-    pub(crate) fn forget(&mut self, pid: u32) {
-        self.places.retain(|(of, _), _| *of != pid);
+    /// Forgets a process: it has ended, or runs another program.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.coroutines.retain(|(of, _), _| *of != pid);
     }
 
-    /// Forgets readings that no sample can need any more.
-    pub(crate) fn retire(&mut self, before_ns: u64) {
-        self.places.retain(|_, Place { runs, .. }| {
+    /// Forgets readings that no sample of this time or later can need.
+    pub(super) fn retire(&mut self, before_ns: u64) {
+        self.coroutines.retain(|_, Coroutine { runs, .. }| {
             while runs.get(1).is_some_and(|next| next.since_ns <= before_ns) {
                 runs.pop_front();
             }
-            // A coroutine that nobody asked for in a minute has most likely ended.
+            // A coroutine that was not asked for in a minute has most likely ended.
             runs.back().is_some_and(|run| run.until_ns.saturating_add(FORGOTTEN_NS) > before_ns)
         });
     }
@@ -260,7 +266,7 @@ impl Awaiting {
             return *known;
         }
         if self.chains.len() >= CHAINS_MAX {
-            return self.number_of_many();
+            return self.overflow_chain();
         }
         self.add(chain)
     }
@@ -273,8 +279,8 @@ impl Awaiting {
         id
     }
 
-    /// One more than the bound, once.
-    fn number_of_many(&mut self) -> AwaitingId {
+    /// The chain that stands for all beyond the bound.
+    fn overflow_chain(&mut self) -> AwaitingId {
         let many = vec![Part::Unknown(MANY)];
         match self.numbers.get(&many) {
             Some(known) => *known,
@@ -290,14 +296,19 @@ mod tests {
     const PID: u32 = 7;
     const FRAME: u64 = 0x7000;
 
+    /// A reading of one nanosecond.
+    fn reading(began_ns: u64, chain: Chain, number: Option<u64>) -> Reading {
+        Reading { began_ns, ended_ns: began_ns + 1, chain, number }
+    }
+
     fn task(name: &str) -> Chain {
         vec![Part::Task(Some(name.into()))]
     }
 
     /// Readings as (time, what), each of one nanosecond; `a` is a task of that name, `3` one that asyncio counted, and the
     /// empty text stands for no task.
-    fn awaiting(readings: &[(u64, &str)]) -> Awaiting {
-        let mut awaiting = Awaiting::default();
+    fn awaiting(readings: &[(u64, &str)]) -> AwaitChains {
+        let mut awaiting = AwaitChains::default();
         for (time_ns, what) in readings {
             let number = what.parse().ok();
             let chain = match *what {
@@ -305,7 +316,7 @@ mod tests {
                 _ if number.is_some() => vec![Part::Task(None)],
                 name => task(name),
             };
-            awaiting.read(PID, FRAME, [*time_ns, time_ns + 1], chain, number);
+            awaiting.read(PID, FRAME, reading(*time_ns, chain, number));
         }
         awaiting
     }
@@ -313,7 +324,7 @@ mod tests {
     fn check(readings: &[(u64, &str)], time_ns: u64, expect: &str) {
         let mut awaiting = awaiting(readings);
         // As if there had been many more before.
-        awaiting.places.values_mut().for_each(|place| place.met += BELIEVED_FROM);
+        awaiting.coroutines.values_mut().for_each(|coroutine| coroutine.found += TRUSTED_FROM);
         let got = match awaiting.at(PID, FRAME, time_ns).map(|id| awaiting.chain(id).to_vec()) {
             None => "none".to_owned(),
             Some(chain) => match &chain[..] {
@@ -326,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_the_same_before_and_after_a_sample_was_so_when_it_was_taken() {
+    fn a_chain_holds_if_equal_before_and_after_a_sample() {
         let readings = [(10, "a"), (20, "a"), (30, "a"), (60, ""), (70, "")];
         check(&readings, 11, "a");
         check(&readings, 25, "a");
@@ -340,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn where_tasks_of_several_names_were_met_only_a_number_proves_that_two_readings_are_of_one_task() {
+    fn tasks_of_several_names_need_a_number_as_proof() {
         let named = [(10, "a"), (20, "a"), (40, "b"), (50, "b")];
         check(&named[..2], 15, "a");
         check(&named, 15, "async-task-changed");
@@ -353,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_with_names_are_believed_once_they_were_read_often() {
+    fn named_tasks_are_trusted_after_many_readings() {
         let name = |readings: u64, named: &str| {
             let readings: Vec<_> = (1..=readings).map(|n| (10 * n, named)).collect();
             let mut awaiting = awaiting(&readings);
@@ -364,23 +375,23 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(name(u64::from(BELIEVED_FROM) - 1, "a"), "async-task-new");
-        assert_eq!(name(u64::from(BELIEVED_FROM), "a"), "a");
+        assert_eq!(name(u64::from(TRUSTED_FROM) - 1, "a"), "async-task-new");
+        assert_eq!(name(u64::from(TRUSTED_FROM), "a"), "a");
         assert_eq!(name(2, "7"), "counted", "its number proves it");
     }
 
     #[test]
-    fn a_chain_that_comes_back_after_another_tells_of_tasks_that_take_turns() {
-        let mut awaiting = Awaiting::default();
+    fn a_chain_that_comes_back_means_alternating_tasks() {
+        let mut awaiting = AwaitChains::default();
         let under = |parent: &str| vec![Part::Task(Some(parent.into())), Part::Task(Some("a".into()))];
         let mut times = (1..).map(|n| 10 * n);
-        let mut read = |awaiting: &mut Awaiting, parent: &str| {
+        let mut read = |awaiting: &mut AwaitChains, parent: &str| {
             let time = times.next().unwrap();
-            awaiting.read(PID, FRAME, [time, time + 1], under(parent), None);
+            awaiting.read(PID, FRAME, reading(time, under(parent), None));
             let id = awaiting.at(PID, FRAME, time).unwrap();
             matches!(awaiting.chain(id), [Part::Task(_), _])
         };
-        for _ in 0..BELIEVED_FROM {
+        for _ in 0..TRUSTED_FROM {
             read(&mut awaiting, "p");
         }
         assert!(read(&mut awaiting, "p"));
@@ -391,35 +402,35 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_lately_is_read_again_and_nothing_else() {
+    fn only_recent_coroutines_are_read_again() {
         let mut awaiting = awaiting(&[(10, "a")]);
-        awaiting.ran(PID, FRAME, RAN_LATELY_NS);
-        assert!(awaiting.due(PID, AGAIN_NS).is_empty());
-        assert_eq!(awaiting.due(PID, RAN_LATELY_NS), [FRAME]);
-        assert!(awaiting.due(PID, 2 * RAN_LATELY_NS).is_empty());
-        assert!(awaiting.due(PID + 1, RAN_LATELY_NS).is_empty());
+        awaiting.ran(PID, FRAME, RAN_RECENTLY_NS);
+        assert!(awaiting.due(PID, REREAD_INTERVAL_NS).is_empty());
+        assert_eq!(awaiting.due(PID, RAN_RECENTLY_NS), [FRAME]);
+        assert!(awaiting.due(PID, 2 * RAN_RECENTLY_NS).is_empty());
+        assert!(awaiting.due(PID + 1, RAN_RECENTLY_NS).is_empty());
     }
 
     #[test]
-    fn a_process_that_is_forgotten_and_readings_that_are_old_are_gone() {
+    fn forgotten_processes_and_old_readings_are_dropped() {
         let mut readings = awaiting(&[(10, "a"), (20, "b"), (30, "b")]);
         readings.retire(25);
-        assert_eq!(readings.places[&(PID, FRAME)].runs.len(), 1);
+        assert_eq!(readings.coroutines[&(PID, FRAME)].runs.len(), 1);
         readings.retire(30 + FORGOTTEN_NS);
-        assert!(readings.places.is_empty());
+        assert!(readings.coroutines.is_empty());
         let mut readings = awaiting(&[(10, "a")]);
         readings.forget(PID);
-        assert!(readings.places.is_empty());
+        assert!(readings.coroutines.is_empty());
     }
 
     #[test]
     fn the_tables_stay_within_their_bounds() {
-        let mut awaiting = Awaiting::default();
+        let mut awaiting = AwaitChains::default();
         for n in 0..CHAINS_MAX as u64 + 10 {
-            awaiting.read(PID, n % 100, [n, n], task(&n.to_string()), None);
-            awaiting.read(PID, FRAME + n, [n, n], Vec::new(), None);
+            awaiting.read(PID, n % 100, reading(n, task(&n.to_string()), None));
+            awaiting.read(PID, FRAME + n, reading(n, Vec::new(), None));
         }
-        assert!(awaiting.chains.len() <= CHAINS_MAX + 1 && awaiting.places.len() <= COROUTINES_MAX);
-        assert!(awaiting.places.values().all(|place| place.runs.len() <= RUNS_MAX));
+        assert!(awaiting.chains.len() <= CHAINS_MAX + 1 && awaiting.coroutines.len() <= COROUTINES_MAX);
+        assert!(awaiting.coroutines.values().all(|coroutine| coroutine.runs.len() <= RUNS_MAX));
     }
 }

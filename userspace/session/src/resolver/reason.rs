@@ -1,7 +1,7 @@
 //! Reason: why something has no name, as the pipeline takes it.
 //!
-//! Owns: the key and the sentence of each. Because: the symbolizer's answers without an answer are types of their own, and the
-//! profile keeps words. Does not: decide when one holds.
+//! Owns: the key and the sentence of each. Because: the symbolizer's reasons are types of their own, and a profile keeps
+//! text. Does not: decide when a reason holds.
 
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::python::{NoPythonName, NoTask};
@@ -9,27 +9,27 @@ use deepctx_symbolizer::python::{NoPythonName, NoTask};
 use deepctx_pipeline::symbols::NoName;
 
 /// Of native code.
-pub(crate) fn no_symbol(reason: NoSymbol) -> NoName {
+pub(super) fn no_symbol(reason: NoSymbol) -> NoName {
     NoName { key: reason.key(), sentence: reason.sentence() }
 }
 
 /// Of a layer.
-pub(crate) const NO_LAYER: NoName =
+pub(super) const NO_LAYER: NoName =
     NoName { key: "layer-unreadable", sentence: "the module that was called could not be read" };
 /// Of what awaits a task.
-pub(crate) const SEVERAL_AWAITERS: NoName =
+pub(super) const SEVERAL_AWAITERS: NoName =
     NoName { key: "async-several-awaiters", sentence: "more than one task awaits the task below" };
 /// The same.
-pub(crate) const CHAIN_TOO_LONG: NoName = NoName {
+pub(super) const CHAIN_TOO_LONG: NoName = NoName {
     key: "async-chain-too-long",
     sentence: "the chain of awaiting tasks goes on beyond what is read",
 };
 
 /// Of a task.
-pub(crate) fn no_task(reason: NoTask) -> NoName {
+pub(super) fn no_task(reason: NoTask) -> NoName {
     let (key, sentence) = match reason {
         NoTask::Ended => ("async-task-ended", "the task ended before it was read"),
-        NoTask::TooMany => ("async-too-many-tasks", "the process has more tasks than are looked at"),
+        NoTask::TooMany => ("async-too-many-tasks", "the process has more tasks than are read"),
         NoTask::None | NoTask::Unsupported | NoTask::Unreadable => {
             ("async-unreadable", "the tasks of the process could not be read")
         }
@@ -38,7 +38,7 @@ pub(crate) fn no_task(reason: NoTask) -> NoName {
 }
 
 /// Of a function of Python.
-pub(crate) fn no_python(reason: NoPythonName) -> NoName {
+pub(super) fn no_python(reason: NoPythonName) -> NoName {
     let (key, sentence) = match reason {
         NoPythonName::NotAttached => {
             ("python-not-attached", "the interpreter of the process could not be found")

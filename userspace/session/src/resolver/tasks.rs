@@ -1,15 +1,15 @@
-//! Tasks: what was read of asyncio's tasks → a chain of names.
+//! Tasks: names the parts of an await chain that was read from asyncio's tasks.
 //!
 //! Owns: naming the coroutines of a chain. Because: the reader of tasks knows code objects, and the pipeline wants functions.
-//! Does not: read tasks, or remember chains: see [`crate::awaiting`].
+//! Does not: read tasks, or keep chains; see [`super::await_chains`].
 
 use deepctx_symbolizer::python::{Awaited, Link, NoTask, PythonSymbols};
 
-use crate::awaiting::{Chain, Part};
-use crate::reason::{CHAIN_TOO_LONG, SEVERAL_AWAITERS, no_python, no_task};
+use super::await_chains::{Chain, Part};
+use super::reason::{CHAIN_TOO_LONG, SEVERAL_AWAITERS, no_python, no_task};
 
-/// What was read of tasks, with names. Whatever has no task is no part of a chain.
-pub(crate) fn chain(pid: u32, awaited: Result<Awaited, NoTask>, python: &mut PythonSymbols) -> Chain {
+/// A reading of tasks, with names. What no task runs gives an empty chain.
+pub(super) fn chain(pid: u32, awaited: Result<Awaited, NoTask>, python: &mut PythonSymbols) -> Chain {
     let links = match awaited {
         Ok(awaited) => awaited.links,
         Err(NoTask::None | NoTask::Unsupported) => return Chain::new(),

@@ -1,0 +1,299 @@
+//! Interpreters: names that are read from the memory of running Python processes.
+//!
+//! Owns: attaching to interpreters, checking later that what was read still holds, and the chains of asyncio's tasks.
+//! Because: unlike files, the memory of a process can only be read while it runs, so it is read as soon as something is
+//! seen, and its addresses are reused. Does not: name native code.
+//!
+//! Reads `CLOCK_MONOTONIC`: a reading is compared with samples by when it was made.
+
+use deepctx_capture::called::CalledMap;
+use deepctx_capture::clock::monotonic_ns;
+use deepctx_pipeline::symbols::{Answer, AwaitingId, ModuleReference, Name, NoName, PythonReference};
+use deepctx_symbolizer::maps::Mapping;
+use deepctx_symbolizer::python::{Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::await_chains::{AwaitChains, Part, Reading};
+use super::layers::Layers;
+use super::reason::{NO_LAYER, no_python};
+use super::tasks::chain;
+
+/// Functions of one process that are compared with it each second: at about a microsecond each, far below a thousandth
+/// of a CPU.
+const REVALIDATED_TOGETHER: usize = 256;
+/// Most functions remembered for that; at the bound all are forgotten.
+const NAMED_MAX: usize = 1 << 14;
+
+/// A code object: its address, and a checksum that identifies what was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CodeObject {
+    pub(super) address: u64,
+    pub(super) checksum: u32,
+}
+
+impl CodeObject {
+    fn of(frame: &PythonReference) -> Self {
+        Self { address: frame.code, checksum: frame.checksum }
+    }
+}
+
+/// The interpreters of all processes.
+pub(super) struct Interpreters {
+    symbols: PythonSymbols,
+    by_pid: FxHashMap<u32, Interpreter>,
+    await_chains: AwaitChains,
+    layers: Layers,
+}
+
+/// The interpreter of a process as it is now. It has no history: names can only be read from the running program.
+#[derive(Debug, Default)]
+struct Interpreter {
+    /// Executable mappings as they were read last.
+    mappings: Vec<Mapping>,
+    state: Attachment,
+    /// Functions that were named.
+    named: FxHashSet<CodeObject>,
+    /// Those of them that are still to be compared with the process in this round.
+    unchecked: Vec<CodeObject>,
+}
+
+/// Whether names of Python frames can be read.
+#[derive(Debug, Default)]
+enum Attachment {
+    #[default]
+    NotTried,
+    Attached,
+    Failed(NoInterpreter),
+}
+
+impl Interpreters {
+    /// `called`: where kernel programs look up the function that calls modules of PyTorch; `None` when modules are not
+    /// recorded.
+    pub(super) fn new(called: Option<CalledMap>) -> Self {
+        Self {
+            symbols: PythonSymbols::default(),
+            by_pid: FxHashMap::default(),
+            await_chains: AwaitChains::default(),
+            layers: Layers::new(called),
+        }
+    }
+
+    /// The mappings of a process were read. Attaches at once if one of them looks like an interpreter.
+    pub(super) fn mapped(&mut self, pid: u32, mappings: Vec<Mapping>) {
+        let looks_like_python = mappings.iter().any(|mapping| {
+            mapping
+                .path()
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().windows(6).any(|part| part == b"python"))
+        });
+        let interpreter = self.by_pid.entry(pid).or_default();
+        // A library that was mapped since may hold the interpreter.
+        if interpreter.mappings != mappings && !matches!(interpreter.state, Attachment::Attached) {
+            interpreter.state = Attachment::NotTried;
+        }
+        interpreter.mappings = mappings;
+        if looks_like_python {
+            // A short-lived process may be gone when its first sample is used. A failure is reported then.
+            let _ = self.attach(pid);
+        }
+    }
+
+    /// A forked process has its parent's interpreter until its own mappings are read, but its own memory.
+    pub(super) fn forked(&mut self, parent: u32, child: u32) {
+        if !self.by_pid.contains_key(&child)
+            && let Some(Interpreter { mappings, .. }) = self.by_pid.get(&parent)
+        {
+            let mappings = mappings.clone();
+            self.by_pid.insert(child, Interpreter { mappings, ..Interpreter::default() });
+        }
+    }
+
+    /// Forgets a process: it has ended, or runs another program.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.by_pid.remove(&pid);
+        self.symbols.detach(pid);
+        self.await_chains.forget(pid);
+        self.layers.forget(pid);
+    }
+
+    /// Reads the names of functions that were seen for the first time, while they are there.
+    pub(super) fn functions_seen(&mut self, pid: u32, frames: &[PythonReference]) {
+        if self.attach(pid).is_err() {
+            return;
+        }
+        for frame in frames {
+            // The name is cached; a failure is reported when the name is asked for.
+            if let Ok(named) = self.symbols.frame(pid, frame.code, frame.checksum, u32::MAX) {
+                self.layers.named(pid, CodeObject::of(frame), &named, &self.symbols);
+            }
+        }
+    }
+
+    /// Names frames of a process.
+    pub(super) fn name_functions(&mut self, pid: u32, frames: &[PythonReference], answer: &mut Answer<'_>) {
+        let attached = self.attach(pid);
+        for (n, frame) in frames.iter().enumerate() {
+            let instruction = frame.instruction.unwrap_or(u32::MAX);
+            let named = attached.and_then(|()| {
+                self.symbols.frame(pid, frame.code, frame.checksum, instruction).map_err(no_python)
+            });
+            let named = match named {
+                Ok(named) => named,
+                Err(reason) => {
+                    answer(n, &[Name::PythonUnnamed { reason }]);
+                    continue;
+                }
+            };
+            self.note_named(pid, frame);
+            if named.incomplete {
+                answer(n, &[Name::PythonIncomplete]);
+                continue;
+            }
+            self.layers.named(pid, CodeObject::of(frame), &named, &self.symbols);
+            let (line, first_line) = (named.line.unwrap_or(0), named.first_line);
+            answer(n, &[Name::Python { function: &named.qualname, file: &named.file, line, first_line }]);
+        }
+    }
+
+    /// Reads who awaits the coroutines that ran at a time, and those that ran recently.
+    pub(super) fn coroutines_seen(&mut self, pid: u32, time_ns: u64, frames: &[u64]) {
+        if self.attach(pid).is_err() {
+            return;
+        }
+        for &frame in frames {
+            if !self.await_chains.was_read_after(pid, frame, time_ns) {
+                self.read_coroutine(pid, frame);
+            }
+            self.await_chains.ran(pid, frame, time_ns);
+        }
+        for frame in self.await_chains.due(pid, monotonic_ns()) {
+            self.read_coroutine(pid, frame);
+        }
+    }
+
+    /// The first of these coroutines that a task runs, and the await chain of that task at a time.
+    pub(super) fn await_chain(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        frames: &mut dyn Iterator<Item = u64>,
+    ) -> Option<(u64, AwaitingId)> {
+        for frame in frames {
+            if let Some(chain) = self.await_chains.at(pid, frame, time_ns) {
+                return Some((frame, chain));
+            }
+        }
+        None
+    }
+
+    /// Names the parts of await chains, root first.
+    pub(super) fn name_await_chains(&self, chains: &[AwaitingId], answer: &mut Answer<'_>) {
+        for (n, id) in chains.iter().enumerate() {
+            let names: Vec<_> = self.await_chains.chain(*id).iter().map(Part::name).collect();
+            answer(n, &names);
+        }
+    }
+
+    /// Reads modules of PyTorch that were called. True when names that were given before are out of date.
+    pub(super) fn modules_seen(&mut self, pid: u32, modules: &[ModuleReference], whole: bool) -> bool {
+        if self.attach(pid).is_err() {
+            return false;
+        }
+        let called: Vec<_> = modules.iter().map(|module| (module.object, module.of_type)).collect();
+        self.symbols.modules_called(pid, monotonic_ns(), &called, whole)
+    }
+
+    /// Names modules of PyTorch.
+    pub(super) fn name_modules(&self, pid: u32, modules: &[ModuleReference], answer: &mut Answer<'_>) {
+        for (n, module) in modules.iter().enumerate() {
+            let Layer { path, class } = self.symbols.layer(pid, (module.object, module.of_type));
+            match (path.as_deref().unwrap_or(""), class.as_deref().unwrap_or("")) {
+                ("", "") => answer(n, &[Name::PythonUnnamed { reason: NO_LAYER }]),
+                // A variable of a closure: another function than those of any version that is known.
+                ("", "cell") => answer(n, &[Name::PythonIncomplete]),
+                (path, class) => answer(n, &[Name::Layer { path, class }]),
+            }
+        }
+    }
+
+    /// Compares some functions and modules of each process with the process. Returns processes in which another one took
+    /// the place of one that was named: their names are out of date.
+    pub(super) fn revalidate(&mut self) -> Vec<u32> {
+        self.symbols.doubt();
+        let mut changed = Vec::new();
+        for (&pid, interpreter) in &mut self.by_pid {
+            if interpreter.unchecked.is_empty() {
+                interpreter.unchecked.extend(&interpreter.named);
+            }
+            let rest = interpreter.unchecked.len().saturating_sub(REVALIDATED_TOGETHER);
+            let before = self.symbols.counters().reread;
+            for code in interpreter.unchecked.drain(rest..) {
+                // Only a change counts; a function that is gone keeps the name that it had.
+                let _ = self.symbols.frame(pid, code.address, code.checksum, u32::MAX);
+            }
+            if self.symbols.counters().reread > before {
+                changed.push(pid);
+            }
+        }
+        if self.layers.is_on() {
+            for &pid in self.by_pid.keys() {
+                if self.symbols.compare_modules(pid, monotonic_ns()) {
+                    changed.push(pid);
+                }
+            }
+        }
+        self.layers.revalidate(&mut self.symbols);
+        changed
+    }
+
+    /// Forgets readings that no sample of this time or later can need.
+    pub(super) fn retire(&mut self, before_ns: u64) {
+        self.await_chains.retire(before_ns);
+    }
+
+    fn note_named(&mut self, pid: u32, frame: &PythonReference) {
+        if let Some(interpreter) = self.by_pid.get_mut(&pid) {
+            if interpreter.named.len() >= NAMED_MAX {
+                interpreter.named.clear();
+            }
+            interpreter.named.insert(CodeObject::of(frame));
+        }
+    }
+
+    /// Reads who awaits the task that runs a coroutine, now.
+    fn read_coroutine(&mut self, pid: u32, frame: u64) {
+        let began_ns = monotonic_ns();
+        let awaited = self.symbols.awaiting(pid, frame);
+        let ended_ns = monotonic_ns();
+        let number = awaited.as_ref().ok().and_then(|awaited| awaited.number);
+        let chain = chain(pid, awaited, &mut self.symbols);
+        self.await_chains.read(pid, frame, Reading { began_ns, ended_ns, chain, number });
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(), NoName> {
+        let Some(interpreter) = self.by_pid.get_mut(&pid) else {
+            return Err(no_python(NoPythonName::NotAttached));
+        };
+        let try_now = match &interpreter.state {
+            Attachment::Attached => return Ok(()),
+            Attachment::NotTried => true,
+            Attachment::Failed(reason) => reason.may_change(),
+        };
+        if try_now {
+            interpreter.state = match locate_process(pid, &interpreter.mappings) {
+                Ok((found, memory)) => {
+                    if self.symbols.attach(pid, &found, Box::new(memory)) {
+                        interpreter.state = Attachment::Attached;
+                        return Ok(());
+                    }
+                    Attachment::NotTried
+                }
+                Err(reason) => {
+                    tracing::debug!(pid, %reason, "no names of Python frames");
+                    Attachment::Failed(reason)
+                }
+            };
+        }
+        Err(no_python(NoPythonName::NotAttached))
+    }
+}

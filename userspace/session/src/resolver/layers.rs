@@ -1,0 +1,88 @@
+//! Layers: the function of a process that calls modules of PyTorch, reported to the kernel programs.
+//!
+//! Owns: recognising that function among those that are named, by file and name, and writing it to the kernel programs' map.
+//! Because: they read an argument of that function alone, and do not know names. Does not: read modules (the symbolizer
+//! does), or own the map (the capture does).
+
+use deepctx_capture::called::CalledMap;
+use deepctx_common::python::Called;
+use deepctx_names::is_torch_module_file;
+use deepctx_symbolizer::python::{NoPythonName, PythonFrame, PythonSymbols};
+use rustc_hash::FxHashMap;
+
+use super::interpreters::CodeObject;
+
+/// Since PyTorch 2.1 this function calls the other one, in which the module is then a variable of a closure.
+const WRAPPED: &str = "_wrapped_call_impl";
+/// Up to PyTorch 2.0.
+const PLAIN: &str = "_call_impl";
+
+/// The function of each process.
+#[derive(Debug, Default)]
+pub(super) struct Layers {
+    map: Option<CalledMap>,
+    reported: FxHashMap<u32, Reported>,
+}
+
+/// A function that was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reported {
+    code: CodeObject,
+    wrapped: bool,
+}
+
+impl Layers {
+    /// Reports functions to `map`; without one, none is searched for.
+    pub(super) fn new(map: Option<CalledMap>) -> Self {
+        Self { map, reported: FxHashMap::default() }
+    }
+
+    /// Whether functions are searched for.
+    pub(super) fn is_on(&self) -> bool {
+        self.map.is_some()
+    }
+
+    /// A function was named.
+    pub(super) fn named(&mut self, pid: u32, code: CodeObject, frame: &PythonFrame, python: &PythonSymbols) {
+        let Some(map) = &mut self.map else { return };
+        let wrapped = match &*frame.name {
+            WRAPPED => true,
+            PLAIN => false,
+            _ => return,
+        };
+        if !is_torch_module_file(&frame.file) {
+            return;
+        }
+        let now = Reported { code, wrapped };
+        let known = self.reported.get(&pid);
+        if known == Some(&now) || known.is_some_and(|known| known.wrapped && !wrapped) {
+            return;
+        }
+        if let Some(called) = python.called(pid, code.address)
+            && map.set(pid, Some(called))
+        {
+            self.reported.insert(pid, now);
+        }
+    }
+
+    /// Compares what was reported with the process: another function at the address is not called on a module.
+    pub(super) fn revalidate(&mut self, python: &mut PythonSymbols) {
+        let mut gone = Vec::new();
+        for (&pid, Reported { code, .. }) in &self.reported {
+            let named = python.frame(pid, code.address, code.checksum, u32::MAX);
+            if matches!(named, Err(NoPythonName::Replaced)) {
+                gone.push(pid);
+            }
+        }
+        gone.into_iter().for_each(|pid| self.forget(pid));
+    }
+
+    /// The process has ended, or runs another program.
+    pub(super) fn forget(&mut self, pid: u32) {
+        if self.reported.remove(&pid).is_some()
+            && let Some(map) = &mut self.map
+        {
+            map.set(pid, None::<Called>);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Resolver: answers the pipeline's questions with the symbolizer.
+//!
+//! Owns: what a question is about, and which of its parts answers it: [`processes`] which state of an address space,
+//! [`native`] names of native code, [`interpreters`] names that are read from Python processes. Because: the pipeline must not
+//! touch files or processes, and the symbolizer knows nothing of frames and trees. Does not: cache names (both sides do), or
+//! keep samples.
+
+mod await_chains;
+mod interpreters;
+mod layers;
+mod native;
+mod processes;
+mod reason;
+mod tasks;
+
+use deepctx_capture::called::CalledMap;
+use deepctx_capture::cost::give_back;
+use deepctx_common::record::ProcessEvent;
+use deepctx_pipeline::input::SpaceUpdate;
+use deepctx_pipeline::symbols::{
+    Answer, AwaitingId, CodeAddress, CompiledNames, CompiledStep, DeviceKernel, ModuleReference, Name,
+    PythonReference, SpaceId, Symbols,
+};
+use deepctx_pipeline::threads::text;
+use deepctx_symbolizer::Symbolizer;
+use deepctx_symbolizer::compiled::device::Launched;
+use deepctx_symbolizer::compiled::{NoKernel, Unit};
+use deepctx_symbolizer::maps::Maps;
+use deepctx_symbolizer::native::DebugInfo;
+use deepctx_symbolizer::space::AddressSpace;
+
+use interpreters::Interpreters;
+use native::answer_compiled;
+use processes::{ProcessAt, Processes};
+
+/// Interval at which caches are trimmed and names are revalidated, in the time of the samples.
+const SECOND_NS: u64 = 1_000_000_000;
+/// Seconds after which `malloc_trim` is called for the first time: once the start is over.
+const TRIM_FIRST_S: u64 = 3;
+/// Seconds between two calls of `malloc_trim` after that, unless a cache shrank.
+const TRIM_EVERY_S: u64 = 60;
+
+/// Answers the pipeline's questions. Lives on the pipeline's thread.
+pub(crate) struct Resolver {
+    symbolizer: Symbolizer,
+    processes: Processes,
+    interpreters: Interpreters,
+    retired_ns: u64,
+    /// Seconds in which something was retired so far.
+    retirements: u64,
+}
+
+/// Mappings whose files are open.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    space: AddressSpace,
+}
+
+impl Resolver {
+    /// A resolver that knows no process. `called`: where kernel programs look up the function that calls modules of
+    /// PyTorch; `None` when modules are not recorded.
+    pub(crate) fn new(debug_info: DebugInfo, called: Option<CalledMap>) -> Self {
+        Self {
+            symbolizer: Symbolizer::new(debug_info),
+            processes: Processes::default(),
+            interpreters: Interpreters::new(called),
+            retired_ns: 0,
+            retirements: 0,
+        }
+    }
+
+    /// Opens the files behind mappings, at once: they may be reachable only while the process lives.
+    pub(crate) fn admit(&mut self, pid: u32, maps: Maps) -> Admitted {
+        let mappings = maps.mappings.clone();
+        let (_, space) = self.symbolizer.admit(pid, maps);
+        self.interpreters.mapped(pid, mappings);
+        Admitted { space }
+    }
+
+    /// The symbolizer, for its modules.
+    pub(crate) fn symbolizer(&self) -> &Symbolizer {
+        &self.symbolizer
+    }
+
+    /// Trims caches, and has the allocator return free memory once in a while.
+    fn trim(&mut self) {
+        self.retirements += 1;
+        let due = self.retirements == TRIM_FIRST_S || self.retirements.is_multiple_of(TRIM_EVERY_S);
+        if self.symbolizer.rest() || due {
+            give_back();
+        }
+    }
+}
+
+impl CompiledNames for Resolver {
+    fn device_kernel(&mut self, kernel: &DeviceKernel<'_>, answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
+        let DeviceKernel { pid, time_ns, name, siblings } = *kernel;
+        let (known, later) = self.symbolizer.device_kernel(pid, time_ns, name, siblings);
+        if let Ok(kernel) = known {
+            answer_compiled(&kernel, answer);
+        }
+        later
+    }
+
+    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
+        let CompiledStep { pid, time_ns, unit_number: number, unit: name, cut, name: step, fused } = *step;
+        let unit = Unit { number, name, cut };
+        if let Ok(kernel) = self.symbolizer.compiled_step(pid, time_ns, unit, step, fused) {
+            answer_compiled(&kernel, answer);
+        }
+    }
+
+    fn launched_by(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        path: &str,
+        answer: &mut dyn FnMut(&str, u32, &[Name<'_>]),
+    ) -> bool {
+        match self.symbolizer.launched_by(pid, time_ns, path) {
+            Ok(launches) => {
+                for Launched { name, line, kernel } in &launches.launched {
+                    answer_compiled(kernel, &mut |names| answer(name, *line, names));
+                }
+                !launches.complete
+            }
+            Err(reason) => reason == NoKernel::NotThere,
+        }
+    }
+}
+
+impl Symbols for Resolver {
+    type Space = Admitted;
+
+    fn replacement_seen(&mut self, pid: u32) {
+        self.interpreters.forget(pid);
+    }
+
+    fn python_seen(&mut self, pid: u32, frames: &[PythonReference]) {
+        self.interpreters.functions_seen(pid, frames);
+    }
+
+    fn coroutines_seen(&mut self, pid: u32, time_ns: u64, frames: &[u64]) {
+        self.interpreters.coroutines_seen(pid, time_ns, frames);
+    }
+
+    fn awaiting(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        frames: &mut dyn Iterator<Item = u64>,
+    ) -> Option<(u64, AwaitingId)> {
+        self.interpreters.await_chain(pid, time_ns, frames)
+    }
+
+    fn awaiting_parts(&mut self, chains: &[AwaitingId], answer: &mut Answer<'_>) {
+        self.interpreters.name_await_chains(chains, answer);
+    }
+
+    fn modules_seen(&mut self, pid: u32, time_ns: u64, modules: &[ModuleReference], whole: bool) {
+        if self.interpreters.modules_seen(pid, modules, whole) {
+            self.processes.invalidate_names(pid, time_ns);
+        }
+    }
+
+    fn modules(&mut self, space: SpaceId, modules: &[ModuleReference], answer: &mut Answer<'_>) {
+        if let Some(ProcessAt { pid, .. }) = self.processes.of_space(space) {
+            self.interpreters.name_modules(pid, modules, answer);
+        }
+    }
+
+    fn space_changed(&mut self, update: SpaceUpdate<Admitted>) {
+        let SpaceUpdate { pid, time_ns, name, maps: Admitted { space } } = update;
+        let unchanged_before = self.symbolizer.counters().spaces.unchanged;
+        self.symbolizer.space_changed(pid, time_ns, space);
+        let unchanged = self.symbolizer.counters().spaces.unchanged > unchanged_before;
+        self.processes.read(pid, time_ns, name, unchanged);
+    }
+
+    fn forked(&mut self, event: &ProcessEvent) {
+        let (parent, child, time_ns) = (event.parent, event.pid, event.header.time_ns);
+        self.symbolizer.fork(parent, child, time_ns);
+        self.processes.forked(parent, child, time_ns, text(&event.comm));
+        self.interpreters.forked(parent, child);
+    }
+
+    fn replaced(&mut self, event: &ProcessEvent) {
+        self.symbolizer.exec(event.pid, event.header.time_ns);
+        self.processes.replaced(event.pid, event.header.time_ns, text(&event.comm));
+    }
+
+    fn ended(&mut self, event: &ProcessEvent) {
+        self.symbolizer.exit(event.pid, event.header.time_ns);
+        self.processes.ended(event.pid, event.header.time_ns);
+    }
+
+    fn retire(&mut self, before_ns: u64) {
+        self.processes.drop_stale();
+        if before_ns < self.retired_ns.saturating_add(SECOND_NS) {
+            return;
+        }
+        self.retired_ns = before_ns;
+        self.symbolizer.retire(before_ns);
+        self.interpreters.retire(before_ns);
+        for pid in self.interpreters.revalidate() {
+            self.processes.invalidate_names(pid, before_ns);
+        }
+        self.trim();
+        for pid in self.processes.retire(before_ns) {
+            self.interpreters.forget(pid);
+        }
+    }
+
+    fn space(&mut self, pid: u32, time_ns: u64) -> SpaceId {
+        self.processes.space(pid, time_ns)
+    }
+
+    fn process_name(&mut self, pid: u32, time_ns: u64) -> Option<&str> {
+        self.processes.name(pid, time_ns)
+    }
+
+    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+        let Some(at) = self.processes.of_space(space) else { return };
+        if native::name_user(&mut self.symbolizer, at, addresses, answer) {
+            self.processes.retry_later(space);
+        }
+    }
+
+    fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>) {
+        if let Some(ProcessAt { pid, .. }) = self.processes.of_space(space) {
+            self.interpreters.name_functions(pid, frames, answer);
+        }
+    }
+
+    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+        native::name_kernel(&mut self.symbolizer, addresses, answer);
+    }
+}

@@ -1,0 +1,130 @@
+//! Native: names of native code and of the kernel, with what compiled code was compiled from.
+//!
+//! Owns: the order in an answer: the compiler's unit, the lines that asked for the code, its operators, its functions. Because:
+//! compiled code runs on threads of a compiler's runtime, where nothing else says which line of the program it is. Does
+//! not: look anything up; the symbolizer does.
+
+use deepctx_pipeline::symbols::{Answer, CodeAddress, Name};
+use deepctx_symbolizer::compiled::{self, Kernel, NoKernel};
+use deepctx_symbolizer::native::Named;
+use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
+use rustc_hash::FxHashMap;
+
+use super::processes::ProcessAt;
+use super::reason::no_symbol;
+
+/// Shown for a function of which only the line is known.
+const NO_FUNCTION: &str = "[line]";
+
+/// A code address as the file states it.
+#[derive(Clone, Copy, Debug)]
+struct Location<'a> {
+    /// Path of the file; empty when unknown.
+    module: &'a str,
+    /// Address as the file states it, or the plain address when the file is unknown.
+    offset: u64,
+}
+
+/// Names user addresses of a process. True when some that have no name yet may have one later.
+pub(super) fn name_user(
+    symbolizer: &mut Symbolizer,
+    at: ProcessAt,
+    addresses: &[CodeAddress],
+    answer: &mut Answer<'_>,
+) -> bool {
+    let ProcessAt { pid, time_ns } = at;
+    let mut in_modules: FxHashMap<_, Vec<_>> = FxHashMap::default();
+    let mut later = false;
+    for (n, address) in addresses.iter().enumerate() {
+        let (address, lookup) = split(*address);
+        let place = symbolizer.place(pid, time_ns, Avma(address), lookup);
+        match place {
+            Place::Native { module, address } => in_modules.entry(module).or_default().push((n, address)),
+            Place::Jit(_) | Place::Kernel(_) | Place::Nowhere(_) => {
+                let named = symbolizer.name(place);
+                later |= matches!(named, Err(NoSymbol::JitWithoutMap | NoSymbol::JitNotCovered));
+                let location = Location { module: "", offset: address };
+                let compiled = &mut |symbol: &str| symbolizer.compiled(pid, time_ns, place, symbol);
+                later |= answer_native(&named, location, compiled, &mut |names| answer(n, names));
+            }
+        }
+    }
+    for (module, questions) in in_modules {
+        let stated: Vec<_> = questions.iter().map(|(_, address)| *address).collect();
+        let named = symbolizer.names(module, &stated);
+        let path = symbolizer.modules().get(module).map_or("", |module| module.path()).to_owned();
+        for ((n, address), named) in questions.iter().zip(&named) {
+            let place = Place::Native { module, address: *address };
+            let location = Location { module: &path, offset: address.0 };
+            let compiled = &mut |symbol: &str| symbolizer.compiled(pid, time_ns, place, symbol);
+            later |= answer_native(named, location, compiled, &mut |names| answer(*n, names));
+        }
+    }
+    later
+}
+
+/// Names kernel addresses.
+pub(super) fn name_kernel(symbolizer: &mut Symbolizer, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+    for (n, address) in addresses.iter().enumerate() {
+        let (address, lookup) = split(*address);
+        let place = Symbolizer::kernel_place(KernelAddr(address), lookup);
+        match symbolizer.name(place) {
+            Ok(frames) => {
+                let names: Vec<_> = frames.iter().map(|frame| Name::Kernel { symbol: &frame.name }).collect();
+                answer(n, &names);
+            }
+            Err(reason) => answer(n, &[Name::KernelUnnamed { reason: no_symbol(reason) }]),
+        }
+    }
+}
+
+/// Answers with the functions at a location, or why there are none, and before them what they were compiled from. True
+/// when that may be known later.
+fn answer_native(
+    named: &Named,
+    Location { module, offset }: Location<'_>,
+    compiled: &mut dyn FnMut(&str) -> compiled::Answer,
+    answer: &mut dyn FnMut(&[Name<'_>]),
+) -> bool {
+    let frames = match named {
+        Ok(frames) => frames,
+        Err(reason) => {
+            answer(&[Name::NativeUnnamed { module, offset, reason: no_symbol(*reason) }]);
+            return false;
+        }
+    };
+    let origin = frames.first().map_or(Err(NoKernel::NotCompiled), |frame| compiled(&frame.name));
+    let functions = frames.iter().map(|frame| Name::Native {
+        symbol: &frame.name,
+        module,
+        file: frame.file.as_deref().unwrap_or(""),
+        line: frame.line,
+        inlined: frame.inlined,
+    });
+    let functions: Vec<_> = functions.collect();
+    match &origin {
+        Ok(kernel) => answer_compiled(kernel, &mut |names| answer(&[names, &functions].concat())),
+        Err(_) => answer(&functions),
+    }
+    matches!(origin, Err(NoKernel::NotThere))
+}
+
+/// Answers with what a kernel was compiled from, outermost first.
+pub(super) fn answer_compiled(kernel: &Kernel, answer: &mut dyn FnMut(&[Name<'_>])) {
+    let (unit, operators) = (kernel.unit_label(), kernel.operators());
+    let mut names = vec![Name::Compiled { name: &unit }];
+    names.extend(kernel.stack().iter().map(|at| Name::Traced {
+        function: if at.function.is_empty() { NO_FUNCTION } else { &at.function },
+        file: &at.file,
+        line: at.line,
+    }));
+    names.extend(operators.as_deref().map(|name| Name::Compiled { name }));
+    answer(&names);
+}
+
+fn split(address: CodeAddress) -> (u64, Lookup) {
+    match address {
+        CodeAddress::Exact(address) => (address, Lookup::Exact),
+        CodeAddress::Return(address) => (address, Lookup::Return),
+    }
+}
