@@ -8,10 +8,8 @@
 use std::path::PathBuf;
 
 use deepctx_events::Family;
-use deepctx_uprobes::catalogue::{Row, rows};
-use deepctx_uprobes::entry::{Cost, Kernel};
-use deepctx_uprobes::libraries::Library;
-use deepctx_uprobes::plan::{Layers, Planner};
+use deepctx_uprobes::locate::instruction::ProbeCost;
+use deepctx_uprobes::{Kernel, Layers, Library, Planner, Row, rows};
 
 /// Where `cargo xtask sim` puts them; `None` with a reason printed where it was not run.
 fn simulated() -> Option<PathBuf> {
@@ -53,7 +51,8 @@ fn check(file: &str, family: Family) {
     assert_eq!(planned.sites.len(), due, "{file}");
     let shared: Vec<_> = planned.sites.iter().filter(|site| !site.aliases.is_empty()).collect();
     assert!(shared.is_empty(), "{file}: one code for several functions: {shared:?}");
-    let stepped = planned.sites.iter().filter(|site| matches!(site.point.cost, Cost::Stepped(_))).count();
+    let stepped =
+        planned.sites.iter().filter(|site| matches!(site.point.cost, ProbeCost::Stepped(_))).count();
     println!("{file}: {due} functions, {stepped} of them stepped");
 }
 

@@ -1,25 +1,46 @@
-//! What to attach to in the libraries of accelerators, and where it is in this very file.
+//! What to attach to in the libraries of accelerators and frameworks, and where it is in the very file.
 //!
 //! Owns: the catalogue of functions, their arguments, finding them in ELF files, the instruction to put a probe on, and
 //! the plan for a process. Because: a probe at the wrong byte or a wrong register gives numbers that look right.
-//! Does not: load or attach anything, know BPF, or keep what probes report. Files and processes may be hostile: reads
+//! Does not: load or attach anything, know BPF, or interpret what probes record. Files and processes may be hostile: reads
 //! are bounded, and what has no answer has a reason.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`catalogue`] | which functions are worth a probe: tables, rows that the code of a library shows, users' rows |
+//! | [`abi`] | where arguments are when a function is entered |
+//! | [`locate`] | files of processes, symbols, USDT probes, the instruction for a probe |
+//! | [`plan`] | all of it together, for some processes |
+//!
+//! What the calls mean is in `deepctx-events`, which the pipeline uses without this crate.
+//!
+//! ```
+//! use deepctx_uprobes::{Kernel, Layers, Planner, ProbeRequest};
+//!
+//! let request = ProbeRequest { ranges: true, ..ProbeRequest::default() };
+//! let mut planner =
+//!     Planner::new(Vec::new(), Layers::Lowest, Kernel { version: (6, 12) }).with_request(true, request);
+//! planner.add_process(std::process::id())?;
+//! for file in planner.planned() {
+//!     println!("{}: {} probes", file.attach_path.display(), file.sites.len());
+//!     for missing in &file.missing {
+//!         println!("  no {}: {}", missing.symbol, missing.because);
+//!     }
+//! }
+//! # Ok::<(), deepctx_address_space::NoSymbol>(())
+//! ```
 
 pub mod abi;
 pub mod catalogue;
-pub mod collector;
-pub mod entry;
-pub mod image;
-pub mod libraries;
+pub mod locate;
 pub mod plan;
-pub mod reason;
-pub mod resolve;
-pub mod returns;
-pub mod site;
-pub mod torch;
-pub mod types;
-pub mod usdt;
-pub mod user;
-pub mod xla;
+mod row;
 
-pub use reason::NoProbe;
+pub use catalogue::rows;
+pub use catalogue::user::{UserRow, UserRowError};
+pub use locate::instruction::Kernel;
+pub use locate::libraries::Library;
+pub use locate::reason::NoProbe;
+pub use locate::site::{Missing, Site};
+pub use plan::{Contents, Layers, PlannedFile, Planner, ProbeRequest};
+pub use row::{Name, ReturnProbe, Row, Version};

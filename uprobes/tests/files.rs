@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use deepctx_events::{Event, Family, TensorEvent};
-use deepctx_uprobes::NoProbe;
-use deepctx_uprobes::catalogue::{Version, rows};
-use deepctx_uprobes::entry::Kernel;
-use deepctx_uprobes::image::Image;
-use deepctx_uprobes::libraries::{self, Library};
-use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
-use deepctx_uprobes::resolve::{resolve, runtime_inside};
-use deepctx_uprobes::torch::Questions;
-use deepctx_uprobes::user;
+use deepctx_uprobes::catalogue::user;
+use deepctx_uprobes::locate::elf::Image;
+use deepctx_uprobes::locate::libraries;
+use deepctx_uprobes::locate::resolve::{linked_runtime, resolve};
+use deepctx_uprobes::{
+    Contents, Kernel, Layers, Library, NoProbe, PlannedFile, Planner, ProbeRequest, Version, rows,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -38,13 +36,13 @@ fn compile(folder: &Path, name: &str, source: &str, arguments: &[&str]) -> Optio
     Some(output)
 }
 
-fn plan(path: &Path, rows: &str, layers: Layers) -> Option<Planned> {
+fn plan(path: &Path, rows: &str, layers: Layers) -> Option<PlannedFile> {
     let mut planner = Planner::new(user::parse(rows).unwrap(), layers, KERNEL);
     planner.add_libraries(vec![Library::of_file(path).unwrap()]);
     planner.planned().first().cloned()
 }
 
-fn because(planned: &Planned, symbol: &str) -> NoProbe {
+fn because(planned: &PlannedFile, symbol: &str) -> NoProbe {
     planned.missing.iter().find(|missing| missing.symbol == symbol).unwrap().because
 }
 
@@ -106,7 +104,7 @@ fn parameters_of_another_major_version_are_not_used() {
 }
 
 #[test]
-fn marks_of_a_file_lead_to_its_very_instructions_or_to_none() {
+fn usdt_probes_lead_to_their_very_instructions_or_are_missing() {
     let folder = tempfile::tempdir().unwrap();
     let source = |arguments: &str| {
         format!(
@@ -120,8 +118,8 @@ fn marks_of_a_file_lead_to_its_very_instructions_or_to_none() {
         )
     };
     let look = |path: &Path| {
-        let questions = Questions { memory: true, ..Questions::default() };
-        let mut planner = Planner::new(Vec::new(), Layers::Lowest, KERNEL).watching(true, questions);
+        let request = ProbeRequest { memory: true, ..ProbeRequest::default() };
+        let mut planner = Planner::new(Vec::new(), Layers::Lowest, KERNEL).with_request(true, request);
         planner.add_libraries(vec![Library::of_file(path).unwrap()]);
         planner.planned().first().cloned().unwrap()
     };
@@ -141,7 +139,8 @@ fn marks_of_a_file_lead_to_its_very_instructions_or_to_none() {
         assert_eq!(bytes[counter..counter + 2], [0, 0], "{}", site.symbol);
     }
     let malloc = planned.sites.iter().find(|site| site.symbol == "pytorch:malloc").unwrap();
-    let places: Vec<_> = malloc.row.arguments().iter().map(|argument| argument.place.to_string()).collect();
+    let places: Vec<_> =
+        malloc.row.arguments().iter().map(|argument| argument.location.to_string()).collect();
     assert_eq!(places, ["rbp", "rax", "[rbp-56]"]);
 
     // Where one cannot be read, none is.
@@ -258,10 +257,10 @@ fn a_damaged_file_has_probes_inside_it_or_reasons() {
         }
         bytes.truncate(cut);
         if let Ok(image) = Image::parse(&bytes[..]) {
-            runtime_inside(&image);
+            linked_runtime(&image);
             for resolution in resolve(&image, rows(), KERNEL) {
-                let places = resolution.places.unwrap_or_default();
-                prop_assert!(places.iter().all(|place| place.probe().0 < bytes.len() as u64));
+                let functions = resolution.functions.unwrap_or_default();
+                prop_assert!(functions.iter().all(|function| function.probe().0 < bytes.len() as u64));
             }
         }
         Ok(())

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::Command;
 
 use deepctx_events::Family;
-use deepctx_uprobes::catalogue::rows;
-use deepctx_uprobes::types::Type;
+use deepctx_uprobes::abi::Type;
+use deepctx_uprobes::rows;
 
 const SIGNATURES: &str = include_str!("fixtures/signatures.tsv");
 const LAYOUTS: &str = include_str!("fixtures/layouts.tsv");

@@ -10,10 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use deepctx_events::Family;
-use deepctx_uprobes::catalogue::rows;
-use deepctx_uprobes::entry::{Cost, Kernel};
-use deepctx_uprobes::libraries::Library;
-use deepctx_uprobes::plan::{Contents, Layers, Planner};
+use deepctx_uprobes::locate::instruction::ProbeCost;
+use deepctx_uprobes::{Contents, Kernel, Layers, Library, Planner, rows};
 
 /// Every file below a folder, links to files left out.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -69,7 +67,7 @@ fn a_program_with_nvidias_runtime_linked_in_is_found_by_its_symbols() {
         {
             let site = planned.sites.iter().find(|site| site.symbol == symbol);
             let cost = site.unwrap_or_else(|| panic!("{}: no {symbol}", archive.display())).point.cost;
-            assert!(matches!(cost, Cost::Emulated(_)), "{symbol}");
+            assert!(matches!(cost, ProbeCost::Emulated(_)), "{symbol}");
         }
     }
 }
@@ -98,7 +96,8 @@ fn every_row_is_found_in_the_vendors_libraries_or_missing_for_a_reason() {
         }
         let names: usize = rows().iter().filter(|row| row.family == family).map(|row| row.names.len()).sum();
         let aliases: usize = planned.sites.iter().map(|site| site.aliases.len()).sum();
-        let stepped = planned.sites.iter().filter(|site| matches!(site.point.cost, Cost::Stepped(_))).count();
+        let stepped =
+            planned.sites.iter().filter(|site| matches!(site.point.cost, ProbeCost::Stepped(_))).count();
         println!(
             "{path}: {} sites, {aliases} aliases, {stepped} stepped {costs:?}, missing {reasons:?}",
             planned.sites.len()
@@ -106,7 +105,7 @@ fn every_row_is_found_in_the_vendors_libraries_or_missing_for_a_reason() {
         assert_eq!(planned.sites.len() + aliases + planned.missing.len(), names, "{path}");
         // The very bytes of the file are what was decided upon.
         let bytes = fs::read(planned.library.mapping.path()).unwrap();
-        for site in planned.sites.iter().filter(|site| matches!(site.point.cost, Cost::Emulated(_))) {
+        for site in planned.sites.iter().filter(|site| matches!(site.point.cost, ProbeCost::Emulated(_))) {
             let at = usize::try_from(site.offset.0).unwrap();
             let emulated = matches!(
                 bytes[at..at + 2],

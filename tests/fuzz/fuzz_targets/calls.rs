@@ -7,7 +7,7 @@
 use deepctx_profile::ledger::When;
 use deepctx_profile::profile::Meta;
 use deepctx_symbolizer::cubin::{self, fatbin, lines};
-use deepctx_uprobes::catalogue::rows;
+use deepctx_uprobes::rows;
 use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
 use deepctx_pipeline::symbols::{Answer, CodeAddress, CompiledNames, PythonReference, SpaceId, Symbols};
 use deepctx_pipeline::{Config, Pipeline};

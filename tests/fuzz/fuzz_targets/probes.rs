@@ -5,11 +5,12 @@
 //! place is either found or has a reason, and an error of a user's file names a line that the file has.
 #![no_main]
 
-use deepctx_uprobes::catalogue::rows;
-use deepctx_uprobes::entry::{Kernel, choose};
-use deepctx_uprobes::image::Image;
-use deepctx_uprobes::resolve::{resolve, runtime_inside};
-use deepctx_uprobes::{usdt, user};
+use deepctx_uprobes::{Kernel, rows};
+use deepctx_uprobes::locate::instruction::choose;
+use deepctx_uprobes::locate::elf::Image;
+use deepctx_uprobes::locate::resolve::{resolve, linked_runtime};
+use deepctx_uprobes::catalogue::user;
+use deepctx_uprobes::locate::usdt;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -18,25 +19,25 @@ fuzz_target!(|data: &[u8]| {
     match kind % 4 {
         0 => {
             let Ok(image) = Image::parse(data) else { return };
-            runtime_inside(&image);
-            usdt::marks(&image);
+            linked_runtime(&image);
+            usdt::probes(&image);
             for resolution in resolve(&image, rows(), kernel) {
-                let Ok(places) = resolution.places else { continue };
-                assert!(!places.is_empty());
-                assert!(places.iter().all(|place| place.probe().0 < data.len() as u64));
+                let Ok(functions) = resolution.functions else { continue };
+                assert!(!functions.is_empty());
+                assert!(functions.iter().all(|function| function.probe().0 < data.len() as u64));
             }
         }
         1 => {
             let Ok(text) = str::from_utf8(data) else { return };
             match user::parse(text) {
                 Ok(rows) => rows.iter().for_each(|row| assert!(!row.row.names.is_empty())),
-                Err(error) => assert!((1..=text.lines().count() + 1).contains(&error.line), "{error}"),
+                Err(error) => assert!((1..=text.lines().count() + 1).contains(&error.line()), "{error}"),
             }
         }
         2 => {
-            let marks = usdt::parse(data);
+            let probes = usdt::parse(data);
             // A note has a head of 12 bytes and a body of 27 at least.
-            assert!(marks.len() * 39 <= data.len() && marks.len() <= usdt::PLACES_MAX);
+            assert!(probes.len() * 39 <= data.len() && probes.len() <= usdt::PROBES_MAX);
             if let Ok(text) = str::from_utf8(data) {
                 usdt::argument(text);
             }

@@ -132,7 +132,7 @@ symbol = "train"
 return = "returned"
 arguments = [{ name = "count", type = "u32" }]
 "#;
-    let user = deepctx_uprobes::user::parse(rows).unwrap();
+    let user = deepctx_uprobes::catalogue::user::parse(rows).unwrap();
     let mut scene = Scene::new(&["open DRIVER"], |options| {
         options.probe_rows = user;
     });

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use deepctx_common::Plain as _;
 use deepctx_common::activity::probe;
-use deepctx_uprobes::entry::Kernel;
-use deepctx_uprobes::libraries::Library;
-use deepctx_uprobes::plan::{Layers, Planner};
+use deepctx_uprobes::{Kernel, Layers, Library, Planner};
 
 use crate::scene::Scene;
 use crate::support::can_capture;

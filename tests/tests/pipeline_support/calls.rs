@@ -13,7 +13,7 @@ use deepctx_events::{
 };
 use deepctx_pipeline::encode;
 use deepctx_pipeline::input::{CubinLines, Input, SiteInfo};
-use deepctx_uprobes::catalogue::rows;
+use deepctx_uprobes::rows;
 
 use super::{address, header, python_words};
 

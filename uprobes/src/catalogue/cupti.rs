@@ -8,7 +8,8 @@
 
 use deepctx_events::CuptiEvent;
 
-use super::{Row, table};
+use super::table::table;
+use crate::row::Row;
 
 pub(super) const ROWS: &[Row] = table! { Cupti, Cupti:
     // Who listens.

@@ -13,7 +13,8 @@ use deepctx_events::{
     Timing, TransferCall,
 };
 
-use super::{Row, table};
+use super::table::table;
+use crate::row::Row;
 
 pub(super) const ROWS: &[Row] = table! { Hip, Gpu:
     // Launches.

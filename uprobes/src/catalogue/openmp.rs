@@ -11,7 +11,8 @@ use std::borrow::Cow;
 
 use deepctx_events::{Family, OpenMpEvent};
 
-use super::{Row, table};
+use super::table::table;
+use crate::row::Row;
 
 const GNU: &[Row] = table! { GnuOpenMp, OpenMp:
     OpenMpEvent::ParallelBegins, NotNeeded => GOMP_parallel 4.0 (HostFunction Pointer, UserData Pointer, Count U32, Flags U32);
@@ -28,7 +29,7 @@ pub(super) fn rows(family: Family) -> Cow<'static, [Row]> {
     match family {
         Family::GnuOpenMp => GNU.into(),
         Family::LlvmOpenMp => LLVM.into(),
-        Family::IntelOpenMp => LLVM.iter().map(|row| Row { family, ..row.clone() }).collect(),
+        Family::IntelOpenMp => LLVM.iter().map(|row| row.in_family(family)).collect(),
         _ => Cow::Borrowed(&[]),
     }
 }

@@ -7,7 +7,7 @@
 use deepctx_events::Role;
 
 use crate::abi::Field;
-use crate::types::Scalar;
+use crate::abi::Scalar;
 
 macro_rules! structure {
     ($(#[$doc:meta])* $name:ident, $declared:literal, $through:ident: $($role:ident $scalar:ident $member:literal $offset:literal),*) => {

@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use deepctx_common::call::ALL_STACKS;
-use deepctx_uprobes::torch::Questions;
-use deepctx_uprobes::user::UserRow;
+use deepctx_uprobes::{ProbeRequest, UserRow};
 use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
@@ -225,13 +224,13 @@ impl CaptureConfig {
     }
 
     /// What is asked of PyTorch's and OpenMP's libraries.
-    pub fn questions(&self) -> Questions {
+    pub fn probe_request(&self) -> ProbeRequest {
         let has = |feature| self.probe.contains(&feature);
-        Questions {
+        ProbeRequest {
             backward: has(ProbeFeature::Backward),
             ranges: has(ProbeFeature::Ranges),
             memory: has(ProbeFeature::Memory),
-            teams: has(ProbeFeature::Openmp),
+            openmp: has(ProbeFeature::Openmp),
             // Without native frames, operators are those that stacks show, unless stacks of them are asked for.
             operators: has(ProbeFeature::Operators)
                 && (self.has_source(FrameSource::Native) || self.operator_stacks.is_some()),
@@ -254,17 +253,17 @@ impl CaptureConfig {
 
     pub(super) fn frames(&self) -> Frames {
         let has = |feature| self.probe.contains(&feature);
-        let questions = self.questions();
+        let request = self.probe_request();
         let native = self.has_source(FrameSource::Native);
-        let operators_alone = !native && (has(ProbeFeature::Operators) || questions.of_tensors());
+        let operators_alone = !native && (has(ProbeFeature::Operators) || request.wants_tensors());
         let (modules, coroutines) = (has(ProbeFeature::Modules), has(ProbeFeature::Async));
         Frames {
             python: self.has_source(FrameSource::Python)
                 || coroutines
                 || modules
-                || questions.of_operators()
+                || request.needs_libtorch_cpu()
                 || operators_alone,
-            native: native || questions.backward || questions.teams,
+            native: native || request.backward || request.openmp,
             kernel: self.has_source(FrameSource::Kernel),
             operators_alone,
             modules,
@@ -274,7 +273,7 @@ impl CaptureConfig {
 
     /// Whether there is anything to probe.
     pub(super) fn has_probes(&self) -> bool {
-        self.accelerators || self.questions().any()
+        self.accelerators || self.probe_request().is_any()
     }
 
     /// Whether our own collector will be in every process that collects activity records: then other collections in the
@@ -373,10 +372,10 @@ mod tests {
         assert!(with(&[Kernel], &[ProbeFeature::Modules]).frames().python);
         assert!(with(&[Python], &[ProbeFeature::Openmp]).frames().native);
         let alone = with(&[Python], &[ProbeFeature::Operators]);
-        assert!(alone.frames().operators_alone && !alone.frames().native && !alone.questions().operators);
+        assert!(alone.frames().operators_alone && !alone.frames().native && !alone.probe_request().operators);
         let counted = CaptureConfig { operator_stacks: Some(StackRate::Off), ..alone };
-        assert!(counted.questions().operators);
-        assert!(with(&[Python, Native], &[ProbeFeature::Operators]).questions().operators);
+        assert!(counted.probe_request().operators);
+        assert!(with(&[Python, Native], &[ProbeFeature::Operators]).probe_request().operators);
     }
 
     #[test]

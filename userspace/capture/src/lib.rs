@@ -235,7 +235,7 @@ impl Capture {
                     borrow: !options.has_own_collector(),
                     samples: options.pc_sampling.is_some(),
                     accelerators: options.accelerators,
-                    questions: options.questions(),
+                    request: options.probe_request(),
                     operator_stacks: options.operator_stacks.unwrap_or(config::OPERATOR_STACKS).per_second(),
                     next: Arc::clone(&sites),
                     messages: sender.clone(),

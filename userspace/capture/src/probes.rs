@@ -22,12 +22,10 @@ use deepctx_common::Plain as _;
 use deepctx_common::activity::probe;
 use deepctx_common::call::{self, SITES_MAX, site_flag};
 use deepctx_events::{AutogradEvent, CuptiEvent, Event, Family};
-use deepctx_uprobes::entry::Kernel;
-use deepctx_uprobes::libraries::Library;
-use deepctx_uprobes::plan::{Contents, Layers, Planned, Planner};
-use deepctx_uprobes::reason::NoProbe;
-use deepctx_uprobes::torch::{self, Questions};
-use deepctx_uprobes::user::UserRow;
+use deepctx_uprobes::plan;
+use deepctx_uprobes::{
+    Contents, Kernel, Layers, Library, NoProbe, PlannedFile, Planner, ProbeRequest, UserRow,
+};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::Message;
@@ -133,7 +131,7 @@ pub(super) struct Setup {
     /// Watch the libraries of accelerators.
     pub(super) accelerators: bool,
     /// What is asked of PyTorch.
-    pub(super) questions: Questions,
+    pub(super) request: ProbeRequest,
     /// Operators that get a stack, per second: 0 for none.
     pub(super) operator_stacks: u32,
     /// Rows of the user's own.
@@ -174,7 +172,7 @@ impl Probes {
             let mut attached = Attached {
                 programs,
                 planner: Planner::new(setup.user.clone(), Layers::Lowest, running_kernel())
-                    .watching(setup.accelerators, setup.questions.clone()),
+                    .with_request(setup.accelerators, setup.request.clone()),
                 setup,
                 files: HashMap::new(),
                 below: HashSet::new(),
@@ -346,7 +344,7 @@ impl Attached {
         let heard_until_ns = now_ns.saturating_add(LAST_WORDS.as_nanos() as u64);
         links::close(&mut self.links.calls);
         self.turns = None;
-        let is_heard = |planned: &&Planned| matches!(planned.collector, Some(Ok(_)));
+        let is_heard = |planned: &&PlannedFile| matches!(planned.collector, Some(Ok(_)));
         let mut pids = self.planner.planned().iter().filter(is_heard).flat_map(|planned| &planned.pids);
         // Who ends says all before.
         if pids.any(|pid| Path::new(&format!("/proc/{pid}")).exists()) && self.tell(Message::CallsEnd(now_ns))
@@ -380,7 +378,7 @@ impl Attached {
         }
         if let Some(turns) = &mut self.turns {
             let has_some =
-                |planned: &&Planned| planned.sites.iter().any(|site| told_by(site.row.event).is_some());
+                |planned: &&PlannedFile| planned.sites.iter().any(|site| told_by(site.row.event).is_some());
             turns.processes(
                 self.planner.planned().iter().filter(has_some).flat_map(|of| of.pids.iter().copied()),
             );
@@ -403,7 +401,7 @@ impl Attached {
     /// Tells tensors of more operators, in the files that are there and in those that come.
     fn tell_tensors(&mut self, names: Vec<String>) {
         let operators = names.join(",");
-        for planned in self.planner.ask_for_tensors(names) {
+        for planned in self.planner.request_tensors(names) {
             self.tell_missing(&planned);
             let file = planned.library.open().ok().and_then(|file| file.metadata().ok());
             let kept = file.and_then(|file| self.files.get(&(file.dev(), file.ino())));
@@ -415,12 +413,12 @@ impl Attached {
     }
 
     /// Says what a file lacks.
-    fn tell_missing(&mut self, planned: &Planned) {
+    fn tell_missing(&mut self, planned: &PlannedFile) {
         self.counters.missing += planned.missing.len() as u64;
         let mut lacking: Vec<(&str, NoProbe)> = planned
             .missing
             .iter()
-            .filter_map(|missing| Some((torch::lacking(missing.row.event)?, missing.because)))
+            .filter_map(|missing| Some((plan::missing(missing.row.event)?, missing.because)))
             .collect();
         lacking.dedup_by_key(|(what, _)| *what);
         for (what, because) in lacking {
@@ -429,7 +427,7 @@ impl Attached {
         }
     }
 
-    fn attach(&mut self, planned: &Planned) {
+    fn attach(&mut self, planned: &PlannedFile) {
         self.tell_missing(planned);
         let Some(path) = self.is_new(planned) else { return };
         let began_ns = monotonic_ns();
@@ -437,7 +435,7 @@ impl Attached {
         match &planned.collector {
             Some(Ok(collector)) => {
                 // First who wants samples: a collector that begins asks at once.
-                let (samplers, samples) = &collector.samples;
+                let (samplers, samples) = (&collector.sample_listeners, &collector.sample_message);
                 let samples = self.setup.samples.then_some((samples, samplers));
                 let messages = collector.messages.iter().map(|message| (message, &collector.listeners));
                 let sites = samples
@@ -468,8 +466,8 @@ impl Attached {
 
     /// Remembers a file, and gives a path that leads to it whatever becomes of its own; `None` when it has its probes
     /// already, or nothing to probe.
-    fn is_new(&mut self, planned: &Planned) -> Option<PathBuf> {
-        let more = self.setup.questions.more_tensors && planned.contents == Contents::Library(Family::Torch);
+    fn is_new(&mut self, planned: &PlannedFile) -> Option<PathBuf> {
+        let more = self.setup.request.more_tensors && planned.contents == Contents::Library(Family::Torch);
         if planned.sites.is_empty() && planned.collector.is_none() && !more {
             return None;
         }
@@ -500,7 +498,7 @@ impl Attached {
         }
     }
 
-    fn attach_calls(&mut self, planned: &Planned, path: &Path) {
+    fn attach_calls(&mut self, planned: &PlannedFile, path: &Path) {
         let mut calls = Vec::new();
         let (mut in_turns, mut events) = (Vec::new(), Vec::new());
         let mut returns = Vec::new();
@@ -517,8 +515,7 @@ impl Attached {
             if self.counters.collectors > 0 {
                 kernel = sites::with_correlation(kernel, name.event);
             }
-            kernel =
-                sites::of_operator(kernel, name.event, &self.setup.questions, self.setup.operator_stacks);
+            kernel = sites::of_operator(kernel, name.event, &self.setup.request, self.setup.operator_stacks);
             if !self.tell_kernel(index, &kernel) {
                 continue;
             }
@@ -578,7 +575,7 @@ impl Attached {
 
     /// Whether our own collector is in a process with this file: the records that it reads need not be read along, at
     /// the price of a trap for each.
-    fn is_collected(&self, planned: &Planned) -> bool {
+    fn is_collected(&self, planned: &PlannedFile) -> bool {
         let collectors = self.planner.planned().iter().filter(|other| other.collector.is_some());
         collectors.flat_map(|collector| &collector.pids).any(|pid| planned.pids.contains(pid))
     }
@@ -598,7 +595,7 @@ impl Attached {
         }
     }
 
-    fn attach_messages(&mut self, planned: &Planned, path: &Path, wanted: &[((u64, u64), call::Site)]) {
+    fn attach_messages(&mut self, planned: &PlannedFile, path: &Path, wanted: &[((u64, u64), call::Site)]) {
         let mut points = Vec::new();
         for ((offset, counter), site) in wanted {
             let Some(index) = self.number() else { continue };
@@ -622,7 +619,7 @@ impl Attached {
         self.placed = placed;
     }
 
-    fn place(&mut self, planned: &Planned, path: &Path, points: &[Point], program: Program) {
+    fn place(&mut self, planned: &PlannedFile, path: &Path, points: &[Point], program: Program) {
         let programs = &self.programs;
         let (fd, moment) = match program {
             Program::Call => (&programs.call, Moment::Place),
@@ -638,7 +635,7 @@ impl Attached {
         self.refused(planned, &attached.refused);
     }
 
-    fn refused(&mut self, planned: &Planned, refused: &[(Point, io::Error)]) {
+    fn refused(&mut self, planned: &PlannedFile, refused: &[(Point, io::Error)]) {
         self.counters.refused += refused.len() as u64;
         if let [(point, error), others @ ..] = refused {
             let path = planned.library.mapping.path().display();

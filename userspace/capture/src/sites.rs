@@ -9,15 +9,13 @@ use deepctx_events::{
     AutogradEvent, CollectiveCall, CuptiEvent, Event, GpuCall, GraphCall, OperatorEvent, RangeEvent, Role,
     TensorEvent,
 };
-use deepctx_uprobes::abi::{Argument, Place, Register};
-use deepctx_uprobes::plan;
-use deepctx_uprobes::returns::Return;
-use deepctx_uprobes::torch::Questions;
+use deepctx_uprobes::abi::{Argument, Location, Register};
+use deepctx_uprobes::{ProbeRequest, ReturnProbe, Site};
 
 use deepctx_pipeline::input::SiteInfo;
 
 /// A site for the kernel program, and its name for everyone else.
-pub fn describe(index: u32, planned: &plan::Site) -> (call::Site, SiteInfo) {
+pub fn describe(index: u32, planned: &Site) -> (call::Site, SiteInfo) {
     let row = &planned.row;
     let mut site = call::Site {
         event: row.event.number(),
@@ -44,7 +42,7 @@ pub fn describe(index: u32, planned: &plan::Site) -> (call::Site, SiteInfo) {
         site.fetches[roles.len()] = fetch;
         match argument.role {
             Role::Name | Role::Path => site.text = at,
-            Role::Out | Role::OutNode if row.returns == Return::OutPointer && site.out == NO_TEXT => {
+            Role::Out | Role::OutNode if row.returns == ReturnProbe::OutPointer && site.out == NO_TEXT => {
                 site.out = at;
             }
             _ => {}
@@ -75,7 +73,7 @@ pub fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
 }
 
 /// The same site with the limit of stacks that operators have. Where each is seen to begin, its tensors need no stack.
-pub fn of_operator(mut site: call::Site, event: Event, asked: &Questions, per_second: u32) -> call::Site {
+pub fn of_operator(mut site: call::Site, event: Event, asked: &ProbeRequest, per_second: u32) -> call::Site {
     if matches!(event, Event::Operator(OperatorEvent::Begins | OperatorEvent::Tensors)) {
         // Which others it is in must all be seen.
         site.flags |= site_flag::WHOLE;
@@ -97,7 +95,7 @@ fn is_work(event: Event) -> bool {
     )
 }
 
-fn flags(event: Event, returns: Return) -> u16 {
+fn flags(event: Event, returns: ReturnProbe) -> u16 {
     if event == Event::Cupti(CuptiEvent::Record) {
         return site_flag::BORROW | site_flag::MESSAGE;
     }
@@ -156,18 +154,18 @@ fn is_worth_fetching(role: Role) -> bool {
 /// How an argument is fetched; `None` when it cannot be.
 fn recipe(argument: &Argument) -> Option<Fetch> {
     let short = |offset: i32| i16::try_from(offset).ok();
-    let (base, reads, offsets) = match argument.place {
-        Place::Register { register, shift } => (number(register), 0, [i16::from(shift), 0]),
-        Place::Stack(bytes) => (fetch_base::ENTRY_STACK, 1, [i16::try_from(bytes).ok()?, 0]),
-        Place::BehindRegister { register, offset } => (number(register), 1, [short(offset)?, 0]),
-        Place::BehindPointer { register, at, offset } => (number(register), 2, [at, offset]),
-        Place::BehindStack { stack, offset } => {
+    let (base, reads, offsets) = match argument.location {
+        Location::Register { register, shift } => (number(register), 0, [i16::from(shift), 0]),
+        Location::Stack(bytes) => (fetch_base::ENTRY_STACK, 1, [i16::try_from(bytes).ok()?, 0]),
+        Location::BehindRegister { register, offset } => (number(register), 1, [short(offset)?, 0]),
+        Location::BehindPointer { register, at, offset } => (number(register), 2, [at, offset]),
+        Location::BehindStack { stack, offset } => {
             (fetch_base::ENTRY_STACK, 2, [i16::try_from(stack).ok()?, short(offset)?])
         }
-        Place::ThreadLocal(offset) => {
+        Location::ThreadLocal(offset) => {
             (fetch_base::THREAD_LOCAL, 1, [offset, i16::from(number(Register::Rdi))])
         }
-        Place::Unreadable => return None,
+        Location::Unreadable => return None,
     };
     let scalar = argument.scalar;
     Some(Fetch { base, reads, bytes: scalar.bytes, signed: u8::from(scalar.signed), offsets })
@@ -198,14 +196,14 @@ fn number(register: Register) -> u8 {
 #[cfg(test)]
 mod tests {
     use deepctx_symbolizer::{FileOffset, Svma};
-    use deepctx_uprobes::catalogue::rows;
-    use deepctx_uprobes::entry::{Cost, Emulated, Point};
+    use deepctx_uprobes::locate::instruction::{Emulated, ProbeCost, ProbePoint};
+    use deepctx_uprobes::rows;
 
     use super::*;
 
     fn described(symbol: &str) -> (call::Site, SiteInfo) {
         let row = rows().iter().find(|row| row.names.iter().any(|name| name.symbol == symbol)).unwrap();
-        let planned = plan::Site {
+        let planned = Site {
             row: row.clone(),
             symbol: symbol.into(),
             aliases: Vec::new(),
@@ -213,7 +211,7 @@ mod tests {
             svma: Svma(0),
             entry: FileOffset(0),
             offset: FileOffset(10),
-            point: Point { offset: 10, frame: 8, cost: Cost::Emulated(Emulated::ConditionalJump) },
+            point: ProbePoint { offset: 10, frame: 8, cost: ProbeCost::Emulated(Emulated::ConditionalJump) },
             counter: None,
         };
         describe(7, &planned)
@@ -256,7 +254,7 @@ mod tests {
         for row in rows() {
             let (site, name) = described(&row.names[0].symbol);
             let waits = site.flags & site_flag::RETURN != 0;
-            if row.returns == Return::OutPointer && waits {
+            if row.returns == ReturnProbe::OutPointer && waits {
                 assert_ne!(site.out, NO_TEXT, "{}", name.symbol);
             }
             if row.event.is_launch() && row.arguments().iter().any(|a| a.role == Role::Stream) {

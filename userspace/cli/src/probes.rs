@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-use deepctx_uprobes::entry::Cost;
-use deepctx_uprobes::libraries::Library;
-use deepctx_uprobes::plan::{self, Contents, Planned, Planner, Site};
+use deepctx_uprobes::locate::instruction::ProbeCost;
+use deepctx_uprobes::plan;
+use deepctx_uprobes::{Contents, Library, PlannedFile, Planner, Site};
 use serde_json::{Value, json};
 
 use super::capture_args::TargetArgs;
@@ -38,7 +38,7 @@ pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
         shapes: arguments.shapes.clone(),
         ..CaptureConfig::default()
     };
-    let mut planner = Planner::new(user, layers, running_kernel()).watching(true, config.questions());
+    let mut planner = Planner::new(user, layers, running_kernel()).with_request(true, config.probe_request());
     let mut seen = Seen::default();
     for path in &arguments.library {
         let library = Library::of_file(path).map_err(|error| Failure::io(path.display(), &error))?;
@@ -101,7 +101,7 @@ fn text(planner: &Planner, seen: Seen, verbose: bool, out: &mut dyn Write) -> io
     Ok(())
 }
 
-fn heading(planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+fn heading(planned: &PlannedFile, out: &mut dyn Write) -> io::Result<()> {
     let what = match planned.contents {
         Contents::Library(family) => family.to_string(),
         Contents::RuntimeInside => "CUDA runtime linked in".to_owned(),
@@ -155,7 +155,7 @@ fn table(sites: &[Site], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
         line(row)?;
         if verbose && !site.row.arguments().is_empty() {
             let arguments = site.row.arguments();
-            let arguments: Vec<_> = arguments.iter().map(|a| format!("{}={}", a.name, a.place)).collect();
+            let arguments: Vec<_> = arguments.iter().map(|a| format!("{}={}", a.name, a.location)).collect();
             line(&[String::new(), arguments.join(" "), String::new(), String::new(), String::new()])?;
         }
     }
@@ -171,7 +171,7 @@ fn names(site: &Site) -> String {
 }
 
 /// What is missing, by reason in words.
-fn by_reason(planned: &Planned) -> BTreeMap<String, Vec<String>> {
+fn by_reason(planned: &PlannedFile) -> BTreeMap<String, Vec<String>> {
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for missing in &planned.missing {
         reasons.entry(missing.because.to_string()).or_default().push(printable(&missing.symbol));
@@ -214,7 +214,7 @@ fn json_of(planner: &Planner, seen: Seen, out: &mut dyn Write) -> io::Result<()>
     writeln!(out)
 }
 
-fn file_json(planned: &Planned) -> Value {
+fn file_json(planned: &PlannedFile) -> Value {
     let contents = match planned.contents {
         Contents::Library(family) => family.to_string(),
         Contents::RuntimeInside => "runtime-inside".to_owned(),
@@ -253,7 +253,7 @@ fn site_json(site: &Site) -> Value {
                 "name": argument.name,
                 "bytes": argument.scalar.bytes,
                 "signed": argument.scalar.signed,
-                "place": argument.place.to_string(),
+                "place": argument.location.to_string(),
             })
         })
         .collect();
@@ -266,7 +266,7 @@ fn site_json(site: &Site) -> Value {
         "offset": site.offset.0,
         "frame": site.point.frame,
         "probe-on": site.point.to_string(),
-        "single-stepped": matches!(site.point.cost, Cost::Stepped(_)),
+        "single-stepped": matches!(site.point.cost, ProbeCost::Stepped(_)),
         "return": site.row.returns.key(),
         "arguments": arguments,
     })

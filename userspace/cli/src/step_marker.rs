@@ -3,7 +3,7 @@
 //! Owns: distinguishing names of ranges from functions of libraries, and refusing Python functions. Because: all of them may
 //! have a colon, and a Python function cannot be probed. Does not: match ranges (the pipeline does) or attach probes.
 
-use deepctx_uprobes::user::UserRow;
+use deepctx_uprobes::UserRow;
 
 /// Reads the name of a range (`ProfilerStep#`) or a function of a library (`libmine.so*:train_step`).
 pub fn parse(text: &str) -> Result<String, String> {

@@ -8,7 +8,7 @@ use std::fs;
 
 use deepctx_capture::config::{Bytes, Hertz};
 use deepctx_capture::{CaptureConfig, Clock, FrameSource, ProbeFeature, Targets, doctor};
-use deepctx_uprobes::user::UserRow;
+use deepctx_uprobes::UserRow;
 
 use super::capture_args::{CaptureArgs, Context, Event, Probe, TargetArgs};
 use super::failure::Failure;

@@ -1,13 +1,14 @@
 //! Rows of a user's own: read from the file that an option names.
 //!
 //! Owns: reading the file, and what is said when it is wrong. Because: a capture and the list of its probes both begin with it.
-//! Does not: know the form: see [`deepctx_uprobes::user`].
+//! Does not: know the form: see [`deepctx_uprobes::catalogue::user`].
 
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use deepctx_uprobes::user::{self, UserRow};
+use deepctx_uprobes::UserRow;
+use deepctx_uprobes::catalogue::user;
 
 use super::failure::Failure;
 

@@ -1,0 +1,159 @@
+//! The files that a process has mapped as code.
+//!
+//! Owns: one entry for each file, and the path by which the kernel reaches that very file. Because: wheels bring their
+//! own copies of libraries, containers their own roots, and upgrades delete files that are still in use; only the
+//! process's own mappings say which file it is. Does not: look inside.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
+use deepctx_address_space::{Avma, FileOffset, NoSymbol};
+use deepctx_events::Family;
+
+/// Which file it is: device and inode, and the path beside them, because inode numbers are used again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileKey {
+    /// Major and minor number of the device.
+    pub device: (u32, u32),
+    /// Inode number.
+    pub inode: u64,
+    /// Path as its first user names it.
+    pub path: PathBuf,
+}
+
+/// A mapped file with code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Library {
+    /// A process that has it mapped.
+    pub pid: u32,
+    /// One of its mappings there.
+    pub mapping: Mapping,
+}
+
+impl Library {
+    /// A file that nobody needs to have mapped.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        let path = fs::canonicalize(path)?;
+        let metadata = fs::metadata(&path)?;
+        let device = device_numbers(metadata.dev());
+        let mapping = Mapping {
+            // No address: the file is reached by its path.
+            begin: Avma(0),
+            end: Avma(0),
+            offset: FileOffset(0),
+            device,
+            inode: metadata.ino(),
+            readable: true,
+            writable: false,
+            executable: true,
+            backing: Backing::File,
+            path: path.into_os_string().into_boxed_os_str(),
+        };
+        Ok(Self { pid: std::process::id(), mapping })
+    }
+
+    /// Which file it is.
+    pub fn key(&self) -> FileKey {
+        let Mapping { device, inode, .. } = self.mapping;
+        FileKey { device, inode, path: self.mapping.path().to_owned() }
+    }
+
+    /// Its family by name.
+    pub fn family(&self) -> Option<Family> {
+        let name = self.mapping.path().file_name()?.as_bytes();
+        Family::ALL.into_iter().find(|family| family.is_named(name))
+    }
+
+    /// Whether it is our own collector, by name.
+    pub fn is_collector(&self) -> bool {
+        self.mapping.path().file_name().is_some_and(|name| super::collector::is_named(name.as_bytes()))
+    }
+
+    /// Opens that very file.
+    ///
+    /// # Errors
+    /// A reason of the file system.
+    pub fn open(&self) -> Result<File, NoSymbol> {
+        maps::open(self.pid, &self.mapping)
+    }
+
+    /// A path by which another process reaches that very file while this one lives: below its root, where containers
+    /// differ; by `map_files`, where the path leads elsewhere by now.
+    pub fn attach_path(&self) -> PathBuf {
+        let path = self.mapping.path();
+        let below_root = Path::new("/proc").join(self.pid.to_string()).join("root");
+        let below_root = below_root.join(path.strip_prefix("/").unwrap_or(path));
+        // The device is not compared: overlay and copy-on-write file systems show another one in the maps.
+        let is_same =
+            |path: &Path| fs::metadata(path).is_ok_and(|m| m.is_file() && m.ino() == self.mapping.inode);
+        match self.mapping.backing {
+            Backing::File if is_same(path) && same_root(self.pid) => path.to_owned(),
+            Backing::File if is_same(&below_root) => below_root,
+            _ => maps::map_files_path(self.pid, &self.mapping),
+        }
+    }
+}
+
+/// Major and minor number of a device, as `makedev` packs them.
+const fn device_numbers(device: u64) -> (u32, u32) {
+    let major = (device >> 32 & 0xffff_f000) | (device >> 8 & 0xfff);
+    let minor = (device >> 12 & 0xffff_ff00) | (device & 0xff);
+    (major as u32, minor as u32)
+}
+
+/// True when a process sees the files that this one sees.
+fn same_root(pid: u32) -> bool {
+    let root = |path: &str| fs::metadata(path).map(|m| (m.dev(), m.ino()));
+    let namespace = |path: &str| fs::read_link(path).ok();
+    let same_namespace = namespace("/proc/self/ns/mnt")
+        .is_some_and(|own| namespace(&format!("/proc/{pid}/ns/mnt")) == Some(own));
+    same_namespace
+        && matches!((root("/proc/self/root/"), root(&format!("/proc/{pid}/root/"))), (Ok(a), Ok(b)) if a == b)
+}
+
+/// The files that a process has mapped as code, each once.
+///
+/// # Errors
+/// [`NoSymbol::ProcessGone`] or [`NoSymbol::PermissionDenied`].
+pub fn of_process(pid: u32) -> Result<Vec<Library>, NoSymbol> {
+    let maps = maps::read(pid, Keep::Executable)?;
+    let mut libraries: Vec<Library> = Vec::new();
+    let mut seen = rustc_hash::FxHashSet::default();
+    for mapping in maps.mappings {
+        let is_file = matches!(mapping.backing, Backing::File | Backing::DeletedFile | Backing::Memfd);
+        if is_file && seen.insert((mapping.device, mapping.inode)) {
+            libraries.push(Library { pid, mapping });
+        }
+    }
+    Ok(libraries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_executable_is_among_the_files_of_this_process() {
+        let own = fs::canonicalize("/proc/self/exe").unwrap();
+        let libraries = of_process(std::process::id()).unwrap();
+        let found = libraries.iter().find(|library| library.mapping.path() == own).unwrap();
+        assert_eq!(found.attach_path(), own);
+        assert_eq!(found.family(), None);
+        let inode = fs::metadata(&own).unwrap().ino();
+        assert_eq!(found.open().unwrap().metadata().unwrap().ino(), inode);
+        let keys: std::collections::HashSet<_> = libraries.iter().map(Library::key).collect();
+        assert_eq!(keys.len(), libraries.len());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_a_reason() {
+        assert_eq!(of_process(u32::MAX - 1), Err(NoSymbol::ProcessGone));
+    }
+}

@@ -1,0 +1,87 @@
+//! A probe in a file, or why there is none.
+//!
+//! Owns: [`Site`], [`Missing`], [`ProbePlan`]. Because: symbols, USDT probes and the code of frameworks all lead to one of the two.
+//! Does not: look for instructions.
+
+use deepctx_address_space::{FileOffset, Svma};
+
+use super::instruction::ProbePoint;
+use super::reason::NoProbe;
+use crate::row::Row;
+
+/// One probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// The row.
+    pub row: Row,
+    /// The symbol by which it was found.
+    pub symbol: String,
+    /// Other symbols of the same code.
+    pub aliases: Vec<String>,
+    /// Version of the symbol.
+    pub version: Option<Box<str>>,
+    /// Stated address of the function.
+    pub svma: Svma,
+    /// Where the function begins in the file: where a probe on its return is attached.
+    pub entry: FileOffset,
+    /// Where the probe goes in the file.
+    pub offset: FileOffset,
+    /// Which instruction that is, and why.
+    pub point: ProbePoint,
+    /// Where a counter is in the file that must be above zero for the instruction to be reached (a USDT semaphore).
+    pub counter: Option<FileOffset>,
+}
+
+/// A function without a probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    /// The row.
+    pub row: Row,
+    /// The symbol.
+    pub symbol: String,
+    /// Why.
+    pub because: NoProbe,
+}
+
+impl Missing {
+    /// A row that was not looked for by name.
+    pub(crate) fn of(row: Row, because: NoProbe) -> Self {
+        let symbol = row.names.first().map_or_else(String::new, |name| name.symbol.clone().into_owned());
+        Self { row, symbol, because }
+    }
+}
+
+/// What is to be probed in one file.
+#[derive(Debug, Default)]
+pub(crate) struct ProbePlan {
+    /// Functions to be found by their symbols.
+    pub(crate) rows: Vec<Row>,
+    /// Probes whose instruction is known already.
+    pub(crate) sites: Vec<Site>,
+    /// What cannot be probed.
+    pub(crate) missing: Vec<Missing>,
+}
+
+impl ProbePlan {
+    /// Functions to be found by their symbols.
+    pub(crate) fn of_rows(rows: impl IntoIterator<Item = Row>) -> Self {
+        Self { rows: rows.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Adds rows, or that each of `unplaced` is missing.
+    pub(crate) fn add(&mut self, rows: Result<Vec<Row>, NoProbe>, unplaced: impl FnOnce() -> Vec<Row>) {
+        match rows {
+            Ok(rows) => self.rows.extend(rows),
+            Err(because) => {
+                self.missing.extend(unplaced().into_iter().map(|row| Missing::of(row, because)));
+            }
+        }
+    }
+
+    /// Adds all of another plan for the same file.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.rows.extend(other.rows);
+        self.sites.extend(other.sites);
+        self.missing.extend(other.missing);
+    }
+}

@@ -1,0 +1,257 @@
+//! What would be attached to one file, and what is missing.
+//!
+//! Owns: [`PlannedFile`], and which rows a file is searched for. Because: a file is planned once, however many processes map it.
+//! Does not: know processes ([`super::Planner`]).
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use deepctx_events::Family;
+
+use super::request::ProbeRequest;
+use crate::catalogue::user::UserRow;
+use crate::catalogue::{allocator_rows, openmp_rows, range_rows, rows, torch, xla};
+use crate::locate::collector::{self, Collector};
+use crate::locate::elf::Image;
+use crate::locate::instruction::Kernel;
+use crate::locate::libraries::Library;
+use crate::locate::reason::NoProbe;
+use crate::locate::resolve::{LinkedRuntime, Resolution, linked_runtime, resolve};
+use crate::locate::site::{Missing, ProbePlan, Site};
+use crate::row::Row;
+
+/// Which of two layers that see the same call get a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layers {
+    /// Only the lowest: one call is one event.
+    #[default]
+    Lowest,
+    /// All; whoever reads the events must know that they overlap.
+    All,
+}
+
+/// What a file is to the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// A library of the catalogue, by its name.
+    Library(Family),
+    /// A file with the CUDA runtime linked into it.
+    RuntimeInside,
+    /// Only a user's rows name it.
+    User,
+    /// Our own collector.
+    Collector,
+}
+
+/// What would be attached to one file, and what is missing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedFile {
+    /// The file, as its first user has it.
+    pub library: Library,
+    /// Path by which to attach.
+    pub attach_path: PathBuf,
+    /// What it is to the plan.
+    pub contents: Contents,
+    /// The processes that have it mapped, ascending.
+    pub pids: Vec<u32>,
+    /// Its probes, by offset in the file.
+    pub sites: Vec<Site>,
+    /// What it does not have.
+    pub missing: Vec<Missing>,
+    /// Of a collector: its messages, or why it cannot be used.
+    pub collector: Option<Result<Collector, NoProbe>>,
+}
+
+/// What every file is searched for.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) user: Vec<UserRow>,
+    pub(super) layers: Layers,
+    /// Whether libraries of accelerators are.
+    pub(super) accelerators: bool,
+    pub(super) request: ProbeRequest,
+    pub(super) kernel: Kernel,
+}
+
+/// An image, or why there is none.
+type Parsed<'a, 's> = Result<&'a Image<'s, File>, NoProbe>;
+
+impl Search {
+    /// Whether any row of this family is searched for.
+    pub(super) fn wants(&self, family: Family) -> bool {
+        match family {
+            Family::Torch => self.request.needs_libtorch_cpu(),
+            Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => self.request.ranges,
+            Family::C10 | Family::C10Cuda => self.request.memory,
+            Family::GnuOpenMp | Family::LlvmOpenMp | Family::IntelOpenMp => self.request.openmp,
+            Family::Jax | Family::XlaExtension => self.request.operators,
+            _ => self.accelerators,
+        }
+    }
+
+    /// The plan for a file; `None` when nothing is searched for in it.
+    pub(super) fn plan(&self, library: Library) -> Option<PlannedFile> {
+        let file = library.open().map_err(NoProbe::File);
+        let image = file.as_ref().map_err(|because| *because);
+        let image = image.and_then(|file| Image::parse(file).map_err(NoProbe::File));
+        let image = image.as_ref().map_err(|because| *because);
+        let user: Vec<Row> = self
+            .user
+            .iter()
+            .filter(|row| row.is_in(library.mapping.path()))
+            .map(|user| user.row.clone())
+            .collect();
+        let runtime = match (library.family(), image) {
+            (None, Ok(image)) if self.accelerators => linked_runtime(image),
+            _ => LinkedRuntime::Absent,
+        };
+        let (contents, mut probes) = match library.family().filter(|family| self.wants(*family)) {
+            Some(family) => (Contents::Library(family), self.library(family, image)?),
+            None if runtime != LinkedRuntime::Absent => {
+                (Contents::RuntimeInside, ProbePlan::of_rows(of_family(Family::CudaRuntime)))
+            }
+            None if !user.is_empty() => (Contents::User, ProbePlan::default()),
+            None if self.accelerators && library.is_collector() => {
+                (Contents::Collector, ProbePlan::default())
+            }
+            None => return None,
+        };
+        probes.rows.extend(user);
+        let mut planned = PlannedFile {
+            attach_path: library.attach_path(),
+            pids: vec![library.pid],
+            library,
+            contents,
+            sites: probes.sites,
+            missing: probes.missing,
+            collector: None,
+        };
+        if contents == Contents::Collector {
+            planned.collector = Some(image.and_then(|image| collector::find(image, self.kernel)));
+            return Some(planned);
+        }
+        let image = if runtime == LinkedRuntime::Stripped { Err(NoProbe::Stripped) } else { image };
+        match image {
+            Ok(image) => {
+                for resolution in resolve(image, &probes.rows, self.kernel) {
+                    planned.add(resolution, self.layers);
+                }
+            }
+            Err(because) => planned.add_missing(&probes.rows, because),
+        }
+        planned.sites.sort_by_key(|site| site.offset);
+        Some(planned)
+    }
+
+    /// What is searched for in a library of the catalogue; `None` when it has none of it, and nothing is to be said.
+    fn library(&self, family: Family, image: Parsed<'_, '_>) -> Option<ProbePlan> {
+        Some(match family {
+            Family::Torch => self.libtorch_cpu(image),
+            Family::C10 => ProbePlan::of_rows(allocator_rows().iter().cloned()),
+            Family::C10Cuda => torch::memory::plan(image, self.kernel),
+            Family::GnuOpenMp | Family::LlvmOpenMp | Family::IntelOpenMp => {
+                ProbePlan::of_rows(openmp_rows(family).into_owned())
+            }
+            Family::Jax | Family::XlaExtension => {
+                let mut plan = ProbePlan::default();
+                plan.add(image.and_then(|image| xla::rows(image, family)), || xla::unplaced(family));
+                plan
+            }
+            Family::Nvtx | Family::TorchPython | Family::Roctx | Family::RoctxSdk => {
+                let rows = self.ranges(family, image.ok()?);
+                if rows.is_empty() {
+                    return None;
+                }
+                ProbePlan::of_rows(rows)
+            }
+            _ => {
+                let ranges = image.map_or_else(|_| Vec::new(), |image| self.ranges(family, image));
+                ProbePlan::of_rows(of_family(family).chain(ranges))
+            }
+        })
+    }
+
+    /// What meets the requests that need `libtorch_cpu.so`.
+    fn libtorch_cpu(&self, image: Parsed<'_, '_>) -> ProbePlan {
+        let mut plan = ProbePlan::default();
+        if self.request.backward {
+            plan.add(image.and_then(torch::backward::rows), torch::backward::unplaced);
+        }
+        if self.request.ranges {
+            plan.add(image.and_then(torch::ranges::rows), torch::ranges::unplaced);
+        }
+        if self.request.operators {
+            plan.add(image.and_then(torch::operators::rows), torch::operators::unplaced);
+        }
+        if let Some(first) = self.request.tensors.first() {
+            match image.and_then(|image| torch::tensors::plan(image, &self.request.tensors)) {
+                Ok(tensors) => plan.merge(tensors),
+                Err(because) => plan.missing.push(Missing::of(torch::tensors::unplaced(first), because)),
+            }
+        }
+        plan
+    }
+
+    /// The rows for ranges that a file has, if they are requested. The others are not called missing: what was compiled into a
+    /// library is any part of them.
+    fn ranges(&self, family: Family, image: &Image<'_, File>) -> Vec<Row> {
+        if !self.request.ranges {
+            return Vec::new();
+        }
+        let mut rows = range_rows(family).into_owned();
+        let wanted: Vec<&str> =
+            rows.iter().map(|row| row.names.first().map_or("", |name| &name.symbol)).collect();
+        let found = image.find(&wanted).unwrap_or_default();
+        let mut is_there = found.iter().map(|symbols| !symbols.is_empty());
+        rows.retain(|_| is_there.next() == Some(true));
+        rows
+    }
+}
+
+fn of_family(family: Family) -> impl Iterator<Item = Row> {
+    rows().iter().filter(move |row| row.family == family).cloned()
+}
+
+impl PlannedFile {
+    /// None of these rows was searched for.
+    fn add_missing(&mut self, rows: &[Row], because: NoProbe) {
+        for (row, name) in rows.iter().flat_map(|row| row.names.iter().map(move |name| (row, name))) {
+            let symbol = name.symbol.clone().into_owned();
+            self.missing.push(Missing { row: row.clone(), symbol, because });
+        }
+    }
+
+    /// Adds the functions of one name. Several names of one function are one probe: two would count every call twice.
+    fn add(&mut self, resolution: Resolution<'_>, layers: Layers) {
+        let Resolution { row, name, functions } = resolution;
+        let symbol = name.symbol.clone().into_owned();
+        let missing = |because| Missing { row: row.clone(), symbol: symbol.clone(), because };
+        let functions = match (functions, row.seen_again_in()) {
+            (Ok(_), Some(family)) if layers == Layers::Lowest => {
+                self.missing.push(missing(NoProbe::SeenAgainIn(family)));
+                return;
+            }
+            (Ok(functions), _) => functions,
+            (Err(because), _) => {
+                self.missing.push(missing(because));
+                return;
+            }
+        };
+        for function in functions {
+            match self.sites.iter_mut().find(|site| site.entry == function.entry) {
+                Some(site) => site.aliases.push(symbol.clone()),
+                None => self.sites.push(Site {
+                    row: row.clone(),
+                    symbol: symbol.clone(),
+                    aliases: Vec::new(),
+                    offset: function.probe(),
+                    version: function.version,
+                    svma: function.svma,
+                    entry: function.entry,
+                    point: function.point,
+                    counter: None,
+                }),
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Rows: one function that is worth a probe.
+//!
+//! Owns: [`Row`], its names and versions, and why its return is probed. Because: the tables of the catalogue, code that reads
+//! offsets from a library, and users' files all describe functions in this one form. Does not: list functions
+//! ([`crate::catalogue`]), or look for them ([`crate::locate`]).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use deepctx_events::{ContextCall, Event, Family, GpuCall, ModuleCall, Role};
+
+use crate::abi::{self, Argument, Field, Type};
+
+/// A library's version, as the vendor counts it: CUDA 12.4, HIP 5.3, NCCL 2.18.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Version(pub u16, pub u16);
+
+impl Version {
+    /// Parses `12.4`; for the tables, where a wrong one does not compile.
+    pub(crate) const fn literal(text: &str) -> Self {
+        let bytes = text.as_bytes();
+        let mut parts = [0u16; 2];
+        let (mut part, mut i) = (0, 0);
+        while i < bytes.len() {
+            if bytes[i] == b'.' {
+                part += 1;
+            } else {
+                parts[part] = parts[part] * 10 + (bytes[i] - b'0') as u16;
+            }
+            i += 1;
+        }
+        Self(parts[0], parts[1])
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// One name under which a row's function is exported. `_v2` names have later parameters, `_ptsz` and `_ptds` (HIP:
+/// `_spt`) names use a default stream of each thread; each is code of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The symbol.
+    pub symbol: Cow<'static, str>,
+    /// The first version that exports it, as far as the vendor says; of a user's row: none.
+    pub since: Option<Version>,
+    /// Set when the parameters hold only for this major version, whose symbols are versioned `libcudart.so.MAJOR`.
+    pub major: Option<u16>,
+}
+
+/// One function: its names, what a call means, and its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The library.
+    pub family: Family,
+    /// What a call means.
+    pub event: Event,
+    /// Whether its return must be seen too, and why.
+    pub returns: ReturnProbe,
+    /// Its names; all take the same parameters.
+    pub names: Cow<'static, [Name]>,
+    /// Parameters in the order of the declaration.
+    parameters: Cow<'static, [(Role, Type)]>,
+    /// What is worth reading behind one of the pointers.
+    fields: Cow<'static, [Field]>,
+    /// Arguments whose locations do not follow from a declaration.
+    placed: Cow<'static, [Argument]>,
+}
+
+impl Row {
+    /// A row of the tables.
+    pub(crate) const fn new(
+        family: Family,
+        event: Event,
+        returns: ReturnProbe,
+        names: &'static [Name],
+        parameters: &'static [(Role, Type)],
+        fields: &'static [Field],
+    ) -> Self {
+        Self {
+            family,
+            event,
+            returns,
+            names: Cow::Borrowed(names),
+            parameters: Cow::Borrowed(parameters),
+            fields: Cow::Borrowed(fields),
+            placed: Cow::Borrowed(&[]),
+        }
+    }
+
+    /// A row whose arguments are placed already: as the code of the very file has them.
+    pub(crate) fn placed(
+        family: Family,
+        event: Event,
+        symbol: impl Into<Cow<'static, str>>,
+        arguments: Vec<Argument>,
+    ) -> Self {
+        Self {
+            names: Cow::Owned(vec![Name { symbol: symbol.into(), since: None, major: None }]),
+            placed: Cow::Owned(arguments),
+            ..Self::new(family, event, ReturnProbe::NotNeeded, &[], &[], &[])
+        }
+    }
+
+    /// The same functions in another library.
+    pub(crate) fn in_family(&self, family: Family) -> Self {
+        Self { family, ..self.clone() }
+    }
+
+    /// The same row with a probe on its return, or without one.
+    pub(crate) fn with_returns(self, returns: ReturnProbe) -> Self {
+        Self { returns, ..self }
+    }
+
+    /// Parameters in the order of the declaration, those without a meaning included.
+    pub fn parameters(&self) -> &[(Role, Type)] {
+        &self.parameters
+    }
+
+    /// What is read behind pointers.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// Every argument that has a meaning, and where it is when the function is entered.
+    pub fn arguments(&self) -> Vec<Argument> {
+        let mut arguments = abi::arguments(&self.parameters, &self.fields);
+        arguments.extend(self.placed.iter().cloned());
+        arguments
+    }
+
+    /// The lower library that the same call will be seen in again.
+    pub fn seen_again_in(&self) -> Option<Family> {
+        let runtime_only = matches!(
+            self.event,
+            Event::Gpu(
+                GpuCall::Module(
+                    ModuleCall::FatBinary
+                        | ModuleCall::FatBinaryUnload
+                        | ModuleCall::FunctionStub
+                        | ModuleCall::KernelOfStub
+                        | ModuleCall::FunctionOfStub
+                ) | GpuCall::Context(ContextCall::Device)
+            )
+        );
+        (self.family == Family::CudaRuntime && !runtime_only).then_some(Family::CudaDriver)
+    }
+}
+
+macro_rules! returns {
+    ($($variant:ident, $key:literal, $sentence:literal;)*) => {
+        /// Whether the return of a call must be seen too, and why.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ReturnProbe { $(#[doc = $sentence] $variant,)* }
+
+        impl ReturnProbe {
+            /// Stable name for machines, kebab-case.
+            pub const fn key(self) -> &'static str {
+                match self { $(ReturnProbe::$variant => $key,)* }
+            }
+
+            /// One sentence for people.
+            pub const fn sentence(self) -> &'static str {
+                match self { $(ReturnProbe::$variant => $sentence,)* }
+            }
+        }
+    };
+}
+
+returns! {
+    NotNeeded, "not-needed", "everything is known when the function is entered";
+    Blocking, "blocking", "the host waits inside: the time until the return is what is asked for";
+    OutPointer, "out-pointer", "the result is written behind a pointer, and is there when the function returns";
+    Returned, "returned", "the result is what the function returns";
+    Status, "status", "only the status that it returns tells whether it was done";
+}
+
+impl ReturnProbe {
+    /// True when a probe on the return is needed.
+    pub const fn is_needed(self) -> bool {
+        !matches!(self, Self::NotNeeded)
+    }
+}
