@@ -1,7 +1,7 @@
 //! Hottest: chooses the operators with most samples, so that only their tensors are recorded.
 //!
-//! Owns: when enough is known to choose, and the choice, which is made once. Because: a user who asks what is slow cannot name
-//! it yet, and recording the tensors of every operator is expensive. Does not: probe (the capture does).
+//! Owns: when enough is known to choose, and the choice, which is made once. Because: a user who asks what is slow
+//! cannot name it yet, and recording the tensors of every operator is expensive. Does not: probe (the capture does).
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use deepctx_profile::profile::Profile;
 
 use deepctx_capture::probes::TensorWishes;
 
-/// Samples within operators before any is chosen. With so many, an operator with a tenth of them is among the first five.
+/// Samples within operators before any is chosen. With so many, an operator with a tenth of them is among the first
+/// five.
 const SAMPLES_MIN: u64 = 100;
 /// Interval at which the profile is checked until then.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -1,20 +1,22 @@
-//! Raw: a capture as it came out of the kernel, in a file, to be replayed.
+//! Raw: a file of the input of a session, to be replayed.
 //!
-//! Owns: the format, its writer and its reader. Because: a wrong stack seen once must become a test that needs no
-//! kernel. Does not: interpret records; a replay takes the same way as a live capture.
+//! Owns: the format, its writer and its reader. Because: a wrong stack that was seen once must become a test that
+//! needs no kernel. Does not: interpret records; a replay takes the same path as a live capture.
 //!
-//! The file is the line `deepctx-raw 1`, then blocks: one byte that says what it is, four bytes length (little-endian),
-//! and the payload.
+//! The file is the line `deepctx-raw 1`, followed by blocks: a tag of one byte, the length (four bytes, little-endian),
+//! and the payload. Files that older versions wrote are read: fields that they lack have their defaults.
 //!
 //! | block | payload |
 //! |---|---|
 //! | `R` | records, as `deepctx_common::record` defines them |
 //! | `S` | a JSON object `{"pid", "time_ns", "name"}`, a newline, then the executable lines of `/proc/PID/maps` |
 //! | `C` | the kernel programs' counters: u64, little-endian, by their numbers |
-//! | `K` | names of kernels that were found in processes, as a JSON array of `{"pid", "handle", "name"}` |
+//! | `K` | names of kernels that were found in processes, as a JSON array of `{"pid", "handle", "name", …}` |
+//! | `L` | lines of device code, as a JSON array of `{"pid", "crc", "because", "files", "functions"}` |
 //! | `P` | probes, as a JSON array of `{"site", "event", "symbol", "family", "roles"}`, the events and roles by number |
 //! | `N` | calls of each probe so far: u64, little-endian, by the probes' numbers |
-//! | `T` | a turn of the probes that have a budget, as a JSON object `{"time_ns", "watched", "budget", "what"}` |
+//! | `E` | the time at which probes of calls were detached: u64, little-endian |
+//! | `T` | begin or end of a duty window, as a JSON object `{"time_ns", "watched", "budget", "what"}` |
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -33,16 +35,16 @@ const MAGIC: &[u8] = b"deepctx-raw 1\n";
 /// Largest block that is read: above what one drain of a ring gives and what a process maps.
 const BLOCK_MAX: usize = 256 << 20;
 
-/// Writes a capture file.
+/// Writes a raw capture.
 #[derive(Debug)]
 pub struct RawWriter<W: Write> {
     out: W,
 }
 
-/// Why a capture file could not be read on.
+/// Why a raw capture cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RawError {
-    /// It does not begin as one.
+    /// The file does not begin like one.
     #[error("not a raw capture: it does not begin with `deepctx-raw 1`")]
     NotRaw,
     /// A block is not what it says.
@@ -50,10 +52,10 @@ pub enum RawError {
     Damaged {
         /// Which, counted from 0.
         block: u64,
-        /// What is odd.
+        /// What is wrong with it.
         because: &'static str,
     },
-    /// It could not be read.
+    /// The file could not be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -87,8 +89,8 @@ impl From<&SiteInfo> for StoredSite {
 }
 
 impl From<StoredSite> for SiteInfo {
-    /// An event that only another version knows, older or newer, becomes a function that the user named; an unknown role, an
-    /// argument that is not used.
+    /// An event that only an older or a newer version knows becomes a function that the user named; an unknown role
+    /// becomes an unused argument.
     fn from(stored: StoredSite) -> Self {
         let role = |number: u8| Role::ALL.get(usize::from(number)).copied().unwrap_or(Role::Other);
         Self {
@@ -102,7 +104,7 @@ impl From<StoredSite> for SiteInfo {
 }
 
 impl<W: Write> RawWriter<W> {
-    /// Begins a capture file.
+    /// Begins a raw capture.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -111,7 +113,7 @@ impl<W: Write> RawWriter<W> {
         Ok(Self { out })
     }
 
-    /// Adds what was captured.
+    /// Adds one input.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -183,7 +185,7 @@ fn write_maps(maps: &Maps, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a capture file.
+/// Reads a raw capture.
 #[derive(Debug)]
 pub struct RawReader<R: Read> {
     from: R,
@@ -211,19 +213,19 @@ impl<R: Read> RawReader<R> {
 
     fn payload(&mut self, length: usize) -> Result<Vec<u8>, RawError> {
         if length > BLOCK_MAX {
-            return Err(self.damaged("it claims to be larger than any block"));
+            return Err(self.damaged("its length is larger than any block"));
         }
         // Grows as bytes come: a length alone must not allocate.
         let mut payload = Vec::new();
         self.from.by_ref().take(length as u64).read_to_end(&mut payload)?;
-        if payload.len() < length { Err(self.damaged("the file ends in it")) } else { Ok(payload) }
+        if payload.len() < length { Err(self.damaged("the file ends within it")) } else { Ok(payload) }
     }
 
     fn space(&self, payload: &[u8]) -> Result<Input<Maps>, RawError> {
         let head_end = payload.iter().position(|byte| *byte == b'\n');
-        let head_end = head_end.ok_or_else(|| self.damaged("it has no head"))?;
+        let head_end = head_end.ok_or_else(|| self.damaged("it has no header"))?;
         let head: SpaceHead = serde_json::from_slice(&payload[..head_end])
-            .map_err(|_| self.damaged("its head is not understood"))?;
+            .map_err(|_| self.damaged("its header cannot be parsed"))?;
         let maps = maps::parse(&payload[head_end + 1..], Keep::Executable);
         Ok(Input::Space(SpaceUpdate { pid: head.pid, time_ns: head.time_ns, name: head.name, maps }))
     }
@@ -238,7 +240,7 @@ impl<R: Read> Source<Maps> for RawReader<R> {
             return Ok(None);
         }
         let mut length = [0; 4];
-        self.from.read_exact(&mut length).map_err(|_| self.damaged("the file ends in its length"))?;
+        self.from.read_exact(&mut length).map_err(|_| self.damaged("the file ends within its length"))?;
         let payload = self.payload(u32::from_le_bytes(length) as usize)?;
         let input = match tag[0] {
             b'R' => Input::Records(payload),
@@ -256,28 +258,28 @@ impl<R: Read> Source<Maps> for RawReader<R> {
             }
             b'E' => {
                 let time =
-                    payload.try_into().map_err(|_| self.damaged("the end of its calls is of an odd size"))?;
+                    payload.try_into().map_err(|_| self.damaged("the end of its calls has the wrong size"))?;
                 Input::CallsEnd(u64::from_le_bytes(time))
             }
             b'P' => {
                 let stored: Vec<StoredSite> = serde_json::from_slice(&payload)
-                    .map_err(|_| self.damaged("its probes are not understood"))?;
+                    .map_err(|_| self.damaged("its probes cannot be parsed"))?;
                 Input::Sites(stored.into_iter().map(SiteInfo::from).collect())
             }
             b'K' => {
                 let kernels: Vec<RecoveredKernel> = serde_json::from_slice(&payload)
-                    .map_err(|_| self.damaged("its kernels are not understood"))?;
+                    .map_err(|_| self.damaged("its kernels cannot be parsed"))?;
                 Input::Recovered(kernels)
             }
             b'L' => {
                 let lines: Vec<CubinLines> = serde_json::from_slice(&payload)
-                    .map_err(|_| self.damaged("its lines of device code are not understood"))?;
+                    .map_err(|_| self.damaged("its lines of device code cannot be parsed"))?;
                 Input::Lines(lines)
             }
             b'T' => Input::DutyWindow(
-                serde_json::from_slice(&payload).map_err(|_| self.damaged("its turn is not understood"))?,
+                serde_json::from_slice(&payload).map_err(|_| self.damaged("its duty window cannot be parsed"))?,
             ),
-            _ => return Err(self.damaged("its kind is not known")),
+            _ => return Err(self.damaged("its tag is unknown")),
         };
         self.block += 1;
         Ok(Some(input))
@@ -353,12 +355,41 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_input_is_read_back() {
         assert_eq!(read(&written()).unwrap(), inputs());
     }
 
+    /// Every kind of block, as earlier versions wrote them.
+    const FIXTURE: &[u8] = include_bytes!("../fixtures/every_block.raw");
+
     #[test]
-    fn a_probe_of_a_retired_event_is_read_as_the_users() {
+    fn raw_captures_of_earlier_versions_are_read() {
+        let inputs = read(FIXTURE).unwrap();
+        let [
+            Input::Space(space),
+            Input::Sites(sites),
+            Input::Records(records),
+            Input::SiteCounts(counts),
+            Input::Recovered(kernels),
+            Input::Lines(lines),
+            Input::DutyWindow(window),
+            Input::CallsEnd(40),
+            Input::Counters(counters),
+        ] = &inputs[..]
+        else {
+            panic!("{inputs:?}")
+        };
+        assert_eq!((space.pid, space.name.as_str(), space.maps.mappings.len()), (7, "train", 1));
+        assert_eq!(sites[0].event.number(), 257);
+        assert_eq!((sites[0].family, &sites[0].roles[..]), (Family::CudaDriver, &[Role::Function, Role::GridX][..]));
+        assert_eq!((sites[1].event, records.len(), &counts[..]), (Event::User, 3 * 48, &[3, 1][..]));
+        assert_eq!((kernels[0].handle, kernels[0].name.as_str()), (4096, "_Z4gemmPf"));
+        assert_eq!(lines[0].at("_Z4gemmPf", 4).map(|(file, line)| (file, line.get())), Some(("/a.cu", 5)));
+        assert_eq!((window.watched, window.what.as_str(), counters[0]), (true, "operators", 3));
+    }
+
+    #[test]
+    fn retired_event_is_read_as_user_probe() {
         let retired = 17 << 8 | 8;
         let site = format!(
             r#"[{{"site":0,"event":{retired},"symbol":"train.py:step","family":"user","roles":[1]}}]"#
@@ -370,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_says_so() {
+    fn truncated_files_are_reported() {
         let bytes = written();
         assert!(matches!(read(&bytes[..5]), Err(RawError::NotRaw)));
         assert!(matches!(read(&bytes[..bytes.len() - 1]), Err(RawError::Damaged { .. })));
@@ -380,7 +411,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..400, value: u8) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..400, value: u8) {
             let _ = read(&[MAGIC, &bytes].concat());
             let mut damaged = written();
             let at = at % damaged.len();

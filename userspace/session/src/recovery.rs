@@ -1,8 +1,8 @@
 //! Recovery: names of kernels that were loaded before the capture began, found in the memory of their processes.
 //!
-//! Owns: the thread that searches processes, and the queues to and from it. Because: a search reads hundreds of megabytes,
-//! and neither records nor snapshots may wait for that. Does not: decide what is a name (`deepctx_symbolizer::cubin`), or
-//! what a name is used for (the pipeline).
+//! Owns: the thread that searches processes, and the queues to and from it. Because: a search reads hundreds of
+//! megabytes, and neither records nor snapshots may wait for that. Does not: decide what is a name
+//! (`deepctx_symbolizer::cubin`), or what a name is used for (the pipeline).
 
 use std::collections::HashMap;
 use std::io;

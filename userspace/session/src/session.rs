@@ -1,7 +1,7 @@
 //! Session: a pipeline on its own thread, from the messages of a capture to a profile.
 //!
-//! Owns: that thread, and the handle by which its owner watches and finishes it. Because: naming and writing are slow and
-//! must never hold up the thread that drains the rings. Does not: capture, draw, or decide when to stop.
+//! Owns: that thread, and the handle by which its owner watches and finishes it. Because: naming and writing are slow
+//! and must never hold up the thread that drains the rings. Does not: capture, draw, or decide when to stop.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -105,7 +105,8 @@ impl Session {
         self.thread.is_finished()
     }
 
-    /// Uses everything that was captured, finishes all sinks and ends. `counters` are the last ones of the kernel programs.
+    /// Uses everything that was captured, finishes all sinks and ends. `counters` are the last ones of the kernel
+    /// programs.
     ///
     /// # Errors
     /// The pipeline's thread panicked. What was flushed is on disk.

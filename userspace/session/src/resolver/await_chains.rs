@@ -1,18 +1,19 @@
 //! Await chains: readings of asyncio's tasks, and the chain that held when a sample was taken.
 //!
-//! Owns: readings of who awaits the task that runs a coroutine, and the answer for the time of a sample. Because: a task
-//! is read after the sample, when its coroutine may have ended and another may lie at its address. Only a chain that was
-//! the same before and after the sample is certain. Does not: read memory, or know CPython.
+//! Owns: readings of who awaits the task that runs a coroutine, and the answer for the time of a sample. Because: a
+//! task is read after the sample, when its coroutine may have ended and another may lie at its address. Only a chain
+//! that was the same before and after the sample is certain. Does not: read memory, or know CPython.
 //!
 //! ```text
 //!  readings of a coroutine   ──a────────a───────b──▶ time      samples between them     a  ·  unknown: changed
 //!  before the first reading, nothing is known either: new
 //! ```
 //!
-//! Two readings that agree may still be of two tasks, with another in between. For tasks that asyncio numbered, the number
-//! proves that they are one. For tasks with names of their own, and for addresses at which task follows task, readings
-//! are trusted once there are many, as long as all tasks at the address had one name, and no chain came back after
-//! another. Two tasks that alternate at random pass as one for that many readings once in thirty thousand times.
+//! Two readings that agree may still be of two tasks, with another in between. For tasks that asyncio numbered, the
+//! number proves that they are one. For tasks with names of their own, and for addresses at which task follows task,
+//! readings are trusted once there are many, as long as all tasks at the address had one name, and no chain came back
+//! after another. Two tasks that alternate at random pass as one for that many readings once in thirty thousand
+//! times.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ const TRUSTED_FROM: u32 = 16;
 const FORMER_MAX: usize = 8;
 /// A coroutine that ran within this time is read again even if it does not run now.
 const RAN_RECENTLY_NS: u64 = 1_000_000_000;
-/// Shortest time between two readings of a coroutine that does not run: the next should find another task, if one is there.
+/// Shortest time between two readings of a coroutine that does not run: the next should find another task, if one is
+/// there.
 const REREAD_INTERVAL_NS: u64 = 30_000_000;
 /// Most coroutines that are read again at a time, at about twenty microseconds each.
 const REREAD_MAX: usize = 32;
@@ -305,8 +307,8 @@ mod tests {
         vec![Part::Task(Some(name.into()))]
     }
 
-    /// Readings as (time, what), each of one nanosecond; `a` is a task of that name, `3` one that asyncio counted, and the
-    /// empty text stands for no task.
+    /// Readings as (time, what), each of one nanosecond; `a` is a task of that name, `3` one that asyncio counted,
+    /// and the empty text stands for no task.
     fn awaiting(readings: &[(u64, &str)]) -> AwaitChains {
         let mut awaiting = AwaitChains::default();
         for (time_ns, what) in readings {

@@ -216,8 +216,8 @@ impl Interpreters {
         }
     }
 
-    /// Compares some functions and modules of each process with the process. Returns processes in which another one took
-    /// the place of one that was named: their names are out of date.
+    /// Compares some functions and modules of each process with the process. Returns processes in which another one
+    /// took the place of one that was named: their names are out of date.
     pub(super) fn revalidate(&mut self) -> Vec<u32> {
         self.symbols.doubt();
         let mut changed = Vec::new();

@@ -1,9 +1,9 @@
 //! Resolver: answers the pipeline's questions with the symbolizer.
 //!
 //! Owns: what a question is about, and which of its parts answers it: [`processes`] which state of an address space,
-//! [`native`] names of native code, [`interpreters`] names that are read from Python processes. Because: the pipeline must not
-//! touch files or processes, and the symbolizer knows nothing of frames and trees. Does not: cache names (both sides do), or
-//! keep samples.
+//! [`native`] names of native code, [`interpreters`] names that are read from Python processes. Because: the pipeline
+//! must not touch files or processes, and the symbolizer knows nothing of frames and trees. Does not: cache names
+//! (both sides do), or keep samples.
 
 mod await_chains;
 mod interpreters;

@@ -1,7 +1,7 @@
 //! Reason: why something has no name, as the pipeline takes it.
 //!
-//! Owns: the key and the sentence of each. Because: the symbolizer's reasons are types of their own, and a profile keeps
-//! text. Does not: decide when a reason holds.
+//! Owns: the key and the sentence of each. Because: the symbolizer's reasons are types of their own, and a profile
+//! keeps text. Does not: decide when a reason holds.
 
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::python::{NoPythonName, NoTask};

@@ -1,7 +1,7 @@
 //! Tasks: names the parts of an await chain that was read from asyncio's tasks.
 //!
-//! Owns: naming the coroutines of a chain. Because: the reader of tasks knows code objects, and the pipeline wants functions.
-//! Does not: read tasks, or keep chains; see [`super::await_chains`].
+//! Owns: naming the coroutines of a chain. Because: the reader of tasks knows code objects, and the pipeline wants
+//! functions. Does not: read tasks, or keep chains; see [`super::await_chains`].
 
 use deepctx_symbolizer::python::{Awaited, Link, NoTask, PythonSymbols};
 
