@@ -144,7 +144,7 @@ fn an_error_is_one_line_and_a_hint() {
     check(&["record", "--pid", "4194305", "-o", "/tmp/none.dctx"], "no process 4194305", "ps -e");
     check(&["record", "-o", "-"], "expected a file name", "export");
     check(&["record", "-o", "/no/such/folder/run.dctx"], "/no/such/folder: expected a folder", "-o");
-    check(&["--pid", "1"], "expected a terminal", "--once");
+    check(&["--pid", "1"], "needs a terminal", "--once");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The collector's library: where it is, and how a command comes to load it.
+//! The collector's library: where it is, and how a command loads it.
 //!
-//! Owns: finding the file, and the variable by which NVIDIA's driver is told of it. Because: device times come from inside
+//! Owns: finding the file, and the variable that names it to NVIDIA's driver. Because: device times come from inside
 //! the process only, and the driver loads what this variable names when it is initialised. Does not: attach to it; it
 //! is found in the process like any other library.
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 
-/// By which the driver is told what to load (CUPTI's documentation, "injection").
+/// Names the library that the driver loads (CUPTI's documentation, "injection").
 const VARIABLE: &str = "CUDA_INJECTION64_PATH";
 /// Name of the file.
 const FILE: &str = "libdeepctx_collector.so";
@@ -17,11 +17,11 @@ const FILE: &str = "libdeepctx_collector.so";
 /// The variable that makes a command load the collector.
 ///
 /// # Errors
-/// There is no such file, or the variable is taken.
+/// There is no such file, or the variable is set already.
 pub fn variable() -> Result<(&'static str, OsString), Failure> {
     if let Some(taken) = std::env::var_os(VARIABLE).filter(|taken| !taken.is_empty()) {
         return Err(Failure::new(format_args!(
-            "--gpu-activity: expected {VARIABLE} to be free, found {}",
+            "--gpu-activity: {VARIABLE} is already set to {}",
             Path::new(&taken).display()
         ))
         .hint(format_args!("unset {VARIABLE}: only one library can be loaded that way")));
@@ -30,8 +30,8 @@ pub fn variable() -> Result<(&'static str, OsString), Failure> {
     let places = places(&program);
     let found = places.iter().find(|path| path.is_file()).ok_or_else(|| {
         let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-        Failure::new(format_args!("--gpu-activity: expected {FILE}, found none"))
-            .hint(format_args!("it is looked for as {}", places.join(", ")))
+        Failure::new(format_args!("--gpu-activity: cannot find {FILE}"))
+            .hint(format_args!("searched: {}", places.join(", ")))
     })?;
     Ok((VARIABLE, found.clone().into_os_string()))
 }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_looked_for_beside_the_program_first() {
+    fn library_is_searched_beside_the_program_first() {
         let places = places(Path::new("/opt/bin/deepctx-bpf"));
         assert_eq!(places[0], Path::new("/opt/bin").join(FILE));
         assert!(places.iter().all(|place| place.ends_with(FILE)));

@@ -1,7 +1,7 @@
 //! Debug information: how much of it is read for source lines and inlined calls of native code.
 //!
-//! Owns: reading `512M` or `off`. Because: lines are worth seconds and memory in proportion to the debug information, and
-//! who profiles a whole system may not want to pay that. Does not: look for any.
+//! Owns: reading `512M` or `off`. Because: reading lines costs time and memory in proportion to the debug
+//! information, which is too much for some captures of a whole system. Does not: search for any.
 
 use deepctx_symbolizer::native::DebugInfo;
 
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_off_is_none() {
+    fn sizes_are_parsed_and_off_means_none() {
         let check = |text, expect| assert_eq!(parse(text).map(|info| info.bytes_max).ok(), expect, "{text}");
         check("off", Some(0));
         check("512M", Some(DebugInfo::default().bytes_max));

@@ -1,4 +1,4 @@
-//! `doctor`: what this machine needs for a capture, and how to mend what is missing.
+//! `doctor`: what this machine needs for a capture, and how to fix what is missing.
 //!
 //! Owns: how the checks are printed. Does not: check anything.
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_need_comes_with_the_command_that_mends_it() {
+    fn missing_requirement_has_a_hint() {
         let checks = [
             Check { name: "kernel", found: "6.1".into(), ok: true, fix: None },
             Check { name: "BTF", found: "none".into(), ok: false, fix: Some("install it".into()) },

@@ -1,6 +1,6 @@
 //! Duration: `30s`, `500ms`, `2m`, `1h30m`, or plain seconds.
 //!
-//! Owns: reading and writing durations as users type them. Does not: measure time.
+//! Owns: parsing and formatting durations as users type them. Does not: measure time.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_are_parsed() {
         check("30s", Ok(30_000));
         check("500ms", Ok(500));
         check("1.5", Ok(1_500));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_shows_hours_only_when_there_are_any() {
+    fn clock_shows_hours_only_when_needed() {
         assert_eq!(clock(Duration::from_secs(7)), "0:07");
         assert_eq!(clock(Duration::from_secs(3723)), "1:02:03");
     }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use deepctx_storage::store::StoreError;
 
-/// How a command ended well, or well enough.
+/// How a command ended that could run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// Everything was done: exit code 0.
@@ -55,25 +55,25 @@ impl Failure {
         self
     }
 
-    /// An I/O error about an object. A reader that went away (`| head`) is no failure and stays quiet.
+    /// An I/O error about an object. A reader that went away (`| head`) is not reported.
     pub fn io(object: impl fmt::Display, error: &io::Error) -> Self {
         let failure = Self::new(format_args!("{object}: {error}"));
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self { quiet: true, ..failure },
             io::ErrorKind::PermissionDenied => {
-                failure.hint("run it with sudo, or choose a place you may use")
+                failure.hint("run it with sudo, or choose a path that you can write")
             }
             io::ErrorKind::StorageFull => failure.hint("free some space, or choose another place with -o"),
             _ => failure,
         }
     }
 
-    /// True when the failure is only that nobody reads the output any more.
+    /// True if the failure is only that the reader of the output has gone away.
     pub fn is_broken_pipe(&self) -> bool {
         self.quiet
     }
 
-    /// Says it on standard error and gives the exit code.
+    /// Prints it on standard error and returns the exit code.
     pub fn report(&self) -> ExitCode {
         if self.quiet {
             return ExitCode::SUCCESS;

@@ -34,7 +34,7 @@ pub struct Places {
 /// Reads files on a thread of its own.
 #[derive(Debug)]
 pub struct Files {
-    wishes: Sender<SourcePlace>,
+    requests: Sender<SourcePlace>,
     answers: Receiver<(SourcePlace, Arc<SourceText>)>,
     asked: Option<SourcePlace>,
 }
@@ -45,27 +45,27 @@ impl Files {
     /// # Errors
     /// It could not be made.
     pub fn start(places: Places) -> std::io::Result<Self> {
-        // A wish for each file that is opened; only the newest is worth an answer.
-        let (wishes, wished) = unbounded::<SourcePlace>();
+        // One request for each file that is opened. Only the newest is worth an answer.
+        let (requests, received) = unbounded::<SourcePlace>();
         let (answer, answers) = bounded(1);
         std::thread::Builder::new().name("files".into()).spawn(move || {
-            while let Ok(first) = wished.recv() {
-                let place = wished.try_iter().last().unwrap_or(first);
+            while let Ok(first) = received.recv() {
+                let place = received.try_iter().last().unwrap_or(first);
                 let text = Arc::new(read(&place, places));
                 if answer.send((place, text)).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { wishes, answers, asked: None })
+        Ok(Self { requests, answers, asked: None })
     }
 
     fn text(&mut self, place: &SourcePlace) -> Option<Arc<SourceText>> {
         let same = |other: &SourcePlace| other.file == place.file && other.pid == place.pid;
         if !self.asked.as_ref().is_some_and(same) {
             self.asked = Some(place.clone());
-            // The thread lives as long as this; a wish that is lost with it has nobody to see it.
-            let _ = self.wishes.send(place.clone());
+            // The thread lives as long as this value. Without it, there is no screen to answer.
+            let _ = self.requests.send(place.clone());
         }
         let answer = self.answers.try_iter().filter(|(of, _)| same(of)).last();
         if answer.is_some() {

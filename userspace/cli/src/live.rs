@@ -25,7 +25,7 @@ use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_session::{LiveSnapshots, Session, Sink, SnapshotSink};
 
-/// How long a still picture watches unless told.
+/// How long a single snapshot samples by default.
 const ONCE: Duration = Duration::from_secs(2);
 /// Names tried for a profile that is saved.
 const NAMES_MAX: u32 = 1000;
@@ -56,8 +56,8 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         };
         let ended = until_end(capture, session, until, None)?;
         let header = ended.finished.status.header(&meta, ended.elapsed, request.selection.metric);
-        let picture = view::picture(&ended.finished.profile, header, &request);
-        screen::print(&picture, request, &arguments.sight, places(&meta))?;
+        let snapshot = view::snapshot(&ended.finished.profile, header, &request);
+        screen::print(&snapshot, request, &arguments.sight, places(&meta))?;
         ended
     } else {
         watch(arguments, capture, session, snapshots, request, &meta)?
@@ -76,18 +76,18 @@ fn watch(
 ) -> Result<Ended, Failure> {
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
-    let mut pictures = WithFiles { pictures: snapshots, files };
+    let mut snapshots = WithFiles { pictures: snapshots, files };
     let tab = arguments.sight.tab();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
     let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
         let options = Screen { request, tab, can_save: true, stop, ..Screen::default() };
-        let outcome = screen::show(&mut pictures, &options);
+        let outcome = screen::show(&mut snapshots, &options);
         left.store(true, Ordering::Relaxed);
         outcome
     });
     let drawing = drawing.map_err(|error| Failure::io("the screen's thread", &error))?;
-    // The last picture stays on screen when the target has ended: nothing but the user, a signal or the clock ends it.
+    // The last snapshot stays on screen when the target has ended: nothing but the user, a signal or the clock ends it.
     let until = Until { duration: arguments.duration, left, stop_screen: Some(stop), ..Until::default() };
     let ended = until_end(capture, session, until, None);
     let outcome = drawing.join().map_err(|_| Failure::new("the screen stopped because of a defect"))??;

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use super::failure::Failure;
 use super::options::OutputArgs;
 
-/// Writes an output: `-` is standard output. An existing file is replaced only when `force` says so; a device or a pipe is
-/// written to, and never replaced: `/dev/null` is everybody's.
+/// Writes an output: `-` is standard output. An existing file is replaced only when `force` says so; a device or a
+/// pipe is written to and never replaced: `/dev/null` is shared.
 ///
 /// # Errors
-/// What stopped it. A broken pipe on standard output is a [`Failure`] that counts as success.
+/// It could not be written. A broken pipe on standard output is a [`Failure`] that counts as success.
 pub fn write(
     path: &Path,
     force: bool,
@@ -44,7 +44,7 @@ pub fn write(
         publish(&partial, path, force)
     });
     written.map_err(|error| {
-        // The failure is told already; what is left of the file is of no use.
+        // The failure is reported; the partial file is of no use.
         let _ = fs::remove_file(&partial);
         match error.kind() {
             io::ErrorKind::AlreadyExists => exists(path),
@@ -53,12 +53,12 @@ pub fn write(
     })
 }
 
-/// Whether what is there is neither a file nor a folder, nor a link to one.
+/// Whether a path names something else than a file or a folder, such as a device or a pipe.
 pub fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir())
 }
 
-/// Gives a whole file its name. Without `force` a file that came into being meanwhile is not replaced.
+/// Renames a complete file to its final name. Without `force`, a file that was created meanwhile is not replaced.
 fn publish(partial: &Path, path: &Path, force: bool) -> io::Result<()> {
     if force {
         return fs::rename(partial, path);
@@ -70,13 +70,13 @@ fn publish(partial: &Path, path: &Path, force: bool) -> io::Result<()> {
         path,
         rustix::fs::RenameFlags::NOREPLACE,
     ) {
-        // Some file systems cannot; then the check at the beginning has to do.
+        // Not every file system supports this. The check at the beginning must suffice there.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => fs::rename(partial, path),
         other => other.map_err(Into::into),
     }
 }
 
-/// Refuses to go on when the output exists.
+/// Fails if the output exists.
 ///
 /// # Errors
 /// It exists and `force` is not set.
@@ -96,7 +96,7 @@ pub fn refuse_existing_output(output: &OutputArgs) -> Result<(), Failure> {
 }
 
 fn exists(path: &Path) -> Failure {
-    Failure::new(format_args!("{}: expected no such file, found one", path.display()))
+    Failure::new(format_args!("{}: already exists", path.display()))
         .hint("add --force to replace it, or choose another name with -o")
 }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_is_replaced_only_when_told_so() {
+    fn existing_file_is_replaced_only_with_force() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.txt");
         put(&path, false, "one").unwrap();

@@ -1,7 +1,8 @@
 //! `probes`: which probes would be attached where, and which are missing and why.
 //!
-//! Owns: reading the options into a plan, and how the plan is printed. Because: whoever misses launches in a profile
-//! should see at once whether the library lacks the function, or the profiler the right. Does not: attach anything.
+//! Owns: reading the options into a plan, and how the plan is printed. Because: a user who misses launches in a
+//! profile should see at once whether the library lacks the function, or the profiler a privilege. Does not: attach
+//! anything.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -23,7 +24,7 @@ use deepctx_capture::{CaptureConfig, targets};
 /// Runs it.
 ///
 /// # Errors
-/// A target, library or file of rows that is not there or not right.
+/// A target, a library or the probe file cannot be read.
 pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
     let user = match &arguments.probe_file {
         Some(path) => user_rows(path)?,
@@ -60,7 +61,7 @@ pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
     Ok(Done::Fully)
 }
 
-/// How many processes were looked at.
+/// How many processes were scanned.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     processes: usize,
@@ -92,7 +93,7 @@ fn text(planner: &Planner, seen: Seen, verbose: bool, out: &mut dyn Write) -> io
     }
     writeln!(out)?;
     if planner.left_out() > 0 {
-        writeln!(out, "files not looked at: {}", planner.left_out())?;
+        writeln!(out, "files left out: {}", planner.left_out())?;
     }
     let absent: Vec<_> = planner.absent().iter().map(ToString::to_string).collect();
     if !absent.is_empty() {
@@ -105,10 +106,10 @@ fn heading(planned: &PlannedFile, out: &mut dyn Write) -> io::Result<()> {
     let what = match planned.contents {
         Contents::Library(family) => family.to_string(),
         Contents::RuntimeInside => "CUDA runtime linked in".to_owned(),
-        Contents::User => "rows of yours".to_owned(),
+        Contents::User => "your probe file".to_owned(),
         Contents::Collector => match &planned.collector {
-            Some(Err(because)) => format!("our collector, which cannot be heard: {because}"),
-            _ => "our collector".to_owned(),
+            Some(Err(because)) => format!("deepctx collector, unusable: {because}"),
+            _ => "deepctx collector".to_owned(),
         },
     };
     let pids: Vec<_> = planned.pids.iter().take(8).map(ToString::to_string).collect();
@@ -195,7 +196,7 @@ fn wrapped(words: &[String], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "    {line}")
 }
 
-/// Paths and symbols are others' words: control characters in them must not reach the terminal.
+/// Removes control characters: paths and symbols come from targets, and must not control the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,7 +1,7 @@
 //! Progress: one line on standard error while a capture runs.
 //!
-//! Owns: when the line is drawn and what it says. Because: a headless capture must show that it lives, what it loses
-//! and what it costs. Does not: measure anything.
+//! Owns: when the line is drawn and what it says. Because: a headless capture must show that it is running, what it
+//! loses and what it costs. Does not: measure anything.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use deepctx_profile::units::{Bytes, Nanos};
 use super::duration::clock;
 use deepctx_session::Status;
 
-/// Between two lines when standard error is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(5);
-/// Between two drawings of the line on a terminal.
-const DRAW_EVERY: Duration = Duration::from_millis(500);
+/// Interval between lines when standard error is not a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which the line is redrawn on a terminal.
+const DRAW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The progress line.
 #[derive(Debug)]
@@ -24,28 +24,28 @@ pub struct Progress {
     next: Instant,
     notices: usize,
     drawn: bool,
-    /// When the user asked for the capture, until the first complete stack was told; only when verbose.
+    /// When the command was started, until the time to the first complete stack has been printed. Only if verbose.
     asked_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// A line that is drawn over itself.
+    /// One line that is redrawn in place.
     Line,
-    /// A new line now and then.
+    /// A new line at intervals.
     Lines,
-    /// Nothing but what the capture wants the user to know.
+    /// Only notices.
     Quiet,
 }
 
 impl Progress {
-    /// A line on a terminal; without one, lines only when `verbose`. `asked_ns`: when the user asked for the capture,
+    /// A line on a terminal; without one, lines only when `verbose`. `asked_ns`: when the command was started,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub fn of_capture(verbose: bool, asked_ns: u64) -> Self {
         Self { asked_ns: Some(asked_ns).filter(|_| verbose), ..Self::new(verbose) }
     }
 
-    /// The same for what has no first stack.
+    /// Progress of something other than a capture.
     pub fn new(verbose: bool) -> Self {
         let form = match (io::stderr().is_terminal(), verbose) {
             (true, _) => Form::Line,
@@ -69,7 +69,7 @@ impl Progress {
         self.notices = status.notices.len();
     }
 
-    /// Shows how it goes, if it is time.
+    /// Shows the status, if it is time.
     pub fn show(&mut self, status: &Status) {
         self.notice(status);
         if let Some(first_ns) = status.first_complete_ns
@@ -82,7 +82,7 @@ impl Progress {
             return;
         }
         let text = line(self.elapsed(), status);
-        self.next = now + if self.form == Form::Line { DRAW_EVERY } else { LINE_EVERY };
+        self.next = now + if self.form == Form::Line { DRAW_INTERVAL } else { LINE_INTERVAL };
         // Progress is not worth failing for.
         let _ = match self.form {
             Form::Line => {
@@ -93,14 +93,14 @@ impl Progress {
         };
     }
 
-    /// Says something in a line of its own.
+    /// Prints a line of its own.
     pub fn say(&mut self, text: &str) {
         self.clear();
         let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let _ = writeln!(io::stderr().lock(), "{clean}");
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     pub fn clear(&mut self) {
         if self.drawn {
             let _ = write!(io::stderr().lock(), "\r\x1b[K");
@@ -109,7 +109,7 @@ impl Progress {
     }
 }
 
-/// What the line says.
+/// Text of the progress line.
 pub fn line(elapsed: Duration, status: &Status) -> String {
     // Most programs launch nothing.
     let launches = match status.launches {

@@ -27,23 +27,23 @@ use deepctx_pipeline::Config;
 use deepctx_session::{Finished, HottestOperators, Options, Session, Sink, Status};
 use deepctx_symbolizer::native::DebugInfo;
 
-/// Between two looks at everything that has no event of its own.
+/// Interval at which everything is polled that has no event of its own.
 const TICK: Duration = Duration::from_millis(100);
-/// Between two measurements of the profiler's own cost.
-const COST_EVERY: Duration = Duration::from_millis(500);
+/// Interval between measurements of the profiler's own cost.
+const COST_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a capture ran for.
+/// What ends a capture.
 #[derive(Debug, Default)]
 pub struct Until {
-    /// At most so long.
+    /// After this time.
     pub duration: Option<Duration>,
-    /// Until this command ends.
+    /// When this command ends.
     pub child: Option<Child>,
-    /// Until all processes that were named have ended.
+    /// When all processes that were given by pid have ended.
     pub targets_end: bool,
-    /// Until the screen is left: set by whoever draws it.
+    /// When the user quits the screen; set by its thread.
     pub left: Arc<AtomicBool>,
-    /// Set once it is over, to make the screen go.
+    /// Set at the end, to close the screen.
     pub stop_screen: Option<Arc<AtomicBool>>,
 }
 
@@ -73,7 +73,8 @@ pub fn start_session(
         hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_wishes()?))),
         sinks,
     };
-    Session::start(capture.messages(), options).map_err(|error| Failure::io("the pipeline's thread", &error))
+    Session::start(capture.messages(), options)
+        .map_err(|error| Failure::io("the thread of the pipeline", &error))
 }
 
 /// How a capture ended.
@@ -96,7 +97,7 @@ struct Signals {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum Stop {
     Interrupt,
     Terminate,
 }
@@ -110,11 +111,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> Stop {
         tokio::select! {
-            _ = self.interrupt.recv() => Asked::Interrupt,
-            _ = self.terminate.recv() => Asked::Terminate,
-            true = hung_up(&mut self.hang_up) => Asked::Terminate,
+            _ = self.interrupt.recv() => Stop::Interrupt,
+            _ = self.terminate.recv() => Stop::Terminate,
+            true = hung_up(&mut self.hang_up) => Stop::Terminate,
         }
     }
 }
@@ -126,7 +127,7 @@ async fn hung_up(hang_up: &mut Option<Signal>) -> bool {
     }
 }
 
-/// Whether whoever started the program wants it to outlive the terminal.
+/// Whether the program was started to outlive the terminal.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored =
@@ -135,7 +136,7 @@ fn ignores_hang_up() -> bool {
     ignored.is_some_and(|ignored| ignored & 1 != 0)
 }
 
-/// What is told about a capture before it begins.
+/// What a profile stores about a capture before it begins.
 pub fn meta(target: &Target) -> Meta {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Meta {
@@ -152,7 +153,7 @@ pub fn meta(target: &Target) -> Meta {
 /// Starts the capture.
 ///
 /// # Errors
-/// What is missing, and how to mend it.
+/// What is missing, and how to fix it.
 pub fn start_capture(target: &Target) -> Result<Capture, Failure> {
     Capture::start(target.config.clone()).map_err(|error| {
         let hint = error.hint();
@@ -161,10 +162,10 @@ pub fn start_capture(target: &Target) -> Result<Capture, Failure> {
     })
 }
 
-/// Waits until it is time to stop, then stops and finishes. `progress`: shown meanwhile.
+/// Waits for the end of the capture, then stops and finishes it. `progress` is shown meanwhile.
 ///
 /// # Errors
-/// The session broke. What was flushed is on disk.
+/// The session failed. What was flushed is on disk.
 pub fn until_end(
     capture: Capture,
     session: Session,
@@ -186,50 +187,65 @@ struct Run {
 }
 
 impl Run {
-    async fn until_over(self) -> Result<Ended, Failure> {
-        let Self { capture, session, mut until, mut progress } = self;
+    async fn until_over(mut self) -> Result<Ended, Failure> {
         let mut signals = Signals::new().map_err(|error| Failure::io("signals", &error))?;
         let started = tokio::time::Instant::now();
+        let command = self.wait(started, &mut signals).await;
+        let elapsed = started.elapsed();
+        self.finish(elapsed, command, &mut signals).await
+    }
+
+    /// Waits for a signal, the end of the command, or whatever else ends the capture. Returns the exit code of a
+    /// command that has ended.
+    async fn wait(&mut self, started: tokio::time::Instant, signals: &mut Signals) -> Option<u8> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut next_cost = started;
-        let mut command = None;
-        let mut asked_before = false;
+        let mut signalled_before = false;
         loop {
             tokio::select! {
-                asked = signals.next() => {
-                    let Some(child) = &until.child else { break };
-                    // The terminal sends Ctrl-C to the command as well; its end is ours. Asked again, we do not wait.
-                    if asked_before {
-                        break;
+                stop = signals.next() => {
+                    let child = self.until.child.as_ref()?;
+                    // The terminal sends Ctrl-C to the command as well, and the capture ends with the command. A second
+                    // signal ends it at once.
+                    if signalled_before {
+                        return None;
                     }
-                    asked_before = true;
-                    if asked == Asked::Terminate {
+                    signalled_before = true;
+                    if stop == Stop::Terminate {
                         terminate(child);
                     }
                 }
                 _ = ticks.tick() => {
                     if tokio::time::Instant::now() >= next_cost {
-                        next_cost = tokio::time::Instant::now() + COST_EVERY;
-                        session.set_cost(capture.cost());
+                        next_cost = tokio::time::Instant::now() + COST_INTERVAL;
+                        self.session.set_cost(self.capture.cost());
                     }
-                    let status = session.status();
-                    if let Some(progress) = &mut progress {
+                    let status = self.session.status();
+                    if let Some(progress) = &mut self.progress {
                         progress.show(&status);
                     }
-                    if let Some(child) = &mut until.child
+                    if let Some(child) = &mut self.until.child
                         && let Ok(Some(status)) = child.try_wait()
                     {
-                        command = Some(exit_code(status));
-                        break;
+                        return Some(exit_code(status));
                     }
-                    if until.is_over(&status, started.elapsed()) || session.is_over() {
-                        break;
+                    if self.until.is_over(&status, started.elapsed()) || self.session.is_over() {
+                        return None;
                     }
                 }
             }
         }
-        let elapsed = started.elapsed();
+    }
+
+    /// Stops the capture, finishes the session, and waits for a command that is still running.
+    async fn finish(
+        self,
+        elapsed: Duration,
+        mut command: Option<u8>,
+        signals: &mut Signals,
+    ) -> Result<Ended, Failure> {
+        let Self { capture, session, mut until, mut progress } = self;
         if let Some(stop) = &until.stop_screen {
             stop.store(true, Ordering::Relaxed);
         }
@@ -239,14 +255,14 @@ impl Run {
         session.set_cost(capture.cost());
         let counters = capture.stop();
         let finishing = tokio::task::spawn_blocking(move || session.finish(Some(counters)));
-        let finished = patiently(finishing, &mut signals).await.map_err(Failure::new)?;
+        let finished = ignoring_signals(finishing, signals).await.map_err(Failure::new)?;
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
-            // What is known only now.
+            // Notices that came at the end.
             progress.notice(&finished.status);
         }
-        // A duration that is over ends the capture, not the command.
+        // The end of a duration ends the capture, not the command.
         if let (None, Some(child)) = (command, &mut until.child) {
-            command = patiently_wait(child, &mut signals).await;
+            command = wait_for_command(child, signals).await;
         }
         Ok(Ended { finished: finished.map_err(Failure::new)?, elapsed, command })
     }
@@ -260,8 +276,8 @@ impl Until {
     }
 }
 
-/// Waits for what will not take long, whatever signals come: the data is being written.
-async fn patiently<T>(work: impl Future<Output = T>, signals: &mut Signals) -> T {
+/// Waits for work that will not take long, and ignores signals meanwhile: the data is being written.
+async fn ignoring_signals<T>(work: impl Future<Output = T>, signals: &mut Signals) -> T {
     tokio::pin!(work);
     loop {
         tokio::select! {
@@ -271,15 +287,15 @@ async fn patiently<T>(work: impl Future<Output = T>, signals: &mut Signals) -> T
     }
 }
 
-/// Waits for the command; a signal meanwhile ends the waiting.
-async fn patiently_wait(child: &mut Child, signals: &mut Signals) -> Option<u8> {
+/// Waits for the command, or for a signal.
+async fn wait_for_command(child: &mut Child, signals: &mut Signals) -> Option<u8> {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(exit_code(status));
         }
         tokio::select! {
-            asked = signals.next() => {
-                if asked == Asked::Terminate {
+            stop = signals.next() => {
+                if stop == Stop::Terminate {
                     terminate(child);
                     return None;
                 }

@@ -1,7 +1,7 @@
 //! Options by which instructions of kernels are sampled.
 //!
-//! Owns: `--pc-sampling` and its mode, and the variables by which a command is told. Because: the collector within the
-//! command takes the samples. Does not: find the collector.
+//! Owns: `--pc-sampling` and its mode, and the variables that pass them to a command. Because: the collector within
+//! the command takes the samples. Does not: find the collector.
 
 use std::ffi::OsString;
 
@@ -12,12 +12,13 @@ use deepctx_common::samples::{MODE_VARIABLE, PERIOD_VARIABLE, PERIODS, SERIALIZE
 /// How instructions are sampled.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
-    /// Sample what instructions of kernels wait for (NVIDIA). PERIOD is the binary logarithm of a number of cycles, 5 to 31;
-    /// without it the driver's interface chooses. Has a command load the collector, as --gpu-activity does; a process that
-    /// has it already takes the period from its own environment. Needs the right to read counters, see `doctor`.
+    /// Sample what instructions of kernels wait for (NVIDIA). PERIOD is the binary logarithm of a number of cycles, 5
+    /// to 31; without it the driver's interface chooses. Has a command load the collector, as --gpu-activity does; a
+    /// process that has it already takes the period from its own environment. Needs the right to read counters, see
+    /// `doctor`.
     #[arg(long, value_name = "PERIOD", env = "DEEPCTX_PC_SAMPLING", num_args = 0..=1, default_missing_value = "auto", value_parser = period)]
     pub pc_sampling: Option<SamplingPeriod>,
-    /// Whether kernels may run side by side: then samples of a kernel that is launched in several places are not told apart.
+    /// Whether kernels may overlap. If so, samples of a kernel that is launched in several places cannot be separated.
     #[arg(long, value_name = "MODE", env = "DEEPCTX_PC_SAMPLING_MODE", default_value = "continuous")]
     pub pc_sampling_mode: Mode,
 }
@@ -25,7 +26,7 @@ pub struct SamplingArgs {
 /// How kernels run while they are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// As the program wants.
+    /// As the program launches them.
     Continuous,
     /// One after the other: slower, and each sample has its launch.
     Serialized,
@@ -36,7 +37,7 @@ impl SamplingArgs {
     pub fn variables(&self) -> Vec<(&'static str, OsString)> {
         let Some(period) = self.pc_sampling else { return Vec::new() };
         let mut variables = vec![(MODE_VARIABLE, self.mode().into())];
-        // Nothing of an outer profiler's.
+        // Overrides what an outer profiler may have set.
         variables.push((PERIOD_VARIABLE, period.to_string().into()));
         variables
     }
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_told_only_what_was_asked_for() {
+    fn command_gets_only_requested_variables() {
         let none = SamplingArgs { pc_sampling: None, pc_sampling_mode: Mode::Serialized };
         assert!(none.variables().is_empty());
         let some = SamplingArgs { pc_sampling: Some(SamplingPeriod::Log2Cycles(12)), ..none };

@@ -1,7 +1,7 @@
 //! Screen: the terminal, taken for a view or written to once.
 //!
-//! Owns: the checks before the terminal is taken, the signals that end a view of a stored profile, and the form of still
-//! pictures. Does not: draw; `tui` does.
+//! Owns: the checks before the terminal is taken, the signals that end a view of a stored profile, and the form of
+//! printed snapshots. Does not: draw; `tui` does.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -19,20 +19,20 @@ use super::files::{self, Places};
 use super::output;
 use super::sight::SightArgs;
 
-/// Refuses to go on without a terminal.
+/// Fails without a terminal.
 ///
 /// # Errors
-/// Standard input or output is none.
+/// Standard input or output is not a terminal.
 pub fn require_terminal() -> Result<(), Failure> {
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(Failure::new("standard output: expected a terminal for the live view, found none")
-        .hint("add --once for a still picture as text, or use `record` and `report`"))
+    Err(Failure::new("the live view needs a terminal on standard input and output")
+        .hint("add --once to print one snapshot as text, or use `record` and `report`"))
 }
 
-/// A flag that is set when a signal asks the program to end: a view that was killed would leave the terminal in a state
-/// that cannot be typed into.
+/// A flag that is set when a signal asks the program to end: a killed view would leave the terminal
+/// unusable.
 ///
 /// # Errors
 /// The thread that waits for signals could not be made.
@@ -47,7 +47,7 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
     let to_set = Arc::clone(&stop);
     let wait = move || {
         runtime.block_on(async {
-            // A signal that cannot be waited for does what it does by default.
+            // A signal that cannot be waited for keeps its default action.
             let (Ok(terminate), Ok(hang_up), Ok(interrupt)) = (&mut terminate, &mut hang_up, &mut interrupt)
             else {
                 return;
@@ -64,19 +64,19 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Shows pictures until the user leaves, or `stop` is set.
+/// Shows snapshots until the user quits, or `stop` is set.
 ///
 /// # Errors
 /// The terminal went away.
-pub fn show(pictures: &mut dyn Snapshots, options: &Options) -> Result<Outcome, Failure> {
+pub fn show(snapshots: &mut dyn Snapshots, options: &Options) -> Result<Outcome, Failure> {
     let failed = |error: io::Error| Failure::io("the terminal", &error);
     let (guard, mut screen) = Guard::take().map_err(failed)?;
-    let outcome = deepctx_tui::run(&mut screen, pictures, options);
+    let outcome = deepctx_tui::run(&mut screen, snapshots, options);
     drop(guard);
     outcome.map_err(failed)
 }
 
-/// Prints a still picture on standard output: coloured on a terminal, plain text elsewhere.
+/// Prints a snapshot on standard output: coloured on a terminal, plain text elsewhere.
 ///
 /// # Errors
 /// It could not be written.

@@ -1,7 +1,7 @@
-//! Rows of a user's own: read from the file that an option names.
+//! User rows: probes that the user describes in a file.
 //!
-//! Owns: reading the file, and what is said when it is wrong. Because: a capture and the list of its probes both begin with it.
-//! Does not: know the form: see [`deepctx_uprobes::catalogue::user`].
+//! Owns: reading the file, and its errors. Because: `record`, `live` and `probes` all read it. Does not: know the
+//! format; see [`deepctx_uprobes::catalogue::user`].
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -12,7 +12,7 @@ use deepctx_uprobes::catalogue::user;
 
 use super::failure::Failure;
 
-/// Reads a file of a user's own rows.
+/// Reads a probe file.
 ///
 /// # Errors
 /// It cannot be read, or a row of it is wrong.
@@ -20,10 +20,10 @@ pub fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
     let failed = |error: io::Error| Failure::io(path.display(), &error);
     let mut text = String::new();
     let file = fs::File::open(path).map_err(failed)?;
-    // One byte more than the parser takes, so that it says what is wrong.
+    // One byte more than the parser accepts, so that the parser reports a file that is too large.
     file.take(user::FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(failed)?;
     user::parse(&text).map_err(|error| {
-        Failure::new(format_args!("{}: {error}", path.display())).hint("docs/probes.md shows the form")
+        Failure::new(format_args!("{}: {error}", path.display())).hint("docs/probes.md shows the format")
     })
 }
 
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_rows_that_is_wrong_is_named_with_its_line() {
+    fn invalid_probe_file_is_reported_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.toml");
         fs::write(&path, "[[probe]]\nlibrary = \"x\"\nsymbol = \"y\"\nevent = \"z\"\n").unwrap();

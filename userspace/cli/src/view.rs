@@ -1,6 +1,7 @@
 //! `view`: the terminal view over a stored profile.
 //!
-//! Owns: making pictures of a profile that does not change, off the screen's thread. Does not: draw.
+//! Owns: making snapshots of a stored profile on a thread of its own. Because: the screen must never wait for one.
+//! Does not: draw.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use super::options::ViewArgs;
 use super::{look, screen};
 use deepctx_session::Status;
 
-/// How fine pictures are: finer than live, since they are made once.
+/// Finer than live snapshots, since each is made once.
 const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
 
 /// Runs it.
@@ -35,25 +36,25 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
         .request(look::selection_of(&arguments.look, &opened.profile), arguments.look.filter.clone());
     let places = Places { running: false, began_ns: opened.profile.meta.started.as_nanos() };
     if arguments.once {
-        let picture = stored_picture(&opened, &mut Viewer::new(), &request);
-        screen::print(&picture, request, &arguments.sight, places)?;
+        let snapshot = stored_snapshot(&opened, &mut Viewer::new(), &request);
+        screen::print(&snapshot, request, &arguments.sight, places)?;
         return Ok(Done::Fully);
     }
     screen::require_terminal()?;
     let stop = screen::stop_at_signals()?;
     let files = Files::start(places).map_err(|error| Failure::io("the files' thread", &error))?;
-    let pictures = Stored::new(opened).map_err(|error| Failure::io("the picture's thread", &error))?;
+    let snapshots = Stored::new(opened).map_err(|error| Failure::io("the thread for snapshots", &error))?;
     let options = Options { request, tab: arguments.sight.tab(), stop, ..Options::default() };
-    screen::show(&mut WithFiles { pictures, files }, &options)?;
+    screen::show(&mut WithFiles { pictures: snapshots, files }, &options)?;
     Ok(Done::Fully)
 }
 
-/// A picture of a whole profile.
-pub fn picture(profile: &Profile, header: Header, request: &Request) -> Snapshot {
+/// A snapshot of a whole profile.
+pub fn snapshot(profile: &Profile, header: Header, request: &Request) -> Snapshot {
     Viewer::new().answer(profile, request, header, RESOLUTION)
 }
 
-fn stored_picture(opened: &Opened, viewer: &mut Viewer, request: &Request) -> Snapshot {
+fn stored_snapshot(opened: &Opened, viewer: &mut Viewer, request: &Request) -> Snapshot {
     let header = stored_header(&opened.profile, opened.elapsed.0, request.selection.metric);
     viewer.answer(&opened.profile, request, header, RESOLUTION)
 }
@@ -71,7 +72,7 @@ fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
     status.header(&profile.meta, Duration::from_nanos(elapsed_ns), metric)
 }
 
-/// Share of stacks that reach the start of their thread, as far as the ledger tells.
+/// Share of stacks that reach the start of their thread, as far as the ledger knows.
 fn complete_share(ledger: &Ledger, samples: u64) -> Option<f64> {
     let gaps = &ledger.stage(Stage::Resolve).gaps;
     let not_failed = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
@@ -79,38 +80,38 @@ fn complete_share(ledger: &Ledger, samples: u64) -> Option<f64> {
     (samples > 0).then(|| 1.0 - failed.sum::<u64>() as f64 / samples as f64)
 }
 
-/// Pictures of a stored profile.
+/// Snapshots of a stored profile.
 struct Stored {
-    wishes: Sender<Request>,
+    requests: Sender<Request>,
     answers: Receiver<(Request, Arc<Snapshot>)>,
-    asked: Option<Request>,
+    requested: Option<Request>,
 }
 
 impl Stored {
     fn new(opened: Opened) -> std::io::Result<Self> {
-        // A wish for each change of mind; only the newest is worth an answer.
-        let (wishes, wished) = unbounded::<Request>();
+        // One request for each change on the screen. Only the newest is worth an answer.
+        let (requests, received) = unbounded::<Request>();
         let (answer, answers) = bounded(1);
-        std::thread::Builder::new().name("pictures".into()).spawn(move || {
+        std::thread::Builder::new().name("snapshots".into()).spawn(move || {
             let mut viewer = Viewer::new();
-            while let Ok(first) = wished.recv() {
-                let request = wished.try_iter().last().unwrap_or(first);
-                let snapshot = Arc::new(stored_picture(&opened, &mut viewer, &request));
+            while let Ok(first) = received.recv() {
+                let request = received.try_iter().last().unwrap_or(first);
+                let snapshot = Arc::new(stored_snapshot(&opened, &mut viewer, &request));
                 if answer.send((request, snapshot)).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { wishes, answers, asked: None })
+        Ok(Self { requests, answers, requested: None })
     }
 }
 
 impl Snapshots for Stored {
     fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
-        if self.asked.as_ref() != Some(request) {
-            self.asked = Some(request.clone());
-            // The thread lives as long as this; a wish that is lost with it has nobody to see it.
-            let _ = self.wishes.send(request.clone());
+        if self.requested.as_ref() != Some(request) {
+            self.requested = Some(request.clone());
+            // The thread lives as long as this value. Without it, there is no screen to answer.
+            let _ = self.requests.send(request.clone());
         }
         self.answers
             .try_iter()
