@@ -257,8 +257,9 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 Input::SiteCounts(counts.map(u64::from_le_bytes).collect())
             }
             b'E' => {
-                let time =
-                    payload.try_into().map_err(|_| self.damaged("the end of its calls has the wrong size"))?;
+                let time = payload
+                    .try_into()
+                    .map_err(|_| self.damaged("the end of its calls has the wrong size"))?;
                 Input::CallsEnd(u64::from_le_bytes(time))
             }
             b'P' => {
@@ -277,7 +278,8 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 Input::Lines(lines)
             }
             b'T' => Input::DutyWindow(
-                serde_json::from_slice(&payload).map_err(|_| self.damaged("its duty window cannot be parsed"))?,
+                serde_json::from_slice(&payload)
+                    .map_err(|_| self.damaged("its duty window cannot be parsed"))?,
             ),
             _ => return Err(self.damaged("its tag is unknown")),
         };
@@ -381,7 +383,10 @@ mod tests {
         };
         assert_eq!((space.pid, space.name.as_str(), space.maps.mappings.len()), (7, "train", 1));
         assert_eq!(sites[0].event.number(), 257);
-        assert_eq!((sites[0].family, &sites[0].roles[..]), (Family::CudaDriver, &[Role::Function, Role::GridX][..]));
+        assert_eq!(
+            (sites[0].family, &sites[0].roles[..]),
+            (Family::CudaDriver, &[Role::Function, Role::GridX][..])
+        );
         assert_eq!((sites[1].event, records.len(), &counts[..]), (Event::User, 3 * 48, &[3, 1][..]));
         assert_eq!((kernels[0].handle, kernels[0].name.as_str()), (4096, "_Z4gemmPf"));
         assert_eq!(lines[0].at("_Z4gemmPf", 4).map(|(file, line)| (file, line.get())), Some(("/a.cu", 5)));
