@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     /// `version structure member offset size`, for each CUPTI; `=` in place of a member names the structure.
-    const LAYOUTS: &str = include_str!("../../tests/fixtures/cupti_records.tsv");
+    const LAYOUTS: &str = include_str!("../../../tests/fixtures/cupti_records.tsv");
 
     /// Writes a number where the header of a version has a member.
     fn put(bytes: &mut [u8], version: &str, structure: &str, member: &str, value: u64) {

@@ -171,10 +171,10 @@ mod tests {
     use deepctx_profile::tree::NodeId;
 
     use super::super::memory::Range;
+    use super::super::sites::Sites;
     use super::*;
     use crate::decode::{Arguments, Words};
     use crate::input::SiteInfo;
-    use crate::sites::Sites;
 
     const DEVICE: u64 = 0x7000;
     const PINNED: u64 = 0x9000;

@@ -23,7 +23,7 @@ fn off_cpu(profile: &Profile) -> u64 {
 #[test]
 fn either_half_may_be_known_first() {
     let mut profile = profile();
-    let mut waits = Waits::default();
+    let mut waits = OffCpu::default();
     waits.began(id(1, 100), 7);
     waits.resolved(id(1, 100), ROOT, &mut profile);
     assert!(waits.ended(id(1, 100), 150, &mut profile));
@@ -41,7 +41,7 @@ fn either_half_may_be_known_first() {
 #[test]
 fn a_wait_that_goes_on_is_entered_piece_by_piece_and_no_time_twice() {
     let mut profile = profile();
-    let mut waits = Waits::default();
+    let mut waits = OffCpu::default();
     waits.began(id(1, 100), 7);
     waits.resolved(id(1, 100), ROOT, &mut profile);
     waits.enter_until(140, 50, &mut profile);
@@ -55,7 +55,7 @@ fn a_wait_that_goes_on_is_entered_piece_by_piece_and_no_time_twice() {
 #[test]
 fn a_thread_that_runs_does_not_wait_any_more() {
     let mut profile = profile();
-    let mut waits = Waits::default();
+    let mut waits = OffCpu::default();
     for began_ns in [100, 200] {
         waits.began(id(1, began_ns), 7);
         waits.resolved(id(1, began_ns), ROOT, &mut profile);
@@ -92,16 +92,16 @@ fn our_own_program_is_no_part_of_the_wait() {
 #[test]
 fn the_end_of_a_process_ends_its_waits_and_no_others() {
     let mut profile = profile();
-    let mut waits = Waits::default();
+    let mut waits = OffCpu::default();
     for (tid, pid) in [(1, 7), (2, 7), (3, 8)] {
         waits.began(id(tid, 100), pid);
     }
     waits.resolved(id(1, 100), ROOT, &mut profile);
     waits.resolved(id(3, 100), ROOT, &mut profile);
-    waits.will_end(7, 110);
-    waits.processes_ended(109, &mut profile);
+    waits.on_process(ProcessChange { pid: 7, time_ns: 110, kind: ProcessChangeKind::Ends });
+    waits.apply_changes(109, &mut profile);
     assert_eq!(off_cpu(&profile), 0, "not yet");
-    waits.processes_ended(120, &mut profile);
+    waits.apply_changes(120, &mut profile);
     assert_eq!(off_cpu(&profile), 10, "thread 1");
     waits.resolved(id(2, 100), ROOT, &mut profile);
     assert_eq!(off_cpu(&profile), 20, "thread 2, whose stack came later");
@@ -112,7 +112,7 @@ fn the_end_of_a_process_ends_its_waits_and_no_others() {
 fn a_wait_without_a_stack_says_why() {
     let check = |stack: u32, expect: &str, gaps: WaitGaps| {
         let (mut profile, mut waits) =
-            (Profile::new(Default::default(), Default::default()), Waits::default());
+            (Profile::new(Default::default(), Default::default()), OffCpu::default());
         let frame = waits.without_stack(stack, &mut profile);
         assert_eq!(profile.frames.get(frame).label(&profile.strings, false), expect);
         assert_eq!(waits.gaps(), gaps);
@@ -159,7 +159,7 @@ proptest! {
         pieces in prop::collection::vec(0u64..1_000_000, 0..5),
     ) {
         let mut profile = profile();
-        let mut waits = Waits::default();
+        let mut waits = OffCpu::default();
         for (n, &length) in lengths.iter().enumerate() {
             let id = id(n as u32, 1_000);
             waits.began(id, 7);
