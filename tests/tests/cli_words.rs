@@ -174,16 +174,21 @@ app-7;app/7 100\napp-7;app/8 10\napp-7;app/8;m.py:step:3 50\n"
     );
     assert!(expect_code(0, &["export", profile, "--format", "svg"]).contains("<svg"));
     assert!(expect_code(0, &["export", profile, "--format", "html"]).contains("</html>"));
-    let none =
-        program().args(["export", profile, "--format", "csv", "--metric", "gpu-time"]).output().unwrap();
-    assert!(none.status.success() && stderr(&none).contains("no values of gpu-time; this is cpu-time"));
+    let none = expect_code(2, &["export", profile, "--format", "csv", "--metric", "gpu-time"]);
+    assert!(none.contains("--metric gpu-time") && none.contains("it has cpu-time, samples"), "{none}");
 
     let report = expect_code(0, &["report", profile]);
     assert!(report.contains("app (pid 7)") && report.contains("no-row"), "{report}");
     let json: serde_json::Value =
         serde_json::from_str(&expect_code(0, &["report", profile, "--format", "json"])).unwrap();
-    assert_eq!(json["total"], 160);
-    assert_eq!(json["functions"][0]["function"], "f");
+    assert_eq!((&json["schema_version"], &json["total_ns"]), (&1.into(), &160.into()));
+    let hottest = &json["functions"][0];
+    assert_eq!((&hottest["function"], &hottest["exclusive_percent"]), (&"f".into(), &62.5.into()));
+    for table in ["contexts", "phases", "training_steps", "layers", "compiled_code", "kernels", "memory"] {
+        assert!(json.get(table).is_some(), "no table {table} in {json}");
+    }
+    let page = expect_code(0, &["report", profile, "--format", "html"]);
+    assert!(page.contains("</html>") && page.contains("\"title\":\"Contexts\""), "{page}");
     assert_eq!(json["losses"][0]["reason"], "no-row");
 
     let picture = expect_code(0, &["view", profile, "--once"]);

@@ -4,12 +4,14 @@
 
 mod pipeline_support;
 
+use deepctx_analysis::{Report, Subset, render};
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::input::{CubinLines, Input};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
+use deepctx_profile::units::Nanos;
 use deepctx_profile::view::{GroupBy, Selection};
 use pipeline_support::{NamesInAddresses, Step, config, feed_damaged, losses, run, steps};
 use proptest::prelude::*;
@@ -248,9 +250,11 @@ proptest! {
 fn instructions_show_in_every_view_of_what_runs_on_a_device() {
     let mut pipeline = run(&format!("{BEGIN}20 pc 7 name=1 offset=0x20 reason=4 n=3"));
     for group_by in [GroupBy::Process, GroupBy::Thread, GroupBy::Stream] {
-        let selection = Selection { group_by, ..Selection::of(Metric::StallWait) };
+        let of_metric = deepctx_analysis::Selection::of(Metric::StallWait);
+        let shown = Selection { group_by, ..of_metric.shown };
+        let subset = Subset::new(pipeline.profile(), &deepctx_analysis::Selection { shown, ..of_metric });
         let mut out = Vec::new();
-        deepctx_profile::report::write(pipeline.profile(), &selection, Default::default(), &mut out).unwrap();
+        render::text::write(&Report::compute(&subset, Nanos(0)), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("gemm(float*)+0x20"), "{text}");
         assert!(text.contains("+0x20  wait 100.0%"), "{text}");

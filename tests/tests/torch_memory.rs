@@ -11,7 +11,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::Command;
 
-use cli_support::expect_code;
+use cli_support::{expect_code, folded};
 use deepctx_events::{Event as Probed, Role, TensorEvent};
 use deepctx_pipeline::decode::{Event, records};
 use deepctx_pipeline::input::{Input, SiteInfo, Source as _};
@@ -21,7 +21,7 @@ use frameworks::{can_capture_arguments, stacks, with_torch, workload};
 
 /// Sums of a metric by function: the innermost one of these whose name is in a stack.
 fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String, u64> {
-    let folded = expect_code(0, &["export", file, "--metric", metric, "--format", "folded", "-o", "-"]);
+    let folded = folded(file, metric, &[]);
     let mut sums = BTreeMap::new();
     for line in folded.lines() {
         let (stack, bytes) = line.rsplit_once(' ').unwrap();

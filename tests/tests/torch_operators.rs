@@ -8,7 +8,7 @@ mod frameworks;
 use std::collections::{BTreeMap, HashSet};
 use std::process::Command;
 
-use cli_support::{can_capture, expect_code};
+use cli_support::{can_capture, folded};
 use deepctx_storage::store;
 use frameworks::recording::record_through;
 use frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch, workload};
@@ -20,10 +20,7 @@ fn operators(
     is_operator: impl Fn(&str) -> bool,
 ) -> BTreeMap<Vec<String>, u64> {
     let (_folder, file) = capture(target, seconds, &["-F", "499"], || {});
-    let folded = expect_code(
-        0,
-        &["export", &file, "--view", "python", "--metric", "samples", "--format", "folded", "-o", "-"],
-    );
+    let folded = folded(&file, "samples", &["--view", "python"]);
     let mut chains = BTreeMap::new();
     for line in folded.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();

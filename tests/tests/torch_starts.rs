@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cli_support::expect_code;
+use cli_support::{expect_code, folded};
 use frameworks::recording::{Recording, record_through};
 use frameworks::{Target, can_capture_arguments, look_alike, with_torch};
 
@@ -31,8 +31,7 @@ fn captured(command: &mut Command, stacks: &str, shapes: &str) -> [Counts; 2] {
 
 /// Chains of operators in a stored profile, and a metric's sum for each.
 fn chains(file: &str, metric: &str) -> Counts {
-    let how = ["--view", "python", "--metric", metric, "--format", "folded", "-o", "-"];
-    let folded = expect_code(0, &[&["export", file][..], &how].concat());
+    let folded = folded(file, metric, &["--view", "python"]);
     let mut chains = Counts::new();
     for line in folded.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();

@@ -6,6 +6,7 @@
 use crate::workloads::{Device, Running, training};
 use crate::{bench, sh};
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -71,7 +72,13 @@ fn print(program: &Path, workload: &Running, seconds: u32) -> Result<()> {
         bail!("nothing was sampled: the workload got no CPU time in {seconds} s");
     }
     // Where the time of the CPUs goes, then that of the device.
-    for metric in ["cpu-time", "gpu-time"] {
+    let mut report = Command::new(program);
+    let report = sh::output(report.arg("report").arg(&profile).args(["--format", "json"]))?;
+    let report: Value = serde_json::from_str(&report).context("the report is no JSON")?;
+    let known = |name: &&str| {
+        report["metrics"].as_array().is_some_and(|all| all.iter().any(|it| it["metric"] == *name))
+    };
+    for metric in ["cpu-time", "gpu-time"].iter().filter(|name| known(name)) {
         let mut report = Command::new(program);
         report.arg("report").arg(&profile).args(["--metric", metric, "--limit", &HOTTEST.to_string()]);
         sh::run(report.stdin(Stdio::null()))?;

@@ -7,6 +7,7 @@
 
 use std::io::Write as _;
 
+use deepctx_analysis::{Report, Selection, Subset, render};
 use deepctx_storage::store;
 use libfuzzer_sys::fuzz_target;
 
@@ -37,9 +38,9 @@ fuzz_target!(|data: &[u8]| {
     file.write_all(&packed).expect("a file in memory takes everything");
     if let Ok(opened) = store::open(file.path()) {
         assert_eq!(opened.is_complete(), opened.finished && opened.lost.is_empty());
-        let selection = deepctx_profile::Selection::of(deepctx_profile::Metric::CpuTime);
-        deepctx_profile::report::write(&opened.profile, &selection, Default::default(), &mut Vec::new())
-            .expect("memory takes everything");
+        let subset = Subset::new(&opened.profile, &Selection::of(deepctx_profile::Metric::CpuTime));
+        let report = Report::compute(&subset, opened.elapsed);
+        render::text::write(&report, &mut Vec::new()).expect("memory takes everything");
     }
 });
 

@@ -64,6 +64,19 @@ pub(crate) fn expect_code(code: i32, arguments: &[&str]) -> String {
     if code == 0 { stdout(&output) } else { stderr(&output) }
 }
 
+/// Folded stacks of a stored profile by one metric; none when it has no values of that.
+pub(crate) fn folded(file: &str, metric: &str, how: &[&str]) -> String {
+    let arguments = [&["export", file, "--metric", metric, "--format", "folded", "-o", "-"], how].concat();
+    let output = run(&arguments);
+    match output.status.code() {
+        Some(2) if stderr(&output).contains("the profile has no values of it") => String::new(),
+        code => {
+            assert_eq!(code, Some(0), "{arguments:?}\n{}", stderr(&output));
+            stdout(&output)
+        }
+    }
+}
+
 /// Whether a capture is possible here. Where it must be (`CI=true`), its absence is a failure.
 pub(crate) fn can_capture() -> bool {
     let output = run(&["doctor"]);

@@ -12,7 +12,7 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::cli_support::{can_capture, expect_code};
+use super::cli_support::{can_capture, expect_code, folded};
 
 /// A program that is killed when the test ends, however it ends.
 pub(crate) struct Target {
@@ -131,8 +131,7 @@ pub(crate) fn look_alike_of(name: &str, source: &str, frames: &str, folder: &Pat
 
 /// Stacks of a capture, without the process: frames of Python and operators, and a metric's sum for each.
 pub(crate) fn stacks(file: &str, metric: &str) -> BTreeMap<String, u64> {
-    let how = ["--view", "python", "--lines", "--metric", metric, "--format", "folded", "-o", "-"];
-    let folded = expect_code(0, &[&["export", file][..], &how].concat());
+    let folded = folded(file, metric, &["--view", "python", "--lines"]);
     let mut stacks = BTreeMap::new();
     for line in folded.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
@@ -152,8 +151,7 @@ impl Samples {
 
     /// The same of another metric.
     pub(crate) fn of_metric(file: &str, metric: &str) -> Self {
-        let how = ["--lines", "--metric", metric, "--format", "folded", "-o", "-"];
-        let folded = expect_code(0, &[&["export", file][..], &how].concat());
+        let folded = folded(file, metric, &["--lines"]);
         let stacks = folded.lines().map(|line| {
             let (stack, count) = line.rsplit_once(' ').unwrap();
             (stack.to_owned(), count.parse().unwrap())

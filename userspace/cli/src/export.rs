@@ -26,13 +26,14 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
         ))
         .hint(format_args!("write it to a file with -o run.{}", format.extension())));
     }
-    let opened = look::open_filtered(&arguments.profile, &arguments.look, arguments.lines)?;
+    let opened = look::open(&arguments.profile)?;
     let selection = Selection {
         lines: arguments.lines,
         group_by: look::group_by(&arguments.group_by),
-        ..look::selection_of(&arguments.look, &opened.profile)
+        ..look::selection_of(&arguments.look, &[&opened.profile])?
     };
-    let source = Source { profile: &opened.profile, selection, elapsed: opened.elapsed };
+    let profile = look::filtered(opened.profile, &arguments.look, arguments.lines);
+    let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
     output::write(&to.output, to.force, |out| arguments.format.write(&source, out))?;
     Ok(Done::Fully)
 }

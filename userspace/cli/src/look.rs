@@ -27,23 +27,32 @@ pub fn selection(look: &LookArgs, metric: Metric) -> Selection {
     Selection { view, ..Selection::of(look.metric.unwrap_or(metric)) }
 }
 
-/// The selection that the options ask for, of a profile: of what its timer measured unless they name a metric, and of
-/// the first one that it has when it has no values of that. When another one was asked for, that is said on standard
-/// error.
-pub fn selection_of(look: &LookArgs, profile: &Profile) -> Selection {
-    let usual = [Metric::CpuTime, Metric::Cycles];
-    let has_values = |metric: &Metric| profile.tree.total(*metric).sum > 0;
-    let candidates = look.metric.into_iter().chain(usual).chain(Metric::ALL.iter().copied());
-    let found = { candidates }.find(has_values);
-    let metric = found.or(look.metric).unwrap_or(usual[0]);
+/// The selection that the options ask for, of profiles: of what their timer measured unless they name a metric, and of the
+/// first metric that they have when they have no values of that.
+///
+/// # Errors
+/// The options name a metric that none of the profiles has.
+pub fn selection_of(look: &LookArgs, profiles: &[&Profile]) -> Result<Selection, Failure> {
+    let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
     if let Some(asked) = look.metric
-        && asked != metric
+        && !has_values(&asked)
     {
-        super::note(format_args!(
-            "the profile has no values of {asked}; this is {metric} (--metric chooses)"
-        ));
+        return Err(no_such_metric(asked, Metric::ALL.iter().copied().filter(has_values).collect()));
     }
-    Selection { metric, ..selection(look, metric) }
+    let usual = [Metric::CpuTime, Metric::Cycles];
+    let metric = usual.iter().chain(Metric::ALL).copied().find(has_values).unwrap_or(usual[0]);
+    Ok(selection(look, metric))
+}
+
+fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
+    let failure = Failure::new(format_args!("--metric {asked}: the profile has no values of it"));
+    match known.is_empty() {
+        true => failure.hint("it has no values at all"),
+        false => {
+            let names: Vec<&str> = known.into_iter().map(Metric::name).collect();
+            failure.hint(format_args!("it has {}", names.join(", ")))
+        }
+    }
 }
 
 /// What the timer of a capture measures.
@@ -85,16 +94,12 @@ pub fn open(path: &Path) -> Result<Opened, Failure> {
     Ok(opened)
 }
 
-/// As [`open`], with only the stacks that the options let through; their pattern sees the lines of functions or not.
-///
-/// # Errors
-/// As of [`open`].
-pub fn open_filtered(path: &Path, look: &LookArgs, lines: bool) -> Result<Opened, Failure> {
-    let opened = open(path)?;
-    Ok(match &look.filter {
-        Some(pattern) => Opened { profile: view::only(&opened.profile, pattern, lines), ..opened },
-        None => opened,
-    })
+/// A profile with only the stacks that the options let through; their pattern sees the lines of functions or not.
+pub fn filtered(profile: Profile, look: &LookArgs, lines: bool) -> Profile {
+    match &look.filter {
+        Some(pattern) => view::only(&profile, pattern, lines),
+        None => profile,
+    }
 }
 
 fn import(path: &Path) -> Result<Opened, Failure> {

@@ -263,7 +263,7 @@ pub struct ReportArgs {
     pub profile: PathBuf,
     /// Form of the report.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_REPORT_FORMAT", default_value = "text")]
-    pub format: TextOrJson,
+    pub format: ReportFormat,
     /// Rows per table.
     #[arg(long, value_name = "N", env = "DEEPCTX_REPORT_LIMIT", default_value_t = 20)]
     pub limit: usize,
@@ -279,6 +279,17 @@ pub struct ReportArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
+}
+
+/// Forms of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// For people.
+    Text,
+    /// For programs: every table.
+    Json,
+    /// One page for any browser: flame graphs, and every table as a tab.
+    Html,
 }
 
 /// For people or for programs.

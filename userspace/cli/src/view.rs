@@ -33,7 +33,7 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     let opened = look::open(&arguments.profile)?;
     let request = arguments
         .sight
-        .request(look::selection_of(&arguments.look, &opened.profile), arguments.look.filter.clone());
+        .request(look::selection_of(&arguments.look, &[&opened.profile])?, arguments.look.filter.clone());
     let places = Places { running: false, began_ns: opened.profile.meta.started.as_nanos() };
     if arguments.once {
         let snapshot = stored_snapshot(&opened, &mut Viewer::new(), &request);

@@ -1,6 +1,6 @@
 //! HTML: one page with flame graphs from the root and from the leaves, a table of functions, and the losses.
 //!
-//! Owns: [`write`], and the page in `page/`. Because: everyone has a browser, and a file can be mailed. Does not: load
+//! Owns: [`write`], [`write_with_tabs`], and the page in `page/`. Because: everyone has a browser, and a file can be mailed. Does not: load
 //! anything: script, style and data are in the page, and its own policy forbids it to ask for more.
 //!
 //! Texts come from other processes. They stand in the page as JSON without a single `<`, and the script only ever sets
@@ -8,6 +8,7 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::json;
 
 use super::json_text::{field, list, value};
@@ -28,11 +29,63 @@ const NODES_MAX: usize = 100_000;
 /// What the joined ones are called.
 const JOINED: &str = "[smaller ones]";
 
+/// A further tab of the page: one table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tab {
+    /// What the address of the page ends in when this tab is open; unlike that of any other tab.
+    pub id: String,
+    /// What stands on the tab.
+    pub title: String,
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// A text for each column.
+    pub rows: Vec<Vec<String>>,
+    /// Rows beyond these.
+    pub left_out: usize,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Column {
+    title: String,
+    style: &'static str,
+}
+
+impl Column {
+    /// Plain text.
+    pub fn text(title: &str) -> Self {
+        Column { title: title.to_owned(), style: "" }
+    }
+
+    /// Numbers, which stand at the right.
+    pub fn number(title: &str) -> Self {
+        Column { title: title.to_owned(), style: "number" }
+    }
+
+    /// Names of code.
+    pub fn code(title: &str) -> Self {
+        Column { title: title.to_owned(), style: "name" }
+    }
+
+    /// Files and lines.
+    pub fn place(title: &str) -> Self {
+        Column { title: title.to_owned(), style: "where" }
+    }
+}
+
 /// Writes the page.
 ///
 /// # Errors
 /// Those of `out`, and `InvalidData` when the profile has no values at all.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
+    write_with_tabs(source, &[], out)
+}
+
+/// Writes the page with further tabs.
+///
+/// # Errors
+/// As of [`write`].
+pub fn write_with_tabs(source: &Source<'_>, tabs: &[Tab], out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     if outline.metrics.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the profile has no values"));
@@ -46,7 +99,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(before.as_bytes())?;
         match piece {
             Piece::Text(text) => out.write_all(text.as_bytes())?,
-            Piece::Data => data(source, &outline, &mut NoMarkup(out))?,
+            Piece::Data => data(source, &outline, tabs, &mut NoMarkup(out))?,
         }
         rest = after;
     }
@@ -78,7 +131,7 @@ impl Write for NoMarkup<'_> {
     }
 }
 
-fn data(source: &Source<'_>, outline: &Outline<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn data(source: &Source<'_>, outline: &Outline<'_>, tabs: &[Tab], out: &mut dyn Write) -> io::Result<()> {
     let boxes = Boxes::of(outline);
     let profile = source.profile;
     out.write_all(b"{")?;
@@ -90,6 +143,8 @@ fn data(source: &Source<'_>, outline: &Outline<'_>, out: &mut dyn Write) -> io::
     list(out, losses(profile), |out, row| {
         value(out, &json!([row.stage, clean(&row.reason), clean(&row.sentence), row.count, row.lost]))
     })?;
+    out.write_all(b",\n\"tabs\":")?;
+    list(out, tabs, |out, tab| value(out, tab))?;
     out.write_all(b",\n\"frames\":")?;
     let frames = outline.contexts.frames.iter().map(|(id, frame)| {
         let place = frame.detail(outline.contexts.strings, source.selection.lines);

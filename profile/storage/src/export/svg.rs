@@ -9,9 +9,8 @@ use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{self, Options};
 
 use super::folded::each_line;
-use deepctx_profile::diff::Comparison;
 use deepctx_profile::frame::FrameKind;
-use deepctx_profile::metric::Unit;
+use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::selection::Selection;
 use deepctx_profile::view::MergedTree;
@@ -63,26 +62,37 @@ pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> i
     out.flush()
 }
 
+/// A comparison of two profiles, as it is drawn.
+#[derive(Clone, Debug)]
+pub struct Difference<'c> {
+    /// What was compared.
+    pub metric: Metric,
+    /// Totals before and after.
+    pub totals: [u64; 2],
+    /// Each context, outermost frame first, with its own values before and after; sorted by frames.
+    pub stacks: Vec<(Vec<&'c str>, [u64; 2])>,
+}
+
 /// Writes the flame graph of the second profile of a comparison, red where it has more than the first and blue where it has
 /// less, as shares of the totals. What only the first one has is as wide as nothing, so it does not show; the text form
 /// lists it.
 ///
 /// # Errors
 /// Those of `out`, and `InvalidData` when the second profile has no values.
-pub fn write_diff(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
-    let [before, after] = comparison.totals.map(|total| total.sum);
+pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let metric = difference.metric;
+    let [before, after] = difference.totals;
     if after == 0 {
-        let metric = comparison.metric;
         let message = format!("the profile to compare has no values of {metric}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
-    let (unit, factor) = scale(comparison.metric.unit(), after);
+    let (unit, factor) = scale(metric.unit(), after);
     // Scaled here, since `inferno` would scale changes twice.
     let shown = |value: f64| (value * factor).round() as u64;
     // As if both had the same total: a longer run is no difference.
     let ratio = if before == 0 { 0.0 } else { after as f64 / before as f64 };
     let mut folded = String::new();
-    for (stack, [before, after]) in comparison.stacks() {
+    for &(ref stack, [before, after]) in &difference.stacks {
         let start = folded.len();
         for (depth, text) in stack.iter().enumerate() {
             folded.push_str(if depth > 0 { ";" } else { "" });
@@ -102,7 +112,7 @@ pub fn write_diff(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()
         }
     }
     let mut options = Options::default();
-    options.title = format!("{}: what grew (red) and what shrank (blue)", comparison.metric);
+    options.title = format!("{metric}: what grew (red) and what shrank (blue)");
     options.count_name = unit.to_owned();
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
@@ -151,7 +161,6 @@ fn colour(kind: FrameKind, text: &str) -> Color {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deepctx_profile::metric::Metric;
     use deepctx_profile::testing::profile;
 
     fn draw(lines: &str) -> io::Result<String> {
@@ -187,18 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_a_comparison_shows_the_change_of_each_box() {
-        let before = profile("P a-1 / n f 1000000\n P a-1 / n g 1000000");
-        let after = profile("P a-2 / n f 6000000\n P a-2 / n g 2000000");
-        let selection = Selection::of(Metric::CpuTime);
+    fn a_picture_of_a_difference_shows_the_change_of_each_box() {
+        let stacks = vec![(vec!["a", "f"], [1_000_000, 6_000_000]), (vec!["a", "g"], [1_000_000, 2_000_000])];
+        let difference = Difference { metric: Metric::CpuTime, totals: [2_000_000, 8_000_000], stacks };
         let mut out = Vec::new();
-        write_diff(&deepctx_profile::diff::compare(&before, &after, &selection), &mut out).unwrap();
+        write_difference(&difference, &mut out).unwrap();
         let svg = String::from_utf8(out).unwrap();
         for title in ["f (6,000 µs, 75.00%; +25.00%)", "g (2,000 µs, 25.00%; -25.00%)"] {
             assert!(svg.contains(title), "no box `{title}` in\n{svg}");
         }
-        let nothing = deepctx_profile::diff::compare(&before, &profile(""), &selection);
-        assert!(write_diff(&nothing, &mut Vec::new()).unwrap_err().to_string().contains("no values"));
+        let nothing = Difference { totals: [2_000_000, 0], ..difference };
+        assert!(write_difference(&nothing, &mut Vec::new()).unwrap_err().to_string().contains("no values"));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 "use strict";
-// Draws a profile: flame graphs from the root and from the leaves, a table, losses. All texts come from other processes,
+// Draws a profile: flame graphs from the root and from the leaves, tables, losses. All texts come from other processes,
 // so they are only ever set as text, never as markup.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const ROW = 20;
-const TABS = [["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"], ["losses", "Losses"]];
+const TABS = [["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"]]
+  .concat(data.tabs.map((tab) => [tab.id, tab.title]), [["losses", "Losses"]]);
 const state = { tab: "down", metric: 0, zoom: { down: null, up: null }, search: null, sort: "own" };
 const trees = new Map();
 
@@ -240,6 +241,24 @@ function losses() {
   view.append(out);
 }
 
+// A table that was computed when the page was written.
+function furtherTable(tab) {
+  const out = make("table");
+  const head = make("tr");
+  for (const column of tab.columns) head.append(make("th", column.title, column.style === "number" ? "number" : ""));
+  out.append(head);
+  const rows = state.search === null ? tab.rows : tab.rows.filter((row) => row.some((text) => state.search.test(text)));
+  for (const row of rows) {
+    const line = make("tr");
+    row.forEach((text, at) => line.append(make("td", text, tab.columns[at].style)));
+    out.append(line);
+  }
+  const view = byId("view");
+  view.replaceChildren(out);
+  if (tab.left_out > 0) view.append(make("p", tab.left_out + " more are not listed; a report with more rows has them.", "empty"));
+  if (rows.length === 0) view.append(make("p", "Nothing matches.", "empty"));
+}
+
 function draw() {
   for (const [tab] of TABS) byId("tab-" + tab).setAttribute("aria-selected", String(tab === state.tab));
   byId("reset").hidden = !state.zoom[state.tab];
@@ -251,7 +270,8 @@ function draw() {
   }
   if (state.tab === "table") table();
   else if (state.tab === "losses") losses();
-  else flame(state.tab);
+  else if (state.tab === "down" || state.tab === "up") flame(state.tab);
+  else furtherTable(data.tabs.find((tab) => tab.id === state.tab));
 }
 
 function search() {

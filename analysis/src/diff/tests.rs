@@ -1,10 +1,16 @@
+use deepctx_profile::frame::{Frame, Role};
+use deepctx_profile::profile::Executable;
+use deepctx_profile::units::Bytes;
+use deepctx_profile::view::{GroupBy, View};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::profile::Executable;
-use crate::testing::{profile, selections};
-use crate::units::Bytes;
+use crate::render::text::write_comparison;
+
+fn profile(lines: &str) -> Profile {
+    deepctx_profile::text::parse(lines).unwrap()
+}
 
 /// A profile with so many samples of ten milliseconds in each context.
 fn samples(rows: &[(&str, u64)]) -> Profile {
@@ -17,7 +23,7 @@ const CPU: Selection = Selection::of(Metric::CpuTime);
 
 fn check(before: &[(&str, u64)], after: &[(&str, u64)], expect: Expect) {
     let mut out = Vec::new();
-    text::write(&compare(&samples(before), &samples(after), &CPU), 3, &mut out).unwrap();
+    write_comparison(&compare(&samples(before), &samples(after), &CPU).changes(3), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let (_, rows) = text.split_once("\nfunctions\n").unwrap();
     expect.assert_eq(rows);
@@ -79,7 +85,7 @@ fn a_change_that_chance_may_explain_is_marked() {
 fn another_build_of_the_same_program_is_no_difference() {
     let before = "P app-1 / T w-1/8 / y /v1/m.py:f:3 / n g.constprop.0@/l/libc.so.6 5";
     let after = "P app-2 / T w-2/9 / y /v2/m.py:f:7 / n g.part.3.cold@/l/libc.so.7 9";
-    let selection = Selection { group_by: crate::view::GroupBy::Thread, ..CPU };
+    let selection = Selection { group_by: GroupBy::Thread, ..CPU };
     let comparison = compare(&profile(before), &profile(after), &selection);
     assert_eq!(comparison.contexts(), []);
     assert_eq!(comparison.stacks(), [(vec!["app", "w-*", "m.py:f", "g"], [5, 9])]);
@@ -90,8 +96,8 @@ fn offsets_without_a_name_tell_contexts_apart_only_within_one_build() {
     let unnamed = |offset: u64, build_id: &str| {
         let mut profile = profile("");
         let (module, reason) = (profile.text("/l/libx.so.1"), profile.text("no-symbol"));
-        let role = crate::frame::Role::Code;
-        let frame = profile.frame(crate::frame::Frame::NativeUnnamed { module, offset, reason, role });
+        let role = Role::Code;
+        let frame = profile.frame(Frame::NativeUnnamed { module, offset, reason, role });
         profile.add(&[frame], Metric::CpuTime, 5);
         let build_id = build_id.to_owned();
         profile.executables.push(Executable { path: "/l/libx.so.1".to_owned(), build_id, size: Bytes(1) });
@@ -139,12 +145,35 @@ fn two_draws_from_the_same_program_differ_by_less_than_the_bounds() {
         });
         for row in compare(&before, &after, &CPU).contexts() {
             rows += 1;
-            beyond += u64::from(row.change().abs() > row.bound);
+            beyond += u64::from(row.change.abs() > row.bound);
             significant += u64::from(row.significant);
         }
     }
     // Of 800 changes by chance, 40 may be beyond the bounds; nearly none may be called more than noise.
     assert!(rows > 700 && (10..70).contains(&beyond) && significant <= 3, "{rows} {beyond} {significant}");
+}
+
+const FRAMES: [&str; 14] = [
+    "P a-1",
+    "P b-2",
+    "T a/1",
+    "T b/2",
+    "y m.py:f:1",
+    "y m.py:f:2",
+    "y n.py:f",
+    "i eval",
+    "n f",
+    "n g h 5",
+    "k f",
+    "o f",
+    "g f",
+    "? f",
+];
+
+fn selections() -> impl Strategy<Value = Selection> {
+    (0usize..3, any::<bool>(), 0usize..4, any::<bool>()).prop_map(|(view, lines, group_by, interpreter)| {
+        Selection { view: View::ALL[view], lines, group_by: GroupBy::ALL[group_by], interpreter, ..CPU }
+    })
 }
 
 proptest! {
@@ -156,7 +185,12 @@ proptest! {
     ) {
         let grown = |stacks: &[(Vec<u8>, u64)]| {
             let mut all = profile("");
-            crate::testing::grow(&mut all, stacks, Metric::CpuTime);
+            for (stack, value) in stacks {
+                let frames = stack.iter().map(|n| FRAMES[usize::from(*n)]);
+                let frames = frames.map(|text| deepctx_profile::text::parse_frame(&mut all, text).unwrap());
+                let frames: Vec<_> = frames.collect();
+                all.add(&frames, Metric::CpuTime, *value);
+            }
             all
         };
         let (before, after) = (grown(&before), grown(&after));
@@ -164,7 +198,7 @@ proptest! {
         let sums = comparison.stacks().iter().fold([0, 0], |sum, (_, v)| [sum[0] + v[0], sum[1] + v[1]]);
         prop_assert_eq!(sums, [&before, &after].map(|p| p.tree.total(Metric::CpuTime).sum));
         for row in comparison.contexts().iter().chain(&comparison.functions()) {
-            prop_assert!(row.bound >= 0.0 && row.change().abs() <= 1.0 && row.change() != 0.0);
+            prop_assert!(row.bound >= 0.0 && row.change.abs() <= 1.0 && row.change != 0.0);
         }
     }
 }

@@ -12,11 +12,10 @@
 //! | versions of libraries | `libc.so.6+0x10` → `libc.so+0x10` |
 //! | offsets without a name, where the builds differ or are unknown | `libc.so+0x10` → `libc.so+?` |
 
+use deepctx_profile::frame::{Frame, clean};
+use deepctx_profile::intern::Strings;
+use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashSet;
-
-use crate::frame::{Frame, clean};
-use crate::intern::Strings;
-use crate::profile::Profile;
 
 /// How frames of two profiles are called.
 pub(super) struct Names {

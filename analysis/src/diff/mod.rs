@@ -2,9 +2,9 @@
 //!
 //! Owns: matching of contexts, the change of each, and its noise bound. Because: two runs of a program have other ids, other
 //! builds and another number of samples, and most differences between them are chance. Does not: write; see
-//! [`mod@text`]; the flame graph of a comparison is an export.
+//! [`crate::render`].
 //!
-//! Contexts are matched by [`names`], which leaves out what differs between runs and builds of one program. Shares of the
+//! Contexts are matched by `names`, which leaves out what differs between runs and builds of one program. Shares of the
 //! totals are compared, so that a longer run is not a slower one.
 //!
 //! # How far to believe it
@@ -17,16 +17,16 @@
 //! change counts as more than noise only if it passes the procedure of Benjamini and Hochberg: among all that pass, about
 //! one in twenty is chance.
 
+mod changes;
 mod names;
-pub mod text;
 
+use deepctx_profile::context::Contexts;
+use deepctx_profile::metric::{Cell, Metric};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::view::Selection;
 use rustc_hash::FxHashMap;
 
-use crate::context::Contexts;
-use crate::metric::{Cell, Metric};
-use crate::profile::Profile;
-use crate::view::Selection;
-
+pub use changes::{Change, ChangeTable, Changes, Side, SideTotal};
 use names::Names;
 
 /// Share of chance among the changes that are called more than noise.
@@ -50,28 +50,6 @@ struct Node {
     cells: [Cell; 2],
 }
 
-/// One context or function in both profiles.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// Texts of the frames, outermost first; of a function just its own.
-    pub path: Vec<String>,
-    /// Values before and after, in the metric's unit.
-    pub values: [u64; 2],
-    /// Shares of the totals before and after, 0..=1.
-    pub shares: [f64; 2],
-    /// Chance changes are smaller than this in 95 of 100 cases; a share.
-    pub bound: f64,
-    /// Whether chance is an unlikely cause, considering how many were compared.
-    pub significant: bool,
-}
-
-impl Row {
-    /// How much the share grew.
-    pub fn change(&self) -> f64 {
-        self.shares[1] - self.shares[0]
-    }
-}
-
 /// Compares two profiles as a selection shows them.
 pub fn compare(before: &Profile, after: &Profile, selection: &Selection) -> Comparison {
     let mut comparison = Comparison {
@@ -80,46 +58,78 @@ pub fn compare(before: &Profile, after: &Profile, selection: &Selection) -> Comp
         labels: vec!["all".to_owned()],
         nodes: vec![Node { parent: 0, label: 0, cells: [Cell::EMPTY; 2] }],
     };
-    let names = Names::between(before, after);
-    let mut labels: FxHashMap<String, u32> = FxHashMap::default();
-    let mut places: FxHashMap<(u32, u32), u32> = FxHashMap::default();
+    let mut places = Places {
+        names: Names::between(before, after),
+        labels: FxHashMap::default(),
+        nodes: FxHashMap::default(),
+    };
     for (side, profile) in [before, after].into_iter().enumerate() {
-        let contexts = Contexts::of(profile, selection);
-        let label_of: Vec<u32> = contexts
-            .frames
-            .iter()
-            .map(|(_, frame)| {
-                let label = names.of(&frame, contexts.strings, selection.lines);
-                *labels.entry(label).or_insert_with_key(|label| {
-                    comparison.labels.push(label.clone());
-                    comparison.labels.len() as u32 - 1
-                })
-            })
-            .collect();
-        let mut place_of = vec![0u32; contexts.tree.len()];
-        for (number, node) in contexts.tree.nodes().enumerate().skip(1) {
-            let (parent, label) = (place_of[node.parent.index()], label_of[node.frame.index()]);
-            place_of[number] = *places.entry((parent, label)).or_insert_with(|| {
-                comparison.nodes.push(Node { parent, label, cells: [Cell::EMPTY; 2] });
-                comparison.nodes.len() as u32 - 1
-            });
-        }
-        for (node, cell) in contexts.tree.cells(selection.metric) {
-            comparison.nodes[place_of[node.index()] as usize].cells[side].merge(cell);
-        }
+        comparison.take(profile, selection, side, &mut places);
     }
     comparison
 }
 
+/// Where the labels and contexts of both profiles are.
+struct Places {
+    names: Names,
+    labels: FxHashMap<String, u32>,
+    /// By parent and label.
+    nodes: FxHashMap<(u32, u32), u32>,
+}
+
 impl Comparison {
+    /// Takes in the values of one side.
+    fn take(&mut self, profile: &Profile, selection: &Selection, side: usize, places: &mut Places) {
+        let contexts = Contexts::of(profile, selection);
+        let mut label_of: Vec<u32> = Vec::with_capacity(contexts.frames.len());
+        for (_, frame) in contexts.frames.iter() {
+            let label = places.names.of(&frame, contexts.strings, selection.lines);
+            label_of.push(*places.labels.entry(label).or_insert_with_key(|label| {
+                self.labels.push(label.clone());
+                self.labels.len() as u32 - 1
+            }));
+        }
+        let mut place_of = vec![0u32; contexts.tree.len()];
+        for (number, node) in contexts.tree.nodes().enumerate().skip(1) {
+            let (parent, label) = (place_of[node.parent.index()], label_of[node.frame.index()]);
+            place_of[number] = *places.nodes.entry((parent, label)).or_insert_with(|| {
+                self.nodes.push(Node { parent, label, cells: [Cell::EMPTY; 2] });
+                self.nodes.len() as u32 - 1
+            });
+        }
+        for (node, cell) in contexts.tree.cells(selection.metric) {
+            self.nodes[place_of[node.index()] as usize].cells[side].merge(cell);
+        }
+    }
+
+    /// What changed: of functions and contexts each as many rows as asked for.
+    pub fn changes(&self, rows: usize) -> Changes {
+        let side = |side: usize| SideTotal { total: self.totals[side].sum, values: self.totals[side].count };
+        Changes {
+            schema_version: crate::SCHEMA_VERSION,
+            metric: self.metric.name(),
+            before: side(0),
+            after: side(1),
+            functions: ChangeTable::cut(self.functions(), rows),
+            contexts: ChangeTable::cut(self.contexts(), rows),
+        }
+    }
+
+    /// Every context with its values before and after, as the flame graph of a difference is drawn from.
+    #[cfg(feature = "export")]
+    pub fn difference(&self) -> deepctx_storage::export::svg::Difference<'_> {
+        let totals = self.totals.map(|total| total.sum);
+        deepctx_storage::export::svg::Difference { metric: self.metric, totals, stacks: self.stacks() }
+    }
+
     /// Contexts whose own share changed, largest change first.
-    pub fn contexts(&self) -> Vec<Row> {
+    pub fn contexts(&self) -> Vec<Change> {
         let with_values = self.nodes.iter().filter(|node| node.cells.iter().any(|cell| !cell.is_empty()));
         self.rows(with_values.map(|node| (self.path(node), node.cells)).collect())
     }
 
     /// Functions whose own share, over all their contexts, changed; largest change first.
-    pub fn functions(&self) -> Vec<Row> {
+    pub fn functions(&self) -> Vec<Change> {
         let mut by_label = vec![[Cell::EMPTY; 2]; self.labels.len()];
         for node in &self.nodes {
             for (sum, cell) in by_label[node.label as usize].iter_mut().zip(&node.cells) {
@@ -156,40 +166,37 @@ impl Comparison {
         if texts.is_empty() { vec![self.labels[0].as_str()] } else { texts }
     }
 
-    fn rows(&self, cells: Vec<(Vec<String>, [Cell; 2])>) -> Vec<Row> {
-        let mut rows: Vec<(Row, f64)> = cells
-            .into_iter()
-            .map(|(path, cells)| {
-                let deviation = deviation(&cells, &self.totals);
-                let share = |side: usize| match self.totals[side].sum {
-                    0 => 0.0,
-                    total => cells[side].sum as f64 / total as f64,
-                };
-                let row = Row {
-                    path,
-                    values: cells.map(|cell| cell.sum),
-                    shares: [share(0), share(1)],
-                    bound: 2.0 * deviation,
-                    significant: false,
-                };
-                let chance =
-                    if deviation > 0.0 { chance_beyond(row.change().abs() / deviation) } else { 1.0 };
-                (row, chance)
-            })
-            .collect();
+    fn rows(&self, cells: Vec<(Vec<String>, [Cell; 2])>) -> Vec<Change> {
+        let mut rows: Vec<(Change, f64)> =
+            cells.into_iter().map(|(frames, cells)| self.change(frames, cells)).collect();
         // The largest chance that still is below its place's part of the allowed share: all below it pass.
-        rows.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.path.cmp(&b.0.path)));
+        rows.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.frames.cmp(&b.0.frames)));
         let n = rows.len() as f64;
-        let passing = rows.iter().enumerate().rev();
-        let passing =
-            passing.map(|(place, (_, chance))| (place, *chance <= FALSE_SHARE * (place + 1) as f64 / n));
-        let passing = passing.clone().find(|(_, passes)| *passes).map_or(0, |(place, _)| place + 1);
+        let passes =
+            |(place, (_, chance)): &(usize, &(Change, f64))| *chance <= FALSE_SHARE * (*place + 1) as f64 / n;
+        let passing = rows.iter().enumerate().rev().find(passes).map_or(0, |(place, _)| place + 1);
         rows[..passing].iter_mut().for_each(|(row, _)| row.significant = true);
 
-        let mut rows: Vec<Row> =
-            rows.into_iter().map(|(row, _)| row).filter(|row| row.change() != 0.0).collect();
-        rows.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()).then_with(|| a.path.cmp(&b.path)));
+        let rows = rows.into_iter().map(|(row, _)| row);
+        let mut rows: Vec<Change> = rows.filter(|row| row.change != 0.0).collect();
+        rows.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()).then_with(|| a.frames.cmp(&b.frames)));
         rows
+    }
+
+    /// The change of one row, and the chance that it is no more than noise.
+    fn change(&self, frames: Vec<String>, cells: [Cell; 2]) -> (Change, f64) {
+        let deviation = deviation(&cells, &self.totals);
+        let side = |side: usize| Side {
+            share: match self.totals[side].sum {
+                0 => 0.0,
+                total => cells[side].sum as f64 / total as f64,
+            },
+            value: cells[side].sum,
+        };
+        let (before, after) = (side(0), side(1));
+        let change = after.share - before.share;
+        let chance = if deviation > 0.0 { chance_beyond(change.abs() / deviation) } else { 1.0 };
+        (Change { change, bound: 2.0 * deviation, significant: false, before, after, frames }, chance)
     }
 }
 

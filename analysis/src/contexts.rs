@@ -1,0 +1,56 @@
+//! Contexts: the stacks with the highest values of their own.
+//!
+//! Owns: [`Contexts`]. Because: a hot function is fixed where it is called from. Does not: shorten stacks; renderers do.
+
+use serde::Serialize;
+
+use crate::amount::{Amount, exclusive, percent};
+use crate::{Subset, Table};
+
+/// Calling contexts by their own value, largest first. How many more there are is not counted.
+pub type Contexts = Table<Context>;
+
+/// One calling context.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Context {
+    /// Its own value.
+    #[serde(flatten, serialize_with = "exclusive")]
+    pub exclusive: Amount,
+    /// Its own value as a share of everything shown.
+    pub exclusive_percent: f64,
+    /// Its frames, outermost first.
+    pub frames: Vec<String>,
+}
+
+impl Contexts {
+    /// The hottest contexts.
+    pub fn compute(subset: &Subset<'_>) -> Self {
+        let (unit, total) = (subset.metric().unit(), subset.total());
+        let hottest = subset.tree().hottest(subset.selection().rows).into_iter();
+        let rows = hottest.map(|(value, frames)| Context {
+            exclusive: Amount::new(value, unit),
+            exclusive_percent: percent(value, total),
+            frames: frames.into_iter().map(str::to_owned).collect(),
+        });
+        Table { rows: rows.collect(), left_out: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::metric::Metric;
+    use deepctx_profile::text;
+
+    use super::*;
+    use crate::Selection;
+
+    #[test]
+    fn the_hottest_contexts_come_first_with_their_callers() {
+        let profile = text::parse("P a-1 / n f / n g 30\nP a-1 / n g 50\nP a-1 / n f 20").unwrap();
+        let selection = Selection { rows: 2, ..Selection::of(Metric::CpuTime) };
+        let contexts = Contexts::compute(&Subset::new(&profile, &selection));
+        let rows: Vec<_> =
+            contexts.rows.iter().map(|row| (row.exclusive_percent, row.frames.join(";"))).collect();
+        assert_eq!(rows, [(50.0, "a-1;g".to_owned()), (30.0, "a-1;f;g".to_owned())]);
+    }
+}

@@ -1,0 +1,84 @@
+//! Changes: a comparison as tables.
+//!
+//! Owns: the rows, and their serialized form. Because: text and JSON must list the same changes. Does not: compare.
+
+use serde::{Serialize, Serializer};
+
+/// What changed between two profiles.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Changes {
+    /// [`crate::SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Name of the metric.
+    pub metric: &'static str,
+    /// The profile that was compared with.
+    pub before: SideTotal,
+    /// The profile that was compared.
+    pub after: SideTotal,
+    /// Functions, largest change first.
+    pub functions: ChangeTable,
+    /// Contexts, largest change first.
+    pub contexts: ChangeTable,
+}
+
+/// Figures of a whole profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SideTotal {
+    /// Sum, in the metric's unit.
+    pub total: u64,
+    /// How many values there are.
+    pub values: u64,
+}
+
+/// The largest changes. Serialized, it is the list of its rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChangeTable {
+    /// The rows.
+    pub rows: Vec<Change>,
+    /// How many more differ.
+    pub left_out: usize,
+    /// Of these, how many by more than noise.
+    pub significant_left_out: usize,
+}
+
+/// One context or function in both profiles.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// How much the share grew, -1..=1.
+    pub change: f64,
+    /// Chance changes are smaller than this in 95 of 100 cases; a share.
+    pub bound: f64,
+    /// Whether chance is an unlikely cause, considering how many were compared.
+    pub significant: bool,
+    /// In the profile that was compared with.
+    pub before: Side,
+    /// In the profile that was compared.
+    pub after: Side,
+    /// Texts of the frames, outermost first; of a function just its own.
+    pub frames: Vec<String>,
+}
+
+/// A context or function in one of the profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// Share of the total, 0..=1.
+    pub share: f64,
+    /// Value, in the metric's unit.
+    pub value: u64,
+}
+
+impl ChangeTable {
+    /// The first rows of all.
+    pub(super) fn cut(mut rows: Vec<Change>, most: usize) -> Self {
+        let left_out = rows.len().saturating_sub(most);
+        let significant_left_out = rows.iter().skip(most).filter(|row| row.significant).count();
+        rows.truncate(most);
+        ChangeTable { rows, left_out, significant_left_out }
+    }
+}
+
+impl Serialize for ChangeTable {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.rows.serialize(to)
+    }
+}

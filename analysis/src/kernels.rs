@@ -1,0 +1,129 @@
+//! Kernels: what a block of them takes, and how many of their blocks that lets run at once.
+//!
+//! Owns: [`Kernels`]. Because: what limits a kernel's parallelism is known before it is measured. Does not: say how many
+//! blocks did run at once.
+
+use deepctx_profile::activity::Shape;
+use deepctx_profile::frame::{Frame, clean};
+use deepctx_profile::metric::Metric;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::{Subset, Table};
+
+/// Kernels whose registers are known, most launches first.
+pub type Kernels = Table<Kernel>;
+
+/// One kernel, as it was launched where it was launched most.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Kernel {
+    /// Its name.
+    pub kernel: String,
+    /// Launches in all contexts.
+    pub launches: u64,
+    /// Threads of a block.
+    pub threads_per_block: u32,
+    /// Registers of a thread.
+    pub registers_per_thread: Option<u32>,
+    /// Static and dynamic shared memory of a block.
+    pub shared_bytes_per_block: Option<u32>,
+    /// How much of a multiprocessor it can use; `None` while not all is known that limits it.
+    pub occupancy: Option<KernelOccupancy>,
+}
+
+/// How much of a multiprocessor a kernel can use.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KernelOccupancy {
+    /// Architecture of the device, or of the code while that of the device is unknown: 80 for `sm_80`.
+    pub architecture: u32,
+    /// Blocks at once on a multiprocessor.
+    pub blocks: u32,
+    /// Their warps, as a share of those that it could have.
+    pub warps_percent: f64,
+    /// What forbids more: `warps`, `blocks`, `registers` or `shared memory`.
+    pub limited_by: String,
+}
+
+impl Kernels {
+    /// The kernels that were launched most.
+    pub fn compute(subset: &Subset<'_>) -> Self {
+        let profile = subset.profile();
+        let mut known: FxHashMap<&str, (u64, Shape)> = FxHashMap::default();
+        for (node, shape) in profile.gpu.shapes().filter(|(_, shape)| shape.registers.is_some()) {
+            let Frame::GpuKernel { name } = profile.frames.get(profile.tree.node(node).frame) else {
+                continue;
+            };
+            let launches = profile.tree.exclusive(node, Metric::Kernels).sum;
+            let known = known.entry(profile.strings.get(name)).or_insert((0, *shape));
+            if launches > known.0 {
+                known.1 = *shape;
+            }
+            known.0 += launches;
+        }
+        let mut known: Vec<_> = known.into_iter().collect();
+        known.sort_by(|(name, (n, _)), (other, (m, _))| m.cmp(n).then_with(|| name.cmp(other)));
+        let rows = known.into_iter().map(|(name, (launches, shape))| kernel(name, launches, &shape));
+        Table::cut(rows.collect(), subset.selection().rows)
+    }
+}
+
+fn kernel(name: &str, launches: u64, shape: &Shape) -> Kernel {
+    let occupancy = shape.occupancy().zip(shape.runs_on()).map(|(fits, architecture)| KernelOccupancy {
+        architecture,
+        blocks: fits.blocks,
+        warps_percent: f64::from(fits.warps) * 100.0 / f64::from(fits.warps_max),
+        limited_by: fits.limit.to_string(),
+    });
+    Kernel {
+        kernel: clean(name),
+        launches,
+        threads_per_block: shape.threads(),
+        registers_per_thread: shape.registers.map(|of| of.last),
+        shared_bytes_per_block: shape.shared(),
+        occupancy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::activity::Launch;
+    use deepctx_profile::profile::Profile;
+    use deepctx_profile::text;
+
+    use super::*;
+    use crate::Selection;
+
+    fn launch(profile: &mut Profile, path: &str, registers: Option<u32>, times: u64) {
+        let stack: Vec<_> = path.split(" / ").map(|part| text::parse_frame(profile, part).unwrap()).collect();
+        let node = profile.add(&stack, Metric::Kernels, times);
+        let launch = Launch {
+            grid: [4, 1, 1],
+            block: [256, 1, 1],
+            dynamic_shared: 1024,
+            static_shared: Some(0),
+            registers,
+            arch: Some(80),
+            device_arch: None,
+        };
+        profile.gpu.shape(node, &launch);
+    }
+
+    #[test]
+    fn a_kernel_has_the_shape_of_the_context_that_launched_it_most() {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        launch(&mut profile, "n a / g gemm", Some(64), 1);
+        launch(&mut profile, "n b / g gemm", Some(128), 9);
+        launch(&mut profile, "n b / g copy", Some(16), 20);
+        launch(&mut profile, "n b / g unknown", None, 100);
+        let kernels = Kernels::compute(&Subset::new(&profile, &Selection::of(Metric::GpuTime)));
+        let rows: Vec<_> = kernels
+            .rows
+            .iter()
+            .map(|row| (row.kernel.as_str(), row.launches, row.registers_per_thread))
+            .collect();
+        assert_eq!(rows, [("copy", 20, Some(16)), ("gemm", 10, Some(128))]);
+        let occupancy = kernels.rows[1].occupancy.as_ref().unwrap();
+        assert_eq!((occupancy.blocks, occupancy.warps_percent, occupancy.architecture), (2, 25.0, 80));
+        assert_eq!(occupancy.limited_by, "registers");
+    }
+}

@@ -1,0 +1,54 @@
+//! Analysis: tables of a profile as values.
+//!
+//! Owns: one table per file, each computed from a [`Subset`] of a profile, and their renderings in [`render`]. Because: text,
+//! JSON, HTML and the terminal must say the same, and a script must get at every figure that a report shows. Does not: open
+//! files, or draw on a terminal.
+//!
+//! ```
+//! use deepctx_analysis::{Functions, Selection, Subset};
+//! use deepctx_profile::Metric;
+//!
+//! let profile = deepctx_profile::text::parse(
+//!     "P python3-7 / y train.py:step:30 / n gemm@libmkl.so 700
+//!      P python3-7 / y train.py:load:12 300",
+//! )?;
+//! let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
+//! let hottest: Vec<String> = Functions::compute(&subset)
+//!     .rows
+//!     .iter()
+//!     .map(|row| format!("{} {} ({:.0}%)", row.function, row.exclusive, row.exclusive_percent))
+//!     .collect();
+//! assert_eq!(hottest[..2], ["gemm 700 ns (70%)", "train.py:load 300 ns (30%)"]);
+//! # Ok::<(), deepctx_profile::text::BadLine>(())
+//! ```
+//!
+//! [`Report`] holds all tables; [`diff::compare`] compares two profiles.
+
+pub mod compilation;
+pub mod compiled;
+pub mod contexts;
+pub mod devices;
+pub mod diff;
+pub mod functions;
+pub mod instructions;
+pub mod kernels;
+pub mod layers;
+pub mod losses;
+pub mod memory;
+pub mod phases;
+pub mod ranges;
+pub mod render;
+
+mod amount;
+mod report;
+mod selection;
+mod table;
+
+pub use amount::Amount;
+pub use contexts::Contexts;
+pub use diff::Comparison;
+pub use functions::Functions;
+pub use losses::Losses;
+pub use report::{Report, SCHEMA_VERSION};
+pub use selection::{Selection, Subset};
+pub use table::Table;

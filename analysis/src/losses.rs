@@ -1,0 +1,140 @@
+//! Losses: what became of every record, and where the profile has gaps.
+//!
+//! Owns: [`Losses`]. Because: how far a profile can be believed is part of every report. Does not: judge.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::ledger::{Stage, Tally, When};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::view;
+use serde::Serialize;
+
+use crate::Subset;
+
+/// The account of a profile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Losses {
+    /// Records that the first stage in use received.
+    pub received: u64,
+    /// Records lost at all stages.
+    pub lost: u64,
+    /// As a share of those received; `None` when nothing was received.
+    pub lost_percent: Option<f64>,
+    /// Losses and gaps by reason, in the order of the stages.
+    pub losses: Vec<Loss>,
+    /// The account of each stage.
+    pub ledger: Vec<StageAccount>,
+    /// The first place where the ledger does not add up, in words; `None` when it does.
+    pub imbalance: Option<String>,
+}
+
+/// How often records were lost, or kept with a gap, for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Loss {
+    /// Name of the stage.
+    pub stage: String,
+    /// Key of the reason.
+    pub reason: String,
+    /// The reason in one sentence.
+    pub sentence: String,
+    /// How often.
+    pub count: u64,
+    /// Whether records were lost; otherwise they were kept with a gap.
+    pub lost: bool,
+}
+
+/// The account of one stage.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageAccount {
+    /// Its name.
+    pub stage: &'static str,
+    /// Records that came in.
+    pub received: u64,
+    /// Records passed on.
+    pub kept: u64,
+    /// Records that became part of another one.
+    pub merged: u64,
+    /// Records lost, by key of the reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Gaps in those kept, by key of the reason.
+    pub gaps: BTreeMap<String, u64>,
+}
+
+impl Losses {
+    /// The account of a profile, which no filter narrows.
+    pub fn compute(subset: &Subset<'_>) -> Self {
+        let profile = subset.profile();
+        let ledger = &profile.ledger;
+        // A profile that is cut short in the middle has records under way, which is no error.
+        let when = if is_finished(profile) { When::Finished } else { When::Running };
+        let losses = view::losses(profile).into_iter().map(|row| Loss {
+            stage: row.stage,
+            reason: row.reason,
+            sentence: row.sentence,
+            count: row.count,
+            lost: row.lost,
+        });
+        Losses {
+            received: ledger.received(),
+            lost: ledger.lost(),
+            lost_percent: ledger.lost_share().map(|share| share * 100.0),
+            losses: losses.collect(),
+            ledger: Stage::ALL.iter().map(|stage| account(profile, *stage)).collect(),
+            imbalance: ledger.check(when).err().map(|imbalance| imbalance.to_string()),
+        }
+    }
+}
+
+/// Whether the capture ended well.
+pub(crate) fn is_finished(profile: &Profile) -> bool {
+    profile.ledger.stage(Stage::Store).gaps.count("not-finished") == 0
+}
+
+fn account(profile: &Profile, stage: Stage) -> StageAccount {
+    let account = profile.ledger.stage(stage);
+    let by_key =
+        |tally: &Tally| tally.iter().map(|(reason, n)| (reason.key.clone().into_owned(), n)).collect();
+    StageAccount {
+        stage: stage.name(),
+        received: account.received,
+        kept: account.kept,
+        merged: account.merged,
+        dropped: by_key(&account.dropped),
+        gaps: by_key(&account.gaps),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::ledger::Reason;
+    use deepctx_profile::metric::Metric;
+    use deepctx_profile::text;
+
+    use super::*;
+    use crate::Selection;
+
+    fn losses(profile: &Profile) -> Losses {
+        Losses::compute(&Subset::new(profile, &Selection::of(Metric::CpuTime)))
+    }
+
+    #[test]
+    fn losses_are_listed_by_stage_and_the_ledger_is_checked() {
+        let mut profile = text::parse("P a-1 / n f 1").unwrap();
+        assert_eq!((losses(&profile).lost_percent, losses(&profile).imbalance), (None, None));
+        profile.ledger.stage_mut(Stage::Decode).received = 4;
+        profile.ledger.dropped(Stage::Decode, Reason::new("short-record", "the record is too short"), 1);
+        let found = losses(&profile);
+        assert_eq!((found.received, found.lost, found.lost_percent), (4, 1, Some(25.0)));
+        assert_eq!((found.losses[0].reason.as_str(), found.losses[0].lost), ("short-record", true));
+        assert_eq!(found.ledger[1].dropped["short-record"], 1);
+        assert!(found.imbalance.unwrap().starts_with("stage decode: received 4"));
+    }
+
+    #[test]
+    fn a_capture_that_was_cut_short_may_have_records_under_way() {
+        let mut profile = text::parse("").unwrap();
+        profile.ledger.stage_mut(Stage::Decode).received = 4;
+        profile.ledger.gap(Stage::Store, Reason::new("not-finished", "cut short"), 1);
+        assert_eq!(losses(&profile).imbalance, None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Phases: what each part of training took.
+//!
+//! Owns: [`Phases`]. Because: it is where a reader begins. Does not: tell phases apart ([`deepctx_profile::phase`]).
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::phase::{Phase, phases};
+use serde::Serialize;
+
+use crate::Subset;
+use crate::amount::{Amount, percent, value};
+
+/// What a phase is measured by, as far as the profile has it.
+const METRICS: [Metric; 6] = [
+    Metric::CpuTime,
+    Metric::OffCpuTime,
+    Metric::GpuTime,
+    Metric::Kernels,
+    Metric::SyncTime,
+    Metric::CopyTime,
+];
+
+/// Phases with a value of any metric, in the order of [`Phase::ALL`]. Empty for a program whose phases are not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Phases {
+    /// Training steps in the profile, if they are known.
+    pub training_steps: Option<u64>,
+    /// A row for each phase.
+    pub rows: Vec<PhaseRow>,
+}
+
+/// One phase.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PhaseRow {
+    /// Its name.
+    pub phase: &'static str,
+    /// By metric; every row has the same ones.
+    pub values: Vec<PhaseValue>,
+}
+
+/// What a phase took by one metric.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PhaseValue {
+    /// Name of the metric.
+    pub metric: &'static str,
+    /// The sum.
+    #[serde(flatten, serialize_with = "value")]
+    pub value: Amount,
+    /// As a share of all phases.
+    pub share_percent: f64,
+}
+
+impl Phases {
+    /// Sums up the phases.
+    pub fn compute(subset: &Subset<'_>) -> Self {
+        let profile = subset.profile();
+        let of_node = phases(profile);
+        if of_node.iter().all(|phase| *phase == Phase::Other) {
+            return Phases::default();
+        }
+        let sums: Vec<(Metric, Vec<u64>)> = METRICS
+            .into_iter()
+            .map(|metric| {
+                let mut sums = vec![0u64; Phase::ALL.len()];
+                for (node, cell) in profile.tree.cells(metric) {
+                    let at = Phase::ALL.iter().position(|phase| *phase == of_node[node.index()]).unwrap_or(0);
+                    sums[at] = sums[at].saturating_add(cell.sum);
+                }
+                (metric, sums)
+            })
+            .filter(|(_, sums)| sums.iter().any(|sum| *sum > 0))
+            .collect();
+        let row = |(at, phase): (usize, &Phase)| PhaseRow {
+            phase: phase.name(),
+            values: sums.iter().map(|(metric, sums)| phase_value(*metric, sums, at)).collect(),
+        };
+        let used = |(at, _): &(usize, &Phase)| sums.iter().any(|(_, sums)| sums[*at] > 0);
+        Phases {
+            // Several optimizers make several steps at a time.
+            training_steps: profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell.count).max(),
+            rows: Phase::ALL.iter().enumerate().filter(used).map(row).collect(),
+        }
+    }
+}
+
+fn phase_value(metric: Metric, sums: &[u64], at: usize) -> PhaseValue {
+    let whole = sums.iter().fold(0u64, |whole, sum| whole.saturating_add(*sum));
+    PhaseValue {
+        metric: metric.name(),
+        value: Amount::new(sums[at], metric.unit()),
+        share_percent: percent(sums[at], whole),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::text;
+
+    use super::*;
+    use crate::Selection;
+
+    fn phases_of(lines: &str) -> Phases {
+        Phases::compute(&Subset::new(&text::parse(lines).unwrap(), &Selection::of(Metric::CpuTime)))
+    }
+
+    #[test]
+    fn phases_have_their_share_of_each_metric() {
+        let phases = phases_of(
+            "P python3-7 / y /a/train.py:main / y /v/torch/_tensor.py:Tensor.backward 300
+             P python3-7 / y /a/train.py:main 100",
+        );
+        let rows: Vec<_> = phases
+            .rows
+            .iter()
+            .map(|row| (row.phase, row.values[0].value.value, row.values[0].share_percent))
+            .collect();
+        assert_eq!(rows, [("other", 100, 25.0), ("backward", 300, 75.0)]);
+        assert_eq!(phases.training_steps, None);
+    }
+
+    #[test]
+    fn a_program_without_phases_has_no_rows() {
+        assert_eq!(phases_of("P a-1 / n f 5"), Phases::default());
+    }
+}

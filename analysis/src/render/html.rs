@@ -1,0 +1,213 @@
+//! HTML: the page of the exports, with every table that has rows as a further tab.
+//!
+//! Owns: the columns of the tabs. Because: whoever gets the page by mail has no tool to ask for more. Does not: draw; the page
+//! does, and holds flame graphs, functions and losses already.
+
+use std::io::{self, Write};
+
+use deepctx_profile::device_lines::device_lines;
+use deepctx_profile::frame::clean;
+use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_storage::export::Source;
+use deepctx_storage::export::html::{Column, Tab, write_with_tabs};
+
+use super::text::accelerators::{occupancy, pool_lines};
+use crate::Report;
+use crate::ranges::Ranges;
+
+/// Writes the page of a profile with the tables of its report.
+///
+/// # Errors
+/// Those of `out`, and `InvalidData` when the profile has no values at all.
+pub fn write(source: &Source<'_>, report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    write_with_tabs(source, &tabs(report), out)
+}
+
+/// Every table with rows, but for functions and losses, which every page has.
+fn tabs(report: &Report) -> Vec<Tab> {
+    let tabs = [
+        contexts(report),
+        phases(report),
+        ranges(&report.training_steps, "steps", "Training steps"),
+        ranges(&report.ranges, "ranges", "Ranges"),
+        layers(report),
+        compiled_code(report),
+        compilations(report),
+        devices(report),
+        kernels(report),
+        instructions(report),
+        memory(report),
+    ];
+    tabs.into_iter().filter(|tab| !tab.rows.is_empty()).collect()
+}
+
+fn percent(share: f64) -> String {
+    format!("{share:.1}%")
+}
+
+fn tab(id: &str, title: &str, columns: &[Column], left_out: usize, rows: Vec<Vec<String>>) -> Tab {
+    Tab { id: id.to_owned(), title: title.to_owned(), columns: columns.to_vec(), rows, left_out }
+}
+
+fn contexts(report: &Report) -> Tab {
+    let columns = [Column::number("Self"), Column::number(""), Column::code("Frames, innermost first")];
+    let row = |row: &crate::contexts::Context| {
+        let frames: Vec<&str> = row.frames.iter().rev().map(String::as_str).collect();
+        vec![percent(row.exclusive_percent), row.exclusive.to_string(), frames.join(" ◂ ")]
+    };
+    tab("contexts", "Contexts", &columns, 0, report.contexts.rows.iter().map(row).collect())
+}
+
+fn phases(report: &Report) -> Tab {
+    let mut columns = vec![Column::text("Phase")];
+    for value in report.phases.rows.iter().take(1).flat_map(|row| &row.values) {
+        columns.extend([Column::number(value.metric), Column::number("")]);
+    }
+    let row = |row: &crate::phases::PhaseRow| {
+        let values = row.values.iter().flat_map(|of| [of.value.to_string(), percent(of.share_percent)]);
+        std::iter::once(row.phase.to_owned()).chain(values).collect()
+    };
+    tab("phases", "Phases", &columns, 0, report.phases.rows.iter().map(row).collect())
+}
+
+fn ranges(ranges: &Ranges, id: &str, title: &str) -> Tab {
+    let columns = [
+        Column::number("Times"),
+        Column::number("Mean"),
+        Column::number("Deviation"),
+        Column::number("Least"),
+        Column::number("Most"),
+        Column::number("Total"),
+        Column::code("Name"),
+        Column::place("Entered at"),
+    ];
+    let row = |row: &crate::ranges::Range| {
+        let times = [row.mean_ns as u64, row.deviation_ns as u64, row.min_ns, row.max_ns, row.total_ns];
+        let times = times.into_iter().map(|ns| Nanos(ns).to_string());
+        let texts = [row.name.clone(), row.entered_at.clone()];
+        std::iter::once(row.count.to_string()).chain(times).chain(texts).collect()
+    };
+    tab(id, title, &columns, ranges.left_out, ranges.rows.iter().map(row).collect())
+}
+
+fn layers(report: &Report) -> Tab {
+    let mut columns = vec![Column::code("Layer"), Column::number("Self"), Column::number("")];
+    columns.extend([Column::number("Total"), Column::number("")]);
+    let others = report.layers.rows.iter().take(1).flat_map(|row| &row.others);
+    columns.extend(others.map(|other| Column::number(other.metric)));
+    let row = |row: &crate::layers::Layer| {
+        let own = [row.layer.clone(), percent(row.exclusive_percent), row.exclusive.to_string()];
+        let all = [percent(row.inclusive_percent), row.inclusive.to_string()];
+        let others = row.others.iter().map(|of| of.value.to_string());
+        own.into_iter().chain(all).chain(others).collect()
+    };
+    tab("layers", "Layers", &columns, report.layers.left_out, report.layers.rows.iter().map(row).collect())
+}
+
+fn compiled_code(report: &Report) -> Tab {
+    let columns = [
+        Column::number("Self"),
+        Column::number(""),
+        Column::text("Module"),
+        Column::code("Operators"),
+        Column::code("Function"),
+        Column::place("Line"),
+    ];
+    let row = |row: &crate::compiled::Compiled| {
+        let crate::compiled::Origin { unit, operators, line, function } = row.origin.clone();
+        vec![percent(row.exclusive_percent), row.exclusive.to_string(), unit, operators, function, line]
+    };
+    let rows = &report.compiled_code.rows;
+    tab("compiled", "Compiled code", &columns, rows.left_out, rows.rows.iter().map(row).collect())
+}
+
+fn compilations(report: &Report) -> Tab {
+    let columns =
+        [Column::number("Total"), Column::number(""), Column::code("Begun by"), Column::text("Stages")];
+    let row = |row: &crate::compilation::Compilation| {
+        let stages: Vec<_> = row.stages.iter().map(|of| format!("{} {}", of.stage, of.value)).collect();
+        vec![percent(row.total_percent), row.total.to_string(), row.line.clone(), stages.join(", ")]
+    };
+    let table = &report.compilations;
+    tab("compiling", "Compiling", &columns, table.left_out, table.rows.iter().map(row).collect())
+}
+
+fn devices(report: &Report) -> Tab {
+    let columns = [Column::number("Process"), Column::text("Times"), Column::text("What is known")];
+    let rows = report.devices.rows.iter().map(|process| {
+        let note = Some(clean(&process.note)).filter(|note| !note.is_empty());
+        let lines: Vec<String> = note.into_iter().chain(device_lines(process)).collect();
+        vec![process.pid.to_string(), process.tier.to_string(), lines.join("\n")]
+    });
+    tab("devices", "Devices", &columns, report.devices.left_out, rows.collect())
+}
+
+fn kernels(report: &Report) -> Tab {
+    let columns = [
+        Column::number("Launches"),
+        Column::number("Threads per block"),
+        Column::number("Registers"),
+        Column::number("Shared memory"),
+        Column::text("At once on a multiprocessor"),
+        Column::code("Kernel"),
+    ];
+    let rows = report.kernels.rows.iter().map(|row| {
+        vec![
+            row.launches.to_string(),
+            row.threads_per_block.to_string(),
+            row.registers_per_thread.map_or_else(String::new, |registers| registers.to_string()),
+            row.shared_bytes_per_block.map_or_else(String::new, |bytes| Bytes(bytes.into()).to_string()),
+            occupancy(row),
+            row.kernel.clone(),
+        ]
+    });
+    tab("kernels", "Kernels", &columns, report.kernels.left_out, rows.collect())
+}
+
+fn instructions(report: &Report) -> Tab {
+    let columns = [
+        Column::code("Kernel"),
+        Column::number("Samples"),
+        Column::number(""),
+        Column::code("Instruction"),
+        Column::text("Waited for"),
+        Column::place("Line"),
+    ];
+    let rows = report.instructions.rows.iter().flat_map(|kernel| {
+        kernel.instructions.rows.iter().map(|row| {
+            let reason =
+                |of: &crate::instructions::Stall| format!("{} {}", of.reason, percent(of.samples_percent));
+            let reasons: Vec<_> = row.reasons.iter().map(reason).collect();
+            vec![
+                kernel.kernel.clone(),
+                row.samples.to_string(),
+                percent(row.samples_percent),
+                row.at.clone(),
+                reasons.join(", "),
+                row.line.clone(),
+            ]
+        })
+    });
+    tab("instructions", "Instructions", &columns, report.instructions.left_out, rows.collect())
+}
+
+fn memory(report: &Report) -> Tab {
+    let columns = [
+        Column::text("Process and device"),
+        Column::number("At the peak"),
+        Column::number(""),
+        Column::code("Held by"),
+    ];
+    let rows = report.memory.rows.iter().flat_map(|row| {
+        let device = format!("process {}, {}", row.pool.pid, clean(&row.pool.device));
+        let whole =
+            [Bytes(row.pool.peak_bytes).to_string(), "100.0%".to_owned(), pool_lines(&row.pool).join("\n")];
+        let whole = std::iter::once(device.clone()).chain(whole).collect();
+        let holders = row.holders.rows.iter().map(move |of| {
+            let bytes = Bytes(of.bytes).to_string();
+            vec![device.clone(), bytes, percent(of.bytes_percent), of.place.clone()]
+        });
+        std::iter::once(whole).chain(holders).collect::<Vec<Vec<String>>>()
+    });
+    tab("memory", "Memory at its peak", &columns, report.memory.left_out, rows.collect())
+}

@@ -1,0 +1,49 @@
+//! Text of a comparison of two profiles.
+//!
+//! Owns: [`write()`]. Because: what changed must fit a terminal and a mail. Does not: promise its layout to programs.
+
+use std::io::{self, Write};
+
+use crate::diff::{ChangeTable, Changes};
+
+/// Writes the functions and contexts with the largest changes.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
+    let (before, after) = (changes.before.values, changes.after.values);
+    writeln!(out, "share of {} by own value, {before} values before and {after} after", changes.metric)?;
+    writeln!(
+        out,
+        "± is what chance alone changes in 95 of 100 cases; `?` marks changes that chance may explain"
+    )?;
+    writeln!(out, "\nfunctions")?;
+    rows(&changes.functions, out)?;
+    writeln!(out, "\ncontexts")?;
+    rows(&changes.contexts, out)?;
+    out.flush()
+}
+
+fn rows(table: &ChangeTable, out: &mut dyn Write) -> io::Result<()> {
+    if table.rows.is_empty() && table.left_out == 0 {
+        return writeln!(out, "  nothing differs");
+    }
+    writeln!(out, "{:>10} {:>8} {:>8} {:>8}", "change", "±", "before", "after")?;
+    for row in &table.rows {
+        let mark = if row.significant { ' ' } else { '?' };
+        let percent = |share: f64| share * 100.0;
+        let (change, bound) = (percent(row.change), percent(row.bound));
+        let [before, after] = [row.before.share, row.after.share].map(percent);
+        let path = row.frames.join(";");
+        writeln!(out, "{change:>+9.2}%{mark}{bound:>7.2}% {before:>7.2}% {after:>7.2}%  {path}")?;
+    }
+    match (table.left_out, table.significant_left_out) {
+        (0, _) => Ok(()),
+        (more, significant) => {
+            writeln!(
+                out,
+                "{more} more differ, {significant} of them by more than chance (--limit shows more)"
+            )
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Text: tables for people, in one page.
+//!
+//! Owns: [`write()`], the order of the tables, and the widths of texts in them. Because: what a report says must fit a
+//! terminal and a mail. Does not: promise its layout to programs; JSON is for them.
+
+pub(crate) mod accelerators;
+mod comparison;
+mod training;
+
+use std::io::{self, Write};
+
+use crate::Report;
+use crate::contexts::Context;
+use crate::functions::Function;
+use crate::losses::Losses;
+
+pub use comparison::write as write_comparison;
+
+/// Widest function name in a table; longer ones lose their middle.
+const NAME_WIDTH: usize = 56;
+/// Widest place in a table; longer ones lose their beginning.
+const PLACE_WIDTH: usize = 44;
+/// Most frames of one context, counted from the leaf; the outermost one always shows.
+const DEPTH: usize = 8;
+
+/// Writes a report.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    write_to_depth(report, DEPTH, out)
+}
+
+fn write_to_depth(report: &Report, depth: usize, out: &mut dyn Write) -> io::Result<()> {
+    head(report, out)?;
+    functions(report, out)?;
+    contexts(&report.contexts.rows, depth, out)?;
+    training::phases(&report.phases, out)?;
+    training::training_steps(&report.training_steps, out)?;
+    training::ranges(&report.ranges, out)?;
+    training::layers(&report.layers, out)?;
+    training::compiled_code(&report.compiled_code, out)?;
+    training::compilations(&report.compilations, out)?;
+    accelerators::devices(&report.devices, out)?;
+    accelerators::kernels(&report.kernels, out)?;
+    accelerators::instructions(&report.instructions, out)?;
+    accelerators::memory(&report.memory, out)?;
+    losses(&report.losses, out)?;
+    out.flush()
+}
+
+fn head(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let of = &report.overview;
+    let target = if of.target.is_empty() { "an unnamed target" } else { &of.target };
+    write!(out, "{} of {target}", of.metric)?;
+    if !of.host.is_empty() {
+        write!(out, " on {}", of.host)?;
+    }
+    write!(out, "\n{} in {}", of.total, counted(of.values, "value"))?;
+    if of.frequency_hz > 0 {
+        write!(out, ", {} Hz per CPU", of.frequency_hz)?;
+    }
+    writeln!(out, ", {}", counted(of.calling_contexts, "calling context"))?;
+    match &of.probe_note {
+        Some(sentence) => writeln!(out, "{sentence}"),
+        None => Ok(()),
+    }
+}
+
+fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nHottest functions")?;
+    let rows = &report.functions.rows;
+    if rows.is_empty() {
+        return writeln!(out, "  there are no values of {}", report.overview.metric);
+    }
+    let name = |row: &Function| without_middle(&row.function, NAME_WIDTH);
+    let names: Vec<String> = rows.iter().map(name).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("function".len());
+    writeln!(out, "    self   total  {:width$}  where", "function")?;
+    for (row, name) in rows.iter().zip(&names) {
+        let [own, all] = [row.exclusive_percent, row.inclusive_percent].map(share);
+        let line = format!("  {own}  {all}  {name:width$}  {}", without_start(&row.at, PLACE_WIDTH));
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn contexts(contexts: &[Context], depth: usize, out: &mut dyn Write) -> io::Result<()> {
+    if contexts.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nHottest contexts, innermost call first")?;
+    for context in contexts {
+        let mut frames = context.frames.iter().rev();
+        let leaf = frames.next().map_or("all", |leaf| leaf);
+        let (share, value) = (share(context.exclusive_percent), context.exclusive.to_string());
+        writeln!(out, "  {share}  {value:>7}  {}", without_middle(leaf, 2 * NAME_WIDTH))?;
+        callers(&frames.collect::<Vec<_>>(), depth.max(1), out)?;
+    }
+    Ok(())
+}
+
+/// The callers of a leaf, innermost first: `depth` of them, and the outermost one.
+fn callers(callers: &[&String], depth: usize, out: &mut dyn Write) -> io::Result<()> {
+    // A line that says "one more frame" could as well show it.
+    let hidden = match callers.len().saturating_sub(depth) {
+        1 => 0,
+        hidden => hidden,
+    };
+    for (place, caller) in callers.iter().enumerate() {
+        // The last one is the outermost: the process.
+        if hidden > 0 && place + 1 < callers.len() && place + 1 >= callers.len() - hidden {
+            if place + 1 == callers.len() - hidden {
+                writeln!(out, "{:21}… {}", "", counted(hidden as u64, "more frame"))?;
+            }
+            continue;
+        }
+        writeln!(out, "{:21}{}", "", without_middle(caller, 2 * NAME_WIDTH))?;
+    }
+    Ok(())
+}
+
+fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
+    use deepctx_profile::frame::clean;
+
+    writeln!(out, "\nLosses and gaps")?;
+    match losses.lost_percent {
+        None => writeln!(out, "  no records were counted")?,
+        Some(percent) => {
+            let received = counted(losses.received, "record");
+            writeln!(out, "  {} of {received} lost ({percent:.2}%)", losses.lost)?;
+        }
+    }
+    for row in &losses.losses {
+        let what = if row.lost { "lost" } else { "gap" };
+        let (reason, sentence) = (clean(&row.reason), clean(&row.sentence));
+        writeln!(out, "  {:10} {reason:22} {:>9}  {what:4}  {sentence}", row.stage, row.count)?;
+    }
+    match &losses.imbalance {
+        Some(imbalance) => writeln!(out, "  THE LEDGER DOES NOT ADD UP: {imbalance}"),
+        None => Ok(()),
+    }
+}
+
+fn counted(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A share, six columns wide.
+fn share(percent: f64) -> String {
+    format!("{percent:5.1}%")
+}
+
+fn without_middle(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let (head, tail) = ((width - 1) / 2, width - 1 - (width - 1) / 2);
+    text.chars().take(head).chain(['…']).chain(text.chars().skip(length - tail)).collect()
+}
+
+fn without_start(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    ['…'].into_iter().chain(text.chars().skip(length + 1 - width)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use expect_test::{Expect, expect};
+
+use deepctx_profile::frame::Frame;
+use deepctx_profile::ledger::{Reason, Stage};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::units::Nanos;
+
+use super::*;
+use crate::{Selection, Subset};
+
+fn profile(lines: &str) -> Profile {
+    deepctx_profile::text::parse(lines).unwrap()
+}
+
+fn report(profile: &Profile, rows: usize) -> Report {
+    let selection = Selection { rows, ..Selection::of(Metric::CpuTime) };
+    Report::compute(&Subset::new(profile, &selection), Nanos(0))
+}
+
+fn check(profile: &Profile, expect: Expect) {
+    let mut out = Vec::new();
+    write_to_depth(&report(profile, 3), 3, &mut out).unwrap();
+    expect.assert_eq(&String::from_utf8(out).unwrap());
+}
+
+/// The tables from one with this title to the losses.
+fn check_tables(profile: &Profile, rows: usize, title: &str, expect: Expect) {
+    let mut out = Vec::new();
+    write(&report(profile, rows), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let start = text.find(&format!("\n{title}")).unwrap();
+    expect.assert_eq(&text[start + 1..text.find("\nLosses and gaps").unwrap()]);
+}
+
+#[test]
+fn a_page_tells_where_the_time_went_and_what_was_lost() {
+    let mut profile = profile(
+        "P python3-7 / n _start@python3 / y /srv/a/very/long/path/to/some/where/in/the/tree/train.py:main:9 / y /a/train.py:step:30 / o aten::addmm / n gemm@/l/libmkl.so 5000000000
+         P python3-7 / n _start@python3 / y /srv/a/very/long/path/to/some/where/in/the/tree/train.py:main:9 / n read@/l/libc.so / k vfs_read 40000000
+         P python3-7 / n std::vector<std::pair<std::string, std::map<int, std::string>>>::emplace_back<std::string> 7000000",
+    );
+    profile.meta.host = "gpu-1".to_owned();
+    for stage in [Stage::Decode, Stage::Order, Stage::Resolve, Stage::Attribute] {
+        profile.ledger.stage_mut(stage).pass(3);
+    }
+    profile.ledger.stage_mut(Stage::Decode).received += 1;
+    profile.ledger.dropped(Stage::Decode, Reason::new("short-record", "the record is too short"), 1);
+    profile.ledger.gap(Stage::Resolve, Reason::new("no-row", "the unwind table has no row for this PC"), 1);
+    check(
+        &profile,
+        expect![[r#"
+            cpu-time of python train.py (pid 7) on gpu-1
+            5.05 s in 3 values, 99 Hz per CPU, 9 calling contexts
+
+            Hottest functions
+                self   total  function                                                  where
+               99.1%   99.1%  gemm                                                      /l/libmkl.so
+                0.8%    0.8%  vfs_read_[k]
+                0.1%    0.1%  std::vector<std::pair<std::…>::emplace_back<std::string>
+
+            Hottest contexts, innermost call first
+               99.1%   5.00 s  gemm
+                                 aten::addmm
+                                 train.py:step
+                                 … 2 more frames
+                                 python3-7
+                0.8%  40.0 ms  vfs_read_[k]
+                                 read
+                                 train.py:main
+                                 _start
+                                 python3-7
+                0.1%  7.00 ms  std::vector<std::pair<std::string, std::map<int, std::string>>>::emplace_back<std::string>
+                                 python3-7
+
+            Losses and gaps
+              1 of 4 records lost (25.00%)
+              decode     short-record                   1  lost  the record is too short
+              resolve    no-row                         1  gap   the unwind table has no row for this PC
+        "#]],
+    );
+}
+
+#[test]
+fn phases_and_training_steps_stand_together() {
+    let mut profile = profile(
+        "P python3-7 / y /a/train.py:main:9 / y /v/torch/utils/data/dataloader.py:Iter.__next__ 100000000
+         P python3-7 / y /a/train.py:main:10 / y /v/torch/nn/modules/module.py:Module._call_impl 300000000
+         P python3-7 / y /a/train.py:main:11 / y /v/torch/_tensor.py:Tensor.backward 500000000
+         P python3-7 / y /a/train.py:main:12 / r Optimizer.step#SGD.step / y /v/torch/optim/sgd.py:SGD.step 100000000",
+    );
+    let range = profile.tree.cells(Metric::CpuTime).find_map(|(node, _)| {
+        let parent = profile.tree.node(node).parent;
+        let frame = profile.frames.get(profile.tree.node(parent).frame);
+        matches!(frame, Frame::Range { .. }).then_some(parent)
+    });
+    for took in [10_000_000, 12_000_000] {
+        profile.tree.add(range.unwrap(), Metric::RangeTime, took);
+    }
+    profile.tree.add(range.unwrap(), Metric::StepTime, 250_000_000);
+    check_tables(
+        &profile,
+        10,
+        "Phases",
+        expect![[r#"
+        Phases, over 1 training step
+                        cpu-time  phase
+                  300 ms   30.0%  forward
+                  100 ms   10.0%  optimizer
+                  500 ms   50.0%  backward
+                  100 ms   10.0%  data loading
+
+        Training steps, from the end of one to the end of the next
+             steps      mean   deviation       least        most  name and where it is entered
+                 1    250 ms        0 ns      250 ms      250 ms  Optimizer.step#SGD.step  train.py:main:12
+
+        Ranges that the program names, without those within them
+             times      mean   deviation       least        most  name and where it is entered
+                 2   11.0 ms     1.00 ms     10.0 ms     12.0 ms  Optimizer.step#SGD.step  train.py:main:12
+    "#]],
+    );
+}
+
+#[test]
+fn an_empty_profile_says_so() {
+    check(
+        &profile(""),
+        expect![[r#"
+        cpu-time of python train.py (pid 7)
+        0 ns in 0 values, 99 Hz per CPU, 0 calling contexts
+
+        Hottest functions
+          there are no values of cpu-time
+
+        Losses and gaps
+          no records were counted
+    "#]],
+    );
+}
+
+#[test]
+fn a_ledger_that_does_not_add_up_is_shown() {
+    let mut profile = profile("P a-1 / n f 1");
+    profile.ledger.stage_mut(Stage::Decode).received = 2;
+    let mut out = Vec::new();
+    write(&report(&profile, 10), &mut out).unwrap();
+    assert!(String::from_utf8(out).unwrap().contains("THE LEDGER DOES NOT ADD UP: stage decode: received 2"));
+}
+
+#[test]
+fn long_texts_keep_what_tells_them_apart() {
+    assert_eq!(without_middle("abcdefghij", 7), "abc…hij");
+    assert_eq!(without_start("/a/b/train.py:12", 12), "…train.py:12");
+    assert_eq!(without_start("ééé", 3), "ééé");
+}
+
+#[test]
+fn a_fusion_lists_all_its_operators() {
+    check_tables(
+        &profile(crate::compiled::tests::RUN),
+        2,
+        "Compiled",
+        expect![[r#"
+            Compiled code, by what it was compiled from
+               55.6%  xla jit_step  fusion.1  /a/net.py:8
+                      jit(step)/mul [fused: exp]
+               33.3%  [no module]
+                      xla::cpu::DotThunk
+                6.7%  … 2 more
+        "#]],
+    );
+}
+
+#[test]
+fn instructions_stand_below_their_kernel() {
+    check_tables(
+        &crate::instructions::tests::sampled(),
+        10,
+        "Instructions",
+        expect![[r#"
+            Instructions with most samples, and what their warps waited for
+              100.0%       100  [gpu] gemm(float*)
+                 80.0%      +0x10  long_scoreboard 75.0%, wait 25.0%  /src/gemm.cu:7
+                 20.0%      +0x40  selected 100.0%
+        "#]],
+    );
+}
+
+#[test]
+fn holders_of_memory_stand_below_its_peak() {
+    check_tables(
+        &crate::memory::tests::profile(),
+        2,
+        "Memory",
+        expect![[r#"
+            Memory at its peak
+              process 7, cuda:0
+                600 MiB at 3.20 s: most at a time, of 800 MiB that the allocator held (25.0% unused); 12 allocations of 1.00 GiB in all
+                the allocator held 900 MiB at most; 500 MiB of it were unused at 4.00 s
+                2.4% more were given out than asked for
+                100 MiB of the most were allocated before the capture
+                 50.0%    300 MiB  train.py:load:3 ▸ aten::empty
+                 26.7%    160 MiB  train.py:step:3 ▸ aten::linear ▸ aten::addmm
+                … 1 more place
+        "#]],
+    );
+}

@@ -1,0 +1,164 @@
+//! Reports: every table of a profile at once.
+//!
+//! Owns: [`Report`], its document for programs, and what stands above the tables. Because: one page must say where the time
+//! went and how far to believe it. Does not: render; see [`crate::render`].
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::units::Nanos;
+use serde::Serialize;
+
+use crate::amount::{Amount, total, value};
+use crate::compilation::Compilations;
+use crate::compiled::CompiledCode;
+use crate::devices::Devices;
+use crate::instructions::Instructions;
+use crate::kernels::Kernels;
+use crate::layers::Layers;
+use crate::losses::is_finished;
+use crate::memory::PeakMemory;
+use crate::phases::Phases;
+use crate::ranges::Ranges;
+use crate::{Contexts, Functions, Losses, Subset};
+
+/// Version of the serialized form: raised when a field is removed or changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Every table of a profile. Its serialized form is described in `docs/formats.md`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What stands above the tables.
+    #[serde(flatten)]
+    pub overview: Overview,
+    /// What each function cost.
+    pub functions: Functions,
+    /// The hottest stacks.
+    pub contexts: Contexts,
+    /// What each part of training took.
+    pub phases: Phases,
+    /// How long training steps took.
+    pub training_steps: Ranges,
+    /// How long named ranges took.
+    pub ranges: Ranges,
+    /// What each layer of a model cost.
+    pub layers: Layers,
+    /// Time in compiled code by what it was compiled from.
+    pub compiled_code: CompiledCode,
+    /// Time spent compiling by the line that began it.
+    pub compilations: Compilations,
+    /// Where times of devices come from.
+    pub devices: Devices,
+    /// What a block of each kernel takes.
+    pub kernels: Kernels,
+    /// What sampled warps waited for.
+    pub instructions: Instructions,
+    /// Who held memory at its peak.
+    pub memory: PeakMemory,
+    /// What became of every record.
+    #[serde(flatten)]
+    pub losses: Losses,
+    /// By table: rows beyond those that were asked for.
+    pub rows_left_out: BTreeMap<&'static str, usize>,
+}
+
+/// What a report is about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Overview {
+    /// What was profiled; empty when it has no name.
+    pub target: String,
+    /// Name of the host; empty when unknown.
+    pub host: String,
+    /// Length of the capture; 0 when unknown.
+    pub elapsed_ns: u64,
+    /// Whether the capture ended well.
+    pub finished: bool,
+    /// Sampling frequency per CPU; 0 when nothing was sampled.
+    pub frequency_hz: u32,
+    /// Name of the metric of the selection.
+    pub metric: &'static str,
+    /// Its sum over everything shown.
+    #[serde(flatten, serialize_with = "total")]
+    pub total: Amount,
+    /// How many values of it there are.
+    pub values: u64,
+    /// Calling contexts of the profile.
+    pub calling_contexts: u64,
+    /// How much of the time probes were attached, in words; `None` when it was all of it.
+    pub probe_note: Option<String>,
+    /// Every metric that the profile has values of.
+    pub metrics: Vec<MetricTotal>,
+}
+
+/// A metric that the profile has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MetricTotal {
+    /// Its name.
+    pub metric: &'static str,
+    /// Its sum over the whole profile.
+    #[serde(flatten, serialize_with = "value")]
+    pub value: Amount,
+}
+
+impl Report {
+    /// Computes every table. `elapsed` is the length of the capture, zero when unknown.
+    pub fn compute(subset: &Subset<'_>, elapsed: Nanos) -> Self {
+        let mut report = Report {
+            schema_version: SCHEMA_VERSION,
+            overview: Overview::compute(subset, elapsed),
+            functions: Functions::compute(subset),
+            contexts: Contexts::compute(subset),
+            phases: Phases::compute(subset),
+            training_steps: Ranges::training_steps(subset),
+            ranges: Ranges::compute(subset),
+            layers: Layers::compute(subset),
+            compiled_code: CompiledCode::compute(subset),
+            compilations: Compilations::compute(subset),
+            devices: Devices::compute(subset),
+            kernels: Kernels::compute(subset),
+            instructions: Instructions::compute(subset),
+            memory: PeakMemory::compute(subset),
+            losses: Losses::compute(subset),
+            rows_left_out: BTreeMap::new(),
+        };
+        report.rows_left_out = BTreeMap::from([
+            ("compilations", report.compilations.left_out),
+            ("compiled_code", report.compiled_code.rows.left_out),
+            ("devices", report.devices.left_out),
+            ("functions", report.functions.left_out),
+            ("instructions", report.instructions.left_out),
+            ("kernels", report.kernels.left_out),
+            ("layers", report.layers.left_out),
+            ("memory", report.memory.left_out),
+            ("ranges", report.ranges.left_out),
+            ("training_steps", report.training_steps.left_out),
+        ]);
+        report
+    }
+}
+
+impl Overview {
+    fn compute(subset: &Subset<'_>, elapsed: Nanos) -> Self {
+        let (profile, metric) = (subset.profile(), subset.metric());
+        let total = |metric: Metric| MetricTotal {
+            metric: metric.name(),
+            value: Amount::new(profile.tree.total(metric).sum, metric.unit()),
+        };
+        Overview {
+            target: clean(&profile.meta.target),
+            host: clean(&profile.meta.host),
+            elapsed_ns: elapsed.0,
+            finished: is_finished(profile),
+            frequency_hz: profile.meta.frequency_hz,
+            metric: metric.name(),
+            total: Amount::new(subset.total(), metric.unit()),
+            values: profile.tree.total(metric).count,
+            calling_contexts: profile.tree.len() as u64 - 1,
+            probe_note: profile.ledger.watched_in_turns().map(clean),
+            metrics: profile.tree.metrics().map(total).collect(),
+        }
+    }
+}

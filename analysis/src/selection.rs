@@ -1,0 +1,79 @@
+//! Selections: which part of a profile a report is about.
+//!
+//! Owns: [`Selection`], and [`Subset`], a profile with its selection applied. Because: the filter and the merged tree are
+//! needed by several tables and cost more than any of them. Does not: choose a metric for a profile.
+
+use std::borrow::Cow;
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::request::Pattern;
+use deepctx_profile::selection::Selection as Shown;
+use deepctx_profile::view::{self, MergedTree};
+
+/// Rows of each table when nothing else is asked for: as many as fit a terminal.
+const ROWS: usize = 10;
+
+/// Which part of a profile a report is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// Metric, languages, lines and grouping.
+    pub shown: Shown,
+    /// Which stacks count; all of them without a pattern.
+    pub filter: Option<Pattern>,
+    /// Most rows of each table.
+    pub rows: usize,
+}
+
+impl Selection {
+    /// All stacks by one metric, with ten rows for each table.
+    pub const fn of(metric: Metric) -> Self {
+        Selection { shown: Shown::of(metric), filter: None, rows: ROWS }
+    }
+}
+
+/// A profile with its selection applied.
+#[derive(Clone, Debug)]
+pub struct Subset<'p> {
+    profile: Cow<'p, Profile>,
+    selection: Selection,
+    tree: MergedTree,
+}
+
+impl<'p> Subset<'p> {
+    /// Applies a selection to a profile.
+    pub fn new(profile: &'p Profile, selection: &Selection) -> Self {
+        let profile = match &selection.filter {
+            Some(pattern) => Cow::Owned(view::only(profile, pattern, selection.shown.lines)),
+            None => Cow::Borrowed(profile),
+        };
+        let mut tree = MergedTree::new(selection.shown);
+        tree.refresh(&profile);
+        Subset { profile, selection: selection.clone(), tree }
+    }
+
+    /// What the filter let through.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The selection.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// The metric of the selection.
+    pub fn metric(&self) -> Metric {
+        self.selection.shown.metric
+    }
+
+    /// The sum of the metric over everything shown.
+    pub fn total(&self) -> u64 {
+        self.tree.total()
+    }
+
+    /// The merged tree.
+    pub(crate) fn tree(&self) -> &MergedTree {
+        &self.tree
+    }
+}
