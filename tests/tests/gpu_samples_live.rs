@@ -20,7 +20,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::losses;
 
-use simulated::{Capture, Setting, record, sampled};
+use simulated::{Capture, Setting, record, record_and_wait, sampled};
 
 /// Of real device code: function, offset, file, line (`symbolizer/tests/fixtures/cubin/lines.tsv`).
 const LINES: &str = include_str!("../../symbolizer/tests/fixtures/cubin/lines.tsv");
@@ -65,16 +65,11 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A capture of the program; again when lines of code were not read in time, as on a busy machine.
+/// A capture of the program, which stays until the lines of its code were read.
 fn sample(setting: Setting, words: &[&str]) -> Option<Capture> {
-    let program = sampled()?;
-    let mut tries = (0..3).map(|_| record(setting, &program, words));
-    let in_time = |capture: &Option<Capture>| {
-        let late =
-            |capture: &Capture| losses(&capture.profile).iter().any(|row| row.reason == "pc-lines-unread");
-        !capture.as_ref().is_some_and(late)
-    };
-    let capture = tries.find(in_time).expect("one of three captures with lines that were read")?;
+    // Where nothing is sampled, none are read.
+    let logged = (!setting.misbehaves.starts_with("unsampled")).then_some("lines of device code");
+    let capture = record_and_wait(setting, &sampled()?, words, logged)?;
     capture.adds_up();
     let process = capture.process();
     assert_eq!((process.tier, process.difference()), (Tier::Collected, 0), "{process:?}");

@@ -115,5 +115,7 @@ int main(int count, char **words) {
         check(synchronize(), "cuCtxSynchronize");
         usleep(60000);
     }
+    // Whoever reads its code needs it alive.
+    std::getchar();
     return 0;
 }

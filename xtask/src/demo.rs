@@ -24,7 +24,7 @@ const HOTTEST: usize = 10;
 
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let program = bench::release()?;
+    let program = bench::product(bench::Profile::Release)?;
     let device = Device::of_this_machine();
     let where_it_runs = match device {
         Device::Real => "this machine has a GPU, and a Python training loop runs on it",

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::support::{Python, Target, captured_with, for_each, profiler, programs, row, workload};
 
+/// A chain that was not seen in so many captures of a second or two is never seen.
+const CAPTURES_MAX: usize = 100;
+
 const CONTEXT: &[&str] = &["--probe", "modules"];
 
 /// What is a layer among the frames of a stack: everything that is neither a Python function nor the thread's beginning.
@@ -43,8 +46,8 @@ fn check(profiler: &Path, python: &Python, plain: bool) {
     assert!(said.len() > 12, "{}: {said:?}", python.name);
     let (mut compared, mut equal, mut before) = (0, 0, 0);
     let (mut other, mut missing) = (BTreeMap::new(), said.keys().collect::<BTreeSet<_>>());
-    // On a busy machine few samples come in a second or two.
-    for _ in 0..5 {
+    // Until each was seen; on a busy machine few samples come in a second or two.
+    for _ in 0..CAPTURES_MAX {
         for (frames, count) in captured_with(profiler, target.pid(), [2, 499], "python", CONTEXT) {
             let Some(leaf) = leaf(&frames) else { continue };
             let (found, expect) = (layers(&frames), &said[&leaf]);

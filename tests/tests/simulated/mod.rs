@@ -4,8 +4,9 @@
 //! not: test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use deepctx_profile::activity::GpuProcess;
@@ -15,7 +16,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_storage::store;
 
-use crate::cli_support::{can_capture, program, stderr, stdout};
+use crate::cli_support::{can_capture, program};
 
 /// What a program runs with.
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,6 +146,16 @@ fn compiled(name: &str, words: &[String]) -> Option<PathBuf> {
 
 /// Records the command from its start to its end.
 pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Capture> {
+    record_and_wait(setting, command, arguments, None)
+}
+
+/// The same of a command that runs until its input ends, which comes when the profiler has logged this.
+pub(crate) fn record_and_wait(
+    setting: Setting,
+    command: &[String],
+    arguments: &[&str],
+    logged: Option<&str>,
+) -> Option<Capture> {
     if !can_capture() || !is_built() {
         return None;
     }
@@ -155,14 +166,29 @@ pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -
     let folder = tempfile::tempdir().unwrap();
     let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
     let mut words: Vec<String> = vec!["record".into(), "-o".into(), output.to_str().unwrap().into()];
+    words.extend(logged.map(|_| "-vv".to_owned()));
     words.extend(setting.words.iter().map(|&word| word.to_owned()));
     words.push("--".into());
     words.push("env".into());
     words.extend(setting.variables(&log).into_iter().map(|(name, value)| format!("{name}={value}")));
     words.extend(command.iter().cloned());
     words.extend(arguments.iter().map(|&word| word.to_owned()));
-    let said = program().args(&words).output().unwrap();
-    assert!(said.status.success(), "{words:?}\n{}{}", stdout(&said), stderr(&said));
+    let mut recording = program();
+    recording.args(&words).stdout(Stdio::null()).stderr(Stdio::piped());
+    if logged.is_some() {
+        recording.stdin(Stdio::piped());
+    }
+    let mut recording = recording.spawn().unwrap();
+    let (mut log_of, mut input) = (BufReader::new(recording.stderr.take().unwrap()), recording.stdin.take());
+    let mut said = String::new();
+    while log_of.read_line(&mut said).unwrap() > 0 {
+        if logged.is_some_and(|text| said.contains(text)) {
+            input = None;
+        }
+    }
+    drop(input);
+    let status = recording.wait().unwrap();
+    assert!(status.success(), "{words:?}\n{said}");
     let opened = store::open(&output).unwrap();
     assert!(opened.is_complete(), "{:?}", opened.lost);
     Some(Capture { profile: opened.profile, account: account(&log), samples: samples_of(&log) })

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Length of one window, where the figure has windows.
     #[arg(long, default_value_t = 4)]
     seconds: u64,
-    /// An already built deepctx-bpf, instead of a fresh release build.
+    /// An already built deepctx-bpf, instead of a fresh build with the profile `dist`.
     #[arg(long, value_name = "FILE")]
     profiler: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let ours = match &options.profiler {
         Some(file) => file.clone(),
-        None => release()?,
+        None => product(Profile::Dist)?,
     };
     if !sh::is_root() {
         return again_as_root(&ours);
@@ -122,12 +122,34 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// How much the compiler optimizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// What the README's command builds.
+    Release,
+    /// What is handed out, and what figures are promised of: optimized across crates, too.
+    Dist,
+}
+
+impl Profile {
+    /// As cargo calls it, and the folder of what it builds.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Dist => "dist",
+        }
+    }
+}
+
 /// Builds what users run; the path of the program.
-pub(crate) fn release() -> Result<PathBuf> {
+pub(crate) fn product(profile: Profile) -> Result<PathBuf> {
     setup::run(&setup::Options { yes: true, tests: true })?;
-    sh::step("build deepctx-bpf for release", "figures of an unoptimized program mean nothing");
-    sh::run(sh::command("cargo").args(["build", "--release", "--locked", "--package", "deepctx-bpf"]))?;
-    Ok(sh::target_dir().join("release/deepctx-bpf"))
+    sh::step(
+        &format!("build deepctx-bpf ({})", profile.name()),
+        "figures of an unoptimized program mean nothing",
+    );
+    sh::run(sh::command("cargo").args(["build", "--locked", "--profile", profile.name()]))?;
+    Ok(sh::target_dir().join(profile.name()).join("deepctx-bpf"))
 }
 
 /// The kernel's statistics and other people's processes are root's; building is not.

@@ -17,18 +17,19 @@ const ROWS_MIN: f64 = 100_000.0;
 /// Samples of one run of the pipeline.
 const SAMPLES: u32 = 1_000_000;
 
-/// Builds an example for release and gives its path.
+/// Builds an example as what is handed out is built, and gives its path.
 pub(super) fn example(package: &str, name: &str) -> Result<PathBuf> {
     sh::run(sh::command("cargo").args([
         "build",
-        "--release",
+        "--profile",
+        "dist",
         "--locked",
         "--package",
         package,
         "--example",
         name,
     ]))?;
-    Ok(sh::target_dir().join("release/examples").join(name))
+    Ok(sh::target_dir().join("dist/examples").join(name))
 }
 
 /// The numbers at the beginning of each line, and what follows them.
