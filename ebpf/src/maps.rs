@@ -138,7 +138,7 @@ pub static NEWS: PerCpuArray<u64, 1> = PerCpuArray::new();
 #[btf_map]
 pub static SCRATCH: PerCpuArray<Scratch, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
 
-/// Rules found lately, beside each scratch slot: who interrupts another walk uses another slot, so no entry is ever
+/// Rules found recently, beside each scratch slot: who interrupts another walk uses another slot, so no entry is ever
 /// written by two.
 #[btf_map]
 pub static RULE_CACHE: PerCpuArray<RuleCache, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();

@@ -6,8 +6,9 @@
 use deepctx_common::python::LOCAL_TAGS;
 use deepctx_common::record::word;
 
-use crate::interleave::{Walk, Words};
 use crate::memory::Memory;
+use crate::state::Walk;
+use crate::words::Words;
 
 /// Emits what the function was called on whose frame is at `at`. What cannot be read is not told.
 #[inline(always)]

@@ -8,9 +8,11 @@
 
 use deepctx_common::end::WalkEnd;
 
-use crate::interleave::{Flow, PYTHON_READS_MAX, Tables, Walk, Words, phase, start_python};
+use crate::chain::start_python;
 use crate::memory::Memory;
 use crate::python;
+use crate::state::{Flow, PYTHON_READS_MAX, Tables, Walk, phase};
+use crate::words::Words;
 
 /// Most bytes between the stack pointer of generated code and the evaluation that called it: a few saved registers.
 const GENERATED_FRAME_MAX: u64 = 1 << 12;

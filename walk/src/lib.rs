@@ -7,11 +7,13 @@
 #![no_std]
 
 mod called;
+mod chain;
 mod generated;
 pub mod interleave;
 pub mod memory;
 pub mod python;
 pub mod quick;
 pub mod short;
+mod state;
 pub mod unwind_row;
 mod words;

@@ -7,8 +7,9 @@
 use deepctx_common::python::NO_PYTHON;
 use deepctx_common::record::{USER_WORDS_MAX, word};
 
-use crate::interleave::{PYTHON_FRAMES_MAX, PYTHON_READS_MAX, Tables, Walk, Words, phase};
 use crate::memory::Memory;
+use crate::state::{PYTHON_FRAMES_MAX, PYTHON_READS_MAX, Tables, Walk, phase};
+use crate::words::Words;
 use crate::{python, short, unwind_row};
 
 /// Emits the current native frame and steps to its caller, if that takes no search and no read; else changes nothing and

@@ -22,19 +22,10 @@ use deepctx_common::end::WalkEnd;
 use deepctx_common::python::entry_rule;
 use deepctx_common::record::word;
 
-use crate::interleave::{Walk, Words, phase};
+use crate::state::{Walk, phase};
+use crate::words::Words;
 
-/// Values of [`Walk::short`].
-pub mod state {
-    /// All native frames are walked.
-    pub const WHOLE: u32 = 0;
-    /// They are walked to the first evaluation of Python.
-    pub const SHORT: u32 = 1;
-    /// That was reached: Python frames come one after the other.
-    pub const IN_CHAIN: u32 = 2;
-    /// The same, and native frames were left out behind the last one.
-    pub const LEFT_OUT: u32 = 3;
-}
+pub use crate::state::short as state;
 
 /// The run of the evaluation at hand is over: goes on in the interpreter's chain, if that is all that is wanted.
 #[inline(always)]

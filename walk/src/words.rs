@@ -2,7 +2,7 @@
 //!
 //! Owns: the trait, and a plain buffer. Because: in the kernel it is the record itself. Does not: know what a word means.
 
-/// Where the words of a walk go. Outside [`Walk`], since in the kernel it is the record itself.
+/// Where the words of a walk go. Outside [`crate::interleave::Walk`], since in the kernel it is the record itself.
 pub trait Words {
     /// Stores `word` at `index`; false when there is no room.
     fn put(&mut self, index: u32, word: u64) -> bool;

@@ -22,43 +22,12 @@ use deepctx_common::config::{Config, config_flag};
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{StackSample, kind};
 
+use super::state::{InFlight, Launched, Limiter};
 use crate::emit::{self, Urgency};
 use crate::maps::{IN_FLIGHT, LAUNCHED, LIMITER, SITE_COUNTS, SITES, config};
 use crate::task::Ids;
 use crate::walk::{self, Scratch, TAIL_WORDS, WORDS_MAX};
 use crate::{arch, filter, stack, task};
-
-/// A call whose return is waited for.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct InFlight {
-    call: u64,
-    entered_ns: u64,
-    /// Address behind which a result will be, or 0.
-    out: u64,
-}
-
-/// The last launch of a thread.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Launched {
-    /// Number of the call.
-    pub call: u64,
-    /// [`Site::flags`].
-    pub flags: u64,
-}
-
-/// Who gets a stack, when not all do: a draw among those of a tenth of a second, with the chance that the tenth before
-/// suggests. Taking the first that come would favour what stands at the beginning of each burst.
-#[repr(C)]
-pub struct Limiter {
-    /// Since when `seen` counts, `CLOCK_MONOTONIC` nanoseconds.
-    began_ns: u64,
-    seen: u64,
-    taken: u64,
-    /// Of 2³².
-    chance: u64,
-}
 
 /// How long a chance holds.
 const DRAW_NS: u64 = 100_000_000;

@@ -5,6 +5,6 @@ mod message;
 mod off_cpu;
 mod process;
 mod sample;
+mod state;
 
-pub use call::{InFlight, Launched, Limiter};
-pub use off_cpu::Bucket;
+pub use state::{Bucket, InFlight, Launched, Limiter};

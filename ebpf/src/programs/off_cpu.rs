@@ -13,6 +13,7 @@ use deepctx_common::end::Counter;
 use deepctx_common::process::{Blocked, WAITS_WALKED_PER_SECOND};
 use deepctx_common::record::{Wake, kind, sample_flag, wake_stack};
 
+use super::state::Bucket;
 use crate::emit::{self, Urgency};
 use crate::maps::{BLOCKED, WALKS, config};
 use crate::task::Ids;
@@ -25,12 +26,6 @@ const TASK_DEAD: u32 = 0x80;
 const WALKS_AT_ONCE: u64 = WAITS_WALKED_PER_SECOND as u64;
 /// Time in which one more walk becomes due.
 const WALK_NS: u64 = 1_000_000_000 / WALKS_AT_ONCE;
-
-/// A token bucket in one number: the time up to which walks are paid for.
-#[repr(C)]
-pub struct Bucket {
-    paid_ns: u64,
-}
 
 impl Bucket {
     /// Takes one walk; false when the share is used up.

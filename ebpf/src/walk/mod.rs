@@ -3,66 +3,29 @@
 //! Owns: how the walkers of `deepctx_walk` are cut into functions. Runs of steps are functions with external linkage:
 //! the verifier checks each once, whatever the number of frames, and no kernel from 5.15 on gives up (inlined, the
 //! same code exceeds a million instructions).
-//! Does not: read memory (`memory`), search tables (`tables`).
+//! Does not: read memory (`memory`), search tables (`tables`), or say what lies in scratch memory (`scratch`).
 
 mod displaced;
 mod lasting;
 mod memory;
+mod rule_cache;
+mod scratch;
 mod tables;
 
 use core::intrinsics::{AtomicOrdering, atomic_xchg};
-use core::mem::offset_of;
 
-use deepctx_common::call::{ARGUMENTS_MAX, Call, TEXT_MAX};
 use deepctx_common::config::{Config, config_flag};
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::NO_PYTHON;
-use deepctx_common::record::{KERNEL_WORDS_MAX, StackSample, USER_WORDS_MAX, word};
+use deepctx_common::record::word;
 use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
 use deepctx_walk::{quick, short};
 
 pub use self::memory::Ahead;
-pub use self::tables::RuleCache;
-use crate::arch::UserRegs;
+pub use self::rule_cache::RuleCache;
+pub use self::scratch::{Scratch, TAIL_WORDS, WORDS_MAX};
 use crate::maps::{AHEAD, CALLED, PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
 use crate::words::copy;
-
-/// Words of one record: kernel words first, then user words.
-pub const WORDS_MAX: usize = KERNEL_WORDS_MAX + USER_WORDS_MAX;
-/// Words that may follow them: a call, its arguments and a text.
-pub const TAIL_WORDS: usize = size_of::<Call>() / 8 + ARGUMENTS_MAX + TEXT_MAX / 8;
-
-/// What one program run needs beyond its 512-byte stack. Below 32 KiB, the most that a per-CPU value may have.
-#[repr(C)]
-pub struct Scratch {
-    /// 1 while claimed.
-    busy: u64,
-    /// The walk.
-    pub walk: Walk,
-    /// User registers.
-    pub regs: UserRegs,
-    /// What was fetched of a call.
-    pub arguments: [u64; ARGUMENTS_MAX],
-    /// The record: its fixed part …
-    pub sample: StackSample,
-    /// … its words, right behind it …
-    pub words: [u64; WORDS_MAX],
-    /// … and room for what may follow them.
-    pub tail: [u64; TAIL_WORDS],
-    /// Never written. The compiler turns "below the end" into "not the end" where it can, from which kernels before 6.8
-    /// learn nothing: to them the word behind the last could be reached.
-    past_end: u64,
-}
-
-const _: () = {
-    assert!(size_of::<Scratch>() < 32 << 10);
-    assert!(offset_of!(Scratch, words) == offset_of!(Scratch, sample) + size_of::<StackSample>());
-    assert!(offset_of!(Scratch, tail) == offset_of!(Scratch, words) + 8 * WORDS_MAX);
-    assert!(offset_of!(Scratch, walk).is_multiple_of(8) && offset_of!(Scratch, sample).is_multiple_of(8));
-    assert!(offset_of!(Walk, process).is_multiple_of(8) && offset_of!(Walk, mapping).is_multiple_of(8));
-    assert!(offset_of!(Walk, executable).is_multiple_of(8) && offset_of!(Walk, rule).is_multiple_of(8));
-    assert!(offset_of!(Walk, layout).is_multiple_of(8) && offset_of!(Walk, called).is_multiple_of(8));
-};
 
 /// Claims a scratch slot of this CPU.
 #[inline(always)]

@@ -3,8 +3,6 @@
 //! Owns: both searches. Each is a function with external linkage: the verifier checks it once, whatever the number of
 //! frames. Does not: know what a rule means.
 
-use core::mem::offset_of;
-
 use deepctx_common::end::WalkEnd;
 use deepctx_common::unwind::{
     BLOCK_SEARCH_STEPS, EXECUTABLE_SERIAL_SHIFT, Executable, MAPPING_SEARCH_STEPS, PAGE_SHIFT,
@@ -13,39 +11,9 @@ use deepctx_common::unwind::{
 use deepctx_walk::interleave::{Tables, Walk};
 
 use super::Kernel;
+use super::rule_cache::{CACHE_INDEX, CACHED_RULES, RuleCache};
 use crate::maps::{EXECUTABLES, MAPPINGS, PAGES, PYTHON_LAYOUTS, RULE_CACHE, RULES, SHARDS};
 use crate::words::copy;
-
-/// Entries of a [`RuleCache`]: 24 KiB. The stacks of a few threads fit.
-const CACHED_RULES: usize = 1024;
-/// Places of the index: a stack's functions rarely share one.
-const CACHE_INDEX: usize = 2048;
-
-/// Rules found lately, in the order in which walks first asked for them.
-///
-/// A search touches a dozen cache lines of the tables, all cold when a sample comes after 10 ms of other work; most
-/// frames of a stack were in the last one too. In this order the rule of a caller stands behind that of its callee:
-/// most look-ups are one comparison, on a line that was fetched already.
-#[repr(C)]
-pub struct RuleCache {
-    entries: [CachedRule; CACHED_RULES],
-    /// Place of an address → its entry, if that was not overwritten.
-    index: [u16; CACHE_INDEX],
-    /// Entries written so far: the next one goes behind the last, around.
-    written: u64,
-}
-
-const _: () = assert!(size_of::<RuleCache>() <= 32 << 10);
-
-/// One rule.
-#[repr(C)]
-struct CachedRule {
-    /// [`cache_key`]; 0 is free.
-    key: u64,
-    rule: Rule,
-}
-
-const _: () = assert!(offset_of!(CachedRule, rule).is_multiple_of(8));
 
 /// What is cached of `executable` at the stated address `svma`: 24 bits of serial number above 40 bits of address. 0
 /// when that cannot be told apart from others.
@@ -229,13 +197,19 @@ extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
     }
     copy(&mut walk.rule, rule);
     if key != 0 {
-        let entry = cache.written as usize & (CACHED_RULES - 1);
-        cache.written += 1;
-        cache.index[place] = entry as u16;
-        let cached = &mut cache.entries[entry];
-        cached.key = key;
-        copy(&mut cached.rule, rule);
-        walk.cursor = entry as u64 + 1;
+        walk.cursor = keep(cache, key, place, rule) as u64 + 1;
     }
     FOUND
+}
+
+/// Puts a rule behind the last one that was kept, around. Gives its entry.
+#[inline(always)]
+fn keep(cache: &mut RuleCache, key: u64, place: usize, rule: &Rule) -> usize {
+    let entry = cache.written as usize & (CACHED_RULES - 1);
+    cache.written += 1;
+    cache.index[place] = entry as u16;
+    let cached = &mut cache.entries[entry];
+    cached.key = key;
+    copy(&mut cached.rule, rule);
+    entry
 }

@@ -11,7 +11,6 @@ use super::{modules, syntax};
 pub(super) const FUNCTION_LINES_MAX: usize = 80;
 /// Functions that are longer for now: end of the file's path, name.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("walk/tables.rs", "find_rule"),
     ("derived/lower.rs", "straight"),
     ("capture/src/lib.rs", "start"),
     ("record.rs", "run"),
@@ -20,8 +19,6 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
 ];
 /// Files that use each other for now: end of a path of each circle.
 const CIRCLES: &[&str] = &[
-    "ebpf/src/maps.rs",
-    "walk/src/interleave.rs",
     "cli/src/options.rs",
     "correlate/process.rs",
     "pipeline/src/stacks.rs",
