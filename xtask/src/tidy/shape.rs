@@ -18,11 +18,7 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
     ("correlate/activities.rs", "activity"),
 ];
 /// Files that use each other for now: end of a path of each circle.
-const CIRCLES: &[&str] = &[
-    "cli/src/options.rs",
-    "correlate/process.rs",
-    "pipeline/src/stacks.rs",
-];
+const CIRCLES: &[&str] = &["cli/src/options.rs", "correlate/process.rs", "pipeline/src/stacks.rs"];
 /// Calls that read a clock.
 const CLOCKS: &[&str] =
     &["Instant::now(", "SystemTime::now(", "clock_gettime(", "monotonic_ns(", ".elapsed()", "gettimeofday("];
