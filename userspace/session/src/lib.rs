@@ -23,6 +23,7 @@
 mod cubins;
 mod device_code;
 mod hottest;
+mod options;
 mod raw;
 mod recovery;
 mod replay;
@@ -35,9 +36,10 @@ mod worker;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use hottest::HottestOperators;
+pub use options::{Finished, Options};
 pub use raw::{RawError, RawReader, RawWriter};
 pub use replay::{Replayed, replay};
-pub use session::{Finished, Options, PipelinePanicked, Session};
+pub use session::{PipelinePanicked, Session};
 pub use sinks::{LiveSnapshots, RawSink, Sink, SinkError, SnapshotSink, State, StoreSink};
 pub use status::Status;
 

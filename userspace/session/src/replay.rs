@@ -11,8 +11,8 @@ use deepctx_profile::units::{Time, clock};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
 
+use crate::options::SKEW_NS;
 use crate::resolver::Resolver;
-use crate::session::SKEW_NS;
 
 /// What a replay leaves behind.
 #[derive(Debug)]

@@ -4,47 +4,18 @@
 //! and must never hold up the thread that drains the rings. Does not: capture, draw, or decide when to stop.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::Message;
-use deepctx_capture::called::CalledMap;
 use deepctx_capture::cost::OwnCost;
-use deepctx_pipeline::Config;
 use deepctx_pipeline::input::KernelCounters;
-use deepctx_profile::profile::{Meta, Profile};
-use deepctx_symbolizer::native::DebugInfo;
 
-use crate::hottest::HottestOperators;
 use crate::lock;
-use crate::sinks::Sink;
+use crate::options::{Finished, Options, Shared};
 use crate::status::Status;
 use crate::worker::Worker;
-
-/// Records of different CPUs are at most this far apart in one ring. Walking the deepest stack takes less than a
-/// millisecond; the rest is for a virtual CPU that was not scheduled.
-pub(crate) const SKEW_NS: u64 = 100_000_000;
-
-/// What a session is made of.
-#[derive(Debug, Default)]
-pub struct Options {
-    /// The target, the host and the options of the capture.
-    pub meta: Meta,
-    /// Bounds of the pipeline.
-    pub config: Config,
-    /// How much debug information is read.
-    pub debug_info: DebugInfo,
-    /// Targets that were given by pid. When all have ended, [`Status::over`] is set.
-    pub named: Vec<u32>,
-    /// Map in which kernel programs look up the function that calls modules of PyTorch; `None` when modules are not
-    /// recorded.
-    pub layers: Option<CalledMap>,
-    /// Chooses the operators whose tensors are recorded; `None` when none are.
-    pub hottest: Option<HottestOperators>,
-    /// Consumers of the input and of the profile. They are called in this order and finished in reverse order.
-    pub sinks: Vec<Box<dyn Sink>>,
-}
 
 /// A pipeline at work.
 #[derive(Debug)]
@@ -54,26 +25,10 @@ pub struct Session {
     shared: Arc<Shared>,
 }
 
-/// What a session leaves behind.
-#[derive(Debug)]
-pub struct Finished {
-    /// The profile.
-    pub profile: Profile,
-    /// How the session went.
-    pub status: Status,
-}
-
 /// The pipeline's thread panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pipeline stopped because of a defect; what was flushed before is on disk")]
 pub struct PipelinePanicked;
-
-/// What the pipeline's thread and the owner of the session share.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    pub(crate) status: Mutex<Status>,
-    pub(crate) cost: Mutex<OwnCost>,
-}
 
 impl Session {
     /// Starts a session over the messages of a capture.

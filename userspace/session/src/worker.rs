@@ -20,8 +20,8 @@ use deepctx_symbolizer::maps::Maps;
 use crate::device_code::DeviceCode;
 use crate::hottest::HottestOperators;
 use crate::lock;
+use crate::options::{Finished, Options, SKEW_NS, Shared};
 use crate::resolver::Resolver;
-use crate::session::{Finished, Options, SKEW_NS, Shared};
 use crate::sinks::{Sink, SinkError, State};
 use crate::status::{Rates, Status};
 

@@ -14,7 +14,7 @@ use deepctx_symbolizer::python::{Layer, NoInterpreter, NoPythonName, PythonSymbo
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::await_chains::{AwaitChains, Part, Reading};
-use super::layers::Layers;
+use super::layers::{CodeObject, Layers};
 use super::reason::{NO_LAYER, no_python};
 use super::tasks::chain;
 
@@ -23,19 +23,6 @@ use super::tasks::chain;
 const REVALIDATED_TOGETHER: usize = 256;
 /// Most functions remembered for that; at the bound all are forgotten.
 const NAMED_MAX: usize = 1 << 14;
-
-/// A code object: its address, and a checksum that identifies what was there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct CodeObject {
-    pub(super) address: u64,
-    pub(super) checksum: u32,
-}
-
-impl CodeObject {
-    fn of(frame: &PythonReference) -> Self {
-        Self { address: frame.code, checksum: frame.checksum }
-    }
-}
 
 /// The interpreters of all processes.
 pub(super) struct Interpreters {

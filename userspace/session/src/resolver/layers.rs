@@ -7,15 +7,27 @@
 use deepctx_capture::called::CalledMap;
 use deepctx_common::python::Called;
 use deepctx_names::is_torch_module_file;
+use deepctx_pipeline::symbols::PythonReference;
 use deepctx_symbolizer::python::{NoPythonName, PythonFrame, PythonSymbols};
 use rustc_hash::FxHashMap;
-
-use super::interpreters::CodeObject;
 
 /// Since PyTorch 2.1 this function calls the other one, in which the module is then a variable of a closure.
 const WRAPPED: &str = "_wrapped_call_impl";
 /// Up to PyTorch 2.0.
 const PLAIN: &str = "_call_impl";
+
+/// A code object: its address, and a checksum that identifies what was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CodeObject {
+    pub(super) address: u64,
+    pub(super) checksum: u32,
+}
+
+impl CodeObject {
+    pub(super) fn of(frame: &PythonReference) -> Self {
+        Self { address: frame.code, checksum: frame.checksum }
+    }
+}
 
 /// The function of each process.
 #[derive(Debug, Default)]

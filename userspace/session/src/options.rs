@@ -1,0 +1,56 @@
+//! Options: what a session is made of, and what it leaves behind.
+//!
+//! Owns: the types that a session and its thread hand each other. Because: both use them, and neither should use the
+//! other for them. Does not: run anything.
+
+use std::sync::Mutex;
+
+use deepctx_capture::called::CalledMap;
+use deepctx_capture::cost::OwnCost;
+use deepctx_pipeline::Config;
+use deepctx_profile::profile::{Meta, Profile};
+use deepctx_symbolizer::native::DebugInfo;
+
+use crate::hottest::HottestOperators;
+use crate::sinks::Sink;
+use crate::status::Status;
+
+/// Records of different CPUs are at most this far apart in one ring. Walking the deepest stack takes less than a
+/// millisecond; the rest is for a virtual CPU that was not scheduled.
+pub(crate) const SKEW_NS: u64 = 100_000_000;
+
+/// What a session is made of.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// The target, the host and the options of the capture.
+    pub meta: Meta,
+    /// Bounds of the pipeline.
+    pub config: Config,
+    /// How much debug information is read.
+    pub debug_info: DebugInfo,
+    /// Targets that were given by pid. When all have ended, [`Status::over`] is set.
+    pub named: Vec<u32>,
+    /// Map in which kernel programs look up the function that calls modules of PyTorch; `None` when modules are not
+    /// recorded.
+    pub layers: Option<CalledMap>,
+    /// Chooses the operators whose tensors are recorded; `None` when none are.
+    pub hottest: Option<HottestOperators>,
+    /// Consumers of the input and of the profile. They are called in this order and finished in reverse order.
+    pub sinks: Vec<Box<dyn Sink>>,
+}
+
+/// What a session leaves behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// The profile.
+    pub profile: Profile,
+    /// How the session went.
+    pub status: Status,
+}
+
+/// What the pipeline's thread and the owner of the session share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) status: Mutex<Status>,
+    pub(crate) cost: Mutex<OwnCost>,
+}
