@@ -95,6 +95,7 @@ fn place(profile: &Profile, frames: &[Frame]) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use deepctx_profile::frame::Role;
+    use deepctx_profile::units::Nanos;
 
     use super::*;
     use crate::Selection;
@@ -128,12 +129,12 @@ pub(crate) mod tests {
             allocations: 12,
             allocated_bytes: 1 << 30,
             peak_bytes: 600 << 20,
-            peak_ns: 3_200_000_000,
+            peak_at: Nanos(3_200_000_000),
             peak_unseen_bytes: 100 << 20,
             peak_reserved_bytes: Some(800 << 20),
             most_reserved_bytes: Some(900 << 20),
             most_unused_bytes: Some(500 << 20),
-            most_unused_ns: 4_000_000_000,
+            most_unused_at: Nanos(4_000_000_000),
             asked_bytes: 1000,
             given_bytes: 1024,
             ..Pool::default()

@@ -1,9 +1,9 @@
 //! Activity: what devices did, beyond the figures of a context.
 //!
-//! Owns: the source of a process's kernel times ([`Tier`]), the offset of its device clock, and how many launches were
-//! observed on either side ([`GpuProcess`]); launch shapes by context ([`Shape`]); and the latest activities of devices
-//! with their times ([`Activities`]). Because: a measured time and one that is only bounded must never look alike, and a
-//! replay needs single activities. Does not: join anything (the pipeline does), or read clocks.
+//! Owns: the source of a process's kernel times ([`Tier`]), the offset of its device clock, and how many launches
+//! were observed on either side ([`GpuProcess`]); launch shapes by context ([`Shape`]); and the latest activities of
+//! devices with their times ([`Activities`]). Because: a measured time and one that is only bounded must never look
+//! alike, and a replay needs single activities. Does not: join anything (the pipeline does), or read clocks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -64,8 +64,9 @@ pub enum Join {
 pub struct ClockOffset {
     /// Host minus device, nanoseconds.
     pub offset_ns: i64,
-    /// The truth lies within this many nanoseconds of it.
-    pub uncertainty_ns: u64,
+    /// Bound of the error of the offset.
+    #[serde(rename = "uncertainty_ns")]
+    pub uncertainty: Nanos,
     /// How far the offset moved between the first and the last reading, nanoseconds.
     pub drift_ns: i64,
     /// Readings that it is based on.
@@ -104,11 +105,13 @@ pub struct GpuProcess {
     pub graph_kernels: u64,
     /// Of all reported kernels, those that were joined with a launch.
     pub joined: u64,
-    /// Overhead of the collecting interface, as it reports it, nanoseconds.
-    pub overhead_ns: u64,
-    /// Upper bound of the time that devices were busy for the process, nanoseconds: each wait adds the time since the
+    /// Overhead of the collecting interface, as it reports it.
+    #[serde(rename = "overhead_ns")]
+    pub overhead: Nanos,
+    /// Upper bound of the time that devices were busy for the process: each wait adds the time since the
     /// first launch that it covers.
-    pub busy_at_most_ns: u64,
+    #[serde(rename = "busy_at_most_ns")]
+    pub busy_at_most: Nanos,
     /// Offset of its device clock; `None` without a reading.
     pub clock: Option<ClockOffset>,
     /// Its devices, as far as a collector reported them.
@@ -214,8 +217,8 @@ impl Shape {
         self.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last))
     }
 
-    /// Architecture of what the last launch ran on: the device's; while that is not known, that of the code, which is made for it
-    /// or for an earlier one.
+    /// Architecture of what the last launch ran on: the device's; while that is not known, that of the code, which is
+    /// made for it or for an earlier one.
     pub fn runs_on(&self) -> Option<u32> {
         self.device_arch.or(self.arch).map(|of| of.last)
     }
@@ -286,7 +289,7 @@ impl ActivityKind {
 pub struct Activity {
     /// Its context.
     pub node: NodeId,
-    /// What it is.
+    /// Its kind.
     pub kind: ActivityKind,
     /// The process.
     pub pid: u32,

@@ -1,7 +1,7 @@
 //! Contexts: the calling contexts of a profile that a [`Selection`] leaves.
 //!
-//! Owns: [`Contexts`]. Because: every export and report must fold the same frames away, and folding must never lose a value.
-//! Does not: decide which frames a selection shows; see [`crate::selection`].
+//! Owns: [`Contexts`]. Because: every export and report must fold the same frames away, and folding must never lose a
+//! value. Does not: decide which frames a selection shows; see [`crate::selection`].
 
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, Strings};
@@ -24,8 +24,8 @@ pub struct Contexts<'p> {
 impl<'p> Contexts<'p> {
     /// What `selection` shows of `profile`; its metric is ignored.
     pub fn of(profile: &'p Profile, selection: &Selection) -> Self {
-        // No frame or context comes out as two, so what fitted once fits again; but for those that come to stand below
-        // their devices, and a profile has some dozens of streams.
+        // No frame or context is split in two, so what fitted once fits again. Exceptions are contexts that move
+        // below their devices, and a profile has some dozens of streams.
         let mut frames = Frames::new(profile.frames.len().saturating_mul(2));
         let mut tree = Tree::new(usize::MAX);
         let shown: Vec<Option<FrameId>> = profile
@@ -42,7 +42,7 @@ impl<'p> Contexts<'p> {
         place.push(NodeId::ROOT);
         for node in profile.tree.nodes().skip(1) {
             let parent = place[node.parent.index()];
-            // A frame of another table stands for one that the table refused.
+            // A handle of another table is treated as a refused frame.
             let frame = shown.get(node.frame.index()).copied().unwrap_or(Some(FrameId::TABLE_FULL));
             let group = groups.get(node.frame.index()).copied().flatten();
             place.push(match (group, frame) {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn each_view_folds_what_it_does_not_show_and_keeps_the_order_of_the_rest() {
+    fn views_fold_hidden_frames_and_keep_the_order() {
         let cpu = Selection::of(Metric::CpuTime);
         check(cpu, "python3-7 _start main.py:main call_ufunc main.py:add memmove page_fault_[k]");
         check(Selection { view: View::Python, ..cpu }, "python3-7 main.py:main main.py:add");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tables_refused_shows_in_every_view() {
+    fn refused_contexts_show_in_every_view() {
         let mut full = Profile::new(Meta::default(), Limits { nodes: 1, ..Limits::default() });
         full.add(&[FrameId::TABLE_FULL], Metric::Samples, 3);
         for &view in View::ALL {
@@ -139,7 +139,7 @@ mod tests {
         }
 
         #[test]
-        fn a_tree_of_transformed_stacks_is_the_transformed_tree(stacks in stacks(), selection in selections()) {
+        fn transforming_stacks_or_trees_gives_the_same_tree(stacks in stacks(), selection in selections()) {
             let mut all = profile("");
             grow(&mut all, &stacks, Metric::CpuTime);
             let contexts = Contexts::of(&all, &selection);

@@ -1,8 +1,8 @@
 //! Device: the properties of a device that do not change.
 //!
-//! Owns: name, UUID, architecture and size of each ([`Device`]), and how that reads. Because: a number of a device means
-//! something within one process only, and a profile outlives the machine that it was made on. Does not: query them (a
-//! collector does).
+//! Owns: name, UUID, architecture and size of each ([`Device`]), and how that reads. Because: a number of a device
+//! means something within one process only, and a profile outlives the machine that it was made on. Does not: query
+//! them (a collector does).
 
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ impl Device {
         (arch > 0).then_some(arch)
     }
 
-    /// The UUID that says which it is: that of the instance, if it is one.
+    /// The UUID that identifies it: that of the instance, if it is one.
     pub fn own_uuid(&self) -> &str {
         let instance = self.instance.as_ref().map_or("", |instance| instance.uuid.as_str());
         if instance.is_empty() { &self.uuid } else { instance }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_told_by_name_and_uuid() {
+    fn the_label_of_a_device_has_name_and_uuid() {
         assert_eq!(h200().label(), "H200 GPU-1234abcd");
         assert_eq!(
             h200().line(),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_told_by_its_own_uuid() {
+    fn the_label_of_an_instance_has_its_own_uuid() {
         let instance = Instance { gpu: 7, compute: 0, uuid: uuid("MIG", [0xff; 16]) };
         let mut device = Device { instance: Some(instance), divided: true, ..h200() };
         device.name.push_str(" MIG 1g.18gb");

@@ -1,7 +1,7 @@
 //! Device lines: what is known of the device work of a process, in sentences.
 //!
-//! Owns: [`device_lines`]. Because: the report and the live view must say the same, and a time that is only bounded must not
-//! look measured. Does not: compute anything.
+//! Owns: [`device_lines`]. Because: the report and the live view must say the same, and a time that is only bounded
+//! must not look measured. Does not: compute anything.
 
 use crate::activity::{GpuProcess, Join, Tier};
 use crate::frame::clean;
@@ -32,46 +32,45 @@ pub fn device_lines(process: &GpuProcess) -> Vec<String> {
         ));
     }
     match process.tier {
-        Tier::Observed if process.busy_at_most_ns > 0 => lines.push(format!(
+        Tier::Observed if process.busy_at_most > Nanos(0) => lines.push(format!(
             "device time is not measured; devices were busy at most {} between launches and waits",
-            Nanos(process.busy_at_most_ns)
+            process.busy_at_most
         )),
         Tier::Observed => lines.push("device time is not measured".to_owned()),
-        Tier::Borrowed | Tier::Collected => {
-            let how = match process.join {
-                Join::Exact => "by correlation id",
-                Join::Estimated => "by order, an estimate",
-                Join::None => "not at all",
-            };
-            let reported = process.kernels + process.graph_kernels;
-            lines.push(format!(
-                "{} reported, {} joined with launches {how}",
-                counted(reported, "kernel"),
-                process.joined
-            ));
-            lines.push(format!(
-                "{} by probes, {} by activities: difference {}",
-                match process.launches_collected {
-                    1 => "1 launch".to_owned(),
-                    n => format!("{n} launches"),
-                },
-                counted(process.kernels, "kernel"),
-                process.difference()
-            ));
-        }
+        Tier::Borrowed | Tier::Collected => lines.extend(collected(process)),
     }
     if let Some(clock) = process.clock {
         let drift = Nanos(clock.drift_ns.unsigned_abs());
         lines.push(format!(
             "device clock known to {}, moved by {drift} over {}",
-            Nanos(clock.uncertainty_ns),
+            clock.uncertainty,
             counted(clock.readings, "reading")
         ));
     }
-    if process.overhead_ns > 0 {
-        lines.push(format!("the profiling interface itself took {}", Nanos(process.overhead_ns)));
+    if process.overhead > Nanos(0) {
+        lines.push(format!("the profiling interface itself took {}", process.overhead));
     }
     lines
+}
+
+/// Kernels reported by activities, and how they compare with the launches that probes observed.
+fn collected(process: &GpuProcess) -> [String; 2] {
+    let how = match process.join {
+        Join::Exact => "by correlation id",
+        Join::Estimated => "by order, an estimate",
+        Join::None => "not at all",
+    };
+    let reported = counted(process.kernels + process.graph_kernels, "kernel");
+    let launches = match process.launches_collected {
+        1 => "1 launch".to_owned(),
+        n => format!("{n} launches"),
+    };
+    let kernels = counted(process.kernels, "kernel");
+    let difference = process.difference();
+    [
+        format!("{reported} reported, {} joined with launches {how}", process.joined),
+        format!("{launches} by probes, {kernels} by activities: difference {difference}"),
+    ]
 }
 
 fn counted(n: u64, thing: &str) -> String {
@@ -91,7 +90,7 @@ mod tests {
                 launches: 4,
                 launches_without_stack: 1,
                 graph_launches: 1,
-                busy_at_most_ns: 5_000_000,
+                busy_at_most: Nanos(5_000_000),
                 ..GpuProcess::default()
             },
             &[
@@ -109,7 +108,12 @@ mod tests {
                 kernels: 8,
                 graph_kernels: 5,
                 joined: 13,
-                clock: Some(ClockOffset { offset_ns: 1, uncertainty_ns: 1500, drift_ns: -20, readings: 7 }),
+                clock: Some(ClockOffset {
+                    offset_ns: 1,
+                    uncertainty: Nanos(1500),
+                    drift_ns: -20,
+                    readings: 7,
+                }),
                 ..GpuProcess::default()
             },
             &[

@@ -1,4 +1,4 @@
-//! Handles: small typed numbers that stand for interned things.
+//! Handles: small typed numbers that refer to interned values.
 //!
 //! Owns: [`Id`]. Because: a frame's number that is used as a node's number must not compile, and a tree of millions
 //! of nodes cannot afford pointers. Does not: know what it refers to.

@@ -1,10 +1,10 @@
 //! Interning: each distinct frame, like each distinct text, is kept once and known by a handle.
 //!
-//! Owns: [`Frames`]. Because: a capture sees the same frames billions of times; equality must be one integer comparison.
-//! Does not: forget anything, or know what a frame means.
+//! Owns: [`Frames`]. Because: a capture sees the same frames billions of times; equality must be one integer
+//! comparison. Does not: forget anything, or know what a frame means.
 //!
-//! Bounded, as [`Strings`] are: at the bound, new entries become one labelled stand-in and are counted; entries that exist
-//! are still found.
+//! Bounded, as [`Strings`] are: at the bound, new entries become one labelled stand-in and are counted; entries that
+//! exist are still found.
 
 use rustc_hash::FxHashMap;
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_frame_table_answers_with_its_stand_in() {
+    fn a_full_frame_table_returns_its_stand_in() {
         let mut frames = Frames::new(4);
         let frame = |pid| Frame::Process { comm: StrId::EMPTY, pid };
         let kept = frames.intern(frame(1));

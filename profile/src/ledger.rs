@@ -173,9 +173,9 @@ pub struct Ledger {
 /// When a ledger is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// While records may still be inside stages or on the way between them.
+    /// While records may still be inside stages or between them.
     Running,
-    /// After the last record: nothing may be left on the way.
+    /// After the last record: nothing may be left inside or between stages.
     Finished,
 }
 
@@ -201,7 +201,7 @@ pub enum Imbalance {
     },
     /// What one stage passed on is not what the next received.
     #[error("between {from} and {to}: {kept} passed on, {received} received")]
-    Way {
+    Passage {
         /// The earlier stage.
         from: Stage,
         /// The later stage.
@@ -282,7 +282,7 @@ impl Ledger {
             // The kernel's own counters are read at intervals: more records may have arrived since.
             let too_many = received > kept && (from != Stage::Kernel || when == When::Finished);
             if too_many || (received < kept && when == When::Finished) {
-                return Err(Imbalance::Way { from, to, kept, received });
+                return Err(Imbalance::Passage { from, to, kept, received });
             }
         }
         Ok(())

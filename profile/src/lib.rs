@@ -1,8 +1,29 @@
-//! The profile: what was seen, and all that can be computed from it.
+//! The profile: what a capture recorded, and the views of it.
 //!
-//! Owns: the calling context tree, interned frames and strings, metrics, the ledger, snapshots.
-//! Because: analyses and views must be testable without a kernel, a process or a terminal.
-//! Does not: open files, know their formats (`deepctx-storage` does), know BPF, read clocks, draw.
+//! Owns: the calling context tree, interned frames and strings, metrics, the ledger, merged trees and snapshots. Because:
+//! analyses and views must be testable without a kernel, a process or a terminal. Does not: open files, know their
+//! formats (`deepctx-storage` does), know BPF, read clocks, draw.
+//!
+//! ```
+//! use deepctx_profile::request::Resolution;
+//! use deepctx_profile::{Frame, Limits, MergedTree, Meta, Metric, Profile, Selection};
+//!
+//! let mut profile = Profile::new(Meta::default(), Limits::default());
+//! let comm = profile.text("python3");
+//! let process = profile.frame(Frame::Process { comm, pid: 4711 });
+//! let name = profile.text("aten::addmm");
+//! let operator = profile.frame(Frame::Operator { name });
+//! profile.add(&[process, operator], Metric::CpuTime, 10_000_000);
+//!
+//! let mut tree = MergedTree::new(Selection::of(Metric::CpuTime));
+//! tree.refresh(&profile);
+//! let table = tree.table(Resolution::default());
+//! assert_eq!((table[0].label.as_str(), table[0].exclusive), ("aten::addmm", 10_000_000));
+//! ```
+//!
+//! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`], [`timeline`],
+//! [`device`], [`activity`], [`memory`], [`ledger`], [`profile`]; then [`selection`] and [`context`]; then [`request`],
+//! [`snapshot`] and [`view`].
 
 pub mod activity;
 pub mod context;
@@ -31,13 +52,13 @@ pub mod tree;
 pub mod units;
 pub mod view;
 
-pub use context::Contexts;
-pub use frame::{Frame, Origin, Role};
-pub use id::Id;
-pub use intern::{FrameId, Frames, StrId, Strings};
-pub use ledger::{Ledger, Reason, Stage, When};
-pub use metric::{Cell, Metric};
-pub use profile::{Executable, Limits, Meta, Profile};
-pub use selection::{GroupBy, Selection, View};
-pub use tree::{NodeId, Tree};
-pub use units::{Bytes, Count, Nanos, Time};
+pub use frame::Frame;
+pub use intern::{FrameId, StrId};
+pub use ledger::Ledger;
+pub use metric::Metric;
+pub use profile::{Limits, Meta, Profile};
+pub use selection::Selection;
+pub use snapshot::{Snapshot, Snapshots};
+pub use tree::NodeId;
+pub use units::Nanos;
+pub use view::{MergedTree, Viewer};

@@ -1,9 +1,12 @@
 //! Memory of tensors: how much each device held, and what held it at the peak.
 //!
-//! Owns: what is known of each process's memory on each device ([`Pool`]). Because: a program runs out of memory
-//! at one moment, and sums over its life do not show what was allocated then. Does not: track allocations (the pipeline does).
+//! Owns: what is known of each process's memory on each device ([`Pool`]). Because: a program runs out of memory at
+//! one moment, and sums over its life do not show what was allocated then. Does not: track allocations (the pipeline
+//! does).
 
 use serde::{Deserialize, Serialize};
+
+use crate::units::Nanos;
 
 /// Pools that are kept: some processes on each of many hosts' devices.
 pub const POOLS_MAX: usize = 1024;
@@ -24,8 +27,9 @@ pub struct Pool {
     pub returned_bytes: u64,
     /// Most bytes live at a time; includes those allocated before the capture as far as the allocator reports them.
     pub peak_bytes: u64,
-    /// When that was: nanoseconds since the capture began.
-    pub peak_ns: u64,
+    /// When that was, since the capture began.
+    #[serde(rename = "peak_ns")]
+    pub peak_at: Nanos,
     /// Of the peak, bytes whose allocation was not observed.
     pub peak_unseen_bytes: u64,
     /// Bytes reserved by the allocator at the peak; `None` when it does not report them.
@@ -34,8 +38,9 @@ pub struct Pool {
     pub most_reserved_bytes: Option<u64>,
     /// Most bytes reserved by the allocator but not allocated, at a time.
     pub most_unused_bytes: Option<u64>,
-    /// When that was: nanoseconds since the capture began.
-    pub most_unused_ns: u64,
+    /// When that was, since the capture began.
+    #[serde(rename = "most_unused_ns")]
+    pub most_unused_at: Nanos,
     /// Requested bytes of the allocations for which they are known.
     pub asked_bytes: u64,
     /// Bytes allocated for them.

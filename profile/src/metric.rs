@@ -4,9 +4,10 @@
 //! squares together give means and deviations for free and can be merged in any order. Does not: know where the
 //! values come from.
 //!
-//! The set is closed on purpose: a metric is an index into arrays on the hot path, and its number is stored. Quantities that an
-//! analysis derives (a share, a rate, a model's estimate) do not belong here: they are values of that analysis, with a key and a
-//! [`Unit`] of their own, computed from cells when a report is made and never stored with them.
+//! The set is closed on purpose: a metric is an index into arrays on the hot path, and its number is stored.
+//! Quantities that an analysis derives (a share, a rate, a model's estimate) do not belong here: they are values of
+//! that analysis, with a key and a [`Unit`] of their own, computed from cells when a report is made and never stored
+//! with them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -117,8 +118,8 @@ metrics! {
     StallWarpgroupArrive = 32, "stall:warpgroup_arrive", Count;
     /// Hardware cycles on a CPU.
     Cycles = 33, "cycles", Count;
-    /// Upper bound of kernel time where it was not measured: from the launch to the end of the next wait for it. Launches
-    /// overlap in it, so sums are far too high.
+    /// Upper bound of kernel time where it was not measured: from the launch to the end of the next wait for it.
+    /// Launches overlap in it, so sums are far too high.
     GpuTimeBound = 34, "gpu-time-bound", Nanoseconds;
     /// Of the bytes allocated in a context, those freed since, wherever that was.
     ReturnedBytes = 35, "returned-bytes", Bytes;
@@ -130,7 +131,8 @@ metrics! {
     RangeTime = 38, "range-time", Nanoseconds;
     /// Time from the end of a training step to the end of the next one at the same place.
     StepTime = 39, "step-time", Nanoseconds;
-    /// Floating-point operations that a model derives from the sizes of tensors ([`crate::operator_work`]): not measured.
+    /// Floating-point operations that a model derives from the sizes of tensors ([`crate::operator_work`]): not
+    /// measured.
     ModelFlops = 40, "model-flops", Count;
     /// Bytes read and written that it derives: not measured.
     ModelBytes = 41, "model-bytes", Bytes;
@@ -150,7 +152,8 @@ impl Metric {
     /// How many metrics there are.
     pub const COUNT: usize = Metric::ALL.len();
 
-    /// Whether it is a level: a value holds until the next one, and the value of a span is the highest in it, not the sum.
+    /// Whether it is a level: a value holds until the next one, and the value of a span is the highest in it, not the
+    /// sum.
     pub const fn is_level(self) -> bool {
         matches!(self, Self::LiveBytes | Self::ReservedBytes)
     }

@@ -1,9 +1,11 @@
 //! Occupancy: how many blocks of a kernel fit on a multiprocessor at once, and what limits them.
 //!
-//! Owns: the limits of the architectures, and the arithmetic. Because: a kernel that takes many registers leaves most of a device
-//! idle, and this follows from its code and its launch alone. Does not: measure: actual occupancy is at most this.
+//! Owns: the limits of the architectures, and the arithmetic. Because: a kernel that takes many registers leaves most
+//! of a device idle, and this follows from its code and its launch alone. Does not: measure: actual occupancy is at
+//! most this.
 //!
-//! Source: the tables of compute capabilities in the CUDA C++ Programming Guide, and how its occupancy calculator rounds.
+//! Source: the tables of compute capabilities in the CUDA C++ Programming Guide, and how its occupancy calculator
+//! rounds.
 
 use std::fmt;
 
@@ -83,8 +85,8 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// That of a kernel on an architecture: threads of a block, registers of a thread, shared memory of a block in bytes. `None`
-    /// when the architecture is not known, or when not even one block fits.
+    /// That of a kernel on an architecture: threads of a block, registers of a thread, shared memory of a block in
+    /// bytes. `None` when the architecture is not known, or when not even one block fits.
     pub fn of(arch: u32, threads: u32, registers: u32, shared: u32) -> Option<Self> {
         let has = Multiprocessor::of(arch)?;
         let warps = threads.div_ceil(WARP);
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scarcest_thing_limits_how_many_blocks_run_at_once() {
+    fn the_scarcest_resource_limits_the_blocks() {
         check(80, [256, 32, 0], Some((8, 64, Limit::Warps)));
         check(80, [256, 64, 0], Some((4, 32, Limit::Registers)));
         check(80, [32, 16, 0], Some((32, 32, Limit::Blocks)));
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_or_is_not_known_has_no_answer() {
+    fn impossible_or_unknown_kernels_have_no_occupancy() {
         check(80, [1024, 255, 0], None);
         check(80, [32, 8, 200 << 10], None);
         check(80, [0, 8, 0], None);

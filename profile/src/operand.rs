@@ -1,7 +1,7 @@
 //! Operands: the arguments of an operator, as text.
 //!
-//! Owns: the text. Because: calls with tensors of the same kind are one frame, and the text is what distinguishes them. Does not:
-//! guess: an unknown tensor is `?`, and so is an unknown layout.
+//! Owns: the text. Because: calls with tensors of the same kind are one frame, and the text is what distinguishes
+//! them. Does not: guess: an unknown tensor is `?`, and so is an unknown layout.
 //!
 //! ```text
 //! [128, 32x64, 64x128 (transposed)] f32
@@ -36,8 +36,8 @@ impl Operand {
     }
 }
 
-/// Operands as they are written below their operator, with one type for all, or one for each where they differ. `others`: the
-/// operator may have more.
+/// Operands as they are written below their operator, with one type for all, or one for each where they differ.
+/// `others`: the operator may have more.
 pub fn text(operands: &[Operand], others: bool) -> String {
     let mut types = operands.iter().flat_map(Operand::tensors).map(|tensor| tensor.element);
     let first = types.next();

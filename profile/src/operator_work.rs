@@ -1,7 +1,8 @@
 //! Operator work: the arithmetic and the memory traffic that an operator needs, by the sizes of its tensors.
 //!
-//! Owns: the formulas, and the sizes of elements. Because: floating-point operations and bytes over time show how far a device is
-//! from its limits, and no counter is needed for them. Does not: measure: modelled values are never mixed with measured ones.
+//! Owns: the formulas, and the sizes of elements. Because: floating-point operations and bytes over time show how far
+//! a device is from its limits, and no counter is needed for them. Does not: measure: modelled values are never mixed
+//! with measured ones.
 //!
 //! | operators | floating-point operations |
 //! |---|---|
@@ -177,18 +178,12 @@ pub struct Work {
     pub composite: bool,
 }
 
-/// The work of an operator, by its name (`aten::addmm`, `aten::mul.Tensor`) and its tensors in the order of its schema; `None`
-/// when there is no formula, or sizes that do not fit it.
+/// The work of an operator, by its name (`aten::addmm`, `aten::mul.Tensor`) and its tensors in the order of its
+/// schema; `None` when there is no formula, or sizes that do not fit it.
 pub fn work(operator: &str, tensors: &[Tensor], convolution: Option<&Convolution>) -> Option<Work> {
     let name = operator.strip_prefix("aten::")?;
     let name = name.split('.').next()?;
-    let first = tensors.first()?;
-    let read: u64 = tensors.iter().map(Tensor::bytes).fold(0, u64::saturating_add);
-    let done = |flops: Option<u64>, elements: Option<u64>| {
-        let written = elements.map(|elements| elements.saturating_mul(u64::from(first.element.bytes)));
-        let bytes = written.map(|written| read.saturating_add(written));
-        flops.map(|flops| Work { flops, bytes, composite: false })
-    };
+    let done = |flops: Option<u64>, elements: Option<u64>| work_of(tensors, flops?, elements);
     let product = |a: &Tensor, b: &Tensor| {
         let (result, inner) = matrices(a.sizes(), b.sizes())?;
         done(times(&[2, result, inner]), Some(result))
@@ -200,28 +195,14 @@ pub fn work(operator: &str, tensors: &[Tensor], convolution: Option<&Convolution
         }
         ("addmm" | "baddbmm", [_, a, b]) => product(a, b),
         ("matmul", [a, b]) => product(a, b).map(composite),
-        ("linear", [x, weight]) => {
-            let (&[out, inner], Some(&last)) = (weight.sizes(), x.sizes().last()) else { return None };
-            let rows = x.elements().checked_div(last)?;
-            let result = times(&[rows, out])?;
-            let work = done(times(&[2, result, inner]), Some(result)).map(composite);
-            work.filter(|_| last == inner)
-        }
+        ("linear", [x, weight]) => linear(x, weight).map(composite),
         ("convolution" | "conv1d" | "conv2d" | "conv3d", [x, weight]) => {
-            let (places, channels) = applied(x.sizes(), weight.sizes(), convolution?)?;
-            let each: u64 = times(weight.sizes())?;
-            let batch = *x.sizes().first()?;
-            let result = if convolution?.transposed { None } else { times(&[batch, channels, places]) };
-            done(times(&[2, batch, places, each]), result)
-                .map(|work| Work { composite: name != "convolution", ..work })
+            let work = convolve(x, weight, convolution?)?;
+            Some(Work { composite: name != "convolution", ..work })
         }
         (name, [q, k, v]) if name.contains("scaled_dot_product") && !name.contains("backward") => {
-            let &[batch, heads, queries, width] = q.sizes() else { return None };
-            let (&[.., keys, same], &[.., values, out]) = (k.sizes(), v.sizes()) else { return None };
-            let fits = same == width && values == keys && k.sizes().len() == 4 && v.sizes().len() == 4;
-            let flops = times(&[2, batch, heads, queries, keys, width.checked_add(out)?]);
-            fits.then(|| done(flops, times(&[batch, heads, queries, out])))?
-                .map(|work| Work { composite: name == "scaled_dot_product_attention", ..work })
+            let work = attention(tensors, [q, k, v].map(Tensor::sizes))?;
+            Some(Work { composite: name == "scaled_dot_product_attention", ..work })
         }
         ("layer_norm" | "batch_norm", [x, ..]) => {
             done(times(&[8, x.elements()]), Some(x.elements())).map(composite)
@@ -242,6 +223,39 @@ pub fn work(operator: &str, tensors: &[Tensor], convolution: Option<&Convolution
         }
         _ => None,
     }
+}
+
+/// Work with the bytes of all tensors and of a result with so many elements.
+fn work_of(tensors: &[Tensor], flops: u64, elements: Option<u64>) -> Option<Work> {
+    let first = tensors.first()?;
+    let read: u64 = tensors.iter().map(Tensor::bytes).fold(0, u64::saturating_add);
+    let written = elements.map(|elements| elements.saturating_mul(u64::from(first.element.bytes)));
+    Some(Work { flops, bytes: written.map(|written| read.saturating_add(written)), composite: false })
+}
+
+fn linear(x: &Tensor, weight: &Tensor) -> Option<Work> {
+    let (&[out, inner], Some(&last)) = (weight.sizes(), x.sizes().last()) else { return None };
+    let rows = x.elements().checked_div(last)?;
+    let result = times(&[rows, out])?;
+    let work = work_of(&[*x, *weight], times(&[2, result, inner])?, Some(result));
+    work.filter(|_| last == inner)
+}
+
+fn convolve(x: &Tensor, weight: &Tensor, convolution: &Convolution) -> Option<Work> {
+    let (places, channels) = applied(x.sizes(), weight.sizes(), convolution)?;
+    let each: u64 = times(weight.sizes())?;
+    let batch = *x.sizes().first()?;
+    let result = if convolution.transposed { None } else { times(&[batch, channels, places]) };
+    work_of(&[*x, *weight], times(&[2, batch, places, each])?, result)
+}
+
+/// Attention by the sizes of queries, keys and values.
+fn attention(tensors: &[Tensor], [q, k, v]: [&[u64]; 3]) -> Option<Work> {
+    let &[batch, heads, queries, width] = q else { return None };
+    let (&[.., keys, same], &[.., values, out]) = (k, v) else { return None };
+    let fits = same == width && values == keys && k.len() == 4 && v.len() == 4;
+    let flops = times(&[2, batch, heads, queries, keys, width.checked_add(out)?])?;
+    fits.then(|| work_of(tensors, flops, times(&[batch, heads, queries, out])))?
 }
 
 /// Whether an operator is one of those that do the work of a composite one ([`Work::composite`]).
@@ -339,8 +353,8 @@ fn times(factors: &[u64]) -> Option<u64> {
     factors.iter().try_fold(1_u64, |all, factor| all.checked_mul(*factor))
 }
 
-/// Tensors as they are written below their operator: `[32x64, 64x128] f32`, with a type for each where they differ. `others`:
-/// the operator may have more.
+/// Tensors as they are written below their operator: `[32x64, 64x128] f32`, with a type for each where they differ.
+/// `others`: the operator may have more.
 pub fn text(tensors: &[Option<Tensor>], others: bool) -> String {
     let mut types = tensors.iter().flatten().map(|tensor| tensor.element);
     let first = types.next();
@@ -434,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_others_do_is_known_to_be_theirs() {
+    fn work_of_composite_operators_is_done_by_others() {
         for (operator, composite, expect) in [
             ("aten::addmm", "aten::linear", true),
             ("aten::addmm.out", "aten::matmul", true),

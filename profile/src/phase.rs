@@ -1,11 +1,11 @@
 //! Phases: which part of training or serving a context belongs to.
 //!
-//! Owns: [`Phase`], and the phase of every node of a tree, by the frames above it. Because: "is it the data loader or the
-//! backward pass?" comes before any question about a function. Does not: observe anything: it matches names of the
-//! frameworks' own functions, and knows nothing of a program that does without them.
+//! Owns: [`Phase`], and the phase of every node of a tree, by the frames above it. Because: "is it the data loader or
+//! the backward pass?" comes before any question about a function. Does not: observe anything: it matches names of
+//! the frameworks' own functions, and knows nothing of a program that does without them.
 //!
-//! Where phases are nested, the more particular one counts ([`Phase`] is in that order): what a checkpoint runs again within
-//! the backward pass is backward, what an optimizer sends to other hosts is communication.
+//! Where phases are nested, the more particular one counts ([`Phase`] is in that order): what a checkpoint runs again
+//! within the backward pass is backward, what an optimizer sends to other hosts is communication.
 
 use crate::frame::Frame;
 use crate::profile::Profile;
@@ -137,7 +137,7 @@ fn of_python(file: &str, function: &str) -> Phase {
         Some(_) => file.contains(&format!("/{place}")),
         None => file.strip_suffix(place).is_some_and(|before| before.is_empty() || before.ends_with('/')),
     };
-    // To import a file is not to do what it is for.
+    // Importing a file is not running it.
     let named = |names: &[&str]| {
         names.is_empty() && function != "<module>" || names.iter().any(|name| function.ends_with(name))
     };
@@ -168,7 +168,8 @@ fn of_operator(name: &str) -> Phase {
     }
 }
 
-/// What ranges are called by programs that name their parts by these words, without regard to case, spaces and underscores.
+/// What ranges are called by programs that name their parts by these words, without regard to case, spaces and
+/// underscores.
 const RANGES: [(&str, Phase); 12] = [
     ("forward", Phase::Forward),
     ("backward", Phase::Backward),
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_tells_the_phase_by_the_program_s_word_for_it() {
+    fn names_of_ranges_determine_the_phase() {
         for (name, expect) in [
             ("forward", Phase::Forward),
             ("Data_Loading", Phase::Loading),
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_particular_phase_counts_where_they_are_nested() {
+    fn the_more_specific_of_nested_phases_counts() {
         // A checkpoint runs its part again.
         check(&format!("o SumBackward0 / {MODULE}"), Phase::Backward);
         check(&format!("{MODULE} / o [backward] / o AddmmBackward0"), Phase::Backward);

@@ -1,7 +1,7 @@
 //! The profile: everything that one capture recorded.
 //!
-//! Owns: the tables, the tree and the ledger, together with the options of the capture. Because: a capture, a replay, a file
-//! and a test all produce this one value, and every analysis reads it. Does not: forget; handles stay valid.
+//! Owns: the tables, the tree and the ledger, together with the options of the capture. Because: a capture, a replay,
+//! a file and a test all produce this one value, and every analysis reads it. Does not: forget; handles stay valid.
 
 use serde::{Deserialize, Serialize};
 

@@ -25,8 +25,8 @@ pub struct Request {
     pub fold_recursion: bool,
     /// Which stacks count.
     pub filter: Option<Pattern>,
-    /// Number of the latest mark, counted from 1; 0 for none. The profile at the first request with a number is what later
-    /// snapshots are compared with.
+    /// Number of the latest mark, counted from 1; 0 for none. The profile at the first request with a number is what
+    /// later snapshots are compared with.
     pub mark: u32,
     /// Whether to show only values since the mark, and how they differ from those before.
     pub since_mark: bool,

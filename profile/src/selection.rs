@@ -1,7 +1,7 @@
 //! Selections: which part of a profile a reader wants to see: `--metric`, `--view`, `--group-by`, `--lines`.
 //!
-//! Owns: [`Selection`], and which frames it shows. Because: every export, report and screen must fold the same frames away.
-//! Does not: fold them; see [`crate::context`] for a profile, [`crate::view`] for a screen.
+//! Owns: [`Selection`], and which frames it shows. Because: every export, report and screen must fold the same frames
+//! away. Does not: fold them; see [`crate::context`] for a profile, [`crate::view`] for a screen.
 //!
 //! A stack is transformed frame by frame: each is shown as it is, shown without what the reader did not ask for (its
 //! line), or folded into its caller. So the order of what stays never changes, and what is left is a stack again:
@@ -20,13 +20,14 @@
 //!
 //! | view | shows |
 //! |---|---|
-//! | `full` | every frame: native frames stand between the Python frames that called them and that they called. The interpreter's own frames and a framework's dispatch show only when asked for, since the Python frame or operator beside each represents them |
+//! | `full` | every frame: native frames are between the Python frames that called them and those that they called. The interpreter's own frames and a framework's dispatch show only when asked for, since the Python frame or operator beside each represents them |
 //! | `python` | Python functions and operators, each below the one that called it, however much native code was between |
 //! | `native` | native and kernel code, the interpreter's own frames and dispatch among it, and no Python |
 //!
-//! Grouped by device or stream, what ran there stands below it, and that below its process; everything else stays where
-//! it is. Processes, what runs on GPUs, and the stand-ins for what the tables refused show in every view. The value of a
-//! folded frame goes to the nearest caller that shows, so the totals of all metrics are the same in every view.
+//! Grouped by device or stream, what ran there is below its device or stream, which is below its process; everything
+//! else stays where it is. Processes, what runs on GPUs, and the stand-ins for what the tables refused show in every
+//! view. The value of a folded frame goes to the nearest caller that shows, so the totals of all metrics are the same
+//! in every view.
 
 use std::str::FromStr;
 

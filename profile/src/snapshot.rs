@@ -1,8 +1,8 @@
 //! Snapshot: all that a screen needs, as plain data cut from a profile at one moment.
 //!
-//! Owns: [`Snapshot`] with its trees, table rows, timeline, source lines and header figures; and [`Snapshots`], where a screen
-//! gets them from. Because: views must never hold on to the profile that a capture is growing, and a running capture, a
-//! stored file and a test must look the same to them. Does not: know terminals, clocks or the capture.
+//! Owns: [`Snapshot`] with its trees, table rows, timeline, source lines and header figures; and [`Snapshots`], where
+//! a screen gets them from. Because: views must never hold on to the profile that a capture is growing, and a running
+//! capture, a stored file and a test must look the same to them. Does not: know terminals, clocks or the capture.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ pub use crate::frame::FrameKind;
 pub use crate::ledger::LossRow;
 pub use crate::metric::Unit;
 use crate::request::Request;
+use crate::units::{Bytes, Nanos};
 
 /// A profile at one moment, merged by label for one metric and one choice of context.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,8 +54,8 @@ pub enum Extra {
 /// The values before a mark, with which those since are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Since {
-    /// When the mark was set: time since the capture began, nanoseconds.
-    pub at_ns: u64,
+    /// When the mark was set: time since the capture began.
+    pub at: Nanos,
     /// Value of everything before the mark.
     pub before: u64,
     /// How many single values that was the sum of.
@@ -68,8 +69,8 @@ pub struct Since {
 pub struct Header {
     /// The target in words (`python train.py (pid 4711)`).
     pub target: String,
-    /// Time since the capture began, nanoseconds.
-    pub elapsed_ns: u64,
+    /// Time since the capture began.
+    pub elapsed: Nanos,
     /// Sampling frequency, Hz per CPU.
     pub frequency_hz: u32,
     /// Samples kept so far.
@@ -82,8 +83,8 @@ pub struct Header {
     pub complete_share: Option<f64>,
     /// CPU time of the profiler itself, as a share of one CPU.
     pub own_cpu_share: f64,
-    /// Memory of the profiler itself: resident set plus locked maps, bytes.
-    pub own_memory_bytes: u64,
+    /// Memory of the profiler itself: resident set plus locked maps.
+    pub own_memory: Bytes,
     /// Name of the metric shown (`cpu-time`), as in the command line.
     pub metric: &'static str,
     /// Unit of the metric.
@@ -95,7 +96,7 @@ pub struct Header {
 /// A flame graph's tree: nodes in an arena, children sorted by label so that boxes keep their place while live.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlameTree {
-    /// Nodes; index 0 is the root. A parent always stands before its children.
+    /// Nodes; index 0 is the root. A parent always precedes its children.
     pub nodes: Vec<FlameNode>,
 }
 
@@ -173,8 +174,8 @@ pub struct TableRow {
 /// Values by time of each process and thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// Length of a window, nanoseconds; the first begins with the capture.
-    pub window_ns: u64,
+    /// Length of a window; the first begins with the capture.
+    pub window: Nanos,
     /// Windows until now.
     pub windows: usize,
     /// Lanes: each process, hottest first, and below it its threads if requested.
@@ -220,7 +221,7 @@ pub struct LineRow {
     pub line: u32,
     /// Value of the line alone.
     pub exclusive: u64,
-    /// Value of the line and what it calls, counted once per stack.
+    /// Value of the line and its callees, counted once per stack.
     pub inclusive: u64,
 }
 

@@ -1,10 +1,10 @@
 //! Strings: each distinct text is kept once and known by a handle.
 //!
-//! Owns: [`Strings`]. Because: a capture sees the same names billions of times; equality must be one integer comparison.
-//! Does not: forget anything.
+//! Owns: [`Strings`]. Because: a capture sees the same names billions of times; equality must be one integer
+//! comparison. Does not: forget anything.
 //!
-//! Bounded, since names come from processes that may be hostile or generate code without end. At the bound, new texts become
-//! one labelled stand-in and are counted; texts that exist are still found.
+//! Bounded, since names come from processes that may be hostile or generate code without end. At the bound, new texts
+//! become one labelled stand-in and are counted; texts that exist are still found.
 
 use std::collections::HashMap;
 use std::sync::Arc;

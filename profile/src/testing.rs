@@ -1,7 +1,7 @@
 //! Testing: profiles for tests, from short texts and at random.
 //!
-//! Owns: [`profile`], [`grow`], and the strategies of property tests. Because: a test of a table or a format should show its stacks
-//! in a line each. Does not: exist outside of tests and of the feature `testing`.
+//! Owns: [`profile`], [`grow`], and the strategies of property tests. Because: a test of a table or a format should
+//! show its stacks in a line each. Does not: exist outside of tests and of the feature `testing`.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 

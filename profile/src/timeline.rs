@@ -1,8 +1,8 @@
 //! The timeline: values by time, in windows that widen as the capture goes on.
 //!
-//! Owns: [`Timeline`]. Because: a tree shows where time went but not when, and keeping each sample's time would cost more
-//! than the tree. Does not: know stacks; a lane is one context (a thread today, a GPU stream when there are any) and one
-//! metric.
+//! Owns: [`Timeline`]. Because: a tree shows where time went but not when, and keeping each sample's time would cost
+//! more than the tree. Does not: know stacks; a lane is one context (a thread today, a GPU stream when there are any)
+//! and one metric.
 //!
 //! Every lane has the same windows. When the last window is full all windows become twice as wide, neighbours are added
 //! up, and the upper half is free again: memory is bounded, and a timeline always covers the whole capture.
@@ -19,8 +19,8 @@ pub const WINDOWS_MAX: usize = 512;
 pub const LANES_MAX: usize = 2048;
 /// Width of the first windows: at 99 Hz ten samples of a busy thread.
 const FIRST_WINDOW: Nanos = Nanos(100_000_000);
-/// Times further from the start than this are errors (a clock that jumped, a damaged file): windows wide enough for them
-/// would put everything else into one.
+/// Times further from the start than this are errors (a clock that jumped, a damaged file): windows wide enough for
+/// them would put everything else into one.
 const FARTHEST: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
 
 /// Values by time, lane by lane.

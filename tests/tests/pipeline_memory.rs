@@ -22,12 +22,12 @@ fn told(profile: &Profile) -> String {
         text.extend(folded.lines().map(|line| format!("{metric}: {line}\n")));
     }
     for pool in &profile.memory {
-        text.push_str(&format!("{} {}: {} at {}", pool.pid, pool.device, pool.peak_bytes, pool.peak_ns));
+        text.push_str(&format!("{} {}: {} at {}", pool.pid, pool.device, pool.peak_bytes, pool.peak_at.0));
         if let (Some(held), Some(most)) = (pool.peak_reserved_bytes, pool.most_reserved_bytes) {
             text.push_str(&format!(", held {held} {most}"));
         }
         if let Some(unused) = pool.most_unused_bytes {
-            text.push_str(&format!(", unused {unused} at {}", pool.most_unused_ns));
+            text.push_str(&format!(", unused {unused} at {}", pool.most_unused_at.0));
         }
         if pool.peak_unseen_bytes > 0 {
             text.push_str(&format!(", unseen {}", pool.peak_unseen_bytes));

@@ -1,4 +1,4 @@
-//! A profile that is not one: a synthetic tree that grows, to look at the terminal view without a capture.
+//! A synthetic profile that grows, to try the terminal view without a capture.
 //!
 //! `cargo run -p deepctx-tui --example growing` shows it live; `-- --once [WIDTH HEIGHT] [--color]` prints every tab.
 
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace, SourceText};
 use deepctx_profile::view::{Part, Request};
-use deepctx_tui::{Options, Palette, Still, Tab, render_once, run, term};
+use deepctx_tui::{Options, Palette, RenderOptions, Tab, render_once, run, term};
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
 
 use synthetic::{Training, request, text};
 
-/// Makes the snapshots, one at each question.
+/// Makes the snapshots, one at each request.
 struct Growing {
     training: Training,
 }
@@ -30,7 +30,7 @@ impl Snapshots for Growing {
     }
 }
 
-/// What each tab asks for.
+/// The request of each tab.
 fn part(tab: Tab) -> Part {
     match tab {
         Tab::Flame | Tab::Losses => Part::Flame,
@@ -52,7 +52,7 @@ fn main() -> io::Result<()> {
             let request = Request { part: part(tab), ..request() };
             let snapshot = training.snapshot(&request);
             let (width, height) = (number(1, 100), number(2, 24));
-            let still = Still { width, height, tab, request, text: Some(text()), palette };
+            let still = RenderOptions { width, height, tab, request, text: Some(text()), palette };
             println!("{}", render_once(&snapshot, &still));
         }
         return Ok(());

@@ -1,5 +1,5 @@
-//! How long a redraw takes on a tree of a million contexts: one line per tab with the milliseconds of making its snapshot
-//! (on the pipeline's thread), of taking it in, and of drawing it (both on the screen's).
+//! How long a redraw takes on a tree of a million contexts: one line per tab with the milliseconds of making its
+//! snapshot (on the pipeline's thread), of taking it in, and of drawing it (both on the screen's).
 //!
 //! `cargo run --release -p deepctx-tui --example redraw [NODES]`
 
@@ -20,7 +20,7 @@ use ratatui::layout::Rect;
 const DEPTH: u64 = 40;
 /// Different functions.
 const FUNCTIONS: u64 = 20_000;
-/// As fine as live pictures are.
+/// The resolution of the live view.
 const RESOLUTION: Resolution = Resolution { least_share: 1e-4, rows: 2_000 };
 /// The screen.
 const SIZE: (u16, u16) = (200, 60);
@@ -86,11 +86,11 @@ fn main() {
             Model::new(setup, SIZE.0, SIZE.1)
         });
         let (mut made, mut taken, mut drawn, mut boxes) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        // The first picture of a request is no redraw: it takes in the whole profile.
+        // The first screen of a request is no redraw: it merges the whole profile.
         for run in 0..=RUNS {
             let header = Header { samples: run as u64, ..Header::default() };
             let start = Instant::now();
-            let snapshot = Arc::new(viewer.answer(&profile, &request, header, RESOLUTION));
+            let snapshot = Arc::new(viewer.snapshot(&profile, &request, header, RESOLUTION));
             let first = start.elapsed().as_secs_f64() * 1e3;
             boxes = snapshot.flame.nodes.len();
             let start = Instant::now();
@@ -101,7 +101,7 @@ fn main() {
             draw(&model, &theme, &mut buffer);
             let third = start.elapsed().as_secs_f64() * 1e3;
             if run == 0 {
-                println!("{tab:?}: first picture {first:.1} ms");
+                println!("{tab:?}: first screen {first:.1} ms");
                 continue;
             }
             made.push(first);

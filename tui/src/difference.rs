@@ -1,7 +1,7 @@
-//! Difference: how much a share changed since the mark, and whether more than chance would have it.
+//! Difference: how much a share changed since the mark, and whether chance explains it.
 //!
 //! Owns: the comparison of a box with itself before the mark. Because: a box that was sampled three times may well be
-//! sampled five times by chance, and red ink would send people after it. Does not: draw.
+//! sampled five times by chance, and a red box would be a false alarm. Does not: draw.
 //!
 //! Both spans have different lengths, so shares are compared, not values. A share of `n` samples has the standard error
 //! of a binomial proportion; two shares differ when they are more than two standard errors of their difference apart,
@@ -13,7 +13,7 @@ use crate::theme::Trend;
 
 /// Standard errors that a change must exceed.
 const ERRORS: f64 = 2.0;
-/// A change of this share is much, 0..=1.
+/// A change of this share is large, 0..=1.
 const MUCH: f64 = 0.05;
 
 /// A change of a share.
@@ -21,7 +21,7 @@ const MUCH: f64 = 0.05;
 pub(crate) struct Change {
     /// Share now less share before, -1..=1.
     pub(crate) share: f64,
-    /// What to make of it.
+    /// Its direction, and whether chance explains it.
     pub(crate) trend: Trend,
 }
 
@@ -60,12 +60,14 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::units::Nanos;
+
     use super::*;
 
     #[test]
-    fn only_what_exceeds_chance_is_a_change() {
+    fn changes_within_two_standard_errors_are_none() {
         let check = |now, before, count_since, count_before, expected: &str| {
-            let since = Since { at_ns: 0, before: 1000, count_before, count_since };
+            let since = Since { at: Nanos(0), before: 1000, count_before, count_since };
             assert_eq!(change(now, before, 1000, &since).text(), expected, "{now} after {before}");
         };
         check(500, 100, 1000, 1000, "▲40.0");
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_before_and_nothing_since_is_no_change() {
+    fn empty_spans_have_no_change() {
         assert_eq!(change(0, 0, 0, &Since::default()).text(), "=");
         assert_eq!(change(u64::MAX, u64::MAX, 1, &Since { count_since: 1, ..Since::default() }).text(), "=");
     }

@@ -1,11 +1,11 @@
-//! Keys: one table that drives the program and is printed by its help.
+//! Keys: the key table, which drives the program and is printed by its help.
 //!
-//! Owns: which key does what, where, and in which words. Because: a help page written by hand is wrong within a week.
-//! Does not: know how an action is carried out.
+//! Owns: which key does what, where, and the text of the help. Because: a help page written by hand is soon out of
+//! date. Does not: know how an action is carried out.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key press, or a click that stands for one, asks for.
+/// What a key press, or a click that stands for one, does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Up by one: caller, row above, line above.
@@ -50,35 +50,35 @@ pub enum Action {
     OpenSource,
     /// Next column to sort by.
     Sort,
-    /// Sort the other way round.
+    /// Reverse the sort order.
     Reverse,
-    /// Stop or resume taking in new snapshots; the capture goes on.
+    /// Pause or resume updates of the screen; the capture continues.
     Pause,
-    /// Next choice of languages.
+    /// Next view of languages.
     NextView,
-    /// What is told apart below processes: threads, devices, streams.
+    /// Next grouping below processes: threads, devices, streams.
     NextGroup,
     /// Whether the interpreter's own frames are shown.
     ToggleInterpreter,
-    /// Whether source lines tell frames apart.
+    /// Whether frames are split by source line.
     ToggleLines,
-    /// Whether a sequence of calls that repeats itself is one.
+    /// Whether repeated sequences of calls are folded.
     ToggleRecursion,
     /// Next metric.
     NextMetric,
-    /// Set a mark: from now on show what comes since, compared with before.
+    /// Set a mark: compare values since with those before.
     SetMark,
-    /// Switch between what came since the mark and everything.
+    /// Switch between values since the mark and all values.
     ToggleDifference,
-    /// Forget the mark.
+    /// Clear the mark.
     DropMark,
-    /// Keep the selected function's figures in sight, or no longer.
+    /// Pin the selected function, or release it.
     Pin,
-    /// Begin to type a filter.
+    /// Type a filter.
     Filter,
-    /// Count all stacks again.
+    /// Clear the filter.
     DropFilter,
-    /// Begin to type a search.
+    /// Type a search.
     Search,
     /// Next match, hottest first.
     NextMatch,
@@ -86,23 +86,23 @@ pub enum Action {
     PreviousMatch,
     /// Open or close the help.
     Help,
-    /// Leave what is open: prompt, help, search, zoom.
+    /// Close what is open: prompt, help, search, zoom.
     Escape,
     /// Accept what was typed.
     Accept,
     /// Delete the last character typed.
     Erase,
-    /// Delete all that was typed.
+    /// Delete everything typed.
     EraseAll,
-    /// Leave the program.
+    /// Quit.
     Quit,
-    /// Leave and keep what was seen.
+    /// Quit and save the profile.
     QuitSaving,
-    /// Leave and drop what was seen.
+    /// Quit without saving.
     QuitDropping,
 }
 
-/// Where a binding holds.
+/// Where a binding is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// In every view, unless something is open on top of it.
@@ -115,11 +115,11 @@ pub enum Scope {
     Timeline,
     /// In a source file.
     Source,
-    /// While a search or a filter is typed.
+    /// While typing a search or a filter.
     Typing,
     /// While the help is open.
     Help,
-    /// While the program asks whether to save.
+    /// While the program prompts to save.
     ConfirmQuit,
 }
 
@@ -147,7 +147,7 @@ impl Scope {
             Self::Source => "Source",
             Self::Typing => "While typing a search or a filter",
             Self::Help => "In this help",
-            Self::ConfirmQuit => "When asked whether to save",
+            Self::ConfirmQuit => "At the prompt to save",
         }
     }
 }
@@ -182,13 +182,13 @@ impl Key {
 /// One line of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
-    /// Keys that do the same.
+    /// Keys of the action.
     pub keys: &'static [Key],
-    /// Where they do it.
+    /// Where it is active.
     pub scope: Scope,
-    /// What they do.
+    /// The action.
     pub action: Action,
-    /// What they do, in words.
+    /// Its text in the help.
     pub help: &'static str,
     /// Word for the hint line at the bottom of the screen; empty to leave it out.
     pub hint: &'static str,
@@ -221,13 +221,13 @@ const ENTER: Key = key(KeyCode::Enter);
 
 /// Every key of the program.
 pub const BINDINGS: &[Binding] = &[
-    bind(Scope::Views, &[letter('q'), control('c')], Action::Quit, "leave", "quit"),
+    bind(Scope::Views, &[letter('q'), control('c')], Action::Quit, "quit", "quit"),
     bind(Scope::Views, &[letter('?'), key(KeyCode::F(1))], Action::Help, "this help", "help"),
     bind(
         Scope::Views,
         &[letter(' '), letter('p')],
         Action::Pause,
-        "pause or resume the screen; the capture goes on",
+        "pause or resume updates; the capture continues",
         "pause",
     ),
     bind(Scope::Views, &[letter('/')], Action::Search, "search function names", "search"),
@@ -238,13 +238,13 @@ pub const BINDINGS: &[Binding] = &[
         Scope::Views,
         &[letter('2')],
         Action::ShowCallers,
-        "callers: functions, and below them who calls",
+        "callers: functions with their callers below",
         "",
     ),
     bind(Scope::Views, &[letter('3')], Action::ShowTable, "table of functions", ""),
     bind(Scope::Views, &[letter('4')], Action::ShowTimeline, "processes and threads over time", ""),
-    bind(Scope::Views, &[letter('5')], Action::ShowSource, "source file with what its lines cost", ""),
-    bind(Scope::Views, &[letter('6')], Action::ShowLosses, "losses and own cost", ""),
+    bind(Scope::Views, &[letter('5')], Action::ShowSource, "source file with the cost of each line", ""),
+    bind(Scope::Views, &[letter('6')], Action::ShowLosses, "losses and profiler overhead", ""),
     bind(Scope::Views, &[letter('o')], Action::OpenSource, "open the source of the selection", ""),
     bind(Scope::Views, &[letter('n')], Action::NextMatch, "next match or line, hottest first", ""),
     bind(Scope::Views, &[letter('N')], Action::PreviousMatch, "previous match", ""),
@@ -255,22 +255,16 @@ pub const BINDINGS: &[Binding] = &[
         "count only stacks that match a regex (!regex: that do not)",
         "filter",
     ),
-    bind(Scope::Views, &[letter('F')], Action::DropFilter, "count all stacks again", ""),
-    bind(Scope::Views, &[letter('v')], Action::NextView, "languages shown: full, python, native", "view"),
-    bind(
-        Scope::Views,
-        &[letter('t')],
-        Action::NextGroup,
-        "tell threads apart, then devices, then their streams",
-        "",
-    ),
+    bind(Scope::Views, &[letter('F')], Action::DropFilter, "clear the filter", ""),
+    bind(Scope::Views, &[letter('v')], Action::NextView, "languages: full, python, native", "view"),
+    bind(Scope::Views, &[letter('t')], Action::NextGroup, "group by process, thread, device, stream", ""),
     bind(Scope::Views, &[letter('i')], Action::ToggleInterpreter, "show the interpreter's own frames", ""),
-    bind(Scope::Views, &[letter('L')], Action::ToggleLines, "tell frames apart by source line", ""),
+    bind(Scope::Views, &[letter('L')], Action::ToggleLines, "split frames by source line", ""),
     bind(
         Scope::Views,
         &[letter('r')],
         Action::ToggleRecursion,
-        "fold recursion: calls that repeat are one",
+        "fold recursion: repeated calls become one",
         "",
     ),
     bind(Scope::Views, &[letter('m')], Action::NextMetric, "next metric", ""),
@@ -278,16 +272,16 @@ pub const BINDINGS: &[Binding] = &[
         Scope::Views,
         &[letter('M')],
         Action::SetMark,
-        "set a mark: show what comes since, compared with before",
+        "set a mark: compare values since with those before",
         "mark",
     ),
-    bind(Scope::Views, &[letter('d')], Action::ToggleDifference, "since the mark, or everything", ""),
-    bind(Scope::Views, &[letter('D')], Action::DropMark, "forget the mark", ""),
+    bind(Scope::Views, &[letter('d')], Action::ToggleDifference, "values since the mark, or all values", ""),
+    bind(Scope::Views, &[letter('D')], Action::DropMark, "clear the mark", ""),
     bind(
         Scope::Views,
         &[letter('P')],
         Action::Pin,
-        "pin the selected function: its figures stay in sight",
+        "pin the selected function: its figures stay visible",
         "",
     ),
     bind(Scope::Views, &[ESCAPE], Action::Escape, "clear the search, then the zoom", ""),
@@ -306,7 +300,7 @@ pub const BINDINGS: &[Binding] = &[
         Scope::Views,
         &[key(KeyCode::End), letter('G')],
         Action::Last,
-        "down the widest boxes; last row",
+        "follow the widest boxes to the leaf; last row",
         "",
     ),
     bind(Scope::Graph, &[key(KeyCode::Left), letter('h')], Action::Left, "box to the left", ""),
@@ -327,7 +321,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind(Scope::Graph, &[letter('0')], Action::ZoomReset, "show everything", "all"),
     bind(Scope::Table, &[letter('s')], Action::Sort, "sort by the next column (or click it)", "sort"),
-    bind(Scope::Table, &[letter('S')], Action::Reverse, "sort the other way round", ""),
+    bind(Scope::Table, &[letter('S')], Action::Reverse, "reverse the sort order", ""),
     bind(Scope::Table, &[ENTER], Action::Enter, "find the function in the flame graph", "find"),
     bind(Scope::Timeline, &[key(KeyCode::Left), letter('h')], Action::Left, "earlier", ""),
     bind(Scope::Timeline, &[key(KeyCode::Right), letter('l')], Action::Right, "later", ""),
@@ -343,7 +337,7 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::Source, &[ENTER], Action::NextMatch, "next line with a value, hottest first", "next line"),
     bind(Scope::Source, &[key(KeyCode::Backspace)], Action::ShowFlame, "back to the flame graph", "back"),
     bind(Scope::Typing, &[ENTER], Action::Accept, "go to the hottest match; apply the filter", "go"),
-    bind(Scope::Typing, &[ESCAPE, control('c')], Action::Escape, "keep what was before", "cancel"),
+    bind(Scope::Typing, &[ESCAPE, control('c')], Action::Escape, "cancel", "cancel"),
     bind(Scope::Typing, &[key(KeyCode::Backspace)], Action::Erase, "delete a character", ""),
     bind(Scope::Typing, &[control('u')], Action::EraseAll, "delete all", ""),
     bind(
@@ -357,16 +351,16 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::Help, &[key(KeyCode::Down), letter('j')], Action::Down, "line below", ""),
     bind(Scope::Help, &[key(KeyCode::PageUp)], Action::PageUp, "up by a screen", ""),
     bind(Scope::Help, &[key(KeyCode::PageDown), letter(' ')], Action::PageDown, "down by a screen", ""),
-    bind(Scope::Help, &[control('c')], Action::Quit, "leave the program", ""),
-    bind(Scope::ConfirmQuit, &[letter('y'), ENTER], Action::QuitSaving, "save and leave", "save"),
+    bind(Scope::Help, &[control('c')], Action::Quit, "quit", ""),
+    bind(Scope::ConfirmQuit, &[letter('y'), ENTER], Action::QuitSaving, "save and quit", "save"),
     bind(
         Scope::ConfirmQuit,
         &[letter('n'), control('c')],
         Action::QuitDropping,
-        "leave without saving",
-        "drop",
+        "quit without saving",
+        "discard",
     ),
-    bind(Scope::ConfirmQuit, &[ESCAPE], Action::Escape, "stay", "stay"),
+    bind(Scope::ConfirmQuit, &[ESCAPE], Action::Escape, "cancel", "cancel"),
 ];
 
 /// The action of a key press in the first of `scopes` that binds it.
@@ -385,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_means_two_things_in_one_scope() {
+    fn keys_are_unique_within_a_scope() {
         let mut seen = HashSet::new();
         for binding in BINDINGS {
             for key in binding.keys {
@@ -395,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_does_not_hide_a_key_that_holds_everywhere() {
+    fn views_do_not_shadow_global_keys() {
         let everywhere: HashSet<Key> =
             BINDINGS.iter().filter(|it| it.scope == Scope::Views).flat_map(|it| it.keys).copied().collect();
         for binding in BINDINGS
@@ -409,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn shift_is_part_of_the_letter_and_control_is_not() {
+    fn shift_is_part_of_the_letter_but_control_is_not() {
         let press = |code, modifiers| action(&[Scope::Graph, Scope::Views], &KeyEvent::new(code, modifiers));
         assert_eq!(press(KeyCode::Char('N'), KeyModifiers::SHIFT), Some(Action::PreviousMatch));
         assert_eq!(press(KeyCode::Char('n'), KeyModifiers::NONE), Some(Action::NextMatch));

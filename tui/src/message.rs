@@ -1,7 +1,7 @@
-//! Messages: what can happen, and what has to follow.
+//! Messages: events of the view, and what the event loop does after each.
 //!
-//! Owns: [`Message`], [`Effects`]. Because: a terminal program that can be driven by a list of messages can be tested without a
-//! terminal. Does not: know what a message changes.
+//! Owns: [`Message`], [`Effects`]. Because: a terminal program that can be driven by a list of messages can be tested
+//! without a terminal. Does not: know what a message changes.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use deepctx_profile::snapshot::{Snapshot, SourceText};
 
 use crate::keys::Action;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// The source has something newer.
+    /// A newer snapshot.
     Snapshot(Arc<Snapshot>),
     /// The text of the source file that was requested.
     Text(Arc<SourceText>),
-    /// The source will or will not give more.
+    /// Whether the source can still provide newer snapshots.
     Live(bool),
     /// The terminal has this many columns and rows.
     Resize(u16, u16),
-    /// A key that is in the key table.
+    /// A key of the key table.
     Action(Action),
-    /// A character for the line that is typed.
+    /// A character for the line being typed.
     Character(char),
     /// Left button at a column and row of the screen.
     Click(u16, u16),
@@ -35,15 +35,15 @@ pub enum Message {
 /// What the event loop has to do after an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effects {
-    /// Nothing: what is on the screen still holds.
+    /// Nothing: the screen is up to date.
     None,
     /// Draw.
     Redraw,
-    /// Ask the source again, for the request has changed; and draw.
+    /// Fetch from the source, since the request has changed; and draw.
     Fetch,
-    /// Leave.
+    /// Quit.
     Quit {
-        /// Whether the user wants to keep what was seen.
+        /// Whether to save the profile.
         save: bool,
     },
 }

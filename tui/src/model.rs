@@ -1,7 +1,7 @@
-//! Model: what the screen knows.
+//! Model: the state of the view.
 //!
-//! Owns: [`Model`], and what can be asked of it. Because: a picture that depends on nothing else can be compared with a stored one.
-//! Does not: change by itself, draw, read the clock, wait, or hold more than the last snapshots.
+//! Owns: [`Model`], and queries about it. Because: a screen that depends on nothing else can be compared with a
+//! stored one. Does not: change by itself, draw, read the clock, wait, or hold more than the latest snapshots.
 
 use std::sync::Arc;
 
@@ -26,28 +26,28 @@ use crate::state::timeline::TimelineState;
 use crate::tab::Tab;
 use crate::tree::path;
 
-/// What takes the keys.
+/// What receives the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// The view.
     #[default]
     Browse,
-    /// A line that is typed.
+    /// A line being typed.
     Typing(Prompt),
     /// The help, scrolled down by some lines.
     Help(usize),
-    /// The question whether to save.
+    /// The prompt whether to save.
     ConfirmQuit,
 }
 
-/// What is fixed while the program runs, and where it starts.
+/// Where the view starts, and what does not change while it runs.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// First request; what it shows beside the flame graph is decided by the tab.
+    /// First request; its part follows from the tab.
     pub request: Request,
     /// First tab.
     pub tab: Tab,
-    /// Whether leaving asks "save what was seen?".
+    /// Whether quitting prompts to save the profile.
     pub can_save: bool,
 }
 
@@ -57,7 +57,7 @@ impl Default for Setup {
     }
 }
 
-/// The last snapshot that had the part of each tab: shown until a newer one comes.
+/// The latest snapshot with the part of each tab: shown until a newer one arrives.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) callers: Option<Arc<Snapshot>>,
@@ -66,7 +66,7 @@ pub(crate) struct Parts {
     pub(crate) source: Option<Arc<Snapshot>>,
 }
 
-/// All that a drawing depends on.
+/// Everything that the screen depends on.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub(crate) snapshot: Option<Arc<Snapshot>>,
@@ -76,11 +76,11 @@ pub struct Model {
     pub(crate) tab: Tab,
     pub(crate) mode: Mode,
     pub(crate) screen: Rect,
-    /// Whether someone types: a still picture has no selection and no hints.
+    /// Whether there is a user: [`render_once`](crate::render_once) shows no selection and no hints.
     pub(crate) interactive: bool,
     pub(crate) live: bool,
     pub(crate) paused: bool,
-    /// The request changed and its first snapshot has not come yet.
+    /// The request changed and its first snapshot has not arrived yet.
     pub(crate) pending: bool,
     pub(crate) flame: GraphState,
     pub(crate) callers: GraphState,
@@ -90,7 +90,7 @@ pub struct Model {
     pub(crate) losses_scroll: usize,
     pub(crate) search: Option<Search>,
     pub(crate) pin: Option<Pin>,
-    /// Answer to the last key when there is nothing else to see of it.
+    /// Response to the latest key when nothing else shows it.
     pub(crate) status: Option<&'static str>,
 }
 
@@ -129,8 +129,8 @@ impl Model {
         model
     }
 
-    /// A screen that nobody types at: nothing is selected, and no line is spent on keys.
-    pub(crate) fn still(setup: Setup, width: u16, height: u16) -> Self {
+    /// A screen without a user: nothing is selected, and no line shows keys.
+    pub(crate) fn non_interactive(setup: Setup, width: u16, height: u16) -> Self {
         Self { interactive: false, ..Self::new(setup, width, height) }
     }
 
@@ -140,32 +140,32 @@ impl Model {
         self.tab
     }
 
-    /// What the source should be asked for.
+    /// What to request from the source.
     #[must_use]
     pub fn request(&self) -> &Request {
         &self.request
     }
 
-    /// Whether a newer snapshot would be taken in: not while paused, but for the first answer to a new request.
+    /// Whether a newer snapshot would be shown: not while paused, except the first one for a new request.
     #[must_use]
-    pub fn wants_snapshot(&self) -> bool {
+    pub fn accepts_snapshot(&self) -> bool {
         !self.paused || self.pending
     }
 
     /// The source file whose text is missing.
     #[must_use]
-    pub fn wants_text(&self) -> Option<&SourcePlace> {
-        let wanted = self.tab == Tab::Source && self.source.text.is_none();
-        self.source.place.as_ref().filter(|_| wanted)
+    pub fn missing_text(&self) -> Option<&SourcePlace> {
+        let missing = self.tab == Tab::Source && self.source.text.is_none();
+        self.source.place.as_ref().filter(|_| missing)
     }
 
-    /// Whether an answer of the source is due.
+    /// Whether something is expected from the source.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.pending || self.wants_text().is_some()
+        self.pending || self.missing_text().is_some()
     }
 
-    /// Scopes of the key table that hold now, first match wins.
+    /// Active scopes of the key table; the first match wins.
     #[must_use]
     pub fn scopes(&self) -> &'static [Scope] {
         match (&self.mode, self.tab) {
@@ -180,7 +180,7 @@ impl Model {
         }
     }
 
-    /// Whether characters go to a line that is typed.
+    /// Whether characters go to a line being typed.
     #[must_use]
     pub fn is_typing(&self) -> bool {
         matches!(self.mode, Mode::Typing(_))
@@ -211,7 +211,7 @@ impl Model {
         Areas::of(self.screen, self.interactive, self.has_strip())
     }
 
-    /// Whether there is something to say of what the picture leaves out or compares with.
+    /// Whether there is a filter, a mark or a pinned function to show.
     fn has_strip(&self) -> bool {
         self.request.filter.is_some() || self.request.mark > 0 || self.pin.is_some()
     }
@@ -337,7 +337,7 @@ impl Model {
         }
     }
 
-    /// Whether a search is typed now.
+    /// Whether a search is being typed.
     pub(crate) fn is_searching(&self) -> bool {
         matches!(&self.mode, Mode::Typing(prompt) if prompt.purpose == Purpose::Search)
     }
@@ -370,7 +370,7 @@ impl Model {
     /// Why a view is empty.
     pub(crate) fn empty_reason(&self) -> &'static str {
         match &self.request.filter {
-            Some(_) => "no stack matches the filter: F counts all stacks again",
+            Some(_) => "no stack matches the filter: F clears it",
             None => "no samples yet",
         }
     }

@@ -1,6 +1,6 @@
-//! Run: the loop that turns what happens at the terminal and in the source into messages.
+//! Run: the event loop, which turns events of the terminal and of the source into messages.
 //!
-//! Owns: waiting, and how often the source is asked. Because: it is the only part of the terminal view with a clock.
+//! Owns: waiting, and how often the source is polled. Because: it is the only part of the terminal view with a clock.
 //! Does not: decide anything; `app::update` does.
 
 use std::io::{self, Write};
@@ -26,13 +26,13 @@ use crate::term::{Keyboard, Screen};
 use crate::theme::{Palette, Theme};
 use crate::view;
 
-/// Events taken in before the next drawing: a held key or a pasted text must not starve the screen.
+/// Events handled before the next drawing: a held key or a pasted text must not starve the screen.
 const EVENTS_PER_DRAW: usize = 64;
 
-/// Time between two questions while an answer is due: a tenth of what people notice.
-const SOON: Duration = Duration::from_millis(10);
+/// Poll interval while a snapshot is expected: a tenth of what people notice.
+const POLL_SOON: Duration = Duration::from_millis(10);
 
-/// Time between two looks at whether to stop when nothing else can happen.
+/// Poll interval of [`Options::stop`] when nothing else can happen.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// How the loop runs.
@@ -44,12 +44,11 @@ pub struct Options {
     pub tab: Tab,
     /// Colours.
     pub palette: Palette,
-    /// Time between two questions to the source while it is live or has not answered yet.
+    /// Poll interval of the source while it is live.
     pub refresh: Duration,
-    /// Whether leaving asks "save what was seen?".
+    /// Whether quitting prompts to save the profile.
     pub can_save: bool,
-    /// Set from outside (a signal, the end of the capture) to make the loop return at its next turn, within `refresh`
-    /// or a second.
+    /// Set from outside (a signal, the end of the capture) to make the loop return within `refresh` or a second.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -69,16 +68,16 @@ impl Default for Options {
 /// Why the loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The user left.
+    /// The user quit.
     Quit {
-        /// Whether to keep what was seen.
+        /// Whether to save the profile.
         save: bool,
     },
     /// `Options::stop` was set.
     Stopped,
 }
 
-/// Shows snapshots until the user leaves or the loop is stopped.
+/// Shows snapshots until the user quits or the loop is stopped.
 ///
 /// # Errors
 /// When the terminal can no longer be read or drawn to.
@@ -88,47 +87,22 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
     let size = screen.size()?;
     let setup = Setup { request: options.request.clone(), tab: options.tab, can_save: options.can_save };
     let mut model = Model::new(setup, size.width, size.height);
-    let mut last: Option<Arc<Snapshot>> = None;
+    let mut poll = Poll { last: None, due: Instant::now() };
     let mut redraw = true;
     let mut more = false;
-    let mut ask = true;
-    let mut next_ask = Instant::now();
     loop {
         if options.stop.load(Ordering::Relaxed) {
             return Ok(Outcome::Stopped);
         }
-        let mut messages = Vec::new();
-        if ask || Instant::now() >= next_ask {
-            ask = false;
-            // Soon again while an answer is due, seldom when nothing more can come.
-            let pause = match (model.is_waiting(), source.live()) {
-                (true, _) => options.refresh.min(SOON),
-                (false, true) => options.refresh,
-                (false, false) => options.refresh.max(IDLE),
-            };
-            next_ask = Instant::now() + pause;
-            messages.push(Message::Live(source.live()));
-            if model.wants_snapshot()
-                && let Some(snapshot) = source.latest(model.request())
-                && !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &snapshot))
-            {
-                last = Some(Arc::clone(&snapshot));
-                messages.push(Message::Snapshot(snapshot));
-            }
-            if let Some(text) = model.wants_text().and_then(|place| source.text(place)) {
-                messages.push(Message::Text(text));
-            }
-        }
-        for message in messages {
+        for message in poll.messages(&model, source, options) {
             redraw |= update(&mut model, message) != Effects::None;
         }
         if redraw {
             draw(screen, &model, &theme)?;
             redraw = false;
         }
-        // Events that crossterm has read already do not show at the terminal any more.
-        let wait =
-            if more || ask { Duration::ZERO } else { next_ask.saturating_duration_since(Instant::now()) };
+        // Events that crossterm has already read no longer make the terminal readable.
+        let wait = if more { Duration::ZERO } else { poll.due.saturating_duration_since(Instant::now()) };
         keyboard.wait(wait)?;
         more = true;
         for _ in 0..EVENTS_PER_DRAW {
@@ -140,14 +114,48 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
             match update(&mut model, message) {
                 Effects::None => {}
                 Effects::Redraw => redraw = true,
-                Effects::Fetch => (redraw, ask) = (true, true),
+                Effects::Fetch => (redraw, poll.due) = (true, Instant::now()),
                 Effects::Quit { save } => return Ok(Outcome::Quit { save }),
             }
         }
     }
 }
 
-/// One picture in one piece: only cells that changed, and shown at once by terminals that know how.
+/// When the source is polled, and what it returned.
+struct Poll {
+    last: Option<Arc<Snapshot>>,
+    due: Instant,
+}
+
+impl Poll {
+    /// Messages from the source; none before it is due.
+    fn messages(&mut self, model: &Model, source: &mut dyn Snapshots, options: &Options) -> Vec<Message> {
+        if Instant::now() < self.due {
+            return Vec::new();
+        }
+        let live = source.live();
+        let pause = match (model.is_waiting(), live) {
+            (true, _) => options.refresh.min(POLL_SOON),
+            (false, true) => options.refresh,
+            (false, false) => options.refresh.max(IDLE),
+        };
+        self.due = Instant::now() + pause;
+        let mut messages = vec![Message::Live(live)];
+        if model.accepts_snapshot()
+            && let Some(snapshot) = source.latest(model.request())
+            && !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &snapshot))
+        {
+            self.last = Some(Arc::clone(&snapshot));
+            messages.push(Message::Snapshot(snapshot));
+        }
+        if let Some(text) = model.missing_text().and_then(|place| source.text(place)) {
+            messages.push(Message::Text(text));
+        }
+        messages
+    }
+}
+
+/// Draws the cells that changed, as one update on terminals that support it.
 fn draw(screen: &mut Screen, model: &Model, theme: &Theme) -> io::Result<()> {
     screen.backend_mut().queue(BeginSynchronizedUpdate)?;
     let drawn = screen.draw(|frame| view::draw(model, theme, frame.buffer_mut())).map(|_| ());
@@ -156,7 +164,7 @@ fn draw(screen: &mut Screen, model: &Model, theme: &Theme) -> io::Result<()> {
     drawn
 }
 
-/// What an event of the terminal means to the model as it is; `None` for what means nothing.
+/// The message for an event of the terminal in the present state; `None` when it has no meaning.
 #[must_use]
 pub fn message(model: &Model, event: &Event) -> Option<Message> {
     match event {

@@ -1,6 +1,7 @@
 //! Tabs: the pages of the screen.
 //!
-//! Owns: [`Tab`]. Because: keys, layout and drawing must agree on the order of the tabs. Does not: know what is on them.
+//! Owns: [`Tab`]. Because: keys, layout and drawing must agree on the order of the tabs. Does not: know what is on
+//! them.
 
 /// What fills the body of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

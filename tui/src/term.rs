@@ -1,8 +1,8 @@
-//! Term: the terminal as a guest finds and leaves it.
+//! Term: taking over the terminal and restoring it.
 //!
-//! Owns: raw mode, the alternate screen, the mouse, and putting all three back; waiting for keys, and noticing that the
-//! terminal is gone. Because: a program that dies must not leave a shell that cannot be typed into, and one whose
-//! terminal died must not live on. Does not: draw or read events.
+//! Owns: raw mode, the alternate screen, the mouse, and restoring all three; waiting for keys, and noticing that the
+//! terminal is gone. Because: a program that dies must not leave an unusable shell, and one whose terminal hung up must
+//! end. Does not: draw or read events.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Stdin, Stdout, Write, stdin, stdout};
@@ -22,22 +22,22 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Whether the terminal is ours now; the one thing that must be known without the guard.
+/// Whether the terminal is taken over; global, since it must be known without the guard.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// A terminal that draws to standard output. It is never dropped: ratatui's own end shows the cursor, which the guard does
-/// as well, and panics when the terminal is gone and standard error with it.
+/// A terminal that draws to standard output. It is never dropped: ratatui's `Drop` shows the cursor, which the guard
+/// does as well, and panics when the terminal and standard error are gone.
 pub type Screen = ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>;
 
-/// Holds the terminal; dropping it gives the terminal back.
+/// Holds the terminal; dropping it restores the terminal.
 #[derive(Debug)]
 pub struct Guard(());
 
 impl Guard {
-    /// Takes the terminal: raw mode, alternate screen, mouse. A panic anywhere gives it back before it is reported.
+    /// Takes over the terminal: raw mode, alternate screen, mouse. A panic restores it before it is reported.
     ///
     /// # Errors
-    /// When standard output is no terminal or cannot be set up; it is then as it was before.
+    /// When standard output is no terminal or cannot be set up; the terminal is then restored.
     pub fn take() -> io::Result<(Self, Screen)> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -53,8 +53,8 @@ impl Guard {
         let guard = Self(());
         let mut out = stdout();
         out.queue(EnterAlternateScreen)?.queue(EnableMouseCapture)?.queue(Hide)?;
-        // Not `Terminal::clear`: that asks where the cursor is, and fails where nobody answers in time (a slow line, a
-        // terminal that is only a pipe to something else).
+        // Not `Terminal::clear`: that queries the cursor position, and fails where the response is late (a slow line)
+        // or never arrives (a terminal that is a pipe to something else).
         out.queue(Clear(ClearType::All))?.flush()?;
         let screen = Terminal::new(CrosstermBackend::new(stdout()))?;
         Ok((guard, ManuallyDrop::new(screen)))
@@ -67,14 +67,14 @@ impl Drop for Guard {
     }
 }
 
-/// Gives the terminal back if it is taken; does nothing otherwise, so it can be called from anywhere and twice.
+/// Restores the terminal if it is taken over; does nothing otherwise, so it can be called from anywhere and twice.
 ///
 /// For a thread that waits for signals, not for a signal handler: it takes locks and allocates.
 pub fn restore() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
     }
-    // The terminal may be gone; each step is tried by itself, for the others may still help.
+    // The terminal may be gone: a failed operation does not prevent the others.
     let mut out = stdout();
     let _ = out.execute(DisableMouseCapture);
     let _ = out.execute(LeaveAlternateScreen);
@@ -82,7 +82,7 @@ pub fn restore() {
     let _ = disable_raw_mode();
 }
 
-/// Where keys come from: what crossterm reads, too.
+/// The input of the terminal: the same that crossterm reads.
 #[derive(Debug)]
 pub(crate) enum Keyboard {
     /// Standard input is the terminal.
@@ -98,11 +98,11 @@ impl Keyboard {
         if input.is_terminal() { Ok(Self::Input(input)) } else { File::open("/dev/tty").map(Self::Terminal) }
     }
 
-    /// Waits until there is something to read, a signal came, or the time is up.
+    /// Waits until there is input, a signal, or the timeout.
     ///
     /// # Errors
-    /// When the terminal has hung up. crossterm must then not be asked any more: version 0.29 takes the error of the
-    /// read for "try again" and never returns.
+    /// When the terminal has hung up. crossterm must then not be called any more: version 0.29 treats the error of the
+    /// read as "try again" and never returns.
     pub(crate) fn wait(&self, time: Duration) -> io::Result<()> {
         let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_back_a_terminal_that_was_never_taken_does_nothing() {
+    fn restoring_an_untouched_terminal_does_nothing() {
         restore();
         restore();
     }

@@ -1,9 +1,10 @@
-//! Text: figures and foreign names made fit for a cell grid.
+//! Text: figures and foreign names as text for a cell grid.
 //!
 //! Owns: number formats and the cutting and cleaning of labels. Because: a symbol name comes from a foreign file and
 //! must never reach a terminal raw. Does not: know styles or where on the screen a text goes.
 
-use deepctx_profile::snapshot::Unit;
+use deepctx_profile::metric::Unit;
+use deepctx_profile::units::{Bytes, Nanos};
 use ratatui::text::Span;
 
 /// Columns that `text` takes on a terminal.
@@ -18,7 +19,7 @@ fn clean(character: char) -> char {
     if character.is_control() || hides { '·' } else { character }
 }
 
-/// `text` cleaned and cut to `columns`, with `…` where something was left out. Looks at no more of it than can show.
+/// `text` cleaned and cut to `columns`, with `…` where something was left out. Reads no more of it than fits.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     let mut out = String::new();
     let mut used = 0;
@@ -45,7 +46,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     out
 }
 
-/// As [`cut`], but what is left out is the beginning: of a path the end tells most.
+/// As [`cut`], but cuts the beginning: the end of a path matters most.
 pub(crate) fn cut_left(text: &str, columns: usize) -> String {
     let most = columns.saturating_mul(4).saturating_add(8);
     let skipped = text.char_indices().rev().nth(most).map_or(0, |(at, _)| at);
@@ -60,7 +61,7 @@ pub(crate) fn cut_left(text: &str, columns: usize) -> String {
     if columns == 0 { String::new() } else { format!("…{}", &cleaned[from..]) }
 }
 
-/// A line of a text with its tabs as blanks up to the next multiple of four columns; no more of it than can show.
+/// A line of a text with its tabs as blanks up to the next multiple of four columns; reads no more of it than fits.
 pub(crate) fn expand_tabs(line: &str, columns: usize) -> String {
     const TAB: usize = 4;
     let mut out = String::new();
@@ -86,14 +87,14 @@ pub(crate) fn count_digits(number: u64) -> usize {
 /// A value of a metric, about seven columns wide at most.
 pub(crate) fn value(unit: Unit, value: u64) -> String {
     match unit {
-        Unit::Nanoseconds => duration(value),
+        Unit::Nanoseconds => duration(Nanos(value)),
         Unit::Count => count(value),
-        Unit::Bytes => bytes(value),
+        Unit::Bytes => bytes(Bytes(value)),
     }
 }
 
-/// A duration in nanoseconds with three significant digits.
-pub(crate) fn duration(nanoseconds: u64) -> String {
+/// A duration with three significant digits.
+pub(crate) fn duration(Nanos(nanoseconds): Nanos) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     match nanoseconds {
         0 => "0".to_owned(),
@@ -107,7 +108,7 @@ pub(crate) fn duration(nanoseconds: u64) -> String {
 }
 
 /// Time since the start, for a clock that ticks: seconds at least.
-pub(crate) fn clock(nanoseconds: u64) -> String {
+pub(crate) fn clock(Nanos(nanoseconds): Nanos) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     match seconds {
         0..60 => format!("{}.{} s", seconds, nanoseconds / 100_000_000 % 10),
@@ -117,7 +118,7 @@ pub(crate) fn clock(nanoseconds: u64) -> String {
 }
 
 /// Bytes with a binary unit.
-pub(crate) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(Bytes(bytes): Bytes) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -219,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_combining_marks_does_not_fill_a_cell_without_end() {
+    fn combining_marks_in_a_cell_are_bounded() {
         let marks: String = std::iter::once('e').chain(std::iter::repeat_n('\u{301}', 100_000)).collect();
         assert!(cut(&marks, 10).len() < 200);
     }
 
     #[test]
     fn durations_have_three_digits() {
-        let check = |nanoseconds: u64, expected: &str| assert_eq!(duration(nanoseconds), expected);
+        let check = |nanoseconds: u64, expected: &str| assert_eq!(duration(Nanos(nanoseconds)), expected);
         check(0, "0");
         check(999, "999 ns");
         check(1_000, "1.00 µs");
@@ -262,7 +263,7 @@ mod tests {
             ["0", "999", "1,000", "1,234,567"].map(str::to_owned)
         );
         assert_eq!(
-            [0, 1023, 1024, 43 << 20, 999 << 20, 1000 << 20, u64::MAX].map(bytes),
+            [0, 1023, 1024, 43 << 20, 999 << 20, 1000 << 20, u64::MAX].map(|it| bytes(Bytes(it))),
             ["0 B", "1023 B", "1.00 KiB", "43.0 MiB", "999 MiB", "0.98 GiB", "16.0 EiB"].map(str::to_owned)
         );
     }

@@ -1,8 +1,8 @@
 //! Theme: what a kind of frame, a warning or a selection looks like.
 //!
-//! Owns: every colour and every letter that stands for one. Because: the same picture must be readable in 16 million
-//! colours, in 16, in none, and on a light or a dark ground: boxes bring their own ground, everything else keeps the
-//! terminal's. Does not: place anything.
+//! Owns: every colour, and every letter that replaces one. Because: the same screen must be readable in 16 million
+//! colours, in 16, in none, and on a light or a dark background: boxes have a background of their own, everything
+//! else keeps the terminal's. Does not: place anything.
 
 use deepctx_profile::snapshot::FrameKind;
 use ratatui::style::{Color, Modifier, Style};
@@ -10,7 +10,7 @@ use ratatui::style::{Color, Modifier, Style};
 /// How many colours a terminal has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Palette {
-    /// None: letters and attributes tell things apart.
+    /// None: letters and attributes replace colours.
     #[default]
     Plain,
     /// The 16 of ANSI.
@@ -22,7 +22,7 @@ pub enum Palette {
 }
 
 impl Palette {
-    /// Finds out from the environment: `NO_COLOR` (<https://no-color.org>), `COLORTERM`, `TERM`.
+    /// Detects the palette from the environment: `NO_COLOR` (<https://no-color.org>), `COLORTERM`, `TERM`.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name| variable(name).unwrap_or_default();
         let (term, color_term) = (value("TERM"), value("COLORTERM"));
@@ -54,24 +54,24 @@ pub(crate) enum Emphasis {
     Faded,
 }
 
-/// How a share changed; true when by much.
+/// How a share changed; true for a large change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trend {
     /// It grew.
     More(bool),
     /// It shrank.
     Less(bool),
-    /// Not more than chance would have it.
+    /// Not by more than chance explains.
     Same,
 }
 
 /// Shades that boxes of one kind alternate between, by name, so that neighbours differ.
 const SHADES: usize = 3;
 
-/// Ground of a box that matches the search.
+/// Background of a box that matches the search.
 const MATCH: [u8; 3] = [255, 110, 210];
 
-/// Ground of the selected box: dark, so that it stands out among the others and from a black terminal alike.
+/// Background of the selected box: dark, so that it stands out among the others and on a black terminal.
 const SELECTED: [u8; 3] = [20, 50, 200];
 
 /// All styles for one palette.
@@ -87,7 +87,7 @@ impl Theme {
         Self { palette }
     }
 
-    /// Whether kinds must be told apart by a letter, for want of colours.
+    /// Whether letters replace colours.
     #[must_use]
     pub fn uses_letters(&self) -> bool {
         self.palette == Palette::Plain
@@ -102,40 +102,40 @@ impl Theme {
                 Emphasis::None => Style::new(),
             },
             Palette::Sixteen => {
-                let (ground, ink) = match emphasis {
+                let (background, foreground) = match emphasis {
                     Emphasis::Match => (Color::LightMagenta, Color::Black),
                     Emphasis::Faded => (Color::Gray, Color::Black),
                     Emphasis::None => sixteen(kind),
                 };
-                Style::new().bg(ground).fg(ink)
+                Style::new().bg(background).fg(foreground)
             }
             Palette::Indexed => {
-                let ground = match emphasis {
+                let background = match emphasis {
                     Emphasis::Match => 206,
                     Emphasis::Faded => indexed(kind).1,
                     Emphasis::None => indexed(kind).0[shade(label)],
                 };
-                Style::new().bg(Color::Indexed(ground)).fg(Color::Indexed(16))
+                Style::new().bg(Color::Indexed(background)).fg(Color::Indexed(16))
             }
             Palette::True => {
-                let ground = match emphasis {
+                let background = match emphasis {
                     Emphasis::Match => MATCH,
-                    Emphasis::Faded => faded(darker(ground(kind), shade(label))),
-                    Emphasis::None => darker(ground(kind), shade(label)),
+                    Emphasis::Faded => faded(darker(background(kind), shade(label))),
+                    Emphasis::None => darker(background(kind), shade(label)),
                 };
-                Style::new().bg(rgb(ground)).fg(rgb([16, 16, 16]))
+                Style::new().bg(rgb(background)).fg(rgb([16, 16, 16]))
             }
         };
         if !selected {
             return style;
         }
-        let (ground, ink) = match self.palette {
+        let (background, foreground) = match self.palette {
             Palette::Plain => return style.add_modifier(Modifier::REVERSED | Modifier::BOLD),
             Palette::Sixteen => (Color::Blue, Color::White),
             Palette::Indexed => (Color::Indexed(20), Color::Indexed(231)),
             Palette::True => (rgb(SELECTED), rgb([255, 255, 255])),
         };
-        style.bg(ground).fg(ink).add_modifier(Modifier::BOLD)
+        style.bg(background).fg(foreground).add_modifier(Modifier::BOLD)
     }
 
     /// Style of a box by how its share changed.
@@ -186,7 +186,7 @@ impl Theme {
 
     /// Bars of the timeline.
     pub(crate) fn bar(&self, kind: FrameKind, metric: &str) -> Style {
-        // In the middle between black and white, to be seen on both.
+        // Between black and white, to be visible on both.
         let (of_sixteen, indexed) = match metric {
             "off-cpu-time" => (Color::Cyan, 244),
             "cpu-time" | "cycles" => match kind {
@@ -211,7 +211,7 @@ impl Theme {
         }
     }
 
-    /// A kind's letter or name where there is no box: coloured where colours can be read on any ground.
+    /// A kind's letter or name where there is no box: coloured where colours can be read on any background.
     pub(crate) fn mark(&self, kind: FrameKind) -> Style {
         self.frame(kind, "", Emphasis::None, false)
     }
@@ -287,12 +287,12 @@ pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::Kernel => "Linux kernel",
         FrameKind::GpuApi => "GPU API call",
         FrameKind::GpuKernel => "GPU kernel",
-        FrameKind::Unresolved => "unresolved: the name says why",
+        FrameKind::Unresolved => "unresolved: the name is the reason",
     }
 }
 
-/// Ground of a box: light enough for dark ink in each of its shades.
-fn ground(kind: FrameKind) -> [u8; 3] {
+/// Background of a box: light enough for dark text in each of its shades.
+fn background(kind: FrameKind) -> [u8; 3] {
     match kind {
         FrameKind::Root => [222, 220, 214],
         FrameKind::Process => [214, 210, 198],
@@ -308,8 +308,8 @@ fn ground(kind: FrameKind) -> [u8; 3] {
     }
 }
 
-/// Grounds in xterm's 256 colours, picked by eye: rounding the others to its cube turns red into brown. The shades, and
-/// the faded one.
+/// Backgrounds in xterm's 256 colours, picked by eye: rounding the others to its cube turns red into brown. The
+/// shades, and the faded one.
 fn indexed(kind: FrameKind) -> ([u8; SHADES], u8) {
     match kind {
         FrameKind::Root => ([254, 253, 254], 250),
@@ -326,7 +326,7 @@ fn indexed(kind: FrameKind) -> ([u8; SHADES], u8) {
     }
 }
 
-/// Ground and ink in 16 colours.
+/// Background and text colour in 16 colours.
 fn sixteen(kind: FrameKind) -> (Color, Color) {
     match kind {
         FrameKind::Root | FrameKind::Process | FrameKind::Thread => (Color::White, Color::Black),
@@ -343,7 +343,7 @@ fn sixteen(kind: FrameKind) -> (Color, Color) {
 
 /// Which shade a name has.
 fn shade(label: &str) -> usize {
-    // FNV-1a over the beginning: a name keeps its shade for ever, and long names cost no more than short ones.
+    // FNV-1a over the beginning: a name always has the same shade, and long names cost no more than short ones.
     let hash = label.bytes().take(64).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_a_letter_of_its_own() {
+    fn letters_of_kinds_are_distinct() {
         assert_eq!(FrameKind::ALL.map(letter).iter().collect::<HashSet<_>>().len(), FrameKind::ALL.len());
     }
 
@@ -403,8 +403,8 @@ mod tests {
             let mut owner = std::collections::HashMap::new();
             for &kind in code {
                 for label in labels {
-                    let ground = theme.frame(kind, label, Emphasis::None, false).bg;
-                    assert_eq!(*owner.entry(ground).or_insert(kind), kind, "{palette:?} {ground:?}");
+                    let background = theme.frame(kind, label, Emphasis::None, false).bg;
+                    assert_eq!(*owner.entry(background).or_insert(kind), kind, "{palette:?} {background:?}");
                 }
             }
         }
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn ink_can_be_read_on_every_ground() {
+    fn text_is_readable_on_every_background() {
         let theme = Theme::new(Palette::True);
         for kind in FrameKind::ALL {
             for label in ["a", "b", "c", "d", "e", "f"] {
@@ -448,8 +448,8 @@ mod tests {
                 for emphasis in [Emphasis::None, Emphasis::Match, Emphasis::Faded] {
                     for selected in [false, true] {
                         let style = theme.frame(kind, label, emphasis, selected);
-                        let (ink, ground) = (style.fg.unwrap(), style.bg.unwrap());
-                        assert!(contrast(ink, ground) >= 7.0, "{kind:?} {emphasis:?} {selected}");
+                        let (foreground, background) = (style.fg.unwrap(), style.bg.unwrap());
+                        assert!(contrast(foreground, background) >= 7.0, "{kind:?} {emphasis:?} {selected}");
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! Tree: walking the tree of a snapshot safely.
 //!
-//! Owns: children, parent and path of a node. Because: a damaged file may hold a tree whose indices form a loop. Does not: place
-//! boxes.
+//! Owns: children, parent and path of a node. Because: a damaged file may hold a tree whose indices form a loop. Does
+//! not: place boxes.
 
 use deepctx_profile::snapshot::{FlameNode, FlameTree};
 
@@ -14,7 +14,7 @@ pub(crate) fn children(tree: &FlameTree, parent: u32) -> impl Iterator<Item = (u
         .filter_map(|&child| tree.nodes.get(child as usize).map(|node| (child, node)))
 }
 
-/// Parent of a node; `None` for the root, for an index out of range and for a parent that does not stand before it.
+/// Parent of a node; `None` for the root, for an index out of range and for a parent that does not precede it.
 pub(crate) fn parent(tree: &FlameTree, node: u32) -> Option<u32> {
     let parent = tree.nodes.get(node as usize)?.parent;
     (parent < node).then_some(parent)

@@ -1,7 +1,7 @@
 //! Any tree, any size, any sequence of messages.
 //!
 //! Owns: the properties that hold whatever happens. Because: a profile may be damaged and a user may lean on the
-//! keyboard; neither may end the program. Does not: care what it looks like.
+//! keyboard; neither may end the program. Does not: check what it draws.
 
 use std::sync::Arc;
 
@@ -10,9 +10,12 @@ use deepctx_profile::snapshot::{
     Column, Extra, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, NoText, Since, Snapshot,
     SourceLines, SourcePlace, SourceText, StageRow, Table, TableRow, Timeline, Unit,
 };
+use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_profile::view::{Part, Request};
 use deepctx_tui::keys::{Action, BINDINGS};
-use deepctx_tui::{Effects, Message, Model, Palette, Setup, Still, Tab, Theme, draw, render_once, update};
+use deepctx_tui::{
+    Effects, Message, Model, Palette, RenderOptions, Setup, Tab, Theme, draw, render_once, update,
+};
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -138,7 +141,7 @@ fn extra() -> impl Strategy<Value = Extra> {
     let timeline =
         (value(), prop_oneof![0usize..600, any::<usize>()], prop::collection::vec(lane, 0..30), 0usize..9)
             .prop_map(|(window_ns, windows, lanes, lanes_left_out)| Timeline {
-                window_ns,
+                window: Nanos(window_ns),
                 windows,
                 lanes,
                 lanes_left_out,
@@ -170,10 +173,10 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
         |(target, [elapsed_ns, samples, lost, own_memory_bytes], [rate, share, own], notice)| Header {
             notice: notice.map(|()| target.clone()),
             target,
-            elapsed_ns,
+            elapsed: Nanos(elapsed_ns),
             samples,
             lost,
-            own_memory_bytes,
+            own_memory: Bytes(own_memory_bytes),
             samples_per_second: rate,
             complete_share: Some(share),
             own_cpu_share: own,
@@ -182,7 +185,12 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
         },
     );
     let since = prop::option::of((value(), value(), value(), value()).prop_map(
-        |(at_ns, before, count_before, count_since)| Since { at_ns, before, count_before, count_since },
+        |(at_ns, before, count_before, count_since)| Since {
+            at: Nanos(at_ns),
+            before,
+            count_before,
+            count_since,
+        },
     ));
     let stage = (value(), value(), value(), value()).prop_map(|(received, kept, merged, dropped)| StageRow {
         stage: "stage",
@@ -226,7 +234,7 @@ fn message() -> impl Strategy<Value = Message> {
 
 proptest! {
     #[test]
-    fn nothing_panics_and_the_selection_is_always_a_path_of_the_tree(
+    fn the_selection_is_always_a_path_of_the_tree(
         first in snapshot(),
         messages in prop::collection::vec(message(), 0..60),
     ) {
@@ -239,15 +247,15 @@ proptest! {
         };
         update(&mut model, Message::Snapshot(Arc::clone(&shown)));
         for message in messages {
-            let (wanted, arrived) = match &message {
-                Message::Snapshot(snapshot) => (model.wants_snapshot(), Some(Arc::clone(snapshot))),
+            let (accepted, arrived) = match &message {
+                Message::Snapshot(snapshot) => (model.accepts_snapshot(), Some(Arc::clone(snapshot))),
                 _ => (false, None),
             };
             if let Message::Resize(width, height) = message {
                 size = (width, height);
             }
             let effects = update(&mut model, message);
-            if let Some(snapshot) = arrived && wanted {
+            if let Some(snapshot) = arrived && accepted {
                 prop_assert!(matches!(effects, Effects::Redraw | Effects::Fetch));
                 shown = snapshot;
                 if let Extra::Callers(tree) = &shown.extra {
@@ -282,7 +290,7 @@ proptest! {
         for tab in Tab::ALL {
             for palette in [Palette::Plain, Palette::True] {
                 let (request, text) = (request.clone(), Some(Arc::clone(&text)));
-                let text = render_once(&snapshot, &Still { width, height, tab, request, text, palette });
+                let text = render_once(&snapshot, &RenderOptions { width, height, tab, request, text, palette });
                 prop_assert!(text.lines().count() <= usize::from(height));
             }
         }

@@ -1,7 +1,7 @@
-//! The whole program but for the terminal: keys and clicks in, pictures out.
+//! The whole program except the terminal: keys and clicks in, screens out.
 //!
-//! Owns: what a user sees in every view and state. Because: a stored picture shows at once what a change did to it.
-//! Does not: look inside the model. Pictures are in `golden/`; `UPDATE_EXPECT=1` writes them anew.
+//! Owns: what a user sees in every view and state. Because: a stored screen shows at once what a change did to it.
+//! Does not: inspect the model. Screens are in `golden/`; `UPDATE_EXPECT=1` rewrites them.
 
 mod synthetic;
 
@@ -11,7 +11,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, Mous
 use deepctx_profile::snapshot::{Extra, FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText};
 use deepctx_profile::view::{Part, Request, View};
 use deepctx_tui::{
-    Effects, Message, Model, Palette, Setup, Still, Tab, Theme, draw, message, render_once, update,
+    Effects, Message, Model, Palette, RenderOptions, Setup, Tab, Theme, draw, message, render_once, update,
 };
 use expect_test::expect_file;
 use ratatui::Terminal;
@@ -20,7 +20,7 @@ use ratatui::style::Modifier;
 
 use synthetic::{Training, request};
 
-/// The program with a terminal of cells, and a run that answers when it is asked something new.
+/// The program with a terminal of cells, and a run that answers new requests.
 struct Program {
     model: Model,
     terminal: Terminal<TestBackend>,
@@ -33,7 +33,7 @@ impl Program {
     fn new(width: u16, height: u16) -> Self {
         let mut program = Self::empty(width, height);
         program.training = Some(Training::at(50));
-        program.answer();
+        program.fetch();
         program
     }
 
@@ -53,22 +53,22 @@ impl Program {
     }
 
     /// What the loop does after a new request.
-    fn answer(&mut self) {
+    fn fetch(&mut self) {
         if let Some(training) = &mut self.training {
             let snapshot = training.snapshot(self.model.request());
             self.show(snapshot);
         }
-        if self.model.wants_text().is_some() {
+        if self.model.missing_text().is_some() {
             update(&mut self.model, Message::Text(Arc::clone(&self.text)));
         }
     }
 
-    /// The run goes on for some turns.
+    /// The run continues for some refreshes.
     fn go_on(&mut self, turns: u64) -> &mut Self {
         if let Some(training) = &mut self.training {
             training.go_on(turns);
         }
-        self.answer();
+        self.fetch();
         self
     }
 
@@ -76,7 +76,7 @@ impl Program {
         if let Some(message) = message(&self.model, &event) {
             self.effects = update(&mut self.model, message);
             if self.effects == Effects::Fetch {
-                self.answer();
+                self.fetch();
                 self.effects = Effects::Fetch;
             }
         }
@@ -132,7 +132,7 @@ impl Program {
     }
 
     /// The screen as text, and below it where it is reversed or underlined: that is all a terminal without colour has.
-    fn picture(&mut self) -> String {
+    fn screen(&mut self) -> String {
         let Self { model, terminal, .. } = self;
         let theme = Theme::new(Palette::Plain);
         terminal.draw(|frame| draw(model, &theme, frame.buffer_mut())).unwrap();
@@ -163,18 +163,18 @@ impl Program {
     }
 }
 
-macro_rules! pictures {
+macro_rules! screens {
     ($($name:ident: $width:literal x $height:literal, $keys:literal;)*) => {$(
         #[test]
         fn $name() {
             let mut program = Program::new($width, $height);
             program.press($keys);
-            expect_file![concat!("golden/", stringify!($name), ".txt")].assert_eq(&program.picture());
+            expect_file![concat!("golden/", stringify!($name), ".txt")].assert_eq(&program.screen());
         }
     )*};
 }
 
-pictures! {
+screens! {
     flame_80x24: 80 x 24, "";
     flame_120x40: 120 x 40, "";
     flame_20x5: 20 x 5, "";
@@ -227,42 +227,42 @@ pictures! {
 }
 
 #[test]
-fn since_a_mark_the_flame_graph_shows_what_changed() {
+fn a_mark_shows_changes_in_the_flame_graph() {
     let mut program = Program::new(80, 24);
     program.press("M");
-    expect_file!["golden/since_nothing_80x24.txt"].assert_eq(&program.picture());
+    expect_file!["golden/since_nothing_80x24.txt"].assert_eq(&program.screen());
     program.training.as_mut().unwrap().slow_disk = true;
     program.go_on(20);
-    expect_file!["golden/since_80x24.txt"].assert_eq(&program.picture());
+    expect_file!["golden/since_80x24.txt"].assert_eq(&program.screen());
     program.press("d");
-    expect_file!["golden/since_off_80x24.txt"].assert_eq(&program.picture());
+    expect_file!["golden/since_off_80x24.txt"].assert_eq(&program.screen());
     program.press("d 2");
-    expect_file!["golden/since_callers_80x24.txt"].assert_eq(&program.picture());
+    expect_file!["golden/since_callers_80x24.txt"].assert_eq(&program.screen());
     program.press("D");
     assert_eq!(program.model.request().mark, 0);
 }
 
 #[test]
-fn figures_of_a_file_that_cannot_be_read_are_shown_without_its_text() {
+fn figures_of_an_unreadable_file_are_shown_without_text() {
     let mut program = Program::new(80, 24);
     program.text = Arc::new(SourceText::Missing(NoText::NotFound));
     program.press("/step Enter o");
-    expect_file!["golden/source_missing_80x24.txt"].assert_eq(&program.picture());
+    expect_file!["golden/source_missing_80x24.txt"].assert_eq(&program.screen());
     let reasons: std::collections::HashSet<_> = NoText::ALL.iter().map(|it| it.sentence()).collect();
     assert_eq!(reasons.len(), NoText::ALL.len());
 }
 
 #[test]
-fn a_file_that_was_changed_since_is_marked() {
+fn a_modified_file_is_marked() {
     let mut program = Program::new(80, 24);
     let SourceText::Lines { lines, .. } = &*synthetic::text() else { panic!() };
     program.text = Arc::new(SourceText::Lines { lines: lines.clone(), changed: true });
     program.press("/step Enter o");
-    assert!(program.picture().contains("changed since: lines may have moved"));
+    assert!(program.screen().contains("file changed: lines may have moved"));
 }
 
 #[test]
-fn a_wrong_filter_stays_open_and_says_why() {
+fn an_invalid_filter_stays_open_with_its_error() {
     let mut program = Program::new(80, 24);
     program.press("f( Enter");
     assert!(program.model.is_typing());
@@ -298,44 +298,44 @@ fn each_tab_asks_for_what_it_shows() {
 fn pinning_again_lets_go() {
     let mut program = Program::new(80, 24);
     program.press("P");
-    assert!(!program.picture().contains('◆'), "the root is no function");
+    assert!(!program.screen().contains('◆'), "the root is no function");
     program.press("Down P");
-    assert!(program.picture().contains("◆"));
+    assert!(program.screen().contains("◆"));
     program.press("P");
-    assert!(!program.picture().contains('◆'));
+    assert!(!program.screen().contains('◆'));
 }
 
 #[test]
-fn a_notice_takes_precedence_over_the_view_but_not_over_the_tabs() {
+fn a_notice_leaves_the_tabs_visible() {
     let mut program = Program::empty(80, 24);
     let mut snapshot = Training::at(50).snapshot(&request());
     snapshot.header.notice = Some("target exited; the profile is complete, q leaves".to_owned());
     program.show(snapshot);
-    expect_file!["golden/notice_80x24.txt"].assert_eq(&program.picture());
+    expect_file!["golden/notice_80x24.txt"].assert_eq(&program.screen());
 }
 
 #[test]
-fn before_the_first_snapshot_the_screen_says_what_it_waits_for() {
-    expect_file!["golden/waiting_80x24.txt"].assert_eq(&Program::empty(80, 24).picture());
+fn a_screen_without_a_snapshot_says_that_it_waits() {
+    expect_file!["golden/waiting_80x24.txt"].assert_eq(&Program::empty(80, 24).screen());
 }
 
 #[test]
 fn a_profile_without_samples_is_not_an_empty_screen() {
     let mut program = Program::empty(80, 24);
     program.show(Snapshot::default());
-    expect_file!["golden/no_samples_80x24.txt"].assert_eq(&program.picture());
+    expect_file!["golden/no_samples_80x24.txt"].assert_eq(&program.screen());
 }
 
-/// As `pictures`, of a run whose device is seen.
+/// As `screens`, of a run with a device.
 macro_rules! device_pictures {
     ($($name:ident: $width:literal x $height:literal, $keys:literal;)*) => {$(
         #[test]
         fn $name() {
             let mut program = Program::empty($width, $height);
             program.training = Some(Training::on_device(50));
-            program.answer();
+            program.fetch();
             program.press($keys);
-            expect_file![concat!("golden/", stringify!($name), ".txt")].assert_eq(&program.picture());
+            expect_file![concat!("golden/", stringify!($name), ".txt")].assert_eq(&program.screen());
         }
     )*};
 }
@@ -354,8 +354,8 @@ device_pictures! {
     device_source_80x24: 80 x 24, "mmm/step Enter o";
 }
 
-/// What each tab asks for.
-fn still(tab: Tab) -> Still {
+/// The request of each tab.
+fn still(tab: Tab) -> RenderOptions {
     let part = match tab {
         Tab::Flame | Tab::Losses => Part::Flame,
         Tab::Callers => Part::Callers,
@@ -364,11 +364,18 @@ fn still(tab: Tab) -> Still {
         Tab::Source => Part::Source("/srv/train.py".into()),
     };
     let request = Request { part, ..request() };
-    Still { width: 100, height: 20, tab, request, text: Some(synthetic::text()), palette: Palette::Plain }
+    RenderOptions {
+        width: 100,
+        height: 20,
+        tab,
+        request,
+        text: Some(synthetic::text()),
+        palette: Palette::Plain,
+    }
 }
 
 #[test]
-fn a_still_picture_has_neither_selection_nor_keys_nor_escapes() {
+fn a_rendered_screen_has_no_selection_keys_or_escapes() {
     let mut training = Training::at(50);
     let mut all = String::new();
     for tab in Tab::ALL {
@@ -381,14 +388,14 @@ fn a_still_picture_has_neither_selection_nor_keys_nor_escapes() {
 }
 
 #[test]
-fn a_coloured_still_picture_shows_the_same_text() {
+fn a_coloured_rendering_has_the_same_text() {
     for (palette, tab) in
         [(Palette::Sixteen, Tab::Table), (Palette::Indexed, Tab::Source), (Palette::True, Tab::Timeline)]
     {
-        let still = Still { palette, ..still(tab) };
+        let still = RenderOptions { palette, ..still(tab) };
         let snapshot = Training::at(50).snapshot(&still.request);
         let colored = render_once(&snapshot, &still);
-        let plain = render_once(&snapshot, &Still { palette: Palette::Plain, ..still });
+        let plain = render_once(&snapshot, &RenderOptions { palette: Palette::Plain, ..still });
         let mut stripped = String::new();
         for part in colored.split('\x1b') {
             stripped.push_str(part.strip_prefix('[').map_or(part, |part| part.split_once('m').unwrap().1));
@@ -398,7 +405,7 @@ fn a_coloured_still_picture_shows_the_same_text() {
     }
 }
 
-/// Presses keys on a fresh screen; tells the selected and the zoomed function.
+/// Presses keys on a fresh screen; returns the selected and the zoomed function.
 #[track_caller]
 fn check(keys: &str, selected: &str, zoomed: &str) {
     let mut program = Program::new(80, 24);
@@ -436,7 +443,7 @@ fn keys_zoom_in_and_out() {
 }
 
 #[test]
-fn a_search_goes_to_the_hottest_match_and_on_to_the_next() {
+fn a_search_selects_the_hottest_match_then_the_next() {
     check("/sgemm Enter", "mkl_blas_avx512_sgemm_kernel", "all");
     check("/sgemm Enter n", "[gpu] void cutlass::Kernel<cutlass_80_simt_sgemm_128x64>", "all");
     check("/sgemm Enter nn", "mkl_blas_avx512_sgemm_pack", "all");
@@ -470,7 +477,7 @@ fn the_mouse_selects_zooms_and_switches_tabs() {
 }
 
 #[test]
-fn selection_and_zoom_stay_on_their_functions_while_the_tree_grows() {
+fn selection_and_zoom_survive_a_growing_tree() {
     let mut program = Program::new(80, 24);
     program.press("Down Down Down Down Down Enter Down Down Down");
     let (selected, zoomed) = (program.selected(), program.zoomed());
@@ -492,7 +499,7 @@ fn selection_and_zoom_stay_on_their_functions_while_the_tree_grows() {
 }
 
 #[test]
-fn what_is_gone_leaves_the_selection_at_its_nearest_caller() {
+fn a_vanished_selection_moves_to_its_nearest_caller() {
     let mut program = Program::new(80, 24);
     program.press("Down Down Down");
     let mut shrunk = Training::at(50).snapshot(&request());
@@ -502,27 +509,27 @@ fn what_is_gone_leaves_the_selection_at_its_nearest_caller() {
 }
 
 #[test]
-fn a_paused_screen_takes_in_nothing_but_the_answer_to_a_new_request() {
+fn a_paused_screen_accepts_only_snapshots_of_a_new_request() {
     let mut program = Program::new(80, 24);
     let training = program.training.take();
     program.press("Space");
     program.show(Snapshot::default());
     assert_eq!(program.effects, Effects::None);
-    assert!(!program.model.wants_snapshot());
+    assert!(!program.model.accepts_snapshot());
     program.press("v");
     assert_eq!(program.effects, Effects::Fetch);
     assert_eq!(program.model.request().selection.view, View::Python);
-    assert!(program.model.wants_snapshot() && program.model.is_waiting());
+    assert!(program.model.accepts_snapshot() && program.model.is_waiting());
     program.training = training;
-    program.answer();
+    program.fetch();
     assert_eq!(program.effects, Effects::Redraw);
-    assert!(!program.model.wants_snapshot() && !program.model.is_waiting());
+    assert!(!program.model.accepts_snapshot() && !program.model.is_waiting());
     program.press("p");
-    assert!(program.model.wants_snapshot());
+    assert!(program.model.accepts_snapshot());
 }
 
 #[test]
-fn every_choice_of_a_request_comes_back_to_where_it_began() {
+fn every_toggle_of_a_request_returns_to_its_start() {
     for (key, times) in [("v", 3), ("L", 2), ("t", 2), ("i", 2), ("r", 2), ("m", 3), ("Tab", 6)] {
         let mut program = Program::new(80, 24);
         let before = (program.model.request().clone(), program.zoomed());
@@ -530,7 +537,7 @@ fn every_choice_of_a_request_comes_back_to_where_it_began() {
             program.press(key);
             assert_eq!(program.effects, Effects::Fetch);
             let now = (program.model.request().clone(), program.zoomed());
-            // Two tabs look at the flame graph's part of a request alone.
+            // Two tabs need the flame graph alone.
             if key != "Tab" || turn == times {
                 assert_eq!(now == before, turn == times, "{key} {turn} times");
             }
@@ -538,7 +545,7 @@ fn every_choice_of_a_request_comes_back_to_where_it_began() {
     }
 }
 
-/// Presses keys on a fresh screen; tells what the loop is asked to do.
+/// Presses keys on a fresh screen; returns the effects.
 #[track_caller]
 fn check_effects(keys: &str, expected: Effects) {
     let mut program = Program::new(80, 24);
@@ -573,16 +580,16 @@ fn a_key_without_a_meaning_causes_no_drawing() {
 }
 
 #[test]
-fn a_buffer_of_another_size_than_the_model_knows_is_drawn_as_far_as_it_goes() {
+fn a_buffer_of_another_size_is_drawn_as_far_as_it_fits() {
     let mut program = Program::new(80, 24);
     for (width, height) in [(1, 1), (40, 10), (200, 60), (0, 0)] {
         program.terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        program.picture();
+        program.screen();
     }
 }
 
 #[test]
-fn ten_thousand_calls_deep_can_be_walked_through() {
+fn a_stack_of_ten_thousand_frames_can_be_navigated() {
     let mut program = Program::empty(80, 24);
     let node = |index: u32| FlameNode {
         label: format!("f{index}"),
@@ -596,11 +603,11 @@ fn ten_thousand_calls_deep_can_be_walked_through() {
     program.show(Snapshot { flame: FlameTree { nodes }, ..Snapshot::default() });
     program.press("End");
     assert_eq!(program.selected(), "f10000");
-    assert!(program.picture().contains("f10000"));
+    assert!(program.screen().contains("f10000"));
     program.press("Enter PgUp Up");
-    assert!(program.picture().contains("f9981"));
+    assert!(program.screen().contains("f9981"));
     program.press("Home 0 PgDn /f777 Enter n P M");
-    assert!(program.picture().contains("f777"));
+    assert!(program.screen().contains("f777"));
 }
 
 #[test]
@@ -640,7 +647,7 @@ fn names_cannot_speak_to_the_terminal() {
         update(&mut program.model, Message::Text(Arc::clone(&text)));
         for keys in ["Down", "P", "/owned Enter", "Up"] {
             program.press(keys);
-            let drawn = program.picture();
+            let drawn = program.screen();
             assert!(!hostile(&drawn), "{drawn:?}");
         }
     }

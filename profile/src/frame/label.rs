@@ -1,7 +1,7 @@
 //! Labels: the text of a frame, and where it is.
 //!
-//! Owns: [`Frame::label`], [`Frame::detail`]. Because: every view and every export must call the same thing by the same name. Does
-//! not: shorten texts to what a screen has room for.
+//! Owns: [`Frame::label`], [`Frame::detail`]. Because: every view and every export must call the same thing by the
+//! same name. Does not: shorten texts to what a screen has room for.
 //!
 //! | frame | text |
 //! |---|---|
@@ -96,7 +96,7 @@ impl Frame {
     }
 }
 
-/// What stands for a name that is blank.
+/// Text of a blank name.
 const NO_NAME: &str = "[unknown: no-name]";
 
 /// Writes the label of a frame, part by part.
@@ -229,7 +229,7 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Last part of a Python file's path; with its folder where the name alone says nothing (`json/__init__.py`).
+/// Last part of a Python file's path; with its folder where the name alone is not specific (`json/__init__.py`).
 fn module_file(path: &str) -> &str {
     let name = base_name(path);
     if !matches!(name, "__init__.py" | "__main__.py") {

@@ -1,7 +1,7 @@
 //! Frames: one level of a calling context, whatever language it is written in.
 //!
-//! Owns: what a frame is, its kind and its role; its text is in [`label`]. Because: every view and every export must call the same
-//! thing by the same name. Does not: decide what to show; that is [`crate::selection`].
+//! Owns: what a frame is, its kind and its role; its text is in [`label`]. Because: every view and every export must
+//! call the same thing by the same name. Does not: decide what to show; that is [`crate::selection`].
 
 mod label;
 
@@ -19,9 +19,9 @@ pub type Line = Option<NonZeroU32>;
 pub enum Frame {
     /// The root of every tree.
     Root,
-    /// All contexts below one node that came after the tree was full.
+    /// Contexts below one node that were refused because the tree was full.
     TreeFull,
-    /// A frame that came after the frame table was full.
+    /// A frame that was refused because the table was full.
     TableFull,
     /// A process.
     Process {
@@ -98,7 +98,7 @@ pub enum Frame {
     },
     /// A layer of a model: the call of a module object (`GPT.h.3.attn (Attention)`).
     Layer {
-        /// Qualified name, from the outermost module on, which stands with its class; empty when unknown.
+        /// Qualified name, from the outermost module on, which is named by its class; empty when unknown.
         path: StrId,
         /// Name of the class; empty when unknown.
         class: StrId,
@@ -124,8 +124,8 @@ pub enum Frame {
         /// Line that it was made of.
         line: Line,
     },
-    /// The stream of a device that ran what is below, between the call and the kernel. Only grouping by device or stream
-    /// shows it, and not there but below the process.
+    /// The stream of a device that ran what is below, between the call and the kernel. Only grouping by device or
+    /// stream shows it, and not there but below the process.
     Stream {
         /// Number of the device.
         device: u32,
@@ -172,7 +172,7 @@ pub enum FrameKind {
     GpuApi,
     /// A GPU kernel.
     GpuKernel,
-    /// Could not be resolved; the label says why.
+    /// Could not be resolved; the label is the reason.
     Unresolved,
 }
 
@@ -207,7 +207,7 @@ pub enum Role {
     Dispatch,
 }
 
-/// What kind of code an unresolved frame stands for.
+/// Kind of code of an unresolved frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
     /// User-space native code.

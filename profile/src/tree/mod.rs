@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Most nodes have one child, so the first child sits in the node itself: descending an existing stack then costs a
-//! load and a comparison per frame, and only side branches pay for hashing. Only nodes with values own a cell. A parent's
-//! number is always below its children's, so one backward pass computes all inclusive values.
+//! load and a comparison per frame, and only side branches pay for hashing. Only nodes with values own a cell. A
+//! parent's number is always below its children's, so one backward pass computes all inclusive values.
 
 mod trie;
 
@@ -62,8 +62,8 @@ struct Column {
 impl Tree {
     /// A tree that grows to `nodes_max` nodes.
     ///
-    /// Beyond that, each node may get one more child, `[tree full]`, for all that would be below it. So memory is bounded by
-    /// twice `nodes_max`, sums stay right, and gaps show where they are.
+    /// Beyond that, each node may get one more child, `[tree full]`, for all that would be below it. So memory is
+    /// bounded by twice `nodes_max`, sums stay right, and gaps show where they are.
     pub fn new(nodes_max: usize) -> Self {
         Tree {
             shape: Trie::new(FrameId::ROOT),
@@ -136,7 +136,7 @@ impl Tree {
         Node { parent: NodeId::from_number(self.shape.parent(number)), frame: self.shape.key(number) }
     }
 
-    /// All nodes by number; parents come before their children.
+    /// All nodes by number; parents precede their children.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node> + '_ {
         (0..self.len()).map(|number| self.node(NodeId::from_number(number as u32)))
     }

@@ -29,7 +29,7 @@ fn a_frame_below_itself_is_another_context() {
 }
 
 #[test]
-fn the_root_frame_below_the_root_is_a_node_of_its_own() {
+fn a_root_frame_below_the_root_is_a_node() {
     let mut tree = Tree::new(100);
     let node = tree.child(NodeId::ROOT, FrameId::ROOT);
     assert_ne!(node, NodeId::ROOT);
@@ -64,7 +64,7 @@ fn a_full_tree_keeps_every_value_below_a_labelled_node() {
 }
 
 #[test]
-fn handles_of_another_tree_are_answered_and_never_panic() {
+fn handles_of_another_tree_never_panic() {
     let tree = Tree::new(10);
     let foreign = NodeId::from_number(1234);
     assert_eq!(tree.node(foreign).frame, FrameId::ROOT);
@@ -94,7 +94,7 @@ fn contents(tree: &Tree) -> Vec<(Metric, Vec<FrameId>, Cell)> {
 
 proptest! {
     #[test]
-    fn totals_are_the_sums_of_what_was_added(adds in adds(), nodes_max in 1usize..60) {
+    fn totals_are_sums_of_added_values(adds in adds(), nodes_max in 1usize..60) {
         let mut tree = Tree::new(nodes_max);
         grow(&mut tree, &adds);
         for &metric in &Metric::ALL[..3] {

@@ -1,7 +1,7 @@
 //! Flame graph: a merged tree as boxes, root at the top.
 //!
-//! Owns: [`MergedTree::flame`], and one box as plain data. Because: the tree from the root and the tree of callers draw the
-//! same boxes. Does not: place boxes on a screen.
+//! Owns: [`MergedTree::flame`], and one box as plain data. Because: the tree from the root and the tree of callers
+//! draw the same boxes. Does not: place boxes on a screen.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Lanes: the timeline by process, or by process and thread.
 //!
-//! Owns: joining and ordering lanes. Because: the timeline of a profile is by context, readers think in processes. Does not:
-//! choose colours or scales.
+//! Owns: joining and ordering lanes. Because: the timeline of a profile is by context, readers think in processes.
+//! Does not: choose colours or scales.
 
 use std::cmp::Reverse;
 
@@ -14,6 +14,7 @@ use crate::selection::{GroupBy, Selection};
 use crate::snapshot::{Lane, Timeline};
 use crate::timeline;
 use crate::tree::NodeId;
+use crate::units::Nanos;
 
 /// Lanes shown: more than anyone scrolls through.
 const LANES_SHOWN: usize = 500;
@@ -66,8 +67,8 @@ pub struct Owned {
     pub lane: Lane,
 }
 
-/// All metrics that have times: processes, hottest first, with a lane for each metric, and below each the streams of its
-/// devices, and its threads if requested.
+/// All metrics that have times: processes, hottest first, with a lane for each metric, and below each the streams of
+/// its devices, and its threads if requested.
 pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
     let timeline = &profile.timeline;
     let mut processes: FxHashMap<NodeId, (Group, FxHashMap<NodeId, Group>)> = FxHashMap::default();
@@ -95,33 +96,32 @@ pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
     lanes
 }
 
-/// The timeline as it is shown; `elapsed_ns` is the length of the capture.
-pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed_ns: u64) -> Timeline {
+/// The timeline as it is shown; `elapsed` is the length of the capture.
+pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed: Nanos) -> Timeline {
     let timeline = &profile.timeline;
-    let window_ns = timeline.window().0;
     let ordered = ordered(profile, selection.group_by);
     let mut lanes: Vec<Lane> = ordered.into_iter().map(|owned| owned.lane).collect();
     let lanes_left_out = lanes.len().saturating_sub(LANES_SHOWN);
     lanes.truncate(LANES_SHOWN);
-    let (window_ns, factor) = windows_until(elapsed_ns, window_ns);
+    let (window, factor) = windows_until(elapsed, timeline.window());
     for lane in &mut lanes {
         let wider = lane.values.chunks(factor);
         let join = |a: u64, b: &u64| if lane.level { a.max(*b) } else { a.saturating_add(*b) };
         lane.values = wider.map(|values| values.iter().fold(0, join)).collect();
     }
-    let windows = usize::try_from(elapsed_ns.div_ceil(window_ns)).unwrap_or(usize::MAX);
+    let windows = usize::try_from(elapsed.0.div_ceil(window.0)).unwrap_or(usize::MAX);
     let windows = windows.clamp(timeline.windows().div_ceil(factor), timeline::WINDOWS_MAX);
-    Timeline { window_ns, windows, lanes, lanes_left_out }
+    Timeline { window, windows, lanes, lanes_left_out }
 }
 
-/// The width of windows of which a bounded number reaches until now, and how many of the profile's windows each joins: those
-/// widen only when a value is added, and a capture may be idle for hours.
-fn windows_until(elapsed_ns: u64, window_ns: u64) -> (u64, usize) {
-    let (mut window_ns, mut factor) = (window_ns.max(1), 1);
-    while elapsed_ns.div_ceil(window_ns) > timeline::WINDOWS_MAX as u64 {
+/// The width of windows of which a bounded number reaches until now, and how many of the profile's windows each
+/// joins: those widen only when a value is added, and a capture may be idle for hours.
+fn windows_until(elapsed: Nanos, window: Nanos) -> (Nanos, usize) {
+    let (mut window_ns, mut factor) = (window.0.max(1), 1);
+    while elapsed.0.div_ceil(window_ns) > timeline::WINDOWS_MAX as u64 {
         (window_ns, factor) = (window_ns.saturating_mul(2), factor * 2);
     }
-    (window_ns, factor)
+    (Nanos(window_ns), factor)
 }
 
 /// The outermost context that a lane belongs to: its process.

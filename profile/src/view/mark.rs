@@ -1,23 +1,24 @@
 //! Marks: the values of a profile at one moment, for comparison with those since.
 //!
-//! Owns: [`Mark`]. Because: profiles only grow, so the old value of each cell is all that is needed to separate the values
-//! since from those before. Does not: keep contexts or names.
+//! Owns: [`Mark`]. Because: profiles only grow, so the old value of each cell is all that is needed to separate the
+//! values since from those before. Does not: keep contexts or names.
 
 use crate::metric::Metric;
 use crate::profile::Profile;
+use crate::units::Nanos;
 
 /// The values of a profile at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// By metric, by place of the cell: sum and count.
     values: Vec<Vec<(u64, u64)>>,
-    /// Time since the capture began, nanoseconds.
-    at_ns: u64,
+    /// Time since the capture began.
+    at: Nanos,
 }
 
 impl Mark {
-    /// The values that a profile has now, `at_ns` nanoseconds after its capture began. 16 bytes per value.
-    pub fn set(profile: &Profile, at_ns: u64) -> Self {
+    /// The values that a profile has now, `at` after its capture began. 16 bytes per value.
+    pub fn set(profile: &Profile, at: Nanos) -> Self {
         let of = |metric: &Metric| {
             let mut values = Vec::new();
             for (_, place, cell) in profile.tree.placed_cells(*metric) {
@@ -28,12 +29,12 @@ impl Mark {
             }
             values
         };
-        Mark { values: Metric::ALL.iter().map(of).collect(), at_ns }
+        Mark { values: Metric::ALL.iter().map(of).collect(), at }
     }
 
-    /// When it was set: time since the capture began, nanoseconds.
-    pub fn at_ns(&self) -> u64 {
-        self.at_ns
+    /// When it was set: time since the capture began.
+    pub fn at(&self) -> Nanos {
+        self.at
     }
 
     /// Sum and count of a cell then.

@@ -23,7 +23,7 @@ use crate::tree::{NodeId, Trie};
 
 /// What distinguishes boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SameBy {
+enum BoxIdentity {
     /// By text alone: what text formats can express.
     Text,
     /// By text, kind and place: two functions of one name in two files are two boxes.
@@ -49,12 +49,12 @@ const CYCLE_MAX: usize = 8;
 
 const ROOT: LabelId = LabelId::from_number(0);
 
-/// A calling context tree merged by what a selection shows. It grows with its profile; use a new one for another selection or
-/// another profile.
+/// A calling context tree merged by what a selection shows. It grows with its profile; use a new one for another
+/// selection or another profile.
 #[derive(Clone, Debug)]
 pub struct MergedTree {
     selection: Selection,
-    same_by: SameBy,
+    identity: BoxIdentity,
     /// Whether a sequence of boxes that repeats itself becomes one.
     fold_recursion: bool,
     labels: Vec<BoxLabel>,
@@ -71,7 +71,7 @@ pub struct MergedTree {
     /// By frame: the label of the device or stream that it puts its context below.
     groups: Vec<Option<LabelId>>,
     shape: Trie<BoxLabel>,
-    /// By node of the shape: whether a box of the same label stands above it.
+    /// By node of the shape: whether an ancestor has the same label.
     recursive: Vec<bool>,
     /// By node of the shape: the process that it belongs to, or 0.
     pids: Vec<u32>,
@@ -98,7 +98,7 @@ pub(crate) struct Sums {
 
 /// The part of a profile that a refresh sums.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Only<'a> {
+pub(crate) struct RefreshScope<'a> {
     /// Stacks that match.
     pub(crate) filter: Option<&'a Pattern>,
     /// Values since the mark.
@@ -108,19 +108,19 @@ pub(crate) struct Only<'a> {
 impl MergedTree {
     /// An empty tree of boxes that differ by text, kind or place.
     pub fn new(selection: Selection) -> Self {
-        Self::with(selection, SameBy::Place)
+        Self::with(selection, BoxIdentity::Place)
     }
 
     /// An empty tree of boxes that differ by text alone, as text formats need it.
     pub fn by_text(selection: Selection) -> Self {
-        Self::with(selection, SameBy::Text)
+        Self::with(selection, BoxIdentity::Text)
     }
 
-    fn with(selection: Selection, same_by: SameBy) -> Self {
+    fn with(selection: Selection, identity: BoxIdentity) -> Self {
         let root = BoxLabel { text: "all".to_owned(), kind: FrameKind::Root, detail: String::new() };
         MergedTree {
             selection,
-            same_by,
+            identity,
             fold_recursion: false,
             sources: vec![None],
             files: FxHashMap::default(),
@@ -150,14 +150,14 @@ impl MergedTree {
 
     /// Adds what is new in the profile, which must be the same at each call, and sums its values.
     pub fn refresh(&mut self, profile: &Profile) {
-        self.refresh_only(profile, Only::default());
+        self.refresh_part(profile, RefreshScope::default());
     }
 
     /// As [`MergedTree::refresh`], of a part of the profile.
-    pub(crate) fn refresh_only(&mut self, profile: &Profile, only: Only<'_>) {
+    pub(crate) fn refresh_part(&mut self, profile: &Profile, scope: RefreshScope<'_>) {
         self.take_frames(profile);
         self.take_nodes(profile);
-        self.filter = only.filter.map(|pattern| {
+        self.filter = scope.filter.map(|pattern| {
             let known = self.filter.take().filter(|known| known.is_of(pattern));
             let mut filter = known.unwrap_or_else(|| StackFilter::new(pattern, self.selection.lines));
             filter.refresh(profile);
@@ -169,10 +169,10 @@ impl MergedTree {
             exclusive: std::mem::take(&mut self.exclusive),
             inclusive: std::mem::take(&mut self.inclusive),
         };
-        self.sum_up(&mut sums, profile, metric, only.since);
+        self.sum_up(&mut sums, profile, metric, scope.since);
         Sums { exclusive: self.exclusive, inclusive: self.inclusive } = sums;
         (self.before, self.counts) = (None, (0, 0));
-        if let Some(mark) = only.since {
+        if let Some(mark) = scope.since {
             let mut before = Sums { exclusive: vec![0; self.shape.len()], inclusive: Vec::new() };
             for (node, place, cell) in profile.tree.placed_cells(metric) {
                 let (sum, count) = mark.value(metric, place);
@@ -252,7 +252,7 @@ impl MergedTree {
             detail: String::new(),
         };
         let detail = frame.detail(&profile.strings, lines);
-        if self.same_by == SameBy::Place {
+        if self.identity == BoxIdentity::Place {
             label.detail = detail;
         } else {
             // The kind of the first frame with this text: only colours depend on it.

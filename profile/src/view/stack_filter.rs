@@ -1,7 +1,7 @@
 //! Stack filter: which contexts match a pattern.
 //!
 //! Owns: matching a pattern with whole stacks, and [`only`]. Because: the pattern may match a frame that the view
-//! does not show: a thread, a native function between Python frames, the line of a loop. Does not: sum up.
+//! does not show: a thread, a native function between Python frames, the line of a loop. Does not: sum values.
 //!
 //! Profiles only grow, so what was matched stays, and a refresh matches new frames only.
 
@@ -56,8 +56,8 @@ impl StackFilter {
     }
 }
 
-/// A profile with only the contexts that match a pattern; texts are matched with lines or without. It has no timeline: that
-/// is by thread and has no stacks.
+/// A profile with only the contexts that match a pattern; texts are matched with lines or without. It has no
+/// timeline: that is by thread and has no stacks.
 pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
     let mut filter = StackFilter::new(pattern, lines);
     filter.refresh(profile);
@@ -132,7 +132,7 @@ mod tests {
             let selection = Selection { view: View::Python, lines, ..Selection::of(Metric::CpuTime) };
             let request = Request { filter: Some(pattern.clone()), ..Request::select(selection) };
             let snapshot =
-                Viewer::new().answer(&profile, &request, Default::default(), Resolution::default());
+                Viewer::new().snapshot(&profile, &request, Default::default(), Resolution::default());
             assert_eq!(snapshot.flame.nodes[0].inclusive, expect, "{pattern:?}");
             assert_eq!(only(&profile, &pattern, lines).tree.total(Metric::CpuTime).sum, expect);
         };

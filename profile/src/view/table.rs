@@ -1,7 +1,7 @@
 //! Table: the functions of a merged tree over all their contexts.
 //!
-//! Owns: [`MergedTree::table`]. Because: the hottest function may be called from everywhere, and no single box shows it.
-//! Does not: draw.
+//! Owns: [`MergedTree::table`]. Because: the hottest function may be called from everywhere, and no single box shows
+//! it. Does not: draw.
 
 use super::flame::source_place;
 use super::mark::Mark;

@@ -88,7 +88,7 @@ fn a_recursive_function_counts_once_per_stack() {
 }
 
 #[test]
-fn two_functions_of_one_name_in_two_files_are_two_rows() {
+fn same_names_in_two_files_are_two_rows() {
     let profile = profile("P a-1 / y /x/utils.py:run 1\n P a-1 / y /y/utils.py:run 2");
     expect![[r#"
         2 2 utils.py:run Python /y/utils.py:1

@@ -6,7 +6,7 @@
 use super::lanes::lanes;
 use super::losses::{losses, stages};
 use super::mark::Mark;
-use super::merged_tree::{MergedTree, Only};
+use super::merged_tree::{MergedTree, RefreshScope};
 use super::source_lines::source_lines;
 use crate::activity::GpuProcess;
 use crate::device_lines::device_lines;
@@ -16,7 +16,7 @@ use crate::profile::Profile;
 use crate::request::{Part, Request, Resolution};
 use crate::snapshot::{DeviceRow, Extra, Header, Since, Snapshot};
 
-/// Answers the requests of one screen about one profile.
+/// Makes the snapshots of one screen from one profile.
 #[derive(Clone, Debug, Default)]
 pub struct Viewer {
     /// The merged tree, and whether recursion is folded in it.
@@ -30,8 +30,8 @@ impl Viewer {
         Self::default()
     }
 
-    /// Answers with the profile as it is, which must be the same growing profile at each call.
-    pub fn answer(
+    /// The snapshot of a request. The profile must be the same growing profile at each call.
+    pub fn snapshot(
         &mut self,
         profile: &Profile,
         request: &Request,
@@ -41,7 +41,7 @@ impl Viewer {
         if request.mark == 0 {
             self.mark = None;
         } else if self.mark.as_ref().is_none_or(|(number, _)| *number != request.mark) {
-            self.mark = Some((request.mark, Mark::set(profile, header.elapsed_ns)));
+            self.mark = Some((request.mark, Mark::set(profile, header.elapsed)));
         }
         let since = self.mark.as_ref().map(|(_, mark)| mark).filter(|_| request.since_mark);
         let tree = match &mut self.tree {
@@ -56,12 +56,12 @@ impl Viewer {
                 &mut slot.insert((request.fold_recursion, tree)).1
             }
         };
-        tree.refresh_only(profile, Only { filter: request.filter.as_ref(), since });
+        tree.refresh_part(profile, RefreshScope { filter: request.filter.as_ref(), since });
         let extra = match &request.part {
             Part::Flame => Extra::None,
             Part::Callers => Extra::Callers(tree.callers(resolution)),
             Part::Table => Extra::Table(tree.full_table(profile, resolution, since)),
-            Part::Timeline => Extra::Timeline(lanes(profile, &request.selection, header.elapsed_ns)),
+            Part::Timeline => Extra::Timeline(lanes(profile, &request.selection, header.elapsed)),
             Part::Source(file) => Extra::Source(source_lines(tree, profile, file, since)),
         };
         Snapshot {
@@ -72,7 +72,7 @@ impl Viewer {
             },
             extra,
             since: since.map(|mark| Since {
-                at_ns: mark.at_ns(),
+                at: mark.at(),
                 before: tree.total_before(),
                 count_before: tree.counts.0,
                 count_since: tree.counts.1,
@@ -119,7 +119,7 @@ mod tests {
     const CPU: Request = Request::of(Metric::CpuTime);
 
     fn answer(profile: &Profile, request: &Request) -> Snapshot {
-        Viewer::new().answer(profile, request, Header::default(), Resolution::default())
+        Viewer::new().snapshot(profile, request, Header::default(), Resolution::default())
     }
 
     fn callers(snapshot: &Snapshot) -> &FlameTree {
@@ -229,7 +229,7 @@ mod tests {
              n a / n b / n a / n b / n a / n b / n c 8
              n a / n a / n a / n d 1",
         ));
-        // What repeats is gone; what only looks alike stays.
+        // Repeated sequences are folded; similar ones stay.
         expect![[r#"
             all 0/1 Root 
               a 0/1 Native 
@@ -275,12 +275,12 @@ mod tests {
         let mut profile = profile("P a-1 / n f 10\nP a-1 / n g 30");
         let mut viewer = Viewer::new();
         let request = Request { mark: 1, since_mark: true, part: Part::Table, ..CPU };
-        let header = || Header { elapsed_ns: 5, ..Header::default() };
-        let first = viewer.answer(&profile, &request, header(), Resolution::default());
+        let header = || Header { elapsed: Nanos(5), ..Header::default() };
+        let first = viewer.snapshot(&profile, &request, header(), Resolution::default());
         assert_eq!((first.flame.nodes[0].inclusive, first.flame.nodes[0].before), (0, 40));
 
         profile.merge(&crate::testing::profile("P a-1 / n f 25\nP a-1 / n h 1"));
-        let second = viewer.answer(&profile, &request, Header::default(), Resolution::default());
+        let second = viewer.snapshot(&profile, &request, Header::default(), Resolution::default());
         let boxes: Vec<_> = second
             .flame
             .nodes
@@ -288,18 +288,19 @@ mod tests {
             .map(|node| (node.label.as_str(), node.inclusive, node.before))
             .collect();
         assert_eq!(boxes, [("all", 26, 40), ("a-1", 26, 40), ("f", 25, 10), ("h", 1, 0)]);
-        assert_eq!(second.since, Some(Since { at_ns: 5, before: 40, count_before: 2, count_since: 2 }));
+        assert_eq!(second.since, Some(Since { at: Nanos(5), before: 40, count_before: 2, count_since: 2 }));
         let Extra::Table(table) = &second.extra else { panic!("no table") };
         assert_eq!(table.rows.iter().map(|row| row.exclusive).collect::<Vec<_>>(), [25, 1]);
 
-        let all = viewer.answer(
+        let all = viewer.snapshot(
             &profile,
             &Request { since_mark: false, ..request.clone() },
             header(),
             Resolution::default(),
         );
         assert_eq!((all.flame.nodes[0].inclusive, all.since), (66, None));
-        let again = viewer.answer(&profile, &Request { mark: 2, ..request }, header(), Resolution::default());
+        let again =
+            viewer.snapshot(&profile, &Request { mark: 2, ..request }, header(), Resolution::default());
         assert_eq!((again.flame.nodes[0].inclusive, again.flame.nodes[0].before), (0, 66));
     }
 
@@ -353,11 +354,11 @@ mod tests {
         let mut profile = profile("P a-1 / T a/1 1");
         profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(0), 5);
         profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(300_000_000), 7);
-        let header = Header { elapsed_ns: 3_600_000_000_000, ..Header::default() };
+        let header = Header { elapsed: Nanos(3_600_000_000_000), ..Header::default() };
         let request = Request { part: Part::Timeline, ..CPU };
-        let snapshot = Viewer::new().answer(&profile, &request, header, Resolution::default());
+        let snapshot = Viewer::new().snapshot(&profile, &request, header, Resolution::default());
         let Extra::Timeline(timeline) = snapshot.extra else { panic!("no timeline") };
-        assert_eq!((timeline.window_ns, timeline.windows), (12_800_000_000, 282));
+        assert_eq!((timeline.window, timeline.windows), (Nanos(12_800_000_000), 282));
         assert_eq!(timeline.lanes[0].values, [12]);
     }
 
@@ -371,10 +372,10 @@ mod tests {
             let mut viewer = Viewer::new();
             let part = Part::Callers;
             let request = Request { fold_recursion, part, mark: 1, since_mark: true, ..Request::select(selection) };
-            viewer.answer(&profile, &request, Header::default(), Resolution::default());
+            viewer.snapshot(&profile, &request, Header::default(), Resolution::default());
             let before = profile.tree.total(Metric::CpuTime).sum;
             grow(&mut profile, &later, Metric::CpuTime);
-            let snapshot = viewer.answer(&profile, &request, Header::default(), Resolution::default());
+            let snapshot = viewer.snapshot(&profile, &request, Header::default(), Resolution::default());
             let since = profile.tree.total(Metric::CpuTime).sum - before;
             for tree in [&snapshot.flame, callers(&snapshot)] {
                 prop_assert_eq!(tree.nodes.iter().map(|node| node.exclusive).sum::<u64>(), since);
@@ -397,7 +398,7 @@ mod tests {
         }
 
         #[test]
-        fn lines_sum_up_to_what_their_file_costs(stacks in stacks(), selection in selections()) {
+        fn lines_sum_up_to_the_cost_of_their_file(stacks in stacks(), selection in selections()) {
             let mut profile = profile("");
             grow(&mut profile, &stacks, Metric::CpuTime);
             let part = Part::Source(Arc::from("m.py"));

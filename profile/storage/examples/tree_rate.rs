@@ -1,13 +1,13 @@
-//! How fast a big tree is read: `tree_rate RUNS NODES FOLDER`, one line of eleven numbers per run; or, for inferno alone on
-//! what perf recorded, `tree_rate collapse PERF_SCRIPT`.
+//! How fast a big tree is read: `tree_rate RUNS NODES FOLDER`, one line of eleven numbers per run; or, for inferno
+//! alone on what perf recorded, `tree_rate collapse PERF_SCRIPT`.
 //!
-//! Owns: a synthetic profile, and the timing of a redraw, of folding to text, of writing to disk and reading it back, and
-//! of inferno folding the same stacks. Because: `cargo xtask bench tree` needs them optimized and alone. Does not: draw; a screen adds what
-//! its size costs.
+//! Owns: a synthetic profile, and the timing of a redraw, of folding to text, of writing to disk and reading it back,
+//! and of inferno folding the same stacks. Because: `cargo xtask bench tree` needs them optimized and alone. Does
+//! not: draw; a screen adds what its size costs.
 //!
 //! Numbers: nodes, seconds of a redraw, stacks, bytes of folded text, seconds of folding, bytes on disk, seconds of
-//! writing, seconds of inferno, bytes of the stored rows before they are encoded, seconds of reading back, seconds of writing that
-//! were spent on encoding.
+//! writing, seconds of inferno, bytes of the stored rows before they are encoded, seconds of reading back, seconds of
+//! writing that were spent on encoding.
 
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;

@@ -139,7 +139,7 @@ fn grow(profile: &mut Profile, round: u32) {
 /// What was known at the end only.
 fn finish(profile: &mut Profile) {
     profile.gpu.processes = vec![
-        GpuProcess { pid: 9, launches: 3, busy_at_most_ns: 5_000_000, ..GpuProcess::default() },
+        GpuProcess { pid: 9, launches: 3, busy_at_most: Nanos(5_000_000), ..GpuProcess::default() },
         GpuProcess {
             pid: 7,
             tier: Tier::Collected,
@@ -155,9 +155,9 @@ fn finish(profile: &mut Profile) {
             kernels: 9,
             graph_kernels: 5,
             joined: 13,
-            overhead_ns: 1_000,
-            busy_at_most_ns: 0,
-            clock: Some(ClockOffset { offset_ns: -5, uncertainty_ns: 1_500, drift_ns: -20, readings: 7 }),
+            overhead: Nanos(1_000),
+            busy_at_most: Nanos(0),
+            clock: Some(ClockOffset { offset_ns: -5, uncertainty: Nanos(1_500), drift_ns: -20, readings: 7 }),
             devices: vec![Device {
                 number: 1,
                 name: "NVIDIA H200".to_owned(),
@@ -178,12 +178,12 @@ fn finish(profile: &mut Profile) {
         allocated_bytes: 1 << 30,
         returned_bytes: 1 << 29,
         peak_bytes: 600 << 20,
-        peak_ns: 3_200_000_000,
+        peak_at: Nanos(3_200_000_000),
         peak_unseen_bytes: 100 << 20,
         peak_reserved_bytes: Some(800 << 20),
         most_reserved_bytes: Some(900 << 20),
         most_unused_bytes: None,
-        most_unused_ns: 4_000_000_000,
+        most_unused_at: Nanos(4_000_000_000),
         asked_bytes: 1000,
         given_bytes: 1024,
     });

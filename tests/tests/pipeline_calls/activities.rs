@@ -68,7 +68,7 @@ fn device_time_goes_to_the_launch_with_the_id() {
         ("T2 collected", 2, 2, 2)
     );
     assert_eq!((process.difference(), process.note.as_str()), (0, "CUPTI 26"));
-    assert_eq!(process.clock.map(|clock| (clock.offset_ns, clock.uncertainty_ns)), Some((-997, 0)));
+    assert_eq!(process.clock.map(|clock| (clock.offset_ns, clock.uncertainty.0)), Some((-997, 0)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Actions: what each action of the key table does.
 //!
-//! Owns: the choice; the states of the views move themselves. Because: one list shows what the program can do. Does not:
-//! know keys.
+//! Owns: the dispatch of actions; each view moves its own state. Because: one list shows what the program can do.
+//! Does not: know keys.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::selection::{GroupBy, View};
@@ -96,14 +96,14 @@ fn change_selection(model: &mut Model, action: Action) {
 fn change_mark(model: &mut Model, action: Action) {
     match action {
         Action::SetMark if !model.live => {
-            model.status = Some("nothing more will come that could be compared with now");
+            model.status = Some("cannot set a mark: the profile is complete");
         }
         Action::SetMark => {
             model.request.mark = model.request.mark.checked_add(1).unwrap_or(1);
             model.request.since_mark = true;
         }
         Action::ToggleDifference if model.request.mark == 0 => {
-            model.status = Some("no mark to compare with: M sets one");
+            model.status = Some("no mark is set: M sets one");
         }
         Action::ToggleDifference => model.request.since_mark = !model.request.since_mark,
         Action::DropMark => (model.request.mark, model.request.since_mark) = (0, false),
@@ -134,7 +134,7 @@ fn escape(model: &mut Model) {
     }
 }
 
-/// Shows the source of what is selected.
+/// Opens the source of the selection.
 fn open_source(model: &mut Model) {
     let place: Option<SourcePlace> = match model.tab {
         Tab::Flame | Tab::Callers => {

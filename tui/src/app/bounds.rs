@@ -1,6 +1,6 @@
-//! Bounds: keeping selections and scrolls inside what there is.
+//! Bounds: keeping selections and scroll positions inside the content.
 //!
-//! Owns: [`keep_in_range`], [`keep_visible`]. Because: content and screen change under the user. Does not: move anything further.
+//! Owns: [`keep_in_range`], [`keep_visible`]. Because: content and screen change under the user. Does not: navigate.
 
 use super::{graph, source, table, timeline};
 use crate::model::{Mode, Model};
@@ -22,7 +22,7 @@ pub(super) fn keep_in_range(model: &mut Model) {
     }
 }
 
-/// Scrolls so that what is selected can be seen, after the screen changed.
+/// Scrolls to the selection after the screen changed.
 pub(super) fn keep_visible(model: &mut Model) {
     graph::keep_visible(model);
     table::keep_visible(model);

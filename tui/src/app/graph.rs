@@ -1,7 +1,7 @@
 //! Graph: how the selection, zoom and scroll of the flame graph and of the tree of callers move.
 //!
-//! Owns: navigation and clicks among boxes. Because: keys must go to what can be seen. Does not: place boxes; see
-//! [`crate::layout::boxes`].
+//! Owns: navigation and clicks among boxes. Because: keys must select boxes that are visible. Does not: place boxes;
+//! see [`crate::layout::boxes`].
 
 use deepctx_profile::snapshot::FlameTree;
 
@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::state::graph::GraphState;
 use crate::tree::{children, parent, path};
 
-/// Rows of ancestors that stay in sight above the box zoomed into.
+/// Rows of ancestors that stay visible above the box zoomed into.
 const ANCESTORS_IN_SIGHT: usize = 3;
 
 /// Columns that a box needs to be jumped to without zooming.
@@ -91,7 +91,7 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
     keep_in_range(model);
 }
 
-/// Selects the hottest callee if it is wide enough to be seen. On the way down to the zoomed box, the way leads there.
+/// Selects the hottest callee if it is wide enough to be visible; above the zoomed box, the next box towards it.
 fn descend(model: &mut Model) -> bool {
     let GraphState { selected, zoom, .. } = *model.graph();
     let tree = model.tree();
@@ -146,13 +146,13 @@ fn show_zoom(model: &mut Model) {
 
 /// Selects any node, zooming to the farthest ancestor at which its name can be read.
 pub(crate) fn reveal(model: &mut Model, node: u32) {
-    let way = path(model.tree(), node);
+    let ancestors = path(model.tree(), node);
     let width = model.areas().body.width;
-    let in_zoom = way.contains(&model.graph().zoom);
+    let in_zoom = ancestors.contains(&model.graph().zoom);
     model.graph_mut().selected = node;
     if !in_zoom || columns(model, model.graph().zoom, node) < u128::from(RECOGNIZABLE.min(width)) {
         let readable = u128::from(READABLE.min(width));
-        let far = way.iter().copied().find(|&zoom| columns(model, zoom, node) >= readable);
+        let far = ancestors.iter().copied().find(|&zoom| columns(model, zoom, node) >= readable);
         model.graph_mut().zoom = far.unwrap_or(node);
         show_zoom(model);
     }
@@ -175,7 +175,7 @@ pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
     keep_in_range(model);
 }
 
-/// Scrolls so that the selected box is in sight.
+/// Scrolls so that the selected box is visible.
 pub(crate) fn keep_visible(model: &mut Model) {
     let row = row_of(model.tree(), model.graph().selected);
     let height = height(model);
@@ -183,7 +183,7 @@ pub(crate) fn keep_visible(model: &mut Model) {
     *scroll = (*scroll).clamp((row + 1).saturating_sub(height), row);
 }
 
-/// Keeps at least one row of boxes in sight, and selection and zoom inside the tree and on one line of descent.
+/// Keeps at least one row of boxes visible, and selection and zoom inside the tree and on one line of descent.
 pub(crate) fn keep_in_range(model: &mut Model) {
     let count = model.tree().nodes.len();
     let last = u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX);

@@ -1,7 +1,7 @@
 //! Matches: going from one match of the search to the next.
 //!
-//! Owns: where a match is shown. Because: a table and a graph show the same search in different ways. Does not: match; see
-//! [`crate::state::search`].
+//! Owns: where a match is shown. Because: a table and a graph show the same search in different ways. Does not:
+//! match; see [`crate::state::search`].
 
 use super::bounds::keep_in_range;
 use super::{graph, source, table};
@@ -14,7 +14,7 @@ pub(super) fn next(model: &mut Model, forward: bool) {
         return source::next_hot(model, forward);
     }
     let Some(search) = model.search.as_ref().filter(|search| !search.is_empty()) else {
-        model.status = Some("no search: / begins one");
+        model.status = Some("no search: / starts one");
         return;
     };
     match model.tab {

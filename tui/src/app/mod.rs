@@ -1,7 +1,7 @@
 //! App: how the model changes.
 //!
-//! Owns: what every message, key and click does to the model. Because: updates that are pure functions can be tested without a
-//! terminal. Does not: draw, read the clock or wait.
+//! Owns: what every message, key and click does to the model. Because: updates that are pure functions can be tested
+//! without a terminal. Does not: draw, read the clock or wait.
 
 mod actions;
 mod bounds;

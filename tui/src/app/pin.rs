@@ -1,6 +1,6 @@
 //! Pin: which function is pinned.
 //!
-//! Owns: pinning the selection. Because: in two views there is something that can be pinned. Does not: measure; see
+//! Owns: pinning the selection. Because: two views have functions that can be pinned. Does not: measure; see
 //! [`crate::state::pin`].
 
 use deepctx_profile::snapshot::FrameKind;

@@ -1,6 +1,6 @@
-//! Prompt: what each key does to the line that is typed, and what comes of it.
+//! Prompt: editing the line being typed, and applying it.
 //!
-//! Owns: typing, accepting and cancelling. Because: a search shows its answer with every letter, a filter when it is complete.
+//! Owns: typing, accepting and cancelling. Because: a search applies with every letter, a filter when it is complete.
 //! Does not: match.
 
 use deepctx_profile::request::Pattern;
@@ -62,7 +62,7 @@ fn change(model: &mut Model, change: impl FnOnce(&mut String)) -> Effects {
     Effects::Redraw
 }
 
-/// What was typed holds.
+/// Applies what was typed.
 pub(super) fn accept(model: &mut Model) {
     let Mode::Typing(prompt) = std::mem::take(&mut model.mode) else { return };
     match prompt.purpose {
@@ -78,7 +78,7 @@ pub(super) fn accept(model: &mut Model) {
     }
 }
 
-/// What was before holds.
+/// Restores what was there before.
 pub(super) fn cancel(model: &mut Model, prompt: Prompt) {
     match prompt.purpose {
         Purpose::Search if prompt.before.is_empty() => model.search = None,

@@ -1,7 +1,7 @@
 //! Source: which file is open, and how the selected line moves.
 //!
-//! Owns: opening files, navigation and clicks among lines. Because: text and figures come at different times, and the selection must
-//! wait for both. Does not: read files or draw.
+//! Owns: opening files, navigation and clicks among lines. Because: text and figures arrive at different times, and
+//! the selection must wait for both. Does not: read files or draw.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) fn take_text(model: &mut Model, text: Arc<SourceText>) {
     if model.source.line > 0 { bring_up(model) } else { start(model) }
 }
 
-/// Goes to the line that the file was opened at, as soon as there is something to go to.
+/// Selects the hottest line as soon as text or figures are there, unless a line is selected.
 pub(super) fn start(model: &mut Model) {
     if model.source.line == 0 && model.source_rows().len() > 0 {
         let hottest = model.source_figures().iter().max_by_key(|row| (row.exclusive, row.inclusive));
@@ -43,7 +43,7 @@ fn height(model: &Model) -> usize {
     usize::from(rows_area(model.areas().body).height).max(1)
 }
 
-/// Brings the selected line to the upper part of the screen: what a function does stands below its first line.
+/// Scrolls the selected line to the upper part of the screen: the code of a function is below its first line.
 fn bring_up(model: &mut Model) {
     let row = model.source_rows().row(model.source.line);
     model.source.scroll = row.saturating_sub(height(model) / 4);

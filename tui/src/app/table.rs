@@ -23,7 +23,7 @@ pub(crate) fn select(model: &mut Model, position: usize) {
 }
 
 fn sort(model: &mut Model, sort: SortKey, reversed: bool) {
-    // The model owns both: the state is taken out for the time of the call.
+    // The model owns both: the state is moved out during the call.
     let mut table = std::mem::take(&mut model.table);
     table.sort_by(sort, reversed, model.rows());
     model.table = table;
@@ -55,7 +55,7 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
     select(model, to.min(last));
 }
 
-/// Searches the flame graph for the selected function and goes to where it is hottest.
+/// Searches the flame graph for the selected function and selects its hottest box.
 fn show_in_flame(model: &mut Model) {
     let Some(label) = model.selected_row().map(|row| row.label.clone()) else {
         model.status = Some("select a row first");

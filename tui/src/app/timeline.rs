@@ -1,6 +1,8 @@
 //! Timeline: how the selected lane, the selected moment and the zoom move.
 //!
-//! Owns: navigation and clicks in time. Because: a press of a key must move by what can be seen. Does not: draw.
+//! Owns: navigation and clicks in time. Because: a key press must move by a visible distance. Does not: draw.
+
+use deepctx_profile::units::Nanos;
 
 use crate::keys::Action;
 use crate::layout::areas::rows_area;
@@ -21,11 +23,11 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
     let last = timeline.lanes.len().saturating_sub(1);
     let span = model.timeline.span(timeline);
     let columns = u64::from(time_columns(model.areas().body.width).max(1));
-    // A step is what one column shows, a window at least.
-    let step = (span.length_ns / columns).max(timeline.window_ns);
+    // A key press moves by one column, a window at least.
+    let step = Nanos(span.length.0 / columns).max(timeline.window);
     let (whole, page) = (length(timeline), height(model).saturating_sub(1).max(1));
     let state = &mut model.timeline;
-    let at = state.at_ns.unwrap_or(whole);
+    let at = state.at.unwrap_or(whole);
     match action {
         Action::Up => state.lane = state.lane.saturating_sub(1),
         Action::Down => state.lane = state.lane.saturating_add(1),
@@ -33,14 +35,14 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
         Action::PageDown => state.lane = state.lane.saturating_add(page),
         Action::First => state.lane = 0,
         Action::Last => state.lane = last,
-        Action::Left => state.at_ns = Some(at.saturating_sub(step)),
-        Action::Right => state.at_ns = Some(at.saturating_add(step)),
+        Action::Left => state.at = Some(at.saturating_sub(step)),
+        Action::Right => state.at = Some(at.saturating_add(step)),
         Action::Enter => {
-            state.at_ns = Some(at);
+            state.at = Some(at);
             state.zoom = (state.zoom + 1).min(ZOOM_MAX);
         }
         Action::ZoomOut => state.zoom = state.zoom.saturating_sub(1),
-        Action::ZoomReset => (state.zoom, state.at_ns) = (0, None),
+        Action::ZoomReset => (state.zoom, state.at) = (0, None),
         _ => {}
     }
     keep_in_range(model);
@@ -58,7 +60,7 @@ pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
         model.timeline.lane = lane;
     }
     if let Some(column) = column {
-        model.timeline.at_ns = Some(span.moment_at(column, columns));
+        model.timeline.at = Some(span.moment_at(column, columns));
     }
     keep_in_range(model);
 }
@@ -78,5 +80,5 @@ pub(crate) fn keep_in_range(model: &mut Model) {
     let state = &mut model.timeline;
     state.lane = state.lane.min(lanes.saturating_sub(1));
     state.scroll = state.scroll.min(lanes.saturating_sub(height));
-    state.at_ns = state.at_ns.map(|at| at.min(whole.saturating_sub(1)));
+    state.at = state.at.map(|at| at.min(whole.saturating_sub(Nanos(1))));
 }

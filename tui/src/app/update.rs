@@ -1,7 +1,7 @@
 //! Update: how each message changes the model.
 //!
-//! Owns: the one function that does, and the taking in of snapshots. Because: that it is pure but for the model makes
-//! the program testable. Does not: know what keys do; see `actions`.
+//! Owns: [`update`], and how snapshots are applied. Because: a function that is pure except for the model can be
+//! tested. Does not: know what keys do; see `actions`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::model::Model;
 
 /// Changes the model by one message; pure but for the model itself.
 pub fn update(model: &mut Model, message: Message) -> Effects {
-    // What is selected and what is requested can change in many places; what follows from it is decided here.
+    // Selection and request change in many places; the consequences are handled here.
     let (request, tab) = (model.request.clone(), model.tab);
     let effects = apply(model, message);
     model.request_tab();
@@ -64,7 +64,7 @@ fn apply(model: &mut Model, message: Message) -> Effects {
 }
 
 fn take_snapshot(model: &mut Model, snapshot: Arc<Snapshot>) -> Effects {
-    if !model.wants_snapshot() {
+    if !model.accepts_snapshot() {
         return Effects::None;
     }
     model.pending = false;

@@ -1,7 +1,7 @@
 //! Areas: which part of the screen shows what.
 //!
-//! Owns: [`Areas`], and the rows below a title. Because: drawing, keys and the mouse must agree on them to the cell. Does not:
-//! know the model.
+//! Owns: [`Areas`], and the rows below a title. Because: drawing, keys and the mouse must agree on them to the cell.
+//! Does not: know the model.
 
 use ratatui::layout::Rect;
 
@@ -19,7 +19,7 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    /// Divides a screen; `footer` is false for still pictures, `strip` when it would be empty.
+    /// Divides a screen; `footer` is false without a user, `strip` when it would be empty.
     pub(crate) fn of(screen: Rect, footer: bool, strip: bool) -> Self {
         let header = match screen.height {
             12.. => 3,
@@ -50,7 +50,7 @@ impl Areas {
     }
 }
 
-/// Where the rows of a table stand: below its line of titles, if there is room for one.
+/// Where the rows of a table are: below its line of titles, if there is room for one.
 pub(crate) fn rows_area(body: Rect) -> Rect {
     let titles = u16::from(body.height >= 3);
     Rect { y: body.y + titles, height: body.height - titles, ..body }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_and_footer_give_way_to_the_body_on_small_screens() {
+    fn small_screens_have_shorter_headers_and_footers() {
         let check = |height: u16, expected: [u16; 3]| {
             for strip in [false, true] {
                 let areas = Areas::of(Rect::new(0, 0, 80, height), true, strip);

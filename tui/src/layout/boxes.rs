@@ -1,7 +1,7 @@
-//! Boxes: where each box of a flame graph lies.
+//! Boxes: the position of each box of a flame graph.
 //!
-//! Owns: [`FlameLayout`]. Because: drawing, keys that move the selection and the mouse must agree on it to the cell. Does not:
-//! know styles, labels or the model.
+//! Owns: [`FlameLayout`]. Because: drawing, keys that move the selection and the mouse must agree on it to the cell.
+//! Does not: know styles, labels or the model.
 
 use deepctx_profile::snapshot::FlameTree;
 
@@ -46,7 +46,7 @@ struct Span {
     width: f64,
 }
 
-/// The boxes of the rows that were asked for.
+/// The boxes of the requested rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FlameLayout {
     /// Row of the first entry of `rows`; row 0 is the root.
@@ -55,7 +55,7 @@ pub(crate) struct FlameLayout {
     pub(crate) rows: Vec<Vec<FlameBox>>,
     /// Row of the node that fills the width; rows above it are its ancestors.
     pub(crate) zoom_row: usize,
-    /// Whether there are boxes below the last row asked for.
+    /// Whether there are boxes below the last requested row.
     pub(crate) more_below: bool,
 }
 
@@ -224,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_stack_does_not_lose_a_column_at_every_call() {
+    fn a_deep_stack_keeps_its_width() {
         let deep: Vec<(u32, u64)> = (0..99).map(|index| (index, 1)).collect();
         check(&deep, 10, 50, "0+5: 50");
     }
 
     #[test]
-    fn children_that_outweigh_their_parent_do_not_leave_its_box() {
+    fn children_stay_inside_their_parents_box() {
         let mut tree = tree(&[(0, 5), (0, 5)]);
         tree.nodes[0].inclusive = 1;
         let layout = FlameLayout::of(&tree, 0, 0, 10, 0, 10);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_turns_in_a_circle_is_followed_once() {
+    fn a_tree_with_a_loop_is_followed_once() {
         let mut tree = tree(&[(0, 1), (1, 1)]);
         tree.nodes[2].children = vec![1, 2, 0, 77];
         tree.nodes[1].parent = 2;
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_out_of_sight_are_left_out_but_known_of() {
+    fn hidden_rows_are_left_out_but_counted() {
         let deep: Vec<(u32, u64)> = (0..50).map(|index| (index, u64::from(index == 49))).collect();
         let tree = tree(&deep);
         let layout = FlameLayout::of(&tree, 0, 0, 10, 20, 5);
@@ -260,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn boxes_lie_inside_the_box_above_and_never_on_each_other(
+        fn boxes_are_inside_the_box_above_and_do_not_overlap(
             nodes in prop::collection::vec((any::<u32>(), 0u64..1000), 0..80),
             zoom: u32, selected: u32, width in 0u16..120, first in 0usize..6, rows in 0usize..12,
         ) {
@@ -282,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn every_callee_of_a_column_has_a_box_and_the_rest_is_counted_in_one(
+        fn callees_of_a_column_have_boxes_and_the_rest_share_one(
             values in prop::collection::vec(1u64..10_000, 1..60), width in 1u16..200,
         ) {
             let tree = tree(&values.iter().map(|&value| (0, value)).collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 //! Layout: where everything is on the screen.
 //!
-//! Owns: geometry, and nothing else. Because: drawing, keys and the mouse must agree on it to the cell. Does not: know the model,
-//! styles or keys; both `app` and `view` ask it.
+//! Owns: geometry, and nothing else. Because: drawing, keys and the mouse must agree on it to the cell. Does not:
+//! know the model, styles or keys; both `app` and `view` use it.
 
 pub(crate) mod areas;
 pub(crate) mod boxes;

@@ -1,6 +1,7 @@
 //! Table layout: which columns the table of functions has room for, and which of them is at a place.
 //!
-//! Owns: [`Columns`], [`SortKey`]. Because: a click on a title must find the column that was drawn. Does not: sort or draw.
+//! Owns: [`Columns`], [`SortKey`]. Because: a click on a title must find the column that was drawn. Does not: sort or
+//! draw.
 
 /// Columns of a value.
 pub(crate) const VALUE: usize = 9;

@@ -1,29 +1,31 @@
 //! Timeline layout: which columns hold names, and which part of the time the others hold.
 //!
-//! Owns: [`TimeSpan`], and the widths of both parts. Because: a click must find the moment that was drawn. Does not: know the
-//! model.
+//! Owns: [`TimeSpan`], and the widths of both parts. Because: a click must find the moment that was drawn. Does not:
+//! know the model.
+
+use deepctx_profile::units::Nanos;
 
 /// The time in sight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeSpan {
-    /// Begin, nanoseconds since the capture began.
-    pub(crate) from_ns: u64,
-    /// Length, nanoseconds; never 0.
-    pub(crate) length_ns: u64,
+    /// Begin, since the capture began.
+    pub(crate) from: Nanos,
+    /// Length; never 0.
+    pub(crate) length: Nanos,
 }
 
 impl TimeSpan {
-    /// The moment in the middle of one of `columns`, nanoseconds since the capture began.
-    pub(crate) fn moment_at(self, column: u16, columns: u16) -> u64 {
+    /// The moment in the middle of one of `columns`, since the capture began.
+    pub(crate) fn moment_at(self, column: u16, columns: u16) -> Nanos {
         let offset =
-            u128::from(self.length_ns) * (2 * u128::from(column) + 1) / (2 * u128::from(columns.max(1)));
-        self.from_ns.saturating_add(u64::try_from(offset).unwrap_or(0))
+            u128::from(self.length.0) * (2 * u128::from(column) + 1) / (2 * u128::from(columns.max(1)));
+        self.from.saturating_add(Nanos(u64::try_from(offset).unwrap_or(0)))
     }
 
     /// The column of a moment; `None` when it is out of sight.
-    pub(crate) fn column_of(self, at_ns: u64, columns: u16) -> Option<u16> {
-        let offset = at_ns.checked_sub(self.from_ns).filter(|offset| *offset < self.length_ns)?;
-        let column = u128::from(offset) * u128::from(columns) / u128::from(self.length_ns);
+    pub(crate) fn column_of(self, at: Nanos, columns: u16) -> Option<u16> {
+        let offset = at.0.checked_sub(self.from.0).filter(|offset| *offset < self.length.0)?;
+        let column = u128::from(offset) * u128::from(columns) / u128::from(self.length.0);
         u16::try_from(column).ok()
     }
 }

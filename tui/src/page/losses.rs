@@ -1,7 +1,7 @@
 //! Losses page: what is missing or has a gap, why, and what profiling costs, in lines.
 //!
-//! Owns: the lines of the page. Because: a profile that hides what it lost, or what it did not measure, cannot be trusted with what
-//! it shows. Does not: judge how much is too much, or draw.
+//! Owns: the lines of the page. Because: a profile that hides what it lost, or what it did not measure, cannot be
+//! trusted otherwise. Does not: judge how much is too much, or draw.
 
 use deepctx_profile::snapshot::{LossRow, Snapshot, StageRow};
 
@@ -44,9 +44,12 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<LossLine<'_>> {
         out.push(LossLine::Text(complete, Tone::Plain));
     }
     let share = if header.own_cpu_share.is_finite() { header.own_cpu_share.max(0.0) } else { 0.0 };
-    let cost =
-        format!("{:.1}% of one CPU, {} of memory", share * 100.0, text::bytes(header.own_memory_bytes));
-    out.extend([LossLine::Blank, LossLine::Title("Own cost".to_owned()), LossLine::Text(cost, Tone::Plain)]);
+    let cost = format!("{:.1}% of one CPU, {} of memory", share * 100.0, text::bytes(header.own_memory));
+    out.extend([
+        LossLine::Blank,
+        LossLine::Title("Profiler overhead".to_owned()),
+        LossLine::Text(cost, Tone::Plain),
+    ]);
     for device in &snapshot.devices {
         let title = match device.note.as_str() {
             "" => format!("Devices of {}: {}", device.process, device.tier),
@@ -67,7 +70,7 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<LossLine<'_>> {
     if !snapshot.stages.is_empty() {
         out.extend([
             LossLine::Blank,
-            LossLine::Title("Records by stage: received = passed on + joined + lost".to_owned()),
+            LossLine::Title("Records by stage: received = kept + merged + lost".to_owned()),
             LossLine::Stages,
         ]);
         out.extend(snapshot.stages.iter().map(LossLine::Stage));

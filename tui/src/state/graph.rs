@@ -1,7 +1,7 @@
 //! Graph state: selection, zoom and scroll of a tree of boxes.
 //!
-//! Owns: [`GraphState`], and how it finds its place again in a newer tree. Because: indices change with every snapshot, the path
-//! of labels does not. Does not: move the selection; see [`crate::app`].
+//! Owns: [`GraphState`], and how it finds its place again in a newer tree. Because: indices change with every
+//! snapshot, the path of labels does not. Does not: move the selection; see [`crate::app`].
 
 use deepctx_profile::snapshot::{FlameTree, FrameKind};
 

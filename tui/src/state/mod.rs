@@ -1,7 +1,7 @@
 //! State: where the user is in each view.
 //!
-//! Owns: plain values, and how they find their place again in a newer snapshot. Because: each can be tested without a screen. Does
-//! not: know the model that holds them.
+//! Owns: plain values, and how they find their place again in a newer snapshot. Because: each can be tested without a
+//! screen. Does not: know the model that holds them.
 
 pub(crate) mod graph;
 pub(crate) mod pin;

@@ -1,6 +1,7 @@
-//! Pin: one function whose figures stay in sight, whatever view is open.
+//! Pin: one function whose figures stay visible in every tab.
 //!
-//! Owns: [`Pin`], and its figures in a tree. Because: who changes something wants to see one number move. Does not: draw.
+//! Owns: [`Pin`], and its figures in a tree. Because: while optimizing a function, its number should stay visible.
+//! Does not: draw.
 
 use deepctx_profile::snapshot::{FlameTree, FrameKind};
 

@@ -1,25 +1,24 @@
-//! Prompt: the line that is typed, for a search or a filter.
+//! Prompt: the line being typed, for a search or a filter.
 //!
-//! Owns: [`Prompt`]. Because: a search shows its answer with every letter, a filter when it is complete; for the hand they are the
-//! same. Does not: match.
+//! Owns: [`Prompt`]. Because: both are edited in the same way. Does not: match.
 
 /// What the line is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A text that names of functions have in them.
+    /// A text to find in the names of functions.
     Search,
     /// A regular expression that stacks must match.
     Filter,
 }
 
-/// A line that is typed.
+/// A line being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prompt {
-    /// What for.
+    /// What the line is for.
     pub(crate) purpose: Purpose,
-    /// What is typed so far.
+    /// The text so far.
     pub(crate) text: String,
-    /// The search from before, to go back to.
+    /// The previous search, restored on cancel.
     pub(crate) before: String,
     /// What is wrong with it.
     pub(crate) error: Option<String>,

@@ -1,4 +1,4 @@
-//! Search: which functions a text names, and how much of the whole they are.
+//! Search: which functions match a text, and their share of the whole.
 //!
 //! Owns: matching and the matched share. Because: a recursive function must be counted once, not once per level. Does
 //! not: select or draw.
@@ -7,7 +7,7 @@ use deepctx_profile::snapshot::FlameTree;
 
 use crate::tree::parent;
 
-/// A text, and what it matches in the present tree.
+/// A text, and its matches in the present tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Search {
     query: String,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_match_there_is_no_next() {
+    fn no_match_has_no_next() {
         let search = Search::of("nothing", &chain(&["all"]));
         assert_eq!((search.next(0, true), search.next(0, false)), (None, None));
     }

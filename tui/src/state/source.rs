@@ -1,7 +1,7 @@
 //! Source state: which file is open, and where the user is in it.
 //!
-//! Owns: [`SourceState`]: the file, its text, and the selected line. Because: text and figures come from different places at
-//! different times. Does not: read files or draw.
+//! Owns: [`SourceState`]: the file, its text, and the selected line. Because: text and figures arrive from different
+//! sources at different times. Does not: read files or draw.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use deepctx_profile::snapshot::{LineRow, SourcePlace, SourceText};
 pub(crate) struct SourceState {
     /// The file that is open, and the line that it was opened at; 0 for the hottest.
     pub(crate) place: Option<SourcePlace>,
-    /// Its text, or why there is none; none while it is looked for.
+    /// Its text, or why there is none; `None` while it is being read.
     pub(crate) text: Option<Arc<SourceText>>,
     /// Selected line, counted from 1; 0 until the figures are there.
     pub(crate) line: u32,

@@ -1,7 +1,7 @@
 //! Table state: order, selection and scroll of the table of functions.
 //!
-//! Owns: [`TableState`]: sorting, and how the selection follows its function through newer snapshots. Because: rows change places
-//! while they are looked at. Does not: move the selection; see [`crate::app`].
+//! Owns: [`TableState`]: sorting, and how the selection follows its function through newer snapshots. Because: rows
+//! move while the user reads them. Does not: move the selection; see [`crate::app`].
 
 use std::cmp::{Ordering, Reverse};
 
@@ -23,7 +23,7 @@ pub(crate) fn values(row: &TableRow, metric: usize) -> (u64, u64) {
 pub(crate) struct TableState {
     /// Sorted by.
     pub(crate) sort: SortKey,
-    /// The other way round: smallest first, names from the end.
+    /// Reversed: smallest first, names from the end.
     pub(crate) reversed: bool,
     /// Rows of the snapshot in the order shown.
     pub(crate) order: Vec<u32>,
@@ -34,7 +34,7 @@ pub(crate) struct TableState {
 }
 
 impl TableState {
-    /// Sorts anew; the selection stays on its function.
+    /// Sorts again; the selection stays on its function.
     pub(crate) fn sort_by(&mut self, sort: SortKey, reversed: bool, rows: &[TableRow]) {
         let selected = self.selected.and_then(|at| self.order.get(at)).copied();
         (self.sort, self.reversed) = (sort, reversed);
@@ -55,7 +55,7 @@ impl TableState {
         self.selected = selected.and_then(|row| self.order.iter().position(|&it| it == row));
     }
 
-    /// Takes in newer rows: the selection goes to the same function, or goes away with it.
+    /// Sorts newer rows: the selection stays on its function, or is cleared with it.
     pub(crate) fn carried_over(mut self, before: &[TableRow], after: &Table) -> Self {
         let selected =
             self.selected.and_then(|at| self.order.get(at)).and_then(|&row| before.get(row as usize));

@@ -1,13 +1,14 @@
 //! Timeline state: which lane and which moment are selected, and which part of the time is in sight.
 //!
-//! Owns: [`TimelineState`]. Because: windows widen while a capture goes on, and what is looked at must stay. Does not: move the
-//! selection; see [`crate::app`].
+//! Owns: [`TimelineState`]. Because: windows widen during a capture, and the selected moment must stay. Does not:
+//! move the selection; see [`crate::app`].
 
 use deepctx_profile::snapshot::{Extra, Lane, Snapshot, Timeline};
+use deepctx_profile::units::Nanos;
 
 use crate::layout::timeline::TimeSpan;
 
-/// Where the user is. Times are nanoseconds since the capture began.
+/// Where the user is. Times are since the capture began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimelineState {
     /// Selected lane.
@@ -15,7 +16,7 @@ pub(crate) struct TimelineState {
     /// First lane in sight.
     pub(crate) scroll: usize,
     /// The selected moment.
-    pub(crate) at_ns: Option<u64>,
+    pub(crate) at: Option<Nanos>,
     /// The time in sight is the whole, halved so often.
     pub(crate) zoom: u32,
 }
@@ -24,10 +25,10 @@ impl TimelineState {
     /// The time in sight: around the selected moment, inside the whole.
     pub(crate) fn span(&self, timeline: &Timeline) -> TimeSpan {
         let whole = length(timeline);
-        let length_ns = (whole >> self.zoom).max(1);
-        let middle = self.at_ns.unwrap_or(whole);
-        let from_ns = middle.saturating_sub(length_ns / 2).min(whole - length_ns);
-        TimeSpan { from_ns, length_ns }
+        let length = Nanos((whole.0 >> self.zoom).max(1));
+        let middle = self.at.unwrap_or(whole);
+        let from = middle.saturating_sub(Nanos(length.0 / 2)).min(whole.saturating_sub(length));
+        TimeSpan { from, length }
     }
 
     /// Finds the lane again in a newer timeline.
@@ -45,7 +46,7 @@ impl TimelineState {
     }
 }
 
-/// Length of the whole timeline, nanoseconds; never 0.
-pub(crate) fn length(timeline: &Timeline) -> u64 {
-    timeline.window_ns.saturating_mul(timeline.windows as u64).max(1)
+/// Length of the whole timeline; never 0.
+pub(crate) fn length(timeline: &Timeline) -> Nanos {
+    Nanos(timeline.window.0.saturating_mul(timeline.windows as u64).max(1))
 }

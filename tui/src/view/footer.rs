@@ -1,7 +1,6 @@
-//! Footer: what is selected, and what can be done.
+//! Footer: the selection, and key hints.
 //!
-//! Owns: up to two lines at the bottom. Because: a box is too narrow for what there is to say about it. Does not: repeat
-//! what the header says.
+//! Owns: up to two lines at the bottom. Because: a box is too narrow for its figures. Does not: repeat the header.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -29,7 +28,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     let searched = model.search.as_ref().filter(|search| model.is_searching() || !search.is_empty());
     match (&model.mode, searched, model.status) {
         (Mode::ConfirmQuit, ..) => {
-            pen.write("Save what was seen?", theme.strong());
+            pen.write("Save the profile?", theme.strong());
             pen.skip(2);
             hints(model, theme, &mut pen);
         }

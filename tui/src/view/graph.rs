@@ -1,7 +1,7 @@
 //! Graph: a tree as boxes, root at the top: the flame graph, and the tree of callers.
 //!
-//! Owns: what is written in a box. Because: where it lies is decided in `layout`, for keys and mouse too. Does not: look
-//! at nodes that have no box.
+//! Owns: what is written in a box. Because: its position is computed in `layout`, for keys and mouse too. Does not:
+//! read nodes that have no box.
 
 use deepctx_profile::snapshot::{FlameNode, FrameKind};
 use ratatui::buffer::Buffer;
@@ -118,11 +118,11 @@ fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: Rect, buffe
     let share_width = text::width(share) + 2;
     let beside = pen.room() >= share_width + NAME_BESIDE_SHARE;
     let for_name = if beside { pen.room() - share_width } else { pen.room() };
-    // One column of a name says nothing, and an ellipsis there looks like a name.
+    // One column of a name is useless, and an ellipsis there looks like a name.
     if for_name >= 2 {
         pen.write(&text::cut(name, for_name), style);
     }
-    // Without a ground of its own, only a line shows how far the box goes.
+    // Without a background, only a line shows how far the box extends.
     if theme.uses_letters() {
         let end = if beside { share_width } else { 0 };
         let line = pen.room().saturating_sub(end + 1);

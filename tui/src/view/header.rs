@@ -1,7 +1,7 @@
-//! Header: who is profiled, how it goes, and the tabs.
+//! Header: the target, the progress of the capture, and the tabs.
 //!
-//! Owns: up to three lines at the top. Because: rate, loss and own cost are part of every picture, not a page of their
-//! own. Does not: cut what was lost before it cuts anything else.
+//! Owns: up to three lines at the top. Because: sampling rate, losses and overhead belong on every screen. Does not:
+//! omit losses before anything else.
 
 use deepctx_profile::selection::{GroupBy, View};
 use deepctx_profile::snapshot::{Header, Snapshot};
@@ -53,7 +53,7 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
             right.push(Piece { text: options, style: plain, rank: 2 });
         }
         right.push(Piece { text: format!("{} Hz", header.frequency_hz), style: plain, rank: 4 });
-        right.push(Piece { text: text::clock(header.elapsed_ns), style: plain, rank: 3 });
+        right.push(Piece { text: text::clock(header.elapsed), style: plain, rank: 3 });
     }
     if model.interactive {
         let (state, style) = match (model.paused, model.live) {
@@ -67,7 +67,7 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     let target = header.map_or("deepctx-bpf", |header| header.target.as_str());
     let width = usize::from(area.width).saturating_sub(2);
     let wanted = text::width(&text::cut(target, width)).min(width / 2);
-    // On a screen of one line the loss may take what the name would like to have.
+    // On a screen of one line the losses take precedence over the name.
     let least = right.iter().filter(|piece| piece.rank == 0).map(|piece| text::width(&piece.text)).sum();
     let right = fitting(right, width.saturating_sub(wanted + 2).max(least));
     let taken = taken(&right);
@@ -103,16 +103,13 @@ fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
     if let Some(share) = header.complete_share {
         pieces.push(Piece { text: format!("complete {}", text::share(share)), style: plain, rank: 2 });
     }
-    let own = format!(
-        "own {:.1}% CPU {}",
-        finite(header.own_cpu_share) * 100.0,
-        text::bytes(header.own_memory_bytes)
-    );
+    let own =
+        format!("own {:.1}% CPU {}", finite(header.own_cpu_share) * 100.0, text::bytes(header.own_memory));
     pieces.push(Piece { text: own, style: plain, rank: 3 });
     pieces
 }
 
-/// From where the times of devices come: the tier of every process that used one.
+/// Where the times of devices come from: the tier of every process that used one.
 fn devices(snapshot: &Snapshot) -> Option<Piece> {
     let mut tiers: Vec<_> = snapshot.devices.iter().map(|device| device.tier).collect();
     tiers.sort_unstable();

@@ -1,7 +1,7 @@
 //! Losses: what is missing or has a gap, why, and what profiling costs.
 //!
-//! Owns: the columns of the page. Because: counts of losses must line up to be compared. Does not: choose the lines; see
-//! [`crate::page::losses`].
+//! Owns: the columns of the page. Because: counts of losses must line up to be compared. Does not: choose the lines;
+//! see [`crate::page::losses`].
 
 use deepctx_profile::snapshot::{LossRow, Snapshot};
 use ratatui::buffer::Buffer;
@@ -34,8 +34,7 @@ pub(crate) fn draw(model: &Model, snapshot: &Snapshot, theme: &Theme, area: Rect
                 pen.write(text, style_of(*tone, theme));
             }
             LossLine::Stages => {
-                let titles =
-                    ["received", "passed on", "joined", "lost"].map(|title| format!("{title:>STAGE$}"));
+                let titles = ["received", "kept", "merged", "lost"].map(|title| format!("{title:>STAGE$}"));
                 pen.skip(1);
                 pen.write(&format!("{:10}{}", "", titles.concat()), theme.quiet());
             }

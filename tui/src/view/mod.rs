@@ -1,7 +1,8 @@
 //! View: the model as cells.
 //!
-//! Owns: one drawing function per part of the screen, each from `&Model`. Because: a picture that depends on nothing else can be
-//! compared with a stored one. Does not: change the model, know the terminal, or decide where things are; see `layout`.
+//! Owns: one drawing function per part of the screen, each from `&Model`. Because: a screen that depends on nothing
+//! else can be compared with a stored one. Does not: change the model, know the terminal, or decide where things are;
+//! see `layout`.
 
 mod footer;
 mod graph;

@@ -1,7 +1,7 @@
 //! Pen: writing a line of cells from left to right.
 //!
-//! Owns: [`Pen`], [`put`]. Because: a text must never leave its area, however long a foreign name is. Does not: choose what to
-//! write.
+//! Owns: [`Pen`], [`put`]. Because: a text must never leave its area, however long a foreign name is. Does not:
+//! choose what to write.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -1,6 +1,7 @@
 //! Pieces: figures side by side on one line, the most important first to get room.
 //!
-//! Owns: [`Piece`], [`fitting`]. Because: a narrow screen must lose the least important figure first. Does not: choose them.
+//! Owns: [`Piece`], [`fitting`]. Because: a narrow screen must lose the least important figure first. Does not:
+//! choose them.
 
 use ratatui::style::Style;
 

@@ -1,7 +1,7 @@
-//! Prompt: what is typed, and what comes of it.
+//! Prompt: the line being typed, and its result.
 //!
-//! Owns: the line while a search or filter is typed, or a search held. Because: the share is the answer to "how much is
-//! that, all in all?", and a wrong pattern must say so before it is used. Does not: match.
+//! Owns: the line while a search or filter is typed, or while there is a search. Because: the total share of all
+//! matches is what a search is for, and an invalid pattern must be reported before it is used. Does not: match.
 
 use ratatui::style::Style;
 
@@ -12,20 +12,20 @@ use crate::state::search::Search;
 use crate::text;
 use crate::theme::Theme;
 
-/// Columns that what is typed should have beside the answer.
+/// Columns for the text beside the result.
 const TYPED: usize = 12;
 
-/// Writes the filter; the end of what is typed stays in sight.
+/// Writes the filter; the end of the text stays visible.
 pub(crate) fn draw_filter(prompt: &Prompt, theme: &Theme, pen: &mut Pen<'_>) {
     let error = prompt.error.as_deref().unwrap_or_default();
     let line =
-        Line { sign: "filter ", typed: &prompt.text, cursor: true, answer: error, style: theme.notice() };
+        Line { sign: "filter ", typed: &prompt.text, cursor: true, result: error, style: theme.notice() };
     line.draw(theme, pen);
 }
 
 /// Writes the search.
 pub(crate) fn draw_search(model: &Model, search: &Search, theme: &Theme, pen: &mut Pen<'_>) {
-    let answer = if search.is_empty() {
+    let result = if search.is_empty() {
         String::new()
     } else {
         let share = text::percent(search.value(), model.whole());
@@ -34,34 +34,34 @@ pub(crate) fn draw_search(model: &Model, search: &Search, theme: &Theme, pen: &m
         format!("{share} · {} in {count} {boxes}", text::value(model.unit(), search.value()))
     };
     let cursor = model.is_searching();
-    let line = Line { sign: "/", typed: search.query(), cursor, answer: &answer, style: theme.strong() };
+    let line = Line { sign: "/", typed: search.query(), cursor, result: &result, style: theme.strong() };
     line.draw(theme, pen);
 }
 
-/// A line that is typed, and the answer to it.
+/// A line being typed, and its result.
 struct Line<'a> {
     sign: &'a str,
     typed: &'a str,
-    /// Whether it is typed now.
+    /// Whether it is being typed.
     cursor: bool,
-    answer: &'a str,
-    /// Style of the answer.
+    result: &'a str,
+    /// Style of the result.
     style: Style,
 }
 
 impl Line<'_> {
     fn draw(&self, theme: &Theme, pen: &mut Pen<'_>) {
         let room = pen.room().saturating_sub(2 + text::width(self.sign));
-        let answer = text::width(self.answer);
-        let for_answer = if room >= answer + TYPED { answer + 2 } else { 0 };
+        let width = text::width(self.result);
+        let for_result = if room >= width + TYPED { width + 2 } else { 0 };
         pen.write(self.sign, theme.strong());
-        pen.write(&tail(self.typed, room - for_answer), Style::new());
+        pen.write(&tail(self.typed, room - for_result), Style::new());
         if self.cursor {
             pen.write(" ", theme.chosen());
         }
-        if for_answer > 0 {
+        if for_result > 0 {
             pen.skip(2);
-            pen.write(self.answer, self.style);
+            pen.write(self.result, self.style);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Screen: the model as cells.
 //!
-//! Owns: [`draw`]: which part of the screen is drawn by what. Because: a picture that depends on nothing but the model can be
-//! compared with a stored one. Does not: change the model or know the terminal.
+//! Owns: [`draw`]: which part of the screen is drawn by what. Because: a screen that depends on nothing but the model
+//! can be compared with a stored one. Does not: change the model or know the terminal.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -48,7 +48,7 @@ fn body(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
         _ => {}
     }
     if model.shown().is_none() {
-        return put(buffer, area, 0, "one moment …", theme.quiet());
+        return put(buffer, area, 0, "loading …", theme.quiet());
     }
     match (model.tab, model.timeline_data()) {
         (Tab::Table, _) => table::draw(model, theme, area, buffer),

@@ -33,7 +33,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     let (rows, figures) = (model.source_rows(), model.source_figures());
     if rows.len() == 0 {
         let text =
-            if model.pending || model.source.text.is_none() { "looking …" } else { "no line has a value" };
+            if model.pending || model.source.text.is_none() { "loading …" } else { "no line has a value" };
         put(buffer, lines, 0, text, theme.quiet());
         return;
     }
@@ -66,7 +66,7 @@ fn title(model: &Model, file: &str, theme: &Theme, area: Rect, buffer: &mut Buff
     pen.skip(2);
     let note = match model.source.text.as_deref() {
         Some(SourceText::Missing(reason)) => format!("no text: {}", reason.sentence()),
-        Some(SourceText::Lines { changed: true, .. }) => "changed since: lines may have moved".to_owned(),
+        Some(SourceText::Lines { changed: true, .. }) => "file changed: lines may have moved".to_owned(),
         _ => match model.source_data().filter(|data| &*data.file == file).map_or(0, |data| data.without_line)
         {
             0 => String::new(),

@@ -1,7 +1,7 @@
-//! Strip: what the picture leaves out, what it is compared with, and what is pinned.
+//! Strip: the filter, the mark and the pinned function.
 //!
-//! Owns: a line below the header while there is any of these. Because: a picture of a part must not be taken for one of
-//! the whole. Does not: measure.
+//! Owns: a line below the header while there is any of these. Because: a filtered screen must not be mistaken for the
+//! whole. Does not: measure.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -35,7 +35,7 @@ fn pieces(model: &Model, theme: &Theme) -> Vec<Piece> {
     }
     match snapshot.and_then(|snapshot| snapshot.since) {
         Some(since) => {
-            let text = format!("{} since the mark at {}", text::value(unit, whole), text::clock(since.at_ns));
+            let text = format!("{} since the mark at {}", text::value(unit, whole), text::clock(since.at));
             pieces.push(Piece { text, style: theme.notice(), rank: 1 });
             pieces.push(Piece {
                 text: "▲▼ share against before".to_owned(), style: theme.quiet(), rank: 3

@@ -1,7 +1,7 @@
 //! Table: functions with their own and their total values.
 //!
-//! Owns: titles and rows. Because: figures of different metrics stand side by side. Does not: sort, or choose the columns; see
-//! [`crate::layout::table`].
+//! Owns: titles and rows. Because: figures of different metrics stand side by side. Does not: sort, or choose the
+//! columns; see [`crate::layout::table`].
 
 use deepctx_profile::snapshot::{TableRow, Unit};
 use ratatui::buffer::Buffer;

@@ -1,10 +1,10 @@
 //! Timeline: a row per process or thread and metric, a column per moment, a bar for how busy it was.
 //!
-//! Owns: the scale of the bars and of the time. Because: a thread that waits, or two that take turns, are seen in time
-//! and in no tree. Does not: choose the lanes or their order.
+//! Owns: the scale of the bars and of the time. Because: a thread that waits, or two that alternate, are visible in
+//! time and in no tree. Does not: choose the lanes or their order.
 //!
-//! A full bar of a thread is one CPU (or waiting all the time), of a process as many CPUs (or waiting threads) as it ever
-//! had at once; of anything that is no time, the highest value in sight.
+//! A full bar of a thread is one CPU (or waiting all the time), of a process as many CPUs (or waiting threads) as it
+//! ever had at once; of anything that is no time, the highest value in sight.
 
 use deepctx_profile::snapshot::{FrameKind, Lane, Timeline, Unit};
 use ratatui::buffer::Buffer;
@@ -40,8 +40,8 @@ fn rate(value: f64, unit: Unit, length_ns: f64) -> f64 {
 
 /// Values of a lane by column; what a column sees of a window counts in proportion, of a level all of it.
 fn bars(lane: &Lane, timeline: &Timeline, span: TimeSpan, columns: u16) -> Bars {
-    let (from, length) = (span.from_ns as f64, span.length_ns as f64);
-    let (window, width) = (timeline.window_ns.max(1) as f64, length / f64::from(columns.max(1)));
+    let (from, length) = (span.from.0 as f64, span.length.0 as f64);
+    let (window, width) = (timeline.window.0.max(1) as f64, length / f64::from(columns.max(1)));
     let values: Vec<f64> = (0..columns)
         .map(|column| {
             let (start, end) = (from + f64::from(column) * width, from + f64::from(column + 1) * width);
@@ -78,14 +78,13 @@ fn mean(bars: &Bars) -> f64 {
 pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let lanes = rows_area(area);
     if timeline.lanes.is_empty() {
-        let text = "no times are known: this profile has no timeline, or no samples yet";
+        let text = "no timeline: this profile has none, or no samples yet";
         put(buffer, lanes, 0, text, theme.quiet());
         return;
     }
     let span = model.timeline.span(timeline);
     let columns = time_columns(area.width);
-    let cursor =
-        model.timeline.at_ns.filter(|_| model.interactive).and_then(|at| span.column_of(at, columns));
+    let cursor = model.timeline.at.filter(|_| model.interactive).and_then(|at| span.column_of(at, columns));
     if lanes.y > area.y {
         axis(span, &timeline.lanes, theme, area, buffer);
     }
@@ -94,8 +93,10 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
         let row = Rect { y: lanes.y + line, height: 1, ..lanes };
         let Some(lane) = timeline.lanes.get(place) else {
             if place == timeline.lanes.len() && timeline.lanes_left_out > 0 {
-                let text =
-                    format!("  … {} more, all of them colder", text::count(timeline.lanes_left_out as u64));
+                let text = format!(
+                    "  … {} more lanes with lower values",
+                    text::count(timeline.lanes_left_out as u64)
+                );
                 put(buffer, row, 0, &text, theme.quiet());
             }
             break;
@@ -188,11 +189,11 @@ fn axis(span: TimeSpan, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut 
     if columns == 0 {
         return;
     }
-    let distance = round_distance(span.length_ns, u64::from(columns));
-    let mut at = span.from_ns.div_ceil(distance).saturating_mul(distance);
+    let distance = round_distance(span.length.0, u64::from(columns));
+    let mut at = span.from.0.div_ceil(distance).saturating_mul(distance);
     let mut free = 0;
-    while at < span.from_ns.saturating_add(span.length_ns) {
-        let offset = u128::from(at - span.from_ns) * u128::from(columns) / u128::from(span.length_ns);
+    while at < span.from.0.saturating_add(span.length.0) {
+        let offset = u128::from(at - span.from.0) * u128::from(columns) / u128::from(span.length.0);
         let column = u16::try_from(offset).unwrap_or(u16::MAX).min(columns - 1);
         let text = format!("│{}", tick(at, distance));
         let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
@@ -241,7 +242,7 @@ fn tick(at_ns: u64, distance_ns: u64) -> String {
 pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     let timeline = model.timeline_data()?;
     let lane = timeline.lanes.get(model.timeline.lane)?;
-    let Some(at) = model.timeline.at_ns else {
+    let Some(at) = model.timeline.at else {
         return Some((
             lane.label.clone(),
             match lane.level {
@@ -250,10 +251,10 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
             },
         ));
     };
-    let window = timeline.window_ns.max(1);
-    let place = usize::try_from(at / window).unwrap_or(usize::MAX);
-    let value = lane.values.get(place).copied().unwrap_or(0);
-    let begin = (at / window).saturating_mul(window);
+    let window = timeline.window.0.max(1);
+    let number = at.0 / window;
+    let value = usize::try_from(number).ok().and_then(|place| lane.values.get(place)).copied().unwrap_or(0);
+    let begin = number.saturating_mul(window);
     let amount = match lane.unit {
         Unit::Nanoseconds => {
             let what = match lane.metric {
@@ -272,6 +273,8 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::units::Nanos;
+
     use super::*;
 
     #[test]
@@ -307,11 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn a_column_sees_its_part_of_a_window() {
+    fn a_column_shows_its_part_of_a_window() {
         let lane = Lane { unit: Unit::Nanoseconds, values: vec![100, 0, 50], ..Lane::default() };
-        let timeline = Timeline { window_ns: 100, windows: 3, ..Timeline::default() };
-        let check = |from_ns, length_ns, columns, expected: &[f64]| {
-            assert_eq!(bars(&lane, &timeline, TimeSpan { from_ns, length_ns }, columns).values, expected);
+        let timeline = Timeline { window: Nanos(100), windows: 3, ..Timeline::default() };
+        let check = |from, length, columns, expected: &[f64]| {
+            assert_eq!(
+                bars(&lane, &timeline, TimeSpan { from: Nanos(from), length: Nanos(length) }, columns).values,
+                expected
+            );
         };
         check(0, 300, 3, &[1.0, 0.0, 0.5]);
         check(0, 300, 6, &[1.0, 1.0, 0.0, 0.0, 0.5, 0.5]);

@@ -1,7 +1,7 @@
 //! A training run that never was: a synthetic profile that grows with each turn of a quarter of a second.
 //!
-//! Owns: the profile that the example shows and the tests draw. Because: a picture in a test should look like what people
-//! see. Does not: use randomness or a clock.
+//! Owns: the profile that the example shows and the tests draw. Because: a picture in a test should look like what
+//! people see. Does not: use randomness or a clock.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::snapshot::{Header, Snapshot, SourceText};
-use deepctx_profile::units::Nanos;
+use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_profile::view::{GroupBy, Request, Resolution, Selection, Viewer};
 use deepctx_profile::{FrameId, NodeId, StrId};
 
@@ -69,7 +69,7 @@ pub(crate) fn request() -> Request {
 }
 
 /// The text of `train.py`.
-#[allow(dead_code, reason = "the example has files to look at")]
+#[allow(dead_code, reason = "the example shows files")]
 pub(crate) fn text() -> Arc<SourceText> {
     let mut lines: Vec<String> = (1..=44).map(|line| format!("# line {line}")).collect();
     let code = [
@@ -228,19 +228,19 @@ impl Training {
         let turn = self.turn;
         let header = Header {
             target: "python train.py --epochs 3 (pid 4711)".to_owned(),
-            elapsed_ns: turn * TURN.0,
+            elapsed: Nanos(turn * TURN.0),
             frequency_hz: 99,
             samples: turn * 99,
             samples_per_second: 396.2,
             lost: self.profile.ledger.lost(),
             complete_share: Some(0.9993),
             own_cpu_share: 0.0082,
-            own_memory_bytes: 43 << 20,
+            own_memory: Bytes(43 << 20),
             metric: request.selection.metric.name(),
             unit: request.selection.metric.unit(),
             notice: (turn % 20 < 8).then(|| "symbolizing libtorch_cpu.so …".to_owned()),
         };
-        self.viewer.answer(&self.profile, request, header, Resolution::default())
+        self.viewer.snapshot(&self.profile, request, header, Resolution::default())
     }
 }
 

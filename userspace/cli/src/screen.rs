@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace};
 use deepctx_profile::view::{Part, Request};
 use deepctx_tui::term::Guard;
-use deepctx_tui::{Options, Outcome, Palette, Still, render_once};
+use deepctx_tui::{Options, Outcome, Palette, RenderOptions, render_once};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;
@@ -92,7 +92,7 @@ pub fn print(
         Palette::Plain
     };
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let usual = Still::default();
+    let usual = RenderOptions::default();
     let (width, height) = sight.size.unwrap_or((columns.unwrap_or(usual.width), usual.height));
     let text = match &request.part {
         Part::Source(file) => {
@@ -101,6 +101,6 @@ pub fn print(
         }
         _ => None,
     };
-    let still = Still { width, height, tab: sight.tab(), request, text, palette };
+    let still = RenderOptions { width, height, tab: sight.tab(), request, text, palette };
     output::write(Path::new("-"), false, |out| out.write_all(render_once(snapshot, &still).as_bytes()))
 }

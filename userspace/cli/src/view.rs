@@ -51,12 +51,12 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
 
 /// A snapshot of a whole profile.
 pub fn snapshot(profile: &Profile, header: Header, request: &Request) -> Snapshot {
-    Viewer::new().answer(profile, request, header, RESOLUTION)
+    Viewer::new().snapshot(profile, request, header, RESOLUTION)
 }
 
 fn stored_snapshot(opened: &Opened, viewer: &mut Viewer, request: &Request) -> Snapshot {
     let header = stored_header(&opened.profile, opened.elapsed.0, request.selection.metric);
-    viewer.answer(&opened.profile, request, header, RESOLUTION)
+    viewer.snapshot(&opened.profile, request, header, RESOLUTION)
 }
 
 fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {

@@ -12,6 +12,7 @@ use deepctx_pipeline::symbols::Symbols;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
 use deepctx_profile::snapshot::Header;
+use deepctx_profile::units::{Bytes, Nanos};
 
 /// Notices kept. The first ones are kept, because later ones tend to follow from them.
 const NOTICES_MAX: usize = 100;
@@ -58,14 +59,14 @@ impl Status {
     pub fn header(&self, meta: &Meta, elapsed: Duration, metric: Metric) -> Header {
         Header {
             target: meta.target.clone(),
-            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            elapsed: Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)),
             frequency_hz: meta.frequency_hz,
             samples: self.samples,
             samples_per_second: self.samples_per_second,
             lost: self.lost,
             complete_share: self.complete_share,
             own_cpu_share: self.own_cpu_share,
-            own_memory_bytes: self.own_memory_bytes,
+            own_memory: Bytes(self.own_memory_bytes),
             metric: metric.name(),
             unit: metric.unit(),
             notice: self

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use deepctx_profile::device_lines::device_lines;
 use deepctx_profile::frame::clean;
 use deepctx_profile::memory::Pool;
-use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::units::Bytes;
 
 use super::{NAME_WIDTH, PLACE_WIDTH, counted, share, without_middle, without_start};
 use crate::amount::percent;
@@ -131,14 +131,14 @@ pub(crate) fn pool_lines(pool: &Pool) -> Vec<String> {
         ),
     };
     let (allocations, allocated) = (counted(pool.allocations, "allocation"), Bytes(pool.allocated_bytes));
-    let (peak, at) = (Bytes(pool.peak_bytes), Nanos(pool.peak_ns));
+    let (peak, at) = (Bytes(pool.peak_bytes), pool.peak_at);
     let mut lines = vec![format!("{peak} at {at}: {held}; {allocations} of {allocated} in all")];
     if let (Some(reserved), Some(unused)) = (pool.most_reserved_bytes, pool.most_unused_bytes) {
         lines.push(format!(
             "the allocator held {} at most; {} of it were unused at {}",
             Bytes(reserved),
             Bytes(unused),
-            Nanos(pool.most_unused_ns)
+            pool.most_unused_at
         ));
     }
     if pool.given_bytes > pool.asked_bytes && pool.asked_bytes > 0 {

@@ -60,7 +60,7 @@ impl SnapshotSink {
 
     fn snapshot(&mut self, request: &Request, state: &State<'_>) -> Arc<Snapshot> {
         let header = state.status.header(&state.profile.meta, state.elapsed, request.selection.metric);
-        Arc::new(self.viewer.answer(state.profile, request, header, RESOLUTION))
+        Arc::new(self.viewer.snapshot(state.profile, request, header, RESOLUTION))
     }
 }
 

@@ -159,7 +159,7 @@ impl Gpu {
                 let Some(process) = self.processes.get_mut(pid) else { return };
                 if activity.kind == kind::OVERHEAD {
                     let took = duration(activity).unwrap_or(0);
-                    process.info.overhead_ns = process.info.overhead_ns.saturating_add(took);
+                    process.info.overhead = process.info.overhead.saturating_add(Nanos(took));
                 }
                 return;
             }

@@ -99,7 +99,7 @@ impl DeviceClock {
         let narrow = |wide: i128| i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX });
         Some(ClockOffset {
             offset_ns: narrow(best.offset_ns),
-            uncertainty_ns: best.uncertainty_at(last.at_ns),
+            uncertainty: Nanos(best.uncertainty_at(last.at_ns)),
             drift_ns: narrow(last.offset_ns - first.offset_ns),
             readings: self.count,
         })
@@ -162,7 +162,7 @@ mod tests {
             clock.read(n * second, n * second + 5 * n, n * second + 5 * n + 20);
         }
         let offset = clock.offset().unwrap();
-        assert_eq!((offset.drift_ns, offset.readings, offset.uncertainty_ns), (495, 100, 10));
+        assert_eq!((offset.drift_ns, offset.readings, offset.uncertainty.0), (495, 100, 10));
         assert_eq!(offset.offset_ns, 505);
     }
 }

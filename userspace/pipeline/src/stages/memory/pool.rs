@@ -236,7 +236,7 @@ impl Pool {
         }
         if level > self.info.peak_bytes {
             self.info.peak_bytes = level;
-            self.info.peak_ns = at.0;
+            self.info.peak_at = at;
             self.info.peak_unseen_bytes = level.saturating_sub(self.live);
             self.info.peak_reserved_bytes = self.totals.map(|totals| totals.reserved);
             for context in self.changed.drain(..) {
@@ -249,7 +249,7 @@ impl Pool {
             self.info.most_reserved_bytes = self.info.most_reserved_bytes.max(Some(reserved));
             if self.info.most_unused_bytes < Some(unused) {
                 self.info.most_unused_bytes = Some(unused);
-                self.info.most_unused_ns = at.0;
+                self.info.most_unused_at = at;
             }
         }
     }

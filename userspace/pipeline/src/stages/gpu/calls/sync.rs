@@ -10,7 +10,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::units::Time;
+use deepctx_profile::units::{Nanos, Time};
 
 use super::super::counts::{Counts, Gap};
 use super::super::process::Process;
@@ -77,7 +77,7 @@ impl Process {
         }
         if let Some(first) = first {
             let busy = end_ns.saturating_sub(first);
-            self.info.busy_at_most_ns = self.info.busy_at_most_ns.saturating_add(busy);
+            self.info.busy_at_most = self.info.busy_at_most.saturating_add(Nanos(busy));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Still: one picture as text, for scripts and for pages.
+//! Render: one screen as text, for scripts and documents.
 //!
-//! Owns: turning cells into plain or ANSI-coloured lines. Because: `--once` and the README must show what the terminal
-//! shows. Does not: read a terminal's size or write anywhere.
+//! Owns: [`render_once`]: turning cells into plain or ANSI-coloured lines. Because: `--once` and the README must show
+//! what the terminal shows. Does not: read the size of a terminal, or write anywhere.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::tab::Tab;
 use crate::theme::{Palette, Theme};
 use crate::view;
 
-/// What a still picture shows.
+/// What [`render_once`] shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Still {
+pub struct RenderOptions {
     /// Columns.
     pub width: u16,
     /// Lines at most; empty ones at the end are left out.
     pub height: u16,
     /// Tab.
     pub tab: Tab,
-    /// What the snapshot answers.
+    /// The request of the snapshot.
     pub request: Request,
-    /// Text of the source file that the request asks for.
+    /// Text of the source file of the request.
     pub text: Option<Arc<SourceText>>,
     /// `Plain` gives text without any escape sequence.
     pub palette: Palette,
 }
 
-impl Default for Still {
+impl Default for RenderOptions {
     fn default() -> Self {
         let request = Request::of(Metric::CpuTime);
         Self { width: 100, height: 30, tab: Tab::Flame, request, text: None, palette: Palette::Plain }
@@ -45,21 +45,21 @@ impl Default for Still {
 
 /// Draws a snapshot as lines of text, each ended by a newline.
 #[must_use]
-pub fn render_once(snapshot: &Snapshot, still: &Still) -> String {
-    // A picture is not looked at cell by cell: more than this is a mistake, and would only cost memory.
-    let (width, height) = (still.width.min(2_000), still.height.min(2_000));
-    let setup = Setup { tab: still.tab, request: still.request.clone(), ..Setup::default() };
-    let mut model = Model::still(setup, width, height);
-    if let Some(text) = &still.text {
+pub fn render_once(snapshot: &Snapshot, options: &RenderOptions) -> String {
+    // A larger screen is a mistake and would only cost memory.
+    let (width, height) = (options.width.min(2_000), options.height.min(2_000));
+    let setup = Setup { tab: options.tab, request: options.request.clone(), ..Setup::default() };
+    let mut model = Model::non_interactive(setup, width, height);
+    if let Some(text) = &options.text {
         update(&mut model, Message::Text(Arc::clone(text)));
     }
     update(&mut model, Message::Snapshot(Arc::new(snapshot.clone())));
     let mut buffer = Buffer::empty(model.screen);
-    view::draw(&model, &Theme::new(still.palette), &mut buffer);
-    lines(&buffer, still.palette != Palette::Plain)
+    view::draw(&model, &Theme::new(options.palette), &mut buffer);
+    lines(&buffer, options.palette != Palette::Plain)
 }
 
-/// Cells as text; styles become escape sequences only when asked for.
+/// Cells as text; styles become escape sequences only if `styled`.
 fn lines(buffer: &Buffer, styled: bool) -> String {
     let mut out = String::new();
     let mut end = 0;
