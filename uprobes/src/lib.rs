@@ -1,8 +1,8 @@
 //! What to attach to in the libraries of accelerators and frameworks, and where it is in the very file.
 //!
 //! Owns: the catalogue of functions, their arguments, finding them in ELF files, the instruction to put a probe on, and
-//! the plan for a process. Because: a probe at the wrong byte or a wrong register gives numbers that look right.
-//! Does not: load or attach anything, know BPF, or interpret what probes record. Files and processes may be hostile: reads
+//! the plan for a process. Because: a probe at the wrong byte or a wrong register gives numbers that look right. Does
+//! not: load or attach anything, know BPF, or interpret what probes record. Files and processes may be hostile: reads
 //! are bounded, and what has no answer has a reason.
 //!
 //! | module | holds |

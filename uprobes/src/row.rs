@@ -1,7 +1,7 @@
 //! Rows: one function that is worth a probe.
 //!
-//! Owns: [`Row`], its names and versions, and why its return is probed. Because: the tables of the catalogue, code that reads
-//! offsets from a library, and users' files all describe functions in this one form. Does not: list functions
+//! Owns: [`Row`], its names and versions, and why its return is probed. Because: the tables of the catalogue, code that
+//! reads offsets from a library, and users' files all describe functions in this one form. Does not: list functions
 //! ([`crate::catalogue`]), or look for them ([`crate::locate`]).
 
 use std::borrow::Cow;
@@ -64,7 +64,7 @@ pub struct Row {
     pub names: Cow<'static, [Name]>,
     /// Parameters in the order of the declaration.
     parameters: Cow<'static, [(Role, Type)]>,
-    /// What is worth reading behind one of the pointers.
+    /// What is worth reading through one of the pointers.
     fields: Cow<'static, [Field]>,
     /// Arguments whose locations do not follow from a declaration.
     placed: Cow<'static, [Argument]>,
@@ -120,7 +120,7 @@ impl Row {
         &self.parameters
     }
 
-    /// What is read behind pointers.
+    /// What is read through pointers.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
@@ -172,10 +172,10 @@ macro_rules! returns {
 
 returns! {
     NotNeeded, "not-needed", "everything is known when the function is entered";
-    Blocking, "blocking", "the host waits inside: the time until the return is what is asked for";
-    OutPointer, "out-pointer", "the result is written behind a pointer, and is there when the function returns";
+    Blocking, "blocking", "the host waits inside: the time until the return is wanted";
+    OutPointer, "out-pointer", "the result is written through a pointer, and is there when the function returns";
     Returned, "returned", "the result is what the function returns";
-    Status, "status", "only the status that it returns tells whether it was done";
+    Status, "status", "only the status that it returns says whether it was done";
 }
 
 impl ReturnProbe {

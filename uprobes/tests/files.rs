@@ -98,7 +98,7 @@ fn parameters_of_another_major_version_are_not_used() {
     assert_eq!(site.row.names[0].major, Some(13));
     let other = planned.missing.iter().filter(|missing| missing.symbol == "cudaMemPrefetchAsync");
     assert_eq!(other.map(|missing| missing.because).collect::<Vec<_>>(), [NoProbe::OtherMajor]);
-    // What the driver sees again is not counted here too, unless that is asked for.
+    // What the driver sees again is not counted here too, unless that is requested.
     let planned = plan(&path, "", Layers::Lowest).unwrap();
     assert_eq!(because(&planned, "cudaLaunchKernel"), NoProbe::SeenAgainIn(Family::CudaDriver));
 }

@@ -1,9 +1,10 @@
 //! The catalogue against what the vendors' headers declare.
 //!
-//! `fixtures/signatures.tsv` holds, for each symbol of the catalogue, the parameters as declared (library, symbol, major
-//! version if they hold for one only, first version, parameters); `fixtures/layouts.tsv` offsets and sizes of members
-//! as a C compiler computes them. `fixtures/extract.py` made the first from the packages that the catalogue names. Where
-//! a folder with those packages is named by `DEEPCTX_VENDOR_HEADERS`, the facts are taken from there again.
+//! `fixtures/signatures.tsv` holds, for each symbol of the catalogue, the parameters as declared (library, symbol,
+//! major version if they hold for one only, first version, parameters); `fixtures/layouts.tsv` offsets and sizes of
+//! members as a C compiler computes them. `fixtures/extract.py` made the first from the packages that the catalogue
+//! names. Where a folder with those packages is named by `DEEPCTX_VENDOR_HEADERS`, the facts are taken from there
+//! again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,14 +1,14 @@
 //! Buffers that CUPTI fills.
 //!
-//! Owns: their memory. Because: CUPTI asks for one for each thread, holds them for long, and would take any number. Does
-//! not: look into them.
+//! Owns: their memory. Because: CUPTI requests one for each thread, holds them for long, and would take any number.
+//! Does not: read them.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of one: some thousand records. CUPTI's advice of megabytes would make them late, and with many threads large.
 pub(crate) const BYTES: usize = 256 << 10;
-/// Buffers at once at most, 64 MiB together; CUPTI counts what it must drop then, and that is told.
+/// Buffers at once at most, 64 MiB together; CUPTI counts what it must drop then, and that is reported.
 const COUNT_MAX: usize = 256;
 /// Empty buffers that are kept for the next use.
 const SPARE_MAX: usize = 8;
@@ -41,8 +41,8 @@ pub(crate) fn take() -> *mut u8 {
     buffer
 }
 
-/// Gives back what [`take`] gave.
-pub(crate) fn give(buffer: *mut u8) {
+/// Returns a buffer of [`take`] to the pool.
+pub(crate) fn put_back(buffer: *mut u8) {
     if buffer.is_null() {
         return;
     }
@@ -66,10 +66,10 @@ mod tests {
         let all: Vec<_> = (0..COUNT_MAX).map(|_| take()).collect();
         assert!(all.iter().all(|buffer| !buffer.is_null()));
         assert!(take().is_null());
-        all.into_iter().for_each(give);
+        all.into_iter().for_each(put_back);
         assert_eq!(POOL.lock().unwrap().1, SPARE_MAX);
         let one = take();
         assert!(!one.is_null());
-        give(one);
+        put_back(one);
     }
 }

@@ -1,12 +1,12 @@
-//! What the device's clock says against the machine's.
+//! The device's clock against the machine's.
 //!
-//! Owns: readings of both. Because: activities have the device's times, everything else those of `CLOCK_MONOTONIC`. Does
-//! not: compute an offset; whoever listens has all readings and their width.
+//! Owns: readings of both. Because: activities have the device's times, everything else those of `CLOCK_MONOTONIC`.
+//! Does not: compute an offset: listeners get all readings and their width.
 
 use crate::probe;
 use crate::session::Collection;
 
-/// Tries of which the narrowest is told.
+/// Tries of which the narrowest is reported.
 const TRIES: usize = 8;
 
 fn monotonic_ns() -> u64 {
@@ -16,8 +16,8 @@ fn monotonic_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// Reads both clocks and tells.
-pub(crate) fn tell(collection: &Collection) {
+/// Reads and reports both clocks.
+pub(crate) fn report(collection: &Collection) {
     let readings = (0..TRIES).filter_map(|_| {
         let before = monotonic_ns();
         let device = collection.timestamp()?;

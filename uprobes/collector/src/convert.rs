@@ -1,19 +1,19 @@
 //! CUPTI's records into ours.
 //!
-//! Owns: what becomes of each record. Because: CUPTI's records change with its versions, and those who are told must not care.
-//! Does not: know where members are ([`deepctx_common::cupti`]), read beyond the buffer, or follow a pointer.
+//! Owns: what becomes of each record. Because: CUPTI's records change with its versions, and listeners must not depend
+//! on them. Does not: know where members are ([`deepctx_common::cupti`]), read beyond the buffer, or follow a pointer.
 //!
 //! Offsets are compared with the headers of 12.9 and 13.5 by the tests.
 
 use deepctx_common::activity::{Activity, flag, kind as ours};
 use deepctx_common::cupti::{self, DEFAULT_STREAM, DETAIL, FILLED, of_copy, of_kernel};
 
-/// What a record comes to.
+/// What a record is converted to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Converted {
     /// An activity; of a kernel, the name's address beside it.
     Activity(Activity, u64),
-    /// Its kind was not asked for.
+    /// Its kind was not enabled.
     Unknown,
     /// It ends before its members do.
     Short,
@@ -39,7 +39,7 @@ fn three(record: &[u8], offset: usize) -> [u32; 3] {
 
 /// Reads a record; `record` is what is left of its buffer.
 pub(crate) fn convert(record: &[u8]) -> Converted {
-    // Calls are not asked for.
+    // Calls are not enabled.
     let layout = cupti::layout(u32_at(record, 0)).filter(|layout| **layout != cupti::API);
     let Some(layout) = layout else { return Converted::Unknown };
     if record.len() < layout.bytes {

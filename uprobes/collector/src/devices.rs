@@ -1,7 +1,7 @@
-//! Devices: what CUPTI says of those that the process has.
+//! Devices of the process, as CUPTI describes them.
 //!
-//! Owns: which devices were met, and telling of them. Because: CUPTI tells of each once, while listeners come and go. Does not:
-//! ask the driver.
+//! Owns: which devices are known, and reporting them. Because: CUPTI reports each once, while listeners come and go.
+//! Does not: call the driver.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,27 +13,27 @@ use crate::{memory, probe};
 /// Devices that are remembered: a machine has at most as many instances.
 const DEVICES_MAX: usize = 128;
 
-static MET: Mutex<Vec<Device>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
-/// Takes a record of a device, and tells of it; false when it ends before its members do.
-pub(crate) fn met(record: &[u8]) -> bool {
+/// Takes a record of a device, and reports it; false when it ends before its members do.
+pub(crate) fn add(record: &[u8]) -> bool {
     let Some(device) = device(record) else { return false };
-    let mut met = MET.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = met.iter().position(|known| known.number == device.number);
+    let mut devices = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = devices.iter().position(|known| known.number == device.number);
     match known {
-        Some(at) => met[at] = device,
-        None if met.len() < DEVICES_MAX => met.push(device),
+        Some(at) => devices[at] = device,
+        None if devices.len() < DEVICES_MAX => devices.push(device),
         None => {}
     }
-    drop(met);
+    drop(devices);
     probe::device(&device);
     true
 }
 
-/// Tells of all of them.
-pub(crate) fn tell() {
-    let met = MET.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    met.iter().for_each(probe::device);
+/// Reports all of them.
+pub(crate) fn report() {
+    let devices = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    devices.iter().for_each(probe::device);
 }
 
 /// What a record says; `record` is what is left of its buffer.

@@ -1,8 +1,8 @@
 //! Children.
 //!
-//! Owns: knowing whether this is still the process that was started in. Because: a child of `fork` has neither our
-//! thread nor the driver's, and a lock may be held for ever there. Does not: start anything in a child: a program that
-//! uses the device there has the driver load us anew, or cannot use it.
+//! Owns: knowing whether this is still the process in which the collector started. Because: a child of `fork` has
+//! neither our thread nor the driver's, and a lock may be held forever there. Does not: start anything in a child: a
+//! program that uses the device there has the driver load us anew, or cannot use it.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,15 +1,15 @@
-//! The collector: asks CUPTI, from within the process that uses the device, what the device did and when.
+//! The collector: obtains from CUPTI, within the process that uses the device, what the device did and when.
 //!
-//! Owns: when CUPTI is asked, what it is asked for, and the functions whose arguments a probe reads. Because: device
-//! times, and which launch they belong to, are told to code in the process only. Does not: keep, write or send anything:
-//! no files, no sockets; nobody listening, it asks for nothing. It never changes what the program computes, and nothing
-//! that goes wrong in here leaves it.
+//! Owns: when CUPTI collects, what it collects, and the functions whose arguments a probe reads. Because: CUPTI gives
+//! device times, and the launches they belong to, only to code in the process. Does not: keep, write or send anything:
+//! no files, no sockets; without a listener it requests nothing. It never changes what the program computes, and no
+//! failure leaves it.
 //!
 //! The driver loads it where `CUDA_INJECTION64_PATH` names it, and calls [`InitializeInjection`].
 //!
 //! The bindings to CUPTI are our own few and not `cudarc`'s, for three reasons: those fix the layout of records at
-//! compile time while the process brings the version, they open a library of their own choice by name while the one that
-//! matters is the one the process has, and they panic when a function is missing, which here is an answer.
+//! compile time while the process brings the version, they open a library of their own choice by name while the one
+//! that matters is the one the process has, and they panic when a function is missing, which is normal here.
 
 mod buffers;
 mod clock;
@@ -24,14 +24,14 @@ mod probe;
 mod sampling;
 mod session;
 
-/// Called by the driver within `cuInit`. Gives 1: all is well, whatever became of us.
+/// Called by the driver within `cuInit`. Returns 1, success, whatever happened here.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> i32 {
     guard(listen::start);
     1
 }
 
-/// Keeps a panic from leaving into code of the driver's.
+/// Keeps a panic from unwinding into code of the driver.
 fn guard(body: impl FnOnce()) {
     // State that a panic left behind is only ever read through locks that forgive it, and atomics.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));

@@ -1,9 +1,9 @@
-//! Whether anybody listens.
+//! Listeners: starts and ends collections.
 //!
-//! Owns: the one thread, which looks at the counter of listeners and starts and ends collections. Because: nobody
-//! listening, nothing may be asked of CUPTI. Does not: look at records.
+//! Owns: the one thread, which polls the counter of listeners. Because: without a listener, CUPTI must not be used at
+//! all. Does not: read records.
 //!
-//! Nobody listening, the thread wakes ten times a second, reads two bytes and sleeps again.
+//! Without a listener, the thread wakes ten times a second, reads two bytes and sleeps again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,11 @@ use crate::cupti::Error;
 use crate::session::Collection;
 use crate::{clock, devices, fork, guard, names, probe, sampling, session};
 
-/// How often the counter is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-/// How often the clocks are compared, and names told again.
+/// How often the counter is polled.
+const POLL: Duration = Duration::from_millis(100);
+/// How often the clocks are compared, and names reported again.
 const CLOCK: Duration = Duration::from_secs(1);
-/// How often a CUPTI that another tool has is asked for again.
+/// How often a CUPTI that another tool uses is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Starts the thread, once.
@@ -37,25 +37,25 @@ pub(crate) fn start() {
     let _ = thread.spawn(|| guard(watch));
 }
 
-/// The program ends: what CUPTI still has is told.
+/// The program ends: what CUPTI still has is reported.
 extern "C" fn at_exit() {
     if !fork::is_child() && probe::listeners() > 0 {
         guard(session::finish);
     }
 }
 
-/// What is going on.
-enum Now {
+/// What the thread is doing.
+enum Status {
     Idle,
     Collecting(Arc<Collection>),
-    /// Asked and refused; asked again at that time, or not at all.
+    /// CUPTI refused; tried again at that time, or not at all.
     Refused(Option<Instant>),
 }
 
 fn watch() {
     block_signals();
-    let mut now = Now::Idle;
-    let mut heard = 0;
+    let mut status = Status::Idle;
+    let mut known_listeners = 0;
     let mut sampled = 0;
     let mut clock_due = Instant::now();
     loop {
@@ -63,62 +63,62 @@ fn watch() {
             return;
         }
         let listeners = probe::listeners();
-        if listeners > heard {
-            // Somebody new, who knows no names yet.
+        if listeners > known_listeners {
+            // A new listener, which knows no names yet.
             names::forget();
-            if let Now::Collecting(collection) = &now {
+            if let Status::Collecting(collection) = &status {
                 probe::state(state::COLLECTING, collection.version().into());
             }
             clock_due = Instant::now();
         }
-        heard = listeners;
-        now = match now {
-            Now::Idle if listeners > 0 => begin(),
-            Now::Refused(Some(again)) if listeners > 0 && Instant::now() >= again => begin(),
-            Now::Collecting(collection) if listeners == 0 => {
+        known_listeners = listeners;
+        status = match status {
+            Status::Idle if listeners > 0 => begin(),
+            Status::Refused(Some(again)) if listeners > 0 && Instant::now() >= again => begin(),
+            Status::Collecting(collection) if listeners == 0 => {
                 collection.end();
                 probe::state(state::IDLE, 0);
-                Now::Idle
+                Status::Idle
             }
-            Now::Refused(_) if listeners == 0 => Now::Idle,
+            Status::Refused(_) if listeners == 0 => Status::Idle,
             other => other,
         };
-        let samplers = if matches!(now, Now::Collecting(_)) { probe::samplers() } else { 0 };
-        if let Now::Collecting(collection) = &now {
+        let samplers = if matches!(status, Status::Collecting(_)) { probe::samplers() } else { 0 };
+        if let Status::Collecting(collection) = &status {
             collection.sample(samplers, sampled);
             if Instant::now() >= clock_due {
-                // Somebody may have come in the moment in which another one went, which the counter does not show.
+                // A listener may have come while another one went, which the counter does not show.
                 names::forget();
-                devices::tell();
-                clock::tell(collection);
+                devices::report();
+                clock::report(collection);
                 clock_due = Instant::now() + CLOCK;
             }
-            collection.tell_losses();
+            collection.report_losses();
         }
         sampled = samplers;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
 }
 
-fn begin() -> Now {
+fn begin() -> Status {
     match Collection::begin() {
         Ok(collection) => {
             probe::state(state::COLLECTING, collection.version().into());
-            clock::tell(&collection);
-            Now::Collecting(collection)
+            clock::report(&collection);
+            Status::Collecting(collection)
         }
         Err(error @ Error::MULTIPLE_SUBSCRIBERS) => {
             probe::state(state::BUSY, number(error));
-            Now::Refused(Some(Instant::now() + RETRY))
+            Status::Refused(Some(Instant::now() + RETRY))
         }
         Err(error) => {
             probe::state(state::UNUSABLE, number(error));
-            Now::Refused(None)
+            Status::Refused(None)
         }
     }
 }
 
-/// CUPTI's number; our own are those below 0, as 32 bits.
+/// CUPTI's number; our own are below 0, as 32 bits.
 fn number(Error(error): Error) -> u64 {
     error.cast_unsigned().into()
 }

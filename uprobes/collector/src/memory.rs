@@ -1,6 +1,6 @@
 //! Reading memory that may not be there.
 //!
-//! Owns: strings behind pointers in records. Because: a record may be garbage, and the program must not die of it. Does
+//! Owns: strings that records point to. Because: a record may be garbage, and the program must not die of it. Does
 //! not: trust the pointer, or the string to have an end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ const PAGE: usize = 4096;
 /// Set once the kernel has refused to read for us at all (a filter of system calls).
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Reads a terminated string of at most `into.len()` bytes; gives its length, or `None` when it cannot be read.
+/// Reads a terminated string of at most `into.len()` bytes; returns its length, or `None` when it cannot be read.
 pub(crate) fn text(address: u64, into: &mut [u8]) -> Option<usize> {
     if address < PAGE as u64 {
         return None;
@@ -31,7 +31,7 @@ pub(crate) fn text(address: u64, into: &mut [u8]) -> Option<usize> {
     Some(length)
 }
 
-/// Reads memory of this process through the kernel, which says no where reading it would be fatal.
+/// Reads memory of this process through the kernel, which refuses where reading it would be fatal.
 fn read(from: usize, into: &mut [u8]) -> Option<()> {
     if REFUSED.load(Ordering::Relaxed) {
         return None;

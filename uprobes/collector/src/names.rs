@@ -1,7 +1,8 @@
 //! Names of kernels.
 //!
-//! Owns: the number of each name, and which were told already. Because: a name of some kilobytes cannot go with every
-//! launch. Does not: keep the names: the number is a hash of the text, so the same name has the same number always.
+//! Owns: the number of each name, and which were reported already. Because: a name of some kilobytes cannot go with
+//! every launch. Does not: keep the names: the number is a hash of the text, so the same name has the same number
+//! always.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -10,13 +11,14 @@ use deepctx_common::call::TEXT_MAX;
 
 use crate::{memory, probe};
 
-/// Names that are remembered as told. A program has some hundreds; one that makes them without end has them told again.
-const TOLD_MAX: usize = 1 << 15;
+/// Names that are remembered as reported. A program has some hundreds; if it keeps making new ones, they are reported
+/// again.
+const REPORTED_MAX: usize = 1 << 15;
 
-static TOLD: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
+static REPORTED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
 
-/// Names within one buffer, by address: looked up once, since behind the same address is the same name until CUPTI gives
-/// the next buffer.
+/// Names within one buffer, by address: looked up once, since an address holds the same name until CUPTI delivers the
+/// next buffer.
 pub(crate) struct Lookup {
     known: Vec<(u64, u64)>,
 }
@@ -29,14 +31,14 @@ impl Lookup {
         Self { known: Vec::new() }
     }
 
-    /// The number of the name at this address; 0 when there is none. A new one is told first.
+    /// The number of the name at this address; 0 when there is none. A new one is reported first.
     pub(crate) fn id(&mut self, address: u64) -> u64 {
         if let Some((_, id)) = self.known.iter().find(|(at, _)| *at == address) {
             return *id;
         }
         let mut room = [0; TEXT_MAX];
         let id = match memory::text(address, &mut room) {
-            Some(length) if length > 0 => tell(&room[..length]),
+            Some(length) if length > 0 => report(&room[..length]),
             _ => 0,
         };
         if self.known.len() < KNOWN_MAX {
@@ -46,23 +48,23 @@ impl Lookup {
     }
 }
 
-/// Tells a name unless it was told; gives its number.
-fn tell(name: &[u8]) -> u64 {
+/// Reports a name unless it was reported; returns its number.
+fn report(name: &[u8]) -> u64 {
     let id = hash(name);
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = told.get_or_insert_default();
-    if told.len() >= TOLD_MAX {
-        told.clear();
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let reported = reported.get_or_insert_default();
+    if reported.len() >= REPORTED_MAX {
+        reported.clear();
     }
-    if told.insert(id) {
+    if reported.insert(id) {
         probe::name(id, name);
     }
     id
 }
 
-/// Somebody new listens: all names are to be told again.
+/// There is a new listener: all names are to be reported again.
 pub(crate) fn forget() {
-    *TOLD.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *REPORTED.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 /// FNV-1a, and never 0.

@@ -1,8 +1,8 @@
 //! The functions that probes are put on.
 //!
-//! Owns: their symbols, the counter of listeners, and the only calls of them. Because: a probe costs nothing while it is
-//! not there, works across containers, and hands pointers to a program in the kernel that reads what is behind them.
-//! Does not: know whether anybody reads.
+//! Owns: their symbols, the counter of listeners, and the only calls of them. Because: a probe costs nothing while it
+//! is not there, works across containers, and passes pointers to a program in the kernel that reads what they point to.
+//! Does not: know whether anything is read.
 //!
 //! Each is a `nop` and a `ret`: the kernel emulates the first, so that a probe on it is as cheap as one can be.
 
@@ -12,8 +12,8 @@ use deepctx_common::activity::{Activity, BATCH_MAX, state};
 use deepctx_common::device::Device;
 use deepctx_common::samples::{Cubin, Sample, part};
 
-/// How many probes are there; the kernel counts, since each names this as its counter. It must lie in a part of the file
-/// that is mapped to be written, hence the section.
+/// How many probes there are; the kernel counts them, since each names this as its counter. It must lie in a part of
+/// the file that is mapped to be written, hence the section.
 #[unsafe(export_name = "deepctx_collector_listeners")]
 #[unsafe(link_section = ".probes")]
 static LISTENERS: AtomicU16 = AtomicU16::new(0);
@@ -53,7 +53,7 @@ pub(crate) fn samplers() -> u16 {
     SAMPLERS.load(Ordering::Relaxed)
 }
 
-/// This call of the driver's got this correlation id.
+/// This call of the driver has this correlation id.
 pub(crate) fn correlation(id: u32, domain: u32, callback: u32) {
     deepctx_collector_correlation(id.into(), u64::from(domain) << 32 | u64::from(callback), 0);
 }

@@ -1,7 +1,7 @@
 //! One collection: from the first listener to the last.
 //!
-//! Owns: the subscription, what CUPTI calls us with, and the way of a record to the probe. Because: only what is asked
-//! for costs, and it must all be taken back. Does not: decide when ([`crate::listen`]).
+//! Owns: the subscription, what CUPTI calls us with, and the way of a record to the probe. Because: only what is
+//! enabled costs, and all of it must be disabled again. Does not: decide when ([`crate::listen`]).
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,10 +19,10 @@ use crate::cupti::{
 use crate::names::Lookup;
 use crate::{buffers, devices, fork, guard, probe, sampling};
 
-/// Kinds that are asked for. Nodes of graphs come as kernels and copies of their own, as long as `GRAPH` is not asked for.
+/// Kinds that are enabled. Nodes of graphs come as kernels and copies of their own, as long as `GRAPH` is not enabled.
 const KINDS: [u32; 6] =
     [kind::CONCURRENT_KERNEL, kind::COPY, kind::PEER_COPY, kind::FILL, kind::SYNC, kind::OVERHEAD];
-/// Every so often, CUPTI hands over what it has.
+/// How often CUPTI delivers what it has.
 const FLUSH_MS: u32 = 100;
 /// Callback ids are numbered from 1 without gaps; 13.5 has fewer than 900.
 const CALLBACKS_MAX: u32 = 4096;
@@ -32,7 +32,7 @@ const GAP_MAX: u32 = 64;
 /// Calls that put work on a device. The driver's alone: every call of the runtime makes one, with the same id.
 const LAUNCHES: [&CStr; 4] = [c"cuLaunch", c"cuMemcpy", c"cuMemset", c"cuGraphLaunch"];
 
-/// The collection that runs, for CUPTI's calls of us.
+/// The running collection, for callbacks.
 static CURRENT: RwLock<Option<Arc<Collection>>> = RwLock::new(None);
 
 /// A collection.
@@ -47,7 +47,7 @@ pub(crate) struct Collection {
 /// Kinds of records whose size is remembered; 13.5 has 59.
 const KINDS_MAX: usize = 128;
 
-/// The collection that runs.
+/// The running collection.
 fn current() -> Option<Arc<Collection>> {
     if fork::is_child() {
         return None;
@@ -74,18 +74,18 @@ extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *const c_void)
     }
 }
 
-/// Something was made, loaded or is about to go.
+/// Something was created or loaded, or is about to be destroyed.
 fn on_resource(id: u32, data: *const c_void) {
     // SAFETY: in this domain CUPTI passes this structure, or null.
     let Some(resource) = (unsafe { data.cast::<ResourceData>().as_ref() }) else { return };
     let Some(collection) = current() else { return };
     match id {
         NODE_CREATED | NODE_CLONED => on_node(id, resource, &collection.cupti),
-        _ => sampling::happened(&collection.cupti, id, resource),
+        _ => sampling::on_resource(&collection.cupti, id, resource),
     }
 }
 
-/// A node of a graph was made, or cloned.
+/// A node of a graph was created, or cloned.
 fn on_node(id: u32, resource: &ResourceData, cupti: &Cupti) {
     // SAFETY: of nodes it leads to this structure, or to nothing.
     let Some(graph) = (unsafe { resource.descriptor.cast::<GraphData>().as_ref() }) else { return };
@@ -103,7 +103,7 @@ fn on_node(id: u32, resource: &ResourceData, cupti: &Cupti) {
 
 extern "C" fn on_request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
     let taken = if current().is_some() { buffers::take() } else { std::ptr::null_mut() };
-    // SAFETY: CUPTI passes three places to be written.
+    // SAFETY: CUPTI passes three addresses to be written.
     unsafe {
         buffer.write(taken);
         size.write(if taken.is_null() { 0 } else { buffers::BYTES });
@@ -128,7 +128,7 @@ extern "C" fn on_complete(_: *mut c_void, _: u32, buffer: *mut u8, _size: usize,
         if let Some(collection) = current() {
             collection.read(buffer, valid.min(buffers::BYTES));
         }
-        buffers::give(buffer);
+        buffers::put_back(buffer);
     });
 }
 
@@ -147,7 +147,7 @@ impl Collection {
             skipped: AtomicU64::new(0),
             sizes: [const { AtomicUsize::new(0) }; KINDS_MAX],
         });
-        // Before anything is enabled: buffers are asked for at once.
+        // Before anything is enabled: CUPTI requests buffers at once.
         *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = Some(collection.clone());
         if let Err(error) = collection.enable() {
             collection.end();
@@ -165,9 +165,9 @@ impl Collection {
         };
         self.cupti.register(self.subscriber, functions)?;
         self.enable_callbacks();
-        // First, so that it is known which devices are meant when their work is told. Without it they have numbers only.
+        // First, so that devices are known when their work is reported. Without it they have numbers only.
         let _ = self.cupti.enable_existing(self.subscriber, DEVICES);
-        // Kernels must be had; a kind that this version or device does not have is left out.
+        // Kernels are required; a kind that this version or device does not have is left out.
         self.cupti.enable(self.subscriber, KINDS[0])?;
         for kind in &KINDS[1..] {
             let _ = self.cupti.enable(self.subscriber, *kind);
@@ -176,10 +176,10 @@ impl Collection {
         Ok(())
     }
 
-    /// Asks to be told of every call that puts work on a device, whichever this version has.
+    /// Enables callbacks of every call that puts work on a device, whichever this version has.
     fn enable_callbacks(&self) {
         for id in [NODE_CREATED, NODE_CLONED] {
-            // Without them nodes of graphs are told apart by their order.
+            // Without them nodes of graphs are distinguished by their order.
             let _ = self.cupti.enable_callback(self.subscriber, RESOURCE, id);
         }
         let mut gap = 0;
@@ -188,7 +188,8 @@ impl Collection {
                 Some(name) => {
                     gap = 0;
                     if LAUNCHES.iter().any(|begin| name.to_bytes().starts_with(begin.to_bytes())) {
-                        // One that cannot be had leaves its calls without an id, which is counted where they are joined.
+                        // One that cannot be enabled leaves its calls without an id, which is counted where they are
+                        // joined.
                         let _ = self.cupti.enable_callback(self.subscriber, DRIVER, id);
                     }
                 }
@@ -200,10 +201,10 @@ impl Collection {
         }
     }
 
-    /// Samples instructions as long as somebody asks for it; `before`: how many asked the last time.
-    pub(crate) fn sample(&self, asking: u16, before: u16) {
+    /// Samples instructions as long as there are listeners for them; `before`: how many there were the last time.
+    pub(crate) fn sample(&self, listeners: u16, before: u16) {
         const OF_SAMPLES: [u32; 4] = [CONTEXT_CREATED, CONTEXT_ENDS, MODULE_LOADED, MODULE_UNLOADS];
-        match (before, asking) {
+        match (before, listeners) {
             (0, 1..) => {
                 sampling::begin(&self.cupti);
                 for id in OF_SAMPLES {
@@ -217,16 +218,16 @@ impl Collection {
                 }
                 sampling::end();
             }
-            (before, asking) if asking > before => sampling::tell_again(),
+            (before, listeners) if listeners > before => sampling::report_again(),
             _ => {}
         }
         sampling::read(&self.cupti);
     }
 
-    /// Ends it: what CUPTI still has is taken, then everything is taken back.
+    /// Ends it: what CUPTI still has is read, then everything is disabled.
     pub(crate) fn end(&self) {
         sampling::end();
-        // The results of taking back are of no use: there is nothing else to be done.
+        // The results are of no use: there is nothing else to be done.
         let _ = self.cupti.flush();
         for kind in KINDS.into_iter().chain([DEVICES]) {
             let _ = self.cupti.disable(self.subscriber, kind);
@@ -246,8 +247,8 @@ impl Collection {
         self.cupti.timestamp(self.subscriber)
     }
 
-    /// Tells what was lost since the last time.
-    pub(crate) fn tell_losses(&self) {
+    /// Reports what was lost since the last time.
+    pub(crate) fn report_losses(&self) {
         let lost = self.cupti.dropped(self.subscriber);
         if lost > 0 {
             probe::state(state::LOST, lost);
@@ -258,12 +259,12 @@ impl Collection {
         }
     }
 
-    /// Tells everything that is in a buffer.
+    /// Reports everything that is in a buffer.
     fn read(&self, buffer: *mut u8, valid: usize) {
         if buffer.is_null() {
             return;
         }
-        // SAFETY: CUPTI has handed the buffer back, and `valid` bytes of it are written.
+        // SAFETY: CUPTI has delivered the buffer, and `valid` bytes of it are written.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.cast_const(), valid) };
         let mut names = Lookup::new();
         let mut batch = [Activity::default(); BATCH_MAX];
@@ -272,7 +273,7 @@ impl Collection {
         while let Some(record) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let is_device = record.first_chunk().is_some_and(|kind| u32::from_le_bytes(*kind) == DEVICES);
             match convert(record) {
-                Converted::Unknown if is_device && devices::met(record) => {}
+                Converted::Unknown if is_device && devices::add(record) => {}
                 Converted::Activity(mut activity, name) => {
                     if name != 0 {
                         activity.name = names.id(name);
@@ -302,8 +303,8 @@ impl Collection {
         }
     }
 
-    /// Bytes of the record at `at`; `None` when it is none. CUPTI is asked once for each kind: the function that steps from
-    /// record to record is where records of other tools are read along, and ours are not to be taken for theirs.
+    /// Bytes of the record at `at`; `None` when it is none. CUPTI is called once for each kind: a probe on the function
+    /// that goes from record to record reads records of other tools, and must not take ours for theirs.
     fn size_of(&self, buffer: *mut u8, valid: usize, at: usize) -> Option<usize> {
         // SAFETY: within the bytes that are written; a buffer's records have a kind of four bytes each, and CUPTI's
         // buffers are larger than that.
@@ -327,12 +328,12 @@ impl Collection {
     }
 }
 
-/// Has what is left of the records handed over, when the program ends.
+/// Has CUPTI deliver what is left of the records, when the program ends.
 pub(crate) fn finish() {
     if let Some(collection) = current() {
         sampling::end();
         let _ = collection.cupti.flush();
-        collection.tell_losses();
+        collection.report_losses();
     }
 }
 

@@ -1,20 +1,20 @@
 //! The collector on the simulated device, with a listener in the test's own process.
 //!
 //! A breakpoint takes the place of the `nop` in each probe function, as a probe of the kernel would, and the counter of
-//! listeners is raised by hand. Since a process loads the libraries once and for all, each scenario runs in a process of
-//! its own: this very program, told by a variable what to play.
+//! listeners is raised by hand. Since a process loads the libraries once and for all, each scenario runs in a process
+//! of its own: this very program, with the scenario in a variable.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod stage;
+mod harness;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
 use deepctx_common::activity::{Activity, flag, kind, probe, state};
-use stage::{Heard, Stage};
+use harness::{Harness, Messages};
 
 /// What one scenario runs with.
 struct Scenario {
@@ -23,43 +23,48 @@ struct Scenario {
     libraries: &'static str,
     /// What CUPTI does wrong.
     misbehaves: &'static str,
-    play: fn(&mut Stage),
+    run: fn(&mut Harness),
 }
 
 const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "twelve", libraries: "cuda12", misbehaves: "", play: every_activity_is_told_once },
-    Scenario { name: "thirteen", libraries: "cuda13", misbehaves: "", play: every_activity_is_told_once },
+    Scenario { name: "twelve", libraries: "cuda12", misbehaves: "", run: every_activity_is_reported_once },
+    Scenario { name: "thirteen", libraries: "cuda13", misbehaves: "", run: every_activity_is_reported_once },
     Scenario {
         name: "late",
         libraries: "cuda13",
         misbehaves: "late=200,reorder",
-        play: every_activity_is_told_once,
+        run: every_activity_is_reported_once,
     },
-    Scenario { name: "again", libraries: "cuda13", misbehaves: "", play: listeners_come_and_go },
-    Scenario { name: "unheard", libraries: "cuda13", misbehaves: "", play: nothing_is_asked_unless_heard },
+    Scenario { name: "again", libraries: "cuda13", misbehaves: "", run: listeners_come_and_go },
+    Scenario {
+        name: "unseen",
+        libraries: "cuda13",
+        misbehaves: "",
+        run: nothing_is_requested_without_listeners,
+    },
     Scenario {
         name: "busy",
         libraries: "cuda12",
         misbehaves: "busy",
-        play: a_busy_cupti_is_told_and_asked_again,
+        run: a_busy_cupti_is_reported_and_retried,
     },
-    Scenario { name: "denied", libraries: "cuda13", misbehaves: "denied", play: a_denial_is_told_once },
-    Scenario { name: "absent", libraries: "bare", misbehaves: "", play: no_cupti_is_told },
-    Scenario { name: "lose", libraries: "cuda13", misbehaves: "lose=10", play: what_is_lost_is_told },
-    Scenario { name: "garbage", libraries: "cuda13", misbehaves: "garbage=2", play: garbage_does_no_harm },
-    Scenario { name: "wild", libraries: "cuda12", misbehaves: "wild=4", play: wild_records_keep_their_place },
+    Scenario { name: "denied", libraries: "cuda13", misbehaves: "denied", run: a_denial_is_reported_once },
+    Scenario { name: "absent", libraries: "bare", misbehaves: "", run: a_missing_cupti_is_reported },
+    Scenario { name: "lose", libraries: "cuda13", misbehaves: "lose=10", run: losses_are_reported },
+    Scenario { name: "garbage", libraries: "cuda13", misbehaves: "garbage=2", run: garbage_does_no_harm },
+    Scenario { name: "wild", libraries: "cuda12", misbehaves: "wild=4", run: wild_records_keep_their_place },
     Scenario {
         name: "skew",
         libraries: "cuda13",
         misbehaves: "skew",
-        play: what_a_later_version_adds_is_skipped,
+        run: what_a_later_version_adds_is_skipped,
     },
-    Scenario { name: "fork", libraries: "cuda13", misbehaves: "", play: a_child_says_nothing },
-    Scenario { name: "graph", libraries: "cuda13", misbehaves: "", play: nodes_of_a_graph_have_numbers },
-    Scenario { name: "beside", libraries: "cuda13", misbehaves: "", play: another_tool_may_subscribe_beside },
+    Scenario { name: "fork", libraries: "cuda13", misbehaves: "", run: a_child_says_nothing },
+    Scenario { name: "graph", libraries: "cuda13", misbehaves: "", run: nodes_of_a_graph_have_numbers },
+    Scenario { name: "beside", libraries: "cuda13", misbehaves: "", run: another_tool_may_subscribe_beside },
 ];
 
-/// Tells the process what to play.
+/// Names the scenario to the process.
 const PLAY: &str = "DEEPCTX_TEST_SCENARIO";
 
 /// Where the simulated libraries and the collector are.
@@ -92,7 +97,7 @@ fn run(name: &str) {
         .unwrap();
     let text = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
     std::fs::remove_file(log).ok();
-    assert!(said.status.success() && text.contains("played to the end"), "{name}: {}\n{text}", said.status);
+    assert!(said.status.success() && text.contains("ran to the end"), "{name}: {}\n{text}", said.status);
 }
 
 /// Plays one scenario; started by [`run`].
@@ -101,9 +106,9 @@ fn run(name: &str) {
 fn scenario() {
     let name = std::env::var(PLAY).unwrap();
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
-    let mut stage = Stage::open();
-    (scenario.play)(&mut stage);
-    println!("played to the end");
+    let mut harness = Harness::open();
+    (scenario.run)(&mut harness);
+    println!("ran to the end");
 }
 
 macro_rules! scenarios {
@@ -111,20 +116,20 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    every_activity_of_cupti_12_is_told_once_with_its_times: "twelve";
-    every_activity_of_cupti_13_is_told_once_with_its_times: "thirteen";
+    every_activity_of_cupti_12_is_reported_once_with_its_times: "twelve";
+    every_activity_of_cupti_13_is_reported_once_with_its_times: "thirteen";
     buffers_that_come_late_and_out_of_order_lose_nothing: "late";
     who_listens_again_gets_names_again: "again";
-    while_nobody_listens_cupti_is_asked_for_nothing: "unheard";
-    a_cupti_that_is_busy_is_told_and_asked_again: "busy";
-    a_cupti_that_denies_is_told_once: "denied";
-    a_process_without_cupti_is_told: "absent";
+    without_listeners_cupti_is_not_used: "unseen";
+    a_busy_cupti_is_reported_and_tried_again: "busy";
+    a_cupti_that_denies_is_reported_once: "denied";
+    a_process_without_cupti_is_reported: "absent";
     records_that_cupti_loses_are_counted: "lose";
     noise_in_buffers_does_no_harm: "garbage";
     a_wild_pointer_costs_a_name_and_no_more: "wild";
     kinds_and_members_of_a_later_version_are_passed_over: "skew";
     a_forked_child_says_nothing_and_its_parent_goes_on: "fork";
-    nodes_of_a_graph_are_told_each: "graph";
+    nodes_of_a_graph_are_reported_each: "graph";
     another_tool_may_subscribe_beside_the_collector: "beside";
 }
 
@@ -153,7 +158,7 @@ fn account() -> Vec<Line> {
     lines.filter(|line| line.what != "graph").collect()
 }
 
-/// What was told of an activity, to be compared with the account.
+/// What was reported of an activity, to be compared with the account.
 fn as_line(activity: &Activity, names: &HashMap<u64, String>) -> (String, u32, (u64, u64), u64, String) {
     let what = match activity.kind {
         kind::KERNEL => "kernel",
@@ -166,10 +171,11 @@ fn as_line(activity: &Activity, names: &HashMap<u64, String>) -> (String, u32, (
     (what.into(), activity.correlation, (activity.start_ns, activity.end_ns), activity.bytes, name)
 }
 
-/// All that was told is all that was done, with the same times; and each has the number of a call that was told.
-fn compare(heard: &Heard) {
-    let names = heard.names();
-    let mut told: Vec<_> = heard.activities.iter().map(|activity| as_line(activity, &names)).collect();
+/// All that was done was reported, and nothing else, with the same times; each has the number of a call that was
+/// reported.
+fn compare(received: &Messages) {
+    let names = received.names();
+    let mut reported: Vec<_> = received.activities.iter().map(|activity| as_line(activity, &names)).collect();
     let mut done: Vec<_> = account()
         .into_iter()
         .map(|line| {
@@ -178,150 +184,150 @@ fn compare(heard: &Heard) {
             (line.what, line.correlation, line.times, line.bytes, name)
         })
         .collect();
-    told.sort();
+    reported.sort();
     done.sort();
-    assert_eq!(told.len(), done.len());
-    assert_eq!(told, done);
-    let calls: Vec<u32> = heard.of(probe::CORRELATION).map(|message| message[0] as u32).collect();
-    for activity in heard.activities.iter().filter(|activity| activity.kind != kind::SYNC) {
+    assert_eq!(reported.len(), done.len());
+    assert_eq!(reported, done);
+    let calls: Vec<u32> = received.of(probe::CORRELATION).map(|message| message[0] as u32).collect();
+    for activity in received.activities.iter().filter(|activity| activity.kind != kind::SYNC) {
         assert!(calls.contains(&activity.correlation), "{activity:?}");
     }
 }
 
-fn every_activity_is_told_once(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
-    stage.work(4, 500);
-    let heard = stage.stop_listening();
-    compare(&heard);
+fn every_activity_is_reported_once(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
+    harness.work(4, 500);
+    let received = harness.stop_listening();
+    compare(&received);
     // Bracketed: the device's clock, between two readings of ours.
-    let clocks: Vec<_> = heard.of(probe::CLOCK).collect();
+    let clocks: Vec<_> = received.of(probe::CLOCK).collect();
     assert!(!clocks.is_empty());
     assert!(clocks.iter().all(|[device, before, after]| before <= after && *device > 0));
-    assert_eq!(heard.states(), [state::COLLECTING, state::IDLE]);
+    assert_eq!(received.states(), [state::COLLECTING, state::IDLE]);
 }
 
-fn listeners_come_and_go(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
-    stage.work(1, 50);
-    let first = stage.stop_listening();
+fn listeners_come_and_go(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
+    harness.work(1, 50);
+    let first = harness.stop_listening();
     compare(&first);
     let known = account().len();
-    stage.work(1, 50);
-    assert!(stage.heard().activities.len() == first.activities.len(), "told although nobody listens");
-    let unheard = account().len();
-    assert!(unheard > known);
-    stage.forget();
-    stage.listen(2);
-    stage.wait_for_state(state::COLLECTING);
-    stage.work(1, 50);
-    let second = stage.stop_listening();
-    assert_eq!(second.activities.len(), account().len() - unheard);
+    harness.work(1, 50);
+    assert!(harness.received().activities.len() == first.activities.len(), "reported without a listener");
+    let unseen = account().len();
+    assert!(unseen > known);
+    harness.forget();
+    harness.listen(2);
+    harness.wait_for_state(state::COLLECTING);
+    harness.work(1, 50);
+    let second = harness.stop_listening();
+    assert_eq!(second.activities.len(), account().len() - unseen);
     assert_eq!(second.names().len(), first.names().len());
 }
 
-fn nothing_is_asked_unless_heard(stage: &mut Stage) {
-    stage.start();
-    stage.work(2, 100);
+fn nothing_is_requested_without_listeners(harness: &mut Harness) {
+    harness.start();
+    harness.work(2, 100);
     std::thread::sleep(std::time::Duration::from_millis(300));
-    let heard = stage.heard();
-    assert!(heard.messages.is_empty() && heard.activities.is_empty());
+    let received = harness.received();
+    assert!(received.messages.is_empty() && received.activities.is_empty());
     // It is not even loaded.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     assert!(maps.contains("libdeepctx_collector.so") && !maps.contains("libcupti"), "{maps}");
 }
 
-fn a_busy_cupti_is_told_and_asked_again(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_until(|heard| heard.states().len() >= 2);
-    let heard = stage.heard();
-    assert!(heard.of(probe::STATE).all(|message| message[..2] == [state::BUSY, 39]));
-    stage.work(1, 50);
-    assert!(stage.heard().activities.is_empty());
+fn a_busy_cupti_is_reported_and_retried(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_until(|received| received.states().len() >= 2);
+    let received = harness.received();
+    assert!(received.of(probe::STATE).all(|message| message[..2] == [state::BUSY, 39]));
+    harness.work(1, 50);
+    assert!(harness.received().activities.is_empty());
 }
 
-fn refused(stage: &mut Stage, number: u64) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::UNUSABLE);
-    stage.work(1, 50);
+fn refused(harness: &mut Harness, number: u64) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::UNUSABLE);
+    harness.work(1, 50);
     std::thread::sleep(std::time::Duration::from_millis(300));
-    let states: Vec<_> = stage.heard().of(probe::STATE).collect();
+    let states: Vec<_> = harness.received().of(probe::STATE).collect();
     assert_eq!(states, [[state::UNUSABLE, number, 0]]);
 }
 
-fn a_denial_is_told_once(stage: &mut Stage) {
-    refused(stage, 35);
+fn a_denial_is_reported_once(harness: &mut Harness) {
+    refused(harness, 35);
 }
 
-fn no_cupti_is_told(stage: &mut Stage) {
-    refused(stage, 0xffff_ffff);
+fn a_missing_cupti_is_reported(harness: &mut Harness) {
+    refused(harness, 0xffff_ffff);
 }
 
-fn what_is_lost_is_told(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
-    stage.work(2, 500);
-    stage.wait_until(|heard| {
-        heard.sum_of(state::LOST) + heard.activities.len() as u64 >= account().len() as u64
+fn losses_are_reported(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
+    harness.work(2, 500);
+    harness.wait_until(|received| {
+        received.sum_of(state::LOST) + received.activities.len() as u64 >= account().len() as u64
     });
-    let heard = stage.stop_listening();
-    assert_eq!(heard.sum_of(state::LOST) + heard.activities.len() as u64, account().len() as u64);
-    assert!(heard.sum_of(state::LOST) > 0);
+    let received = harness.stop_listening();
+    assert_eq!(received.sum_of(state::LOST) + received.activities.len() as u64, account().len() as u64);
+    assert!(received.sum_of(state::LOST) > 0);
 }
 
-fn garbage_does_no_harm(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
+fn garbage_does_no_harm(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
     for _ in 0..6 {
-        stage.work(2, 100);
+        harness.work(2, 100);
         std::thread::sleep(std::time::Duration::from_millis(150));
     }
-    let heard = stage.stop_listening();
-    assert!(heard.sum_of(state::SKIPPED) > 0);
-    assert!(heard.activities.len() < account().len());
-    assert!(!heard.activities.is_empty(), "every other buffer is sound");
+    let received = harness.stop_listening();
+    assert!(received.sum_of(state::SKIPPED) > 0);
+    assert!(received.activities.len() < account().len());
+    assert!(!received.activities.is_empty(), "every other buffer is sound");
 }
 
-fn wild_records_keep_their_place(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
-    stage.work(2, 200);
-    let heard = stage.stop_listening();
-    assert_eq!(heard.activities.len(), account().len());
-    let wild: Vec<_> = heard.activities.iter().filter(|a| a.flags & flag::NO_TIMES != 0).collect();
-    assert_eq!(wild.len(), heard.activities.len() / 4);
+fn wild_records_keep_their_place(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
+    harness.work(2, 200);
+    let received = harness.stop_listening();
+    assert_eq!(received.activities.len(), account().len());
+    let wild: Vec<_> = received.activities.iter().filter(|a| a.flags & flag::NO_TIMES != 0).collect();
+    assert_eq!(wild.len(), received.activities.len() / 4);
     assert!(wild.iter().all(|activity| activity.name == 0 && activity.end_ns == 0));
 }
 
-fn what_a_later_version_adds_is_skipped(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
-    stage.work(2, 300);
-    stage.wait_until(|heard| heard.sum_of(state::SKIPPED) > 0);
-    let heard = stage.stop_listening();
-    compare(&heard);
+fn what_a_later_version_adds_is_skipped(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
+    harness.work(2, 300);
+    harness.wait_until(|received| received.sum_of(state::SKIPPED) > 0);
+    let received = harness.stop_listening();
+    compare(&received);
 }
 
-fn a_child_says_nothing(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
-    stage.work(1, 50);
+fn a_child_says_nothing(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
+    harness.work(1, 50);
     // SAFETY: the child calls the device's library, which refuses, and leaves without unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let before = stage.heard().messages.len();
-        let refused = stage.try_launch() == 3;
-        let silent = stage.heard().messages.len() == before;
+        let before = harness.received().messages.len();
+        let refused = harness.try_launch() == 3;
+        let silent = harness.received().messages.len() == before;
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(i32::from(!(refused && silent))) };
     }
@@ -329,18 +335,18 @@ fn a_child_says_nothing(stage: &mut Stage) {
     // SAFETY: waits for the child just made.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
-    stage.work(1, 50);
-    compare(&stage.stop_listening());
+    harness.work(1, 50);
+    compare(&harness.stop_listening());
 }
 
-fn nodes_of_a_graph_have_numbers(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
-    stage.work_with_graph(3);
-    let heard = stage.stop_listening();
-    compare(&heard);
-    let nodes: Vec<_> = heard.activities.iter().filter(|activity| activity.node != 0).collect();
+fn nodes_of_a_graph_have_numbers(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
+    harness.work_with_graph(3);
+    let received = harness.stop_listening();
+    compare(&received);
+    let nodes: Vec<_> = received.activities.iter().filter(|activity| activity.node != 0).collect();
     assert_eq!(nodes.len(), 6, "two kernels, three times");
     let launches: std::collections::HashSet<u32> = nodes.iter().map(|node| node.correlation).collect();
     let numbers: std::collections::HashSet<u64> = nodes.iter().map(|node| node.node).collect();
@@ -348,11 +354,11 @@ fn nodes_of_a_graph_have_numbers(stage: &mut Stage) {
     assert!(nodes.iter().all(|node| node.graph != 0));
 }
 
-fn another_tool_may_subscribe_beside(stage: &mut Stage) {
-    stage.listen(1);
-    stage.start();
-    stage.wait_for_state(state::COLLECTING);
-    assert_eq!(stage.subscribe_beside(), 0);
-    stage.work(1, 50);
-    compare(&stage.stop_listening());
+fn another_tool_may_subscribe_beside(harness: &mut Harness) {
+    harness.listen(1);
+    harness.start();
+    harness.wait_for_state(state::COLLECTING);
+    assert_eq!(harness.subscribe_beside(), 0);
+    harness.work(1, 50);
+    compare(&harness.stop_listening());
 }

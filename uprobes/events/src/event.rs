@@ -1,8 +1,8 @@
 //! What a call means, whichever library's function it is.
 //!
-//! Owns: [`Event`], one enumeration for each family of events, and their numbers on the wire. Because: kernel programs and stored
-//! captures carry these numbers, so they never change; a stage of the pipeline matches the enumeration of its own family and no
-//! other. Does not: know symbols or arguments.
+//! Owns: [`Event`], one enumeration for each family of events, and their numbers on the wire. Because: kernel programs
+//! and stored captures carry these numbers, so they never change; a stage of the pipeline matches the enumeration of
+//! its own family and no other. Does not: know symbols or arguments.
 
 use std::fmt;
 
@@ -127,8 +127,8 @@ pub enum XlaEvent {
 macro_rules! events {
     ($($number:literal $words:literal $family:ident($($event:tt)+);)*) => {
         impl Event {
-            /// The number of the event in records and stored captures: its group in the upper byte, its detail in the lower one.
-            /// Numbers are append-only.
+            /// The number of the event in records and stored captures: its group in the upper byte, its detail in the
+            /// lower one. Numbers are append-only.
             pub const fn number(self) -> u16 {
                 match self {
                     Self::Gpu(GpuCall::Transfer(TransferCall::Copy(direction, timing))) => {

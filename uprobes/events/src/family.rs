@@ -1,7 +1,7 @@
 //! Families: the libraries whose functions the catalogue lists.
 //!
-//! Owns: [`Family`], and the file names by which a library is recognized. Because: a call means what its library says it means,
-//! so whoever reads one asks which library it is of. Does not: open files; a name is all it sees.
+//! Owns: [`Family`], and the file names by which a library is recognized. Because: a call means what its library says
+//! it means, so whoever reads one asks which library it is of. Does not: open files; a name is all it sees.
 
 use std::fmt;
 
@@ -20,9 +20,9 @@ pub enum Family {
     Rccl,
     /// NVIDIA's profiling interface, `libcupti.so`: read, never called.
     Cupti,
-    /// PyTorch's `libtorch_cpu.so`, for what it tells of itself ([`crate::torch`]).
+    /// PyTorch's `libtorch_cpu.so`: operators, autograd nodes, ranges.
     Torch,
-    /// PyTorch's `libc10.so`: memory of tensors on the host, and what allocators of devices say.
+    /// PyTorch's `libc10.so`: memory of tensors on the host, and reports of devices' allocators.
     C10,
     /// PyTorch's `libc10_cuda.so`: memory of tensors on NVIDIA's devices.
     C10Cuda,
@@ -34,13 +34,13 @@ pub enum Family {
     Roctx,
     /// The same of ROCm's newer tools, `librocprofiler-sdk-roctx.so`.
     RoctxSdk,
-    /// GNU's runtime of OpenMP, `libgomp.so`: teams of threads.
+    /// GNU's runtime of OpenMP, `libgomp.so`.
     GnuOpenMp,
     /// LLVM's, `libomp.so`.
     LlvmOpenMp,
     /// Intel's, `libiomp5.so`, which is LLVM's by another name.
     IntelOpenMp,
-    /// JAX's `libjax_common.so`, with XLA's runtime for CPUs in it, for what that tells of itself ([`crate::xla`]).
+    /// JAX's `libjax_common.so`, with XLA's runtime for CPUs in it: thunks.
     Jax,
     /// The same up to jaxlib 0.5, `xla_extension.so`.
     XlaExtension,
@@ -101,8 +101,8 @@ impl Family {
         }
     }
 
-    /// True when a file of this name is this library: `libcuda.so.1`, `libcuda.so.550.163.01`, and the names that wheels
-    /// give to bundled copies (`libcudart-9335f6a2.so.12.9.79`).
+    /// True when a file of this name is this library: `libcuda.so.1`, `libcuda.so.550.163.01`, and the names that
+    /// wheels give to bundled copies (`libcudart-9335f6a2.so.12.9.79`).
     pub fn is_named(self, file_name: &[u8]) -> bool {
         if self == Self::User {
             return false;

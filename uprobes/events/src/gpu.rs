@@ -1,7 +1,8 @@
-//! Calls of accelerators' libraries: launches, copies, memory, synchronization, graphs, device code, contexts, collectives.
+//! Calls of accelerators' libraries: launches, copies, memory, synchronization, graphs, device code, contexts,
+//! collectives.
 //!
-//! Owns: [`GpuCall`] and one enumeration for each group of calls. Because: a launch is a launch whether CUDA or HIP makes it, and
-//! the stage that places GPU work handles one group at a time. Does not: know symbols or arguments.
+//! Owns: [`GpuCall`] and one enumeration for each group of calls. Because: a launch is a launch whether CUDA or HIP
+//! makes it, and the stage that places GPU work handles one group at a time. Does not: know symbols or arguments.
 
 /// A call of an accelerator's driver, runtime or collectives library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! What an argument means.
 //!
-//! Owns: [`Role`]. Because: vendors name the same thing `hStream`, `stream` and `hGraphStream`; whoever reads an event asks for
-//! the stream. Does not: say what type an argument has or where it is.
+//! Owns: [`Role`]. Because: vendors name the same thing `hStream`, `stream` and `hGraphStream`; whoever reads an event
+//! asks for the stream. Does not: say what type an argument has or where it is.
 
 macro_rules! roles {
     ($($variant:ident = $n:literal, $key:literal, $sentence:literal;)*) => {
@@ -86,7 +86,7 @@ roles! {
     Image = 60, "image", "device code in memory";
     Path = 61, "path", "a path, as a C string";
     Name = 62, "name", "a name, as a C string";
-    Version = 63, "version", "the version that is asked for";
+    Version = 63, "version", "the requested version";
     Context = 64, "context", "a context";
     Device = 65, "device", "the number of a device";
     Communicator = 66, "communicator", "a communicator";
@@ -98,14 +98,14 @@ roles! {
     Rank = 72, "rank", "the own rank";
     Buffer = 73, "buffer", "a buffer of records";
     User = 74, "user", "what the user calls it";
-    Sequence = 75, "sequence", "the number of a step of the backward pass, within the thread that made it";
-    ForwardThread = 76, "forward-thread", "the thread that made a step of the backward pass, as the framework counts threads";
+    Sequence = 75, "sequence", "the number of an autograd node, within the thread that created it";
+    ForwardThread = 76, "forward-thread", "the thread that created an autograd node, as the framework counts threads";
     StackPointer = 77, "stack-pointer", "the stack pointer";
-    TotalAllocated = 78, "total-allocated", "bytes that an allocator has given out";
-    TotalReserved = 79, "total-reserved", "bytes that an allocator has taken from the system or the driver";
+    TotalAllocated = 78, "total-allocated", "bytes that an allocator has allocated";
+    TotalReserved = 79, "total-reserved", "bytes that an allocator has reserved from the system or the driver";
     PackedDevice = 80, "packed-device", "the kind of a device in the lower byte, its number in the upper one (`c10::Device`)";
     ReturnAddress = 81, "return-address", "where the function returns to";
-    Scope = 82, "scope", "what a profiler of the framework takes the call for (`at::RecordScope`)";
+    Scope = 82, "scope", "what the framework's profiler classifies the call as (`at::RecordScope`)";
     OverloadBytes = 83, "overload-bytes", "bytes of the name of an operator's overload";
     Overload = 84, "overload", "eight bytes of the name of an operator's overload";
     TensorRank = 85, "tensor-rank", "how many sizes a tensor has; what follows is of the same one";
@@ -118,7 +118,7 @@ roles! {
     Transposed = 92, "transposed", "whether a convolution is a transposed one";
     Groups = 93, "groups", "into how many groups the channels of a convolution are divided";
     TensorStride = 94, "tensor-stride", "how far apart its elements are along one of its dimensions";
-    TensorThere = 95, "tensor-there", "whether an optional tensor is given; what follows is of that one";
+    TensorThere = 95, "tensor-there", "whether an optional tensor is present; what follows is of that one";
     ListLength = 96, "list-length", "how many tensors a list has; what follows are its first ones";
     ItemRank = 97, "item-rank", "how many sizes the next tensor of a list has; what follows is of the same one";
     NameBytes = 98, "name-bytes", "bytes of the name";

@@ -1,7 +1,7 @@
 //! Where arguments are when a function is entered.
 //!
 //! Owns: the System V calling convention for x86-64, as far as these interfaces use it. Because: a table of registers
-//! written by hand is wrong in the row that nobody looks at; one that follows from the declaration can be checked with
+//! written by hand is wrong in the row that is never checked; one that follows from the declaration can be checked with
 //! the headers. Does not: read anything.
 //!
 //! Source: "System V Application Binary Interface, AMD64 Architecture Processor Supplement", section 3.2.3.
@@ -44,27 +44,27 @@ pub enum Location {
     },
     /// On the stack: this many bytes above the stack pointer, where the return address is at 0.
     Stack(u16),
-    /// In memory: `offset` bytes behind the pointer that is in the register.
+    /// In memory: `offset` bytes after the address in the register.
     BehindRegister {
         /// The register with the pointer.
         register: Register,
-        /// Bytes behind it; may be negative in a user's row.
+        /// Bytes after it; may be negative in a user's row.
         offset: i32,
     },
-    /// In memory: `offset` bytes behind the pointer that is `at` bytes behind the one in the register.
+    /// In memory: `offset` bytes after the address that is stored `at` bytes after the address in the register.
     BehindPointer {
         /// The register with the first pointer.
         register: Register,
-        /// Bytes behind it.
+        /// Bytes after it.
         at: i16,
-        /// Bytes behind the second pointer.
+        /// Bytes after the second pointer.
         offset: i16,
     },
-    /// In memory: `offset` bytes behind the pointer that is on the stack.
+    /// In memory: `offset` bytes after the address that is on the stack.
     BehindStack {
         /// Bytes above the stack pointer.
         stack: u16,
-        /// Bytes behind the pointer.
+        /// Bytes after the pointer.
         offset: i32,
     },
     /// In a variable of the thread, this many bytes into the block of its module, where the probe is on the call of
@@ -201,8 +201,8 @@ impl Assigner {
     fn number(&mut self, role: Role, kind: Type, fields: &[Field]) -> Vec<Argument> {
         let location = self.scalar();
         let Some(scalar) = kind.scalar() else { return Vec::new() };
-        let behind = fields.iter().filter(|field| field.through == role);
-        let behind = behind.map(|field| {
+        let members = fields.iter().filter(|field| field.through == role);
+        let members = members.map(|field| {
             let offset = i32::from(field.offset);
             let location = match location {
                 Location::Register { register, .. } => Location::BehindRegister { register, offset },
@@ -211,7 +211,7 @@ impl Assigner {
             };
             Argument::new(field.role, field.scalar, location)
         });
-        std::iter::once(Argument::new(role, scalar, location)).chain(behind).collect()
+        std::iter::once(Argument::new(role, scalar, location)).chain(members).collect()
     }
 }
 
@@ -297,8 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn a_structure_that_fits_no_registers_leaves_them_to_those_behind_it() {
-        // An ncclUniqueId has 128 bytes; the rank behind it is in the third register.
+    fn large_structures_leave_registers_to_later_parameters() {
+        // An ncclUniqueId has 128 bytes; the rank after it is in the third register.
         check(Family::Nccl, "ncclCommInitRank", &[(Role::Out, "rdi"), (Role::Rank, "rdx")]);
         check(Family::Nccl, "ncclCommInitRankConfig", &[(Role::Config, "rcx")]);
         check(
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_configuration_is_read_behind_its_pointer() {
+    fn launch_configurations_are_read_through_their_pointer() {
         check(
             Family::CudaDriver,
             "cuLaunchKernelEx",

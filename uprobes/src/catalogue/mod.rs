@@ -1,11 +1,13 @@
 //! The catalogue: every function worth a probe, with its parameters.
 //!
-//! Owns: the tables of each library, and the code that reads offsets from libraries whose structures differ between versions.
-//! Because: probes on half of the ways to launch a kernel show half of the launches, so what is covered must be one list that can
-//! be read, checked against headers and compared with a real file. Does not: know processes, or how probes are attached.
+//! Owns: the tables of each library, and the code that reads offsets from libraries whose structures differ between
+//! versions. Because: probes on half of the ways to launch a kernel show half of the launches, so what is covered must
+//! be one list that can be read, checked against headers and compared with a real file. Does not: know processes, or
+//! how probes are attached.
 //!
-//! Accelerators are covered by tables alone ([`rows`]). PyTorch and XLA stand here too, although they need code: a reader looks for
-//! a library in one place, and each of their files still ends in rows. A user's rows are the same list, from a file.
+//! Accelerators are covered by tables alone ([`rows`]). PyTorch and XLA stand here too, although they need code: a
+//! reader looks for a library in one place, and each of their files still ends in rows. A user's rows are the same
+//! list, from a file.
 
 mod cuda;
 mod cupti;
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_behind_a_pointer_has_a_pointer() {
+    fn what_is_read_through_a_pointer_has_a_pointer() {
         for row in rows() {
             for field in row.fields() {
                 let pointers = row
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_writes_its_result_behind_a_pointer_has_one() {
+    fn calls_with_a_result_pointer_have_one() {
         for row in rows().iter().filter(|row| row.returns == ReturnProbe::OutPointer) {
             let has = |wanted| row.parameters().iter().any(|(role, _)| *role == wanted);
             assert!(has(Role::Out) || has(Role::OutNode), "{}", row.names[0].symbol);

@@ -1,8 +1,10 @@
-//! Ranges that programs name for whoever profiles them: NVTX, roctx, and the part of a run that is meant to be profiled.
+//! Ranges that programs name for whoever profiles them: NVTX, roctx, and the part of a run that is meant to be
+//! profiled.
 //!
-//! Owns: the rows for them, for each library that may have such functions. Because: they are the program's own words for its
-//! parts, and it calls these functions whether or not a tool listens. Does not: see NVTX where its header was compiled into
-//! code without symbols, or inlined: there is no function then. Nor ranges that end by a number instead of in order.
+//! Owns: the rows for them, for each library that may have such functions. Because: they are the program's own words
+//! for its parts, and it calls these functions whether or not a tool listens. Does not: see NVTX where its header was
+//! compiled into code without symbols, or inlined: there is no function then. Nor ranges that end by a number instead
+//! of in order.
 //!
 //! Declarations: `nvToolsExt.h` (NVTX 2 and 3), `roctx.h` (ROCm 6), `cudaProfiler.h`, `hip_runtime_api.h`.
 
@@ -36,7 +38,7 @@ const HIP: &[Row] = table! { Hip, Range:
     RangeEvent::ProfilerStop, NotNeeded => hipProfilerStop 3.0 ();
 };
 
-/// The rows of a library, to be watched when somebody asks for ranges.
+/// The rows of a library, which are probed when ranges are requested.
 pub(super) fn rows(family: Family) -> Cow<'static, [Row]> {
     let of = |rows: &'static [Row]| rows.iter().map(|row| row.in_family(family)).collect();
     match family {

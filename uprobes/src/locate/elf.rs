@@ -60,7 +60,7 @@ impl ByteSource for File {
 
     fn read(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
         let length = range.end.checked_sub(range.start)?;
-        // Asked before anything is allocated.
+        // Checked before anything is allocated.
         if range.end > self.size() {
             return None;
         }

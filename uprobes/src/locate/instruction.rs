@@ -1,4 +1,4 @@
-//! Which instruction of a function to put the probe on.
+//! Which instruction of a function gets the probe.
 //!
 //! Owns: the choice, and why. Because: the kernel emulates a few instructions when a probe on them is hit; every other
 //! one is executed out of line under a single-step trap, which was measured to cost 15 to 20 times as much (10 µs
@@ -17,11 +17,11 @@ use iced_x86::{
 
 use crate::abi::{Argument, Register};
 
-/// Most bytes behind the entry where a probe may go: a prologue is shorter.
+/// Most bytes after the entry where a probe may go: a prologue is shorter.
 const REACH_BYTES: usize = 64;
 /// Most bytes of a function that are searched for jumps back to its beginning.
 pub const FUNCTION_BYTES_MAX: u64 = 64 << 10;
-/// Bytes looked at when the symbol has no size.
+/// Bytes that are searched when the symbol has no size.
 const UNSIZED_BYTES: usize = 512;
 /// Largest frame that a skipped instruction may make.
 const FRAME_BYTES_MAX: u64 = 32 << 10;
@@ -63,7 +63,7 @@ pub enum NotEmulated {
     Overwritten(Register),
     /// The stack pointer moves in a way that is not followed.
     StackMoves,
-    /// Arguments on the stack, or behind a pointer, may be written before there is one.
+    /// Arguments on the stack, or in memory, may be written before there is one.
     MemoryWritten,
     /// The function jumps back to between its entry and there: calls would be counted more than once.
     JumpedBackTo,
@@ -72,7 +72,7 @@ pub enum NotEmulated {
 /// Where the probe goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbePoint {
-    /// Bytes behind the function's entry.
+    /// Bytes after the function's entry.
     pub offset: u16,
     /// Bytes by which the stack pointer is lower there than at the entry: arguments on the stack are so much farther.
     pub frame: u16,
@@ -304,7 +304,7 @@ fn is_refused(bytes: &[u8], instruction: &Instruction) -> bool {
         )
 }
 
-/// True when a direct jump of the function leads to behind its entry, up to and including `to`.
+/// True when a direct jump of the function leads to after its entry, up to and including `to`.
 fn is_jumped_to(code: &[u8], sized: bool, to: usize) -> bool {
     let code = if sized { code } else { &code[..code.len().min(UNSIZED_BYTES)] };
     let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_was_made_is_added_to_places_on_the_stack() {
+    fn the_frame_is_added_to_locations_on_the_stack() {
         // sub $0x58, %rsp; call
         let code = [0x48, 0x83, 0xec, 0x58, 0xe8, 0, 0, 0, 0];
         let point = choose(&code, true, &arguments(&[Location::Stack(8)]), OLD).unwrap();
@@ -408,20 +408,20 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_jumped_back_to_would_count_twice() {
+    fn instructions_that_are_jumped_back_to_are_avoided() {
         // xor %eax,%eax; L: push %rbp; jmp L
         check(&[0x31, 0xc0, 0x55, 0xeb, 0xfd], OLD, "stepped: it jumps back to anything cheaper");
     }
 
     #[test]
-    fn a_nop_of_five_bytes_is_avoided_where_the_red_zone_is_in_use() {
+    fn five_byte_nops_are_avoided_where_the_red_zone_is_used() {
         // mov %rax, -8(%rsp); nopl 0(%rax,%rax); push %rbp
         let code = [0x48, 0x89, 0x44, 0x24, 0xf8, 0x0f, 0x1f, 0x44, 0, 0, 0x55];
         check(&code, NEW, "push at +10");
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_not_asked_for() {
+    fn refused_instructions_are_not_probed() {
         check(&[0xcc], OLD, "Refused");
         check(&[0xf0, 0x48, 0x0f, 0xb1, 0x0f, 0xc3], OLD, "Refused");
         check(&[0x2e, 0x66, 0x90], OLD, "Refused");
@@ -431,7 +431,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_bytes_the_point_is_within_them(code in proptest::collection::vec(any::<u8>(), 1..200), sized: bool) {
+        fn the_probe_is_within_the_code(code in proptest::collection::vec(any::<u8>(), 1..200), sized: bool) {
             if let Ok(point) = choose(&code, sized, &all_registers(), NEW) {
                 prop_assert!(usize::from(point.offset) < code.len());
                 prop_assert!(usize::from(point.offset) < REACH_BYTES);

@@ -35,7 +35,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// A file that nobody needs to have mapped.
+    /// A file that no process needs to have mapped.
     ///
     /// # Errors
     /// There is no such file.

@@ -1,8 +1,8 @@
 //! Variables of a thread, read where a function asks for their address.
 //!
-//! Owns: recognizing a function that reads such a variable, and where to probe it. Because: a probe cannot compute the address of
-//! a thread's block, but at the call of `__tls_get_addr` the module's index is in a register. Does not: know what the variable
-//! means.
+//! Owns: recognizing a function that reads such a variable, and where to probe it. Because: a probe cannot compute the
+//! address of a thread's block, but at the call of `__tls_get_addr` the module's index is in a register. Does not: know
+//! what the variable means.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register as Iced};
 
@@ -11,7 +11,8 @@ use super::instruction::{Emulated, ProbeCost, ProbePoint};
 /// Instructions before the call: a landing pad, one that makes a frame, the argument.
 const BEFORE_CALL_MAX: usize = 4;
 
-/// The instruction of such a function to probe: its call, before which the module's index is in the first argument's register.
+/// The instruction of such a function to probe: its call, before which the module's index is in the first argument's
+/// register.
 pub(crate) fn probe_point(code: &[u8]) -> Option<ProbePoint> {
     let Accessor { call, frame, .. } = Accessor::of(code, 0)?;
     Some(ProbePoint { offset: call, frame, cost: ProbeCost::Emulated(Emulated::Call) })
@@ -55,7 +56,8 @@ impl Accessor {
                 {
                     module = Some(instruction.ip_rel_memory_address());
                 }
-                // Without prefixes, which the kernel would step over: the form for a variable among others of its module.
+                // Without prefixes, which the kernel would step over: the form for a variable among others of its
+                // module.
                 Mnemonic::Call if instruction.code() == Code::Call_rel32_64 && instruction.len() == 5 => {
                     let (module, call) = (module?, u16::try_from(at).ok()?);
                     decoder.decode_out(&mut instruction);

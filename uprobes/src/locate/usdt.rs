@@ -1,7 +1,8 @@
 //! USDT: instructions that the authors of a file marked for probes, with the arguments that can be read there.
 //!
-//! Owns: the section `.note.stapsdt`, and the text that says where an argument is. Because: such a probe may be in the middle
-//! of a function, one name may have several, and each has its arguments elsewhere. Does not: know what a probe means.
+//! Owns: the section `.note.stapsdt`, and the text that says where an argument is. Because: such a probe may be in the
+//! middle of a function, one name may have several, and each has its arguments elsewhere. Does not: know what a probe
+//! means.
 //!
 //! Form: <https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation>, and `sys/sdt.h`.
 //!
@@ -35,10 +36,11 @@ pub struct UsdtProbe {
     pub name: String,
     /// Stated address of the instruction.
     pub at: Svma,
-    /// Stated address of the counter that must be above zero for the instruction to be reached; `None` when there is none.
+    /// Stated address of the counter that must be above zero for the instruction to be reached; `None` when there is
+    /// none.
     pub semaphore: Option<Svma>,
-    /// How each argument is read there; `None` where that is beyond what a probe can do (a constant, a sum of registers, a
-    /// vector register).
+    /// How each argument is read there; `None` where that is beyond what a probe can do (a constant, a sum of
+    /// registers, a vector register).
     pub arguments: Vec<Option<(Scalar, Location)>>,
     /// Where the section `.stapsdt.base` was when the note was made.
     base: u64,

@@ -1,7 +1,7 @@
 //! What would be attached to one file, and what is missing.
 //!
-//! Owns: [`PlannedFile`], and which rows a file is searched for. Because: a file is planned once, however many processes map it.
-//! Does not: know processes ([`super::Planner`]).
+//! Owns: [`PlannedFile`], and which rows a file is searched for. Because: a file is planned once, however many
+//! processes map it. Does not: know processes ([`super::Planner`]).
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -192,8 +192,8 @@ impl Search {
         plan
     }
 
-    /// The rows for ranges that a file has, if they are requested. The others are not called missing: what was compiled into a
-    /// library is any part of them.
+    /// The rows for ranges that a file has, if they are requested. The others are not called missing: what was compiled
+    /// into a library is any part of them.
     fn ranges(&self, family: Family, image: &Image<'_, File>) -> Vec<Row> {
         if !self.request.ranges {
             return Vec::new();

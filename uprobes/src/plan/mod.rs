@@ -1,7 +1,7 @@
 //! What would be attached where in some processes, and what is missing.
 //!
-//! Owns: [`Planner`], which plans each file once. Because: the same file is mapped by many processes, and looking through a
-//! library of half a gigabyte takes time. Does not: attach.
+//! Owns: [`Planner`], which plans each file once. Because: the same file is mapped by many processes, and looking
+//! through a library of half a gigabyte takes time. Does not: attach.
 
 mod file;
 mod request;
@@ -83,8 +83,8 @@ impl Planner {
         new
     }
 
-    /// Requests the tensors of these operators, too. Returns what is to be added to files that were planned before; those of
-    /// later ones are in their plans.
+    /// Requests the tensors of these operators, too. Returns what is to be added to files that were planned before;
+    /// those of later ones are in their plans.
     pub fn request_tensors(&mut self, names: Vec<String>) -> Vec<PlannedFile> {
         let known = &mut self.search.request.tensors;
         let new: Vec<String> = names.into_iter().filter(|name| !known.contains(name)).collect();

@@ -1,7 +1,8 @@
 //! What is requested beside the calls of accelerators.
 //!
-//! Owns: [`ProbeRequest`], and what a profile lacks where a request cannot be met. Because: such probes cost the program time at
-//! each operator or allocation, so none is placed that was not requested. Does not: know which functions a request needs.
+//! Owns: [`ProbeRequest`], and what a profile lacks where a request cannot be met. Because: such probes cost the
+//! program time at each operator or allocation, so none is placed that was not requested. Does not: know which
+//! functions a request needs.
 
 use deepctx_events::{Event, OperatorEvent, RangeEvent, TensorEvent};
 

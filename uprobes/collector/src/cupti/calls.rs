@@ -1,7 +1,7 @@
 //! Calls of CUPTI: tables of functions, and what they answer.
 //!
-//! Owns: how a function is found and called. Because: all of them are C functions that give a number, of which 0 is good.
-//! Does not: know what any of them does.
+//! Owns: how a function is found and called. Because: all of them are C functions that return a number, of which 0 is
+//! success. Does not: know what any of them does.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -45,7 +45,7 @@ pub(super) fn symbol(library: NonNull<c_void>, name: &CStr) -> Option<NonNull<c_
     NonNull::new(unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) })
 }
 
-/// Gives the error of a result that is one.
+/// The error of a result that is one.
 pub(super) fn checked(result: i32) -> Result<(), Error> {
     if result == 0 { Ok(()) } else { Err(Error(result)) }
 }

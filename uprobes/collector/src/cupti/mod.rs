@@ -1,7 +1,7 @@
 //! CUPTI, as far as it is used.
 //!
-//! Owns: finding the library that the process uses, its functions, numbers and results. Because: versions differ in which
-//! functions they have, and a missing one is an answer. Does not: lay out records ([`deepctx_common::cupti`]).
+//! Owns: finding the library that the process uses, its functions, numbers and results. Because: versions differ in
+//! which functions they have, and a missing one is an answer. Does not: lay out records ([`deepctx_common::cupti`]).
 //!
 //! Source: `cupti_activity.h`, `cupti_callbacks.h` and `cupti_result.h` of CUPTI 12.0 to 13.5.
 
@@ -130,7 +130,7 @@ functions!(
     }
 );
 functions!(
-    /// Likewise: asks for records of what there is already, too.
+    /// Likewise, with records of what exists already.
     Existing {
         enable: c"cuptiActivityEnableAndDump" fn(u32);
     }
@@ -304,7 +304,7 @@ impl Cupti {
         self.period.is_some_and(|period| checked((period.flush_period)(milliseconds)).is_ok())
     }
 
-    /// The record behind `record`, or the first; an error at the end.
+    /// The record after `record`, or the first; an error at the end.
     pub(crate) fn next(
         &self,
         Subscriber(handle): Subscriber,
@@ -318,7 +318,7 @@ impl Cupti {
         })
     }
 
-    /// How many records were dropped since this was last asked.
+    /// How many records were dropped since the last call.
     pub(crate) fn dropped(&self, Subscriber(handle): Subscriber) -> u64 {
         let mut count = 0;
         let null = std::ptr::null_mut();

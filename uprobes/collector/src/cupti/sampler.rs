@@ -1,7 +1,7 @@
 //! CUPTI's functions for samples of instructions.
 //!
-//! Owns: their calls. Because: not every CUPTI has them, and each takes a structure that says its own size. Does not: decide
-//! what is sampled.
+//! Owns: their calls. Because: not every CUPTI has them, and each takes a structure that says its own size. Does not:
+//! decide what is sampled.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::{self, NonNull};
@@ -58,16 +58,16 @@ impl Sampler {
 
     /// The period that is in force; `None` when CUPTI does not say.
     pub(crate) fn period(&self, context: usize) -> Option<u32> {
-        let mut asked = [Attribute { kind: attribute::PERIOD, status: 0, value: [0; 3] }];
-        let mut configuration = configuration(context, &mut asked);
+        let mut request = [Attribute { kind: attribute::PERIOD, status: 0, value: [0; 3] }];
+        let mut configuration = configuration(context, &mut request);
         let answered = (self.0.configuration)(&raw mut configuration) == 0;
-        answered.then_some(asked[0].value[0] as u32)
+        answered.then_some(request[0].value[0] as u32)
     }
 
     /// Has samples written into `data`.
     pub(crate) fn read(&self, context: usize, data: *mut Data) -> Result<(), Error> {
-        let mut asked = GetData { size: size_of::<GetData>(), private: ptr::null_mut(), context, data };
-        checked((self.0.data)(&raw mut asked))
+        let mut request = GetData { size: size_of::<GetData>(), private: ptr::null_mut(), context, data };
+        checked((self.0.data)(&raw mut request))
     }
 
     /// CUPTI's number of a context, as activities have it.
@@ -79,28 +79,28 @@ impl Sampler {
 
     /// What CUPTI calls this device code in samples.
     pub(crate) fn crc(&self, cubin: &[u8]) -> Option<u64> {
-        let mut asked =
+        let mut request =
             Crc { size: size_of::<Crc>(), bytes: cubin.len(), cubin: cubin.as_ptr().cast(), crc: 0 };
-        ((self.0.crc)(&raw mut asked) == 0).then_some(asked.crc)
+        ((self.0.crc)(&raw mut request) == 0).then_some(request.crc)
     }
 
     /// The reasons of the context's device: CUPTI's number, and the name.
     pub(crate) fn reasons(&self, context: usize) -> Result<Vec<(u32, String)>, Error> {
         let mut count = 0;
-        let mut asked = CountReasons {
+        let mut request = CountReasons {
             size: size_of::<CountReasons>(),
             private: ptr::null_mut(),
             context,
             count: &raw mut count,
         };
-        checked((self.0.reason_count)(&raw mut asked))?;
+        checked((self.0.reason_count)(&raw mut request))?;
         let count = count.min(REASONS_MAX);
         let mut numbers = vec![0u32; count];
         // Terminated whatever CUPTI writes: it gets one byte less than there is.
         let mut texts = vec![[0u8; REASON_BYTES + 1]; count];
         let mut names: Vec<*mut c_char> =
             texts.iter_mut().map(|text| text.as_mut_ptr().cast::<c_char>()).collect();
-        let mut asked = GetReasons {
+        let mut request = GetReasons {
             size: size_of::<GetReasons>(),
             private: ptr::null_mut(),
             context,
@@ -108,7 +108,7 @@ impl Sampler {
             numbers: numbers.as_mut_ptr(),
             names: names.as_mut_ptr(),
         };
-        checked((self.0.reasons)(&raw mut asked))?;
+        checked((self.0.reasons)(&raw mut request))?;
         let name = |text: &[u8; REASON_BYTES + 1]| {
             let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
             String::from_utf8_lossy(text).into_owned()

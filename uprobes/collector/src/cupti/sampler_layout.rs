@@ -63,7 +63,7 @@ pub(crate) struct Data {
 pub(crate) struct Attribute {
     pub(crate) kind: u32,
     pub(crate) status: i32,
-    /// A union; the largest are two words, and there is one of three that nobody uses.
+    /// A union; the largest are two words, and there is one of three that is not used.
     pub(crate) value: [u64; 3],
 }
 

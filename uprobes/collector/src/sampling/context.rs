@@ -1,7 +1,7 @@
 //! One context whose instructions are sampled.
 //!
-//! Owns: its buffers, and the way of its samples to the probe. Because: CUPTI keeps pointers into the buffers until sampling
-//! ends. Does not: know when to read ([`super`]).
+//! Owns: its buffers, and the way of its samples to the probe. Because: CUPTI keeps pointers into the buffers until
+//! sampling ends. Does not: know when to read ([`super`]).
 
 use deepctx_common::activity::state;
 use deepctx_common::samples::{BATCH_MAX, Sample};
@@ -16,7 +16,7 @@ use crate::probe;
 
 /// Instructions that are read at once. With forty reasons their buffer has 700 KiB.
 const PCS: usize = 2048;
-/// Times that CUPTI is asked for more at once: it is not to hold up the clock.
+/// Reads in a row at most: they must not hold up the clock.
 const ROUNDS_MAX: usize = 64;
 /// `CUPTI_ERROR_OUT_OF_MEMORY`: the device's buffer was full. CUPTI has no more samples until sampling begins anew.
 const OVERRUN: Error = Error(8);
@@ -27,7 +27,7 @@ pub(super) struct Sampled {
     number: u32,
     sampler: Sampler,
     setting: Setting,
-    /// CUPTI's numbers of the reasons that are asked for, and ours.
+    /// CUPTI's numbers of the reasons that are requested, and ours.
     reasons: Vec<(u32, u32)>,
     /// Bytes from one [`Pc`] to the next, as this CUPTI has them.
     stride: usize,
@@ -119,10 +119,10 @@ impl Sampled {
         self.sampler.period(self.handle).or(self.setting.period).unwrap_or(0)
     }
 
-    /// Tells what CUPTI has.
+    /// Reports what CUPTI has.
     pub(super) fn read(&mut self) {
         // What a flush of CUPTI's own put there.
-        self.tell();
+        self.report();
         for _ in 0..ROUNDS_MAX {
             match self.sampler.read(self.handle, &raw mut *self.data) {
                 Ok(()) => {}
@@ -130,7 +130,7 @@ impl Sampled {
                 Err(_) => return,
             }
             let more = self.data.remaining > 0 && self.data.pcs > 0;
-            self.tell();
+            self.report();
             if !more {
                 break;
             }
@@ -140,22 +140,22 @@ impl Sampled {
     fn overrun(&mut self) {
         probe::state(state::SAMPLES_OVERRUN, 1);
         let _ = self.sampler.disable(self.handle);
-        self.tell();
+        self.report();
         let again = self.sampler.enable(self.handle).and_then(|()| self.configure());
         if let Err(Error(error)) = again {
             probe::state(state::SAMPLING_REFUSED, error.cast_unsigned().into());
         }
     }
 
-    /// Ends it, and tells what is left.
+    /// Ends it, and reports what is left.
     pub(super) fn end(mut self) {
         self.read();
         let _ = self.sampler.disable(self.handle);
-        self.tell();
+        self.report();
     }
 
-    /// Tells what is in the buffers, and empties them.
-    fn tell(&mut self) {
+    /// Reports what is in the buffers, and empties them.
+    fn report(&mut self) {
         let data = &mut self.data;
         let count = std::mem::take(&mut data.pcs).min(PCS);
         let dropped = std::mem::take(&mut data.dropped);
@@ -172,9 +172,9 @@ impl Sampled {
         let (words, each) = (self.stride / 8, self.reasons.len().max(1));
         for n in 0..count {
             let pc = &self.pcs[n * words..][..words];
-            let told = (pc[5] as usize).min(each);
+            let stalls = (pc[5] as usize).min(each);
             let correlation = if words * 8 >= size_of::<Pc>() { pc[7] as u32 } else { 0 };
-            for stall in &self.stalls[n * each..][..told] {
+            for stall in &self.stalls[n * each..][..stalls] {
                 let reason = self.reasons.iter().find(|(number, _)| *number == stall.reason);
                 let (Some((_, reason)), 1..) = (reason, stall.samples) else { continue };
                 batch[filled] = Sample {

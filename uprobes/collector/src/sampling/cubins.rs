@@ -1,7 +1,7 @@
 //! Copies of device code that has line tables.
 //!
-//! Owns: the copies. Because: CUPTI shows an image only while it is loaded, and whoever listens reads it later, from outside.
-//! Does not: understand code; it looks for the names of two sections.
+//! Owns: the copies. Because: CUPTI shows an image only while it is loaded, and listeners read it later, from outside.
+//! Does not: interpret code; it searches for the names of two sections.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -38,25 +38,25 @@ pub(super) fn loaded(sampler: &Sampler, cubin: &[u8]) {
         return probe::state(state::CUBINS_LEFT, 1);
     }
     let copy: Box<[u8]> = cubin.into();
-    let told = told(crc, &copy);
+    let cubin = described(crc, &copy);
     copies.push((crc, copy));
     drop(copies);
-    probe::cubin(&told);
+    probe::cubin(&cubin);
 }
 
-fn told(crc: u64, copy: &[u8]) -> Cubin {
+fn described(crc: u64, copy: &[u8]) -> Cubin {
     Cubin { crc, address: copy.as_ptr().expose_provenance() as u64, bytes: copy.len() as u64 }
 }
 
-/// Tells all of them again.
-pub(super) fn tell_again() {
+/// Reports all of them again.
+pub(super) fn report_again() {
     let copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     for (crc, copy) in copies.iter() {
-        probe::cubin(&told(*crc, copy));
+        probe::cubin(&described(*crc, copy));
     }
 }
 
-/// Nobody wants them any more.
+/// They have no listener any more.
 pub(super) fn forget() {
     *COPIES.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
 }

@@ -1,10 +1,10 @@
-//! Samples of instructions, when somebody asks for them.
+//! Samples of instructions, while there are listeners for them.
 //!
-//! Owns: which contexts are sampled, and when samples are read. Because: CUPTI samples context by context, and must be asked
-//! for what it has. Does not: name or add up anything.
+//! Owns: which contexts are sampled, and when samples are read. Because: CUPTI samples context by context, and delivers
+//! nothing by itself. Does not: name or add up anything.
 //!
-//! Callbacks come on the program's threads, from within CUPTI: there the lock on the contexts is waited for only shortly, since
-//! whoever holds it may be waiting for CUPTI.
+//! Callbacks come on the program's threads, from within CUPTI: there the lock on the contexts is waited for only
+//! briefly, since its owner may be waiting for CUPTI.
 
 mod context;
 mod cubins;
@@ -27,8 +27,8 @@ use context::Sampled;
 /// Contexts that are sampled at most; a program has one for each device.
 const CONTEXTS_MAX: usize = 64;
 /// How long a callback waits for the lock.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// Images beyond this are not looked at: the largest libraries' modules have some hundred megabytes.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// Larger images are not read: the largest libraries' modules have some hundred megabytes.
 const IMAGE_MAX: usize = 512 << 20;
 
 /// How to sample.
@@ -42,16 +42,16 @@ pub(crate) struct Setting {
 
 /// As the program's environment says; read when the driver loads us.
 static SETTING: OnceLock<Setting> = OnceLock::new();
-/// Somebody wants samples, and this CUPTI has the functions.
+/// There are listeners, and this CUPTI has the functions.
 static ON: AtomicBool = AtomicBool::new(false);
 static SAMPLED: Mutex<Vec<Sampled>> = Mutex::new(Vec::new());
-/// Contexts that were met, so that a launch need not take the lock; 0 for a free place.
-static MET: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CONTEXTS_MAX];
+/// Known contexts, so that a launch need not take the lock; 0 is a free slot.
+static KNOWN: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CONTEXTS_MAX];
 /// Some of them are not sampled yet.
 static WAITING: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread is calling CUPTI for samples: what it calls back is not for us.
+    /// This thread is reading samples: callbacks from there are ignored.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Somebody asks for samples. Contexts are sampled when they are made, or at their next launch.
+/// The first listener. Contexts are sampled when they are created, or at their next launch.
 pub(crate) fn begin(cupti: &Cupti) {
     if cupti.sampler().is_none() {
         return probe::state(state::SAMPLING_REFUSED, u64::from(Error::INCOMPLETE.0.cast_unsigned()));
@@ -76,28 +76,28 @@ pub(crate) fn begin(cupti: &Cupti) {
     ON.store(true, Ordering::Relaxed);
 }
 
-/// Somebody new asks for samples, who knows nothing yet.
-pub(crate) fn tell_again() {
-    reasons::tell_again();
-    cubins::tell_again();
+/// Another listener, which knows no names yet.
+pub(crate) fn report_again() {
+    reasons::report_again();
+    cubins::report_again();
 }
 
-/// Nobody asks any more: what CUPTI has is told, and all is taken back.
+/// The last listener is gone: what CUPTI has is reported, and all is disabled.
 pub(crate) fn end() {
     if !ON.swap(false, Ordering::Relaxed) {
         return;
     }
     inside(|| {
-        // Whoever holds the lock for longer is in the middle of a callback that will not come back.
-        let taken = lock_within(PATIENCE * 10).map(|mut sampled| std::mem::take(&mut *sampled));
+        // A thread that holds the lock for longer is in a callback that will not return.
+        let taken = lock_within(LOCK_TIMEOUT * 10).map(|mut sampled| std::mem::take(&mut *sampled));
         taken.unwrap_or_default().into_iter().for_each(Sampled::end);
     });
-    MET.iter().for_each(|met| met.store(0, Ordering::Relaxed));
+    KNOWN.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
     waiting().clear();
     cubins::forget();
 }
 
-/// Samples contexts that wait for it, and tells what CUPTI has of all.
+/// Samples contexts that wait for it, and reports what CUPTI has of all.
 pub(crate) fn read(cupti: &Cupti) {
     if !is_on() {
         return;
@@ -105,25 +105,25 @@ pub(crate) fn read(cupti: &Cupti) {
     let new = std::mem::take(&mut *waiting());
     inside(|| {
         new.into_iter().for_each(|context| sample(cupti, context));
-        if let Some(mut sampled) = lock_within(PATIENCE) {
+        if let Some(mut sampled) = lock_within(LOCK_TIMEOUT) {
             sampled.iter_mut().for_each(Sampled::read);
         }
     });
 }
 
-/// A launch in this context: one that was made before anybody asked is sampled from now on.
+/// A launch in this context: one that was created before the first listener is sampled from now on.
 pub(crate) fn launched(context: usize) {
-    if is_on() && context != 0 && !INSIDE.get() && meet(context) {
+    if is_on() && context != 0 && !INSIDE.get() && is_new(context) {
         waiting().push(context);
     }
 }
 
-/// Something happened to a context or a module.
-pub(crate) fn happened(cupti: &Cupti, id: u32, data: &ResourceData) {
+/// A context or module was created or loaded, or is about to be destroyed.
+pub(crate) fn on_resource(cupti: &Cupti, id: u32, data: &ResourceData) {
     let Some(sampler) = cupti.sampler().filter(|_| is_on() && !INSIDE.get()) else { return };
     let context = data.context.addr();
     match id {
-        CONTEXT_CREATED if context != 0 && meet(context) => inside(|| sample(cupti, context)),
+        CONTEXT_CREATED if context != 0 && is_new(context) => inside(|| sample(cupti, context)),
         CONTEXT_ENDS => inside(|| ends(context)),
         MODULE_LOADED => {
             // SAFETY: of modules it leads to this structure, or to nothing.
@@ -134,9 +134,9 @@ pub(crate) fn happened(cupti: &Cupti, id: u32, data: &ResourceData) {
                 inside(|| cubins::loaded(&sampler, cubin));
             }
         }
-        // What comes next at the same place would be taken for it.
+        // What is loaded next at the same address would be taken for it.
         MODULE_UNLOADS => inside(|| {
-            if let Some(mut sampled) = lock_within(PATIENCE) {
+            if let Some(mut sampled) = lock_within(LOCK_TIMEOUT) {
                 sampled.iter_mut().filter(|sampled| sampled.handle == context).for_each(Sampled::read);
             }
         }),
@@ -144,15 +144,15 @@ pub(crate) fn happened(cupti: &Cupti, id: u32, data: &ResourceData) {
     }
 }
 
-/// True when this context was not met before.
-fn meet(context: usize) -> bool {
-    if MET.iter().any(|met| met.load(Ordering::Relaxed) == context) {
+/// True when this context was not known; it is known now.
+fn is_new(context: usize) -> bool {
+    if KNOWN.iter().any(|slot| slot.load(Ordering::Relaxed) == context) {
         return false;
     }
     // Two threads at once may both find it new; the second is refused by CUPTI.
     let free =
-        |met: &&AtomicUsize| met.compare_exchange(0, context, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    MET.iter().find(free).is_some()
+        |slot: &&AtomicUsize| slot.compare_exchange(0, context, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    KNOWN.iter().find(free).is_some()
 }
 
 fn sample(cupti: &Cupti, context: usize) {
@@ -161,7 +161,7 @@ fn sample(cupti: &Cupti, context: usize) {
     match Sampled::begin(sampler, cupti.version(), setting, context) {
         Ok(begun) => {
             probe::state(state::SAMPLING, samples::setting(begun.period(), setting.serialized));
-            match lock_within(PATIENCE) {
+            match lock_within(LOCK_TIMEOUT) {
                 Some(mut sampled) => sampled.push(begun),
                 None => begun.end(),
             }
@@ -170,22 +170,22 @@ fn sample(cupti: &Cupti, context: usize) {
     }
 }
 
-/// The context is about to go.
+/// The context is about to be destroyed.
 fn ends(context: usize) {
     waiting().retain(|waiting| *waiting != context);
-    let gone = lock_within(PATIENCE).and_then(|mut sampled| {
-        let place = sampled.iter().position(|sampled| sampled.handle == context)?;
-        Some(sampled.swap_remove(place))
+    let gone = lock_within(LOCK_TIMEOUT).and_then(|mut sampled| {
+        let at = sampled.iter().position(|sampled| sampled.handle == context)?;
+        Some(sampled.swap_remove(at))
     });
     if let Some(gone) = gone {
         gone.end();
     }
-    for met in &MET {
-        let _ = met.compare_exchange(context, 0, Ordering::Relaxed, Ordering::Relaxed);
+    for slot in &KNOWN {
+        let _ = slot.compare_exchange(context, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// Runs `body`, deaf to what CUPTI calls back meanwhile.
+/// Runs `body`, and ignores callbacks meanwhile.
 fn inside(body: impl FnOnce()) {
     let was = INSIDE.replace(true);
     body();
@@ -196,14 +196,14 @@ fn waiting() -> MutexGuard<'static, Vec<usize>> {
     WAITING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The contexts; `None` when another thread has them for longer.
-fn lock_within(patience: Duration) -> Option<MutexGuard<'static, Vec<Sampled>>> {
+/// The contexts; `None` when another thread holds them for longer.
+fn lock_within(timeout: Duration) -> Option<MutexGuard<'static, Vec<Sampled>>> {
     let begin = Instant::now();
     loop {
         match SAMPLED.try_lock() {
             Ok(sampled) => return Some(sampled),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if begin.elapsed() > patience => return None,
+            Err(TryLockError::WouldBlock) if begin.elapsed() > timeout => return None,
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
         }
     }

@@ -1,7 +1,7 @@
-//! Reasons: why a warp did not go on, by name.
+//! Stall reasons, by name.
 //!
-//! Owns: which of CUPTI's reasons are asked for, and their numbers for those who listen. Because: CUPTI numbers them by device,
-//! and has most of them twice. Does not: know what they mean.
+//! Owns: which of CUPTI's reasons are requested, and their numbers for listeners. Because: CUPTI numbers them by
+//! device, and has most of them twice. Does not: know what they mean.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ const NAMES_MAX: usize = 1024;
 /// Names by our number.
 static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The reasons to ask for: CUPTI's number and ours. New ones are told.
+/// The reasons to request: CUPTI's number and ours. New ones are reported.
 pub(super) fn wanted(reasons: &[(u32, String)]) -> Vec<(u32, u32)> {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut wanted = Vec::new();
@@ -33,16 +33,16 @@ pub(super) fn wanted(reasons: &[(u32, String)]) -> Vec<(u32, u32)> {
     wanted
 }
 
-/// Tells all of them again.
-pub(super) fn tell_again() {
+/// Reports all of them again.
+pub(super) fn report_again() {
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     for (number, name) in (0..).zip(names.iter()) {
         probe::reason(number, name);
     }
 }
 
-/// Whether samples of this reason are not among those of another: with `_not_issued` CUPTI counts those samples of a reason
-/// during which no other warp was chosen either; and two counters count samples, not reasons.
+/// Whether samples of this reason are not among those of another: with `_not_issued` CUPTI counts those samples of a
+/// reason during which no other warp was chosen either; and two counters count samples, not reasons.
 fn is_whole(name: &str) -> bool {
     !name.ends_with("_not_issued") && !name.ends_with("_sample_count") && !name.ends_with("_data_dropped")
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sample_is_asked_for_once_and_a_reason_has_one_number_on_all_devices() {
+    fn reasons_have_one_number_on_all_devices() {
         let of = |first: u32, names: &[&str]| -> Vec<(u32, String)> {
             (first..).zip(names.iter().map(|name| format!("smsp__pcsamp_{name}"))).collect()
         };

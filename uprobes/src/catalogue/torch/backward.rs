@@ -1,8 +1,8 @@
 //! What ties an autograd node to the operator whose backward it is.
 //!
-//! Owns: the rows for it, and the offsets in them, read from the code of the very file. Because: the framework numbers autograd
-//! nodes as the forward pass creates them, in a variable of the thread and in each node's own object, and where these are differs
-//! between versions. Does not: guess: code of another form than is known gives no rows.
+//! Owns: the rows for it, and the offsets in them, read from the code of the very file. Because: the framework numbers
+//! autograd nodes as the forward pass creates them, in a variable of the thread and in each node's own object, and
+//! where these are differs between versions. Does not: guess: code of another form than is known gives no rows.
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
@@ -11,7 +11,8 @@
 //! | [`AutogradEvent::BackwardBegins`] | `torch::autograd::Engine::execute_with_graph_task` | the stack pointer |
 //!
 //! Offsets within a node follow from one that `Engine::compute_dependencies` compares: `topological_nr_`, which is 8
-//! bytes after `sequence_nr_` and 16 before `thread_id_` in every version (torch/csrc/autograd/function.h, 1.13 to 2.15).
+//! bytes after `sequence_nr_` and 16 before `thread_id_` in every version (torch/csrc/autograd/function.h, 1.13 to
+//! 2.15).
 
 use deepctx_events::{AutogradEvent, Event, Family, Role};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};

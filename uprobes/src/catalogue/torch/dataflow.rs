@@ -1,14 +1,15 @@
 //! What the code of an operator's function reads of its arguments.
 //!
-//! Owns: tracking arguments through the straight part of the function, up to where it reads which keys each tensor is dispatched
-//! by. Because: what the mangled name says is believed only where the code does the same. Does not: know which operator it is.
+//! Owns: tracking arguments through the straight part of the function, up to where it reads which keys each tensor is
+//! dispatched by. Because: what the mangled name says is believed only where the code does the same. Does not: know
+//! which operator it is.
 //!
 //! | argument | what the code does with it |
 //! |---|---|
-//! | `Tensor const&` | reads the keys behind the pointer behind it |
-//! | `std::optional<Tensor> const&` | compares the byte behind that pointer with zero first |
-//! | `ArrayRef<Tensor>` | reads the keys behind the pointers behind it |
-//! | `IListRef<Tensor> const&` | compares its tag, 16 bytes behind, with those of other kinds; what is left is an `ArrayRef` at its beginning |
+//! | `Tensor const&` | reads the keys through the pointer that it points to |
+//! | `std::optional<Tensor> const&` | compares the byte after that pointer with zero first |
+//! | `ArrayRef<Tensor>` | reads the keys through the pointers that it points to |
+//! | `IListRef<Tensor> const&` | compares its tag, at offset 16, with those of other kinds; what is left is an `ArrayRef` at its beginning |
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -254,8 +255,8 @@ impl Dataflow {
         let displacement = instruction.memory_displacement64();
         let value = *self.values.get(&Slot::Register(instruction.memory_base()))?;
         if displacement == 0 {
-            let behind = TrackedValue { depth: value.depth + 1, ..value };
-            return (copies && value.depth < DEPTH_MAX).then_some(behind);
+            let pointee = TrackedValue { depth: value.depth + 1, ..value };
+            return (copies && value.depth < DEPTH_MAX).then_some(pointee);
         }
         let keys = KEYS.into_iter().find(|keys| i64::from(*keys) == displacement.cast_signed());
         self.read.extend(keys.filter(|_| value.depth > 0).map(|keys| (value, keys)));
@@ -264,8 +265,8 @@ impl Dataflow {
 
     /// Records checks of whether an optional tensor is present, and of which kind a list is.
     fn visit_checks(&mut self, instruction: &Instruction) {
-        let behind = self.values.get(&Slot::Register(instruction.memory_base())).copied();
-        let argument = behind.filter(|value| value.depth == 0 && instruction.memory_index() == Iced::None);
+        let base = self.values.get(&Slot::Register(instruction.memory_base())).copied();
+        let argument = base.filter(|value| value.depth == 0 && instruction.memory_index() == Iced::None);
         let to = instruction.op0_register();
         match (instruction.code(), argument) {
             (Code::Cmp_rm8_imm8, Some(of))

@@ -1,8 +1,9 @@
-//! PyTorch's `libc10_cuda.so`: how much each tensor requested, by the USDT probes that its authors placed (2.2 and later).
+//! PyTorch's `libc10_cuda.so`: how much each tensor requested, by the USDT probes that its authors placed (2.2 and
+//! later).
 //!
 //! Owns: the sites for them. Because: what the allocator reports of itself is what it allocated, which is more than was
-//! requested; and with caching switched off it reports nothing. Does not: take two stacks: the one of the report is enough,
-//! where this library reports.
+//! requested; and with caching switched off it reports nothing. Does not: take two stacks: the one of the report is
+//! enough, where this library reports.
 //!
 //! | probe | arguments | becomes |
 //! |---|---|---|

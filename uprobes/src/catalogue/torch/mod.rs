@@ -1,8 +1,8 @@
 //! PyTorch's libraries: what each request needs of them.
 //!
-//! Owns: one file for each request: rows, or probes whose instruction the code of the very file shows. Because: none of it is free,
-//! so nothing is probed that was not requested, and where one request cannot be met the others still are. Does not: choose
-//! requests ([`crate::plan`]).
+//! Owns: one file for each request: rows, or probes whose instruction the code of the very file shows. Because: none of
+//! it is free, so nothing is probed that was not requested, and where one request cannot be met the others still are.
+//! Does not: choose requests ([`crate::plan`]).
 //!
 //! | file | library | request |
 //! |---|---|---|

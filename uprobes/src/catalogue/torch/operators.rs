@@ -1,7 +1,7 @@
 //! Which operators begin, and where each of them is on the stack.
 //!
-//! Owns: the rows for it. Because: every operator checks, before it does its work, whether a profiler listens; that check is
-//! one function, which returns into the operator's own. Does not: know names: the return address has one.
+//! Owns: the rows for it. Because: every operator checks, before it does its work, whether a profiler listens; that
+//! check is one function, which returns into the operator's own. Does not: know names: the return address has one.
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | [`OperatorEvent::Named`] | `c10::Dispatcher::callBoxed(OperatorHandle const&, Stack*)` | the operator's name, which its handle points to |
 //!
 //! A handle is a pointer to an operator's entry, which begins with two `std::string`, name and overload
-//! (aten/src/ATen/core/dispatch/OperatorEntry.h, 1.13 to 2.15). From 2.7 on the function is not exported any more, and compiled
-//! without its object: the handle is then its first argument instead of its second.
+//! (aten/src/ATen/core/dispatch/OperatorEntry.h, 1.13 to 2.15). From 2.7 on the function is not exported any more, and
+//! compiled without its object: the handle is then its first argument instead of its second.
 
 use deepctx_events::{Event, Family, OperatorEvent, Role};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register as Iced};

@@ -1,7 +1,7 @@
 //! Named ranges of a program: `record_function("…")`, as optimizers and data loaders enter them by themselves.
 //!
-//! Owns: the rows for them. Because: PyTorch calls these functions whether or not anybody profiles. Does not: know offsets of
-//! fields: a range is recognized by the address of its record, which its beginning and its end both get.
+//! Owns: the rows for them. Because: PyTorch calls these functions whether or not a profiler is on. Does not: know
+//! offsets of fields: a range is recognized by the address of its record, which its beginning and its end both get.
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
@@ -43,7 +43,7 @@ pub(crate) fn rows<S: ByteSource + ?Sized>(image: &Image<'_, S>) -> Result<Vec<R
     }
 }
 
-/// The rows where the file was not looked at, or lacks them.
+/// The rows where the file was not read, or lacks them.
 pub(crate) fn unplaced() -> Vec<Row> {
     of(NAMED[0])
 }

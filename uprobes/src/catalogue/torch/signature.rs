@@ -1,10 +1,11 @@
 //! Where the parameters of an operator's function are, by its demangled name.
 //!
-//! Owns: the types that operators have, as far as passing them is concerned. Because: a mangled name states the parameters of a
-//! function, and the calling convention where they are. Does not: guess: after a type that is not known no parameter has a location.
+//! Owns: the types that operators have, as far as passing them is concerned. Because: a mangled name states the
+//! parameters of a function, and the calling convention where they are. Does not: guess: after a type that is not known
+//! no parameter has a location.
 //!
-//! Source of what a type needs: System V ABI, 3.2.3, and "Itanium C++ ABI", 3.1.2.3 (an object that is not trivial is passed by
-//! its address); `c10::SymInt` is one.
+//! Source of what a type needs: System V ABI, 3.2.3, and "Itanium C++ ABI", 3.1.2.3 (an object that is not trivial is
+//! passed by its address); `c10::SymInt` is one.
 
 use crate::abi::Register;
 
@@ -41,8 +42,8 @@ pub(super) enum PassedIn {
     Nowhere,
 }
 
-/// The parameters of `at::_ops::X::call(…)`, up to the first of an unknown type. `first` registers are taken by what is not
-/// among them: where a result goes.
+/// The parameters of `at::_ops::X::call(…)`, up to the first of an unknown type. `first` registers are taken by what is
+/// not among them: where a result goes.
 pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, PassedIn)> {
     let mut out = Vec::new();
     let Some(list) = demangled.split_once("::call(").and_then(|(_, rest)| rest.strip_suffix(')')) else {

@@ -1,8 +1,9 @@
 //! The tensors that an operator is given: their sizes and types.
 //!
-//! Owns: the rows for the operators that are requested, and the offsets in them, read from each function's own code. Because:
-//! an operator's function reads of each tensor which keys it is dispatched by, and where those are is what differs between
-//! versions. Does not: guess: parameters that the code and the mangled name do not agree on give no row.
+//! Owns: the rows for the operators that are requested, and the offsets in them, read from each function's own code.
+//! Because: an operator's function reads of each tensor which keys it is dispatched by, and where those are is what
+//! differs between versions. Does not: guess: parameters that the code and the mangled name do not agree on give no
+//! row.
 //!
 //! The keys follow what is wanted at distances that are the same in 1.13 to 2.15 (c10/core/TensorImpl.h; `0xb8` up to
 //! 2.2, `0xb0` up to 2.12, `0xa8` since):
@@ -14,8 +15,8 @@
 //! | strides, five of them in place | `0x40` |
 //! | type of the elements | `0x08` |
 //!
-//! Of a call no more than [`ARGUMENTS_MAX`] values are fetched. Sizes go before strides, and tensors that must be there before
-//! optional ones, which are vectors nearly always.
+//! Of a call no more than [`ARGUMENTS_MAX`] values are fetched. Sizes go before strides, and tensors that must be there
+//! before optional ones, which are vectors nearly always.
 
 use deepctx_address_space::FileOffset;
 use deepctx_common::call::ARGUMENTS_MAX;
@@ -158,7 +159,8 @@ fn placed(symbol: &str, code: &[u8]) -> Option<Placed> {
     Some(Placed { arguments, array })
 }
 
-/// What is read of these parameters, and where when it is not at the entry: there, registers of others may have changed.
+/// What is read of these parameters, and where when it is not at the entry: there, registers of others may have
+/// changed.
 fn operands(
     parameters: &[(ParameterKind, PassedIn)],
     read: &ArgumentReads,
@@ -242,8 +244,8 @@ fn fields(operands: &[Operand], rank: usize, keys: i16, room: usize) -> Option<V
     Some(out)
 }
 
-/// Whether these are the parameters of whose tensors the code reads the keys: of each tensor in a register, and else only of
-/// what may hold tensors.
+/// Whether these are the parameters of whose tensors the code reads the keys: of each tensor in a register, and else
+/// only of what may hold tensors.
 fn agree(parameters: &[(ParameterKind, PassedIn)], read: &[(Register, u8)]) -> bool {
     let mut known = 0;
     for parameter in parameters {
@@ -264,7 +266,7 @@ fn agree(parameters: &[(ParameterKind, PassedIn)], read: &[(Register, u8)]) -> b
     known > 0 && known == readable
 }
 
-/// The register behind one that passes a number.
+/// The register after one that passes a number.
 fn second(register: Register) -> Option<Register> {
     Register::ARGUMENTS.into_iter().skip_while(|one| *one != register).nth(1)
 }
@@ -305,7 +307,7 @@ fn convolution(parameters: &[(ParameterKind, PassedIn)], out: &mut Vec<Argument>
             PassedIn::Nowhere => Location::Unreadable,
         };
         out.push(Argument::word(role, length));
-        out.extend((0..SPATIAL).map(|n| Argument::word(role, behind(at, 8 * n))));
+        out.extend((0..SPATIAL).map(|n| Argument::word(role, after(at, 8 * n))));
     }
     for (kind, at) in parameters {
         match (kind, at) {
@@ -315,14 +317,14 @@ fn convolution(parameters: &[(ParameterKind, PassedIn)], out: &mut Vec<Argument>
             (ParameterKind::Flag, PassedIn::Stack(at)) => {
                 out.push(Argument::new(Role::Transposed, Scalar::U8, Location::Stack(*at)));
             }
-            (ParameterKind::Number, at) => out.push(Argument::word(Role::Groups, behind(*at, 0))),
+            (ParameterKind::Number, at) => out.push(Argument::word(Role::Groups, after(*at, 0))),
             _ => {}
         }
     }
 }
 
-/// Bytes behind the address that a parameter is.
-fn behind(at: PassedIn, offset: i16) -> Location {
+/// Bytes after the address that a parameter is.
+fn after(at: PassedIn, offset: i16) -> Location {
     match at {
         PassedIn::Register(register) => Location::BehindRegister { register, offset: i32::from(offset) },
         PassedIn::Stack(stack) => Location::BehindStack { stack, offset: i32::from(offset) },
@@ -357,8 +359,8 @@ mod tests {
         0x10, 0xf3, 0x0f, 0x7e, 0x87, 0xa8, 0, 0, 0,
     ];
     const LINEAR: &str = "_ZN2at4_ops6linear4callERKNS_6TensorES4_RKSt8optionalIS2_E";
-    /// mov (%rsi),%rax; mov 0xa8(%rax),%rax; mov (%rdx),%rax; mov 0xa8(%rax),%rax; cmpb $0,0x8(%rcx); je; mov (%rcx),%rax;
-    /// or 0xa8(%rax),%rbx
+    /// mov (%rsi),%rax; mov 0xa8(%rax),%rax; mov (%rdx),%rax; mov 0xa8(%rax),%rax; cmpb $0,0x8(%rcx); je; mov
+    /// (%rcx),%rax; or 0xa8(%rax),%rbx
     const LINEAR_CODE: &[u8] = &[
         0x48, 0x8b, 0x06, 0x48, 0x8b, 0x80, 0xa8, 0, 0, 0, 0x48, 0x8b, 0x02, 0x48, 0x8b, 0x80, 0xa8, 0, 0, 0,
         0x80, 0x79, 0x08, 0, 0x74, 0x0a, 0x48, 0x8b, 0x01, 0x48, 0x0b, 0x98, 0xa8, 0, 0, 0, 0xc3,

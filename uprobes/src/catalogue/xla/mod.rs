@@ -1,14 +1,15 @@
 //! XLA on the CPU: which thunk of which module begins.
 //!
-//! Owns: the rows for it. Because: what XLA does not compile it calls from libraries of its own (`DotThunk`, `SortThunk`), whose
-//! stacks show the class of the thunk and not which one; the object of each thunk has its name. Does not: know what the names mean:
-//! the compiler's files say that.
+//! Owns: the rows for it. Because: what XLA does not compile it calls from libraries of its own (`DotThunk`,
+//! `SortThunk`), whose stacks show the class of the thunk and not which one; the object of each thunk has its name.
+//! Does not: know what the names mean: the compiler's files say that.
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
 //! | [`XlaEvent::ThunkBegins`] | `Execute` of each class of thunk | the names in the object ([`fields`]; second argument: the first is where the result goes); the stack pointer, and the frames of the three next callers |
 //!
-//! Symbols are those of the published wheels of jaxlib 0.4.34 to 0.12, where they are local: a stripped library has none.
+//! Symbols are those of the published wheels of jaxlib 0.4.34 to 0.12, where they are local: a stripped library has
+//! none.
 
 mod fields;
 

@@ -13,10 +13,10 @@ const ROOM: usize = 1 << 16;
 /// Bytes of names.
 const TEXT_ROOM: usize = 1 << 16;
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Written by the handler of a signal, so nothing in it allocates or locks.
-struct Tape {
+struct Recording {
     messages: [(u16, [u64; 3]); ROOM],
     message_count: AtomicUsize,
     activities: [Activity; ROOM],
@@ -25,7 +25,7 @@ struct Tape {
     text_count: AtomicUsize,
 }
 
-static mut TAPE: Tape = Tape {
+static mut RECORDING: Recording = Recording {
     messages: [(0, [0; 3]); ROOM],
     message_count: AtomicUsize::new(0),
     activities: [ZERO; ROOM],
@@ -37,18 +37,18 @@ static mut TAPE: Tape = Tape {
 // SAFETY: integers and arrays of them: all zeroes are a value.
 const ZERO: Activity = unsafe { std::mem::zeroed() };
 
-/// Addresses of the probe functions, one behind the breakpoint.
+/// Addresses of the probe functions, one after the breakpoint.
 static PROBES: [AtomicUsize; 5] = [const { AtomicUsize::new(0) }; 5];
 
-/// What was heard.
-pub(crate) struct Heard {
-    /// Which, its numbers; of a name its text's place instead of its address.
+/// What the collector reported.
+pub(crate) struct Messages {
+    /// Which, its numbers; of a name the offset of its text instead of its address.
     pub(crate) messages: Vec<(u16, [u64; 3])>,
     pub(crate) activities: Vec<Activity>,
     text: Vec<u8>,
 }
 
-impl Heard {
+impl Messages {
     /// Numbers of one kind of message.
     pub(crate) fn of(&self, what: u16) -> impl Iterator<Item = [u64; 3]> + '_ {
         self.messages.iter().filter(move |(is, _)| *is == what).map(|(_, values)| *values)
@@ -75,8 +75,8 @@ impl Heard {
 
 /// Takes down what a probe function was called with, as a program in the kernel would.
 extern "C" fn on_breakpoint(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes the thread's state; the tape's places are handed out one by one; what the collector's
-    // pointers point to is readable by its own promise.
+    // SAFETY: the kernel passes the thread's state; the recording's places are handed out one by one; what the
+    // collector's pointers point to is readable by its own promise.
     unsafe {
         let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         let at = registers[libc::REG_RIP as usize] as usize;
@@ -86,32 +86,32 @@ extern "C" fn on_breakpoint(_: i32, _: *mut libc::siginfo_t, context: *mut c_voi
         let what = probe::SYMBOLS[which].0;
         let mut values =
             [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX].map(|name| registers[name as usize] as u64);
-        let tape: *mut Tape = &raw mut TAPE;
-        let tape = &mut *tape;
+        let recording: *mut Recording = &raw mut RECORDING;
+        let recording = &mut *recording;
         if what == probe::ACTIVITIES {
             let count = values[1] as usize;
             let from = ptr::with_exposed_provenance::<Activity>(values[0] as usize);
-            let to = tape.activity_count.fetch_add(count, Ordering::Relaxed);
+            let to = recording.activity_count.fetch_add(count, Ordering::Relaxed);
             if to + count > ROOM {
                 libc::abort();
             }
-            ptr::copy_nonoverlapping(from, tape.activities.as_mut_ptr().add(to), count);
+            ptr::copy_nonoverlapping(from, recording.activities.as_mut_ptr().add(to), count);
         }
         if what == probe::NAME {
             let bytes = values[2] as usize;
-            let to = tape.text_count.fetch_add(bytes, Ordering::Relaxed);
+            let to = recording.text_count.fetch_add(bytes, Ordering::Relaxed);
             if to + bytes > TEXT_ROOM {
                 libc::abort();
             }
             let from = ptr::with_exposed_provenance::<u8>(values[1] as usize);
-            ptr::copy_nonoverlapping(from, tape.text.as_mut_ptr().add(to), bytes);
+            ptr::copy_nonoverlapping(from, recording.text.as_mut_ptr().add(to), bytes);
             values[1] = to as u64;
         }
-        let to = tape.message_count.fetch_add(1, Ordering::Relaxed);
+        let to = recording.message_count.fetch_add(1, Ordering::Relaxed);
         if to >= ROOM {
             libc::abort();
         }
-        tape.messages.as_mut_ptr().add(to).write((what, values));
+        recording.messages.as_mut_ptr().add(to).write((what, values));
     }
 }
 
@@ -157,7 +157,7 @@ struct Driver {
 }
 
 /// The process.
-pub(crate) struct Stage {
+pub(crate) struct Harness {
     driver: Driver,
     listeners: &'static AtomicU16,
     context: Handle,
@@ -168,7 +168,7 @@ fn check(result: i32) {
     assert_eq!(result, 0);
 }
 
-impl Stage {
+impl Harness {
     /// Loads the libraries and puts breakpoints into the collector.
     pub(crate) fn open() -> Self {
         let library = open(c"libcuda.so.1");
@@ -191,7 +191,8 @@ impl Stage {
         };
         let collector = CString::new(std::env::var("CUDA_INJECTION64_PATH").unwrap()).unwrap();
         let collector = open(&collector);
-        // SAFETY: the handler is async-signal-safe; the pages are the collector's code, made writable for one byte each.
+        // SAFETY: the handler is async-signal-safe; the pages are the collector's code, made writable for one byte
+        // each.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_breakpoint as *const () as usize;
@@ -231,11 +232,11 @@ impl Stage {
         self.listeners.store(listeners, Ordering::Relaxed);
     }
 
-    /// Takes the listeners away, waits until the collector noticed; gives what was heard.
-    pub(crate) fn stop_listening(&self) -> Heard {
+    /// Takes the listeners away, waits until the collector noticed; returns what was reported.
+    pub(crate) fn stop_listening(&self) -> Messages {
         self.listen(0);
         self.wait_for_state(deepctx_common::activity::state::IDLE);
-        self.heard()
+        self.received()
     }
 
     fn launch_on(&self, stream: Handle, kernel: usize) -> i32 {
@@ -299,41 +300,41 @@ impl Stage {
         subscribe(&raw mut handle, nothing, 0, &raw const parameters)
     }
 
-    /// All that was heard so far.
-    pub(crate) fn heard(&self) -> Heard {
+    /// All that was reported so far.
+    pub(crate) fn received(&self) -> Messages {
         // SAFETY: entries below the counts are written, but for those that another thread is about to write; scenarios
         // look when there are none, or look again.
         unsafe {
-            let tape: *const Tape = &raw const TAPE;
-            let tape = &*tape;
-            Heard {
-                messages: tape.messages[..tape.message_count.load(Ordering::Relaxed)].to_vec(),
-                activities: tape.activities[..tape.activity_count.load(Ordering::Relaxed)].to_vec(),
-                text: tape.text[..tape.text_count.load(Ordering::Relaxed)].to_vec(),
+            let recording: *const Recording = &raw const RECORDING;
+            let recording = &*recording;
+            Messages {
+                messages: recording.messages[..recording.message_count.load(Ordering::Relaxed)].to_vec(),
+                activities: recording.activities[..recording.activity_count.load(Ordering::Relaxed)].to_vec(),
+                text: recording.text[..recording.text_count.load(Ordering::Relaxed)].to_vec(),
             }
         }
     }
 
     /// Starts over.
     pub(crate) fn forget(&self) {
-        let tape: *const Tape = &raw const TAPE;
-        // SAFETY: scenarios call it when nothing is told.
-        let tape = unsafe { &*tape };
-        for count in [&tape.message_count, &tape.activity_count, &tape.text_count] {
+        let recording: *const Recording = &raw const RECORDING;
+        // SAFETY: scenarios call it when nothing is reported.
+        let recording = unsafe { &*recording };
+        for count in [&recording.message_count, &recording.activity_count, &recording.text_count] {
             count.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Waits until something was heard.
-    pub(crate) fn wait_until(&self, enough: impl Fn(&Heard) -> bool) {
+    /// Waits until enough was reported.
+    pub(crate) fn wait_until(&self, enough: impl Fn(&Messages) -> bool) {
         let begin = Instant::now();
-        while !enough(&self.heard()) {
-            assert!(begin.elapsed() < PATIENCE, "heard only {:?}", self.heard().states());
+        while !enough(&self.received()) {
+            assert!(begin.elapsed() < TIMEOUT, "received only {:?}", self.received().states());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     pub(crate) fn wait_for_state(&self, state: u64) {
-        self.wait_until(|heard| heard.states().contains(&state));
+        self.wait_until(|received| received.states().contains(&state));
     }
 }
