@@ -1,7 +1,7 @@
-//! A bounded map that forgets what was not asked for lately, and a store of shared strings.
+//! A bounded cache that evicts the least recently used half, and a pool of shared strings.
 //!
-//! Owns: [`Bounded`], [`Strings`] and their counters. Because: addresses and names come from outside without end, and
-//! each cache here must have a bound and show how well it does. Does not: know what it stores.
+//! Owns: [`Bounded`], [`Strings`] and their counters. Because: the number of addresses and names is not bounded by us, and
+//! each cache needs a bound and counters. Does not: know what it stores.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Hits and misses of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// Answers that were there.
+    /// Lookups that found a value.
     pub hits: u64,
-    /// Answers that had to be worked out.
+    /// Lookups that found none.
     pub misses: u64,
-    /// Answers forgotten to stay within the bound.
+    /// Values evicted to stay within the bound.
     pub evicted: u64,
 }
 
-/// A map of at most `bound` entries in two generations: what is asked for moves to the young one; when the young one
-/// is half of the bound, the old one is forgotten. Constant time, no links between entries.
+/// A map of at most `bound` entries in two generations. A lookup moves an entry to the young generation; when that holds
+/// half of the bound, the old generation is dropped. Constant time, without links between entries.
 #[derive(Debug)]
 pub struct Bounded<K, V> {
     young: FxHashMap<K, V>,
@@ -30,7 +30,7 @@ pub struct Bounded<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
-    /// An empty map that will never hold more than `bound` (at least 2) entries.
+    /// An empty map of at most `bound` (at least 2) entries.
     pub fn new(bound: usize) -> Self {
         Self {
             young: FxHashMap::default(),
@@ -65,38 +65,38 @@ impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
         self.young.insert(key, value);
     }
 
-    /// Entries held.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 
-    /// True when nothing is held.
+    /// True without entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets the entries that `keep` refuses.
+    /// Keeps the entries for which `keep` is true.
     pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.young.retain(|key, _| keep(key));
         self.old.retain(|key, _| keep(key));
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub const fn counters(&self) -> CacheCounters {
         self.counters
     }
 }
 
-/// Shared strings: many addresses have the same name and file.
+/// A pool of shared strings: many addresses have the same name and file.
 #[derive(Debug, Default)]
 pub struct Strings {
     strings: FxHashSet<Arc<str>>,
-    /// Size at which strings that nobody else holds are dropped.
+    /// Size at which unused strings are dropped.
     sweep_at: usize,
 }
 
 impl Strings {
-    /// Fewest strings at which a sweep is worth its time.
+    /// Fewest strings at which a sweep is worth its cost.
     const SWEEP_MIN: usize = 1 << 14;
 
     /// The shared copy of a string.
@@ -106,7 +106,7 @@ impl Strings {
         }
         if self.strings.len() >= self.sweep_at.max(Self::SWEEP_MIN) {
             self.strings.retain(|s| Arc::strong_count(s) > 1);
-            // Twice what is in use: sweeps stay rare however much that is.
+            // Twice the strings in use, so that sweeps stay rare.
             self.sweep_at = self.strings.len() * 2;
         }
         let shared: Arc<str> = text.into();
@@ -114,12 +114,12 @@ impl Strings {
         shared
     }
 
-    /// Strings held.
+    /// Number of strings.
     pub fn len(&self) -> usize {
         self.strings.len()
     }
 
-    /// True when nothing is held.
+    /// True without entries.
     pub fn is_empty(&self) -> bool {
         self.strings.is_empty()
     }
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cache_forgets_but_never_lies_and_never_grows(
+        fn a_cache_returns_correct_values_and_stays_bounded(
             operations in proptest::collection::vec((0u8..30, any::<bool>()), 0..300), bound in 2usize..16,
         ) {
             let mut cache = Bounded::new(bound);
@@ -152,18 +152,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_all_the_time_is_never_forgotten() {
+    fn a_frequently_used_entry_is_never_evicted() {
         let mut cache = Bounded::new(8);
         cache.insert(0, "kept");
         for key in 1..1000 {
-            cache.insert(key, "passing");
+            cache.insert(key, "other");
             assert_eq!(cache.get(0), Some("kept"));
         }
         assert!(cache.counters().evicted > 900);
     }
 
     #[test]
-    fn equal_strings_are_shared_and_unused_ones_swept() {
+    fn equal_strings_are_shared_and_unused_ones_dropped() {
         let mut strings = Strings::default();
         let kept = strings.intern("kept");
         assert!(Arc::ptr_eq(&kept, &strings.intern("kept")));

@@ -1,24 +1,24 @@
-//! Generated: code that a process made at run time, as the bytes of an ELF file.
+//! Code that a process generated at run time, as an ELF image.
 //!
-//! Owns: finding the call frame information that compilers leave beside such code, and wrapping both into an image that
-//! unwind tables are built from as from any file. Because: XLA and others that use LLVM write `.eh_frame` next to each
-//! piece of code for their own unwinder, and no file has it. Does not: read processes; bytes and addresses come in.
+//! Owns: finding the call frame information that compilers place beside such code, and wrapping both into an image from which
+//! unwind tables are built as from any file. Because: XLA and other users of LLVM write `.eh_frame` next to the code for
+//! their own unwinder, and no file contains it. Does not: read processes; the caller passes bytes and addresses.
 
 use std::ops::Range;
 
 use deepctx_address_space::Arch;
 
-/// How every CIE of `.eh_frame` that LLVM and GCC write for generated code begins, after its length: id 0, version 1,
+/// The start of each `.eh_frame` CIE that LLVM and GCC write for generated code, after its length: id 0, version 1,
 /// augmentation `zR`.
 const CIE_START: [u8; 8] = [0, 0, 0, 0, 1, b'z', b'R', 0];
-/// Length of the field before that.
+/// Size of the length field.
 const LENGTH_BYTES: usize = 4;
-/// Largest entry that is believed.
+/// Largest plausible entry.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 
-/// The runs of `.eh_frame` entries in some memory: offsets of their first and one past their last byte.
+/// The runs of `.eh_frame` entries in memory, as ranges of offsets.
 ///
-/// A run begins at a CIE and goes on as long as entries follow whose length is believable; a terminator ends it.
+/// A run begins at a CIE and continues while entries of plausible length follow; a terminator ends it.
 pub fn frame_runs(memory: &[u8]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut from = 0;
@@ -54,21 +54,21 @@ fn run_end(memory: &[u8], begin: usize) -> usize {
     end
 }
 
-/// Generated code and what is known of it. Addresses are those in the process.
+/// Generated code with its call frame information. Addresses are those in the process.
 #[derive(Clone, Debug, Default)]
 pub struct GeneratedCode {
-    /// Where the code is.
+    /// Address range of the code.
     pub text: Range<u64>,
-    /// The code, from the beginning of `text`; empty when it is not needed.
+    /// The code, from the start of `text`; empty when it is not needed.
     pub code: Vec<u8>,
-    /// Functions that are known or believed to begin there.
+    /// Known or assumed functions.
     pub functions: Vec<Range<u64>>,
     /// Address and bytes of each run of `.eh_frame`.
     pub frames: Vec<(u64, Vec<u8>)>,
 }
 
 impl GeneratedCode {
-    /// The bytes of an ELF file with this code at these addresses.
+    /// An ELF file with this code at these addresses.
     pub fn to_elf(&self) -> Vec<u8> {
         let mut image = Image::default();
         image.bytes.resize(usize::from(FILE_HEADER_BYTES + PROGRAM_HEADER_BYTES), 0);
@@ -112,7 +112,7 @@ const PT_LOAD: u32 = 1;
 const PF_R_X: u32 = 5;
 const ET_DYN: u16 = 3;
 
-/// A local function symbol; a range without bytes gives the null symbol with which every table begins.
+/// A local function symbol; an empty range gives the null symbol that starts every table.
 fn symbol(range: &Range<u64>) -> Vec<u8> {
     let (info, section) = if range.is_empty() { (0, 0) } else { (STT_FUNC, SHN_ABS) };
     let mut bytes = vec![0, 0, 0, 0, info, 0];
@@ -147,7 +147,7 @@ impl Image {
         header.extend([name, kind].map(u32::to_le_bytes).as_flattened());
         header
             .extend([flags, address, at.start as u64, at.len() as u64].map(u64::to_le_bytes).as_flattened());
-        // The number of local symbols, in a symbol table; else it means nothing.
+        // The number of local symbols in a symbol table; without meaning in other sections.
         header.extend([u32::from(link), 1].map(u32::to_le_bytes).as_flattened());
         header.extend([8, entry].map(u64::to_le_bytes).as_flattened());
         self.section_count += 1;
@@ -183,8 +183,8 @@ mod tests {
     use super::{GeneratedCode, frame_runs};
     use crate::unwind_rows::UnwindTable;
 
-    /// A CIE (CFA = rsp + 8) and an FDE of 32 bytes at `pc`, which pushes after one byte; the FDE holds the distance
-    /// from its own field to `pc`.
+    /// A CIE (CFA = rsp + 8) and an FDE for 32 bytes at `pc`, which pushes after one byte. The FDE stores the distance from
+    /// its own field to `pc`.
     fn frames(address: u64, pc: u64) -> Vec<u8> {
         let mut bytes =
             vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_ends_within_an_entry_ends_the_run_before_it() {
+    fn a_truncated_entry_ends_the_run_before_it() {
         let run = frames(0, 0x100);
         for cut in 0..run.len() {
             let runs = frame_runs(&run[..cut]);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_built_from_memory_as_from_a_file() {
+    fn an_unwind_table_is_built_from_generated_code() {
         let (text, address) = (0x7f00_0000_1000, 0x7f00_0000_2010);
         let code = GeneratedCode {
             text: text..text + 0x1000,
@@ -227,6 +227,6 @@ mod tests {
         let rule = |at: u64| table.lookup(at).unwrap();
         assert_eq!((rule(text + 0x40).cfa, rule(text + 0x40).cfa_offset), (rule_kind::SP, 8));
         assert_eq!((rule(text + 0x41).cfa, rule(text + 0x41).cfa_offset), (rule_kind::SP, 16));
-        assert_eq!(rule(text + 0x60).cfa, rule_kind::NONE, "behind the function");
+        assert_eq!(rule(text + 0x60).cfa, rule_kind::NONE, "after the function");
     }
 }

@@ -1,8 +1,8 @@
 //! Names of kernel code.
 //!
-//! Owns: the parser of `/proc/kallsyms` (pure), the table searched by address, its renewal. Because: modules and BPF
-//! programs come and go while a capture runs, and a hidden table must say that it is hidden. Does not: decide how
-//! kernel frames look (`symbol_[k]` is the profile's way).
+//! Owns: the parser of `/proc/kallsyms` (pure), the table searched by address, and when it is read again. Because: modules and
+//! BPF programs are loaded and unloaded during a capture, and hidden addresses must be reported as hidden. Does not:
+//! decide how kernel frames are displayed.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,25 +10,25 @@ use std::thread::JoinHandle;
 
 use deepctx_address_space::{KernelAddr, NoSymbol};
 
-/// Most bytes of kallsyms that are read; large distribution kernels have about 15 MiB.
+/// Most bytes of kallsyms read; large distribution kernels have about 15 MiB.
 const KALLSYMS_BYTES_MAX: u64 = 256 << 20;
-/// Most symbols that are kept.
+/// Most symbols kept.
 const SYMBOLS_MAX: usize = 4 << 20;
-/// kallsyms has no sizes. No function is this long, so an address farther behind a symbol is not in it.
+/// kallsyms has no sizes. No function is this long, so an address farther after a symbol is not in it.
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
-/// Shortest time between two readings: one takes the kernel about 0.1 s.
-const RENEWAL_NS: u64 = 10_000_000_000;
-/// Start of the upper half of the address space: addresses below are not the kernel's.
+/// Shortest time between two reads: each takes the kernel about 0.1 s.
+const REREAD_INTERVAL_NS: u64 = 10_000_000_000;
+/// Start of the upper half of the address space, which the kernel uses.
 const KERNEL_HALF: u64 = 1 << 63;
 
 /// A symbol of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSymbol<'a> {
-    /// Its name, as kallsyms has it.
+    /// Name as in kallsyms.
     pub name: &'a str,
-    /// The module in brackets behind it (`nvidia`, `bpf`), empty for the kernel proper.
+    /// Module in brackets after the name (`nvidia`, `bpf`); empty for the kernel itself.
     pub module: &'a str,
-    /// Its first address.
+    /// First address.
     pub start: KernelAddr,
 }
 
@@ -38,7 +38,7 @@ struct Entry {
     name: u32,
     name_length: u16,
     module: u16,
-    /// Of several symbols at one address the one with the smallest rank is shown.
+    /// Of several symbols at one address, the one with the smallest rank is used.
     rank: u16,
 }
 
@@ -54,7 +54,7 @@ pub struct Kallsyms {
 }
 
 impl Kallsyms {
-    /// Parses the bytes of a kallsyms file. Never fails: what cannot be understood is counted.
+    /// Parses the bytes of a kallsyms file. Never fails: malformed lines are counted.
     pub fn parse(bytes: &[u8]) -> Self {
         let mut table = Self { modules: vec!["".into()], ..Self::default() };
         let mut zeros = 0_u64;
@@ -72,7 +72,7 @@ impl Kallsyms {
             }
         }
         table.hidden = table.entries.is_empty() && zeros > 0;
-        // Stable: of equals the first in the file stays.
+        // Stable: of equal entries the first in the file stays.
         table.entries.sort_by_key(|e| (e.start, e.rank));
         table.entries.dedup_by_key(|e| e.start);
         table.entries.shrink_to_fit();
@@ -89,7 +89,7 @@ impl Kallsyms {
             self.dropped += 1;
             return;
         }
-        // Symbols of a module stand together: its name is nearly always the last one.
+        // Symbols of a module follow each other: its name is nearly always the last one.
         let module = match self.modules.last() {
             Some(last) if &**last == module => self.modules.len() - 1,
             _ => self.modules.iter().position(|known| &**known == module).unwrap_or_else(|| {
@@ -106,10 +106,10 @@ impl Kallsyms {
         self.entries.push(Entry { start, name: at, name_length, module, rank });
     }
 
-    /// The symbol whose code holds an address.
+    /// The symbol whose code contains an address.
     ///
     /// # Errors
-    /// [`NoSymbol::KernelRestricted`] when the kernel shows no addresses, else [`NoSymbol::KernelNotCovered`].
+    /// [`NoSymbol::KernelRestricted`] when the kernel hides its addresses, else [`NoSymbol::KernelNotCovered`].
     pub fn lookup(&self, address: KernelAddr) -> Result<KernelSymbol<'_>, NoSymbol> {
         if self.hidden {
             return Err(NoSymbol::KernelRestricted);
@@ -125,7 +125,7 @@ impl Kallsyms {
         })
     }
 
-    /// Symbols in the table.
+    /// Number of symbols.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -135,12 +135,12 @@ impl Kallsyms {
         self.entries.is_empty()
     }
 
-    /// Lines that could not be understood.
+    /// Malformed lines.
     pub const fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// Symbols beyond the bounds of the table.
+    /// Symbols dropped because the table was full.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -161,8 +161,8 @@ fn parse_line(line: &[u8]) -> Option<(u64, u8, &str, &str)> {
     Some((u64::from_str_radix(address, 16).ok()?, kind.as_bytes()[0], name, module))
 }
 
-/// Prefers names that a developer would recognise: global before local before weak, few leading underscores, no
-/// marks of the linker or the compiler.
+/// Prefers names that a developer would recognise: global before local before weak, few leading underscores, no marker symbols
+/// of the linker or the compiler.
 fn rank(kind: u8, name: &str) -> u16 {
     let kind = match kind {
         b'T' => 0,
@@ -170,48 +170,48 @@ fn rank(kind: u8, name: &str) -> u16 {
         _ => 2,
     };
     let underscores = name.bytes().take_while(|b| *b == b'_').count().min(15);
-    let mark = ["_text", "_stext", "_sinittext", "__pfx_", "__cfi_", "srso_", "__indirect_thunk_start"]
+    let marker = ["_text", "_stext", "_sinittext", "__pfx_", "__cfi_", "srso_", "__indirect_thunk_start"]
         .iter()
-        .any(|mark| name.starts_with(mark));
-    u16::from(mark) << 8 | (kind + u16::try_from(underscores).unwrap_or(15) * 4)
+        .any(|marker| name.starts_with(marker));
+    u16::from(marker) << 8 | (kind + u16::try_from(underscores).unwrap_or(15) * 4)
 }
 
-/// The running kernel's names, read when first needed and again when something new is met.
+/// The symbols of the running kernel, read when first needed and again when an address is not covered.
 #[derive(Debug, Default)]
 pub struct Kernel {
     table: Option<Result<Kallsyms, NoSymbol>>,
-    ahead: Option<JoinHandle<Result<Kallsyms, NoSymbol>>>,
+    prefetch: Option<JoinHandle<Result<Kallsyms, NoSymbol>>>,
     read_at_ns: u64,
-    readings: u64,
+    reads: u64,
 }
 
 impl Kernel {
-    /// With nothing read.
+    /// Nothing is read yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins to read the table on a thread of its own, so that the first kernel stack need not wait for it.
-    pub fn read_ahead(&mut self) {
-        if self.table.is_none() && self.ahead.is_none() {
+    /// Starts reading the table on a separate thread, so that the first kernel stack need not wait for it.
+    pub fn prefetch(&mut self) {
+        if self.table.is_none() && self.prefetch.is_none() {
             // Without a thread the table is read when it is needed.
-            self.ahead = std::thread::Builder::new().name("kallsyms".into()).spawn(read).ok();
+            self.prefetch = std::thread::Builder::new().name("kallsyms".into()).spawn(read).ok();
         }
     }
 
-    /// The symbol of an address. `time_ns` is the time of the sample: an address that is not covered makes the table
-    /// be read again when it is older than ten seconds by that clock.
+    /// The symbol of an address. `time_ns` is the time of the sample: if the address is not covered and the table is older
+    /// than ten seconds by that clock, the table is read again.
     ///
     /// # Errors
     /// [`NoSymbol::KernelRestricted`], [`NoSymbol::KernelNotCovered`] or [`NoSymbol::KernelUnreadable`].
     pub fn lookup(&mut self, address: KernelAddr, time_ns: u64) -> Result<KernelSymbol<'_>, NoSymbol> {
         let covered = matches!(&self.table, Some(Ok(table)) if table.lookup(address).is_ok());
-        let old = time_ns.saturating_sub(self.read_at_ns) >= RENEWAL_NS;
+        let old = time_ns.saturating_sub(self.read_at_ns) >= REREAD_INTERVAL_NS;
         if self.table.is_none() || (!covered && old) {
-            let ahead = self.ahead.take().and_then(|thread| thread.join().ok());
-            self.table = Some(ahead.unwrap_or_else(read));
+            let prefetched = self.prefetch.take().and_then(|thread| thread.join().ok());
+            self.table = Some(prefetched.unwrap_or_else(read));
             self.read_at_ns = time_ns;
-            self.readings += 1;
+            self.reads += 1;
         }
         match &self.table {
             Some(Ok(table)) => table.lookup(address),
@@ -221,8 +221,8 @@ impl Kernel {
     }
 
     /// How often the table was read.
-    pub const fn readings(&self) -> u64 {
-        self.readings
+    pub const fn reads(&self) -> u64 {
+        self.reads
     }
 }
 
@@ -273,27 +273,27 @@ ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
     }
 
     #[test]
-    fn of_several_names_the_one_a_developer_knows_is_shown() {
+    fn of_several_names_the_most_recognisable_is_used() {
         check(0xffff_ffff_8100_0000, Ok(("startup_64", "")));
         check(0xffff_ffff_8100_0400, Ok(("strong_name", "")));
     }
 
     #[test]
-    fn an_address_far_behind_every_symbol_has_no_name() {
+    fn an_address_far_after_every_symbol_has_no_name() {
         check(0xffff_ffff_9000_0000, Err(NoSymbol::KernelNotCovered));
         check(0xffff_ffff_8000_0000, Err(NoSymbol::KernelNotCovered));
         check(0x1000, Err(NoSymbol::KernelNotCovered));
     }
 
     #[test]
-    fn hidden_addresses_are_told_from_unknown_ones() {
+    fn hidden_addresses_differ_from_unknown_ones() {
         let table = Kallsyms::parse(b"0000000000000000 T _text\n0000000000000000 t nv_open\t[nvidia]\n");
         assert_eq!(table.lookup(KernelAddr(0xffff_ffff_8100_0000)), Err(NoSymbol::KernelRestricted));
         assert_eq!(Kallsyms::parse(b"").lookup(KernelAddr(u64::MAX)), Err(NoSymbol::KernelNotCovered));
     }
 
     #[test]
-    fn bad_lines_are_counted() {
+    fn malformed_lines_are_counted() {
         let table = Kallsyms::parse(
             b"x T a\nffffffff81000000\nffffffff81000000 T\nffffffff81000000 T b\tc\nffffffff81000000 T ok\n",
         );
@@ -301,41 +301,47 @@ ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
     }
 
     #[test]
-    fn the_running_kernel_is_named_or_says_that_it_hides() {
+    fn the_running_kernel_has_names_or_hides_them() {
         let mut kernel = Kernel::new();
         let text = std::fs::read_to_string("/proc/kallsyms").unwrap();
         let line = text.lines().find(|line| line.ends_with(" T vfs_read")).unwrap();
         let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
-        let asked = if address == 0 { u64::MAX } else { address + 1 };
+        let lookup = if address == 0 { u64::MAX } else { address + 1 };
         let expected = if address == 0 { Err(NoSymbol::KernelRestricted) } else { Ok("vfs_read") };
-        assert_eq!(kernel.lookup(KernelAddr(asked), 0).map(|s| s.name), expected);
+        assert_eq!(kernel.lookup(KernelAddr(lookup), 0).map(|s| s.name), expected);
     }
 
     #[test]
-    fn a_table_read_ahead_counts_as_the_first_reading() {
+    fn a_prefetched_table_counts_as_the_first_read() {
         let mut kernel = Kernel::new();
-        kernel.read_ahead();
+        kernel.prefetch();
         assert!(kernel.lookup(KernelAddr(0), 0).is_err());
-        assert_eq!(kernel.readings(), 1);
+        assert_eq!(kernel.reads(), 1);
     }
 
     #[test]
-    fn the_table_is_read_again_only_for_something_new_and_not_too_often() {
+    fn the_table_is_reread_for_unknown_addresses_at_intervals() {
         let mut kernel = Kernel::new();
-        for (time, readings) in [(0, 1), (1, 1), (RENEWAL_NS - 1, 1), (RENEWAL_NS, 2), (RENEWAL_NS + 1, 2)] {
+        for (time, reads) in [
+            (0, 1),
+            (1, 1),
+            (REREAD_INTERVAL_NS - 1, 1),
+            (REREAD_INTERVAL_NS, 2),
+            (REREAD_INTERVAL_NS + 1, 2),
+        ] {
             assert!(kernel.lookup(KernelAddr(0), time).is_err());
-            assert_eq!(kernel.readings(), readings, "{time}");
+            assert_eq!(kernel.reads(), reads, "{time}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..300), address in any::<u64>()) {
+        fn any_bytes_are_handled(bytes in proptest::collection::vec(any::<u8>(), 0..300), address in any::<u64>()) {
             let _ = Kallsyms::parse(&bytes).lookup(KernelAddr(address));
         }
 
         #[test]
-        fn a_lookup_never_gives_a_symbol_behind_the_address(
+        fn a_lookup_never_gives_a_symbol_after_the_address(
             starts in proptest::collection::vec(KERNEL_HALF.., 1..20), address in KERNEL_HALF..,
         ) {
             let text: String = starts.iter().map(|s| format!("{s:x} t f{s:x}\n")).collect();

@@ -12,6 +12,7 @@ pub mod generated;
 pub mod guard;
 pub mod jit;
 pub mod kernel;
+pub mod memory;
 pub mod native;
 pub mod python;
 pub mod space;

@@ -1,8 +1,8 @@
-//! Address spaces over time: which mapping an address was in when the sample was taken.
+//! Address spaces over time: the mapping that an address was in when the sample was taken.
 //!
-//! Owns: versions of each process's executable regions, fork, exec and exit, and the end of their lives. Because: a
-//! stack is resolved after it was taken, when the library may be unmapped, the process replaced or gone, and its pid
-//! in use again. Does not: read `/proc`, open files or look at a clock; time comes with the events.
+//! Owns: the versions of each process's executable regions, across fork, exec and exit, and when they are dropped. Because:
+//! a stack is resolved later than it was taken; by then the library may be unmapped, the process replaced or gone, and
+//! its pid reused. Does not: read `/proc`, open files or read a clock; events carry their time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use rustc_hash::FxHashMap;
 
 use crate::native::ModuleHandle;
 
-/// Most versions kept of one process; programs that map code all the time (JITs) would grow without end.
+/// Most versions kept of one process: programs that keep mapping code (JITs) would grow without bound.
 const VERSIONS_MAX: usize = 64;
-/// Most processes kept, the living and the dead together.
+/// Most processes kept, live and dead ones together.
 const PROCESSES_MAX: usize = 65_536;
 
-/// What code in a region belongs to.
+/// The owner of the code in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A file, with the region's bias: AVMA − SVMA, modulo 2⁶⁴.
+    /// A file.
     Module {
         /// Which file.
         module: ModuleHandle,
         /// AVMA − SVMA, modulo 2⁶⁴.
         bias: u64,
     },
-    /// Code that was generated at run time (anonymous or shared memory): only the runtime can name it.
+    /// Code generated at run time (anonymous or shared memory): only the runtime can name it.
     Generated,
-    /// No names here, and why.
-    Nobody(NoSymbol),
+    /// No file or runtime can name the code, for this reason.
+    Unknown(NoSymbol),
 }
 
 /// An executable region.
@@ -38,30 +38,30 @@ pub enum Owner {
 pub struct Region {
     /// First address.
     pub begin: Avma,
-    /// First address behind it.
+    /// End address, exclusive.
     pub end: Avma,
-    /// What the code belongs to.
+    /// The owner of the code.
     pub owner: Owner,
 }
 
 impl Region {
-    /// Where the module's file states an address of this region to be; `None` outside modules.
+    /// The module and stated address of an address in this region; `None` outside modules.
     pub fn svma(&self, address: Avma) -> Option<(ModuleHandle, Svma)> {
         match self.owner {
             Owner::Module { module, bias } => Some((module, address.to_svma(bias))),
-            Owner::Generated | Owner::Nobody(_) => None,
+            Owner::Generated | Owner::Unknown(_) => None,
         }
     }
 }
 
-/// The executable regions of a process at one time.
+/// The executable regions of a process at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressSpace {
     regions: Vec<Region>,
 }
 
 impl AddressSpace {
-    /// From regions in any order. Empty ones are left out; of overlapping ones the first by address stays.
+    /// From regions in any order. Empty ones are dropped; of overlapping ones the first by address stays.
     pub fn new(mut regions: Vec<Region>) -> Self {
         regions.retain(|r| r.begin < r.end);
         regions.sort_by_key(|r| r.begin);
@@ -76,7 +76,7 @@ impl AddressSpace {
         Self { regions }
     }
 
-    /// The region of an address.
+    /// The region that contains an address.
     ///
     /// # Errors
     /// [`NoSymbol::Unmapped`].
@@ -91,38 +91,38 @@ impl AddressSpace {
     }
 }
 
-/// What was known of a process from one moment on.
+/// The state of a process from one point in time on.
 #[derive(Clone, Debug)]
 enum State {
-    /// These regions.
+    /// The process had these regions.
     Live(Arc<AddressSpace>),
-    /// A new program began; its mappings have not been read yet.
+    /// A new program started; its mappings have not been read yet.
     Unread,
-    /// It had ended.
+    /// The process had exited.
     Gone,
 }
 
-/// One state and the time from which it held.
+/// One state, and the time from which on it held.
 #[derive(Clone, Debug)]
 struct Version {
     since_ns: u64,
     state: State,
-    /// The same program as the version before, read again.
+    /// The same program as in the version before.
     continues: bool,
 }
 
 /// Counters of [`Spaces`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceCounters {
-    /// Versions that replaced an earlier one because the regions had changed.
+    /// Versions added because the regions had changed.
     pub versions: u64,
     /// Updates that changed nothing.
     pub unchanged: u64,
     /// Versions dropped because a process had more than are kept.
     pub versions_dropped: u64,
-    /// Processes dropped because more were seen than are kept.
+    /// Processes dropped because more appeared than are kept.
     pub processes_dropped: u64,
-    /// Processes dropped at their end of life.
+    /// Processes dropped after their exit.
     pub processes_retired: u64,
 }
 
@@ -130,7 +130,7 @@ pub struct SpaceCounters {
 #[derive(Debug, Default)]
 pub struct Spaces {
     processes: FxHashMap<u32, VecDeque<Version>>,
-    /// Processes in the order in which they came, for dropping the oldest; may hold pids that are gone already.
+    /// Processes in order of arrival, to drop the oldest; may contain pids that were dropped already.
     arrival: VecDeque<u32>,
     counters: SpaceCounters,
 }
@@ -141,8 +141,8 @@ impl Spaces {
         Self::default()
     }
 
-    /// The mappings of a process were read at `time_ns`. For the first reading they count from the process's beginning
-    /// (or its exec): nobody can know better, and the samples before it need them.
+    /// Records the mappings of a process as read at `time_ns`. The first ones are taken to hold since the start of the process
+    /// (or its exec): nothing better is known, and earlier samples need them.
     pub fn update(&mut self, pid: u32, time_ns: u64, space: AddressSpace) {
         match self.processes.get_mut(&pid).and_then(VecDeque::back_mut) {
             None => {
@@ -161,7 +161,7 @@ impl Spaces {
         }
     }
 
-    /// `child` was forked: it has the regions of `parent` until it says otherwise.
+    /// `child` was forked: it has the regions of `parent` until its own are read.
     pub fn fork(&mut self, parent: u32, child: u32, time_ns: u64) {
         let state = match self.version_at(parent, time_ns) {
             Some(Version { state: State::Live(space), .. }) => State::Live(Arc::clone(space)),
@@ -170,19 +170,19 @@ impl Spaces {
         self.push(child, Version { since_ns: time_ns, state, continues: false });
     }
 
-    /// The process began a new program.
+    /// The process started a new program.
     pub fn exec(&mut self, pid: u32, time_ns: u64) {
         self.push(pid, Version { since_ns: time_ns, state: State::Unread, continues: false });
     }
 
-    /// The process ended. Its regions stay for samples that are still on their way, until [`Self::retire`].
+    /// The process exited. Its regions stay until [`Self::retire`], for samples that are still to be resolved.
     pub fn exit(&mut self, pid: u32, time_ns: u64) {
         if self.processes.contains_key(&pid) {
             self.push(pid, Version { since_ns: time_ns, state: State::Gone, continues: false });
         }
     }
 
-    /// No sample older than `before_ns` will come any more: what only those could ask for is dropped.
+    /// Drops what only samples older than `before_ns` need; no such samples will follow.
     pub fn retire(&mut self, before_ns: u64) {
         let counters = &mut self.counters;
         self.processes.retain(|_, versions| {
@@ -206,7 +206,8 @@ impl Spaces {
         }
     }
 
-    /// The region of an address at a time. A library that was mapped between two readings is found in the later one.
+    /// The region of an address at a time. A library that was mapped between two reads of the mappings is found in the later
+    /// one.
     ///
     /// # Errors
     /// [`NoSymbol::UnknownProcess`], [`NoSymbol::ProcessGone`] or [`NoSymbol::Unmapped`].
@@ -225,28 +226,28 @@ impl Spaces {
         then.or_else(|reason| later.ok_or(reason)?.lookup(address)).copied()
     }
 
-    /// True when something is kept of the process, even if it has ended.
+    /// True when a version of the process is kept, even if it has exited.
     pub fn is_known(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
     }
 
-    /// True when the process is known and has not ended.
+    /// True when the process is known and has not exited.
     pub fn is_alive(&self, pid: u32) -> bool {
         let last = self.processes.get(&pid).and_then(VecDeque::back);
         last.is_some_and(|v| !matches!(v.state, State::Gone))
     }
 
-    /// Processes that are kept.
+    /// Number of processes kept.
     pub fn len(&self) -> usize {
         self.processes.len()
     }
 
-    /// True when no process is kept.
+    /// True without processes.
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub const fn counters(&self) -> SpaceCounters {
         self.counters
     }
@@ -262,7 +263,7 @@ impl Spaces {
             self.insert(pid, version);
             return;
         };
-        // Events of one process come in order; a clock that went back must not break the search.
+        // Events of one process are ordered; a clock that went back must not break the binary search.
         let since_ns = versions.back().map_or(version.since_ns, |last| last.since_ns.max(version.since_ns));
         versions.push_back(Version { since_ns, ..version });
         if versions.len() > VERSIONS_MAX {
@@ -279,7 +280,7 @@ impl Spaces {
         self.processes.insert(pid, VecDeque::from([version]));
     }
 
-    /// Makes room: the first process that has ended goes, else the one that came first.
+    /// Makes room: drops the first process that has exited, else the oldest.
     fn drop_oldest(&mut self) {
         let ended = self.arrival.iter().position(|pid| !self.is_alive(*pid)).unwrap_or(0);
         if let Some(pid) = self.arrival.remove(ended) {
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_holds_its_first_address_and_not_its_end() {
+    fn a_region_includes_its_first_address_but_not_its_end() {
         let space = space(&[(0x1000, 0x2000), (0x2000, 0x3000), (0x5000, 0x6000)]);
         for (address, expected) in [
             (0xfff, None),
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_from_before_the_first_reading_use_it() {
+    fn samples_before_the_first_read_use_it() {
         let mut spaces = Spaces::new();
         spaces.update(7, 100, space(&[(0x1000, 0x2000)]));
         assert_eq!(found(&spaces, 7, 5, 0x1000), Ok(0x1000));
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unmapped_library_is_found_by_older_samples_only() {
+    fn an_unmapped_library_is_found_for_older_samples_only() {
         let mut spaces = Spaces::new();
         spaces.update(7, 0, space(&[(0x1000, 0x2000), (0x8000, 0x9000)]));
         spaces.update(7, 100, space(&[(0x1000, 0x2000)]));
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_mapped_between_two_readings_is_found_in_the_later_one() {
+    fn a_library_mapped_between_reads_is_found_in_the_later() {
         let mut spaces = Spaces::new();
         spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
         spaces.update(7, 100, space(&[(0x1000, 0x2000), (0x8000, 0x9000)]));
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_after_an_exec_never_names_the_one_before() {
+    fn regions_after_an_exec_never_apply_to_earlier_samples() {
         let mut spaces = Spaces::new();
         spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
         spaces.exec(7, 50);
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_the_regions_of_its_parent_until_it_is_read() {
+    fn a_child_has_its_parents_regions_until_read() {
         let mut spaces = Spaces::new();
         spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
         spaces.fork(7, 8, 10);
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_in_use_again_keeps_both_lives_apart() {
+    fn a_reused_pid_keeps_both_processes_apart() {
         let mut spaces = Spaces::new();
         spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
         spaces.exit(7, 50);
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_process_goes_when_no_sample_of_it_can_come() {
+    fn a_dead_process_is_dropped_once_no_sample_can_follow() {
         let mut spaces = Spaces::new();
         spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
         spaces.exit(7, 50);
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_process_is_never_retired() {
+    fn a_live_process_is_never_retired() {
         let mut spaces = Spaces::new();
         spaces.update(7, 0, space(&[(0x1000, 0x2000)]));
         spaces.update(7, 10, space(&[(0x1000, 0x3000)]));
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_mappings_again_make_no_version() {
+    fn unchanged_mappings_add_no_version() {
         let mut spaces = Spaces::new();
         for time in 0..1000 {
             spaces.update(7, time, space(&[(0x1000, 0x2000)]));
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_processes_the_dead_go_first() {
+    fn of_too_many_processes_dead_ones_are_dropped_first() {
         let mut spaces = Spaces::new();
         for pid in 0..u32::try_from(PROCESSES_MAX).unwrap() {
             spaces.update(pid, 0, AddressSpace::default());
@@ -438,7 +439,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lookup_agrees_with_a_search_of_all_regions(
+        fn a_lookup_agrees_with_a_linear_search(
             ranges in proptest::collection::vec((0u64..500, 0u64..500), 0..40),
             address in 0u64..500,
         ) {

@@ -1,8 +1,8 @@
-//! Sparse: the bytes of an ELF file, of which only those that unwinding needs were read.
+//! An ELF file in memory, of which only the parts needed for unwinding were read.
 //!
-//! Owns: which ranges are read. Because: a library of half a gigabyte has 20 MB of call frame information; reading
-//! all of it costs a second and the memory, and mapping it lets whoever truncates the file kill this process.
-//! Does not: decode anything; what was not read is zero, and nothing that builds tables looks there.
+//! Owns: which ranges are read. Because: a library of half a gigabyte has 20 MB of call frame information; reading all of it
+//! costs a second and the memory, and if it were mapped, truncating the file would kill this process. Does not: decode
+//! anything; unread bytes are zero, and the builder of tables does not access them.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -18,16 +18,16 @@ use object::{LittleEndian, elf};
 
 use crate::unwind_rows::{NoTable, ReadAt, UnwindTable};
 
-/// Largest file: address space, not memory, is taken for all of it.
+/// Largest file: it takes address space for its whole size, not memory.
 const FILE_BYTES_MAX: u64 = 64 << 30;
 /// Most bytes read of one file. The largest call frame section seen has 18 MB.
 const READ_BYTES_MAX: u64 = 1 << 30;
-/// Headers and whatever small things stand at the beginning of a file.
+/// Bytes read at the start of a file: its headers.
 const HEAD_BYTES: u64 = 64 << 10;
-/// Most section headers looked at.
+/// Most section headers read.
 const SECTIONS_MAX: usize = 1 << 16;
 
-/// Bytes of a file; those that were not read are zero and take no memory.
+/// The bytes of a file; unread ones are zero and take no memory.
 #[derive(Debug)]
 pub struct SparseFile<'f> {
     bytes: MmapMut,
@@ -46,7 +46,7 @@ impl<'f> SparseFile<'f> {
         }
         let head = 0..size.min(HEAD_BYTES);
         let mut ranges = vec![head];
-        // A file without usable sections still has segments; then all of it is needed, if that is bounded.
+        // A file without usable sections still has segments; then all of it is read, within the bound.
         match frame_sections(file) {
             Some(sections) => ranges.extend(sections),
             None if size <= READ_BYTES_MAX => ranges.push(0..size),
@@ -70,10 +70,10 @@ impl<'f> SparseFile<'f> {
         &self.bytes
     }
 
-    /// The unwind table; what it needs beyond call frame sections is read from the file.
+    /// The unwind table; data beyond the call frame sections is read from the file.
     ///
     /// # Errors
-    /// Why there is no table.
+    /// The reason why there is no table.
     pub fn unwind_table(&self) -> Result<UnwindTable, NoTable> {
         UnwindTable::from_parts(&self.bytes, self)
     }
@@ -89,7 +89,7 @@ impl ReadAt for SparseFile<'_> {
     }
 }
 
-/// File ranges of the section headers, their names, and every call frame section. `None` without any such section.
+/// File ranges of the section headers, their names, and every call frame section. `None` without such a section.
 fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     const LE: LittleEndian = LittleEndian;
     let cache = ReadCache::new(file);
@@ -124,7 +124,7 @@ mod tests {
     use crate::unwind_rows::UnwindTable;
 
     #[test]
-    fn the_table_of_a_sparse_file_is_the_table_of_the_file() {
+    fn a_sparse_file_gives_the_same_table() {
         let path = std::env::current_exe().unwrap();
         let whole = UnwindTable::from_elf(&std::fs::read(&path).unwrap()).unwrap();
         let file = File::open(&path).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_elf_is_a_reason() {
+    fn a_file_that_is_not_elf_has_no_table() {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, b"#!/bin/sh\n").unwrap();
         let sparse = SparseFile::frames_of(&file).unwrap();

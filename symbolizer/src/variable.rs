@@ -1,8 +1,8 @@
-//! Where a variable of a library is, by its name.
+//! The address of a library's variable, by its name.
 //!
-//! Owns: looking for one data symbol in the symbol tables of a file. Because: runtimes leave what they know in variables with
-//! agreed names (`__jit_debug_descriptor`, `environ`), often in static symbol tables of a million entries of which only
-//! some dozen have the right size. Does not: read processes, or follow versions of symbols.
+//! Owns: searching the symbol tables of a file for one data symbol. Because: runtimes publish data in variables with agreed
+//! names (`__jit_debug_descriptor`, `environ`), often in static symbol tables of a million entries, of which a few dozen
+//! have the right size. Does not: read processes, or resolve symbol versions.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -10,9 +10,9 @@ use std::os::unix::fs::FileExt as _;
 use deepctx_address_space::Svma;
 use deepctx_address_space::elf::{read_array, read_range, u16_at, u32_at, u64_at};
 
-/// Largest table of sections that is read.
+/// Most section headers read.
 const SECTIONS_MAX: u64 = 1 << 16;
-/// Most bytes of a symbol table that are looked through: 10 million symbols.
+/// Most bytes of a symbol table searched: 10 million symbols.
 const SYMBOLS_BYTES_MAX: u64 = 240 << 20;
 /// Bytes of a symbol table read at a time.
 const PIECE: u64 = 24 << 13;
@@ -22,7 +22,7 @@ const SHT_SYMTAB: u32 = 2;
 const SHT_DYNSYM: u32 = 11;
 const STT_OBJECT: u8 = 1;
 
-/// Where the file states a variable of this name and size to be, in its static or its dynamic symbols.
+/// The stated address of the variable with this name and size, from the static or dynamic symbols.
 pub(crate) fn find(file: &File, name: &str, size: u64) -> Option<Svma> {
     let length = file.metadata().ok()?.len();
     let header: [u8; 64] = read_array(file, 0).ok()?;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_of_a_c_library_is_found_and_nothing_else() {
+    fn environ_of_the_c_library_is_found() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let path = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
         let Some(libc) = path.into_iter().find(|path| path.contains("libc.so")) else {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_file_of_symbols_have_no_variables() {
+    fn a_corrupt_file_has_no_variables() {
         let mut file = tempfile::tempfile().unwrap();
         let mut bytes = vec![0xff_u8; 4096];
         bytes[..4].copy_from_slice(b"\x7fELF");

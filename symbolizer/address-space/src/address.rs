@@ -1,8 +1,8 @@
-//! Typed addresses: four meanings of "a 64-bit number", and the only ways from one to another.
+//! Typed addresses: four meanings of a 64-bit number, and the only conversions between them.
 //!
-//! Owns: [`Avma`], [`Svma`], [`FileOffset`], [`KernelAddr`] and the rule for return addresses ([`Lookup`]).
-//! Because: most wrong names in profilers are one kind of address used as another.
-//! Does not: know files or processes; conversions that need a program header live in [`crate::elf::Segment`].
+//! Owns: [`Avma`], [`Svma`], [`FileOffset`], [`KernelAddr`] and the rule for return addresses ([`Lookup`]). Because: most
+//! wrong names in profilers come from one kind of address used as another. Does not: know files or processes;
+//! conversions that need a program header are in [`crate::elf::Segment`].
 
 use std::fmt;
 
@@ -27,11 +27,11 @@ macro_rules! address {
 }
 
 address! {
-    /// Actual virtual memory address: where something is in a running process.
+    /// Actual virtual memory address: the address of something in a running process.
     Avma
 }
 address! {
-    /// Stated virtual memory address: where the ELF file says that it is (`p_vaddr`, `st_value`, DWARF).
+    /// Stated virtual memory address: the address in the ELF file (`p_vaddr`, `st_value`, DWARF).
     Svma
 }
 address! {
@@ -44,26 +44,26 @@ address! {
 }
 
 impl Avma {
-    /// Where the file states this address to be, in a mapping whose bias (AVMA − SVMA, modulo 2⁶⁴) is known.
+    /// The address in the file, given the bias of the mapping (AVMA − SVMA, modulo 2⁶⁴).
     pub const fn to_svma(self, bias: u64) -> Svma {
         Svma(self.0.wrapping_sub(bias))
     }
 }
 
 impl Svma {
-    /// Where this address is in a process, in a mapping whose bias (AVMA − SVMA, modulo 2⁶⁴) is known.
+    /// The address in the process, given the bias of the mapping (AVMA − SVMA, modulo 2⁶⁴).
     pub const fn to_avma(self, bias: u64) -> Avma {
         Avma(self.0.wrapping_add(bias))
     }
 }
 
-/// How a code address came to be known, which decides the byte that names it.
+/// What a code address is, which decides the byte to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lookup {
-    /// The address is an instruction that was about to run: the interrupted leaf, or the frame below a signal frame.
+    /// An instruction that was about to run: the interrupted leaf, or the frame below a signal frame.
     Exact,
-    /// The address is where a call returns to: the call ends one byte before it. When the call never returns, that
-    /// byte is the last of the caller and the address itself already belongs to the next function.
+    /// A return address: the call instruction ends one byte before it. After a call that never returns, the address
+    /// itself may already belong to the next function.
     Return,
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bias_goes_there_and_back_even_for_prelinked_files() {
+    fn a_bias_converts_both_ways_even_for_prelinked_files() {
         for (avma, svma) in
             [(0x5555_0000_1234_u64, 0x1234_u64), (0x40_1000, 0x40_1000), (0x1000, 0x7f00_0000_0000)]
         {

@@ -1,12 +1,12 @@
-//! Which machine's code a file holds.
+//! The machine architectures whose code can be profiled.
 //!
-//! Owns: [`Arch`], how ELF files and people call each. Because: a file of another machine must be refused with a
-//! reason, and whatever is true of one machine only asks for it here. Does not: know registers or instructions; each
-//! reader keeps those of every machine in a file of its own.
+//! Owns: [`Arch`], with its ELF number and its name. Because: a file of another architecture must be refused with a reason,
+//! and code that depends on the architecture matches on this type. Does not: know registers or instructions; each
+//! reader has one file per architecture.
 
 use std::fmt;
 
-/// A machine whose stacks can be walked.
+/// An architecture whose stacks can be walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
     /// 64-bit Intel and AMD.
@@ -16,13 +16,13 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// All of them.
+    /// All architectures.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
-    /// The machine that this was compiled for.
+    /// The architecture that this was compiled for.
     #[cfg(target_arch = "x86_64")]
     pub const NATIVE: Self = Self::X86_64;
-    /// The machine that this was compiled for.
+    /// The architecture that this was compiled for.
     #[cfg(target_arch = "aarch64")]
     pub const NATIVE: Self = Self::Aarch64;
 
@@ -34,7 +34,7 @@ impl Arch {
         }
     }
 
-    /// The machine with this `e_machine`, if it is known.
+    /// The architecture with this `e_machine`, if it is supported.
     pub fn of_elf_machine(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|arch| arch.elf_machine() == number)
     }

@@ -1,8 +1,8 @@
-//! The few facts of an ELF file that decide how its addresses are named, read with a handful of small reads.
+//! The facts of an ELF file that decide how its addresses are named, read with a few small reads.
 //!
-//! Owns: safe opening of files that someone else chose, program headers, identity, the list of sections that matter.
-//! Because: a mapped file may be a FIFO, a device, truncated under our feet or made to hurt; reading (rather than
-//! mapping) a bounded number of bytes can fail but cannot hang or kill. Does not: parse symbols, DWARF or rows.
+//! Owns: program headers, the identity of a file, the list of relevant sections, safe opening of untrusted files. Because: a
+//! mapped file may be a FIFO, a device, truncated while it is read, or malicious. Reading (rather than mapping) a bounded
+//! number of bytes can fail but can neither hang nor crash. Does not: parse symbols, DWARF or call frame information.
 
 use std::fmt;
 use std::fs::File;
@@ -18,19 +18,19 @@ use crate::address::{FileOffset, Svma};
 use crate::arch::Arch;
 use crate::reason::NoSymbol;
 
-/// Most program headers that are looked at; linkers emit about a dozen.
+/// Most program headers read; linkers emit about a dozen.
 const SEGMENTS_MAX: usize = 4096;
-/// Most section headers that are looked at; executables have a few dozen.
+/// Most section headers read; executables have a few dozen.
 const SECTIONS_MAX: usize = 65_535;
-/// Largest table of section names that is read.
+/// Largest table of section names read.
 const SECTION_NAMES_MAX: u64 = 4 << 20;
-/// Largest note segment that is searched for a build-id.
+/// Largest part of a note segment searched for a build-id.
 const NOTES_MAX: u64 = 256 << 10;
-/// Longest build-id that is accepted as an identity (SHA-256 is the longest that linkers produce).
+/// Longest build-id accepted as an identity (SHA-256 is the longest that linkers produce).
 const BUILD_ID_MAX: usize = 32;
 /// Shortest: fewer bytes would collide (the fast styles of lld and mold have 8).
 const BUILD_ID_MIN: usize = 8;
-/// Files up to this size are hashed whole, larger ones by as many bytes spread evenly over them.
+/// Files up to this size are hashed completely; of larger ones, as many bytes, spread evenly.
 const HASHED_BYTES: u64 = 16 << 20;
 /// Length of one hashed piece.
 const HASHED_PIECE: usize = 64 << 10;
@@ -46,7 +46,7 @@ const SHT_DYNSYM: u32 = 11;
 const SHF_COMPRESSED: u64 = 0x800;
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// What a build-id note says, up to 32 bytes.
+/// A build-id, up to 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId {
     length: u8,
@@ -54,7 +54,7 @@ pub struct BuildId {
 }
 
 impl BuildId {
-    /// A build-id of 8 to 32 bytes; other lengths identify nothing.
+    /// A build-id of 8 to 32 bytes; other lengths do not identify a file.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if !(BUILD_ID_MIN..=BUILD_ID_MAX).contains(&bytes.len()) || bytes.iter().all(|b| *b == 0) {
             return None;
@@ -82,12 +82,12 @@ impl fmt::Debug for BuildId {
     }
 }
 
-/// Which file this is, wherever it lies: the key of every cache of tables and names.
+/// The identity of a file by its content: the key of every cache of tables and names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ModuleId {
     /// The linker's build-id.
     BuildId(BuildId),
-    /// For files without one: size in bytes and a hash of the content (of up to 16 MiB spread over it).
+    /// For files without a build-id: size in bytes and a hash of the content (up to 16 MiB spread over it).
     Content {
         /// Size of the file in bytes.
         size: u64,
@@ -110,7 +110,7 @@ impl fmt::Display for ModuleId {
 pub struct Segment {
     /// Start in the file.
     pub offset: FileOffset,
-    /// Start in memory, as stated.
+    /// Start in memory, as the file states it.
     pub svma: Svma,
     /// Bytes in the file.
     pub file_size: u64,
@@ -121,20 +121,20 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// True when a mapping of this segment may show the given place of the file: loaders map whole pages.
-    fn shows(&self, offset: FileOffset) -> bool {
+    /// True when a mapping of this segment may contain this offset of the file: loaders map whole pages.
+    fn maps(&self, offset: FileOffset) -> bool {
         let begin = self.offset.0 & !(PAGE - 1);
         let end = self.offset.0.saturating_add(self.file_size).saturating_add(PAGE - 1) & !(PAGE - 1);
         (begin..end).contains(&offset.0)
     }
 
-    /// Where the file states the byte at `offset` to be.
+    /// The address that the file states for the byte at `offset`.
     pub const fn svma_of(&self, offset: FileOffset) -> Svma {
         Svma(offset.0.wrapping_sub(self.offset.0).wrapping_add(self.svma.0))
     }
 }
 
-/// A debug file that the ELF names in `.gnu_debuglink`.
+/// The debug file named by `.gnu_debuglink`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugLink {
     /// File name, without a path.
@@ -143,40 +143,40 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
-/// Sections that decide how names are looked up.
+/// The sections that decide how names are looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sections {
     /// Has `.symtab`.
     pub symtab: bool,
     /// Has `.dynsym`.
     pub dynsym: bool,
-    /// Bytes of `.debug_info` once decompressed, 0 when there is none.
+    /// Decompressed size of `.debug_info`, 0 when there is none.
     pub debug_info: u64,
-    /// Bytes of all debug sections once decompressed, as they claim.
+    /// Decompressed size of all debug sections, as their headers state it.
     pub debug_total: u64,
     /// `.gnu_debuglink`.
     pub debug_link: Option<DebugLink>,
-    /// Names another file with shared debug information (`.gnu_debugaltlink`, `.debug_sup`).
+    /// Refers to another file with shared debug information (`.gnu_debugaltlink`, `.debug_sup`).
     pub supplement: bool,
-    /// Some compressed section claims a size that its compressed bytes cannot hold.
+    /// Some compressed section states a size that its compressed bytes cannot expand to.
     pub inflated: bool,
 }
 
-/// Facts of one ELF file.
+/// The facts of one ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElfFacts {
     /// Size of the file in bytes.
     pub size: u64,
-    /// Loadable segments, in the file's order.
+    /// Loadable segments, in the order of the file.
     pub segments: Vec<Segment>,
-    /// Build-id, when there is a usable one.
+    /// Build-id, if there is a usable one.
     pub build_id: Option<BuildId>,
-    /// Sections of interest; empty when the section headers are stripped or damaged.
+    /// Relevant sections; empty when the section headers are stripped or corrupt.
     pub sections: Sections,
 }
 
 impl ElfFacts {
-    /// Reads the facts of an open file of this machine's kind.
+    /// Reads the facts of an open file of the native architecture.
     ///
     /// # Errors
     /// [`NoSymbol::NotElf`], [`NoSymbol::CorruptElf`], [`NoSymbol::TooLarge`] or a reason of the file system.
@@ -210,7 +210,7 @@ impl ElfFacts {
                 _ => {}
             }
         }
-        // A file without (readable) section headers still has segments: it maps and unwinds, it only has no names.
+        // A file without readable section headers still has segments: it maps and unwinds, but has no names.
         let mut sections = Sections::default();
         let note = read_sections(file, size, &header, &mut sections).unwrap_or(None);
         if let (None, Some((offset, length, align))) = (build_id, note) {
@@ -219,17 +219,17 @@ impl ElfFacts {
         Ok(Self { size, segments, build_id, sections })
     }
 
-    /// The segment of which a mapping that starts at `offset` of the file is a view; code is preferred, because only
-    /// executable mappings are asked for and neighbouring segments may share a page of the file.
+    /// The segment that a mapping which starts at `offset` of the file belongs to. Code is preferred: only executable
+    /// mappings are looked up, and neighbouring segments may share a page of the file.
     pub fn segment_at(&self, offset: FileOffset) -> Option<&Segment> {
-        let shown = || self.segments.iter().filter(|s| s.shows(offset));
-        shown().find(|s| s.executable).or_else(|| shown().next())
+        let mapping = || self.segments.iter().filter(|s| s.maps(offset));
+        mapping().find(|s| s.executable).or_else(|| mapping().next())
     }
 
     /// The identity of the file: its build-id, or its size and a hash of its content.
     ///
     /// # Errors
-    /// A reason of the file system, when the content must be hashed and cannot be read.
+    /// A reason of the file system, if the content must be hashed and cannot be read.
     pub fn identity(&self, file: &File) -> Result<ModuleId, NoSymbol> {
         match self.build_id {
             Some(id) => Ok(ModuleId::BuildId(id)),
@@ -240,13 +240,13 @@ impl ElfFacts {
     }
 }
 
-/// Opens a regular file for reading, without ever waiting for a FIFO or waking a device.
+/// Opens a regular file for reading. Never waits for a FIFO and never opens a device.
 ///
 /// # Errors
 /// [`NoSymbol::NotRegularFile`], or a reason of the file system.
 pub fn open_regular(path: &Path) -> Result<File, NoSymbol> {
-    // Opening a device can have effects of its own (rewinding a tape), so ask before; a file that is swapped for a
-    // device in between is caught by O_NONBLOCK and the second look.
+    // Opening a device can have side effects (rewinding a tape), so check the type first. O_NONBLOCK and the second check
+    // catch a file that is swapped for a device in between.
     let before = std::fs::metadata(path).map_err(|e| NoSymbol::from_io(&e))?;
     if !before.is_file() {
         return Err(NoSymbol::NotRegularFile);
@@ -260,7 +260,7 @@ pub fn open_regular(path: &Path) -> Result<File, NoSymbol> {
     check_regular(file)
 }
 
-/// Passes an already open file on if it is a regular one.
+/// Returns an open file if it is a regular file.
 ///
 /// # Errors
 /// [`NoSymbol::NotRegularFile`], or a reason of the file system.
@@ -278,26 +278,26 @@ fn table(
     file: &File,
     size: u64,
     offset: u64,
-    stated: u16,
-    entry: u16,
+    entry_size: u16,
+    expected_size: u16,
     count: usize,
 ) -> Result<Vec<u8>, NoSymbol> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    if stated != entry {
+    if entry_size != expected_size {
         return Err(NoSymbol::CorruptElf);
     }
     if count > SECTIONS_MAX {
         return Err(NoSymbol::TooLarge);
     }
-    read_range(file, size, offset, count as u64 * u64::from(entry)).ok_or(NoSymbol::CorruptElf)
+    read_range(file, size, offset, count as u64 * u64::from(expected_size)).ok_or(NoSymbol::CorruptElf)
 }
 
 /// Offset, length and alignment of a note section.
 type NoteRange = (u64, u64, u64);
 
-/// Fills `sections`; gives the place of the build-id note section, if there is one.
+/// Fills `sections`; returns the range of the build-id note section, if there is one.
 fn read_sections(
     file: &File,
     size: u64,
@@ -321,25 +321,25 @@ fn read_sections(
         }
         let name = names.get(u32_at(s, 0) as usize..).unwrap_or_default();
         let name = &name[..name.iter().position(|b| *b == 0).unwrap_or(name.len())];
-        let claimed = claimed_size(file, name, u64_at(s, 8), offset, length);
+        let stated = stated_size(file, name, u64_at(s, 8), offset, length);
         // Neither zlib (1032:1) nor zstd on real debug information (below 100:1) comes near this ratio.
-        out.inflated |= claimed > length.saturating_mul(1200).saturating_add(1 << 20);
+        out.inflated |= stated > length.saturating_mul(1200).saturating_add(1 << 20);
         match name {
-            b".debug_info" | b".zdebug_info" => out.debug_info = claimed,
+            b".debug_info" | b".zdebug_info" => out.debug_info = stated,
             b".gnu_debuglink" => out.debug_link = debug_link(file, size, offset, length),
             b".gnu_debugaltlink" | b".debug_sup" => out.supplement = true,
             b".note.gnu.build-id" if kind == SHT_NOTE => note = Some((offset, length, u64_at(s, 48))),
             _ => {}
         }
         if name.starts_with(b".debug_") || name.starts_with(b".zdebug_") {
-            out.debug_total = out.debug_total.saturating_add(claimed);
+            out.debug_total = out.debug_total.saturating_add(stated);
         }
     }
     Ok(note)
 }
 
-/// Size of a section after decompression, as its header claims.
-fn claimed_size(file: &File, name: &[u8], flags: u64, offset: u64, length: u64) -> u64 {
+/// Decompressed size of a section, as its header states it.
+fn stated_size(file: &File, name: &[u8], flags: u64, offset: u64, length: u64) -> u64 {
     if flags & SHF_COMPRESSED != 0 {
         return read_array::<24>(file, offset).map_or(length, |h| u64_at(&h, 8));
     }
@@ -357,7 +357,7 @@ fn debug_link(file: &File, size: u64, offset: u64, length: u64) -> Option<DebugL
     let end = bytes.iter().position(|b| *b == 0)?;
     let crc = bytes.get((end + 4) & !3..)?.first_chunk::<4>()?;
     let name = &bytes[..end];
-    // A path here would lead anywhere; the format says that it is a file name.
+    // The format asks for a file name; a path could lead anywhere.
     let plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
     plain.then(|| DebugLink { name: name.into(), crc: u32::from_le_bytes(*crc) })
 }
@@ -385,8 +385,8 @@ fn build_id_note(mut notes: &[u8], align: u64) -> Option<BuildId> {
     None
 }
 
-/// Hashes up to [`HASHED_BYTES`] of the file: all of a small one, evenly spread pieces (the first and the last among
-/// them) of a large one. Two links of the same size differ in many places, because addresses shift.
+/// Hashes up to [`HASHED_BYTES`] of the file: all of a small one, evenly spread pieces (with the first and the last) of a
+/// large one. Two link results of the same size differ in many places, because addresses shift.
 fn content_hash(file: &File, size: u64) -> io::Result<u64> {
     let mut hasher = FxHasher::default();
     hasher.write_u64(size);
@@ -405,6 +405,7 @@ fn content_hash(file: &File, size: u64) -> io::Result<u64> {
     Ok(hasher.finish())
 }
 
+/// `length` bytes at `offset`, if the file of `size` bytes has them.
 pub fn read_range(file: &File, size: u64, offset: u64, length: u64) -> Option<Vec<u8>> {
     if offset.checked_add(length)? > size {
         return None;
@@ -414,21 +415,27 @@ pub fn read_range(file: &File, size: u64, offset: u64, length: u64) -> Option<Ve
     Some(bytes)
 }
 
+/// `N` bytes at `offset`.
+///
+/// # Errors
+/// The file cannot be read, or is shorter.
 pub fn read_array<const N: usize>(file: &File, offset: u64) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     file.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
 }
 
-/// Little-endian integers of a buffer whose length the caller has checked; 0 beyond its end.
+/// The little-endian u16 at an offset; 0 beyond the end of the buffer.
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u16::from_le_bytes(*b))
 }
 
+/// The little-endian u32 at an offset; 0 beyond the end of the buffer.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
+/// The little-endian u64 at an offset; 0 beyond the end of the buffer.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u64::from_le_bytes(*b))
 }
@@ -470,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_identify_is_not_an_identity() {
+    fn a_build_id_of_unusual_length_is_no_identity() {
         for (bytes, usable) in
             [(&[1; 7][..], false), (&[1; 8], true), (&[0; 20], false), (&[1; 32], true), (&[1; 33], false)]
         {
@@ -479,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_is_a_view_of_the_segment_that_has_the_code() {
+    fn a_shared_page_belongs_to_the_segment_with_code() {
         let segment = |offset, svma, file_size, executable| Segment {
             offset: FileOffset(offset),
             svma: Svma(svma),
@@ -498,7 +505,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_behind_an_elf_header_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn any_bytes_after_an_elf_header_are_handled(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             let mut file = tempfile::tempfile().unwrap();
             let mut header = [0; 64];
             header[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -17,7 +17,9 @@ pub mod arch;
 pub mod elf;
 pub mod maps;
 pub mod reason;
+mod status;
 
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
 pub use arch::Arch;
 pub use reason::NoSymbol;
+pub use status::ProcessStatus;

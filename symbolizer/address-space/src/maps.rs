@@ -1,8 +1,8 @@
-//! What a process has mapped where, and the way to the bytes behind a mapping.
+//! The mappings of a process, and the files behind them.
 //!
-//! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, reading the vdso. Because: the path in
-//! a maps line is only a name; the file may be deleted, replaced, nameless or in another mount namespace, and the
-//! kernel still knows which one it is. Does not: keep history or look inside files ([`crate::elf`]).
+//! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, reading the vdso. Because: the path in a maps
+//! line is only a name. The file may be deleted, replaced, nameless or in another mount namespace, and only the kernel
+//! knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,13 +17,13 @@ use crate::address::{Avma, FileOffset};
 use crate::elf;
 use crate::reason::NoSymbol;
 
-/// Most bytes of a maps file that are read: 2²⁰ mappings (sixteen times the kernel's default limit) with long lines.
+/// Most bytes read of a maps file: 2²⁰ mappings (sixteen times the kernel's default limit) with long lines.
 pub const MAPS_BYTES_MAX: u64 = 128 << 20;
-/// Most mappings that are kept of one process; the kernel's default `vm.max_map_count` is 65 530.
+/// Most mappings kept of one process; the kernel's default `vm.max_map_count` is 65 530.
 pub const MAPPINGS_MAX: usize = 1 << 18;
-/// Longest path that is kept; `PATH_MAX`.
+/// Longest path kept: `PATH_MAX`.
 const PATH_BYTES_MAX: usize = 4096;
-/// Largest vdso that is read; real ones have two to four pages.
+/// Largest vdso read; real ones have two to four pages.
 const VDSO_BYTES_MAX: u64 = 256 << 10;
 
 /// What backs a mapping.
@@ -31,11 +31,11 @@ const VDSO_BYTES_MAX: u64 = 256 << 10;
 pub enum Backing {
     /// A file with a name.
     File,
-    /// A file whose name is gone (deleted, or replaced by an upgrade).
+    /// A file that was deleted, or replaced by an upgrade.
     DeletedFile,
     /// A `memfd_create` file, or shared memory that looks like one.
     Memfd,
-    /// No file: memory that the process filled itself.
+    /// No file: memory that the process allocated.
     Anonymous,
     /// The kernel's vdso.
     Vdso,
@@ -50,19 +50,19 @@ pub enum Backing {
 pub struct Mapping {
     /// First address.
     pub begin: Avma,
-    /// First address behind it.
+    /// End address, exclusive.
     pub end: Avma,
-    /// Place in the file that is shown at `begin`.
+    /// Offset in the file that is mapped at `begin`.
     pub offset: FileOffset,
     /// Device number of the file system: major, minor.
     pub device: (u32, u32),
     /// Inode number, 0 without a file.
     pub inode: u64,
-    /// May be read.
+    /// Readable.
     pub readable: bool,
-    /// May be written.
+    /// Writable.
     pub writable: bool,
-    /// May be executed.
+    /// Executable.
     pub executable: bool,
     /// What backs it.
     pub backing: Backing,
@@ -76,7 +76,7 @@ impl Mapping {
         self.end.0 - self.begin.0
     }
 
-    /// True for a mapping of no bytes, which the parser does not give.
+    /// True for an empty mapping, which the parser never returns.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -96,25 +96,25 @@ pub enum Keep {
     All,
 }
 
-/// What a maps file said.
+/// The content of a maps file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Maps {
-    /// The mappings that were asked for, by ascending address, never overlapping.
+    /// The requested mappings, by ascending address, never overlapping.
     pub mappings: Vec<Mapping>,
-    /// A runtime's jitdump file (`jit-PID.dump`), which runtimes map only to be found here.
+    /// A runtime's jitdump file (`jit-PID.dump`), which runtimes map so that profilers find it.
     pub jitdump: Option<Mapping>,
-    /// Lines that could not be understood, or contradict an earlier line.
+    /// Lines that could not be parsed, or that overlap an earlier one.
     pub malformed: u64,
     /// Mappings beyond [`MAPPINGS_MAX`].
     pub dropped: u64,
 }
 
-/// Parses the bytes of a maps file. Never fails: what cannot be understood is counted.
+/// Parses the bytes of a maps file. Never fails: malformed lines are counted.
 pub fn parse(bytes: &[u8], keep: Keep) -> Maps {
     let mut maps = Maps::default();
     let mut end_before = 0;
     for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
-        // Most lines of a big process are data: look at the permissions before anything is allocated.
+        // Most lines of a big process are data: check the permissions before anything is allocated.
         let wanted =
             keep == Keep::All || line.split(|b| *b == b' ').nth(1).and_then(|p| p.get(2)) == Some(&b'x');
         if !wanted && !line.ends_with(b".dump") {
@@ -167,7 +167,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     if begin >= end || permissions.len() != 4 {
         return None;
     }
-    // The kernel pads the path to a column, and paths start with '/' or '[' (or a file system's own word).
+    // The kernel pads the path to a column. Paths start with '/', '[' or the name of a file system.
     let shown = rest.trim_ascii_start();
     if shown.len() > 2 * PATH_BYTES_MAX {
         return None;
@@ -187,7 +187,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// The next field; fields are separated by single spaces up to the inode.
+/// The next field; up to the inode, fields are separated by single spaces.
 fn field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
     let (field, tail) = rest.split_at(end);
@@ -204,7 +204,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 }
 
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
-    // `from_str_radix` accepts a sign, the kernel writes none.
+    // `from_str_radix` accepts a sign; the kernel writes none.
     let text = str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
     u64::from_str_radix(text, radix).ok()
 }
@@ -228,7 +228,7 @@ fn backing(shown: &[u8], inode: u64) -> (Backing, &[u8]) {
     (backing, path)
 }
 
-/// The kernel writes a newline in a path as `\012` and leaves every other byte alone.
+/// The kernel writes a newline in a path as `\012` and every other byte as it is.
 fn unescape(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -250,7 +250,7 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 /// Reads and parses `/proc/PID/maps`.
 ///
 /// # Errors
-/// [`NoSymbol::ProcessGone`] when there is no such process (any more), [`NoSymbol::PermissionDenied`].
+/// [`NoSymbol::ProcessGone`] when there is no such process, or [`NoSymbol::PermissionDenied`].
 pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
     let gone_or = |e: &io::Error| match e.kind() {
         io::ErrorKind::PermissionDenied => NoSymbol::PermissionDenied,
@@ -259,22 +259,23 @@ pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
     let file = File::open(format!("/proc/{pid}/maps")).map_err(|e| gone_or(&e))?;
     let mut bytes = Vec::with_capacity(64 << 10);
     file.take(MAPS_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| gone_or(&e))?;
-    // A line cut off by the bound would be misread.
+    // A line that the bound cut off would be misread.
     if bytes.len() as u64 == MAPS_BYTES_MAX {
         bytes.truncate(bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0));
     }
-    // A process that is ending has an empty maps file, as kernel threads have.
+    // A process that is exiting has an empty maps file, as kernel threads have.
     if bytes.is_empty() {
         return Err(NoSymbol::ProcessGone);
     }
     Ok(parse(&bytes, keep))
 }
 
-/// Opens the file behind a mapping: through `/proc/PID/map_files`, which leads to the very file even if it was
-/// deleted, replaced or never had a name, else by its path below the root folder of the process.
+/// Opens the file behind a mapping: through `/proc/PID/map_files`, which refers to the mapped file even if it was deleted,
+/// replaced or never had a name, else by its path below the root folder of the process. Never blocks on FIFOs or
+/// devices.
 ///
 /// # Errors
-/// A reason that says which of the ways failed and why; never blocks on FIFOs or devices.
+/// The reason why neither way works.
 pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
     match mapping.backing {
         Backing::File | Backing::DeletedFile | Backing::Memfd => {}
@@ -293,26 +294,29 @@ pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
     }
 }
 
-/// Where the kernel offers the file of a mapping.
+/// The link by which the kernel gives access to the file of a mapping.
 pub fn map_files_path(pid: u32, mapping: &Mapping) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.begin.0, mapping.end.0))
 }
 
-/// Opens a path as the process sees it. Links are followed within its root folder only: an absolute link in a
-/// container must not lead to a file of the host.
+/// Opens a path as the process sees it. Links are resolved within its root folder: an absolute link in a container must not
+/// lead to a file of the host.
+///
+/// # Errors
+/// [`NoSymbol::NotRegularFile`], or a reason of the file system.
 pub fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
     let reason = |e: rustix::io::Errno| NoSymbol::from_io(&e.into());
     let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, format!("/proc/{pid}/root"), folder, Mode::empty()).map_err(reason)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    // O_PATH first: it has no effect on devices, and the kind can be asked before anything is opened for real.
+    // O_PATH first: it has no effect on devices, and the file type is known before the file is opened for reading.
     let found = openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT);
     elf::check_regular(File::from(found.map_err(reason)?))?;
     let file = openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).map_err(reason)?;
     elf::check_regular(File::from(file))
 }
 
-/// Reads the vdso of a process: an ELF file that lies only in memory.
+/// Reads the vdso of a process: an ELF file that exists only in memory.
 ///
 /// # Errors
 /// [`NoSymbol::PermissionDenied`] without ptrace access, [`NoSymbol::ProcessGone`], [`NoSymbol::TooLarge`].
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_tells_what_backs_a_mapping() {
+    fn the_path_determines_what_backs_a_mapping() {
         check(
             "00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/dbus-daemon",
             Backing::File,
@@ -392,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn all_fields_of_a_line_are_read() {
+    fn all_fields_of_a_line_are_parsed() {
         let maps = parse(b"7f1000-7f3000 r-xp 0001f000 fd:1a 18446744073709551615 /a", Keep::Executable);
         let expected = Mapping {
             begin: Avma(0x7f1000),
@@ -411,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_left_out_unless_it_is_asked_for() {
+    fn data_mappings_are_kept_only_on_request() {
         let bytes = b"1000-2000 r--p 0 0:0 0\n2000-3000 r-xp 0 0:0 0\n3000-4000 rw-p 0 0:0 0\n";
         assert_eq!(parse(bytes, Keep::Executable).mappings.len(), 1);
         assert_eq!(parse(bytes, Keep::All).mappings.len(), 3);
@@ -426,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_counted_and_do_not_hide_good_ones() {
+    fn malformed_lines_are_counted_and_hide_no_others() {
         for bad in [
             "nonsense",
             "2000-1000 r-xp 0 0:0 0",
@@ -444,13 +448,13 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_lines_cannot_come_from_one_process() {
+    fn an_overlapping_line_counts_as_malformed() {
         let maps = parse(b"1000-3000 r-xp 0 0:0 0\n2000-4000 r-xp 0 0:0 0\n", Keep::All);
         assert_eq!((maps.mappings.len(), maps.malformed), (1, 1));
     }
 
     #[test]
-    fn no_more_mappings_are_kept_than_the_bound() {
+    fn mappings_beyond_the_bound_are_counted_as_dropped() {
         let lines: String =
             (0..MAPPINGS_MAX + 3).map(|i| format!("{:x}-{:x} r-xp 0 0:0 0\n", 2 * i, 2 * i + 1)).collect();
         let maps = parse(lines.as_bytes(), Keep::Executable);
@@ -458,10 +462,10 @@ mod tests {
     }
 
     #[test]
-    fn the_own_maps_hold_the_own_code_and_the_vdso() {
+    fn own_maps_contain_own_code_and_the_vdso() {
         let maps = read(std::process::id(), Keep::Executable).unwrap();
         assert_eq!((maps.malformed, maps.dropped), (0, 0));
-        let here = Avma(the_own_maps_hold_the_own_code_and_the_vdso as fn() as usize as u64);
+        let here = Avma(own_maps_contain_own_code_and_the_vdso as fn() as usize as u64);
         let own = maps.mappings.iter().find(|m| (m.begin..m.end).contains(&here)).unwrap();
         assert_eq!(own.path(), std::env::current_exe().unwrap());
         assert!(open(std::process::id(), own).is_ok());
@@ -470,13 +474,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_never_was_is_gone() {
+    fn a_process_that_never_existed_is_gone() {
         assert_eq!(read(u32::MAX, Keep::All), Err(NoSymbol::ProcessGone));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken_and_what_comes_out_is_in_order(bytes in "[0-9a-f\\- rwxp:/\n\\\\]{0,400}") {
+        fn any_bytes_give_ordered_mappings(bytes in "[0-9a-f\\- rwxp:/\n\\\\]{0,400}") {
             let maps = parse(bytes.as_bytes(), Keep::All);
             prop_assert!(maps.mappings.iter().all(|m| m.begin < m.end));
             prop_assert!(maps.mappings.windows(2).all(|pair| pair[0].end <= pair[1].begin));

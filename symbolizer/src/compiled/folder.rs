@@ -1,9 +1,9 @@
-//! A folder of a process, as the process sees it.
+//! A folder, as a process sees it.
 //!
-//! Owns: opening one below the process's root or working folder, listing and reading it within bounds. Because: dumps and
-//! caches lie where the program's settings say, often in a container, and in folders that others may write to: only
-//! files of the process's own user, or of root, are believed. Does not: follow links within the folder, or know what
-//! the files mean.
+//! Owns: opening a folder below the root or working folder of the process, listing and reading it within bounds. Because: the
+//! settings of the program say where dumps and caches are, often in a container, and others may write to these folders.
+//! Only files of the process's own user, or of root, are accepted. Does not: follow links within the folder, or interpret
+//! the files.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,12 +11,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use deepctx_address_space::elf;
+use deepctx_address_space::{ProcessStatus, elf};
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 
-use crate::jit;
-
-/// Most entries of a folder that are looked at.
+/// Most entries read of a folder.
 const ENTRIES_MAX: usize = 1 << 16;
 
 /// An open folder.
@@ -27,7 +25,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder of a process. A relative path begins at the process's working folder and stays below it.
+    /// Opens a folder of a process. A relative path is resolved from the working folder of the process and stays below it.
     pub(super) fn open(pid: u32, path: &Path) -> Option<Self> {
         let (begin, within) =
             if path.is_absolute() { ("root", ResolveFlags::IN_ROOT) } else { ("cwd", ResolveFlags::BENEATH) };
@@ -35,26 +33,26 @@ impl Folder {
         let start = openat(CWD, format!("/proc/{pid}/{begin}"), start, Mode::empty()).ok()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat2(&start, path, flags, Mode::empty(), within).ok()?;
-        let user = jit::parse_status(&jit::read_status(pid).ok()?)?.user;
+        let user = ProcessStatus::read(pid)?.user;
         Some(Self { folder, user })
     }
 
-    /// A folder within.
-    pub(super) fn inner(&self, name: &str) -> Option<Self> {
+    /// Opens a subfolder.
+    pub(super) fn subfolder(&self, name: &str) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let folder = openat2(&self.folder, name, flags, Mode::empty(), within).ok()?;
         Some(Self { folder, user: self.user })
     }
 
-    /// The names in it, those that are text.
+    /// The names of its entries that are valid UTF-8.
     pub(super) fn names(&self) -> Vec<String> {
         let Ok(entries) = Dir::read_from(&self.folder) else { return Vec::new() };
         let names = entries.take(ENTRIES_MAX).filter_map(Result::ok);
         names.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned)).collect()
     }
 
-    /// A file in it of the process's user or of root, if it is no larger than `limit`.
+    /// Reads a file owned by the user of the process or by root, if it is no larger than `limit`.
     pub(super) fn read(&self, name: &str, limit: u64) -> Option<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -69,8 +67,8 @@ impl Folder {
         Some(bytes)
     }
 
-    /// When a file was last written, seconds; `None` when it is not there.
-    pub(super) fn written(&self, name: &str) -> Option<i64> {
+    /// When a file was last modified, in seconds since 1970; `None` when there is no such file.
+    pub(super) fn modified(&self, name: &str) -> Option<i64> {
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::statat(&self.folder, name, flags).ok().map(|facts| facts.st_mtime)
     }
@@ -81,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_read_and_nothing_beside_it() {
+    fn only_files_within_the_folder_are_read() {
         let outside = tempfile::tempdir().unwrap();
         let folder = outside.path().join("dump");
         std::fs::create_dir_all(folder.join("aa")).unwrap();
@@ -94,12 +92,12 @@ mod tests {
         names.sort();
         assert_eq!(names, [".", "..", "a.txt", "aa", "link"]);
         assert_eq!(opened.read("a.txt", 10).as_deref(), Some(b"a".as_slice()));
-        assert_eq!(opened.inner("aa").unwrap().read("b.txt", 2).as_deref(), Some(b"bb".as_slice()));
+        assert_eq!(opened.subfolder("aa").unwrap().read("b.txt", 2).as_deref(), Some(b"bb".as_slice()));
         for (name, limit) in [("a.txt", 0), ("link", 10), ("../secret", 10), ("aa", 10), ("none", 10)] {
             assert_eq!(opened.read(name, limit), None, "{name}");
         }
-        assert!(opened.inner("..").is_none());
-        assert!(opened.written("a.txt").is_some() && opened.written("none").is_none());
+        assert!(opened.subfolder("..").is_none());
+        assert!(opened.modified("a.txt").is_some() && opened.modified("none").is_none());
     }
 
     #[test]

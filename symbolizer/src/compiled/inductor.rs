@@ -1,11 +1,11 @@
-//! The files that Inductor (`torch.compile`) writes: what they say of a kernel.
+//! The files that Inductor (`torch.compile`) writes.
 //!
-//! Owns: reading generated wrappers and the text of graphs, and taking a kernel's name apart. Because: a fused kernel is called
-//! `kernel` in a library of its own, and only the wrapper that has the same source tells which one it is. Does not: run or
-//! import anything, open files, or choose between two ways to read a name.
+//! Owns: parsing generated wrappers and the text of graphs, and splitting a kernel's name into operators. Because: a fused
+//! kernel is called `kernel` in a library of its own, and only the wrapper with the same source identifies it. Does not:
+//! run or import anything, open files, or choose between two ways to split a name.
 //!
 //! ```text
-//! wrapper  # Topologically Sorted Source Nodes: [h], Original ATen: [aten.relu]     before kernels of Triton
+//! wrapper  # Topologically Sorted Source Nodes: [h], Original ATen: [aten.relu]     before Triton kernels
 //!          cpp_fused_mul_tanh_0 = async_compile.cpp_pybinding([…], r'''SOURCE''')
 //!          triton_poi_fused_relu_1.run(buf0, 4096, stream=raw_stream0)
 //! graph    # File: /srv/net.py:9 in forward, code: h = torch.tanh(h) * h
@@ -16,20 +16,20 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::Line;
-use super::comment::{Comment, Node, Site, is_identifier, launched};
+use super::SourceLine;
+use super::inductor_comment::{Comment, LaunchSite, Node, is_identifier, launched_kernel};
 
-/// Most kernels of a wrapper, and most places that launch one.
+/// Most kernels, and most launches, of a wrapper.
 const KERNELS_MAX: usize = 1 << 14;
 /// Most different operators of a graph.
 const OPERATORS_MAX: usize = 1 << 12;
 /// Most nodes of a graph.
 const NODES_MAX: usize = 1 << 16;
-/// Most lines that are remembered of one operator of a graph; one with more has none that is certain anyway.
+/// Most lines kept of one operator of a graph; with more than one, none is certain.
 const LINES_MAX: usize = 4;
-/// Longest name and path that are kept.
+/// Longest name and path kept.
 const NAME_BYTES_MAX: usize = 1024;
-/// Around the source of a kernel.
+/// The quotes around the source of a kernel.
 const QUOTES: &str = "'''";
 /// Most operators in the name of a kernel: Inductor lists ten.
 const NAMED_MAX: usize = 32;
@@ -41,12 +41,12 @@ pub struct WrapperKernel {
     pub name: String,
     /// Its source text.
     pub source: String,
-    /// What the comment before it says.
+    /// The comment before it.
     pub comment: Comment,
 }
 
 impl WrapperKernel {
-    /// What a device calls the kernel: the function of its source, if that is Triton's.
+    /// The name of the kernel on the device: the function in its source, if that is Triton.
     pub fn device_name(&self) -> Option<&str> {
         let (_, after) = self.source.split_once("@triton.jit")?;
         let (name, _) = after.trim_start().strip_prefix("def ")?.split_once('(')?;
@@ -57,13 +57,13 @@ impl WrapperKernel {
 /// A generated wrapper.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wrapper {
-    /// The kernels that it defines.
+    /// Defined kernels.
     pub kernels: Vec<WrapperKernel>,
-    /// The places that launch kernels of Triton.
-    pub sites: Vec<Site>,
+    /// Launches of Triton kernels.
+    pub sites: Vec<LaunchSite>,
 }
 
-/// Reads a generated wrapper.
+/// Parses a generated wrapper.
 pub fn parse_wrapper(text: &str) -> Wrapper {
     let mut wrapper = Wrapper::default();
     let mut comment = Comment::default();
@@ -74,25 +74,25 @@ pub fn parse_wrapper(text: &str) -> Wrapper {
         let begin = std::mem::replace(&mut at, end + 1);
         number = number.saturating_add(1);
         if line.trim_start().starts_with('#') {
-            comment.read(line.trim_start());
+            comment.add_line(line.trim_start());
             continue;
         }
         let Some((name, _)) = line.split_once(" = async_compile.") else {
-            if let Some(kernel) = launched(line) {
+            if let Some(kernel) = launched_kernel(line) {
                 let comment = std::mem::take(&mut comment);
                 if wrapper.sites.len() < KERNELS_MAX && kernel.len() <= NAME_BYTES_MAX {
-                    wrapper.sites.push(Site { line: number, kernel: kernel.to_owned(), comment });
+                    wrapper.sites.push(LaunchSite { line: number, kernel: kernel.to_owned(), comment });
                 }
             } else if line.contains("extern_kernels.") {
                 comment = Comment::default();
             }
             continue;
         };
-        // The source begins on this line and ends wherever it does.
+        // The source starts on this line and may end on a later one.
         let Some(quotes) = line.find(QUOTES).map(|quotes| begin + quotes + QUOTES.len()) else { continue };
         let Some(length) = text[quotes..].find(QUOTES) else { break };
         at = quotes + length + QUOTES.len();
-        // What follows behind the last quotes is taken for a line of its own, with their number.
+        // The text after the closing quotes is parsed as a line with their line number.
         let lines = text[begin..at].bytes().filter(|b| *b == b'\n').count();
         number = number.saturating_add(u32::try_from(lines).unwrap_or(u32::MAX)).saturating_sub(1);
         let comment = std::mem::take(&mut comment);
@@ -104,49 +104,49 @@ pub fn parse_wrapper(text: &str) -> Wrapper {
     wrapper
 }
 
-/// Which lines of the program asked for each operator of a graph.
+/// The source lines of the operators of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
-    /// By operator of ATen.
-    lines: FxHashMap<String, Vec<Line>>,
+    /// Lines by ATen operator.
+    lines: FxHashMap<String, Vec<SourceLine>>,
     /// Operator and line by node; `None` for a name that two nodes have.
-    nodes: FxHashMap<String, Option<(String, Line)>>,
+    nodes: FxHashMap<String, Option<(String, SourceLine)>>,
 }
 
 impl Graph {
-    /// The only line that asked for an operator (`mul`); `None` when there is none, or more than one.
-    pub fn line(&self, operator: &str) -> Option<&Line> {
+    /// The only line of an operator (`mul`); `None` when there is none, or more than one.
+    pub fn line(&self, operator: &str) -> Option<&SourceLine> {
         match self.lines.get(operator).map(Vec::as_slice) {
             Some([line]) => Some(line),
             _ => None,
         }
     }
 
-    /// The line that asked for a node, if the node is the same: it calls the same operator.
-    pub fn line_of(&self, node: &Node) -> Option<&Line> {
+    /// The line of a node, if the node here calls the same operator.
+    pub fn line_of(&self, node: &Node) -> Option<&SourceLine> {
         let (operator, line) = self.nodes.get(&node.name)?.as_ref()?;
         (*operator == node.operator).then_some(line)
     }
 
-    /// Whether nothing is known.
+    /// True without operators.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 }
 
-/// Reads the text of a graph out of an entry of Inductor's cache, which holds it as it is among other things.
+/// Parses the text of a graph from an entry of Inductor's cache, which contains it among other data.
 pub fn parse_graph(bytes: &[u8]) -> Graph {
     const PLACE: &[u8] = b"File: ";
     let mut graph = Graph::default();
-    let mut at: Option<Line> = None;
+    let mut at: Option<SourceLine> = None;
     for line in bytes.split(|b| *b == b'\n') {
         let code = line.trim_ascii_start();
         if code.starts_with(b"#") {
-            at = find(code, PLACE).and_then(|begin| place(&code[begin + PLACE.len()..]));
+            at = find(code, PLACE).and_then(|begin| location(&code[begin + PLACE.len()..]));
             continue;
         }
         let Some(node) = assigned(code) else {
-            // A graph's lines follow each other; anything else ends what was said of a place.
+            // The lines of a graph follow each other; any other line ends the scope of a comment.
             at = None;
             continue;
         };
@@ -158,7 +158,7 @@ pub fn parse_graph(bytes: &[u8]) -> Graph {
 }
 
 impl Graph {
-    fn add(&mut self, node: &str, operator: &str, line: &Line) {
+    fn add(&mut self, node: &str, operator: &str, line: &SourceLine) {
         if self.nodes.len() < NODES_MAX || self.nodes.contains_key(node) {
             let known = Some((operator.to_owned(), line.clone()));
             let kept = self.nodes.entry(node.to_owned()).or_insert_with(|| known.clone());
@@ -176,7 +176,7 @@ impl Graph {
     }
 }
 
-/// `relu` of `relu: "f32[8]" = …`, of a line that gives a node a name.
+/// The node that a line assigns: `relu` in `relu: "f32[8]" = …`.
 fn assigned(code: &[u8]) -> Option<&str> {
     let end = code.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_'))?;
     let is_assignment = code[end..].starts_with(b": ") || code[end..].starts_with(b" = ");
@@ -184,7 +184,7 @@ fn assigned(code: &[u8]) -> Option<&str> {
     (is_assignment && is_identifier(node) && node.len() <= NAME_BYTES_MAX).then_some(node)
 }
 
-/// `aten.relu` of `… = torch.ops.aten.relu.default(…)`.
+/// The operator that a line calls: `aten.relu` in `… = torch.ops.aten.relu.default(…)`.
 fn called(code: &[u8]) -> Option<String> {
     const CALL: &[u8] = b" = torch.ops.";
     let begin = find(code, CALL)? + CALL.len();
@@ -199,20 +199,20 @@ fn called(code: &[u8]) -> Option<String> {
 }
 
 /// `/srv/net.py:9 in forward, code: …`
-fn place(text: &[u8]) -> Option<Line> {
+fn location(text: &[u8]) -> Option<SourceLine> {
     let text = str::from_utf8(&text[..text.len().min(2 * NAME_BYTES_MAX)]).ok()?;
-    let (place, rest) = text.split_once(" in ")?;
-    let (file, line) = place.rsplit_once(':')?;
+    let (location, rest) = text.split_once(" in ")?;
+    let (file, line) = location.rsplit_once(':')?;
     let function = rest.split(", code:").next().unwrap_or_default();
     let line = line.parse().ok().filter(|line| *line > 0)?;
-    (!file.is_empty()).then(|| Line { file: file.into(), function: function.trim().into(), line })
+    (!file.is_empty()).then(|| SourceLine { file: file.into(), function: function.trim().into(), line })
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-/// The operators in the name of a kernel: `mul`, `tanh` of `cpp_fused_mul_tanh_0`. `None` when the name can be read in more
+/// The operators in the name of a kernel: `mul`, `tanh` in `cpp_fused_mul_tanh_0`. `None` when the name can be split in more
 /// than one way, or in none.
 pub fn operators_in_name(kernel: &str) -> Option<Vec<&'static str>> {
     let (_, rest) = kernel.split_once("fused_")?;
@@ -220,11 +220,11 @@ pub fn operators_in_name(kernel: &str) -> Option<Vec<&'static str>> {
     if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) || names.len() > NAME_BYTES_MAX {
         return None;
     }
-    // How many ways there are to read the rest after each name: Inductor sorts them, and has each once. So a way is a rising
-    // sequence of names, and the number of ways is bounded by keeping two at most.
-    let mut ways: Vec<(usize, Vec<&'static str>)> = vec![(0, Vec::new())];
-    let mut whole: Vec<Vec<&'static str>> = Vec::new();
-    while let Some((at, read)) = ways.pop() {
+    // Inductor sorts the names and lists each once, so a split is a rising sequence of names. The search ends at the second
+    // complete split.
+    let mut open: Vec<(usize, Vec<&'static str>)> = vec![(0, Vec::new())];
+    let mut complete: Vec<Vec<&'static str>> = Vec::new();
+    while let Some((at, read)) = open.pop() {
         let rest = &names[at..];
         for end in rest.match_indices('_').map(|(end, _)| end).chain([rest.len()]) {
             let Some(name) = deepctx_names::framework::aten_base_name(&rest[..end]) else { continue };
@@ -234,19 +234,19 @@ pub fn operators_in_name(kernel: &str) -> Option<Vec<&'static str>> {
             let mut read = read.clone();
             read.push(name);
             if end == rest.len() {
-                whole.push(read);
+                complete.push(read);
             } else {
-                ways.push((at + end + 1, read));
+                open.push((at + end + 1, read));
             }
         }
-        if whole.len() > 1 || ways.len() > 256 {
+        if complete.len() > 1 || open.len() > 256 {
             return None;
         }
     }
-    whole.pop()
+    complete.pop()
 }
 
-/// `aten::relu` of `aten.relu`.
+/// `aten::relu` for `aten.relu`.
 pub(super) fn operator_name(original: &str) -> Arc<str> {
     match original.split_once('.') {
         Some((space @ ("aten" | "prims"), name)) => format!("{space}::{name}").into(),
@@ -260,12 +260,12 @@ mod tests {
 
     use super::*;
 
-    /// A wrapper and the cache's entry that torch 2.15 wrote for a network of two layers, shortened.
+    /// A wrapper and the cache entry that torch 2.15 wrote for a network of two layers, shortened.
     const WRAPPER: &str = include_str!("../../tests/fixtures/inductor/wrapper.py");
     const ENTRY: &[u8] = include_bytes!("../../tests/fixtures/inductor/graph.txt");
 
     #[test]
-    fn kernels_of_a_generated_wrapper_are_found() {
+    fn kernels_of_a_generated_wrapper_are_parsed() {
         let kernels = parse_wrapper(WRAPPER).kernels;
         let names: Vec<_> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
         assert_eq!(names, ["cpp_fused_mul_sigmoid_tanh_0", "cpp_fused__softmax_add_1"]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_before_a_kernel_names_its_operators() {
+    fn a_comment_before_a_kernel_lists_its_operators() {
         let text = "# kernel path: /tmp/x/cab.py\n\
             # Topologically Sorted Source Nodes: [x, y], Original ATen: [aten.add, aten.relu]\n\
             # Source node to ATen node mapping:\n#   x => add\n\
@@ -296,15 +296,15 @@ mod tests {
         );
     }
 
-    /// What torch 2.15 generated for a device of NVIDIA, of the same kind of network, and the graph that it was made from.
+    /// A wrapper that torch 2.15 generated for an NVIDIA device, of the same kind of network, and its graph.
     const DEVICE_WRAPPER: &str = include_str!("../../tests/fixtures/inductor/device_wrapper.py");
     const DEVICE_GRAPH: &[u8] = include_bytes!("../../tests/fixtures/inductor/device_graph.txt");
 
     #[test]
-    fn a_fragment_names_the_nodes_of_a_kernel_and_the_graph_their_lines() {
+    fn nodes_of_a_kernel_have_lines_from_the_graph() {
         let wrapper = parse_wrapper(DEVICE_WRAPPER);
         let graph = parse_graph(DEVICE_GRAPH);
-        let told: Vec<_> = wrapper
+        let nodes: Vec<_> = wrapper
             .kernels
             .iter()
             .map(|kernel| {
@@ -327,7 +327,7 @@ mod tests {
             ("aten.div", Some(15)),
         ];
         assert_eq!(
-            told,
+            nodes,
             [
                 ("triton_poi_fused_add_0", first),
                 ("triton_per_fused_add_exp_prepare_softmax_online_sub_1", second)
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_two_graphs_have_has_the_line_that_both_say() {
+    fn a_node_of_two_graphs_has_their_common_line() {
         let graph = |line: u32| {
             format!("# File: /n.py:{line} in f, code: x\nadd: \"f32[8]\" = torch.ops.aten.add.Tensor(a, b)\n")
         };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_graph_tells_the_lines_of_operators() {
+    fn the_graph_has_the_lines_of_operators() {
         let graph = parse_graph(ENTRY);
         let line = |operator| graph.line(operator).map(|line| (&*line.function, line.line));
         assert_eq!(line("tanh"), Some(("forward", 9)));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_kernels_are_taken_apart_where_there_is_one_way() {
+    fn kernel_names_are_split_if_unambiguous() {
         check("cpp_fused_mul_sigmoid_tanh_0", &["mul", "sigmoid", "tanh"]);
         check("cpp_fused__softmax_add_1", &["_softmax", "add"]);
         check("cpp_fused__softmax_backward_data_0", &["_softmax_backward_data"]);
@@ -390,7 +390,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_has_kernels_whose_source_is_in_it(text in r"([a-z_#' =.\n]|''' ?|x = async_compile\.|x\.run\(|@triton\.jit|def |\[|\]|é){0,80}") {
+        fn any_text_gives_kernels_from_it(text in r"([a-z_#' =.\n]|''' ?|x = async_compile\.|x\.run\(|@triton\.jit|def |\[|\]|é){0,80}") {
             let wrapper = parse_wrapper(&text);
             for kernel in &wrapper.kernels {
                 prop_assert!(text.contains(&kernel.source) && text.contains(&kernel.name));

@@ -1,113 +1,118 @@
-//! What compiled kernels were made from: operators of a framework, and the lines of the program that asked for them.
+//! The origin of compiled kernels: operators of a framework, and the source lines that they come from.
 //!
-//! Owns: the form of the answer, and what is known of each process. Because: a compiler fuses operators of many lines into one
-//! kernel, and only the files that it leaves (dumps, caches) say which. Does not: find code or its names, or guess: a kernel
-//! that two compilations could have made differently stays what it is.
+//! Owns: the form of an origin, and the state of each process. Because: a compiler fuses operators of many lines into one
+//! kernel, and only its files (dumps, caches) say which. Does not: find code or its names, or guess: a kernel that two
+//! compilations explain differently has no origin.
 //!
-//! | compiler | what ties code to it | what tells the operators |
+//! | compiler | identifies the code by | takes the operators from |
 //! |---|---|---|
-//! | XLA | the code that it registered for debuggers, byte for byte; of a module that was loaded from the cache, the code in memory (`loaded`) | its dump (`--xla_dump_to`), or JAX's compilation cache |
-//! | Inductor | the library that a kernel is in | the wrapper that calls it and the graph beside it, in Inductor's cache |
+//! | XLA | the code registered for debuggers, byte for byte; for a module loaded from the cache, the code in memory (`cached_code`) | its dump (`--xla_dump_to`), or JAX's compilation cache |
+//! | Inductor | the library that contains the kernel | the wrapper that calls it and the graph beside it, in Inductor's cache |
 //!
-//! Kernels of devices have no code here, only a name ([`device`]).
+//! Of device kernels only the name is known, not the code ([`device_kernels`]).
 
-mod comment;
-pub mod device;
+mod cached_code;
+pub mod device_kernels;
 mod folder;
 pub mod hlo;
 pub mod inductor;
-mod loaded;
+mod inductor_cache;
+mod inductor_comment;
 mod settings;
-pub mod triton;
-mod wrappers;
+pub mod triton_cache;
 mod xla;
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::jit::{Found, Piece};
+use crate::jit::{LocatedFunction, RegisteredFunction};
 pub(crate) use settings::Settings;
 
-/// Most processes whose compilers' files are followed.
+/// Most processes whose compiler files are read.
 const PROCESSES_MAX: usize = 64;
-/// Most operators of one kernel that its text lists; more are counted.
+/// Most operators of one kernel in its text; the number of further ones is appended.
 const LISTED_MAX: usize = 24;
 
-/// Which compiler made a kernel.
+/// The compiler of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compiler {
     /// XLA, of JAX and others.
     Xla,
     /// Inductor, of `torch.compile`.
     Inductor,
-    /// Triton, of kernels that a program writes itself.
+    /// Triton, for kernels written by the user.
     Triton,
 }
 
-/// A line of the program, as it was when the operator was traced.
+/// A line of the program, as of the time when the operator was traced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Line {
+pub struct SourceLine {
     /// Path of the file.
     pub file: Arc<str>,
-    /// Function; empty when it is not known.
+    /// Function; empty when not known.
     pub function: Arc<str>,
-    /// From 1; 0 when it is not known.
+    /// Line number from 1; 0 when not known.
     pub line: u32,
 }
 
 /// An operator of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Op {
-    /// As its framework names it: `jit(step)/dot_general`, `aten::mul`. Empty where only the line is known.
+pub struct Operator {
+    /// Name in the framework: `jit(step)/dot_general`, `aten::mul`. Empty when only the line is known.
     pub name: Arc<str>,
-    /// The lines that asked for it, outermost first; empty when they are not known, or not certain.
-    pub stack: Vec<Line>,
+    /// The source lines that it comes from, outermost first; empty when not known or not certain.
+    pub stack: Vec<SourceLine>,
 }
 
-/// What a kernel was made from.
+/// What a kernel was compiled from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kernel {
-    /// Who made it.
+pub struct KernelOrigin {
+    /// Its compiler.
     pub compiler: Compiler,
-    /// What was compiled: a module of XLA (`jit_step`), a kernel of Inductor (`cpp_fused_add_0`).
+    /// The compilation unit: an XLA module (`jit_step`), an Inductor kernel (`cpp_fused_add_0`).
     pub unit: Arc<str>,
-    /// Its operators, the one that it is named for first; empty when the files do not tell.
-    pub ops: Vec<Op>,
-    /// Operators of other lines that the very same kernel may be working for: equal kernels of a unit are made once.
-    pub others: Vec<Op>,
+    /// Its operators, the one that it is named after first; empty when the files do not contain them.
+    pub ops: Vec<Operator>,
+    /// Operators of other lines that share this kernel: equal kernels of a unit are compiled once.
+    pub others: Vec<Operator>,
 }
 
-/// A module that a process runs, as its runtime names it.
+/// An XLA module, as the runtime identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unit<'a> {
-    /// Its number in the process that compiled it.
+pub struct XlaModule<'a> {
+    /// Number in the process that compiled it.
     pub number: u64,
-    /// Its name, or with `cut` the beginning of it.
+    /// Name, or the beginning of it if `truncated`.
     pub name: &'a str,
     /// The name is longer.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
-/// Why a kernel has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NoKernel {
-    /// It is not the code of a compiler that is known here.
+/// Why the origin of a kernel is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum NoOrigin {
+    /// The code is not from a supported compiler.
+    #[error("the code is not from a supported compiler")]
     NotCompiled,
-    /// The compiler was not asked to leave what it knows.
+    /// The compiler writes no files: its dump or cache is not enabled.
+    #[error("the compiler's dump or cache is not enabled")]
     NoFiles,
-    /// The compiler's files do not have it, so far.
-    NotThere,
-    /// More than one compilation has this very code, and they mean different things by it.
+    /// The files of the compiler do not contain the kernel, so far.
+    #[error("the files of the compiler do not contain the kernel")]
+    NotFound,
+    /// More than one compilation has this code, from different operators.
+    #[error("several compilations have this code, from different operators")]
     Ambiguous,
 }
 
-/// What is known of a kernel.
-pub type Answer = Result<Arc<Kernel>, NoKernel>;
+/// The origin of a kernel, or the reason why it is not known.
+pub type OriginResult = Result<Arc<KernelOrigin>, NoOrigin>;
 
-impl Kernel {
-    /// The frame under which all of the unit stands.
+impl KernelOrigin {
+    /// The label of the frame of the compilation unit.
     pub fn unit_label(&self) -> String {
         let compiler = match self.compiler {
             Compiler::Xla => "xla",
@@ -117,24 +122,24 @@ impl Kernel {
         format!("[{compiler} {}]", self.unit)
     }
 
-    /// The lines under which the kernel stands: those of the operator that it is named for, or, where no operator is, those
-    /// that all of them have. Of a kernel that works for several lines, as far as these have the same callers.
-    pub fn stack(&self) -> &[Line] {
+    /// The source lines of the kernel: those of the operator that it is named after, or, for Inductor, those that all operators
+    /// share. For a kernel shared by several lines, their common callers.
+    pub fn stack(&self) -> &[SourceLine] {
         let Some(first) = self.ops.first() else { return &[] };
         let all = self.ops.iter().all(|op| op.stack == first.stack);
         if self.compiler == Compiler::Inductor && !all {
             return &[];
         }
-        let shared = |op: &Op| op.stack.iter().zip(&first.stack).take_while(|(a, b)| a == b).count();
+        let shared = |op: &Operator| op.stack.iter().zip(&first.stack).take_while(|(a, b)| a == b).count();
         let length = self.others.iter().map(shared).min().unwrap_or(first.stack.len());
         &first.stack[..length]
     }
 
-    /// The operators in one text: those of another line than the kernel's with that line. `None` when none is known.
+    /// The operators as one text, with the lines of those from other lines than the kernel's. `None` when none is known.
     pub fn operators(&self) -> Option<String> {
         let (first, rest) = self.ops.split_first().filter(|(first, _)| !first.name.is_empty())?;
         let line = self.stack().last();
-        let place = |op: &Op| match op.stack.last() {
+        let place = |op: &Operator| match op.stack.last() {
             Some(at) if Some(at) != line => {
                 let file = at.file.rsplit('/').next().unwrap_or_default();
                 format!(" {file}:{}", at.line)
@@ -144,7 +149,7 @@ impl Kernel {
         let mut text = format!("{}{}", first.name, place(first));
         let mut listed = Vec::new();
         for op in rest {
-            // Within a fusion the last part tells enough: the scopes are those of the first one, mostly.
+            // Within a fusion the last part of the name is enough: the scopes are mostly those of the first operator.
             let name = match self.compiler {
                 Compiler::Xla => op.name.rsplit('/').next().unwrap_or_default(),
                 Compiler::Inductor | Compiler::Triton => &op.name,
@@ -160,7 +165,7 @@ impl Kernel {
             listed.push(format!("{more} more"));
         }
         let listed = listed.join(", ");
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = match (self.compiler, listed.is_empty()) {
             (_, true) => Ok(()),
             (Compiler::Xla, false) => write!(text, " [fused: {listed}]"),
@@ -176,70 +181,70 @@ impl Kernel {
     }
 }
 
-/// What is known of the compilers of all processes.
+/// The compiler files of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
     xla: FxHashMap<u32, xla::Process>,
-    inductor: FxHashMap<u32, wrappers::Process>,
-    triton: FxHashMap<u32, triton::Process>,
+    inductor: FxHashMap<u32, inductor_cache::Process>,
+    triton: FxHashMap<u32, triton_cache::Process>,
 }
 
 impl Compiled {
-    /// The kernel of a function that a process registered for debuggers. `pieces` are all that it registered; `settings` are
-    /// asked for once.
+    /// The origin of a function that a process registered for debuggers. `registered` are all functions that it registered;
+    /// `settings` is called at most once.
     ///
     /// # Errors
-    /// [`NoKernel`].
+    /// [`NoOrigin`].
     pub(crate) fn generated<'a>(
         &mut self,
         pid: u32,
         time_ns: u64,
-        piece: Piece<'a>,
-        pieces: impl DoubleEndedIterator<Item = Piece<'a>>,
+        function: RegisteredFunction<'a>,
+        registered: impl DoubleEndedIterator<Item = RegisteredFunction<'a>>,
         settings: impl FnOnce() -> Settings,
-    ) -> Answer {
+    ) -> OriginResult {
         make_room(&mut self.xla, pid);
         let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
-        process.kernel(time_ns, piece, pieces)
+        process.kernel(time_ns, function, registered)
     }
 
-    /// The function at an address that a process loaded from a compiler's cache, in a mapping from and to these addresses;
-    /// `settings` are asked for once.
-    pub(crate) fn loaded(
+    /// The function at an address that a process loaded from a compilation cache, in this mapping; `settings` is called at most
+    /// once.
+    pub(crate) fn cached_function(
         &mut self,
         pid: u32,
         time_ns: u64,
-        mapping: [u64; 2],
+        mapping: Range<u64>,
         address: u64,
         settings: impl FnOnce() -> Settings,
-    ) -> Option<Found> {
+    ) -> Option<LocatedFunction> {
         make_room(&mut self.xla, pid);
         let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
-        process.loaded(pid, time_ns, mapping, address)
+        process.cached_function(pid, time_ns, mapping, address)
     }
 
-    /// The kernel of a function that was found so.
+    /// The origin of a function of a compilation cache.
     ///
     /// # Errors
-    /// [`NoKernel`].
-    pub(crate) fn loaded_kernel(&mut self, pid: u32, number: u64) -> Answer {
-        self.xla.get_mut(&pid).map_or(Err(NoKernel::NotThere), |process| process.loaded_kernel(number))
+    /// [`NoOrigin`].
+    pub(crate) fn cached_kernel(&mut self, pid: u32, key: u64) -> OriginResult {
+        self.xla.get_mut(&pid).map_or(Err(NoOrigin::NotFound), |process| process.cached_kernel(key))
     }
 
-    /// The kernel of a function in a library of this path.
+    /// The origin of a function in the library with this path.
     ///
     /// # Errors
-    /// [`NoKernel`].
-    pub(crate) fn library(&mut self, pid: u32, time_ns: u64, path: &str, symbol: &str) -> Answer {
+    /// [`NoOrigin`].
+    pub(crate) fn library(&mut self, pid: u32, time_ns: u64, path: &str, symbol: &str) -> OriginResult {
         let (folder, stem) =
-            deepctx_names::inductor::kernel_library(path, symbol).ok_or(NoKernel::NotCompiled)?;
+            deepctx_names::inductor::kernel_library(path, symbol).ok_or(NoOrigin::NotCompiled)?;
         make_room(&mut self.inductor, pid);
         let process = self.inductor.entry(pid).or_default();
         process.kernel(pid, time_ns, folder, stem)
     }
 
-    /// What a kernel of a device was compiled from, by its name: `siblings` are others that came with the same code. `settings`
-    /// are asked for once. True when more may be known later.
+    /// The origin of a device kernel, by its name; `siblings` are kernels that were loaded with the same code. `settings` is
+    /// called at most once. True when more may be known later.
     pub(crate) fn device(
         &mut self,
         pid: u32,
@@ -247,62 +252,62 @@ impl Compiled {
         name: &str,
         siblings: &[&str],
         settings: impl FnOnce() -> Settings,
-    ) -> (Answer, bool) {
+    ) -> (OriginResult, bool) {
         make_room(&mut self.xla, pid);
         make_room(&mut self.triton, pid);
         if !self.xla.contains_key(&pid) || !self.triton.contains_key(&pid) {
             let settings = settings();
             self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings));
-            self.triton.entry(pid).or_insert_with(|| triton::Process::new(pid, &settings));
+            self.triton.entry(pid).or_insert_with(|| triton_cache::Process::new(pid, &settings));
         }
         let xla =
-            self.xla.get_mut(&pid).map_or(Err(NoKernel::NoFiles), |xla| xla.device(time_ns, name, siblings));
+            self.xla.get_mut(&pid).map_or(Err(NoOrigin::NoFiles), |xla| xla.device(time_ns, name, siblings));
         let triton =
-            self.triton.get_mut(&pid).map_or(Err(NoKernel::NoFiles), |triton| triton.kernel(time_ns, name));
-        device::either(xla, triton)
+            self.triton.get_mut(&pid).map_or(Err(NoOrigin::NoFiles), |triton| triton.kernel(time_ns, name));
+        device_kernels::either(xla, triton)
     }
 
-    /// What a step of a module of XLA was made from; `settings` are asked for once.
+    /// The origin of a thunk of an XLA module; `settings` is called at most once.
     ///
     /// # Errors
-    /// [`NoKernel`].
-    pub(crate) fn step(
+    /// [`NoOrigin`].
+    pub(crate) fn thunk(
         &mut self,
         pid: u32,
         time_ns: u64,
-        unit: Unit<'_>,
-        step: &str,
+        module: XlaModule<'_>,
+        thunk: &str,
         fused: bool,
         settings: impl FnOnce() -> Settings,
-    ) -> Answer {
+    ) -> OriginResult {
         make_room(&mut self.xla, pid);
         let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
-        process.step(time_ns, unit, step, fused)
+        process.thunk(time_ns, module, thunk, fused)
     }
 
-    /// What a file of Inductor launches.
+    /// The kernels that a file of Inductor launches.
     ///
     /// # Errors
-    /// [`NoKernel`].
-    pub(crate) fn launched_by(
+    /// [`NoOrigin`].
+    pub(crate) fn launches_of(
         &mut self,
         pid: u32,
         time_ns: u64,
         path: &str,
-    ) -> Result<device::Launches, NoKernel> {
-        let (root, stem) = deepctx_names::inductor::generated_file(path).ok_or(NoKernel::NotCompiled)?;
+    ) -> Result<device_kernels::FileLaunches, NoOrigin> {
+        let (root, stem) = deepctx_names::inductor::generated_file(path).ok_or(NoOrigin::NotCompiled)?;
         make_room(&mut self.inductor, pid);
         self.inductor.entry(pid).or_default().launches(pid, time_ns, root, stem)
     }
 
-    /// The process has another program now.
+    /// Drops the process, which runs another program now.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.xla.remove(&pid);
         self.inductor.remove(&pid);
         self.triton.remove(&pid);
     }
 
-    /// Keeps only some processes.
+    /// Keeps the processes for which `keep` is true.
     pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         self.xla.retain(|pid, _| keep(*pid));
         self.inductor.retain(|pid, _| keep(*pid));
@@ -310,7 +315,7 @@ impl Compiled {
     }
 }
 
-/// What a process is known by is read again if it is asked for after it had to go.
+/// Drops all processes at the bound; their files are read again when needed.
 fn make_room<T>(processes: &mut FxHashMap<u32, T>, pid: u32) {
     if processes.len() >= PROCESSES_MAX && !processes.contains_key(&pid) {
         processes.clear();
@@ -321,18 +326,18 @@ fn make_room<T>(processes: &mut FxHashMap<u32, T>, pid: u32) {
 mod tests {
     use super::*;
 
-    fn op(name: &str, lines: &[u32]) -> Op {
-        let line = |line: &u32| Line { file: "/srv/net.py".into(), function: "f".into(), line: *line };
-        Op { name: name.into(), stack: lines.iter().map(line).collect() }
+    fn op(name: &str, lines: &[u32]) -> Operator {
+        let line = |line: &u32| SourceLine { file: "/srv/net.py".into(), function: "f".into(), line: *line };
+        Operator { name: name.into(), stack: lines.iter().map(line).collect() }
     }
 
-    fn check(compiler: Compiler, ops: &[Op], stack: usize, text: Option<&str>) {
-        let kernel = Kernel { compiler, unit: "u".into(), ops: ops.to_vec(), others: Vec::new() };
+    fn check(compiler: Compiler, ops: &[Operator], stack: usize, text: Option<&str>) {
+        let kernel = KernelOrigin { compiler, unit: "u".into(), ops: ops.to_vec(), others: Vec::new() };
         assert_eq!((kernel.stack().len(), kernel.operators().as_deref()), (stack, text));
     }
 
     #[test]
-    fn a_kernel_stands_at_its_line_and_names_the_lines_of_others() {
+    fn the_text_has_lines_of_operators_from_other_lines() {
         use Compiler::{Inductor, Xla};
         check(Xla, &[], 0, None);
         check(Xla, &[op("jit(f)/mul", &[3, 7])], 2, Some("jit(f)/mul"));
@@ -352,18 +357,18 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_works_for_several_lines_stands_where_they_part() {
+    fn a_shared_kernel_has_the_common_callers() {
         let others = vec![op("jit(f)/tanh", &[3, 8])];
         let ops = vec![op("jit(f)/tanh", &[3, 7])];
-        let kernel = Kernel { compiler: Compiler::Xla, unit: "u".into(), ops, others };
+        let kernel = KernelOrigin { compiler: Compiler::Xla, unit: "u".into(), ops, others };
         assert_eq!(kernel.stack().len(), 1);
         assert_eq!(kernel.operators().unwrap(), "jit(f)/tanh net.py:7 [or: jit(f)/tanh net.py:8]");
     }
 
     #[test]
-    fn a_long_list_is_cut_and_counted() {
-        let ops: Vec<Op> = (0..40).map(|n| op(&format!("aten::op{n}"), &[])).collect();
-        let kernel = Kernel { compiler: Compiler::Inductor, unit: "u".into(), ops, others: Vec::new() };
+    fn a_long_list_of_operators_is_truncated() {
+        let ops: Vec<Operator> = (0..40).map(|n| op(&format!("aten::op{n}"), &[])).collect();
+        let kernel = KernelOrigin { compiler: Compiler::Inductor, unit: "u".into(), ops, others: Vec::new() };
         assert!(kernel.operators().unwrap().ends_with(", aten::op24, 15 more"));
     }
 }

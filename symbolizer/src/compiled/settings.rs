@@ -1,39 +1,38 @@
-//! Where a process's compilers leave what they know.
+//! The folders where the compilers of a process write their files.
 //!
-//! Owns: reading the process's environment, as it is now. Because: programs set these variables before they import a
-//! framework, and the kernel shows only the environment that a process began with. Does not: see settings that are made
-//! by other ways than variables.
+//! Owns: reading the current environment of the process. Because: programs set these variables before they import a framework,
+//! and `/proc` has only the initial environment. Does not: see settings other than environment variables.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use crate::python::TargetMemory;
+use crate::memory::TargetMemory;
 
-/// Most bytes of an environment that are read: the kernel's usual limit for arguments and environment is 2 MiB.
+/// Most bytes read of an environment: the kernel's usual limit for arguments and environment is 2 MiB.
 const ENVIRONMENT_BYTES_MAX: u64 = 2 << 20;
-/// Most variables.
+/// Most variables read.
 const VARIABLES_MAX: usize = 4096;
-/// Longest variable that is read.
+/// Longest variable read.
 const VARIABLE_BYTES_MAX: usize = 4096;
 
-/// The folders.
+/// The folders of the compilers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// XLA's dump.
+    /// Folder of XLA's dump.
     pub(crate) dump: Option<PathBuf>,
-    /// JAX's compilation cache.
+    /// Folder of JAX's compilation cache.
     pub(crate) cache: Option<PathBuf>,
-    /// Triton's cache.
+    /// Folder of Triton's cache.
     pub(crate) triton: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Of a process. `environ` is the address of the C library's variable of that name, if it is known.
+    /// Reads the settings of a process. `environ` is the address of the C library's variable of that name, if known.
     pub(crate) fn read(pid: u32, memory: Option<&dyn TargetMemory>, environ: Option<u64>) -> Self {
-        let now = memory.zip(environ).map(|(memory, at)| variables(memory, at));
-        if let Some(now) = now.filter(|now| !now.is_empty()) {
-            return Self::parse(&now);
+        let current = memory.zip(environ).map(|(memory, at)| variables(memory, at));
+        if let Some(current) = current.filter(|variables| !variables.is_empty()) {
+            return Self::parse(&current);
         }
         let mut bytes = Vec::new();
         let read = File::open(format!("/proc/{pid}/environ"))
@@ -52,7 +51,7 @@ impl Settings {
             value.and_then(|value| str::from_utf8(value).ok()).filter(|value| !value.is_empty())
         };
         let flags = value("XLA_FLAGS").unwrap_or_default();
-        // The last one counts, as XLA has it.
+        // The last flag counts, as in XLA.
         let dump = flags.split_ascii_whitespace().rev().find_map(|flag| flag.strip_prefix("--xla_dump_to="));
         let local = |path: &&str| !path.is_empty() && !path.contains("://");
         let below = |home: &str| Some(PathBuf::from(home).join(".triton/cache"));
@@ -66,7 +65,7 @@ impl Settings {
     }
 }
 
-/// The variables of a process as its C library has them.
+/// The variables of a process from its C library.
 fn variables(memory: &dyn TargetMemory, environ: u64) -> Vec<Vec<u8>> {
     let Ok(table) = memory.read_u64(environ) else { return Vec::new() };
     let mut variables = Vec::new();
@@ -79,7 +78,7 @@ fn variables(memory: &dyn TargetMemory, environ: u64) -> Vec<Vec<u8>> {
     variables
 }
 
-/// A C string, read in pieces that do not cross pages before they must.
+/// A C string, read in aligned pieces, so that no page is accessed unnecessarily.
 fn text(memory: &dyn TargetMemory, mut at: u64) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     while text.len() < VARIABLE_BYTES_MAX {
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_of_triton_is_where_triton_puts_it() {
+    fn the_triton_cache_folder_is_the_default_or_set() {
         let check = |variables: &[&str], expect: Option<&str>| {
             let variables: Vec<_> = variables.iter().map(|text| text.as_bytes().to_vec()).collect();
             assert_eq!(Settings::parse(&variables).triton, expect.map(PathBuf::from), "{variables:?}");
@@ -127,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_read_out_of_a_process() {
-        let mut memory = crate::python::memory::RecordedMemory::default();
+    fn variables_are_read_from_process_memory() {
+        let mut memory = crate::memory::RecordedMemory::default();
         memory.insert(0x1000, 0x2000_u64.to_le_bytes().to_vec());
         let pointers = [0x3000_u64, 0x4000, 0x6000, 0];
         memory.insert(0x2000, pointers.iter().flat_map(|word| word.to_le_bytes()).collect());
@@ -139,7 +138,7 @@ mod tests {
         };
         memory.insert(0x3000, padded("A=1", 256));
         memory.insert(0x4000, padded(&format!("B={}", "b".repeat(300)), 512));
-        // Of one that has no end, and one that is not there, nothing is said.
+        // A string without end and an unmapped one are skipped.
         memory.insert(0x6000, vec![b'x'; 2 * VARIABLE_BYTES_MAX]);
         let read = variables(&memory, 0x1000);
         assert_eq!(read, [b"A=1".to_vec(), format!("B={}", "b".repeat(300)).into_bytes()]);

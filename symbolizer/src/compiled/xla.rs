@@ -1,99 +1,100 @@
-//! What XLA left of the modules that a process compiled or loaded.
+//! The files of XLA for the modules that a process compiled or loaded.
 //!
-//! Owns: which files are read when, and which module a piece of code belongs to. Because: XLA tells debuggers the name and the
-//! code of each kernel, but not the module; the dump and the cache have the same code byte for byte. Does not: parse
-//! (`hlo`), or decide between modules that have the same kernel and mean different things by it.
+//! Owns: which files are read when, and which module a function belongs to. Because: XLA registers the name and the code of
+//! each kernel for debuggers, but not its module; the dump and the cache contain the same code byte for byte. Does not:
+//! parse files (`hlo`), or choose between modules that have the same kernel from different operators.
 
-mod steps;
+mod thunks;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::device::among;
+use super::cached_code::CachedCode;
+use super::device_kernels::among;
 use super::folder::Folder;
 use super::hlo::{self, Hlo};
-use super::loaded::Loaded;
-use super::{Answer, Compiler, Kernel, NoKernel, Settings};
-use crate::jit::{Found, Piece, functions};
-use crate::python::ProcessMemory;
+use super::{Compiler, KernelOrigin, NoOrigin, OriginResult, Settings};
+use crate::jit::{LocatedFunction, RegisteredFunction, functions};
+use crate::memory::ProcessMemory;
 
-/// Largest text of a module that is read.
+/// Largest text of a module read.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
-/// Largest object file that is read.
+/// Largest object file read.
 const OBJECT_BYTES_MAX: u64 = 16 << 20;
-/// Largest entry of the cache that is read, packed.
+/// Largest compressed entry of the cache read.
 const ENTRY_BYTES_MAX: u64 = 32 << 20;
-/// Largest entry of the cache, unpacked.
-const UNPACKED_BYTES_MAX: u64 = 256 << 20;
-/// Most files read at one look; the next look goes on.
-const FILES_TOGETHER: usize = 1024;
-/// Most entries of the cache read, the newest first: a cache holds the programs of years.
+/// Largest entry of the cache after decompression.
+const DECOMPRESSED_BYTES_MAX: u64 = 256 << 20;
+/// Most files read per scan; the next scan continues.
+const FILES_PER_SCAN: usize = 1024;
+/// Most entries of the cache read, newest first: a cache may contain the programs of years.
 const ENTRIES_MAX: usize = 256;
-/// Most bytes of the cache read, unpacked.
+/// Most decompressed bytes of the cache read.
 const CACHE_BYTES_MAX: u64 = 256 << 20;
 /// Most modules of one process.
-const UNITS_MAX: usize = 1 << 14;
-/// Most pieces of code that are remembered of the files.
+const MODULES_MAX: usize = 1 << 14;
+/// Most functions of the files kept.
 const CODES_MAX: usize = 1 << 18;
-/// Most modules for devices that are looked at, and most bytes of them.
+/// Most device modules read.
 const DEVICE_MODULES_MAX: usize = 1 << 12;
-/// See [`DEVICE_MODULES_MAX`].
+/// Most bytes of device modules read.
 const DEVICE_BYTES_MAX: u64 = 64 << 20;
-/// Shortest time between two looks at the folders.
-const LOOK_NS: u64 = 1_000_000_000;
-/// How far the neighbours of a piece are looked at for one that only one module has.
+/// Shortest time between two scans of the folders.
+const SCAN_INTERVAL_NS: u64 = 1_000_000_000;
+/// Most neighbours of a function examined to find one that only one module has.
 const NEIGHBOURS_MAX: usize = 4096;
 
-/// Parts of the names of files in a dump.
+/// Parts of file names in a dump.
 const OBJECT: &str = ".obj-file.";
 const TEXTS: [&str; 2] = [".cpu_after_optimizations.txt", "gpu_after_optimizations.txt"];
-/// End of the names of modules for devices: `module_0003.jit_step.sm_9.0_gpu_after_optimizations.txt`.
+/// Suffix of the files of device modules: `module_0003.jit_step.sm_9.0_gpu_after_optimizations.txt`.
 const DEVICE_TEXT: &str = "gpu_after_optimizations.txt";
 const BINARIES: [&str; 1] = [".cpu_after_optimizations.hlo.pb"];
 
-/// A module of which something is known.
+/// A compiled module.
 #[derive(Debug)]
-struct Unit {
-    /// Beginning of its files' names in the dump.
+struct Module {
+    /// Prefix of its file names in the dump; empty for a module of the cache.
     prefix: String,
     /// Names of its kernels.
     kernels: FxHashSet<String>,
-    /// Read when it is first asked for.
+    /// Parsed when first needed.
     hlo: Option<Option<Arc<Hlo>>>,
 }
 
-/// What is known of one process.
+/// The XLA files of one process.
 #[derive(Debug)]
 pub(super) struct Process {
     dump: Option<Folder>,
     cache: Option<Folder>,
-    units: Vec<Unit>,
+    modules: Vec<Module>,
     by_prefix: FxHashMap<String, usize>,
-    /// Modules that have a function, by [`crate::jit::Function::code`].
+    /// Modules that contain a function, by [`crate::jit::Function::code_hash`].
     by_code: FxHashMap<u64, Vec<usize>>,
     seen: FxHashSet<String>,
     entries_read: usize,
     bytes_read: u64,
-    looked_at_ns: Option<u64>,
-    /// Functions of the cache, to be found in memory.
-    loaded: Loaded,
-    device: Device,
+    scanned_at_ns: Option<u64>,
+    /// Functions of the cache, to be located in memory.
+    cached: CachedCode,
+    device: DeviceModules,
 }
 
-/// Modules for devices, in the dump.
+/// The device modules of the dump.
 #[derive(Debug, Default)]
-struct Device {
+struct DeviceModules {
     modules: Vec<Hlo>,
-    /// Which modules may have a kernel of a name.
+    /// Modules that may have a kernel of a name.
     by_name: FxHashMap<String, Vec<u32>>,
     seen: FxHashSet<String>,
     bytes_read: u64,
-    /// There was more than is read: another module may have a kernel of a name.
-    too_much: bool,
-    looked_at_ns: Option<u64>,
-    /// When the process began, in seconds since 1970: what was dumped before is another program's.
-    began: Option<i64>,
+    /// The bounds were reached: a further module may have a kernel of a name.
+    incomplete: bool,
+    scanned_at_ns: Option<u64>,
+    /// Start of the process in seconds since 1970: older files are from another program.
+    process_start: Option<i64>,
 }
 
 impl Process {
@@ -103,58 +104,59 @@ impl Process {
         Self {
             dump: open(&settings.dump),
             cache: open(&settings.cache),
-            units: Vec::new(),
+            modules: Vec::new(),
             by_prefix: FxHashMap::default(),
             by_code: FxHashMap::default(),
             seen: FxHashSet::default(),
             entries_read: 0,
             bytes_read: 0,
-            looked_at_ns: None,
-            loaded: Loaded::default(),
-            device: Device { began: began(pid), ..Device::default() },
+            scanned_at_ns: None,
+            cached: CachedCode::default(),
+            device: DeviceModules { process_start: process_start(pid), ..DeviceModules::default() },
         }
     }
 
-    /// What a kernel of a device was compiled from. `siblings` are kernels that came with the same code: its module has all
-    /// of them that any module has.
-    pub(super) fn device(&mut self, time_ns: u64, name: &str, siblings: &[&str]) -> Answer {
-        let Some(folder) = &self.dump else { return Err(NoKernel::NoFiles) };
-        self.device.look(folder, time_ns);
-        if self.device.too_much {
-            return Err(NoKernel::Ambiguous);
+    /// The origin of a device kernel. `siblings` are kernels that were loaded with the same code: its module has all of them
+    /// that any module has.
+    pub(super) fn device(&mut self, time_ns: u64, name: &str, siblings: &[&str]) -> OriginResult {
+        let Some(folder) = &self.dump else { return Err(NoOrigin::NoFiles) };
+        self.device.scan(folder, time_ns);
+        if self.device.incomplete {
+            return Err(NoOrigin::Ambiguous);
         }
-        let Device { modules, by_name, .. } = &self.device;
-        let together: Vec<_> = siblings.iter().filter_map(|sibling| by_name.get(*sibling)).collect();
-        let having = by_name.get(name).map_or(&[][..], Vec::as_slice).iter();
-        let fits = having.filter(|module| together.iter().all(|have| have.contains(module)));
+        let DeviceModules { modules, by_name, .. } = &self.device;
+        let modules_of_siblings: Vec<_> =
+            siblings.iter().filter_map(|sibling| by_name.get(*sibling)).collect();
+        let candidates = by_name.get(name).map_or(&[][..], Vec::as_slice).iter();
+        let matching = candidates.filter(|module| modules_of_siblings.iter().all(|of| of.contains(module)));
         let is_kernel = |other: &str| siblings.iter().any(|sibling| hlo::is_same_name(other, sibling));
-        let kernels = fits.filter_map(|module| modules.get(*module as usize)?.kernel(name, &is_kernel));
+        let kernels = matching.filter_map(|module| modules.get(*module as usize)?.kernel(name, &is_kernel));
         among(Compiler::Xla, &kernels.map(Arc::new).collect::<Vec<_>>())
     }
 
-    /// The function of the cache at an address of a mapping from `begin` to `end`.
-    pub(super) fn loaded(
+    /// The function of the cache at an address of a mapping.
+    pub(super) fn cached_function(
         &mut self,
         pid: u32,
         time_ns: u64,
-        mapping: [u64; 2],
+        mapping: Range<u64>,
         address: u64,
-    ) -> Option<Found> {
+    ) -> Option<LocatedFunction> {
         let folder = self.cache.take()?;
-        if self.may_look(time_ns) {
+        if self.start_scan(time_ns) {
             self.read_cache(&folder);
         }
         self.cache = Some(folder);
-        self.loaded.find(&ProcessMemory::open(pid).ok()?, mapping, address)
+        self.cached.locate(&ProcessMemory::open(pid).ok()?, mapping, address)
     }
 
-    /// The kernel of a function that was found so.
-    pub(super) fn loaded_kernel(&mut self, number: u64) -> Answer {
-        let of = self.loaded.of(number).to_vec();
-        let mut kernels: Vec<Arc<Kernel>> = Vec::new();
-        for (unit, name) in of {
-            let hlo = self.hlo(unit);
-            let names = self.units.get(unit).map(|unit| &unit.kernels);
+    /// The origin of a function of the cache.
+    pub(super) fn cached_kernel(&mut self, key: u64) -> OriginResult {
+        let modules = self.cached.modules_of(key).to_vec();
+        let mut kernels: Vec<Arc<KernelOrigin>> = Vec::new();
+        for (module, name) in modules {
+            let hlo = self.hlo(module);
+            let names = self.modules.get(module).map(|module| &module.kernels);
             let kernel =
                 hlo.zip(names).and_then(|(hlo, names)| hlo.kernel(&name, &|other| names.contains(other)));
             kernels.extend(kernel.map(Arc::new));
@@ -164,8 +166,8 @@ impl Process {
         else {
             return among(Compiler::Xla, &kernels);
         };
-        // Equal kernels of one module: it may be working for any of their lines.
-        let mut kernel = Kernel::clone(first);
+        // Equal kernels of one module share this code: it may run for any of their lines.
+        let mut kernel = KernelOrigin::clone(first);
         for op in rest.iter().filter_map(|other| other.ops.first()) {
             if kernel.ops.first() != Some(op) && !kernel.others.contains(op) {
                 kernel.others.push(op.clone());
@@ -174,57 +176,60 @@ impl Process {
         Ok(Arc::new(kernel))
     }
 
-    /// The kernel of a function that the process registered; `pieces` are all of them in order.
+    /// The origin of a function that the process registered; `registered` are all of them, in order.
     pub(super) fn kernel<'a>(
         &mut self,
         time_ns: u64,
-        piece: Piece<'a>,
-        pieces: impl DoubleEndedIterator<Item = Piece<'a>>,
-    ) -> Answer {
+        function: RegisteredFunction<'a>,
+        registered: impl DoubleEndedIterator<Item = RegisteredFunction<'a>>,
+    ) -> OriginResult {
         if self.dump.is_none() && self.cache.is_none() {
-            return Err(NoKernel::NoFiles);
+            return Err(NoOrigin::NoFiles);
         }
-        if !self.by_code.contains_key(&piece.code) {
-            self.look(time_ns, piece.code);
+        if !self.by_code.contains_key(&function.code_hash) {
+            self.scan(time_ns, function.code_hash);
         }
-        let units = self.by_code.get(&piece.code).ok_or(NoKernel::NotThere)?.clone();
-        let mut answers: Vec<(usize, Arc<Kernel>)> = Vec::new();
-        for unit in units {
-            if let Some(kernel) = self.hlo(unit).and_then(|hlo| {
-                let kernels = self.units.get(unit).map(|unit| &unit.kernels)?;
-                hlo.kernel(piece.name, &|name| kernels.contains(name))
+        let modules = self.by_code.get(&function.code_hash).ok_or(NoOrigin::NotFound)?.clone();
+        let mut origins: Vec<(usize, Arc<KernelOrigin>)> = Vec::new();
+        for module in modules {
+            if let Some(kernel) = self.hlo(module).and_then(|hlo| {
+                let kernels = self.modules.get(module).map(|module| &module.kernels)?;
+                hlo.kernel(function.name, &|name| kernels.contains(name))
             }) {
-                answers.push((unit, Arc::new(kernel)));
+                origins.push((module, Arc::new(kernel)));
             }
         }
-        let (_, first) = answers.first().ok_or(NoKernel::NotThere)?;
-        if answers.iter().all(|(_, kernel)| kernel == first) {
+        let (_, first) = origins.first().ok_or(NoOrigin::NotFound)?;
+        if origins.iter().all(|(_, kernel)| kernel == first) {
             return Ok(Arc::clone(first));
         }
-        // A module registers all its code together: what stands before and after says which one it is.
-        let pieces: Vec<Piece<'_>> = pieces.collect();
-        let at = piece.order.min(pieces.len());
-        let before = self.certain(pieces[..at].iter().rev());
-        let after = self.certain(pieces[at..].iter());
-        let unit = match (before, after) {
+        // A module registers all of its code together: the neighbours show which module it is.
+        let registered: Vec<RegisteredFunction<'_>> = registered.collect();
+        let at = function.order.min(registered.len());
+        let before = self.unique_module(registered[..at].iter().rev());
+        let after = self.unique_module(registered[at..].iter());
+        let module = match (before, after) {
             (Some(before), Some(after)) if before == after => before,
-            (Some(unit), None) | (None, Some(unit)) => unit,
-            _ => return Err(NoKernel::Ambiguous),
+            (Some(module), None) | (None, Some(module)) => module,
+            _ => return Err(NoOrigin::Ambiguous),
         };
-        let of_unit = answers.into_iter().find(|(of, _)| *of == unit);
-        of_unit.map(|(_, kernel)| kernel).ok_or(NoKernel::Ambiguous)
+        let of_module = origins.into_iter().find(|(of, _)| *of == module);
+        of_module.map(|(_, kernel)| kernel).ok_or(NoOrigin::Ambiguous)
     }
 
-    /// The module of the first of these pieces that only one module has.
-    fn certain<'a>(&self, pieces: impl Iterator<Item = &'a Piece<'a>>) -> Option<usize> {
-        pieces.take(NEIGHBOURS_MAX).find_map(|piece| match self.by_code.get(&piece.code)?[..] {
-            [unit] => Some(unit),
+    /// The module of the first of these functions that only one module has.
+    fn unique_module<'a>(
+        &self,
+        functions: impl Iterator<Item = &'a RegisteredFunction<'a>>,
+    ) -> Option<usize> {
+        functions.take(NEIGHBOURS_MAX).find_map(|function| match self.by_code.get(&function.code_hash)?[..] {
+            [module] => Some(module),
             _ => None,
         })
     }
 
-    fn hlo(&mut self, unit: usize) -> Option<Arc<Hlo>> {
-        let Unit { prefix, hlo, .. } = self.units.get_mut(unit)?;
+    fn hlo(&mut self, module: usize) -> Option<Arc<Hlo>> {
+        let Module { prefix, hlo, .. } = self.modules.get_mut(module)?;
         if hlo.is_none() {
             let folder = self.dump.as_ref()?;
             let read = |suffix: &str| folder.read(&format!("{prefix}{suffix}"), TEXT_BYTES_MAX);
@@ -240,9 +245,9 @@ impl Process {
         hlo.clone()?
     }
 
-    /// Reads what is new in the folders: first the dump, and the cache if that does not have the wanted code.
-    fn look(&mut self, time_ns: u64, wanted: u64) {
-        if !self.may_look(time_ns) {
+    /// Reads new files: first the dump, then the cache if the dump does not have the wanted code.
+    fn scan(&mut self, time_ns: u64, wanted: u64) {
+        if !self.start_scan(time_ns) {
             return;
         }
         if let Some(folder) = self.dump.take() {
@@ -258,13 +263,13 @@ impl Process {
         }
     }
 
-    /// Whether the last look at the folders is long enough ago for another one, which is taken now.
-    fn may_look(&mut self, time_ns: u64) -> bool {
-        let may = self.looked_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= LOOK_NS);
-        if may {
-            self.looked_at_ns = Some(time_ns);
+    /// Whether another scan of the folders is due; it then counts as started.
+    fn start_scan(&mut self, time_ns: u64) -> bool {
+        let is_due = self.scanned_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= SCAN_INTERVAL_NS);
+        if is_due {
+            self.scanned_at_ns = Some(time_ns);
         }
-        may
+        is_due
     }
 
     fn read_dump(&mut self, folder: &Folder) {
@@ -273,92 +278,94 @@ impl Process {
             .into_iter()
             .filter(|name| name.contains(OBJECT) && !self.seen.contains(name))
             .collect();
-        for name in fresh.into_iter().take(FILES_TOGETHER) {
+        for name in fresh.into_iter().take(FILES_PER_SCAN) {
             let Some(object) = folder.read(&name, OBJECT_BYTES_MAX) else { continue };
             let Some((prefix, _)) = name.split_once(OBJECT) else { continue };
-            if let Some(unit) = self.unit(prefix) {
-                self.add_object(unit, &object);
+            if let Some(module) = self.module(prefix) {
+                self.add_object(module, &object);
             }
             self.seen.insert(name);
         }
     }
 
-    fn unit(&mut self, prefix: &str) -> Option<usize> {
-        if let Some(unit) = self.by_prefix.get(prefix) {
-            return Some(*unit);
+    fn module(&mut self, prefix: &str) -> Option<usize> {
+        if let Some(module) = self.by_prefix.get(prefix) {
+            return Some(*module);
         }
-        let unit = self.units.len();
-        (unit < UNITS_MAX).then(|| {
-            self.units.push(Unit { prefix: prefix.to_owned(), kernels: FxHashSet::default(), hlo: None });
-            self.by_prefix.insert(prefix.to_owned(), unit);
-            unit
+        let module = self.modules.len();
+        (module < MODULES_MAX).then(|| {
+            self.modules.push(Module { prefix: prefix.to_owned(), kernels: FxHashSet::default(), hlo: None });
+            self.by_prefix.insert(prefix.to_owned(), module);
+            module
         })
     }
 
-    fn add_object(&mut self, unit: usize, object: &[u8]) {
+    fn add_object(&mut self, module: usize, object: &[u8]) {
         for function in functions(object) {
             if self.by_code.len() < CODES_MAX {
-                let units = self.by_code.entry(function.code).or_default();
-                if !units.contains(&unit) {
-                    units.push(unit);
+                let modules = self.by_code.entry(function.code_hash).or_default();
+                if !modules.contains(&module) {
+                    modules.push(module);
                 }
-                self.units[unit].kernels.insert(function.name);
+                self.modules[module].kernels.insert(function.name);
             }
         }
     }
 
-    /// Reads entries of the cache, the newest first. All that are read count: another module may have the same code.
+    /// Reads entries of the cache, newest first. All of them count: another module may have the same code.
     fn read_cache(&mut self, folder: &Folder) {
         let mut fresh: Vec<(i64, String)> = folder
             .names()
             .into_iter()
             .filter(|name| name.ends_with("-cache") && !self.seen.contains(name))
-            .filter_map(|name| Some((folder.written(&name)?, name)))
+            .filter_map(|name| Some((folder.modified(&name)?, name)))
             .collect();
         fresh.sort_unstable_by(|a, b| b.cmp(a));
         for (_, name) in fresh {
             if self.entries_read >= ENTRIES_MAX
                 || self.bytes_read >= CACHE_BYTES_MAX
-                || self.units.len() >= UNITS_MAX
+                || self.modules.len() >= MODULES_MAX
             {
                 break;
             }
             self.entries_read += 1;
-            let entry = folder.read(&name, ENTRY_BYTES_MAX).and_then(|packed| unpacked(&packed));
+            let entry = folder.read(&name, ENTRY_BYTES_MAX).and_then(|packed| decompressed(&packed));
             self.seen.insert(name);
             let Some(entry) = entry else { continue };
             self.bytes_read += entry.len() as u64;
-            // One executable, one module.
+            // An executable has one module.
             let Some(hlo) = hlo::find_modules(&entry).into_iter().next() else { continue };
-            let unit = self.units.len();
-            self.units.push(Unit {
+            let module = self.modules.len();
+            self.modules.push(Module {
                 prefix: String::new(),
                 kernels: FxHashSet::default(),
                 hlo: Some(Some(Arc::new(hlo))),
             });
             for object in hlo::objects(&entry) {
-                self.add_object(unit, object);
-                self.loaded.add(unit, object);
+                self.add_object(module, object);
+                self.cached.add(module, object);
             }
         }
     }
 }
 
-impl Device {
-    /// Reads modules that are new.
-    fn look(&mut self, folder: &Folder, time_ns: u64) {
-        if self.too_much || self.looked_at_ns.is_some_and(|at| time_ns.saturating_sub(at) < LOOK_NS) {
+impl DeviceModules {
+    /// Reads new modules.
+    fn scan(&mut self, folder: &Folder, time_ns: u64) {
+        if self.incomplete
+            || self.scanned_at_ns.is_some_and(|at| time_ns.saturating_sub(at) < SCAN_INTERVAL_NS)
+        {
             return;
         }
-        self.looked_at_ns = Some(time_ns);
+        self.scanned_at_ns = Some(time_ns);
         for name in folder.names() {
             if !name.ends_with(DEVICE_TEXT) || self.seen.contains(&name) {
                 continue;
             }
-            let own = folder.written(&name).zip(self.began).is_some_and(|(at, began)| at >= began);
+            let own = folder.modified(&name).zip(self.process_start).is_some_and(|(at, start)| at >= start);
             let text = if own { folder.read(&name, TEXT_BYTES_MAX) } else { None };
             if self.seen.len() >= DEVICE_MODULES_MAX || self.bytes_read >= DEVICE_BYTES_MAX {
-                self.too_much = true;
+                self.incomplete = true;
                 return;
             }
             if let Some(text) = text {
@@ -367,9 +374,9 @@ impl Device {
                 let Some(hlo) = hlo::parse_text(&String::from_utf8_lossy(&text)) else { continue };
                 let number = self.modules.len() as u32;
                 for name in hlo.device_names() {
-                    let having = self.by_name.entry(name).or_default();
-                    if having.last() != Some(&number) {
-                        having.push(number);
+                    let modules = self.by_name.entry(name).or_default();
+                    if modules.last() != Some(&number) {
+                        modules.push(number);
                     }
                 }
                 self.modules.push(hlo);
@@ -378,28 +385,28 @@ impl Device {
     }
 }
 
-/// When a process began, in seconds since 1970.
-fn began(pid: u32) -> Option<i64> {
-    let ticks = started(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
-    let booted = std::fs::read_to_string("/proc/stat").ok()?;
-    let booted: i64 = booted.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    booted.checked_add(i64::try_from(ticks.checked_div(rustix::param::clock_ticks_per_second())?).ok()?)
+/// The start of a process, in seconds since 1970.
+fn process_start(pid: u32) -> Option<i64> {
+    let ticks = start_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let boot = std::fs::read_to_string("/proc/stat").ok()?;
+    let boot: i64 = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    boot.checked_add(i64::try_from(ticks.checked_div(rustix::param::clock_ticks_per_second())?).ok()?)
 }
 
-/// When a process began, in ticks since the machine did: the field behind the name, which may hold anything.
-fn started(stat: &str) -> Option<u64> {
+/// The start of a process in ticks since boot: a field after the name, which may contain anything.
+fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The content of an entry of JAX's cache: packed by zlib or by zstd.
-fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
+/// The content of an entry of JAX's cache, which is compressed by zlib or zstd.
+fn decompressed(packed: &[u8]) -> Option<Vec<u8>> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
     if packed.starts_with(b"\x28\xb5\x2f\xfd") {
         let reader = ruzstd::decoding::StreamingDecoder::new(packed).ok()?;
-        reader.take(UNPACKED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        reader.take(DECOMPRESSED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     } else {
-        flate2::read::ZlibDecoder::new(packed).take(UNPACKED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        flate2::read::ZlibDecoder::new(packed).take(DECOMPRESSED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     }
     Some(bytes)
 }
@@ -408,7 +415,7 @@ fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A module whose entry applies fusions of these names, each of an operator of the same name at a line.
+    /// A module whose entry applies fusions of these names, each of an operator of the same name from a line.
     pub(super) fn module(name: &str, kernels: &[(&str, u32)]) -> String {
         let row = |(kernel, line): &(&str, u32)| {
             format!(
@@ -433,7 +440,7 @@ mod tests {
         (folder, process)
     }
 
-    /// The unit and the line of a kernel, loaded together with others.
+    /// Checks the unit and the line of a kernel that was loaded with others.
     fn check(modules: &[(&str, &[(&str, u32)])], name: &str, siblings: &[&str], expect: (&str, Option<u32>)) {
         let (_folder, mut process) = dump(modules);
         let kernel = process.device(0, name, siblings).unwrap();
@@ -442,37 +449,40 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_of_a_device_belongs_to_the_module_that_has_all_that_came_with_it() {
+    fn a_device_kernel_belongs_to_the_module_of_its_siblings() {
         let f: (&str, &[_]) = ("jit_f", &[("loop_add_fusion", 3), ("loop_exp_fusion.1", 4)]);
         let g: (&str, &[_]) = ("jit_g", &[("loop_add_fusion", 7), ("input_reduce_fusion", 8)]);
         check(&[f], "loop_exp_fusion_1", &[], ("[xla jit_f]", Some(4)));
         check(&[f, g], "input_reduce_fusion", &["loop_add_fusion"], ("[xla jit_g]", Some(8)));
         check(&[f, g], "loop_add_fusion", &[], ("[xla jit_f or jit_g]", None));
         check(&[f, g], "loop_add_fusion", &["loop_exp_fusion_1"], ("[xla jit_f]", Some(3)));
-        // Kernels of no module (the runtime's own) say nothing.
+        // Kernels of no module (the runtime's own) do not matter.
         check(&[f, g], "loop_add_fusion", &["input_reduce_fusion", "delay_kernel"], ("[xla jit_g]", Some(7)));
         check(&[f, f], "loop_add_fusion", &[], ("[xla jit_f]", Some(3)));
-        // A kernel may be shared by namesakes that are not loaded.
+        // A kernel may be shared by instructions whose own kernels are not loaded.
         let shared: (&str, &[_]) = ("jit_h", &[("loop_add_fusion", 3), ("loop_add_fusion.1", 4)]);
         check(&[shared], "loop_add_fusion", &["loop_add_fusion_1"], ("[xla jit_h]", Some(3)));
         let (_folder, mut process) = dump(&[shared]);
         let kernel = process.device(0, "loop_add_fusion", &[]).unwrap();
         assert_eq!((kernel.stack().len(), kernel.others.len()), (0, 1));
-        assert_eq!(process.device(0, "gemm", &[]), Err(NoKernel::NotThere));
+        assert_eq!(process.device(0, "gemm", &[]), Err(NoOrigin::NotFound));
     }
 
     #[test]
-    fn what_was_dumped_before_the_process_began_is_not_of_it() {
+    fn files_older_than_the_process_are_ignored() {
         let (folder, mut process) = dump(&[("jit_f", &[("loop_add_fusion", 3)])]);
-        let began = process.device.began.unwrap();
+        let start = process.device.process_start.unwrap();
         let now =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
-        assert!((now - 3600..=now).contains(&began), "{began} {now}");
+        assert!((now - 3600..=now).contains(&start), "{start} {now}");
         let path = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
-        let before = std::time::UNIX_EPOCH + std::time::Duration::from_secs(began as u64 - 10);
+        let before = std::time::UNIX_EPOCH + std::time::Duration::from_secs(start as u64 - 10);
         std::fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
-        assert_eq!(process.device(0, "loop_add_fusion", &[]), Err(NoKernel::NotThere));
-        assert_eq!(started("7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20"), Some(1234));
-        assert_eq!(started("7 (a"), None);
+        assert_eq!(process.device(0, "loop_add_fusion", &[]), Err(NoOrigin::NotFound));
+        assert_eq!(
+            start_ticks("7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20"),
+            Some(1234)
+        );
+        assert_eq!(start_ticks("7 (a"), None);
     }
 }

@@ -1,46 +1,47 @@
-//! Evidence: which road leads from handles to their names.
+//! Inferring where a driver's kernel objects keep the kernel's name.
 //!
-//! Owns: what the objects of a process lead to, and when that is enough. Because: an object of a driver leads to the names of
-//! other kernels too (the next one, the first of the module), what lies behind it in memory is another object, and a wrong
-//! name is worse than none. Does not: read memory.
+//! Owns: the texts reachable from the objects of a process, and when they are sufficient evidence. Because: an object of the
+//! driver also leads to the names of other kernels (the next one, the first of the module), the memory after it is another
+//! object, and a wrong name is worse than none. Does not: read memory.
 //!
-//! The driver keeps the name of a kernel at the same place of each of its objects. So one road is looked for, by which
+//! The driver keeps the name of a kernel at the same place in each of its objects. So there is one pointer path, by which
 //!
 //! - most handles lead to a text, and several of these texts are names of kernels whose code was found;
-//! - different handles lead to different texts: what they share is nobody's name (so kernels that are loaded for several
-//!   devices at once find no names here);
-//! - and no shorter road leads to different texts as well, unless these contain the name (`.text.NAME`): they could be the names,
-//!   of kernels whose code was not found, and what lies further away belongs to others.
+//! - different handles lead to different texts: a shared text is not a kernel's name (so kernels that are loaded for several
+//!   devices at once get no names here);
+//! - and no shorter path leads to different texts as well, unless these contain the name (`.text.NAME`): they could be the
+//!   names of kernels whose code was not found, and texts further away those of other kernels.
 //!
-//! A handle has the name to which this road leads, if the code of that kernel was found and no other handle has the name.
+//! A handle gets the name at this path if the code of that kernel was found and no other handle has the name.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::handle::{self, Road, Text};
-use crate::python::memory::TargetMemory;
+use super::handle::{self, PointerPath, Text};
+use crate::memory::TargetMemory;
 
-/// Handles that are remembered.
+/// Most handles kept.
 const HANDLES_MAX: usize = 1 << 12;
-/// Bytes of texts that are kept of all of them.
+/// Most bytes of texts of all handles.
 const TEXT_BYTES_MAX: usize = 16 << 20;
-/// Handles that must have names of their own by a road of one pointer, and of two.
-const NEAR_LEAST: usize = 2;
-const FAR_LEAST: usize = 4;
+/// Fewest handles with distinct names by a path of one pointer.
+const NEAR_HANDLES_MIN: usize = 2;
+/// Fewest handles with distinct names by a path of two pointers.
+const FAR_HANDLES_MIN: usize = 4;
 
-/// What is known of the objects of a process.
+/// The texts reachable from the objects of a process.
 #[derive(Debug, Default)]
-pub(super) struct Evidence {
-    /// Texts by handle, by the order of their roads.
+pub(super) struct NameEvidence {
+    /// Texts by handle, ordered by path.
     objects: FxHashMap<u64, Vec<Text>>,
-    /// Bytes of these texts.
+    /// Total bytes of these texts.
     bytes: usize,
 }
 
-/// Texts of handles by a road.
+/// The text of each handle at one path.
 type Texts<'e> = FxHashMap<u64, &'e str>;
 
-impl Evidence {
-    /// Reads what is in reach of a handle; false when that is no text, or when there are too many handles.
+impl NameEvidence {
+    /// Reads the texts reachable from a handle; false when there are none, or too many handles.
     pub(super) fn read(&mut self, memory: &dyn TargetMemory, handle: u64) -> bool {
         let mut texts = handle::near(memory, handle);
         texts.extend(handle::far(memory, handle));
@@ -56,15 +57,15 @@ impl Evidence {
         if texts.is_empty() || self.objects.len() >= HANDLES_MAX || self.bytes + bytes > TEXT_BYTES_MAX {
             return false;
         }
-        texts.sort_by_key(|text| key(text.road));
+        texts.sort_by_key(|text| key(text.path));
         self.bytes += bytes;
         self.objects.insert(handle, texts);
         true
     }
 
-    /// Names of those of these handles of which there is no doubt.
+    /// The names of those handles for which the evidence is sufficient.
     pub(super) fn names(&self, handles: &[u64], is_kernel: impl Fn(&str) -> bool) -> FxHashMap<u64, String> {
-        let Some(texts) = self.road(&is_kernel) else { return FxHashMap::default() };
+        let Some(texts) = self.texts_at_name_path(&is_kernel) else { return FxHashMap::default() };
         let mut count: FxHashMap<&str, u32> = FxHashMap::default();
         texts.values().for_each(|text| *count.entry(text).or_default() += 1);
         let name =
@@ -72,36 +73,36 @@ impl Evidence {
         handles.iter().filter_map(|handle| Some((*handle, (*name(handle)?).to_owned()))).collect()
     }
 
-    /// The texts by the road to names; `None` while there is no such road.
-    fn road(&self, is_kernel: impl Fn(&str) -> bool) -> Option<Texts<'_>> {
-        let mut roads: FxHashMap<Road, Texts<'_>> = FxHashMap::default();
+    /// The texts at the path of names; `None` while no path qualifies.
+    fn texts_at_name_path(&self, is_kernel: impl Fn(&str) -> bool) -> Option<Texts<'_>> {
+        let mut paths: FxHashMap<PointerPath, Texts<'_>> = FxHashMap::default();
         for (handle, texts) in &self.objects {
             for text in texts {
-                roads.entry(text.road).or_default().insert(*handle, &text.text);
+                paths.entry(text.path).or_default().insert(*handle, &text.text);
             }
         }
         let most = |texts: &Texts<'_>| texts.len() * 4 >= self.objects.len() * 3;
-        let mut roads: Vec<_> =
-            roads.into_iter().filter(|(_, texts)| most(texts) && are_own(texts)).collect();
-        roads.sort_by_key(|(road, _)| key(*road));
-        let found = roads.iter().position(|(road, texts)| {
+        let mut paths: Vec<_> =
+            paths.into_iter().filter(|(_, texts)| most(texts) && are_distinct(texts)).collect();
+        paths.sort_by_key(|(path, _)| key(*path));
+        let found = paths.iter().position(|(path, texts)| {
             let kernels: FxHashSet<&str> = texts.values().copied().filter(|text| is_kernel(text)).collect();
-            kernels.len() >= if road.second.is_none() { NEAR_LEAST } else { FAR_LEAST }
+            kernels.len() >= if path.second.is_none() { NEAR_HANDLES_MIN } else { FAR_HANDLES_MIN }
         })?;
-        let (_, names) = roads.swap_remove(found);
-        // What was before it still is.
-        let shorter = &roads[..found];
+        let (_, names) = paths.swap_remove(found);
+        // `swap_remove` keeps the order of the paths before it.
+        let shorter = &paths[..found];
         shorter.iter().all(|(_, texts)| contain(texts, &names)).then_some(names)
     }
 }
 
-/// Shorter roads are less.
-fn key(road: Road) -> (bool, u16, u16) {
-    (road.second.is_some(), road.first, road.second.unwrap_or(0))
+/// Sort key: shorter paths come first.
+fn key(path: PointerPath) -> (bool, u16, u16) {
+    (path.second.is_some(), path.first, path.second.unwrap_or(0))
 }
 
-/// Whether handles have different texts.
-fn are_own(texts: &Texts<'_>) -> bool {
+/// Whether most handles have different texts.
+fn are_distinct(texts: &Texts<'_>) -> bool {
     let different: FxHashSet<&str> = texts.values().copied().collect();
     different.len() > 1 && different.len() * 4 >= texts.len() * 3
 }
@@ -118,27 +119,27 @@ fn contain(texts: &Texts<'_>, names: &Texts<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// What leads to these texts: `first/text`, or `first.second/text`.
+    /// Texts with their paths: `first/text`, or `first.second/text`.
     fn texts(words: &str) -> Vec<Text> {
         let text = |word: &str| {
-            let (road, text) = word.split_once('/').unwrap();
-            let (first, second) = match road.split_once('.') {
-                None => (road, None),
+            let (path, text) = word.split_once('/').unwrap();
+            let (first, second) = match path.split_once('.') {
+                None => (path, None),
                 Some((first, second)) => (first, Some(second.parse().unwrap())),
             };
-            Text { road: Road { first: first.parse().unwrap(), second }, text: text.to_owned() }
+            Text { path: PointerPath { first: first.parse().unwrap(), second }, text: text.to_owned() }
         };
         words.split_whitespace().map(text).collect()
     }
 
-    /// Kernels whose code was found are those in capitals.
+    /// Kernels whose code was found are in capitals.
     fn is_kernel(text: &str) -> bool {
         text.bytes().all(|byte| byte.is_ascii_uppercase())
     }
 
-    /// The names of handles, `-` for none.
+    /// Checks the names of handles, `-` for none.
     fn check(objects: &[&str], expect: &str) {
-        let mut evidence = Evidence::default();
+        let mut evidence = NameEvidence::default();
         let handles: Vec<u64> = (0..objects.len() as u64).collect();
         for (handle, words) in handles.iter().zip(objects) {
             evidence.put(*handle, texts(words));
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_at_the_same_place_of_each_object() {
+    fn the_name_is_at_the_same_path_of_each_object() {
         check(&["8/A 16/sm_80", "8/B 16/sm_80"], "A B");
         check(&["8/A", "8/B", "8/unknown"], "A B -");
         check(&["0/.text.A 8/A", "0/.text.B 8/B"], "A B");
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_handles_share_is_nobody_s_name() {
+    fn a_shared_text_is_no_name() {
         check(&["8/Z 24/A", "8/Z 24/B", "8/Z 24/C"], "A B C");
         check(&["24/Z", "24/Z", "24/Z"], "- - -");
         // One kernel twice among many others.
@@ -167,27 +168,27 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_an_object_is_not_its_name() {
-        // Each is followed by the next one.
+    fn a_text_of_the_next_object_is_no_name() {
+        // Each object is followed by the next one.
         check(&["8/A 72/B", "8/B 72/C", "8/C 72/D"], "A B C");
-        // The same, and the code of these kernels was not found, only that of those behind them.
+        // The same, but only the code of the kernels after them was found.
         check(&["8/a 72/B", "8/c 72/D", "8/e 72/F"], "- - -");
-        // A few are followed by something.
+        // A few are followed by other objects.
         check(&["8/A", "8/B", "8/unknown 400/D", "8/other 400/E"], "A B - -");
         check(&["8/unknown 400/D", "8/other 400/E", "8/more", "8/yet"], "- - - -");
     }
 
     #[test]
-    fn names_of_neighbours_are_not_taken_where_one_s_own_are_nearer() {
+    fn nearer_names_are_preferred_to_those_of_neighbours() {
         check(&["8/A 16.8/B", "8/B 16.8/C", "8/unknown 16.8/A"], "A B -");
         check(&["8/a 16.8/B", "8/b 16.8/C", "8/c 16.8/D", "8/d 16.8/E"], "- - - -");
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_texts_kept_are_bounded() {
         let text = |n: u64| format!("{n:04}{}", "x".repeat((1 << 20) - 4));
-        let long = |n: u64| vec![Text { road: Road { first: 8, second: None }, text: text(n) }];
-        let mut evidence = Evidence::default();
+        let long = |n: u64| vec![Text { path: PointerPath { first: 8, second: None }, text: text(n) }];
+        let mut evidence = NameEvidence::default();
         assert_eq!((0..40).filter(|n| evidence.put(*n, long(*n))).count(), 16);
         assert!(!evidence.put(3, Vec::new()));
         assert!(evidence.put(50, long(50)), "there is room again");
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn two_pointers_are_believed_once_four_handles_have_names_of_their_own() {
+    fn a_path_of_two_pointers_needs_four_distinct_names() {
         check(&["16.8/A", "16.8/B", "16.8/C"], "- - -");
         check(&["16.8/A 24.0/Z", "16.8/B 24.0/Z", "16.8/C 24.0/Z", "16.8/D 24.0/Z"], "A B C D");
         check(&["16.8/A", "16.8/A", "16.8/C", "16.8/C"], "- - - -");

@@ -1,11 +1,11 @@
-//! Lines: which line of which file an instruction of device code was made of.
+//! Source lines of device code.
 //!
-//! Owns: reading the line table of a cubin. Because: an offset in a kernel says nothing to who wrote it. Does not: decode
-//! instructions, or know who asks.
+//! Owns: reading the line table of a cubin. Because: an offset in a kernel means nothing to its author. Does not: decode
+//! instructions.
 //!
-//! `.debug_line` is DWARF (version 2 by `ptxas` 12, 3 by 13), with a sequence for each function. A cubin is not laid out: each
-//! function begins at 0 in a section of its own, and a relocation at the place of the sequence's first address says which
-//! function it is. `.nv_debug_line_sass` beside it leads to lines of PTX, which nobody wrote; it is left.
+//! `.debug_line` is DWARF (version 2 by `ptxas` 12, 3 by 13), with a sequence for each function. A cubin is relocatable: each
+//! function starts at 0 in a section of its own, and a relocation at the first address of a sequence says which function it
+//! is. `.nv_debug_line_sass` beside it refers to lines of generated PTX, and is ignored.
 
 use std::num::NonZeroU32;
 
@@ -15,42 +15,42 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
 use rustc_hash::FxHashMap;
 
-use super::{EM_CUDA, NAME_MAX, NoCubin};
+use super::{CubinTable, EM_CUDA, NAME_MAX, NoCubin};
 
-/// Most lines of an image: sixteen megabytes of them. Instructions beyond have no line.
+/// Most rows of an image: sixteen megabytes. Instructions beyond have no line.
 pub const ROWS_MAX: usize = 1 << 20;
-/// Most files of an image, and most tables: each source file of a program that was linked has one.
+/// Most files of an image, and most tables: each linked source file has one.
 const FILES_MAX: usize = 1 << 14;
 /// Longest path.
 const PATH_MAX: usize = 4096;
-/// Most relocations that are applied: one for each function.
+/// Most relocations applied: one per function.
 const RELOCATIONS_MAX: usize = 1 << 18;
-/// Addresses within functions are below this; above stands which function it is.
+/// Bits of an address within a function; the symbol number of the function is above them.
 const FUNCTION_SHIFT: u32 = 32;
 
-/// Where a line begins in the code of a function. It goes on to the next row.
+/// The start of a line in the code of a function; it holds up to the next row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Bytes from the begin of the function.
+    /// Bytes from the start of the function.
     pub offset: u32,
-    /// Place in [`Lines::files`].
+    /// Index in [`LineTable::files`].
     pub file: u32,
-    /// The line; `None` where the table says that there is none.
+    /// The line; `None` where the table has none.
     pub line: Option<NonZeroU32>,
 }
 
-/// The lines of an image.
+/// The line table of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lines {
-    /// Paths as the compiler wrote them.
+pub struct LineTable {
+    /// Paths as written by the compiler.
     pub files: Vec<String>,
     /// Rows by function, ascending.
     pub functions: FxHashMap<String, Vec<Row>>,
-    /// Rows beyond [`ROWS_MAX`], or of no function.
+    /// Rows beyond [`ROWS_MAX`], or outside functions.
     pub left_out: u64,
 }
 
-impl Lines {
+impl LineTable {
     /// File and line of an instruction.
     pub fn at(&self, function: &str, offset: u64) -> Option<(&str, NonZeroU32)> {
         let rows = self.functions.get(function)?;
@@ -63,34 +63,34 @@ impl Lines {
 /// Reads the line table of a cubin. An image without one has no functions.
 ///
 /// # Errors
-/// [`NoCubin`]. A table that is damaged is read as far as it goes.
-pub fn read(bytes: &[u8]) -> Result<Lines, NoCubin> {
+/// [`NoCubin`]. A corrupt table is read up to the first error.
+pub fn read(bytes: &[u8]) -> Result<LineTable, NoCubin> {
     let header = FileHeader64::<LittleEndian>::parse(bytes).map_err(|_| NoCubin::NotElf)?;
     let endian = header.endian().map_err(|_| NoCubin::NotElf)?;
     let machine = header.e_machine.get(endian).0;
     if machine != EM_CUDA {
         return Err(NoCubin::OtherMachine(machine));
     }
-    let sections = header.sections(endian, bytes).map_err(|_| NoCubin::Damaged("table of sections"))?;
+    let sections = header.sections(endian, bytes).map_err(|_| NoCubin::Corrupt(CubinTable::Sections))?;
     let symbols = sections
         .symbols(endian, bytes, object::elf::SHT_SYMTAB)
-        .map_err(|_| NoCubin::Damaged("table of symbols"))?;
+        .map_err(|_| NoCubin::Corrupt(CubinTable::Symbols))?;
     let mut table = None;
     let mut relocations: Vec<(usize, usize)> = Vec::new();
     for section in sections.iter() {
         let Ok(name) = sections.section_name(endian, section) else { continue };
-        let data = || section.data(endian, bytes).map_err(|_| NoCubin::Damaged("table of lines"));
+        let data = || section.data(endian, bytes).map_err(|_| NoCubin::Corrupt(CubinTable::Lines));
         match name {
             b".debug_line" => table = Some(data()?),
-            b".rel.debug_line" => relocations.extend(places(data()?, 16)),
-            b".rela.debug_line" => relocations.extend(places(data()?, 24)),
+            b".rel.debug_line" => relocations.extend(relocations_in(data()?, 16)),
+            b".rela.debug_line" => relocations.extend(relocations_in(data()?, 24)),
             _ => {}
         }
     }
-    let Some(table) = table else { return Ok(Lines::default()) };
+    let Some(table) = table else { return Ok(LineTable::default()) };
     let mut table = table.to_vec();
     for (place, symbol) in relocations.iter().take(RELOCATIONS_MAX) {
-        // The function's number stands for it until the rows are read: 0 would be a place without a function.
+        // The symbol number stands for the function until the rows are read: 0 means no function.
         let address = ((*symbol as u64) << FUNCTION_SHIFT).to_le_bytes();
         if let Some(to) = place.checked_add(8).and_then(|end| table.get_mut(*place..end)) {
             to.copy_from_slice(&address);
@@ -106,15 +106,15 @@ pub fn read(bytes: &[u8]) -> Result<Lines, NoCubin> {
             rows.left_out += of_function.len() as u64;
             continue;
         };
-        // As the table has them, where several begin at one place: the last counts.
+        // A stable sort: of several rows at one offset, the last counts.
         of_function.sort_by_key(|row| row.offset);
         functions.entry(String::from_utf8_lossy(name).into_owned()).or_default().append(&mut of_function);
     }
-    Ok(Lines { files: rows.files, functions, left_out: rows.left_out })
+    Ok(LineTable { files: rows.files, functions, left_out: rows.left_out })
 }
 
-/// Relocations of so many bytes each: where, and the number of the symbol. (`Elf64_Rel` and `Elf64_Rela` begin alike.)
-fn places(data: &[u8], bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+/// Relocations of `bytes` bytes each: offset and symbol number. (`Elf64_Rel` and `Elf64_Rela` start alike.)
+fn relocations_in(data: &[u8], bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     data.chunks_exact(bytes).filter_map(|entry| {
         let place = u64::from_le_bytes(entry.get(..8)?.try_into().ok()?);
         let symbol = u32::from_le_bytes(entry.get(12..16)?.try_into().ok()?);
@@ -134,13 +134,13 @@ struct Rows {
 type Slice<'t> = gimli::EndianSlice<'t, Little>;
 
 impl Rows {
-    /// Reads the tables of all compilations that follow each other.
+    /// Reads the consecutive tables of all compilation units.
     fn read(&mut self, table: &[u8]) {
         let lines = DebugLine::new(table, Little);
         let mut offset = 0;
         for _ in 0..FILES_MAX {
             let Ok(program) = lines.program(DebugLineOffset(offset), 8, None, None) else { return };
-            // The length, and the four bytes that it stands in; tables of 64 bits are not written.
+            // The length, and the four bytes of the length field; 64-bit tables are not written.
             let length = program.header().unit_length();
             self.program(program);
             offset = match offset.checked_add(4).and_then(|offset| offset.checked_add(length)) {
@@ -152,7 +152,7 @@ impl Rows {
 
     fn program(&mut self, program: gimli::IncompleteLineProgram<Slice<'_>>) {
         let mut rows = program.rows();
-        // By the table's own numbers.
+        // By the file number in the table.
         let mut files: FxHashMap<u64, Option<u32>> = FxHashMap::default();
         while let Ok(Some((header, row))) = rows.next_row() {
             let symbol = (row.address() >> FUNCTION_SHIFT) as u32;
@@ -171,7 +171,7 @@ impl Rows {
                 files.get(&row.file_index()).copied().flatten()
             };
             let line = row.line().and_then(|line| u32::try_from(line.get()).ok()).and_then(NonZeroU32::new);
-            // Behind the end of a function, and in files that nobody knows, there are no lines.
+            // After the end of a function, and in unknown files, there are no lines.
             let line = line.filter(|_| file.is_some() && !row.end_sequence());
             self.count += 1;
             let row = Row { offset: within, file: file.unwrap_or(0), line };
@@ -179,7 +179,7 @@ impl Rows {
         }
     }
 
-    /// The place of a file's path.
+    /// The index of a file's path.
     fn file(&mut self, header: &LineProgramHeader<Slice<'_>>, number: u64) -> Option<u32> {
         let entry = header.file(number)?;
         let text = |value: gimli::AttributeValue<Slice<'_>>| match value {
@@ -217,12 +217,12 @@ mod tests {
     // `tests/fixtures/cubin/lines.ptx`, by `ptxas -lineinfo -arch=sm_80` of CUDA 12.9 and 13.5.
     const CUDA_12: &[u8] = include_bytes!("../../tests/fixtures/cubin/lines12.cubin");
     const CUDA_13: &[u8] = include_bytes!("../../tests/fixtures/cubin/lines13.cubin");
-    /// Image, function, offset, file, line: as `cuptiGetSassToSourceCorrelation` of CUPTI 12.9 answers.
+    /// Image, function, offset, file, line: from `cuptiGetSassToSourceCorrelation` of CUPTI 12.9.
     const ANSWERS: &str = include_str!("../../tests/fixtures/cubin/lines.tsv");
     const WITHOUT: &[u8] = include_bytes!("../../tests/fixtures/cubin/cuda13.cubin");
 
     #[test]
-    fn every_instruction_has_the_line_that_cupti_tells_of_it() {
+    fn every_instruction_has_the_line_that_cupti_gives() {
         let images = [("lines12", read(CUDA_12).unwrap()), ("lines13", read(CUDA_13).unwrap())];
         let mut compared = 0;
         for answer in ANSWERS.lines() {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_a_function_or_in_none_has_no_line() {
+    fn offsets_outside_a_function_have_no_line() {
         let lines = read(CUDA_13).unwrap();
         assert_eq!(lines.at("_Z5scalePfi", 0x17f).map(|(_, line)| line.get()), Some(9));
         for (function, offset) in
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_a_table_has_no_lines_and_what_is_none_says_why() {
-        assert_eq!(read(WITHOUT), Ok(Lines::default()));
+    fn an_image_without_a_table_has_no_lines() {
+        assert_eq!(read(WITHOUT), Ok(LineTable::default()));
         assert_eq!(read(b"not one"), Err(NoCubin::NotElf));
     }
 
     #[test]
-    fn without_relocations_rows_belong_to_no_function() {
+    fn without_relocations_rows_have_no_function() {
         let mut bytes = CUDA_12.to_vec();
         let at = bytes.windows(15).position(|name| name == b".rel.debug_line").unwrap();
         bytes[at + 1] = b'x';
@@ -268,13 +268,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_tables_never_panic(
+        fn corrupt_tables_never_panic(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
             within_table in any::<bool>(), cut: prop::sample::Index,
         ) {
             for whole in [CUDA_12, CUDA_13] {
                 let mut bytes = whole.to_vec();
-                // The table itself is small beside what is around it.
+                // The table itself is small compared with the rest of the file.
                 let range = if within_table { 0x5f0..0x770 } else { 0..bytes.len() };
                 for (at, value) in &changes {
                     bytes[range.start + at.index(range.len())] = *value;

@@ -1,11 +1,11 @@
-//! Device code: the kernels in a CUDA binary, with what they need to run.
+//! Device code: the kernels in a CUDA binary, and the resources that they need.
 //!
-//! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]). Because: a profiler that comes after a
-//! program's kernels were loaded finds their names nowhere else; registers and shared memory bound how many blocks run at
-//! once. Does not: disassemble; know when a process should be searched.
+//! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]). Because: a profiler that attaches after a
+//! program loaded its kernels finds their names nowhere else; registers and shared memory limit how many blocks run at
+//! once. Does not: disassemble, or decide when to search a process.
 //!
 //! A cubin is an ELF file for machine 190. Up to CUDA 12 its OS/ABI is 0x33 with version 7, from CUDA 13 on 0x41 with
-//! version 8; what is read here is the same in both (as `ptxas` 12.9 and 13.5 write it):
+//! version 8; the facts read here are the same in both (as written by `ptxas` 12.9 and 13.5):
 //!
 //! | what | where |
 //! |---|---|
@@ -22,15 +22,17 @@ pub mod process;
 pub mod scan;
 pub mod stub;
 
+use std::fmt;
+
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHT_SYMTAB, STT_FUNC};
 use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
-/// Machine of device code.
+/// ELF machine of device code.
 const EM_CUDA: u16 = 190;
-/// Least bytes of a page.
+/// Smallest page size.
 const PAGE: u64 = 4096;
 /// Bit of `st_other`: the function can be launched.
 const STO_ENTRY: u8 = 0x10;
@@ -42,45 +44,69 @@ const NAME_MAX: usize = 8192;
 /// A kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its name as the compiler wrote it.
+    /// Mangled name.
     pub name: String,
-    /// Registers of a thread; `None` when the file does not say.
+    /// Registers per thread; `None` when the file does not say.
     pub registers: Option<u32>,
-    /// Static shared memory of a block, bytes.
+    /// Static shared memory per block, in bytes.
     pub static_shared: u64,
-    /// Bytes of its code.
+    /// Size of its code in bytes.
     pub code: u64,
 }
 
-/// What a cubin holds.
+/// The content of a cubin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cubin {
-    /// The machine's architecture: 80 for `sm_80`.
+    /// Target architecture: 80 for `sm_80`.
     pub arch: u32,
-    /// Its kernels, in the order of the symbol table.
+    /// Kernels, in the order of the symbol table.
     pub kernels: Vec<Kernel>,
     /// Kernels beyond [`KERNELS_MAX`].
     pub left_out: usize,
 }
 
-/// Why bytes are no cubin.
+/// Why bytes are not a cubin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoCubin {
-    /// They are no ELF file of 64 bits.
-    #[error("not an ELF file of 64 bits")]
+    /// Not a 64-bit ELF file.
+    #[error("not a 64-bit ELF file")]
     NotElf,
-    /// They are for another machine.
+    /// An ELF file for another machine.
     #[error("an ELF file for machine {0}, not for a CUDA device")]
     OtherMachine(u16),
-    /// A table of it lies outside of it.
-    #[error("its {0} cannot be read")]
-    Damaged(&'static str),
+    /// One of its tables is corrupt.
+    #[error("the {0} cannot be read")]
+    Corrupt(CubinTable),
 }
 
-/// Reads a cubin.
+/// A table of a cubin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CubinTable {
+    /// The section headers.
+    Sections,
+    /// The symbol table.
+    Symbols,
+    /// The attributes (`.nv.info`).
+    Attributes,
+    /// The line table (`.debug_line`).
+    Lines,
+}
+
+impl fmt::Display for CubinTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sections => "table of sections",
+            Self::Symbols => "table of symbols",
+            Self::Attributes => "table of attributes",
+            Self::Lines => "table of lines",
+        })
+    }
+}
+
+/// Parses a cubin.
 ///
 /// # Errors
-/// [`NoCubin`]: whatever the bytes are, they are looked at once, and nothing else happens.
+/// [`NoCubin`].
 pub fn read(bytes: &[u8]) -> Result<Cubin, NoCubin> {
     let header = FileHeader64::<LittleEndian>::parse(bytes).map_err(|_| NoCubin::NotElf)?;
     let endian = header.endian().map_err(|_| NoCubin::NotElf)?;
@@ -90,20 +116,20 @@ pub fn read(bytes: &[u8]) -> Result<Cubin, NoCubin> {
     }
     let flags = header.e_flags.get(endian).0;
     let arch = match header.e_ident.abi_version {
-        // The second byte since CUDA 13; before, the first.
+        // The second byte since CUDA 13; the first before.
         8.. => flags >> 8 & 0xff,
         _ => flags & 0xff,
     };
-    let sections = header.sections(endian, bytes).map_err(|_| NoCubin::Damaged("table of sections"))?;
+    let sections = header.sections(endian, bytes).map_err(|_| NoCubin::Corrupt(CubinTable::Sections))?;
     let symbols =
-        sections.symbols(endian, bytes, SHT_SYMTAB).map_err(|_| NoCubin::Damaged("table of symbols"))?;
+        sections.symbols(endian, bytes, SHT_SYMTAB).map_err(|_| NoCubin::Corrupt(CubinTable::Symbols))?;
 
     let mut registers = FxHashMap::default();
     let mut shared = FxHashMap::default();
     for section in sections.iter() {
         let Ok(name) = sections.section_name(endian, section) else { continue };
         if name == b".nv.info" {
-            let info = section.data(endian, bytes).map_err(|_| NoCubin::Damaged("table of attributes"))?;
+            let info = section.data(endian, bytes).map_err(|_| NoCubin::Corrupt(CubinTable::Attributes))?;
             registers = register_counts(info);
         } else if let Some(kernel) = name.strip_prefix(b".nv.shared.") {
             shared.insert(kernel, section.sh_size.get(endian));
@@ -135,22 +161,22 @@ pub fn read(bytes: &[u8]) -> Result<Cubin, NoCubin> {
     Ok(cubin)
 }
 
-/// Registers by the number of the symbol. Attributes are a byte that says their form, a byte that says which, and two
-/// bytes, which are the value or (form 4) the bytes of value that follow.
+/// Registers by symbol number. An attribute is a format byte, a kind byte, and two bytes that are the value or (format 4) the
+/// length of the value that follows.
 fn register_counts(info: &[u8]) -> FxHashMap<u32, u32> {
     const SIZED: u8 = 4;
     const REGISTERS: u8 = 0x2f;
     let mut counts = FxHashMap::default();
     let mut rest = info;
-    while let [form, which, low, high, behind @ ..] = rest {
-        let length = if *form == SIZED { usize::from(u16::from_le_bytes([*low, *high])) } else { 0 };
-        let Some((value, behind)) = behind.split_at_checked(length) else { break };
-        if let (REGISTERS, Some((&[a, b, c, d], tail))) = (*which, value.split_first_chunk::<4>())
+    while let [format, kind, low, high, after @ ..] = rest {
+        let length = if *format == SIZED { usize::from(u16::from_le_bytes([*low, *high])) } else { 0 };
+        let Some((value, after)) = after.split_at_checked(length) else { break };
+        if let (REGISTERS, Some((&[a, b, c, d], tail))) = (*kind, value.split_first_chunk::<4>())
             && let Some(&[e, f, g, h]) = tail.first_chunk::<4>()
         {
             counts.insert(u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
         }
-        rest = behind;
+        rest = after;
     }
     counts
 }
@@ -166,14 +192,14 @@ mod tests {
     const CUDA_13: &[u8] = include_bytes!("../../tests/fixtures/cubin/cuda13.cubin");
 
     #[test]
-    fn kernels_are_found_in_both_forms() {
+    fn kernels_are_found_in_both_formats() {
         let kernel = |name: &str, registers, static_shared, code| Kernel {
             name: name.to_owned(),
             registers: Some(registers),
             static_shared,
             code,
         };
-        // Registers, shared memory: as `ptxas -v` says. The device function is inlined or left out.
+        // Registers and shared memory as printed by `ptxas -v`. The device function is inlined or removed.
         let kernels = vec![kernel("_Z4reluPf", 6, 0, 256), kernel("_Z4gemmPfi", 10, 1024, 384)];
         for cubin in [CUDA_12, CUDA_13] {
             assert_eq!(read(cubin), Ok(Cubin { arch: 80, kernels: kernels.clone(), left_out: 0 }));
@@ -182,9 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn registers_are_known_without_the_attributes_too() {
+    fn registers_are_known_without_attributes() {
         let mut bytes = CUDA_13.to_vec();
-        // The attribute becomes one that no one knows.
+        // Changes the attribute to an unknown kind.
         let at = bytes.windows(4).position(|four| four == [4, 0x2f, 8, 0]).unwrap();
         bytes[at + 1] = 0xee;
         let registers: Vec<_> = read(&bytes).unwrap().kernels.iter().map(|kernel| kernel.registers).collect();
@@ -192,16 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cubin_says_why() {
+    fn other_files_have_a_reason() {
         let own = std::fs::read("/proc/self/exe").unwrap();
         assert!(matches!(read(&own), Err(NoCubin::OtherMachine(62 | 183))));
         assert_eq!(read(b"not one"), Err(NoCubin::NotElf));
-        assert!(matches!(read(&CUDA_12[..1000]), Err(NoCubin::Damaged(_))));
+        assert!(matches!(read(&CUDA_12[..1000]), Err(NoCubin::Corrupt(_))));
     }
 
     proptest! {
         #[test]
-        fn damaged_cubins_never_panic(
+        fn corrupt_cubins_never_panic(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8), cut: prop::sample::Index,
         ) {
             for whole in [CUDA_12, CUDA_13] {

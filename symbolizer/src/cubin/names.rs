@@ -1,36 +1,36 @@
-//! Names: which kernels a process can have at all.
+//! The names of the kernels that a process may have.
 //!
-//! Owns: the kernels of all device code that was looked at, by name. Because: a string found in a process's memory is the
-//! name of a kernel only if the code of that kernel was found too. Does not: read memory of processes.
+//! Owns: the kernels of all examined device code, by name. Because: a string found in the memory of a process is the name of a
+//! kernel only if the code of that kernel was found too. Does not: read the memory of processes.
 
 use rustc_hash::FxHashMap;
 
 use super::fatbin::{self, Kind};
 use super::{Kernel, NoCubin, read};
 
-/// Most names: those of the largest frameworks' libraries several times.
+/// Most names: several times those of the libraries of the largest frameworks.
 const NAMES_MAX: usize = 1 << 19;
-/// Most bytes of them.
+/// Most bytes of names.
 const NAME_BYTES_MAX: usize = 64 << 20;
 
-/// What the code of a kernel says. The same kernel may be there several times, for several architectures: what they do not
-/// agree on is not known.
+/// Facts from the code of a kernel. The same kernel may exist several times, for several architectures; a fact on which they
+/// differ is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// The architecture of the code: 80 for `sm_80`.
+pub struct KernelFacts {
+    /// Architecture of the code: 80 for `sm_80`.
     pub arch: Option<u32>,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: Option<u32>,
-    /// Static shared memory of a block, bytes.
+    /// Static shared memory per block, in bytes.
     pub static_shared: Option<u64>,
 }
 
-impl Facts {
+impl KernelFacts {
     fn of(kernel: &Kernel, arch: u32) -> Self {
         Self { arch: Some(arch), registers: kernel.registers, static_shared: Some(kernel.static_shared) }
     }
 
-    fn agreed(self, other: Self) -> Self {
+    fn common(self, other: Self) -> Self {
         fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<T> {
             if one == other { one } else { None }
         }
@@ -45,7 +45,7 @@ impl Facts {
 /// Kernels by name.
 #[derive(Clone, Debug, Default)]
 pub struct KernelNames {
-    kernels: FxHashMap<Box<str>, Facts>,
+    kernels: FxHashMap<Box<str>, KernelFacts>,
     bytes: usize,
     left_out: usize,
 }
@@ -59,14 +59,14 @@ impl KernelNames {
         let cubin = read(bytes)?;
         self.left_out += cubin.left_out;
         for kernel in &cubin.kernels {
-            self.add(&kernel.name, Facts::of(kernel, cubin.arch));
+            self.add(&kernel.name, KernelFacts::of(kernel, cubin.arch));
         }
         Ok(())
     }
 
-    fn add(&mut self, name: &str, facts: Facts) {
+    fn add(&mut self, name: &str, facts: KernelFacts) {
         if let Some(known) = self.kernels.get_mut(name) {
-            *known = known.agreed(facts);
+            *known = known.common(facts);
         } else if self.kernels.len() < NAMES_MAX && self.bytes + name.len() <= NAME_BYTES_MAX {
             self.bytes += name.len();
             self.kernels.insert(name.into(), facts);
@@ -75,17 +75,17 @@ impl KernelNames {
         }
     }
 
-    /// Adds the kernels of all cubins in a fat binary, or in a section of them, as long as what is unpacked fits into
-    /// `budget` bytes, which become fewer. Gives how many images were read, and how many could not be.
+    /// Adds the kernels of all cubins in one or more fat binaries, while their decompressed size fits into `budget` bytes, which
+    /// is reduced. Returns the number of images read, and of those not read.
     pub fn add_fat_binaries(&mut self, bytes: &[u8], budget: &mut u64) -> (usize, usize) {
         let (mut read, mut left) = (0, 0);
         for image in fatbin::images(bytes).filter(|image| image.kind == Kind::Cubin) {
-            let Some(rest) = budget.checked_sub(image.unpacked_bytes()) else {
+            let Some(rest) = budget.checked_sub(image.decompressed_bytes()) else {
                 left += 1;
                 continue;
             };
             *budget = rest;
-            match image.unpack() {
+            match image.decompress() {
                 Ok(cubin) if self.add_cubin(&cubin).is_ok() => read += 1,
                 _ => left += 1,
             }
@@ -93,7 +93,7 @@ impl KernelNames {
         (read, left)
     }
 
-    /// Adds what others found.
+    /// Adds the kernels of another set.
     pub fn merge(&mut self, other: Self) {
         self.left_out += other.left_out;
         for (name, facts) in other.kernels {
@@ -101,22 +101,22 @@ impl KernelNames {
         }
     }
 
-    /// The kernel of a name.
-    pub fn get(&self, name: &str) -> Option<Facts> {
+    /// The facts of the kernel with this name.
+    pub fn get(&self, name: &str) -> Option<KernelFacts> {
         self.kernels.get(name).copied()
     }
 
-    /// How many there are.
+    /// Number of kernels.
     pub fn len(&self) -> usize {
         self.kernels.len()
     }
 
-    /// True when there are none.
+    /// True without kernels.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()
     }
 
-    /// Kernels for which there was no room.
+    /// Kernels beyond the bounds.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
@@ -129,14 +129,14 @@ mod tests {
     const ZSTD: &[u8] = include_bytes!("../../tests/fixtures/cubin/zstd.fatbin");
 
     #[test]
-    fn a_string_is_a_kernel_only_if_its_code_is_there() {
+    fn a_name_is_known_only_with_its_code() {
         let mut names = KernelNames::default();
         let twice = [ZSTD, &[0; 8 - ZSTD.len() % 8], ZSTD].concat();
         let mut budget = 1 << 20;
         assert_eq!(names.add_fat_binaries(&twice, &mut budget), (2, 0));
         assert!(budget < 1 << 20);
         assert_eq!((names.len(), names.left_out()), (2, 0));
-        let facts = Facts { arch: Some(80), registers: Some(10), static_shared: Some(1024) };
+        let facts = KernelFacts { arch: Some(80), registers: Some(10), static_shared: Some(1024) };
         assert_eq!(
             (names.get("_Z4gemmPfi"), names.get("_Z4gemmPf"), names.get("")),
             (Some(facts), None, None)
@@ -147,20 +147,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_unpack_is_left() {
+    fn images_beyond_the_budget_are_skipped() {
         let mut names = KernelNames::default();
         assert_eq!(names.add_fat_binaries(ZSTD, &mut 100), (0, 1));
         assert!(names.is_empty());
     }
 
     #[test]
-    fn what_the_images_of_a_kernel_do_not_agree_on_is_not_known() {
-        let one = Facts { arch: Some(80), registers: Some(10), static_shared: Some(64) };
+    fn differing_facts_of_a_kernel_are_unknown() {
+        let one = KernelFacts { arch: Some(80), registers: Some(10), static_shared: Some(64) };
         let mut names = KernelNames::default();
         names.add("k", one);
-        names.add("k", Facts { arch: Some(90), registers: Some(12), ..one });
-        assert_eq!(names.get("k"), Some(Facts { arch: None, registers: None, static_shared: Some(64) }));
+        names.add("k", KernelFacts { arch: Some(90), registers: Some(12), ..one });
+        assert_eq!(
+            names.get("k"),
+            Some(KernelFacts { arch: None, registers: None, static_shared: Some(64) })
+        );
         names.add("k", one);
-        assert_eq!(names.get("k"), Some(Facts { arch: None, registers: None, static_shared: Some(64) }));
+        assert_eq!(
+            names.get("k"),
+            Some(KernelFacts { arch: None, registers: None, static_shared: Some(64) })
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! Scan: device code that lies in a process's own memory.
+//! Scanning the memory of a process for device code.
 //!
-//! Owns: which pages are read, and finding whole images among them. Because: what compilers make at run time is in no file,
-//! and drivers keep what they have loaded. Does not: touch pages that the process never used: reading one would make it.
+//! Owns: which pages are read, and finding complete images in them. Because: code compiled at run time is in no file, and drivers
+//! keep the images that they have loaded. Does not: read pages that the process never used, because that would allocate
+//! them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,17 +13,17 @@ use object::elf::SHT_NOBITS;
 use super::fatbin::IMAGE_MAX;
 use super::names::KernelNames;
 use super::{EM_CUDA, PAGE};
-use crate::python::memory::TargetMemory;
+use crate::memory::TargetMemory;
 
-/// Bytes that are read together.
+/// Bytes per read.
 const PIECE: u64 = 1 << 20;
-/// An ELF file of 64 bits, little-endian, of the first version: the first seven bytes.
+/// The first seven bytes of a 64-bit little-endian ELF file.
 const ELF: u64 = u64::from_le_bytes(*b"\x7fELF\x02\x01\x01\0");
 const ELF_MASK: u64 = u64::MAX >> 8;
 
-/// Which pages of a process are in memory.
-pub trait Present {
-    /// For each page from this address on, whether it is there; fewer than were asked for when that cannot be told.
+/// Says which pages of a process are resident.
+pub trait ResidentPages {
+    /// For each page from this address on, whether it is resident; fewer than `count` when that is not known.
     fn pages(&self, begin: u64, count: usize) -> Vec<bool>;
 }
 
@@ -31,26 +32,26 @@ pub trait Present {
 pub struct PageMap(File);
 
 impl PageMap {
-    /// That of a process; `None` where it may not be read.
+    /// Opens the page map of a process; `None` without permission.
     pub fn open(pid: u32) -> Option<Self> {
         File::open(format!("/proc/{pid}/pagemap")).ok().map(Self)
     }
 }
 
-impl Present for PageMap {
+impl ResidentPages for PageMap {
     fn pages(&self, begin: u64, count: usize) -> Vec<bool> {
         let mut bytes = vec![0; count * 8];
         let read = self.0.read_at(&mut bytes, begin / PAGE * 8).unwrap_or(0);
-        // The highest bit: the page is in memory. What was swapped out is left there.
+        // The highest bit: the page is resident. Swapped pages are not read.
         bytes[..read].chunks_exact(8).map(|entry| entry[7] & 0x80 != 0).collect()
     }
 }
 
-/// Adds the kernels of all images in the anonymous memory of these mappings, while there is `budget` for bytes to read.
-/// Gives how many images were found.
+/// Adds the kernels of all images in the anonymous memory of these mappings, while there is `budget` for bytes to read. Returns
+/// the number of images found.
 pub fn add_loaded(
     memory: &dyn TargetMemory,
-    present: &dyn Present,
+    resident: &dyn ResidentPages,
     mappings: &[Mapping],
     budget: &mut u64,
     names: &mut KernelNames,
@@ -64,13 +65,14 @@ pub fn add_loaded(
         let mut at = mapping.begin.0;
         while at < mapping.end.0 {
             let piece = PIECE.min(mapping.end.0 - at);
-            let pages = present.pages(at, (piece / PAGE) as usize);
+            let pages = resident.pages(at, (piece / PAGE) as usize);
             for (begin, length) in runs(&pages) {
                 let Some(left) = budget.checked_sub(length) else { return found };
                 *budget = left;
                 let Ok(bytes) = memory.read_vec(at + begin, length as usize) else { continue };
-                for place in heads(&bytes) {
-                    found += usize::from(add_image(memory, at + begin + place, mapping.end.0, budget, names));
+                for offset in image_starts(&bytes) {
+                    found +=
+                        usize::from(add_image(memory, at + begin + offset, mapping.end.0, budget, names));
                 }
             }
             at += piece;
@@ -79,25 +81,25 @@ pub fn add_loaded(
     found
 }
 
-/// Pages that are there, as runs: where each begins, and how long it is, in bytes.
+/// Runs of resident pages: offset and length in bytes.
 fn runs(pages: &[bool]) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
-    for (place, _) in (0u64..).step_by(PAGE as usize).zip(pages).filter(|(_, there)| **there) {
+    for (offset, _) in (0u64..).step_by(PAGE as usize).zip(pages).filter(|(_, resident)| **resident) {
         match runs.last_mut() {
-            Some((begin, length)) if *begin + *length == place => *length += PAGE,
-            _ => runs.push((place, PAGE)),
+            Some((begin, length)) if *begin + *length == offset => *length += PAGE,
+            _ => runs.push((offset, PAGE)),
         }
     }
     runs
 }
 
-/// Where images may begin: they are aligned like everything that is allocated.
-fn heads(bytes: &[u8]) -> impl Iterator<Item = u64> {
+/// Possible starts of images, which are aligned like all allocations.
+fn image_starts(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let words = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok()).map(u64::from_le_bytes);
     (0u64..).step_by(8).zip(words).filter(|(_, word)| word & ELF_MASK == ELF & ELF_MASK).map(|(at, _)| at)
 }
 
-/// Adds the image that begins here, if one does.
+/// Adds the image at this address, if there is one.
 fn add_image(
     memory: &dyn TargetMemory,
     at: u64,
@@ -106,14 +108,14 @@ fn add_image(
     names: &mut KernelNames,
 ) -> bool {
     let Some(length) = image_length(memory, at) else { return false };
-    let inside = at.checked_add(length).is_some_and(|behind| behind <= end);
+    let inside = at.checked_add(length).is_some_and(|image_end| image_end <= end);
     let Some(left) = budget.checked_sub(length).filter(|_| inside) else { return false };
     let Ok(length) = usize::try_from(length) else { return false };
     *budget = left;
     memory.read_vec(at, length).is_ok_and(|image| names.add_cubin(&image).is_ok())
 }
 
-/// Bytes of the device code that begins here, by its own tables.
+/// The length of the image at this address, from its headers.
 fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
     let header = memory.read_vec(at, 64).ok()?;
     let two = |at: usize| Some(u16::from_le_bytes(header.get(at..at + 2)?.try_into().ok()?));
@@ -139,14 +141,14 @@ fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::memory::RecordedMemory;
+    use crate::memory::RecordedMemory;
     use deepctx_address_space::maps::{self, Keep};
 
     const CUBIN: &[u8] = include_bytes!("../../tests/fixtures/cubin/cuda13.cubin");
 
-    struct Some_(Vec<bool>);
+    struct FixedPages(Vec<bool>);
 
-    impl Present for Some_ {
+    impl ResidentPages for FixedPages {
         fn pages(&self, begin: u64, count: usize) -> Vec<bool> {
             let first = ((begin - 0x10_0000) / PAGE) as usize;
             self.0.iter().copied().chain(std::iter::repeat(false)).skip(first).take(count).collect()
@@ -160,29 +162,32 @@ mod tests {
         memory.insert(0x10_0000, bytes);
         let maps = maps::parse(line.as_bytes(), Keep::All);
         let mut names = KernelNames::default();
-        let found = add_loaded(&memory, &Some_(pages.to_vec()), &maps.mappings, &mut budget, &mut names);
+        let found = add_loaded(&memory, &FixedPages(pages.to_vec()), &maps.mappings, &mut budget, &mut names);
         (found, names.len())
     }
 
     const OWN: &str = "100000-108000 rw-p 00000000 00:00 0\n";
 
     #[test]
-    fn an_image_is_found_where_it_lies_in_memory_of_the_process() {
-        let there = [true; 8];
-        assert_eq!(scan(OWN, 0x1238, CUBIN, &there, 1 << 20), (1, 2));
-        assert_eq!(scan("100000-108000 rw-p 00000000 00:00 0 [heap]\n", 0, CUBIN, &there, 1 << 20), (1, 2));
-        // Not memory of its own; not aligned; cut; nothing may be read any more.
+    fn an_image_in_anonymous_memory_is_found() {
+        let resident = [true; 8];
+        assert_eq!(scan(OWN, 0x1238, CUBIN, &resident, 1 << 20), (1, 2));
         assert_eq!(
-            scan("100000-108000 rw-p 00000000 08:01 7 /tmp/file\n", 0, CUBIN, &there, 1 << 20),
+            scan("100000-108000 rw-p 00000000 00:00 0 [heap]\n", 0, CUBIN, &resident, 1 << 20),
+            (1, 2)
+        );
+        // Memory of a file; not aligned; truncated; no budget left.
+        assert_eq!(
+            scan("100000-108000 rw-p 00000000 08:01 7 /tmp/file\n", 0, CUBIN, &resident, 1 << 20),
             (0, 0)
         );
-        assert_eq!(scan(OWN, 0x1233, CUBIN, &there, 1 << 20), (0, 0));
-        assert_eq!(scan("100000-102000 rw-p 00000000 00:00 0\n", 0x1238, CUBIN, &there, 1 << 20), (0, 0));
-        assert_eq!(scan(OWN, 0x1238, CUBIN, &there, 5000), (0, 0));
+        assert_eq!(scan(OWN, 0x1233, CUBIN, &resident, 1 << 20), (0, 0));
+        assert_eq!(scan("100000-102000 rw-p 00000000 00:00 0\n", 0x1238, CUBIN, &resident, 1 << 20), (0, 0));
+        assert_eq!(scan(OWN, 0x1238, CUBIN, &resident, 5000), (0, 0));
     }
 
     #[test]
-    fn pages_that_were_never_used_are_not_read() {
+    fn pages_that_are_not_resident_are_not_read() {
         let mut pages = [true; 8];
         pages[1] = false;
         assert_eq!(scan(OWN, 0x1238, CUBIN, &pages, 1 << 20), (0, 0));
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_about_its_size_is_left() {
+    fn an_image_with_an_impossible_size_is_ignored() {
         for (at, value) in [(40usize, u64::MAX), (40, 1 << 40), (32, u64::MAX - 5)] {
             let mut image = CUBIN.to_vec();
             image[at..at + 8].copy_from_slice(&value.to_le_bytes());

@@ -11,12 +11,12 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _, Sym as _};
 use rustc_hash::FxHashMap;
 
 /// Sections that only files with device code have.
-const CARRIES: [&[u8]; 4] = [b".nv_fatbin", b"__nv_relfatbin", b".hip_fatbin", b".hipFatBinSegment"];
+const DEVICE_SECTIONS: [&[u8]; 4] = [b".nv_fatbin", b"__nv_relfatbin", b".hip_fatbin", b".hipFatBinSegment"];
 /// Longest name of a symbol.
 const NAME_MAX: usize = 8192;
 
-/// The kernels that stand at places of a file: by offset, as the compiler wrote their names. Places where no symbol begins,
-/// or symbols of several kernels, are left out.
+/// The mangled names of the kernels at offsets of a file. Offsets without a symbol, or with symbols of several kernels, are left
+/// out.
 pub fn kernels_at(file: &[u8], offsets: &[u64]) -> FxHashMap<u64, String> {
     names_at(file, offsets).unwrap_or_default()
 }
@@ -25,8 +25,9 @@ fn names_at(file: &[u8], offsets: &[u64]) -> Option<FxHashMap<u64, String>> {
     let header = FileHeader64::<LittleEndian>::parse(file).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, file).ok()?;
-    let carries = |section| sections.section_name(endian, section).is_ok_and(|name| CARRIES.contains(&name));
-    if !sections.iter().any(carries) {
+    let has_device_code =
+        |section| sections.section_name(endian, section).is_ok_and(|name| DEVICE_SECTIONS.contains(&name));
+    if !sections.iter().any(has_device_code) {
         return None;
     }
     let mut wanted = FxHashMap::default();
@@ -38,7 +39,7 @@ fn names_at(file: &[u8], offsets: &[u64]) -> Option<FxHashMap<u64, String>> {
             }
         }
     }
-    // `None` for places that stand for several kernels.
+    // `None` for offsets with symbols of several kernels.
     let mut found: FxHashMap<u64, Option<String>> = FxHashMap::default();
     for table in [SHT_SYMTAB, SHT_DYNSYM] {
         let Ok(symbols) = sections.symbols(endian, file, table) else { continue };

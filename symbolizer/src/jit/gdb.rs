@@ -1,8 +1,8 @@
-//! Code that a runtime registered for debuggers (GDB's JIT interface).
+//! Code that a runtime registers for debuggers (GDB's JIT interface).
 //!
-//! Owns: the list behind `__jit_debug_descriptor`, and the functions of an object file in it. Because: LLVM tells debuggers, and
-//! nobody else, what it compiled: each piece of code is there as an object file with its symbols, in the memory of the
-//! process. Does not: find the variable ([`crate::variable`]) or remember names.
+//! Owns: the list behind `__jit_debug_descriptor`, and the functions of the object files in it. Because: LLVM reports what it
+//! compiled to debuggers only: each compilation is an object file with symbols in the memory of the process. Does not:
+//! find the variable ([`crate::variable`]), or keep names.
 //!
 //! ```text
 //! __jit_debug_descriptor { version u32, action u32, relevant *entry, first *entry }
@@ -10,26 +10,26 @@
 //! ```
 
 use std::hash::Hasher as _;
+use std::ops::Range;
 
 use deepctx_address_space::elf::{u16_at, u32_at, u64_at};
 use rustc_hash::{FxHashSet, FxHasher};
 
-use crate::python::TargetMemory;
-use crate::python::memory::ReadError;
+use crate::memory::{ReadError, TargetMemory};
 
 /// Name and size of the variable.
 pub(crate) const DESCRIPTOR: (&str, u64) = ("__jit_debug_descriptor", 24);
-/// The only version there is.
+/// The only existing version.
 const VERSION: u32 = 1;
-/// Most entries of the list that are followed.
+/// Most entries of the list read.
 const ENTRIES_MAX: usize = 1 << 16;
-/// Largest object file that is read.
+/// Largest object file read.
 const OBJECT_BYTES_MAX: u64 = 16 << 20;
-/// Most bytes of object files read at one look; the next look goes on.
-const TOGETHER_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of object files read per scan; the next scan continues.
+const SCAN_BYTES_MAX: u64 = 64 << 20;
 /// Most functions taken from one object file.
 const FUNCTIONS_MAX: usize = 1 << 16;
-/// Longest name that is kept.
+/// Longest name kept.
 const NAME_BYTES_MAX: usize = 1024;
 
 const ET_REL: u16 = 1;
@@ -45,59 +45,59 @@ const STT_FUNC: u8 = 2;
 const SECTION_BYTES: usize = 64;
 const SYMBOL_BYTES: usize = 24;
 const RELOCATION_BYTES: usize = 24;
-/// Most places of one function that are changed when it is loaded.
+/// Most relocations of one function.
 const RELOCATIONS_MAX: usize = 1 << 12;
 
 /// A function of an object file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name as the file has it.
+    /// Name as in the file.
     pub name: String,
-    /// Where it is: in a relocated file in memory the address in the process.
+    /// Address: of a relocated file in memory, the address in the process.
     pub address: u64,
-    /// Its bytes; never 0.
+    /// Size in bytes; never 0.
     pub size: u64,
-    /// Of its name and its code before relocation: the same in a copy of the file elsewhere.
-    pub code: u64,
+    /// Hash of the name and the code before relocation: equal in every copy of the file.
+    pub code_hash: u64,
 }
 
-/// A function as it stands in an object file.
+/// A function symbol of an object file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stated<'a> {
-    /// Its name as the file has it, no longer than names may be; never empty.
+pub(crate) struct ObjectFunction<'a> {
+    /// Name as in the file, of bounded length; never empty.
     pub(crate) name: &'a [u8],
-    /// Where the file says that it is.
+    /// Stated address.
     address: u64,
-    /// Its bytes; never 0, and `address + size` does not overflow.
+    /// Size in bytes; never 0, and `address + size` does not overflow.
     size: u64,
-    /// The section that it is in.
+    /// Index of its section.
     section: usize,
-    /// Where it begins in that section; `None` of a file that contradicts itself.
-    pub(crate) within: Option<u64>,
-    /// Its code before relocation; empty when the file does not have it.
+    /// Offset in that section; `None` if the file is inconsistent.
+    pub(crate) section_offset: Option<u64>,
+    /// Code before relocation; empty when the file does not contain it.
     pub(crate) code: &'a [u8],
 }
 
-/// The functions of an object file; none of bytes that are no such file. Tables that contradict the file end the answer.
+/// The functions of an object file; empty for other bytes. An inconsistent table ends the list.
 pub fn functions(bytes: &[u8]) -> Vec<Function> {
-    let function = |stated: &Stated<'_>| Function {
-        name: String::from_utf8_lossy(stated.name).into_owned(),
-        address: stated.address,
-        size: stated.size,
-        code: hash(stated.name, stated.code),
+    let function = |symbol: &ObjectFunction<'_>| Function {
+        name: String::from_utf8_lossy(symbol.name).into_owned(),
+        address: symbol.address,
+        size: symbol.size,
+        code_hash: hash(symbol.name, symbol.code),
     };
-    stated(bytes).iter().map(function).collect()
+    object_functions(bytes).iter().map(function).collect()
 }
 
-/// The same, with their code.
-pub(crate) fn stated(bytes: &[u8]) -> Vec<Stated<'_>> {
+/// The functions of an object file with their code.
+pub(crate) fn object_functions(bytes: &[u8]) -> Vec<ObjectFunction<'_>> {
     read_functions(bytes).unwrap_or_default()
 }
 
-/// Where the code of a function is changed when it is loaded: bytes from its beginning, and how many. `None` when the file does
-/// not tell, or is for a machine that is not known.
-pub(crate) fn relocated(bytes: &[u8], function: &Stated<'_>) -> Option<Vec<(usize, usize)>> {
-    let begin = function.within?;
+/// The ranges of a function's code that relocation changes, as offsets from its start. `None` when the file does not say, or
+/// is for an unsupported machine.
+pub(crate) fn relocations(bytes: &[u8], function: &ObjectFunction<'_>) -> Option<Vec<Range<usize>>> {
+    let begin = function.section_offset?;
     let header = bytes.get(..64)?;
     let machine = u16_at(header, 18);
     let part = |at, length| part(bytes, at, length);
@@ -124,13 +124,13 @@ pub(crate) fn relocated(bytes: &[u8], function: &Stated<'_>) -> Option<Vec<(usiz
             if found.len() >= RELOCATIONS_MAX {
                 return None;
             }
-            found.push((at as usize, bytes));
+            found.push(at as usize..at as usize + bytes);
         }
     }
     Some(found)
 }
 
-fn read_functions(bytes: &[u8]) -> Option<Vec<Stated<'_>>> {
+fn read_functions(bytes: &[u8]) -> Option<Vec<ObjectFunction<'_>>> {
     let header = bytes.get(..64)?;
     if header[..6] != *b"\x7fELF\x02\x01" || usize::from(u16_at(header, 58)) != SECTION_BYTES {
         return None;
@@ -153,7 +153,7 @@ fn read_functions(bytes: &[u8]) -> Option<Vec<Stated<'_>>> {
                 continue;
             }
             let begin = u64_at(holder, 16);
-            let (address, within) = if relocatable {
+            let (address, section_offset) = if relocatable {
                 (begin.checked_add(value), Some(value))
             } else {
                 (Some(value), value.checked_sub(begin))
@@ -164,9 +164,9 @@ fn read_functions(bytes: &[u8]) -> Option<Vec<Stated<'_>>> {
             if name.is_empty() {
                 continue;
             }
-            let code = within.and_then(|from| part(u64_at(holder, 24).checked_add(from)?, size));
+            let code = section_offset.and_then(|from| part(u64_at(holder, 24).checked_add(from)?, size));
             let code = code.unwrap_or_default();
-            functions.push(Stated { name, address, size, section: number, within, code });
+            functions.push(ObjectFunction { name, address, size, section: number, section_offset, code });
             if functions.len() >= FUNCTIONS_MAX {
                 return Some(functions);
             }
@@ -175,7 +175,7 @@ fn read_functions(bytes: &[u8]) -> Option<Vec<Stated<'_>>> {
     Some(functions)
 }
 
-/// Some bytes of a file; `None` when it does not have them.
+/// A range of a file; `None` beyond its end.
 fn part(bytes: &[u8], at: u64, length: u64) -> Option<&[u8]> {
     let at = usize::try_from(at).ok()?;
     bytes.get(at..at.checked_add(usize::try_from(length).ok()?)?)
@@ -189,36 +189,36 @@ fn hash(name: &[u8], code: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What is known of the lists of one process.
+/// The descriptors of one process, with what was read of their lists.
 #[derive(Debug, Default)]
-pub(super) struct Registered {
-    /// Addresses of descriptors.
-    descriptors: Vec<u64>,
-    /// What each descriptor said when its list was last followed to the end.
+pub(super) struct Descriptors {
+    /// Addresses of the descriptors.
+    addresses: Vec<u64>,
+    /// Head of each list when it was last read to the end.
     heads: Vec<Option<[u64; 4]>>,
-    /// Entries whose object files were read: address of the entry and the file, and its size.
+    /// Entries whose object files were read: addresses of the entry and the file, and the size of the file.
     known: FxHashSet<[u64; 3]>,
 }
 
-impl Registered {
-    /// A descriptor was found.
+impl Descriptors {
+    /// Adds the address of a descriptor.
     pub(super) fn add(&mut self, descriptor: u64) {
-        if !self.descriptors.contains(&descriptor) {
-            self.descriptors.push(descriptor);
+        if !self.addresses.contains(&descriptor) {
+            self.addresses.push(descriptor);
             self.heads.push(None);
         }
     }
 
-    /// Whether there is anything to read.
+    /// True without descriptors.
     pub(super) fn is_empty(&self) -> bool {
-        self.descriptors.is_empty()
+        self.addresses.is_empty()
     }
 
-    /// The object files that were registered since the last time, oldest first.
+    /// The object files registered since the last call, oldest first.
     pub(super) fn read_new(&mut self, memory: &dyn TargetMemory) -> Vec<Vec<u8>> {
         let mut objects = Vec::new();
-        for (descriptor, head) in self.descriptors.iter().zip(&mut self.heads) {
-            // A list that changes under the reader is read again with the next look.
+        for (descriptor, head) in self.addresses.iter().zip(&mut self.heads) {
+            // A list that changes while it is read is read again by the next scan.
             if let Ok(now) = read_list(memory, *descriptor, *head, &mut self.known, &mut objects) {
                 *head = now;
             }
@@ -227,7 +227,7 @@ impl Registered {
     }
 }
 
-/// Follows one list. Gives what its head was if all of it was read.
+/// Reads one list. Returns its head if the list was read to the end.
 fn read_list(
     memory: &dyn TargetMemory,
     descriptor: u64,
@@ -239,7 +239,7 @@ fn read_list(
     memory.read(descriptor, &mut bytes)?;
     let mut head = [u64_at(&bytes, 8), u64_at(&bytes, 16), 0, 0];
     if head[1] != 0 {
-        // Entries are freed and used again: the first one tells by its file that it is another.
+        // Entries are freed and reused: a different file in the first entry shows that.
         let mut first = [0; 32];
         memory.read(head[1], &mut first)?;
         (head[2], head[3]) = (u64_at(&first, 16), u64_at(&first, 24));
@@ -261,7 +261,7 @@ fn read_list(
         entry = u64_at(&bytes, 0);
     }
     // The newest is first in the list.
-    let mut left = TOGETHER_BYTES_MAX;
+    let mut left = SCAN_BYTES_MAX;
     for file in fresh.into_iter().rev() {
         let Some(rest) = left.checked_sub(file[2]) else { return Ok(None) };
         left = rest;
@@ -281,12 +281,12 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::python::memory::RecordedMemory;
+    use crate::memory::RecordedMemory;
 
-    /// An object file that XLA compiled, as it lies in the memory of the process.
+    /// An object file that XLA compiled, from the memory of the process.
     pub(crate) const OBJECT: &[u8] = include_bytes!("../../tests/fixtures/xla/wrapped_add.1.o");
 
-    /// The object with other bytes from one place on.
+    /// The object with its bytes overwritten from an offset on.
     pub(crate) fn damaged(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
         let mut object = OBJECT.to_vec();
         let at = at.min(object.len());
@@ -304,7 +304,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_same_code_is_told_wherever_it_was_placed() {
+    fn equal_code_has_the_same_hash_at_any_address() {
         let at = |address: u64| {
             let mut object = OBJECT.to_vec();
             let sections = u64_at(&object, 40) as usize;
@@ -317,7 +317,7 @@ pub(crate) mod tests {
             functions(&object).remove(0)
         };
         let (one, other) = (at(0x1000), at(0x2000));
-        assert_eq!((one.code, one.address + 0x1000), (other.code, other.address));
+        assert_eq!((one.code_hash, one.address + 0x1000), (other.code_hash, other.address));
     }
 
     /// A process with a list of these object files, newest first as runtimes keep it.
@@ -336,31 +336,31 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_object_is_read_once_the_oldest_first() {
-        let mut registered = Registered::default();
-        registered.add(0x1000);
+    fn each_object_is_read_once_oldest_first() {
+        let mut descriptors = Descriptors::default();
+        descriptors.add(0x1000);
         let (one, two, three) = (b"one".as_slice(), b"two".as_slice(), b"three".as_slice());
-        assert_eq!(registered.read_new(&process(&[two, one])), [one, two]);
-        assert!(registered.read_new(&process(&[two, one])).is_empty());
-        // Entries are freed and used again: another address or size is another file.
-        assert_eq!(registered.read_new(&process(&[three, two, one])), [one, three]);
+        assert_eq!(descriptors.read_new(&process(&[two, one])), [one, two]);
+        assert!(descriptors.read_new(&process(&[two, one])).is_empty());
+        // Entries are freed and reused: another address or size means another file.
+        assert_eq!(descriptors.read_new(&process(&[three, two, one])), [one, three]);
     }
 
     #[test]
-    fn a_list_that_never_ends_or_cannot_be_read_is_left() {
-        let mut registered = Registered::default();
-        registered.add(0x1000);
+    fn a_cyclic_or_unreadable_list_is_bounded() {
+        let mut descriptors = Descriptors::default();
+        descriptors.add(0x1000);
         let mut memory = process(&[b"one"]);
         let ring = [0x20_0000_u64, 0, 0x20_0100, 3];
         memory.insert(0x20_0000, ring.iter().flat_map(|word| word.to_le_bytes()).collect());
-        assert!(registered.read_new(&memory).len() <= ENTRIES_MAX);
-        registered.add(0x7000);
-        assert!(registered.read_new(&memory).is_empty());
+        assert!(descriptors.read_new(&memory).len() <= ENTRIES_MAX);
+        descriptors.add(0x7000);
+        assert!(descriptors.read_new(&memory).is_empty());
     }
 
     proptest! {
         #[test]
-        fn any_bytes_have_functions_within_them(bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0..4000_usize) {
+        fn any_bytes_give_valid_functions(bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0..4000_usize) {
             for function in functions(&damaged(bytes, at)) {
                 prop_assert!(function.size > 0 && function.address.checked_add(function.size).is_some());
             }

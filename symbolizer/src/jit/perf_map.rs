@@ -1,12 +1,12 @@
-//! The text files in which runtimes name the code they generate: `/tmp/perf-PID.map`.
+//! Perf maps: text files in which runtimes name the code that they generate (`/tmp/perf-PID.map`).
 //!
-//! Owns: the parser, pure and restartable. Because: the file grows while it is read, and its last line may be half
-//! written. Does not: open files.
+//! Owns: the parser, pure and restartable. Because: the file grows while it is read, and its last line may be incomplete.
+//! Does not: open files.
 
-/// Longest name that is kept; generated names can hold whole type expressions.
+/// Longest name kept; generated names can contain whole type expressions.
 pub(super) const NAME_BYTES_MAX: usize = 1024;
 
-/// One line: a piece of generated code and its name.
+/// One line: a range of generated code and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfMapEntry {
     /// First address.
@@ -17,18 +17,18 @@ pub struct PerfMapEntry {
     pub name: Box<str>,
 }
 
-/// What a piece of a perf map said.
+/// The lines parsed from a part of a perf map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PerfMap {
-    /// Its entries, in the file's order: a later one replaces earlier ones that it overlaps.
+    /// Entries in the order of the file: a later one replaces earlier ones that it overlaps.
     pub entries: Vec<PerfMapEntry>,
-    /// Lines that could not be understood.
+    /// Malformed lines.
     pub malformed: u64,
-    /// Bytes up to the end of the last whole line: where to go on reading.
+    /// Bytes up to the end of the last complete line: where to continue reading.
     pub consumed: usize,
 }
 
-/// Parses lines of the form `START SIZE NAME`, numbers in hexadecimal. Never fails: bad lines are counted.
+/// Parses lines of the form `START SIZE NAME` with hexadecimal numbers. Never fails: malformed lines are counted.
 pub fn parse_perf_map(bytes: &[u8]) -> PerfMap {
     let consumed = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
     let mut map = PerfMap { consumed, ..PerfMap::default() };
@@ -52,7 +52,7 @@ fn parse_line(line: &[u8]) -> Option<PerfMapEntry> {
     if size == 0 || name.is_empty() {
         return None;
     }
-    Some(PerfMapEntry { begin, size, name: shortened(name) })
+    Some(PerfMapEntry { begin, size, name: truncated(name) })
 }
 
 fn hex(digits: &[u8]) -> Option<u64> {
@@ -62,7 +62,7 @@ fn hex(digits: &[u8]) -> Option<u64> {
 }
 
 /// At most [`NAME_BYTES_MAX`] bytes of a name, as text.
-pub(super) fn shortened(name: &[u8]) -> Box<str> {
+pub(super) fn truncated(name: &[u8]) -> Box<str> {
     let name = &name[..name.len().min(NAME_BYTES_MAX)];
     String::from_utf8_lossy(name).into()
 }

@@ -1,4 +1,4 @@
-//! What runtimes write, and what others could write in their place.
+//! Tests with files as runtimes write them, and as others could.
 
 use std::io::Write as _;
 
@@ -14,7 +14,7 @@ fn check_line(line: &str, expected: Option<(u64, u64, &str)>) {
 }
 
 #[test]
-fn lines_of_real_runtimes_are_understood() {
+fn lines_of_real_runtimes_are_parsed() {
     check_line("7f3a 10 py::f:/a.py", Some((0x7f3a, 0x10, "py::f:/a.py")));
     check_line(
         "0x7f3a 0x10 LazyCompile:*run /srv/x.js:10:3",
@@ -27,7 +27,7 @@ fn lines_of_real_runtimes_are_understood() {
 }
 
 #[test]
-fn lines_that_say_nothing_are_counted() {
+fn malformed_lines_are_counted() {
     for line in [
         "x",
         "1000 10",
@@ -43,13 +43,13 @@ fn lines_that_say_nothing_are_counted() {
 }
 
 #[test]
-fn a_half_written_line_waits_for_its_rest() {
+fn an_incomplete_line_is_left_for_the_next_read() {
     let map = parse_perf_map(b"1000 10 first\n2000 10 sec");
     assert_eq!((map.entries.len(), map.consumed, map.malformed), (1, 14, 0));
 }
 
 #[test]
-fn a_name_as_long_as_a_book_is_cut() {
+fn an_overlong_name_is_truncated() {
     let map = parse_perf_map(format!("1000 10 {}\n", "n".repeat(1 << 20)).as_bytes());
     assert_eq!(map.entries[0].name.len(), perf_map::NAME_BYTES_MAX);
 }
@@ -100,7 +100,7 @@ fn name_of(event: &DumpEvent) -> (u64, u64, &str) {
 }
 
 #[test]
-fn loads_and_moves_are_read_and_code_is_skipped() {
+fn loads_and_moves_are_parsed_and_code_is_skipped() {
     let debug = record(2, 5, &[0; 24]);
     let parts = [
         dump_header(0),
@@ -117,13 +117,13 @@ fn loads_and_moves_are_read_and_code_is_skipped() {
 }
 
 #[test]
-fn times_of_another_clock_are_not_taken_for_ours() {
+fn timestamps_of_another_clock_are_ignored() {
     let dump = parse_jitdump(&[dump_header(1), load(10, 0x1000, 4, 1, "f", b"")].concat()).unwrap();
     assert_eq!(name_of(&dump.events[0]), (0, 0x1000, "f"));
 }
 
 #[test]
-fn hostile_lengths_end_the_reading() {
+fn impossible_lengths_end_the_file() {
     let check = |size: u32, ended: bool, next: u64| {
         let mut bytes = load(1, 0x1000, 4, 1, "f", b"");
         bytes[4..8].copy_from_slice(&size.to_ne_bytes());
@@ -137,7 +137,7 @@ fn hostile_lengths_end_the_reading() {
 }
 
 #[test]
-fn files_of_another_kind_are_refused() {
+fn files_that_are_not_jitdump_are_refused() {
     let foreign = dump_header(0)[..4]
         .iter()
         .rev()
@@ -150,7 +150,7 @@ fn files_of_another_kind_are_refused() {
 }
 
 #[test]
-fn a_sample_from_before_a_replacement_gets_the_old_name() {
+fn a_sample_before_a_replacement_gets_the_old_name() {
     let mut table = CodeTable::default();
     assert!(table.insert(0x1000, 0x100, 10, JitSymbol(1)));
     assert!(table.insert(0x1080, 0x100, 20, JitSymbol(2)));
@@ -166,15 +166,7 @@ fn a_sample_from_before_a_replacement_gets_the_old_name() {
 }
 
 #[test]
-fn the_pid_and_the_user_are_those_the_process_knows() {
-    let status = b"Name:\tx\nPid:\t4711\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4711\t17\t1\n";
-    assert_eq!(parse_status(status), Some(Status { own_pid: 1, user: 1001 }));
-    assert_eq!(parse_status(b"Pid:\t5\nUid:\t0\t0\t0\t0\n"), Some(Status { own_pid: 5, user: 0 }));
-    assert_eq!(parse_status(b"Pid:\nUid:\n"), None);
-}
-
-#[test]
-fn a_map_that_grows_is_read_on_and_not_from_the_start() {
+fn a_growing_map_is_read_from_where_it_ended() {
     let path = format!("/tmp/perf-{}.map", std::process::id());
     let mut file = File::create(&path).unwrap();
     file.write_all(b"1000 10 first\n2000 10 sec").unwrap();
@@ -187,32 +179,32 @@ fn a_map_that_grows_is_read_on_and_not_from_the_start() {
     assert_eq!(named(&mut jit, 0, 0x1008), Ok("first".into()));
     assert_eq!(named(&mut jit, 0, 0x2008), Err(NoSymbol::JitNotCovered));
     file.write_all(b"ond\n").unwrap();
-    // What was added since counts, whatever time the question is about.
+    // Additions count, whatever the time of the lookup.
     assert_eq!(named(&mut jit, 0, 0x2008), Ok("second".into()));
     assert_eq!(jit.counters().entries, 2);
-    // Written anew, as a runtime does after a fork.
+    // Rewritten, as a runtime does after a fork.
     std::fs::write(&path, b"9000 10 third\n").unwrap();
-    assert_eq!(named(&mut jit, 10 * RENEWAL_NS, 0x9000), Ok("third".into()));
-    assert_eq!(named(&mut jit, 20 * RENEWAL_NS, 0x1008), Err(NoSymbol::JitNotCovered));
+    assert_eq!(named(&mut jit, 10 * REREAD_INTERVAL_NS, 0x9000), Ok("third".into()));
+    assert_eq!(named(&mut jit, 20 * REREAD_INTERVAL_NS, 0x1008), Err(NoSymbol::JitNotCovered));
     std::fs::remove_file(&path).unwrap();
     assert_eq!(jit.lookup(u32::MAX, 0, Avma(0x1000)), Err(NoSymbol::JitWithoutMap));
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_taken_for_a_perf_map(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_parsed_as_a_perf_map(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let map = parse_perf_map(&bytes);
         prop_assert!(map.consumed <= bytes.len());
     }
 
     #[test]
-    fn any_bytes_are_taken_for_a_jitdump(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_parsed_as_a_jitdump(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let whole = [dump_header(0), bytes].concat();
         prop_assert!(parse_jitdump(&whole).is_some());
     }
 
     #[test]
-    fn reading_in_pieces_gives_the_same_as_reading_at_once(
+    fn parsing_in_parts_equals_parsing_at_once(
         names in proptest::collection::vec("[a-z]{1,8}", 1..20), cut in any::<proptest::sample::Index>(),
     ) {
         let header = DumpHeader { size: 40, monotonic: true };
@@ -226,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_of_code_never_overlap(inserts in proptest::collection::vec((0u64..200, 1u64..50), 0..60), address in 0u64..250) {
+    fn code_ranges_never_overlap(inserts in proptest::collection::vec((0u64..200, 1u64..50), 0..60), address in 0u64..250) {
         let mut table = CodeTable::default();
         for (i, (begin, size)) in inserts.iter().enumerate() {
             table.insert(*begin, *size, 0, JitSymbol(u32::try_from(i).unwrap()));

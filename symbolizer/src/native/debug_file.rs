@@ -1,8 +1,8 @@
-//! Which file has the debug information of a module, if any should be read.
+//! Finding the file with the debug information of a module.
 //!
-//! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link. Because: the names of such files come
-//! from the module, which someone else wrote; a search that opens whatever it is told to could be made to hang on a
-//! FIFO or to read a file that belongs to another program. Does not: parse debug information.
+//! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link. Because: the names of such files come from the
+//! module, which is untrusted. A search that opens any named file could be made to hang on a FIFO, or to read the file of
+//! another program. Does not: parse debug information.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,16 +16,16 @@ use deepctx_address_space::elf::{self, DebugLink, ElfFacts, ModuleId};
 use crate::guard;
 use crate::native::{Module, nesting};
 
-/// Length of one read while a checksum is computed.
+/// Bytes per read while a checksum is computed.
 const PIECE: usize = 256 << 10;
 
-/// Whether and where debug information is looked for.
+/// Whether and where to look for debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugInfo {
-    /// Debug sections larger than this many bytes are left alone, and only the symbol table is used. 0 turns debug
+    /// Debug sections larger than this many bytes are not read; then only the symbol table is used. 0 turns debug
     /// information off.
     pub bytes_max: u64,
-    /// Folders with separate debug files, trusted; each may have `.build-id/xx/yyyy.debug` below it.
+    /// Trusted folders with separate debug files; each may contain `.build-id/xx/yyyy.debug`.
     pub folders: Vec<PathBuf>,
 }
 
@@ -36,7 +36,7 @@ impl Default for DebugInfo {
 }
 
 impl DebugInfo {
-    /// The file with the debug information of a module: itself, or a separate one.
+    /// The file with the debug information of a module: the module itself, or a separate file.
     pub(super) fn find(&self, module: &Module, own: &Arc<File>) -> Option<Arc<File>> {
         let sections = &module.facts().sections;
         if sections.debug_info > 0 && sections.debug_link.is_none() {
@@ -53,7 +53,7 @@ impl DebugInfo {
         found.map(Arc::new)
     }
 
-    /// Files from trusted folders may refer to one with what they share; others may not make us open a third file.
+    /// Whether debug information may be read. Only files in trusted folders may refer to a supplementary file.
     fn usable(&self, file: &File, facts: &ElfFacts, trusted: bool) -> bool {
         let s = &facts.sections;
         let foreign = !trusted && s.supplement;
@@ -75,7 +75,7 @@ impl DebugInfo {
         self.folders.iter().find_map(|folder| self.candidate(&folder.join(&below), true))
     }
 
-    /// The places where a debugger looks: beside the module, in `.debug` beside it, and below the debug folders.
+    /// Searches where debuggers do: beside the module, in `.debug` beside it, and below the debug folders.
     fn by_link(&self, module: &str, link: &DebugLink) -> Option<File> {
         let name = OsStr::from_bytes(&link.name);
         let beside = Path::new(module).parent().filter(|folder| folder.is_absolute())?;
@@ -88,20 +88,20 @@ impl DebugInfo {
     }
 }
 
-/// True for files of root and of the profiler's own user, who need no debug information to do harm.
+/// True for files of root and of the profiler's own user, who could do harm without debug information.
 fn is_owned_by_us(file: &File) -> bool {
     let us = rustix::process::geteuid().as_raw();
     file.metadata().is_ok_and(|meta| meta.uid() == 0 || meta.uid() == us)
 }
 
 fn nests_within_bounds(file: &File) -> bool {
-    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, within a fence that
-    // turns missing pages into an error.
+    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and `catch_faults` turns
+    // missing pages into an error.
     let map = unsafe { memmap2::Mmap::map(file) };
-    map.is_ok_and(|map| guard::fenced(|| nesting::is_bounded(&map)) == Ok(true))
+    map.is_ok_and(|map| guard::catch_faults(|| nesting::is_bounded(&map)) == Ok(true))
 }
 
-/// CRC-32 (IEEE 802.3) of a file, which is what `.gnu_debuglink` names its file by.
+/// CRC-32 (IEEE 802.3) of a file, by which `.gnu_debuglink` identifies it.
 fn checksum(file: &File) -> Option<u32> {
     let mut crc = crc32fast::Hasher::new();
     let mut piece = vec![0; PIECE];

@@ -1,8 +1,8 @@
 //! Names of native code in files: functions, inlined calls, source lines.
 //!
-//! Owns: asking `blazesym` for addresses of a module, with a bounded cache before it and a fence around it. Because:
-//! the reader is shared by all processes, its tables are expensive, and the files are not ours. Does not: know
-//! processes; addresses come as the file states them.
+//! Owns: symbolizing addresses of a module with `blazesym`, behind a bounded cache and protected against faults. Because: the
+//! reader serves all processes, its tables are expensive, and the files are untrusted. Does not: know processes; addresses
+//! are those stated in the file.
 
 mod debug_file;
 mod module;
@@ -25,15 +25,15 @@ pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
 use crate::cache::{Bounded, CacheCounters, Strings};
 use crate::guard::{self, Fault};
 
-/// Most addresses whose names are kept, about 100 bytes each with shared strings. A busy system has some ten
-/// thousand distinct sampled addresses.
+/// Most addresses whose names are cached, about 100 bytes each with shared strings. A busy system has some ten thousand
+/// distinct sampled addresses.
 const NAMES_MAX: usize = 1 << 16;
 /// Most modules whose symbol tables are kept; each costs descriptors and memory in proportion to its symbols.
 const LOADED_MAX: usize = 96;
 
-/// Rests ([`Native::rest`]) after which the tables of a module that nobody asked for are dropped. Names are kept, so a busy
-/// program asks for new ones less and less often; reading the tables of a big library again takes a tenth of a second.
-const IDLE_RESTS: u64 = 60;
+/// Calls of [`Native::trim`] after which the tables of an unused module are dropped. Names stay cached, so a busy program
+/// needs new ones ever less often; reading the tables of a big library again takes a tenth of a second.
+const IDLE_TRIMS: u64 = 60;
 
 /// One function at an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,13 +44,13 @@ pub struct Frame {
     pub file: Option<Arc<str>>,
     /// Line in that file, from 1; 0 when unknown.
     pub line: u32,
-    /// The function was inlined into the frame before it.
+    /// The function is inlined into the frame before it.
     pub inlined: bool,
 }
 
-/// The functions at one address: first the function that the symbol table has there, then the calls inlined at the
-/// address, the innermost last. Never empty.
-pub type Named = Result<Arc<[Frame]>, NoSymbol>;
+/// The functions at one address: first the function of the symbol table, then the calls inlined at the address, the innermost
+/// last. Never empty.
+pub type SymbolResult = Result<Arc<[Frame]>, NoSymbol>;
 
 /// Counters of [`Native`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,11 +59,11 @@ pub struct NativeCounters {
     pub names: CacheCounters,
     /// Modules whose tables were loaded.
     pub loaded: u64,
-    /// Modules whose tables were dropped, to stay within the bound or because nobody asked for them.
+    /// Modules whose tables were dropped, to stay within the bound or because they were unused.
     pub unloaded: u64,
     /// Modules with debug information in use.
     pub with_debug_info: u64,
-    /// Times the reader panicked or refused a file.
+    /// Times that the reader panicked or refused a file.
     pub failed: u64,
 }
 
@@ -74,30 +74,32 @@ struct Loaded {
     own: Arc<File>,
     /// The file with debug information, which may be the same one.
     debug: Option<Arc<File>>,
-    /// For finding the one used longest ago.
+    /// [`Native::clock`] at the last use.
     used: u64,
-    /// Rests until it was used last.
-    rests: u64,
+    /// [`Native::trims`] at the last use.
+    trims: u64,
 }
 
-/// Names native code.
+/// Symbolizes native code.
 #[derive(Debug)]
 pub struct Native {
     reader: symbolize::Symbolizer,
     debug_info: DebugInfo,
     loaded: FxHashMap<ModuleHandle, Result<Loaded, NoSymbol>>,
-    names: Bounded<(ModuleHandle, Svma), Named>,
+    names: Bounded<(ModuleHandle, Svma), SymbolResult>,
     strings: Strings,
+    /// Counts uses of modules.
     clock: u64,
-    rests: u64,
-    /// The clock at the last rest.
-    rested: u64,
+    /// Calls of [`Self::trim`].
+    trims: u64,
+    /// `clock` at the last call of [`Self::trim`].
+    trimmed_at: u64,
     counters: NativeCounters,
 }
 
 fn new_reader() -> symbolize::Symbolizer {
-    // Files are passed as descriptors that do not change their meaning, so there is nothing to reload. Names are made
-    // readable here, within bounds.
+    // Files are passed as descriptors that always refer to the same file, so there is nothing to reload. Demangling happens
+    // here, within bounds.
     symbolize::Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build()
 }
 
@@ -106,7 +108,7 @@ fn descriptor_path(file: &File) -> PathBuf {
 }
 
 impl Native {
-    /// With nothing loaded.
+    /// Nothing is loaded yet.
     pub fn new(debug_info: DebugInfo) -> Self {
         Self {
             reader: new_reader(),
@@ -115,24 +117,24 @@ impl Native {
             names: Bounded::new(NAMES_MAX),
             strings: Strings::default(),
             clock: 0,
-            rests: 0,
-            rested: 0,
+            trims: 0,
+            trimmed_at: 0,
             counters: NativeCounters::default(),
         }
     }
 
-    /// Names addresses of one module, in their order. The first call for a module reads its tables, which takes time in
-    /// proportion to its symbols.
+    /// Symbolizes addresses of one module, in their order. The first call for a module reads its tables, which takes time
+    /// proportional to its symbols.
     pub fn symbolize(
         &mut self,
         modules: &mut Modules,
         module: ModuleHandle,
         addresses: &[Svma],
-    ) -> Vec<Named> {
-        let mut answers: Vec<Option<Named>> =
+    ) -> Vec<SymbolResult> {
+        let mut results: Vec<Option<SymbolResult>> =
             addresses.iter().map(|a| self.names.get((module, *a))).collect();
         let mut missing: Vec<u64> =
-            addresses.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(a, _)| a.0).collect();
+            addresses.iter().zip(&results).filter(|(_, result)| result.is_none()).map(|(a, _)| a.0).collect();
         if !missing.is_empty() {
             missing.sort_unstable();
             missing.dedup();
@@ -140,43 +142,48 @@ impl Native {
             for (address, named) in missing.iter().zip(&found) {
                 self.names.insert((module, Svma(*address)), named.clone());
             }
-            for (address, answer) in addresses.iter().zip(&mut answers) {
-                if answer.is_none() {
-                    *answer = missing.binary_search(&address.0).ok().and_then(|at| found.get(at).cloned());
+            for (address, result) in addresses.iter().zip(&mut results) {
+                if result.is_none() {
+                    *result = missing.binary_search(&address.0).ok().and_then(|at| found.get(at).cloned());
                 }
             }
         }
-        answers.into_iter().map(|answer| answer.unwrap_or(Err(NoSymbol::ReaderFailed))).collect()
+        results.into_iter().map(|result| result.unwrap_or(Err(NoSymbol::ReaderFailed))).collect()
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> NativeCounters {
         NativeCounters { names: self.names.counters(), ..self.counters }
     }
 
-    /// Names sorted addresses without the cache.
-    fn resolve(&mut self, modules: &mut Modules, module: ModuleHandle, addresses: &[u64]) -> Vec<Named> {
+    /// Symbolizes sorted addresses without the cache.
+    fn resolve(
+        &mut self,
+        modules: &mut Modules,
+        module: ModuleHandle,
+        addresses: &[u64],
+    ) -> Vec<SymbolResult> {
         let (own, debug) = match self.load(modules, module) {
             Ok(files) => files,
             Err(reason) => return vec![Err(reason); addresses.len()],
         };
-        let mut answers = vec![Err(NoSymbol::NotCovered); addresses.len()];
+        let mut results = vec![Err(NoSymbol::NotCovered); addresses.len()];
         if let Some(debug) = &debug {
-            answers = self.ask(module, debug, true, addresses);
+            results = self.read_symbols(module, debug, true, addresses);
         }
-        // What debug information does not cover (or cannot say, being damaged) the symbol table may.
-        let open: Vec<usize> = (0..answers.len()).filter(|i| answers[*i].is_err()).collect();
+        // What debug information does not cover (or cannot, if it is corrupt), the symbol table may.
+        let open: Vec<usize> = (0..results.len()).filter(|i| results[*i].is_err()).collect();
         if !open.is_empty() {
             let rest: Vec<u64> = open.iter().map(|i| addresses[*i]).collect();
-            let found = self.ask(module, &own, false, &rest);
+            let found = self.read_symbols(module, &own, false, &rest);
             for (i, named) in open.into_iter().zip(found) {
-                // The file with debug information has all symbols: that its stripped twin has none says nothing new.
+                // The file with debug information has all symbols: that the stripped file has none adds nothing.
                 if debug.is_none() || named != Err(NoSymbol::NoSymbolTable) {
-                    answers[i] = named;
+                    results[i] = named;
                 }
             }
         }
-        answers
+        results
     }
 
     /// Opens a module for the reader, and makes room for it.
@@ -200,7 +207,7 @@ impl Native {
         }
         match self.loaded.get_mut(&module) {
             Some(Ok(files)) => {
-                (files.used, files.rests) = (self.clock, self.rests);
+                (files.used, files.trims) = (self.clock, self.trims);
                 Ok((Arc::clone(&files.own), files.debug.clone()))
             }
             Some(Err(reason)) => Err(*reason),
@@ -211,12 +218,12 @@ impl Native {
     fn examine(&self, modules: &mut Modules, module: ModuleHandle) -> Result<Loaded, NoSymbol> {
         let own = modules.open(module)?;
         let facts = modules.get(module).ok_or(NoSymbol::ModuleMissing)?;
-        // A section that claims to unpack to a thousand times its size would be unpacked before it is doubted.
+        // The reader would decompress a section that states a thousand times its size before it checks anything.
         if facts.facts().sections.inflated {
             return Err(NoSymbol::CorruptElf);
         }
         let debug = self.debug_info.find(facts, &own);
-        Ok(Loaded { own, debug, used: self.clock, rests: self.rests })
+        Ok(Loaded { own, debug, used: self.clock, trims: self.trims })
     }
 
     fn make_room(&mut self) {
@@ -232,7 +239,7 @@ impl Native {
 
     fn unload(&mut self, module: ModuleHandle) {
         if let Some(Ok(files)) = self.loaded.remove(&module) {
-            // The reader must forget the path before the descriptor can come to mean another file.
+            // The reader must drop the path before the descriptor can be reused for another file.
             for file in [Some(&files.own), files.debug.as_ref()].into_iter().flatten() {
                 if self.reader.evict(&evict::Elf::new(descriptor_path(file)).into()).is_err() {
                     self.counters.failed += 1;
@@ -242,11 +249,11 @@ impl Native {
         }
     }
 
-    /// Gives back memory that is not in use; to be called every second or so. True when there may be enough of it for
-    /// the allocator to be asked to give it back, too.
-    pub fn rest(&mut self) -> bool {
-        self.rests += 1;
-        let idle = |files: &Loaded| self.rests.saturating_sub(files.rests) > IDLE_RESTS;
+    /// Releases unused memory; to be called about every second. True when tables were dropped, so that the allocator may have
+    /// memory to return to the system.
+    pub fn trim(&mut self) -> bool {
+        self.trims += 1;
+        let idle = |files: &Loaded| self.trims.saturating_sub(files.trims) > IDLE_TRIMS;
         let idle: Vec<_> = self
             .loaded
             .iter()
@@ -256,27 +263,33 @@ impl Native {
         for module in &idle {
             self.unload(*module);
         }
-        if self.clock != self.rested {
-            self.rested = self.clock;
+        if self.clock != self.trimmed_at {
+            self.trimmed_at = self.clock;
             if let Err(error) = pages::release() {
-                tracing::debug!(%error, "pages of files that were read for names stay in memory");
+                tracing::debug!(%error, "pages of symbolized files stay resident");
             }
         }
         !idle.is_empty()
     }
 
-    /// Asks the reader. Parsers of foreign bytes may have faults that panic: such a file is given up, not the profiler.
-    fn ask(&mut self, module: ModuleHandle, file: &File, debug_syms: bool, addresses: &[u64]) -> Vec<Named> {
+    /// Symbolizes with the reader. Its parsers may panic on untrusted bytes: then this file is given up, not the profiler.
+    fn read_symbols(
+        &mut self,
+        module: ModuleHandle,
+        file: &File,
+        debug_syms: bool,
+        addresses: &[u64],
+    ) -> Vec<SymbolResult> {
         let mut elf = Elf::new(descriptor_path(file));
         elf.debug_syms = debug_syms;
         let source = Source::Elf(elf);
         let Self { reader, strings, .. } = self;
-        let answer = guard::fenced(|| {
+        let read = guard::catch_faults(|| {
             let symbols = reader.symbolize(&source, Input::VirtOffset(addresses)).ok()?;
-            Some(symbols.into_iter().map(|symbol| named(symbol, strings)).collect::<Vec<_>>())
+            Some(symbols.into_iter().map(|symbol| frames_of(symbol, strings)).collect::<Vec<_>>())
         });
-        let reason = match answer {
-            Ok(Some(answers)) if answers.len() == addresses.len() => return answers,
+        let reason = match read {
+            Ok(Some(results)) if results.len() == addresses.len() => return results,
             Ok(_) => NoSymbol::ReaderFailed,
             Err(fault) => {
                 tracing::warn!(module = module.index(), ?fault, "the symbols of a file cannot be read");
@@ -284,7 +297,7 @@ impl Native {
                     Fault::Panicked => NoSymbol::ReaderFailed,
                     Fault::Truncated => NoSymbol::FileChanged,
                 };
-                // What the reader holds now is not to be trusted, and refers to descriptors that will close.
+                // The state of the reader cannot be trusted any more, and refers to descriptors that will be closed.
                 self.reader = new_reader();
                 self.loaded.clear();
                 self.loaded.insert(module, Err(reason));
@@ -296,7 +309,7 @@ impl Native {
     }
 }
 
-fn named(symbol: Symbolized<'_>, strings: &mut Strings) -> Named {
+fn frames_of(symbol: Symbolized<'_>, strings: &mut Strings) -> SymbolResult {
     match symbol {
         Symbolized::Sym(symbol) if !symbol.name.is_empty() => Ok(frames(&symbol, strings)),
         Symbolized::Sym(_) => Err(NoSymbol::NotCovered),

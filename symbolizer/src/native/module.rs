@@ -1,8 +1,8 @@
-//! The files that are mapped into processes, each known once.
+//! The files that processes map, each kept once.
 //!
-//! Owns: the table of modules, their identity and segments, and open files for later reading. Because: hundreds of
-//! processes map the same few files, by different names and in different namespaces, and may be gone when a name is
-//! asked for. Does not: read symbols.
+//! Owns: the table of modules, their identity and segments, and open files for later reading. Because: hundreds of processes
+//! map the same few files, by different names and in different namespaces, and may be gone when a name is needed. Does
+//! not: read symbols.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
@@ -19,27 +19,27 @@ use rustix::fs::MemfdFlags;
 
 use crate::cache::Bounded;
 
-/// Most modules known; handles are never reused, because stored stacks refer to them.
+/// Most modules kept; handles are never reused, because stored stacks refer to them.
 const MODULES_MAX: usize = 1 << 16;
 /// Most files kept open for modules; the usual limit of a process is 1024 descriptors.
 const FILES_MAX: usize = 256;
-/// Most files whose module is remembered; a file that was forgotten is examined again.
+/// Most files whose module is remembered; an evicted file is examined again.
 const KNOWN_MAX: usize = 1 << 17;
-/// Most files remembered as unusable, so that they are not opened again at each reading of a maps file.
+/// Most files remembered as unusable, so that they are not opened again at each read of a maps file.
 const REFUSED_MAX: usize = 4096;
 
-/// A module, valid for the table that gave it.
+/// A module, valid for the table that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleHandle(u32);
 
 impl ModuleHandle {
-    /// Position in the table, from 0 without gaps.
+    /// Index in the table, from 0 without gaps.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Which version of which file, as the file system sees it.
+/// The version of a file, as the file system knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FileKey {
     device: u64,
@@ -64,7 +64,7 @@ pub struct Module {
     facts: ElfFacts,
     key: FileKey,
     file: Option<Arc<File>>,
-    /// Where the file may be found again once it was closed.
+    /// Paths by which the file can be opened again after it was closed.
     origins: Vec<PathBuf>,
 }
 
@@ -100,7 +100,7 @@ impl Module {
 pub struct ModuleCounters {
     /// Files examined.
     pub examined: u64,
-    /// Files found to be known under another name.
+    /// Files that were known under another name.
     pub shared: u64,
     /// Mappings whose file could not be used.
     pub refused: u64,
@@ -117,9 +117,9 @@ pub struct Modules {
     by_key: Bounded<FileKey, ModuleHandle>,
     by_id: FxHashMap<(ModuleId, u64), ModuleHandle>,
     refused: Bounded<FileKey, NoSymbol>,
-    /// The vdso seen last: nearly all processes have the same.
+    /// The last vdso: nearly all processes have the same.
     vdso: Option<(Vec<u8>, ModuleHandle)>,
-    /// Modules with an open file, the oldest first.
+    /// Modules with an open file, oldest first.
     open: VecDeque<ModuleHandle>,
     counters: ModuleCounters,
 }
@@ -144,14 +144,14 @@ impl Modules {
         Self::default()
     }
 
-    /// The module of a mapping and its bias (AVMA − SVMA, modulo 2⁶⁴). Opens and examines the file when it is new.
+    /// The module of a mapping and the bias (AVMA − SVMA, modulo 2⁶⁴). Opens and examines the file when it is new.
     ///
     /// # Errors
-    /// A reason why the mapping has no usable file.
-    pub fn admit(&mut self, pid: u32, mapping: &Mapping) -> Result<(ModuleHandle, u64), NoSymbol> {
+    /// The reason why the mapping has no usable file.
+    pub fn open_mapping(&mut self, pid: u32, mapping: &Mapping) -> Result<(ModuleHandle, u64), NoSymbol> {
         let found = match mapping.backing {
-            Backing::Vdso => self.admit_vdso(pid, mapping),
-            _ => self.admit_file(pid, mapping),
+            Backing::Vdso => self.open_vdso(pid, mapping),
+            _ => self.open_file(pid, mapping),
         };
         let module = found.inspect_err(|_| self.counters.refused += 1)?;
         let facts = &self.modules[module.index()].facts;
@@ -159,8 +159,8 @@ impl Modules {
         Ok((module, mapping.begin.0.wrapping_sub(segment.svma_of(mapping.offset).0)))
     }
 
-    fn admit_file(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
-        // One look at the file tells a known one; opening comes after.
+    fn open_file(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
+        // The metadata identifies a known file; only a new one is opened.
         let link = maps::map_files_path(pid, mapping);
         let known = std::fs::metadata(&link).ok().map(|meta| FileKey::of(&meta));
         if let Some(answer) = known.and_then(|key| self.known(key)) {
@@ -174,8 +174,8 @@ impl Modules {
         self.examine(file, key, mapping.path(), vec![link, mapping.path().to_path_buf()])
     }
 
-    /// The vdso has no file: its bytes are put into one that lies in memory, so that all modules are read alike.
-    fn admit_vdso(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
+    /// The vdso has no file: its bytes are copied to a file in memory, so that all modules are read alike.
+    fn open_vdso(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
         let bytes = maps::read_vdso(pid, mapping)?;
         if let Some((_, module)) = self.vdso.as_ref().filter(|(known, _)| *known == bytes) {
             return Ok(*module);
@@ -205,8 +205,8 @@ impl Modules {
         let facts = ElfFacts::read(&file).and_then(|facts| Ok((facts.identity(&file)?, facts)));
         let (id, facts) = facts.inspect_err(|reason| self.refused.insert(key, *reason))?;
         if let Some(module) = self.by_id.get(&(id, facts.size)).copied() {
-            // The same build-id is believed only with the same segments: a file that merely claims to be libc must
-            // not lend its names to the real one.
+            // The build-id counts only with equal segments: a file with a forged build-id of libc must not provide the names
+            // of the real one.
             if self.modules[module.index()].facts == facts {
                 self.counters.shared += 1;
                 self.by_key.insert(key, module);
@@ -217,14 +217,14 @@ impl Modules {
             return Err(NoSymbol::TooManyModules);
         }
         let module = ModuleHandle(u32::try_from(self.modules.len()).map_err(|_| NoSymbol::TooManyModules)?);
-        let shown = path.to_string_lossy();
-        let name = path.file_name().map_or_else(|| shown.clone(), |name| name.to_string_lossy());
+        let text = path.to_string_lossy();
+        let name = path.file_name().map_or_else(|| text.clone(), |name| name.to_string_lossy());
         self.by_id.entry((id, facts.size)).or_insert(module);
         self.by_key.insert(key, module);
         self.modules.push(Module {
             id,
             name: name.as_ref().into(),
-            path: shown.as_ref().into(),
+            path: text.as_ref().into(),
             facts,
             key,
             file: None,
@@ -244,10 +244,10 @@ impl Modules {
         (0..).map(ModuleHandle).zip(&self.modules)
     }
 
-    /// The file of a module. It stays readable while the answer is held, whatever becomes of the process and the name.
+    /// The file of a module. It stays readable while the result is held, even if the process exits or the path changes.
     ///
     /// # Errors
-    /// [`NoSymbol::ModuleMissing`] when it had been closed to save descriptors and is gone or changed since.
+    /// [`NoSymbol::ModuleMissing`] when the file was closed to save descriptors and is gone or changed since.
     pub fn open(&mut self, handle: ModuleHandle) -> Result<Arc<File>, NoSymbol> {
         let module = self.modules.get(handle.index()).ok_or(NoSymbol::ModuleMissing)?;
         if let Some(file) = &module.file {
@@ -263,7 +263,7 @@ impl Modules {
 
     fn keep_open(&mut self, handle: ModuleHandle, file: Arc<File>) {
         if self.open.len() >= FILES_MAX {
-            // A file without origins (the vdso) could not be opened again.
+            // A file without origins (the vdso) cannot be opened again.
             let oldest = self.open.iter().position(|m| !self.modules[m.index()].origins.is_empty());
             if let Some(oldest) = oldest.and_then(|at| self.open.remove(at)) {
                 self.modules[oldest.index()].file = None;
@@ -274,7 +274,7 @@ impl Modules {
         self.open.push_back(handle);
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub const fn counters(&self) -> ModuleCounters {
         self.counters
     }

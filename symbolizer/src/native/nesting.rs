@@ -1,16 +1,15 @@
-//! How deep debug information nests.
+//! The nesting depth of debug information.
 //!
-//! Owns: one look over a file's debug information before the reader gets it. Because: the reader goes down once per
-//! level of nesting, two bytes of a file are enough for a level, and a stack that overflows ends the process. Does
-//! not: understand what nests.
+//! Owns: checking the depth of a file's debug information before blazesym reads it. Because: blazesym recurses once per level,
+//! two bytes of a file are enough for a level, and a stack overflow kills the process. Does not: interpret the entries.
 
 use gimli::{DebugAbbrev, DebugInfo, EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection as _};
 
-/// Most levels of nesting. Compilers stay below a hundred, even for deeply inlined code.
+/// Most nesting levels. Compilers stay below a hundred, even for deeply inlined code.
 const DEPTH_MAX: isize = 1024;
 
-/// True when no entry of the debug information nests deeper than the reader can go. `bytes` is an ELF file.
+/// True when no entry of the debug information nests too deeply. `bytes` is an ELF file.
 pub(super) fn is_bounded(bytes: &[u8]) -> bool {
     let Ok(file) = object::File::parse(bytes) else { return false };
     let section =
@@ -22,7 +21,7 @@ pub(super) fn is_bounded(bytes: &[u8]) -> bool {
     let abbreviations = DebugAbbrev::from(EndianSlice::new(&abbreviations, LittleEndian));
     let mut units = info.units();
     while let Ok(Some(unit)) = units.next() {
-        // What cannot be read ends the reader's way down as it ends this one.
+        // An entry that cannot be read ends blazesym's recursion as it ends this loop.
         let Ok(abbreviations) = unit.abbreviations(&abbreviations) else { continue };
         let Ok(mut entries) = unit.entries_raw(&abbreviations, None) else { continue };
         while !entries.is_empty() {

@@ -1,8 +1,8 @@
-//! Code objects of another process: who a frame belongs to.
+//! Code objects of another process, which name its frames.
 //!
-//! Owns: reading one code object, and telling whether it still is the one that was sampled.
-//! Because: the kernel records only its address and a checksum; names are read later, when it may have been freed.
-//! Does not: cache (see [`super::names`]), or follow pointers other than the four it needs.
+//! Owns: reading one code object, and checking whether it still is the sampled one. Because: the kernel program records only
+//! its address and a checksum; names are read later, when it may have been freed. Does not: cache (see
+//! [`super::names`]), or follow pointers other than the four it needs.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use deepctx_walk::python::code_checksum;
 
 use super::layout::Layout;
 use super::lines::LineRuns;
-use super::memory::{ReadError, TargetMemory};
 use super::text::{TextError, read_text};
+use crate::memory::{ReadError, TargetMemory};
 
-/// Most bytes of a line table that are read: a function of 100 000 lines has about this many.
+/// Most bytes read of a line table: a function of 100 000 lines has about this many.
 pub const LINE_TABLE_MAX: u64 = 1 << 20;
 
 /// Why a code object could not be read.
@@ -23,10 +23,10 @@ pub enum CodeError {
     /// Its memory could not be read.
     #[error("{0}")]
     Read(#[from] ReadError),
-    /// The object at the address is not a code object, or not a whole one.
+    /// The object at the address is not a complete code object.
     #[error("the object at the address is not a code object")]
     NotACodeObject,
-    /// It changed while it was read, every time.
+    /// It changed during each attempt to read it.
     #[error("the code object changed while it was read")]
     Torn,
 }
@@ -40,10 +40,10 @@ impl From<TextError> for CodeError {
     }
 }
 
-/// What distinguishes a code object from another that took its place in memory.
+/// Distinguishes a code object from another that replaced it in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeIdentity {
-    /// As the walker in the kernel computes it.
+    /// The checksum that the walker in the kernel computes.
     pub checksum: u32,
     /// `co_firstlineno`.
     pub first_line: u32,
@@ -57,7 +57,7 @@ pub struct CodeIdentity {
 /// The parts of a code object that name a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// What it was recognised by.
+    /// Its identity.
     pub identity: CodeIdentity,
     /// `co_name`.
     pub name: Arc<str>,
@@ -67,8 +67,8 @@ pub struct Code {
     pub file: Arc<str>,
     /// Lines of its bytecode.
     pub lines: LineRuns,
-    /// Offset in bytes of the first instruction at which the function has begun; `None` before 3.11.
-    pub begun: Option<i32>,
+    /// Offset in bytes of the first instruction after the function has started; `None` before 3.11.
+    pub started: Option<i32>,
 }
 
 /// Reads the identity of the code object at `address`. `code_type` is the address of `PyCode_Type` in the process.
@@ -98,13 +98,13 @@ pub fn read_identity(
     }
     let first_line = u32_at(user.code_firstlineno);
     let words = std::array::from_fn(|n| u64_at(kernel.code_identity + 8 * n as u16));
-    let said = match kernel.code_name {
+    let name_hash = match kernel.code_name {
         0 => 0,
-        // As the kernel programs do: what cannot be read says nothing.
+        // As the kernel programs do: an unreadable name counts as 0.
         _ => memory.read_u64(u64_at(user.code_name).wrapping_add(TEXT_HASH)).unwrap_or(0),
     };
     Ok(CodeIdentity {
-        checksum: code_checksum(&words, kernel.code_identity_words, said),
+        checksum: code_checksum(&words, kernel.code_identity_words, name_hash),
         first_line,
         address,
         filename: u64_at(user.code_filename),
@@ -114,7 +114,7 @@ pub fn read_identity(
     })
 }
 
-/// Reads the code object at `address`, whole: what it points to belongs to what it is.
+/// Reads the code object at `address` with the objects that it points to.
 ///
 /// # Errors
 /// As [`read_identity`]; [`CodeError::Torn`] when the object changed during two attempts.
@@ -154,7 +154,7 @@ fn read_parts(
         identity.lines.wrapping_add(u64::from(user.bytes_data)),
         size.min(LINE_TABLE_MAX) as usize,
     )?;
-    let begun = match user.code_first_traceable {
+    let started = match user.code_first_traceable {
         NO_FIELD => None,
         field => {
             let mut bytes = [0; 4];
@@ -163,7 +163,7 @@ fn read_parts(
         }
     };
     Ok(Code {
-        begun,
+        started,
         identity: *identity,
         qualname,
         name,

@@ -1,30 +1,30 @@
-//! `_Py_DebugOffsets`: what a CPython says of its own layout, from 3.13 on.
+//! `_Py_DebugOffsets`: the layout that CPython publishes from 3.13 on.
 //!
-//! Owns: reading it from the start of `_PyRuntime` and comparing it with the table of the version.
-//! Because: a vendor's build may differ from the headers that the table was made from; then no frame may be read.
-//! Does not: replace the table: it lacks a third of the fields that are needed (flags, keyword-only arguments, TLS).
+//! Owns: reading it from the start of `_PyRuntime`, and comparing it with the version table. Because: a vendor's build may
+//! differ from the headers of the table; then frames must not be read. Does not: replace the table: it lacks a third of the
+//! required fields (flags, keyword-only arguments, TLS).
 
 use super::layout::Layout;
-use super::memory::{ReadError, TargetMemory};
+use crate::memory::{ReadError, TargetMemory};
 
-/// First eight bytes.
+/// The first eight bytes.
 const COOKIE: [u8; 8] = *b"xdebugpy";
 
-/// What was found.
+/// The result of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DebugOffsets {
-    /// Everything that it says agrees with the table.
+    /// All published offsets agree with the table.
     Agree,
-    /// This field does not.
+    /// This field differs.
     Differ {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
-        /// What the table says.
+        /// Offset in the table.
         table: u64,
-        /// What the process says.
+        /// Published offset.
         process: u64,
     },
-    /// There are none: the cookie or the version is not the expected one.
+    /// No offsets: the cookie or the version is not the expected one.
     Missing,
 }
 
@@ -72,11 +72,11 @@ pub fn compare(memory: &dyn TargetMemory, runtime: u64, layout: &Layout) -> Resu
     Ok(DebugOffsets::Agree)
 }
 
-/// What the table says of a field.
-type Stated = fn(&Layout) -> u16;
+/// Gives the offset of a field in the table.
+type TableOffset = fn(&Layout) -> u16;
 
-/// (field, where its offset stands, what the table says of it)
-type Position = (&'static str, usize, Stated);
+/// A field, the position of its offset in `_Py_DebugOffsets`, and its offset in the table.
+type Position = (&'static str, usize, TableOffset);
 
 /// In the order of [`FIELDS`], for each minor version; fields were inserted between versions.
 fn positions(minor: u8) -> Option<Vec<Position>> {
@@ -89,7 +89,7 @@ fn positions(minor: u8) -> Option<Vec<Position>> {
     Some(FIELDS.iter().zip(at).map(|(&(field, of), at)| (field, at, of)).collect())
 }
 
-const FIELDS: [(&str, Stated); 18] = [
+const FIELDS: [(&str, TableOffset); 18] = [
     ("thread_state.current_frame", |l| l.kernel.tstate_frame),
     ("interpreter_frame.previous", |l| l.kernel.frame_previous),
     ("interpreter_frame.executable", |l| l.kernel.frame_code),

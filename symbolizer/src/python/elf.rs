@@ -1,8 +1,8 @@
-//! The few questions that finding an interpreter asks of an ELF file.
+//! Lookups in an ELF file for finding an interpreter.
 //!
-//! Owns: symbols by name, bytes by stated address, the frame description that covers an address.
-//! Because: each is asked of many files, most of which are no interpreters: the hash table answers those at once.
-//! Does not: open files, or know what the names mean.
+//! Owns: symbols by name, bytes by stated address, the frame description that covers an address. Because: many files are
+//! examined, most of which contain no interpreter; the symbol hash table rules those out at once. Does not: open files, or
+//! know what the names mean.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindContext, UnwindSection,
@@ -30,9 +30,9 @@ pub(super) struct Symbol {
 pub(super) struct Extent {
     /// First stated address.
     pub(super) begin: u64,
-    /// One past the last.
+    /// End address, exclusive.
     pub(super) end: u64,
-    /// It begins with nothing but a return address on the stack, as functions do and split-off parts do not.
+    /// It starts with only a return address on the stack, as functions do and split-off parts do not.
     pub(super) is_function: bool,
 }
 
@@ -43,16 +43,16 @@ pub(super) struct Elf<'a, R: ReadRef<'a>> {
 }
 
 impl<'a, R: ReadRef<'a>> Elf<'a, R> {
-    /// `None` when the bytes are no little-endian 64-bit ELF file of x86-64.
+    /// `None` unless the bytes are a little-endian 64-bit ELF file of x86-64.
     pub(super) fn parse(data: R) -> Option<Self> {
-        // Most files are told apart by their first bytes, before their tables are read.
+        // The first bytes rule out most other files before their tables are read.
         FileHeader64::<Endianness>::parse(data).ok()?;
         let file = ElfFile64::<Endianness, R>::parse(data).ok()?;
         (file.is_little_endian() && file.architecture() == object::Architecture::X86_64)
             .then_some(Self { file, data })
     }
 
-    /// AVMA − SVMA of the mapping that shows the file from `file_offset` on at `begin`.
+    /// AVMA − SVMA of the mapping that maps the file from `file_offset` on at `begin`.
     pub(super) fn bias(&self, begin: u64, file_offset: u64) -> Option<u64> {
         let endian = self.file.endian();
         self.file.elf_program_headers().iter().find_map(|header| {
@@ -106,7 +106,7 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         found
     }
 
-    /// Where the symbols begin whose name has this prefix, in the static symbol table; each address once, sorted.
+    /// Addresses of the symbols whose name has this prefix, from the static symbol table; sorted, each once.
     pub(super) fn prefixed(&self, prefix: &str) -> Vec<u64> {
         let endian = self.file.endian();
         let symbols = self.file.elf_symbol_table();
@@ -121,13 +121,13 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         addresses
     }
 
-    /// All names of a symbol table in one read: a read for each name would be one system call each.
+    /// All names of a symbol table in one read: reading each name separately would take a system call each.
     fn strings(&self, symbols: &SymbolTable<'a, FileHeader64<Endianness>, R>) -> &'a [u8] {
         let section = self.file.elf_section_table().section(symbols.string_section());
         section.and_then(|section| section.data(self.file.endian(), self.data)).unwrap_or_default()
     }
 
-    /// `length` bytes at a stated address, fewer when the file has fewer there; `None` when it has none.
+    /// Up to `length` bytes at a stated address; `None` when the file has none there.
     pub(super) fn bytes_at(&self, address: u64, length: u64) -> Option<&'a [u8]> {
         let endian = self.file.endian();
         self.file.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD).find_map(
@@ -141,7 +141,7 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         )
     }
 
-    /// The bytes of the section of this name, if they are at most `limit`.
+    /// The bytes of the section of this name, if there are at most `limit`.
     pub(super) fn section(&self, name: &str, limit: u64) -> Option<&'a [u8]> {
         let section = self.file.section_by_name(name)?;
         if section.size() <= limit { section.data().ok() } else { None }
@@ -153,8 +153,8 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         Some(&bytes[..bytes.iter().position(|b| *b == 0)?])
     }
 
-    /// What the frame description that covers a stated address says of its extent. Files without the sorted index of
-    /// frame descriptions (`.eh_frame_hdr`; every linker writes one) have no answer: to search each time is to hang.
+    /// The extent of the frame description that covers a stated address. `None` for files without the sorted index of frame
+    /// descriptions (`.eh_frame_hdr`, which every linker writes): a linear search for each address would take too long.
     pub(super) fn extent_at(&self, address: u64) -> Option<Extent> {
         let section = |name: &str| {
             let section = self.file.section_by_name(name)?;

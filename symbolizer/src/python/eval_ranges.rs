@@ -1,9 +1,8 @@
 //! The code of the evaluation loop, with the parts that the compiler split off.
 //!
-//! Owns: following jumps out of `_PyEval_EvalFrameDefault`.
-//! Because: with hot/cold splitting (PGO, BOLT) its symbol covers as little as a hundredth of it, and a frame in a
-//! part that is not known as the evaluation loop loses its Python frames.
-//! Does not: rely on names, which are stripped; where there are some, they help.
+//! Owns: following jumps out of `_PyEval_EvalFrameDefault`. Because: with hot/cold splitting (PGO, BOLT) its symbol covers as
+//! little as a hundredth of it, and a native frame in an unknown part of the loop loses its Python frames. Does not: depend
+//! on names, which may be stripped; it uses them where they exist.
 
 use std::cell::LazyCell;
 
@@ -13,17 +12,17 @@ use object::ReadRef;
 
 use super::elf::{Elf, Symbol};
 
-/// Most bytes of one part that are decoded: ten times the largest loop seen (95 KB, debug builds apart).
+/// Most bytes decoded of one part: ten times the largest loop seen (95 KB, except debug builds).
 const PART_MAX: u64 = 1 << 20;
 
-/// Most jumps out of a part that are followed; real loops have a few dozen.
+/// Most jumps followed out of a part; real loops have a few dozen.
 const TARGETS_MAX: usize = 4096;
 
 /// The ranges, as stated in the file; unused ones are 0, 0.
 pub(super) struct EvalRanges {
     /// Begin and end of each.
     pub(super) ranges: [[u64; 2]; EVAL_RANGES],
-    /// Parts that were found when all places were taken.
+    /// Parts found beyond the bound.
     pub(super) left_out: u32,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn eval_ranges<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, symbol: Symbol) 
     Some(EvalRanges { ranges, left_out })
 }
 
-/// Targets of direct jumps that leave the part, each once.
+/// Targets of direct jumps out of the part, each once.
 fn jumps_out_of<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, [begin, end]: [u64; 2]) -> Vec<u64> {
     let text = elf.bytes_at(begin, (end - begin).min(PART_MAX)).unwrap_or_default();
     let mut targets: Vec<u64> = Decoder::with_ip(64, text, begin, DecoderOptions::NONE)
@@ -73,16 +72,16 @@ fn jumps_out_of<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, [begin, end]: [u64; 2]) ->
     targets
 }
 
-/// The split-off part that holds `target`, unless the jump is a call in tail position of another function.
-/// `is_named` says whether a symbol calls what begins there a part of the loop.
+/// The split-off part that contains `target`, unless the jump is a tail call of another function. `is_named`: whether a symbol
+/// names the code there as a part of the loop.
 fn cold_part<'a, R: ReadRef<'a>>(
     elf: &Elf<'a, R>,
     target: u64,
     is_named: impl FnOnce() -> bool,
 ) -> Option<[u64; 2]> {
     let extent = elf.extent_at(target)?;
-    // A part is entered with the frame of the loop in place; a function, with a return address and no more. What is
-    // entered in its middle cannot be another function.
+    // A part is entered with the stack frame of the loop; a function, with only a return address. Code that is entered in its
+    // middle cannot be another function.
     let is_call = extent.is_function && extent.begin == target && !is_named();
     (!is_call).then_some([extent.begin, extent.end])
 }

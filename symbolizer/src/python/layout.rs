@@ -1,9 +1,9 @@
-//! Where each CPython keeps its fields: one row per version.
+//! Field offsets of each CPython version: one row per version.
 //!
-//! Owns: the version tables, for the walker in the kernel and for the readers in user space, and their stable numbers.
-//! Because: to support another version must be to add one row here.
-//! Does not: read a process. Rows are compared with the real headers by `tests/python_headers.rs`, and from 3.13 on
-//! with the offsets that the process itself publishes (see [`super::debug_offsets`]).
+//! Owns: the version tables for the walker in the kernel and the readers in user space, and their stable numbers. Because:
+//! supporting another version must mean adding one row here. Does not: read a process. A test compares the rows with the
+//! headers of installed interpreters; from 3.13 on they are also compared with the offsets that the process publishes
+//! ([`super::debug_offsets`]).
 
 use deepctx_common::python::{
     Called, LAYOUTS_MAX, NO_CFRAME, NO_FIELD, PythonLayout, entry_rule::*, instruction_kind::*,
@@ -11,16 +11,16 @@ use deepctx_common::python::{
 
 use super::lines::LineFormat;
 
-/// Everything that depends on the version of the interpreter. x86-64, offsets in bytes.
+/// Everything that depends on the version of the interpreter. For x86-64; offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// `n` of `3.n`.
     pub minor: u8,
     /// Built with `--disable-gil`.
     pub free_threaded: bool,
-    /// What the walker in the kernel needs.
+    /// Offsets for the walker in the kernel.
     pub kernel: PythonLayout,
-    /// What the readers in user space need.
+    /// Offsets for the readers in user space.
     pub user: UserLayout,
 }
 
@@ -41,9 +41,9 @@ pub struct UserLayout {
     pub code_qualname: u16,
     /// `PyCodeObject.co_lnotab` or `co_linetable`.
     pub code_lines: u16,
-    /// `PyCodeObject._co_firsttraceable` (3.11+), or [`NO_FIELD`]: the unit of bytecode at which the function has begun.
+    /// `PyCodeObject._co_firsttraceable` (3.11+), or [`NO_FIELD`]: the code unit from which on the function has started.
     pub code_first_traceable: u16,
-    /// The language in which it is written.
+    /// The format of that table.
     pub line_format: LineFormat,
     /// `PyBytesObject.ob_size`.
     pub bytes_size: u16,
@@ -55,23 +55,23 @@ pub struct UserLayout {
     pub str_state: u16,
     /// Position of the three bits `state.kind`; `compact` and `ascii` are the two bits above them.
     pub str_kind_shift: u8,
-    /// `sizeof(PyASCIIObject)`: where the characters of an ASCII string are.
+    /// `sizeof(PyASCIIObject)`: offset of the characters of an ASCII string.
     pub str_ascii_data: u16,
-    /// `sizeof(PyCompactUnicodeObject)`: where those of another string are, or the pointer to them.
+    /// `sizeof(PyCompactUnicodeObject)`: offset of the characters of other strings, or of the pointer to them.
     pub str_compact_data: u16,
-    /// `_PyRuntime` → the `Py_tss_t` whose slot holds each thread's state, or [`NO_FIELD`] where that is a TLS variable.
+    /// `_PyRuntime` → the `Py_tss_t` whose slot holds each thread's state; [`NO_FIELD`] where that is a TLS variable.
     pub runtime_tss: u16,
-    /// `_PyRuntime` → the state of the thread that holds the GIL (up to 3.11), or [`NO_FIELD`]: a sub-interpreter's
-    /// states are found by it alone.
+    /// `_PyRuntime` → the state of the thread that holds the GIL (up to 3.11), or [`NO_FIELD`]. Thread states of a
+    /// sub-interpreter are found only by it.
     pub runtime_running: u16,
-    /// Frame → the byte that says who owns it (3.11+), or [`NO_FIELD`].
+    /// Frame → its `owner` byte (3.11+), or [`NO_FIELD`].
     pub frame_owner: u16,
     /// Frame → its first local variable (`f_localsplus`, `localsplus`).
     pub frame_locals: u16,
-    /// `_PyRuntime` → the main interpreter, where `interpreter_jit` is known.
+    /// `_PyRuntime` → the main interpreter, for versions with `interpreter_jit`.
     pub runtime_main: u16,
-    /// `PyInterpreterState.jit`: the interpreter generates code that cannot be unwound by itself (3.14); else 0. It stands
-    /// behind parts that builds leave out, so that it is there only if `PyInterpreterState` has `interpreter_size` bytes.
+    /// `PyInterpreterState.jit`: the interpreter generates code that cannot be unwound by itself (3.14); else 0. Optional parts
+    /// of the structure precede it, so the offset holds only if `PyInterpreterState` has `interpreter_size` bytes.
     pub interpreter_jit: u32,
     /// `sizeof(PyInterpreterState)` with a JIT and with a GIL; else 0.
     pub interpreter_size: u32,
@@ -83,19 +83,19 @@ impl Layout {
         (self.minor as u32 - OLDEST_MINOR as u32) * 2 + self.free_threaded as u32
     }
 
-    /// What the walker in the kernel needs, when it is to tell coroutines.
+    /// Offsets for the walker in the kernel when it reports coroutines.
     pub const fn kernel_with_coroutines(&self) -> PythonLayout {
         let owner = if self.user.frame_owner == NO_FIELD { 0 } else { self.user.frame_owner };
         PythonLayout { frame_owner: owner, ..self.kernel }
     }
 
-    /// What the kernel programs need to tell what a function is called on.
+    /// Offsets for the kernel programs to report the object that a function is called on.
     pub fn called(&self, code: u64) -> Called {
         let user = &self.user;
         Called { code, frame_locals: user.frame_locals.into(), object_type: user.object_type.into() }
     }
 
-    /// The layout of `3.minor`, or `None` when the version is not known.
+    /// The layout of `3.minor`, or `None` when the version is not supported.
     pub fn of(minor: u8, free_threaded: bool) -> Option<&'static Self> {
         ALL.iter().find(|layout| layout.minor == minor && layout.free_threaded == free_threaded)
     }
@@ -106,7 +106,7 @@ impl Layout {
     }
 }
 
-/// Every known layout, for the loader to fill the map: `PYTHON_LAYOUTS[layout.index()] = layout.kernel`.
+/// Every supported layout, for the loader to fill the map: `PYTHON_LAYOUTS[layout.index()] = layout.kernel`.
 pub fn all_layouts() -> &'static [Layout] {
     ALL
 }
@@ -114,19 +114,29 @@ pub fn all_layouts() -> &'static [Layout] {
 /// `n` of the oldest supported `3.n`.
 pub const OLDEST_MINOR: u8 = 8;
 
-/// Where in a code object are the words that tell it from others (the first, how many, and where among them a name that
-/// counts), and its bytecode.
-const fn code(kernel: PythonLayout, identity: (u16, u16, u16), bytecode: u16) -> PythonLayout {
+/// The words of a code object that distinguish it from others.
+#[derive(Clone, Copy)]
+struct CodeIdentity {
+    /// Offset of the first word.
+    first: u16,
+    /// Number of words.
+    words: u16,
+    /// Offset of `co_name` from the first word, if the hash of the name counts too; else 0.
+    name: u16,
+}
+
+/// A layout with the offsets in code objects.
+const fn code(kernel: PythonLayout, identity: CodeIdentity, bytecode: u16) -> PythonLayout {
     PythonLayout {
-        code_name: identity.2,
-        code_identity: identity.0,
-        code_identity_words: identity.1,
+        code_name: identity.name,
+        code_identity: identity.first,
+        code_identity_words: identity.words,
         code_bytecode: bytecode,
         ..kernel
     }
 }
 
-/// Frames up to 3.10: objects on a chain of `f_back`, one for each evaluation.
+/// Frames up to 3.10: objects on a chain of `f_back`, one per evaluation.
 const FRAMES_3_8: PythonLayout = PythonLayout {
     tstate_frame: 24,
     cframe_current_frame: NO_CFRAME,
@@ -191,13 +201,13 @@ const FRAMES_3_14T: PythonLayout = PythonLayout {
 const FRAMES_3_15: PythonLayout = PythonLayout { tstate_thread_id: 176, ..FRAMES_3_14 };
 const FRAMES_3_15T: PythonLayout = PythonLayout { tstate_thread_id: 176, ..FRAMES_3_14T };
 
-/// From `co_argcount` to `co_lnotab`; `co_name` among them.
-const CODE_3_8: (u16, u16, u16) = (16, 14, USER_3_8.code_name - 16);
-/// From `co_argcount` to `co_linetable`; `co_name` among them.
-const CODE_3_11: (u16, u16, u16) = (56, 11, USER_3_11.code_name - 56);
+/// From `co_argcount` to `co_lnotab`, with `co_name`.
+const CODE_3_8: CodeIdentity = CodeIdentity { first: 16, words: 14, name: USER_3_8.code_name - 16 };
+/// From `co_argcount` to `co_linetable`, with `co_name`.
+const CODE_3_11: CodeIdentity = CodeIdentity { first: 56, words: 11, name: USER_3_11.code_name - 56 };
 /// From `co_flags` to `co_version`.
-const CODE_3_12: (u16, u16, u16) = (48, 6, 0);
-const CODE_3_13T: (u16, u16, u16) = (64, 6, 0);
+const CODE_3_12: CodeIdentity = CodeIdentity { first: 48, words: 6, name: 0 };
+const CODE_3_13T: CodeIdentity = CodeIdentity { first: 64, words: 6, name: 0 };
 
 const USER_3_8: UserLayout = UserLayout {
     object_type: 8,
@@ -253,7 +263,7 @@ const USER_3_12: UserLayout = UserLayout {
     ..USER_3_11
 };
 const USER_3_13: UserLayout = UserLayout { runtime_tss: 2160, code_first_traceable: 184, ..USER_3_12 };
-/// Without a GIL every object begins with 16 bytes more.
+/// Without a GIL every object header is 16 bytes longer.
 const USER_3_13T: UserLayout = UserLayout {
     object_type: 24,
     code_argcount: 68,
@@ -281,7 +291,7 @@ const USER_3_14: UserLayout = UserLayout {
     interpreter_size: 225_864,
     ..USER_3_13
 };
-/// `interned` is a byte of its own there, to be written without the bits beside it.
+/// `interned` is a separate byte there, so that it can be written without the neighbouring bits.
 const USER_3_14T: UserLayout = UserLayout {
     str_kind_shift: 8,
     runtime_tss: 2336,

@@ -1,10 +1,9 @@
-//! Line tables of code objects, as runs of bytecode that have one line.
+//! Line tables of code objects, as runs of bytecode with one line each.
 //!
-//! Owns: the three formats in which CPython wrote them (3.8–3.9, 3.10, 3.11 on).
-//! Because: the kernel records an offset into the bytecode; people read lines.
-//! Does not: read a process. The bytes are foreign: a table that is cut or absurd gives fewer runs, never a panic.
+//! Owns: the three formats of CPython (3.8–3.9, 3.10, 3.11 on). Because: the kernel program records an offset into the
+//! bytecode, and users read lines. Does not: read a process. A truncated or corrupt table gives fewer runs, never a panic.
 
-/// In which language `co_lnotab` or `co_linetable` is written.
+/// The format of `co_lnotab` or `co_linetable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFormat {
     /// `co_lnotab`, up to 3.9: pairs (offset delta u8, line delta i8).
@@ -18,7 +17,7 @@ pub enum LineFormat {
 /// The lines of one code object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineRuns {
-    /// Sorted by `begin`, each in force until the next; neighbours differ in line.
+    /// Sorted by `begin`; each holds until the next; neighbours have different lines.
     runs: Box<[Run]>,
 }
 
@@ -26,14 +25,14 @@ pub struct LineRuns {
 struct Run {
     /// Offset in bytes from the start of the bytecode.
     begin: u32,
-    /// [`NO_LINE`] where the bytecode stands for no line.
+    /// [`NO_LINE`] for bytecode without a line.
     line: u32,
 }
 
 const NO_LINE: u32 = u32::MAX;
 
 impl LineRuns {
-    /// Decodes `table`. `first_line` is `co_firstlineno`, on which the deltas build.
+    /// Decodes `table`. `first_line` is `co_firstlineno`, the base of the deltas.
     pub fn decode(format: LineFormat, table: &[u8], first_line: u32) -> Self {
         let mut runs = Builder::default();
         match format {
@@ -51,12 +50,12 @@ impl LineRuns {
         (line != NO_LINE).then_some(line)
     }
 
-    /// How many runs there are; a measure of the memory they take.
+    /// Number of runs.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether no instruction has a line.
+    /// True without runs.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -66,7 +65,7 @@ impl LineRuns {
 struct Builder(Vec<Run>);
 
 impl Builder {
-    /// From `begin` on, the line is `line`. Calls come with growing `begin`.
+    /// From `begin` on, the line is `line`. `begin` must not decrease between calls.
     fn push(&mut self, begin: u32, line: u32) {
         if self.0.last().is_some_and(|last| last.begin == begin) {
             self.0.pop();
@@ -77,8 +76,8 @@ impl Builder {
     }
 }
 
-/// A line that left the range of lines stays a number that no file has, and is shown as none.
-fn shown(line: i64) -> u32 {
+/// The line as stored: [`NO_LINE`] for a number outside the range of lines.
+fn stored_line(line: i64) -> u32 {
     u32::try_from(line).unwrap_or(NO_LINE)
 }
 
@@ -88,7 +87,7 @@ fn decode_lnotab(table: &[u8], first_line: u32, runs: &mut Builder) {
     for pair in table.chunks_exact(2) {
         offset = offset.saturating_add(u32::from(pair[0]));
         line += i64::from(pair[1] as i8);
-        runs.push(offset, shown(line));
+        runs.push(offset, stored_line(line));
     }
 }
 
@@ -100,7 +99,7 @@ fn decode_ranges(table: &[u8], first_line: u32, runs: &mut Builder) {
             runs.push(offset, NO_LINE);
         } else {
             line += i64::from(delta);
-            runs.push(offset, shown(line));
+            runs.push(offset, stored_line(line));
         }
         offset = offset.saturating_add(u32::from(pair[0]));
     }
@@ -111,17 +110,17 @@ fn decode_locations(table: &[u8], first_line: u32, runs: &mut Builder) {
     let mut bytes = table.iter().copied();
     let (mut offset, mut line) = (0_u32, i64::from(first_line));
     while let Some(head) = bytes.next() {
-        // A byte without the mark is the rest of an entry that a wrong length cut: the table cannot be trusted on.
+        // A byte without the mark is in the middle of an entry: the rest of the table is corrupt.
         if head & 0x80 == 0 {
             break;
         }
         let Some(entry) = read_entry(head >> 3 & 15, &mut bytes) else { break };
         match entry {
-            // "No line" says nothing of the lines after it: the running line stays.
+            // "No line" does not change the current line.
             Entry::NoLine => runs.push(offset, NO_LINE),
             Entry::Delta(delta) => {
                 line = line.saturating_add(delta);
-                runs.push(offset, shown(line));
+                runs.push(offset, stored_line(line));
             }
         }
         offset = offset.saturating_add((u32::from(head & 7) + 1) * 2);
@@ -134,7 +133,7 @@ enum Entry {
     Delta(i64),
 }
 
-/// Reads what follows the first byte of an entry of this kind; columns are skipped. `None` when the table ends.
+/// Reads the rest of an entry of this kind after its first byte; columns are skipped. `None` when the table ends.
 fn read_entry(kind: u8, bytes: &mut impl Iterator<Item = u8>) -> Option<Entry> {
     match kind {
         0..=9 => {
@@ -164,7 +163,7 @@ fn read_varint(bytes: &mut impl Iterator<Item = u8>) -> Option<u32> {
     let mut shift = 0;
     loop {
         let byte = bytes.next()?;
-        // Bits beyond 32 cannot come from CPython; they are dropped, and the table's end bounds the loop.
+        // CPython writes no bits beyond 32; they are dropped, and the end of the table bounds the loop.
         value |= u32::from(byte & 63).checked_shl(shift).unwrap_or(0);
         shift = (shift + 6).min(32);
         if byte & 64 == 0 {
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_without_a_line_keep_the_running_line() {
+    fn ranges_without_a_line_keep_the_current_line() {
         check(
             Ranges,
             &[4, 1, 6, 0x80, 2, 1],
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_cut_keeps_the_lines_before_the_cut() {
+    fn a_truncated_table_keeps_its_first_lines() {
         check(Locations, &[0x80, 0x11, 0x80 | 14 << 3, 64], 5, &[(0, Some(5)), (2, None)]);
         check(Locations, &[0x01, 0x80, 0x11], 5, &[(0, None)]);
         check(Ranges, &[4, 1, 6], 1, &[(0, Some(2)), (4, None)]);

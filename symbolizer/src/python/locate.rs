@@ -1,8 +1,8 @@
-//! Finding the interpreter of a process: which CPython it is, where it evaluates, where threads keep their states.
+//! Finding the interpreter of a process: its version, its evaluation loop, and where threads keep their thread states.
 //!
-//! Owns: the order of the questions and the reasons for having no answer.
-//! Because: an interpreter may be the executable, a library, embedded, stripped; its symbols tell, file names do not.
-//! Does not: list mappings or open files; the caller hands in the ones that it has, the likeliest first.
+//! Owns: the order of the search, and the reasons why there is no interpreter. Because: an interpreter may be the executable, a
+//! library, embedded or stripped; symbols identify it, file names do not. Does not: list mappings or open files; the
+//! caller passes them, the most likely ones first.
 
 use deepctx_common::python::{EVAL_RANGES, NO_FIELD, PythonProcess, thread_state};
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
@@ -12,9 +12,9 @@ use super::debug_offsets::{self, DebugOffsets};
 use super::elf::{Elf, Symbol};
 use super::eval_ranges::eval_ranges;
 use super::layout::{Layout, OLDEST_MINOR};
-use super::memory::{ReadError, TargetMemory};
 use super::prologue::{enters_generated_code, generated_code_returns, unset_cframe};
-use super::thread_slot::{self, Bound, Followed, Slot};
+use super::thread_slot::{self, BoundState, Resolution, Slot};
+use crate::memory::{ReadError, TargetMemory};
 
 /// One executable mapping of a file, with the file's bytes.
 #[derive(Clone, Copy, Debug)]
@@ -23,34 +23,34 @@ pub struct Module<R> {
     pub begin: u64,
     /// Offset in the file of its first byte.
     pub file_offset: u64,
-    /// It is the program itself: looked at even when it exports nothing.
+    /// It is the program itself: examined even when it exports nothing.
     pub is_program: bool,
-    /// The whole file; only the parts that matter are read.
+    /// The whole file; only the needed parts are read.
     pub data: R,
 }
 
-/// A CPython in a process.
+/// A CPython interpreter in a process.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
-    /// For the map entry of the process.
+    /// For the BPF map entry of the process.
     pub process: PythonProcess,
-    /// Where this version keeps its fields.
+    /// Field offsets of this version.
     pub layout: &'static Layout,
     /// Major, minor and micro version.
     pub version: [u8; 3],
-    /// How the version was learnt.
+    /// How the version was determined.
     pub version_source: VersionSource,
-    /// How the slot of the thread state was learnt.
+    /// How the slot of the thread state was determined.
     pub slot_source: SlotSource,
     /// Address of `_PyRuntime` in the process.
     pub runtime: u64,
     /// Address of `PyCode_Type` in the process.
     pub code_type: u64,
-    /// Parts of the evaluation loop for which [`EVAL_RANGES`] had no room: frames in them are missed.
+    /// Parts of the evaluation loop beyond [`EVAL_RANGES`]: frames in them are missed.
     pub eval_parts_left_out: u32,
 }
 
-/// How the version was learnt.
+/// How the version was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionSource {
     /// The constant `Py_Version` (3.11+).
@@ -59,14 +59,14 @@ pub enum VersionSource {
     Text,
 }
 
-/// How the slot of the bound thread state was learnt.
+/// How the slot of the bound thread state was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotSource {
     /// By following `PyGILState_GetThisThreadState` to a key, and `pthread_getspecific` to its slot.
     Followed,
-    /// As above, with the table's place for the key.
+    /// As above, with the key's offset from the version table.
     TableKey,
-    /// A key, with the slot that glibc has used since 2.1: this libc could not be followed.
+    /// A key, with the slot that glibc has used since 2.1, because this libc could not be followed.
     AssumedGlibc,
     /// A TLS variable.
     Variable,
@@ -75,35 +75,35 @@ pub enum SlotSource {
 /// Why a process has no interpreter that can be walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoInterpreter {
-    /// No module has the symbols of one.
+    /// No module has the symbols of an interpreter.
     #[error("no CPython interpreter in the process")]
     NotPython,
-    /// It is an interpreter, but parts that are needed have no symbol.
+    /// It is an interpreter, but required symbols are missing.
     #[error("the interpreter has no symbol {0}")]
     NoSymbol(&'static str),
-    /// Its version could not be learnt.
-    #[error("the version of the interpreter could not be learnt")]
+    /// Its version could not be determined.
+    #[error("the version of the interpreter could not be determined")]
     NoVersion,
-    /// Its version has no layout here.
+    /// There is no layout for its version.
     #[error("CPython {0}.{1} is not supported")]
     UnsupportedVersion(u8, u8),
-    /// What the interpreter says of its layout differs from what is known of the version.
-    #[error("the interpreter keeps {field} at {process}, not at {table} as its version does")]
+    /// The interpreter publishes another layout than its version has.
+    #[error("the interpreter has {field} at {process}, not at {table} as its version does")]
     LayoutDiffers {
         /// The field.
         field: &'static str,
-        /// Offset in the table.
+        /// Offset in the version table.
         table: u64,
-        /// Offset in the process.
+        /// Offset published by the process.
         process: u64,
     },
-    /// From 3.13 on an interpreter describes its layout; this one does not.
-    #[error("the interpreter does not describe its layout as its version does")]
+    /// From 3.13 on interpreters publish their layout; this one does not.
+    #[error("the interpreter does not publish its layout as its version does")]
     NoDebugOffsets,
-    /// The interpreter has not started yet: ask again in a moment.
+    /// The interpreter is not initialised yet: try again soon.
     #[error("the interpreter is not initialised yet")]
     NotInitialised,
-    /// The slot of the thread state could not be learnt.
+    /// The slot of the thread state could not be determined.
     #[error("the thread state could not be found")]
     NoThreadState,
     /// Memory of the process could not be read.
@@ -112,7 +112,7 @@ pub enum NoInterpreter {
 }
 
 impl NoInterpreter {
-    /// Asking again later may give another answer though the process maps the same files.
+    /// Whether another attempt may succeed though the process maps the same files.
     pub const fn may_change(&self) -> bool {
         matches!(self, Self::NotInitialised | Self::Memory(ReadError::Unmapped))
     }
@@ -121,26 +121,26 @@ impl NoInterpreter {
 /// Most bytes of `Py_GetVersion` that are decoded.
 const VERSION_GETTER_MAX: u64 = 256;
 
-/// Finds the interpreter among `modules`, of which each executable file needs to be there once. The first that has
-/// one decides; put the program first, then what has "python" in its name (see [`likelihood`]), then the rest.
-/// Modules are taken one at a time, so the caller may open each as it is asked for.
+/// Finds the interpreter among `modules`, which contain each executable file once. The first module with an interpreter
+/// decides: pass the program first, then files with "python" in their names (see [`likelihood`]), then the others.
+/// Modules are taken one at a time, so the caller may open each when it is requested.
 ///
 /// # Errors
-/// The reason why there is none, or why it cannot be walked.
+/// The reason why there is none, or why its stacks cannot be walked.
 pub fn locate<'a, R: ReadRef<'a>>(
     memory: &dyn TargetMemory,
     modules: impl IntoIterator<Item = Module<R>>,
 ) -> Result<Interpreter, NoInterpreter> {
-    let mut libc: Option<(Placed<'a, R>, Symbol)> = None;
-    let mut found: Option<(Placed<'a, R>, Symbols)> = None;
+    let mut libc: Option<(MappedElf<'a, R>, Symbol)> = None;
+    let mut found: Option<(MappedElf<'a, R>, Symbols)> = None;
     for module in modules {
         let Some(elf) = Elf::parse(module.data) else { continue };
         let Some(bias) = elf.bias(module.begin, module.file_offset) else { continue };
         let symbols = if found.is_none() { Symbols::find(&elf, module.is_program) } else { None };
         let getspecific = if libc.is_none() { getspecific(&elf) } else { None };
         match (symbols, getspecific) {
-            (Some(symbols), _) => found = Some((Placed { elf, bias }, symbols)),
-            (None, Some(symbol)) => libc = Some((Placed { elf, bias }, symbol)),
+            (Some(symbols), _) => found = Some((MappedElf { elf, bias }, symbols)),
+            (None, Some(symbol)) => libc = Some((MappedElf { elf, bias }, symbol)),
             (None, None) => {}
         }
         if found.is_some() && libc.is_some() {
@@ -148,14 +148,14 @@ pub fn locate<'a, R: ReadRef<'a>>(
         }
     }
     let (placed, symbols) = found.ok_or(NoInterpreter::NotPython)?;
-    // A static program is its own libc.
+    // A static program contains its libc.
     let inside = libc.is_none().then(|| getspecific(&placed.elf)).flatten().map(|symbol| (&placed, symbol));
     let libc = libc.as_ref().map(|(placed, symbol)| (placed, *symbol)).or(inside);
     placed.interpreter(memory, &symbols, libc)
 }
 
-/// How likely a file is to be or hold an interpreter; the order in which to hand modules to [`locate`], most likely
-/// first. `libc` comes early because its slots are needed.
+/// How likely a file is to contain an interpreter: the order in which to pass modules to [`locate`], most likely first. `libc`
+/// comes early because its TLS slots are needed.
 pub fn likelihood(file_name: &str, is_program: bool) -> u8 {
     let libc = ["libc.so", "libc-2", "libpthread", "ld-musl"];
     match () {
@@ -170,7 +170,7 @@ fn getspecific<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>) -> Option<Symbol> {
     elf.exported("pthread_getspecific").or_else(|| elf.exported("__pthread_getspecific"))
 }
 
-/// Symbols of an interpreter, as stated in its file.
+/// The symbols of an interpreter, as stated in its file.
 #[derive(Clone, Copy, Default)]
 struct Symbols {
     runtime: Option<Symbol>,
@@ -196,7 +196,7 @@ const NAMES: [&str; 8] = [
 ];
 
 impl Symbols {
-    /// `None` when the file is no interpreter.
+    /// `None` when the file contains no interpreter.
     fn find<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, is_program: bool) -> Option<Self> {
         let exported = elf.exported(NAMES[0]).is_some();
         if !exported && !is_program {
@@ -208,13 +208,20 @@ impl Symbols {
     }
 }
 
-/// A file and where it is mapped.
-struct Placed<'a, R: ReadRef<'a>> {
+/// Fields of [`PythonProcess`] for code that the interpreter generates.
+struct GeneratedCode {
+    entered: u16,
+    resume: u32,
+    resume_base: i32,
+}
+
+/// A file with the bias of its mapping.
+struct MappedElf<'a, R: ReadRef<'a>> {
     elf: Elf<'a, R>,
     bias: u64,
 }
 
-impl<'a, R: ReadRef<'a>> Placed<'a, R> {
+impl<'a, R: ReadRef<'a>> MappedElf<'a, R> {
     fn interpreter(
         &self,
         memory: &dyn TargetMemory,
@@ -236,35 +243,10 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
             runtime..runtime.saturating_add(runtime_symbol.size.max(8)),
             libc,
         )?;
-        let attached = match symbols.attached {
-            Some(getter) if layout.minor >= 12 => {
-                match thread_slot::tls_variable(&self.elf, getter, self.bias, memory) {
-                    Followed::To(slot) => slot,
-                    Followed::NotYet => return Err(NoInterpreter::NotInitialised),
-                    Followed::Nowhere => Slot::NONE,
-                }
-            }
-            _ if layout.user.runtime_running != NO_FIELD => Slot {
-                kind: thread_state::GLOBAL,
-                parameter: runtime.wrapping_add(u64::from(layout.user.runtime_running)).cast_signed(),
-            },
-            _ => Slot::NONE,
-        };
-
+        let attached = self.attached_slot(memory, symbols, layout, runtime)?;
         let parts = eval_ranges(&self.elf, eval).ok_or(NoInterpreter::NoSymbol(NAMES[1]))?;
         let (unset, unset_length) = unset_cframe(&self.elf, eval, &layout.kernel);
-        let (resume, resume_base) = match generates_code(memory, runtime, layout) {
-            true => generated_code_returns(&self.elf, eval, &layout.kernel).unwrap_or((0, 0)),
-            false => (0, 0),
-        };
-        // A symbol of 3.15, whose generated code is told by it and need not be asked for.
-        let entering = symbols.jit_entry.and_then(|entry| enters_generated_code(&self.elf, entry));
-        let (entered, resume) = entering.map_or((0, resume), |(returns, depth)| {
-            (
-                depth,
-                i32::try_from(returns.wrapping_sub(eval.address).cast_signed()).map_or(0, i32::cast_unsigned),
-            )
-        });
+        let generated = self.generated_code(memory, symbols, eval, runtime, layout);
         let mut ranges = [[0; 2]; EVAL_RANGES];
         for (range, [begin, end]) in ranges.iter_mut().zip(parts.ranges).filter(|(_, [begin, _])| *begin != 0)
         {
@@ -276,13 +258,13 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
                 layout: layout.index(),
                 bound_kind: bound.kind,
                 attached_kind: attached.kind,
-                entered,
+                entered: generated.entered,
                 bound: bound.parameter,
                 attached: attached.parameter,
                 unset,
                 unset_length,
-                resume,
-                resume_base,
+                resume: generated.resume,
+                resume_base: generated.resume_base,
             },
             layout,
             version,
@@ -294,7 +276,55 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
         })
     }
 
-    /// `Py_Version` is `PY_VERSION_HEX`; before 3.11, the one text that looks like a version among those whose address
+    /// The slot of the attached thread state: a TLS variable (3.12+) or a global variable.
+    fn attached_slot(
+        &self,
+        memory: &dyn TargetMemory,
+        symbols: &Symbols,
+        layout: &Layout,
+        runtime: u64,
+    ) -> Result<Slot, NoInterpreter> {
+        match symbols.attached {
+            Some(getter) if layout.minor >= 12 => {
+                match thread_slot::tls_variable(&self.elf, getter, self.bias, memory) {
+                    Resolution::Found(slot) => Ok(slot),
+                    Resolution::NotYet => Err(NoInterpreter::NotInitialised),
+                    Resolution::Unknown => Ok(Slot::NONE),
+                }
+            }
+            _ if layout.user.runtime_running != NO_FIELD => Ok(Slot {
+                kind: thread_state::GLOBAL,
+                parameter: runtime.wrapping_add(u64::from(layout.user.runtime_running)).cast_signed(),
+            }),
+            _ => Ok(Slot::NONE),
+        }
+    }
+
+    /// How the walker gets past code that the interpreter's JIT generates.
+    fn generated_code(
+        &self,
+        memory: &dyn TargetMemory,
+        symbols: &Symbols,
+        eval: Symbol,
+        runtime: u64,
+        layout: &Layout,
+    ) -> GeneratedCode {
+        let (mut resume, resume_base) = match generates_code(memory, runtime, layout) {
+            true => generated_code_returns(&self.elf, eval, &layout.kernel).unwrap_or((0, 0)),
+            false => (0, 0),
+        };
+        let mut entered = 0;
+        // This symbol exists only in builds of 3.15 that generate code.
+        if let Some((returns, depth)) =
+            symbols.jit_entry.and_then(|entry| enters_generated_code(&self.elf, entry))
+        {
+            let distance = i32::try_from(returns.wrapping_sub(eval.address).cast_signed());
+            (entered, resume) = (depth, distance.map_or(0, i32::cast_unsigned));
+        }
+        GeneratedCode { entered, resume, resume_base }
+    }
+
+    /// `Py_Version` is `PY_VERSION_HEX`. Before 3.11: the text that looks like a version, among those whose addresses
     /// `Py_GetVersion` takes.
     fn version(&self, symbols: &Symbols) -> Option<([u8; 3], VersionSource)> {
         if let Some(bytes) = symbols.version.and_then(|symbol| self.elf.bytes_at(symbol.address, 4)) {
@@ -318,15 +348,15 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
         libc: Option<(&Self, Symbol)>,
     ) -> Result<(Slot, SlotSource), NoInterpreter> {
         let mut source = SlotSource::Followed;
-        let followed = symbols.bound.map_or(Followed::Nowhere, |getter| {
+        let followed = symbols.bound.map_or(Resolution::Unknown, |getter| {
             thread_slot::bound(&self.elf, getter, self.bias, memory, runtime.clone())
         });
         let key = match followed {
-            Followed::To(Bound::Slot(slot)) => return Ok((slot, SlotSource::Variable)),
-            Followed::To(Bound::Key(key)) => key,
-            Followed::To(Bound::Tss(tss)) => read_key(memory, tss)?,
-            Followed::NotYet => return Err(NoInterpreter::NotInitialised),
-            Followed::Nowhere => {
+            Resolution::Found(BoundState::Slot(slot)) => return Ok((slot, SlotSource::Variable)),
+            Resolution::Found(BoundState::Key(key)) => key,
+            Resolution::Found(BoundState::Tss(tss)) => read_key(memory, tss)?,
+            Resolution::NotYet => return Err(NoInterpreter::NotInitialised),
+            Resolution::Unknown => {
                 let offset = layout.user.runtime_tss;
                 if offset == NO_FIELD {
                     return Err(NoInterpreter::NoThreadState);
@@ -345,7 +375,7 @@ impl<'a, R: ReadRef<'a>> Placed<'a, R> {
     }
 }
 
-/// Whether the interpreter makes machine code that cannot be unwound by itself.
+/// Whether the interpreter generates machine code that cannot be unwound by itself.
 fn generates_code(memory: &dyn TargetMemory, runtime: u64, layout: &Layout) -> bool {
     let size = debug_offsets::interpreter_size(memory, runtime);
     if layout.user.interpreter_jit == 0 || size != Ok(u64::from(layout.user.interpreter_size)) {
@@ -360,7 +390,7 @@ fn generates_code(memory: &dyn TargetMemory, runtime: u64, layout: &Layout) -> b
     })
 }
 
-/// Reads a `Py_tss_t`: an int that says whether the key was made, then the key.
+/// Reads a `Py_tss_t`: an int that says whether the key was created, then the key.
 fn read_key(memory: &dyn TargetMemory, tss: u64) -> Result<u32, NoInterpreter> {
     let value = memory.read_u64(tss)?;
     match value as u32 {
@@ -395,7 +425,7 @@ fn layout_of(
     }
 }
 
-/// The constant address that the instruction takes: relative to itself, or as a number in code at a fixed place.
+/// The constant address that the instruction takes: relative to itself, or absolute in code that is not relocatable.
 fn address_taken(instruction: &Instruction) -> Option<u64> {
     if instruction.is_ip_rel_memory_operand() {
         return Some(instruction.ip_rel_memory_address());

@@ -1,8 +1,8 @@
-//! CPython, seen from outside: where its frames are and what they are called.
+//! CPython from outside the process: where its frames are, and the names of their functions.
 //!
-//! Owns: version tables, finding the interpreter in a process, and reading names and lines of code objects.
-//! Because: the kernel walks frames by numbers prepared here, and sends back addresses to be named here.
-//! Does not: walk stacks (`deepctx_walk::python` does), load maps, or know of the profile.
+//! Owns: version tables, finding the interpreter in a process, and reading names and lines of code objects. Because: the
+//! kernel program walks frames by the offsets prepared here, and reports addresses of code objects to be named here. Does
+//! not: walk stacks (`deepctx_walk::python` does), load BPF maps, or know the profile.
 //!
 //! ```text
 //! mappings + ELF bytes ─▶ locate ─▶ Interpreter { process: for the kernel, layout, code_type }
@@ -17,7 +17,6 @@ mod eval_ranges;
 pub mod layout;
 pub mod lines;
 pub mod locate;
-pub mod memory;
 pub mod modules;
 pub mod names;
 pub mod objects;
@@ -31,8 +30,7 @@ mod trace;
 
 pub use layout::{Layout, all_layouts};
 pub use locate::{Interpreter, Module, NoInterpreter, locate};
-pub use memory::TargetMemory;
 pub use modules::Layer;
 pub use names::{NoPythonName, PythonFrame, PythonSymbols};
-pub use process::{ProcessMemory, locate_process};
+pub use process::{InterpreterMemory, locate_process};
 pub use tasks::{Awaited, Link, NoTask};

@@ -1,8 +1,8 @@
-//! Modules of PyTorch: what a layer is called within its model.
+//! Modules of PyTorch: the names of layers within their model.
 //!
-//! Owns: reading the tree of modules below one that was seen to be called, and what is known of each object by that.
-//! Because: a stack tells which objects were called, and only their containers know their names.
-//! Does not: know stacks, or when a sample was taken: what it tells is how things are now.
+//! Owns: reading the tree of modules below a called module, and the resulting name of each object. Because: a stack contains
+//! the called objects, and only their containers know their names. Does not: know stacks, or the time of a sample: names
+//! are the current ones.
 //!
 //! ```text
 //!  called, outermost first:   GPT ─▶ Block ─▶ Attention          GPT._modules ─▶ { "h": … } ─▶ { "0": Block } ─▶ …
@@ -14,126 +14,133 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::layout::Layout;
-use super::memory::TargetMemory;
-use super::objects::{Found, ObjectError, Objects};
+use super::objects::{ObjectError, Objects, ReadResult};
+use crate::memory::TargetMemory;
 
-/// Modules of one process that are known, and of one tree that are read: mixtures of experts have some ten thousand.
+/// Most known modules of one process, and most modules of one tree: mixtures of experts have some ten thousand.
 pub const MODULES_MAX: usize = 1 << 16;
-/// Modules within each other.
+/// Deepest nesting of modules.
 pub const DEPTH_MAX: usize = 64;
-/// Bytes of a qualified name.
+/// Longest qualified name in bytes.
 pub const PATH_MAX: usize = 1 << 10;
-/// Outermost modules of one process that are known; at the bound the one that was not called for longest is forgotten.
-/// Losses and activations that are made anew for each call are some of them.
+/// Most outermost modules of one process; at the bound the one whose last call is oldest is dropped. Losses and activations
+/// that are created for each call are among them.
 const ROOTS_MAX: usize = 256;
-/// Outermost modules of one class that have names of their own; more are `GPT#?`. Each new one asks whether the others are still
-/// there, at some five microseconds each.
-const ALIKE_MAX: u32 = 32;
-/// Classes of modules that are known; at the bound all are forgotten.
+/// Most outermost modules of one class with numbered names; others are `GPT#?`. Each new one checks whether the others still
+/// exist, at some five microseconds each.
+const NUMBERED_MAX: u32 = 32;
+/// Most known classes; at the bound all are dropped.
 const CLASSES_MAX: usize = 1 << 12;
-/// Objects that are remembered to be none of a known tree; at the bound all are forgotten.
-const STRANGERS_MAX: usize = 1 << 12;
-/// Shortest time between two readings of a tree, nanoseconds.
-const AGAIN_NS: u64 = 1_000_000_000;
-/// A tree is read again after this many times the time that reading it took: half a percent of a CPU.
-const REST: u64 = 200;
-/// Time after which a tree is forgotten that was not called.
-const FORGOTTEN_NS: u64 = 60_000_000_000;
-/// Outermost modules that are read in a second when each call is of a new one, at about twenty microseconds each.
-const NEW_MAX: u32 = 200;
+/// Most objects remembered to be in no known tree; at the bound all are dropped.
+const UNLISTED_MAX: usize = 1 << 12;
+/// Shortest time between two reads of a tree, nanoseconds.
+const REREAD_INTERVAL_NS: u64 = 1_000_000_000;
+/// A tree is read again after this multiple of the time that reading it took: half a percent of a CPU.
+const REREAD_FACTOR: u64 = 200;
+/// Time without calls after which a tree is dropped.
+const EXPIRE_NS: u64 = 60_000_000_000;
+/// Most new outermost modules read per second, at about twenty microseconds each.
+const NEW_PER_SECOND_MAX: u32 = 200;
 
-/// An object that was called: its address, and that of its type.
-pub type Called = (u64, u64);
+/// A module object that was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CalledModule {
+    /// Address of the object.
+    pub object: u64,
+    /// Address of its type.
+    pub of_type: u64,
+}
 
-/// What is known of an object that was called.
+/// The names of a module that was called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// Its qualified name, beginning with the class of the outermost module: `GPT`, and `GPT#2` for another one of that class
-    /// that was called while the first was there. Not of one that is in no other and has none
-    /// in it.
+    /// Its qualified name, which starts with the class of the outermost module: `GPT`, and `GPT#2` for another one of that class
+    /// that was called while the first existed. `None` for a module that neither contains others nor is contained.
     pub path: Option<Arc<str>>,
-    /// Its class.
+    /// The name of its class.
     pub class: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
 struct Root {
     of_type: u64,
-    /// Tells it from others of its class, from 1. Zero for one that stands alone, which has no name.
+    /// Number among the roots of its class, from 1. Zero for a module without others, which has no name.
     number: u32,
-    /// When it was last called, and when its tree was last read and is read again at the earliest.
+    /// Time of its last call.
     called_ns: u64,
+    /// Time when its tree was last read.
     read_ns: u64,
+    /// Earliest time to read its tree again.
     due_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct KnownModule {
     of_type: u64,
     root: u64,
-    /// Empty for one that stands alone.
+    /// Empty for a module without others.
     path: Arc<str>,
 }
 
-/// What is remembered of one process's modules.
+/// The known modules of one process.
 #[derive(Debug, Default)]
 pub struct Modules {
     roots: FxHashMap<u64, Root>,
-    known: FxHashMap<u64, Known>,
+    known: FxHashMap<u64, KnownModule>,
     classes: FxHashMap<u64, Option<Arc<str>>>,
-    /// Called within a root, and not in its tree when that was read.
-    strangers: FxHashSet<Called>,
-    /// Paths as they were when each object was called last.
-    told: FxHashMap<Called, Option<Arc<str>>>,
-    /// The string `_modules`, once it was met.
+    /// Objects called below a root that were not in its tree when it was read.
+    unlisted: FxHashSet<CalledModule>,
+    /// The path of each object at its last call.
+    reported_paths: FxHashMap<CalledModule, Option<Arc<str>>>,
+    /// Address of the string `_modules`, once it is known.
     name: u64,
-    /// Roots read in this second.
-    new: u32,
+    /// New roots read in this second.
+    new_roots: u32,
 }
 
 impl Modules {
-    /// Takes note of objects that were called, each by the next, innermost first. `whole`: none is missing further out. True
-    /// when one of them is known by another name than before: answers about it are out of date.
-    pub fn called(
+    /// Records objects that called each other, innermost first. `complete`: the outermost one is among them. True when one of
+    /// them has another name than before: earlier results for it are out of date.
+    pub fn record_calls(
         &mut self,
         memory: &dyn TargetMemory,
         layout: &'static Layout,
         now_ns: u64,
-        stack: &[Called],
-        whole: bool,
+        stack: &[CalledModule],
+        complete: bool,
     ) -> bool {
         let objects = Objects::of_attributes(memory, layout);
-        for (_, of_type) in stack {
-            self.class(objects, *of_type);
+        for called in stack {
+            self.class(objects, called.of_type);
         }
         let Some(&outermost) = stack.last() else { return false };
-        if self.root_of(outermost).is_none() && whole {
+        if self.root_of(outermost).is_none() && complete {
             self.read_new(objects, now_ns, outermost);
         }
         if let Some(root) = self.root_of(outermost) {
-            self.look_for(objects, now_ns, root, stack);
+            self.search_root(objects, now_ns, root, stack);
         }
-        let mut changed = self.told.len() + stack.len() > MODULES_MAX;
+        let mut changed = self.reported_paths.len() + stack.len() > MODULES_MAX;
         if changed {
-            self.told.clear();
+            self.reported_paths.clear();
         }
         for called in stack {
             let now = self.layer(*called).path;
-            // One that cannot be found just now need not be another one.
-            if now.is_none() && self.told.contains_key(called) && !self.strangers.contains(called) {
+            // An object without a path just now may still be the same one.
+            if now.is_none() && self.reported_paths.contains_key(called) && !self.unlisted.contains(called) {
                 continue;
             }
-            let before = self.told.get(called);
+            let before = self.reported_paths.get(called);
             if before != Some(&now) {
                 changed |= before.is_some();
-                self.told.insert(*called, now);
+                self.reported_paths.insert(*called, now);
             }
         }
         changed
     }
 
-    /// Looks for objects that were called within a root and are in no known tree.
-    fn look_for(&mut self, objects: Objects<'_>, now_ns: u64, root: u64, stack: &[Called]) {
+    /// Reads a root again if objects called below it are in no known tree.
+    fn search_root(&mut self, objects: Objects<'_>, now_ns: u64, root: u64, stack: &[CalledModule]) {
         let Some(known) = self.roots.get_mut(&root) else { return };
         known.called_ns = known.called_ns.max(now_ns);
         let due = known.due_ns <= now_ns;
@@ -141,38 +148,39 @@ impl Modules {
             return;
         }
         self.read_again(objects, now_ns, root);
-        if self.strangers.len() + stack.len() > STRANGERS_MAX {
-            self.strangers.clear();
+        if self.unlisted.len() + stack.len() > UNLISTED_MAX {
+            self.unlisted.clear();
         }
-        let strangers: Vec<Called> = stack.iter().copied().filter(|called| self.is_new(*called)).collect();
-        self.strangers.extend(strangers);
+        let unlisted: Vec<CalledModule> =
+            stack.iter().copied().filter(|called| self.is_new(*called)).collect();
+        self.unlisted.extend(unlisted);
     }
 
-    fn is_new(&self, called: Called) -> bool {
-        self.root_of(called).is_none() && !self.strangers.contains(&called)
+    fn is_new(&self, called: CalledModule) -> bool {
+        self.root_of(called).is_none() && !self.unlisted.contains(&called)
     }
 
-    /// What is known of an object.
-    pub fn layer(&self, (object, of_type): Called) -> Layer {
-        let known = self.known.get(&object).filter(|known| known.of_type == of_type);
+    /// The names of an object.
+    pub fn layer(&self, called: CalledModule) -> Layer {
+        let known = self.known.get(&called.object).filter(|known| known.of_type == called.of_type);
         Layer {
             path: known.map(|known| known.path.clone()).filter(|path| !path.is_empty()),
-            class: self.classes.get(&of_type).cloned().flatten(),
+            class: self.classes.get(&called.of_type).cloned().flatten(),
         }
     }
 
-    /// Compares what is known with the process, where it is time to; forgets what was not called for long. True when the
-    /// name of a class is another one: answers about it are out of date.
-    pub fn compare(&mut self, memory: &dyn TargetMemory, layout: &'static Layout, now_ns: u64) -> bool {
+    /// Reads trees and classes again when they are due, and drops trees without recent calls. True when the name of a class has
+    /// changed: earlier results for it are out of date.
+    pub fn revalidate(&mut self, memory: &dyn TargetMemory, layout: &'static Layout, now_ns: u64) -> bool {
         let objects = Objects::of_attributes(memory, layout);
-        self.new = 0;
-        let forgotten: Vec<u64> = self
+        self.new_roots = 0;
+        let expired: Vec<u64> = self
             .roots
             .iter()
-            .filter(|(_, root)| root.called_ns.saturating_add(FORGOTTEN_NS) < now_ns)
+            .filter(|(_, root)| root.called_ns.saturating_add(EXPIRE_NS) < now_ns)
             .map(|(address, _)| *address)
             .collect();
-        forgotten.into_iter().for_each(|root| self.forget(root));
+        expired.into_iter().for_each(|root| self.forget(root));
         let due: Vec<u64> = self
             .roots
             .iter()
@@ -185,7 +193,7 @@ impl Modules {
         let mut changed = false;
         let classes = std::mem::take(&mut self.classes);
         for (of_type, before) in classes {
-            // What cannot be read any more was so when it was read.
+            // A class that cannot be read any more keeps its name.
             let now = objects.type_name(of_type).ok().flatten().map(Arc::from);
             changed |= now.is_some() && before.is_some() && now != before;
             self.classes.insert(of_type, now.or(before));
@@ -205,8 +213,9 @@ impl Modules {
         class
     }
 
-    fn root_of(&self, (object, of_type): Called) -> Option<u64> {
-        self.known.get(&object).filter(|known| known.of_type == of_type).map(|known| known.root)
+    fn root_of(&self, called: CalledModule) -> Option<u64> {
+        let known = self.known.get(&called.object).filter(|known| known.of_type == called.of_type);
+        known.map(|known| known.root)
     }
 
     fn forget(&mut self, root: u64) {
@@ -214,13 +223,14 @@ impl Modules {
         self.known.retain(|_, known| known.root != root);
     }
 
-    /// Reads the tree below a module that no known tree has.
-    fn read_new(&mut self, objects: Objects<'_>, now_ns: u64, (object, of_type): Called) {
-        if self.new >= NEW_MAX {
+    /// Reads the tree below a module that is in no known tree.
+    fn read_new(&mut self, objects: Objects<'_>, now_ns: u64, called: CalledModule) {
+        let CalledModule { object, of_type } = called;
+        if self.new_roots >= NEW_PER_SECOND_MAX {
             return;
         }
-        self.new += 1;
-        // Another object may have been a root there.
+        self.new_roots += 1;
+        // Another object may have been a root at this address.
         self.forget(object);
         if self.roots.len() >= ROOTS_MAX
             && let Some(oldest) = self.roots.iter().min_by_key(|(_, root)| root.called_ns).map(|(at, _)| *at)
@@ -232,36 +242,36 @@ impl Modules {
         self.read_again(objects, now_ns, object);
     }
 
-    /// The number of an outermost module among those of its class that are there: the one that it had, or else the first that is
-    /// free.
-    fn number(&mut self, objects: Objects<'_>, called: Called) -> u32 {
-        let class = self.class(objects, called.1);
-        let alike: Vec<(u64, u64, u32)> = self
+    /// The number of an outermost module among the existing ones of its class: its previous number, or else the first free
+    /// one.
+    fn number(&mut self, objects: Objects<'_>, called: CalledModule) -> u32 {
+        let class = self.class(objects, called.of_type);
+        let same_class: Vec<(u64, u64, u32)> = self
             .roots
             .iter()
             .filter(|(_, root)| root.number > 0 && self.classes.get(&root.of_type) == Some(&class))
             .map(|(at, root)| (*at, root.of_type, root.number))
             .collect();
-        let mut taken = [false; ALIKE_MAX as usize];
-        for (at, of_type, number) in alike {
-            // An object that is gone has lost its attributes.
-            let is_there = self
+        let mut taken = [false; NUMBERED_MAX as usize];
+        for (at, of_type, number) in same_class {
+            // A freed object has no attributes.
+            let exists = self
                 .children(objects, at)
                 .is_ok_and(|(now, children)| now == of_type && !children.is_empty());
             match taken.get_mut(number as usize - 1) {
-                Some(taken) if is_there => *taken = true,
-                _ if is_there => {}
+                Some(taken) if exists => *taken = true,
+                _ if exists => {}
                 _ => self.forget(at),
             }
         }
-        let had = self.told.get(&called).and_then(Option::as_deref).and_then(|path| {
+        let previous = self.reported_paths.get(&called).and_then(Option::as_deref).and_then(|path| {
             let (_, number) = path.rsplit_once('#').unwrap_or((path, "1"));
             number.parse::<u32>().ok()
         });
         let free = (1..).zip(taken).filter(|(_, taken)| !taken).map(|(number, _)| number);
         let mut free = free.peekable();
-        let first = free.peek().copied().unwrap_or(ALIKE_MAX + 1);
-        had.filter(|had| free.any(|number| number == *had)).unwrap_or(first)
+        let first = free.peek().copied().unwrap_or(NUMBERED_MAX + 1);
+        previous.filter(|previous| free.any(|number| number == *previous)).unwrap_or(first)
     }
 
     /// Reads the tree of a root again.
@@ -269,30 +279,32 @@ impl Modules {
         let Some((of_type, number)) = self.roots.get(&root).map(|root| (root.of_type, root.number)) else {
             return;
         };
-        let began = std::time::Instant::now();
-        let number = if number == 0 { self.number(objects, (root, of_type)) } else { number };
+        let start = std::time::Instant::now();
+        let number =
+            if number == 0 { self.number(objects, CalledModule { object: root, of_type }) } else { number };
         let tree = match self.class(objects, of_type) {
             Some(class) if objects.type_of(root) == Ok(of_type) => {
                 self.tree(objects, root, name_of(class, number))
             }
             _ => FxHashMap::default(),
         };
-        let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let took_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if tree.is_empty() {
-            // It is gone, or something else by now.
+            // The object was freed, or replaced.
             return self.forget(root);
         }
         if let Some(known) = self.roots.get_mut(&root) {
             known.read_ns = now_ns;
             known.number = if tree.len() == 1 { 0 } else { number };
-            known.due_ns = now_ns.saturating_add(took_ns.saturating_mul(REST).max(AGAIN_NS));
+            known.due_ns =
+                now_ns.saturating_add(took_ns.saturating_mul(REREAD_FACTOR).max(REREAD_INTERVAL_NS));
         }
-        // Trees that are part of this one are told by it from now on.
+        // Trees that are part of this one are dropped in favour of it.
         self.roots.retain(|other, _| *other == root || !tree.contains_key(other));
         let roots = &self.roots;
         self.known.retain(|_, known| known.root != root && roots.contains_key(&known.root));
         for (object, now) in tree {
-            self.strangers.remove(&(object, now.of_type));
+            self.unlisted.remove(&CalledModule { object, of_type: now.of_type });
             let other = self.known.get(&object).is_some_and(|known| known.of_type == now.of_type);
             if !other && self.known.len() < MODULES_MAX {
                 self.known.insert(object, now);
@@ -300,9 +312,9 @@ impl Modules {
         }
     }
 
-    /// The modules below one, and that one, by the first name that leads to each, depth first.
-    fn tree(&mut self, objects: Objects<'_>, root: u64, class: Arc<str>) -> FxHashMap<u64, Known> {
-        let mut tree: FxHashMap<u64, Known> = FxHashMap::default();
+    /// A module and the modules below it, each under the first path that leads to it, depth first.
+    fn tree(&mut self, objects: Objects<'_>, root: u64, class: Arc<str>) -> FxHashMap<u64, KnownModule> {
+        let mut tree: FxHashMap<u64, KnownModule> = FxHashMap::default();
         let mut open: Vec<(u64, Arc<str>, usize)> = vec![(root, class, 0)];
         while let Some((object, path, depth)) = open.pop() {
             if tree.len() >= MODULES_MAX || tree.contains_key(&object) {
@@ -310,7 +322,7 @@ impl Modules {
             }
             let Ok((of_type, children)) = self.children(objects, object) else { continue };
             if depth < DEPTH_MAX {
-                // The first one is read next.
+                // Reversed, so that the first child is read next.
                 for (name, child) in children.into_iter().rev() {
                     let below = path.len() + 1 + name.len();
                     if below <= PATH_MAX && open.len() < MODULES_MAX {
@@ -318,23 +330,23 @@ impl Modules {
                     }
                 }
             }
-            tree.insert(object, Known { of_type, root, path });
+            tree.insert(object, KnownModule { of_type, root, path });
         }
-        // One that stands alone has no place, and may be made anew for each call, here or within others.
+        // A module without others has no path, and may be created for each call, here or within others.
         if tree.len() == 1 {
             tree.values_mut().for_each(|known| known.path = "".into());
         }
         tree
     }
 
-    /// The type of a module, and the modules in it with their names. An error for what is no module.
-    fn children(&mut self, objects: Objects<'_>, object: u64) -> Found<(u64, Vec<(String, u64)>)> {
+    /// The type of a module, and the modules in it with their names. An error for objects that are no modules.
+    fn children(&mut self, objects: Objects<'_>, object: u64) -> ReadResult<(u64, Vec<(String, u64)>)> {
         let of_type = objects.type_of(object)?;
         let attributes = objects.attributes(object)?;
         let modules = objects.find_known(&attributes, "_modules", &mut self.name);
-        let modules = modules.ok_or(ObjectError::Other)?;
+        let modules = modules.ok_or(ObjectError::WrongKind)?;
         if !objects.is_a(modules, "dict")? {
-            return Err(ObjectError::Other);
+            return Err(ObjectError::WrongKind);
         }
         let children = objects.entries(modules)?;
         let named = children.into_iter().filter_map(|(name, child)| Some((objects.name(name)?, child)));
@@ -342,11 +354,11 @@ impl Modules {
     }
 }
 
-/// What the outermost module of a class is called that has this number.
+/// The name of the outermost module of a class with this number.
 fn name_of(class: Arc<str>, number: u32) -> Arc<str> {
     match number {
         ..=1 => class,
-        2..=ALIKE_MAX => format!("{class}#{number}").into(),
+        2..=NUMBERED_MAX => format!("{class}#{number}").into(),
         _ => format!("{class}#?").into(),
     }
 }

@@ -1,13 +1,13 @@
-//! Modules of PyTorch in memory made by hand → their names.
+//! Names of PyTorch modules in synthetic memory.
 //!
-//! Owns: the objects of an interpreter that lead to a module, and what each damage to them gives. Because: no interpreter has
-//! broken objects on request. Does not: read a process.
+//! Owns: building the objects of an interpreter that lead to a module, intact and corrupt. Because: no real interpreter has
+//! corrupt objects on demand. Does not: read a process.
 
 use super::super::layout::all_layouts;
-use super::super::memory::{ReadError, RecordedMemory};
 use super::*;
+use crate::memory::{ReadError, RecordedMemory};
 
-/// Objects of an interpreter, made by hand.
+/// Synthetic objects of an interpreter.
 struct Heap {
     memory: RecordedMemory,
     layout: &'static Layout,
@@ -15,7 +15,7 @@ struct Heap {
     dict_type: u64,
 }
 
-/// Bytes around each object that are readable.
+/// Readable bytes around each object.
 const ROOM: u64 = 1 << 11;
 const MILLISECOND: u64 = 1_000_000;
 
@@ -35,7 +35,7 @@ impl Heap {
         self.next
     }
 
-    /// Words at offsets of an object, which may be negative.
+    /// Writes words at offsets of an object, which may be negative.
     fn put(&mut self, at: u64, words: &[(i64, u64)]) {
         let mut bytes = vec![0; 2 * ROOM as usize];
         for (offset, word) in words {
@@ -90,7 +90,7 @@ impl Heap {
         at
     }
 
-    /// Makes a module of what is at `at`.
+    /// Makes the object at `at` a module.
     fn module(&mut self, at: u64, class: u64, children: &[(&str, u64)]) {
         let children: Vec<_> = children.iter().map(|(name, child)| (self.text(name), *child)).collect();
         let (other, name) = (self.text("training"), self.text("_modules"));
@@ -108,116 +108,121 @@ impl Heap {
 /// A model: `Net { a: Block { in: Leaf, up: the model }, b: the same Leaf, none }`.
 struct Model {
     heap: Heap,
-    net: Called,
-    block: Called,
-    leaf: Called,
+    net: CalledModule,
+    block: CalledModule,
+    leaf: CalledModule,
 }
 
 fn model(layout: &'static Layout) -> Model {
     let mut heap = Heap::new(layout);
-    let [net, block, leaf] = ["Net", "Block", "my.Leaf"].map(|name| (heap.address(), heap.class(name)));
-    heap.module(leaf.0, leaf.1, &[]);
-    heap.module(block.0, block.1, &[("in", leaf.0), ("up", net.0)]);
+    let [net, block, leaf] = ["Net", "Block", "my.Leaf"]
+        .map(|name| CalledModule { object: heap.address(), of_type: heap.class(name) });
+    heap.module(leaf.object, leaf.of_type, &[]);
+    heap.module(block.object, block.of_type, &[("in", leaf.object), ("up", net.object)]);
     let none = heap.class("NoneType");
-    heap.module(net.0, net.1, &[("a", block.0), ("none", none), ("b", leaf.0)]);
+    heap.module(net.object, net.of_type, &[("a", block.object), ("none", none), ("b", leaf.object)]);
     Model { heap, net, block, leaf }
 }
 
-fn text(modules: &Modules, called: Called) -> String {
+fn text(modules: &Modules, called: CalledModule) -> String {
     let Layer { path, class } = modules.layer(called);
     format!("{} ({})", path.as_deref().unwrap_or("?"), class.as_deref().unwrap_or("?"))
 }
 
 #[test]
-fn modules_are_named_by_the_first_way_that_leads_to_them_in_every_version() {
+fn modules_have_the_first_path_in_every_version() {
     for layout in all_layouts() {
         let Model { heap, net, block, leaf } = model(layout);
         let mut modules = Modules::default();
-        let changed = modules.called(&heap.memory, layout, 0, &[leaf, block, net], true);
+        let changed = modules.record_calls(&heap.memory, layout, 0, &[leaf, block, net], true);
         let got = [net, block, leaf].map(|called| text(&modules, called));
         assert_eq!(got, ["Net (Net)", "Net.a (Block)", "Net.a.in (Leaf)"], "3.{}", layout.minor);
-        assert!(!changed, "nothing was told before");
+        assert!(!changed, "no name was reported before");
     }
 }
 
 #[test]
-fn what_stands_alone_or_is_in_no_known_tree_has_a_class_and_no_path() {
+fn a_module_in_no_tree_has_only_a_class() {
     let layout = Layout::of(13, false).unwrap();
     let Model { mut heap, net, leaf, .. } = model(layout);
-    let stranger = (heap.address(), leaf.1);
-    heap.module(stranger.0, stranger.1, &[]);
+    let unlisted = CalledModule { object: heap.address(), of_type: leaf.of_type };
+    heap.module(unlisted.object, unlisted.of_type, &[]);
     let mut modules = Modules::default();
-    modules.called(&heap.memory, layout, 0, &[stranger, net], true);
-    assert_eq!(text(&modules, stranger), "? (Leaf)");
-    modules.called(&heap.memory, layout, 0, &[stranger], true);
-    assert_eq!(text(&modules, stranger), "? (Leaf)");
-    assert_eq!(text(&modules, (stranger.0, 8)), "? (?)", "another type at the same address");
+    modules.record_calls(&heap.memory, layout, 0, &[unlisted, net], true);
+    assert_eq!(text(&modules, unlisted), "? (Leaf)");
+    modules.record_calls(&heap.memory, layout, 0, &[unlisted], true);
+    assert_eq!(text(&modules, unlisted), "? (Leaf)");
+    assert_eq!(
+        text(&modules, CalledModule { of_type: 8, ..unlisted }),
+        "? (?)",
+        "another type at the same address"
+    );
 }
 
 #[test]
-fn a_stack_that_lacks_its_beginning_makes_no_root() {
+fn an_incomplete_stack_makes_no_root() {
     let layout = Layout::of(11, false).unwrap();
     let Model { heap, net, block, leaf } = model(layout);
     let mut modules = Modules::default();
-    modules.called(&heap.memory, layout, 0, &[leaf, block], false);
+    modules.record_calls(&heap.memory, layout, 0, &[leaf, block], false);
     assert_eq!(text(&modules, block), "? (Block)");
-    assert!(modules.called(&heap.memory, layout, 0, &[leaf, block, net], true), "it has a path now");
+    assert!(modules.record_calls(&heap.memory, layout, 0, &[leaf, block, net], true), "it has a path now");
     assert_eq!(text(&modules, block), "Net.a (Block)");
 }
 
 #[test]
-fn a_root_that_turns_out_to_be_part_of_another_is_named_by_that() {
+fn a_root_within_another_is_named_by_the_outer_one() {
     let layout = Layout::of(12, false).unwrap();
     let Model { mut heap, block, leaf, .. } = model(layout);
-    // Without the way up.
-    heap.module(block.0, block.1, &[("in", leaf.0)]);
-    let outer = (heap.address(), heap.class("Outer"));
-    heap.module(outer.0, outer.1, &[("block", block.0)]);
+    // Without the reference back to the model.
+    heap.module(block.object, block.of_type, &[("in", leaf.object)]);
+    let outer = CalledModule { object: heap.address(), of_type: heap.class("Outer") };
+    heap.module(outer.object, outer.of_type, &[("block", block.object)]);
     let mut modules = Modules::default();
-    modules.called(&heap.memory, layout, 0, &[leaf, block], true);
+    modules.record_calls(&heap.memory, layout, 0, &[leaf, block], true);
     assert_eq!(text(&modules, leaf), "Block.in (Leaf)");
-    assert!(modules.called(&heap.memory, layout, MILLISECOND, &[leaf, block, outer], true));
+    assert!(modules.record_calls(&heap.memory, layout, MILLISECOND, &[leaf, block, outer], true));
     assert_eq!(text(&modules, leaf), "Outer.block.in (Leaf)");
     assert_eq!(modules.roots.len(), 1);
 }
 
 /// `Net { a: Leaf }` of the same classes each time.
-fn another(heap: &mut Heap, net: u64, leaf: u64) -> [Called; 2] {
-    let [outer, inner] = [(heap.address(), net), (heap.address(), leaf)];
-    heap.module(inner.0, inner.1, &[]);
-    heap.module(outer.0, outer.1, &[("a", inner.0)]);
+fn another(heap: &mut Heap, net: u64, leaf: u64) -> [CalledModule; 2] {
+    let [outer, inner] = [net, leaf].map(|of_type| CalledModule { object: heap.address(), of_type });
+    heap.module(inner.object, inner.of_type, &[]);
+    heap.module(outer.object, outer.of_type, &[("a", inner.object)]);
     [outer, inner]
 }
 
 #[test]
-fn models_of_one_class_have_names_of_their_own_while_both_are_there() {
+fn models_of_one_class_have_distinct_names() {
     for layout in all_layouts() {
         let mut heap = Heap::new(layout);
         let (net, leaf) = (heap.class("Net"), heap.class("Leaf"));
         let [one, two, three] = [(); 3].map(|()| another(&mut heap, net, leaf));
         let mut modules = Modules::default();
-        let call = |modules: &mut Modules, heap: &Heap, [outer, inner]: [Called; 2], now_ns| {
-            modules.called(&heap.memory, layout, now_ns, &[inner, outer], true);
+        let call = |modules: &mut Modules, heap: &Heap, [outer, inner]: [CalledModule; 2], now_ns| {
+            modules.record_calls(&heap.memory, layout, now_ns, &[inner, outer], true);
             (text(modules, outer), text(modules, inner))
         };
         let is = |name: &str| (format!("{name} (Net)"), format!("{name}.a (Leaf)"));
         assert_eq!(call(&mut modules, &heap, one, 0), is("Net"));
         assert_eq!(call(&mut modules, &heap, two, 1), is("Net#2"));
-        assert_eq!(call(&mut modules, &heap, one, 2 * AGAIN_NS), is("Net"));
-        // Forgotten, and met in another order: as they were called.
-        modules.compare(&heap.memory, layout, 200 * AGAIN_NS);
+        assert_eq!(call(&mut modules, &heap, one, 2 * REREAD_INTERVAL_NS), is("Net"));
+        // Dropped, and called in another order: they keep their names.
+        modules.revalidate(&heap.memory, layout, 200 * REREAD_INTERVAL_NS);
         assert!(modules.roots.is_empty());
-        assert_eq!(call(&mut modules, &heap, two, 200 * AGAIN_NS), is("Net#2"));
-        assert_eq!(call(&mut modules, &heap, one, 200 * AGAIN_NS), is("Net"));
-        // In the place of one that is gone.
-        heap.put(one[0].0, &[]);
-        assert_eq!(call(&mut modules, &heap, three, 201 * AGAIN_NS), is("Net"));
-        assert_eq!(call(&mut modules, &heap, two, 202 * AGAIN_NS), is("Net#2"));
+        assert_eq!(call(&mut modules, &heap, two, 200 * REREAD_INTERVAL_NS), is("Net#2"));
+        assert_eq!(call(&mut modules, &heap, one, 200 * REREAD_INTERVAL_NS), is("Net"));
+        // A new one takes the name of one that was freed.
+        heap.put(one[0].object, &[]);
+        assert_eq!(call(&mut modules, &heap, three, 201 * REREAD_INTERVAL_NS), is("Net"));
+        assert_eq!(call(&mut modules, &heap, two, 202 * REREAD_INTERVAL_NS), is("Net#2"));
     }
 }
 
 #[test]
-fn more_models_of_a_class_than_have_names_are_not_told_apart() {
+fn models_beyond_the_bound_share_a_name() {
     let layout = Layout::of(13, false).unwrap();
     let mut heap = Heap::new(layout);
     let (net, leaf) = (heap.class("Net"), heap.class("Leaf"));
@@ -225,7 +230,7 @@ fn more_models_of_a_class_than_have_names_are_not_told_apart() {
     let names: Vec<String> = (0..40)
         .map(|n| {
             let [outer, inner] = another(&mut heap, net, leaf);
-            modules.called(&heap.memory, layout, n, &[inner, outer], true);
+            modules.record_calls(&heap.memory, layout, n, &[inner, outer], true);
             text(&modules, outer)
         })
         .collect();
@@ -233,38 +238,38 @@ fn more_models_of_a_class_than_have_names_are_not_told_apart() {
 }
 
 #[test]
-fn a_tree_that_changed_is_told_anew_when_it_is_called() {
+fn a_changed_tree_is_read_again_when_called() {
     let layout = Layout::of(14, true).unwrap();
     let Model { mut heap, net, block, leaf } = model(layout);
     let mut modules = Modules::default();
     let stack = [leaf, block, net];
-    modules.called(&heap.memory, layout, 1, &stack, true);
-    heap.module(net.0, net.1, &[("renamed", block.0)]);
-    assert!(!modules.called(&heap.memory, layout, 2, &stack, true), "not so soon");
-    modules.compare(&heap.memory, layout, 2 + 60 * AGAIN_NS - 1);
-    assert!(modules.called(&heap.memory, layout, 60 * AGAIN_NS, &stack, true));
+    modules.record_calls(&heap.memory, layout, 1, &stack, true);
+    heap.module(net.object, net.of_type, &[("renamed", block.object)]);
+    assert!(!modules.record_calls(&heap.memory, layout, 2, &stack, true), "not before the interval");
+    modules.revalidate(&heap.memory, layout, 2 + 60 * REREAD_INTERVAL_NS - 1);
+    assert!(modules.record_calls(&heap.memory, layout, 60 * REREAD_INTERVAL_NS, &stack, true));
     assert_eq!(text(&modules, leaf), "Net.renamed.in (Leaf)");
-    // What nobody calls any more is forgotten.
-    modules.compare(&heap.memory, layout, 200 * AGAIN_NS);
+    // A tree without calls is dropped.
+    modules.revalidate(&heap.memory, layout, 200 * REREAD_INTERVAL_NS);
     assert!(modules.roots.is_empty() && modules.known.is_empty());
 }
 
 #[test]
-fn a_module_that_was_made_later_is_found_when_it_is_called() {
+fn a_module_created_later_is_found_when_called() {
     let layout = Layout::of(8, false).unwrap();
     let Model { mut heap, net, leaf, .. } = model(layout);
     let mut modules = Modules::default();
-    modules.called(&heap.memory, layout, 1, &[leaf, net], true);
-    let late = (heap.address(), leaf.1);
-    heap.module(late.0, late.1, &[]);
-    heap.module(net.0, net.1, &[("late", late.0)]);
-    assert!(!modules.called(&heap.memory, layout, 2, &[late, net], true));
-    assert_eq!(text(&modules, late), "? (Leaf)", "read a moment ago");
-    assert!(modules.called(&heap.memory, layout, 100 * AGAIN_NS, &[late, net], true));
+    modules.record_calls(&heap.memory, layout, 1, &[leaf, net], true);
+    let late = CalledModule { object: heap.address(), of_type: leaf.of_type };
+    heap.module(late.object, late.of_type, &[]);
+    heap.module(net.object, net.of_type, &[("late", late.object)]);
+    assert!(!modules.record_calls(&heap.memory, layout, 2, &[late, net], true));
+    assert_eq!(text(&modules, late), "? (Leaf)", "the tree was just read");
+    assert!(modules.record_calls(&heap.memory, layout, 100 * REREAD_INTERVAL_NS, &[late, net], true));
     assert_eq!(text(&modules, late), "Net.late (Leaf)");
 }
 
-/// Memory of which each word is garbage, some of it unreadable.
+/// Memory with garbage in each word, some of it unreadable.
 struct Garbage(u64);
 
 impl TargetMemory for Garbage {
@@ -278,7 +283,7 @@ impl TargetMemory for Garbage {
 }
 
 #[test]
-fn wide_deep_and_wild_trees_end_within_their_bounds() {
+fn wide_deep_and_cyclic_trees_stay_within_bounds() {
     let layout = Layout::of(13, false).unwrap();
     let mut heap = Heap::new(layout);
     let class = heap.class("Deep");
@@ -287,25 +292,32 @@ fn wide_deep_and_wild_trees_end_within_their_bounds() {
         heap.module(pair[0], class, &[("next", pair[1]), ("wild", 12_345), ("self", pair[0])]);
     }
     let mut modules = Modules::default();
-    modules.called(&heap.memory, layout, 0, &[(places[0], class)], true);
+    modules.record_calls(
+        &heap.memory,
+        layout,
+        0,
+        &[CalledModule { object: places[0], of_type: class }],
+        true,
+    );
     assert_eq!(modules.known.len(), DEPTH_MAX + 1);
     assert!(modules.known.values().all(|known| known.path.len() <= PATH_MAX));
-    // More outermost modules than are kept, and more than are read in a second.
+    // More outermost modules than are kept, and more than are read per second.
     for n in 0..2_000 {
         let at = heap.address();
         heap.module(at, class, &[]);
-        modules.called(&heap.memory, layout, n, &[(at, class)], true);
+        modules.record_calls(&heap.memory, layout, n, &[CalledModule { object: at, of_type: class }], true);
         if n % 100 == 0 {
-            modules.compare(&heap.memory, layout, n);
+            modules.revalidate(&heap.memory, layout, n);
         }
     }
     assert!(modules.roots.len() <= ROOTS_MAX && modules.known.len() <= MODULES_MAX);
     for layout in all_layouts() {
         for seed in 0..40 {
             let mut modules = Modules::default();
-            let stack: Vec<Called> = (0..20).map(|n| (seed << 20 | n << 9, n << 12)).collect();
-            modules.called(&Garbage(seed), layout, 0, &stack, true);
-            modules.compare(&Garbage(seed + 1), layout, 5 * AGAIN_NS);
+            let stack: Vec<CalledModule> =
+                (0..20).map(|n| CalledModule { object: seed << 20 | n << 9, of_type: n << 12 }).collect();
+            modules.record_calls(&Garbage(seed), layout, 0, &stack, true);
+            modules.revalidate(&Garbage(seed + 1), layout, 5 * REREAD_INTERVAL_NS);
         }
     }
 }

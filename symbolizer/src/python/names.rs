@@ -1,8 +1,8 @@
 //! From a sampled Python frame to its names, or to the reason why there are none.
 //!
-//! Owns: which process is read how, and the cache of code objects with its bound, its counters and its doubt.
-//! Because: the same few thousand functions make up every stack, and each must be read from its process once.
-//! Does not: find interpreters (see [`super::locate`]), or know of stacks.
+//! Owns: the attached processes, and the cache of code objects with its bound, counters and revalidation. Because: the same
+//! few thousand functions make up every stack, and each should be read from its process once. Does not: find
+//! interpreters (see [`super::locate`]), or know stacks.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::code::{Code, CodeError, read_code, read_identity};
 use super::layout::Layout;
 use super::locate::Interpreter;
-use super::memory::{ReadError, TargetMemory};
-use super::modules::{self, Layer, Modules};
-use super::tasks::{Awaited, NoTask, Tasks};
+use super::modules::{CalledModule, Layer, Modules};
+use super::tasks::{AwaitChain, NoTask, Tasks};
+use crate::memory::{ReadError, TargetMemory};
 
-/// Most code objects kept, over all processes: a process with torch loaded has about 60 000 and runs far fewer;
-/// at ~400 bytes each this is 25 MiB.
+/// Most code objects kept of all processes: a process with torch loaded has about 60 000 and runs far fewer. At ~400 bytes
+/// each this is 25 MiB.
 pub const CODES_MAX: usize = 1 << 16;
 
-/// Most processes attached at a time: as many as the kernel programs walk.
+/// Most attached processes: as many as the kernel programs walk.
 pub const PROCESSES_MAX: usize = deepctx_common::unwind::PROCESSES_MAX as usize;
 
-/// A frame as people see it.
+/// A frame as users see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PythonFrame {
     /// `Class.method`, `outer.<locals>.inner`; the plain name before 3.11, which does not record it.
@@ -31,37 +31,37 @@ pub struct PythonFrame {
     pub name: Arc<str>,
     /// `co_filename`.
     pub file: Arc<str>,
-    /// Line that was running; `None` when the instruction stands for none, or is not known.
+    /// Line of the current instruction; `None` when the instruction has none or is not known.
     pub line: Option<u32>,
-    /// Line on which the function begins.
+    /// First line of the function.
     pub first_line: u32,
-    /// The frame exists and the function has not begun: it is still getting its arguments, or makes a generator. CPython
-    /// shows no such frame.
+    /// The frame exists but the function has not started: it is still receiving its arguments, or creating a generator. CPython
+    /// hides such frames.
     pub incomplete: bool,
 }
 
-/// Why a frame has no name.
+/// Why a Python frame has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum NoPythonName {
     /// [`PythonSymbols::attach`] was not called for the process, or it was detached.
     #[error("the interpreter of the process is not attached")]
     NotAttached,
-    /// The process ended, or replaced its program, before the name was read.
+    /// The process exited, or replaced its program, before the name was read.
     #[error("the process ended before the name was read")]
     ProcessGone,
-    /// Memory of the code object is not mapped (any more).
+    /// The memory of the code object is not mapped (any more).
     #[error("the code object could not be read")]
     Unreadable,
-    /// No right to read the process.
+    /// Reading the process is not permitted.
     #[error("not permitted to read the process")]
     Denied,
-    /// Something else is at the address.
+    /// The object at the address is not a code object.
     #[error("the code object was freed before its name was read")]
     NotACodeObject,
     /// Another code object is at the address.
     #[error("another code object took its place before its name was read")]
     Replaced,
-    /// It changed while it was read.
+    /// The code object changed while it was read.
     #[error("the code object changed while it was read")]
     Torn,
 }
@@ -91,35 +91,36 @@ impl From<CodeError> for NoPythonName {
     }
 }
 
-/// What the cache did. `asked = hits + read + failed.sum()`.
+/// Counters of the cache. `requested = hits + read + failed.sum()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PythonNameCounters {
-    /// Frames asked for.
-    pub asked: u64,
-    /// Answered from the cache.
+    /// Frames requested.
+    pub requested: u64,
+    /// Found in the cache.
     pub hits: u64,
     /// Read from the process.
     pub read: u64,
-    /// Of those, read again because another code object had taken the address with the same checksum.
+    /// Of those, read again because another code object with the same checksum was at the address.
     pub reread: u64,
-    /// Code objects forgotten to keep the bound.
+    /// Code objects evicted to stay within the bound.
     pub evicted: u64,
-    /// Not answered, by reason.
+    /// Failed, by reason.
     pub failed: [u64; NoPythonName::ALL.len()],
 }
 
-/// Names of Python frames of many processes.
+/// Names of Python frames of all attached processes.
 #[derive(Default)]
 pub struct PythonSymbols {
-    processes: FxHashMap<u32, Attached>,
+    processes: FxHashMap<u32, AttachedProcess>,
     codes: CodeCache,
-    /// Number of the next attachment: never reused, unlike a pid.
+    /// Number of the next attachment; never reused, unlike a pid.
     next_serial: u64,
+    /// Number of the current validation period: cached code objects of earlier ones are validated before use.
     epoch: u32,
     counters: PythonNameCounters,
 }
 
-struct Attached {
+struct AttachedProcess {
     serial: u64,
     memory: Box<dyn TargetMemory>,
     layout: &'static Layout,
@@ -132,8 +133,8 @@ struct Attached {
 }
 
 impl PythonSymbols {
-    /// Reads names of `pid` through `memory` from now on. Call it again after an exec: what was read before is not
-    /// used for the new program. Returns false when [`PROCESSES_MAX`] others are attached.
+    /// Reads names of `pid` through `memory` from now on. Call it again after an exec: names read before are not used for the
+    /// new program. Returns false when [`PROCESSES_MAX`] others are attached.
     pub fn attach(&mut self, pid: u32, interpreter: &Interpreter, memory: Box<dyn TargetMemory>) -> bool {
         let attached = self.attach_to(pid, interpreter.layout, interpreter.code_type, memory);
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -155,64 +156,71 @@ impl PythonSymbols {
         let serial = self.next_serial;
         self.next_serial += 1;
         let (tasks, modules) = (Tasks::default(), Modules::default());
-        let process = Attached { serial, memory, layout, code_type, runtime: 0, tasks, modules, gone: false };
+        let process =
+            AttachedProcess { serial, memory, layout, code_type, runtime: 0, tasks, modules, gone: false };
         self.processes.insert(pid, process);
         true
     }
 
-    /// Who awaits the asyncio task whose coroutine has its frame at `frame`, as it is now.
+    /// The current await chain of the asyncio task whose coroutine has its frame at `frame`.
     ///
     /// # Errors
-    /// The reason why there is no task, or why it cannot be told.
-    pub fn awaiting(&mut self, pid: u32, frame: u64) -> Result<Awaited, NoTask> {
+    /// The reason why there is no task, or why its chain is not known.
+    pub fn await_chain(&mut self, pid: u32, frame: u64) -> Result<AwaitChain, NoTask> {
         let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
         process.tasks.chain(&*process.memory, process.layout, process.runtime, frame)
     }
 
-    /// Takes note of modules of PyTorch that were called, see [`Modules::called`].
-    pub fn modules_called(&mut self, pid: u32, now_ns: u64, stack: &[modules::Called], whole: bool) -> bool {
+    /// Records PyTorch modules that were called, see [`Modules::record_calls`].
+    pub fn record_module_calls(
+        &mut self,
+        pid: u32,
+        now_ns: u64,
+        stack: &[CalledModule],
+        complete: bool,
+    ) -> bool {
         self.processes.get_mut(&pid).is_some_and(|process| {
-            process.modules.called(&*process.memory, process.layout, now_ns, stack, whole)
+            process.modules.record_calls(&*process.memory, process.layout, now_ns, stack, complete)
         })
     }
 
-    /// What is known of a module that was called.
-    pub fn layer(&self, pid: u32, called: modules::Called) -> Layer {
+    /// The names of a module that was called.
+    pub fn layer(&self, pid: u32, called: CalledModule) -> Layer {
         self.processes.get(&pid).map_or_else(Layer::default, |process| process.modules.layer(called))
     }
 
-    /// Compares modules with their process; see [`Modules::compare`].
-    pub fn compare_modules(&mut self, pid: u32, now_ns: u64) -> bool {
+    /// Compares the known modules with the process; see [`Modules::revalidate`].
+    pub fn revalidate_modules(&mut self, pid: u32, now_ns: u64) -> bool {
         self.processes
             .get_mut(&pid)
-            .is_some_and(|process| process.modules.compare(&*process.memory, process.layout, now_ns))
+            .is_some_and(|process| process.modules.revalidate(&*process.memory, process.layout, now_ns))
     }
 
-    /// What the kernel programs need to tell what the function at `code` is called on; `None` for a process that is not
-    /// attached.
+    /// The offsets with which the kernel programs report the object that the function at `code` is called on; `None` for a
+    /// process that is not attached.
     pub fn called(&self, pid: u32, code: u64) -> Option<deepctx_common::python::Called> {
         self.processes.get(&pid).map(|process| process.layout.called(code))
     }
 
-    /// Forgets `pid`. Call it when no more samples of it can come.
+    /// Drops `pid`. Call it when no more samples of it can follow.
     pub fn detach(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
 
-    /// Puts every cached code object in doubt: each is compared with its process when it is next asked for. A code
-    /// object that was freed and replaced by one with the same checksum is found by this, and only by this; once a
-    /// second costs one short read for each function that runs.
-    pub fn doubt(&mut self) {
+    /// Marks every cached code object for validation: each is compared with its process when it is next requested. Only this
+    /// detects a code object that was freed and replaced by one with the same checksum. Called once a second, it costs one
+    /// short read per running function.
+    pub fn revalidate(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
-        self.processes.values_mut().for_each(|process| process.tasks.rest());
+        self.processes.values_mut().for_each(|process| process.tasks.reset_budget());
     }
 
-    /// Code objects kept now; at most [`CODES_MAX`].
+    /// Number of cached code objects; at most [`CODES_MAX`].
     pub fn cached(&self) -> usize {
         self.codes.young.len() + self.codes.old.len()
     }
 
-    /// What was done so far.
+    /// The counters so far.
     pub fn counters(&self) -> PythonNameCounters {
         self.counters
     }
@@ -229,7 +237,7 @@ impl PythonSymbols {
         checksum: u32,
         instruction: u32,
     ) -> Result<PythonFrame, NoPythonName> {
-        self.counters.asked += 1;
+        self.counters.requested += 1;
         match self.code(pid, code, checksum) {
             Ok(code) => Ok(frame_of(&code, instruction)),
             Err(reason) => {
@@ -242,13 +250,13 @@ impl PythonSymbols {
     fn code(&mut self, pid: u32, address: u64, checksum: u32) -> Result<Arc<Code>, NoPythonName> {
         let process = self.processes.get_mut(&pid).ok_or(NoPythonName::NotAttached)?;
         let key = (process.serial, address, checksum);
-        if let Some(code) = self.codes.fresh(&key, self.epoch) {
+        if let Some(code) = self.codes.validated(&key, self.epoch) {
             self.counters.hits += 1;
             return Ok(code);
         }
-        let known = self.codes.take(&key, &mut self.counters.evicted);
-        if let Some(entry) = &known
-            && (entry.epoch == self.epoch || process.still_there(address, entry))
+        let cached = self.codes.take(&key, &mut self.counters.evicted);
+        if let Some(entry) = &cached
+            && (entry.epoch == self.epoch || process.is_valid(address, entry))
         {
             self.codes.insert(key, Entry { epoch: self.epoch, code: entry.code.clone() });
             self.counters.hits += 1;
@@ -262,22 +270,22 @@ impl PythonSymbols {
         let code = Arc::new(code);
         self.codes.insert(key, Entry { epoch: self.epoch, code: code.clone() });
         self.counters.read += 1;
-        self.counters.reread += u64::from(known.is_some());
+        self.counters.reread += u64::from(cached.is_some());
         Ok(code)
     }
 }
 
-impl Attached {
-    /// Whether what is cached still holds. When the process cannot be asked, it does: the sample is from before.
-    fn still_there(&mut self, address: u64, entry: &Entry) -> bool {
+impl AttachedProcess {
+    /// Whether a cached entry still holds. It does when the process cannot be read: then the sample is older.
+    fn is_valid(&mut self, address: u64, entry: &Entry) -> bool {
         if self.gone {
             return true;
         }
         match read_identity(&*self.memory, self.layout, self.code_type, address) {
-            // With another checksum in place, the sample is of the one that was there before.
+            // With another checksum there now, the sample belongs to the code object that was there before.
             Ok(now) => now == entry.code.identity || now.checksum != entry.code.identity.checksum,
             Err(error) => {
-                self.note(error);
+                self.note_error(error);
                 true
             }
         }
@@ -288,18 +296,18 @@ impl Attached {
             return Err(NoPythonName::ProcessGone);
         }
         read_code(&*self.memory, self.layout, self.code_type, address).map_err(|error| {
-            self.note(error);
+            self.note_error(error);
             error.into()
         })
     }
 
-    /// A dead process is asked no more.
-    fn note(&mut self, error: CodeError) {
+    /// Stops reading a process that is gone.
+    fn note_error(&mut self, error: CodeError) {
         self.gone |= error == CodeError::Read(ReadError::Gone);
     }
 }
 
-/// The walker gives `u32::MAX` for "not known"; other negative offsets stand before the first instruction.
+/// The walker reports `u32::MAX` for an unknown instruction; other negative offsets are before the first instruction.
 fn frame_of(code: &Code, instruction: u32) -> PythonFrame {
     let line = match instruction {
         u32::MAX => None,
@@ -313,21 +321,21 @@ fn frame_of(code: &Code, instruction: u32) -> PythonFrame {
         line,
         first_line: code.identity.first_line,
         incomplete: instruction != u32::MAX
-            && code.begun.is_some_and(|begun| instruction.cast_signed() < begun),
+            && code.started.is_some_and(|started| instruction.cast_signed() < started),
     }
 }
 
-/// (attachment, address, checksum): the checksum is part of it, so that samples from before and after a reuse of the
-/// address each find their own.
+/// (attachment, address, checksum). The checksum is part of the key, so that samples from before and after a reuse of the
+/// address each find their own code object.
 type Key = (u64, u64, u32);
 
 struct Entry {
-    /// When it was last compared with the process.
+    /// The epoch in which it was last validated.
     epoch: u32,
     code: Arc<Code>,
 }
 
-/// Two generations: what was not asked for during one is forgotten when the next is full.
+/// A cache of two generations: when the young one is full, the old one is dropped.
 #[derive(Default)]
 struct CodeCache {
     young: FxHashMap<Key, Entry>,
@@ -336,12 +344,12 @@ struct CodeCache {
 }
 
 impl CodeCache {
-    /// The short way, for nearly every frame: what was asked for in this epoch already.
-    fn fresh(&self, key: &Key, epoch: u32) -> Option<Arc<Code>> {
+    /// The fast path, for nearly every frame: an entry validated in this epoch.
+    fn validated(&self, key: &Key, epoch: u32) -> Option<Arc<Code>> {
         self.young.get(key).filter(|entry| entry.epoch == epoch).map(|entry| entry.code.clone())
     }
 
-    /// Takes an entry out, to be put back when it still holds.
+    /// Removes an entry, to be inserted again if it is still valid.
     fn take(&mut self, key: &Key, evicted: &mut u64) -> Option<Entry> {
         if self.young.len() >= CODES_MAX / 2 {
             *evicted += self.old.len() as u64;
@@ -355,7 +363,7 @@ impl CodeCache {
         self.young.insert(key, entry);
     }
 
-    /// One copy of each path: a module's functions all name the same file.
+    /// One copy of each path: all functions of a module have the same file.
     fn shared(&mut self, file: Arc<str>) -> Arc<str> {
         if let Some(known) = self.files.get(&file) {
             return known.clone();

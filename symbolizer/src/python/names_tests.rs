@@ -1,4 +1,4 @@
-//! Frames named from recorded code objects that come, go and change places.
+//! Naming frames from recorded code objects that are created, freed and replaced.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,14 +8,14 @@ use proptest::prelude::*;
 
 use super::super::code::read_code;
 use super::super::layout::{Layout, all_layouts};
-use super::super::memory::RecordedMemory;
 use super::*;
+use crate::memory::RecordedMemory;
 
 const CODE_TYPE: u64 = 0x5555_0000;
 const CODE: u64 = 0x7000_0000;
 const PID: u32 = 7;
 
-/// Memory that the test changes while it is read, and that can end.
+/// Memory that the test changes while it is in use, and that can become unreadable.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<(RecordedMemory, Option<ReadError>)>>);
 
@@ -27,11 +27,11 @@ impl TargetMemory for Shared {
 }
 
 impl Shared {
-    fn end(&self, error: ReadError) {
+    fn fail(&self, error: ReadError) {
         self.0.lock().unwrap().1 = Some(error);
     }
 
-    /// As a string keeps it.
+    /// The hash as stored in a string object.
     fn hash(text: &str) -> u64 {
         text.bytes().fold(5381, |hash, byte| hash.wrapping_mul(33) ^ u64::from(byte))
     }
@@ -51,7 +51,7 @@ impl Shared {
         self.0.lock().unwrap().0.insert(address, bytes);
     }
 
-    /// A code object at `address` with the name `name`, whose strings live in a region chosen by `place`.
+    /// A code object at `address` named `name`, whose strings are in a region chosen by `place`.
     fn code(&self, layout: &Layout, address: u64, place: u64, name: &str, first_line: u32) -> u32 {
         let (kernel, user) = (&layout.kernel, &layout.user);
         let base = 0x9000_0000 + place * 0x1_0000;
@@ -70,8 +70,8 @@ impl Shared {
         }
         let words = bytes[usize::from(kernel.code_identity)..].chunks_exact(8).map(|b| b.try_into().unwrap());
         let words: Vec<u64> = words.map(u64::from_le_bytes).take(CODE_WORDS).collect();
-        let said = if kernel.code_name == 0 { 0 } else { Self::hash(name) };
-        let checksum = code_checksum(&words.try_into().unwrap(), kernel.code_identity_words, said);
+        let name_hash = if kernel.code_name == 0 { 0 } else { Self::hash(name) };
+        let checksum = code_checksum(&words.try_into().unwrap(), kernel.code_identity_words, name_hash);
         self.0.lock().unwrap().0.insert(address, bytes);
         self.string(layout, base, name);
         self.string(layout, base + 0x1000, "/file.py");
@@ -111,13 +111,13 @@ fn a_code_object_of_every_version_is_named() {
 }
 
 #[test]
-fn names_outlive_their_process_and_unread_ones_are_gone_with_it() {
+fn cached_names_outlive_their_process() {
     let memory = Shared::default();
     let checksum = memory.code(layout(), CODE, 0, "f", 3);
     let mut symbols = symbols(layout(), &memory);
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("f"));
-    memory.end(ReadError::Gone);
-    symbols.doubt();
+    memory.fail(ReadError::Gone);
+    symbols.revalidate();
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("f"));
     assert_eq!(name(&mut symbols, checksum + 1), Err(NoPythonName::ProcessGone));
     symbols.detach(PID);
@@ -125,7 +125,7 @@ fn names_outlive_their_process_and_unread_ones_are_gone_with_it() {
 }
 
 #[test]
-fn a_code_object_that_took_the_place_of_another_does_not_take_its_name() {
+fn a_replacing_code_object_has_its_own_name() {
     let memory = Shared::default();
     let before = memory.code(layout(), CODE, 0, "before", 3);
     let mut symbols = symbols(layout(), &memory);
@@ -135,13 +135,13 @@ fn a_code_object_that_took_the_place_of_another_does_not_take_its_name() {
     for _ in 0..3 {
         assert_eq!(name(&mut symbols, after).as_deref(), Ok("after"));
         assert_eq!(name(&mut symbols, before).as_deref(), Ok("before"));
-        symbols.doubt();
+        symbols.revalidate();
     }
     assert_eq!(name(&mut symbols, 99), Err(NoPythonName::Replaced));
 }
 
 #[test]
-fn one_with_the_same_numbers_is_told_apart_by_where_its_parts_lie() {
+fn code_objects_differ_by_the_addresses_of_their_parts() {
     let memory = Shared::default();
     let before = memory.code(layout(), CODE, 0, "before", 3);
     let mut symbols = symbols(layout(), &memory);
@@ -149,12 +149,12 @@ fn one_with_the_same_numbers_is_told_apart_by_where_its_parts_lie() {
     let after = memory.code(layout(), CODE, 1, "after", 3);
     assert_ne!(before, after);
     assert_eq!(name(&mut symbols, after).as_deref(), Ok("after"));
-    symbols.doubt();
+    symbols.revalidate();
     assert_eq!(name(&mut symbols, before).as_deref(), Ok("before"), "a sample from before the change");
 }
 
 #[test]
-fn one_of_another_name_is_never_taken_for_it_though_all_its_parts_have_the_same_addresses() {
+fn a_different_name_at_equal_addresses_is_detected() {
     for layout in all_layouts().iter().filter(|layout| layout.minor <= 11) {
         let memory = Shared::default();
         let before = memory.code(layout, CODE, 0, "f1", 3);
@@ -163,7 +163,7 @@ fn one_of_another_name_is_never_taken_for_it_though_all_its_parts_have_the_same_
         let after = memory.code(layout, CODE, 0, "f2", 3);
         assert_ne!(before, after, "3.{}", layout.minor);
         assert_eq!(name(&mut symbols, after).as_deref(), Ok("f2"));
-        // Sampled while `f3` was there, and first asked for when `f4` was.
+        // Sampled while `f3` was there, and first requested when `f4` was.
         let late = memory.code(layout, CODE, 0, "f3", 3);
         memory.code(layout, CODE, 0, "f4", 3);
         assert_eq!(name(&mut symbols, late), Err(NoPythonName::Replaced));
@@ -171,36 +171,36 @@ fn one_of_another_name_is_never_taken_for_it_though_all_its_parts_have_the_same_
 }
 
 #[test]
-fn one_with_the_same_checksum_is_found_out_by_doubt() {
-    // Its checksum covers no pointers: a version tells code objects apart, which these two share.
+fn an_equal_checksum_is_detected_by_revalidation() {
+    // The checksum covers no pointers in this version, only a version number, which these two share.
     let layout = Layout::of(12, false).unwrap();
     let memory = Shared::default();
     let checksum = memory.code(layout, CODE, 0, "before", 3);
     let mut symbols = symbols(layout, &memory);
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("before"));
     assert_eq!(memory.code(layout, CODE, 1, "after", 3), checksum);
-    assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("before"), "not asked again within an epoch");
-    symbols.doubt();
+    assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("before"), "not validated again within an epoch");
+    symbols.revalidate();
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("after"));
     assert_eq!(symbols.counters().reread, 1);
 }
 
 #[test]
-fn what_is_no_code_object_is_refused() {
+fn an_object_of_another_type_is_refused() {
     let memory = Shared::default();
     let checksum = memory.code(layout(), CODE, 0, "f", 3);
     memory.0.lock().unwrap().0.insert(CODE, vec![0xab; 256]);
     let mut symbols = symbols(layout(), &memory);
     assert_eq!(name(&mut symbols, checksum), Err(NoPythonName::NotACodeObject));
-    memory.end(ReadError::Unmapped);
+    memory.fail(ReadError::Unmapped);
     assert_eq!(name(&mut symbols, checksum), Err(NoPythonName::Unreadable));
-    memory.end(ReadError::Denied);
+    memory.fail(ReadError::Denied);
     assert_eq!(name(&mut symbols, checksum), Err(NoPythonName::Denied));
 }
 
 #[test]
-fn an_exec_forgets_what_the_old_program_had() {
-    // One that checksums do not tell from the next.
+fn an_exec_drops_the_names_of_the_old_program() {
+    // Both programs have code objects with equal checksums.
     let layout = Layout::of(12, false).unwrap();
     let memory = Shared::default();
     let checksum = memory.code(layout, CODE, 0, "old", 3);
@@ -213,12 +213,12 @@ fn an_exec_forgets_what_the_old_program_had() {
 }
 
 #[test]
-fn the_cache_stays_within_its_bound_and_counts_what_it_forgets() {
+fn the_cache_is_bounded_and_counts_evictions() {
     let memory = Shared::default();
     let checksum = memory.code(layout(), CODE, 0, "f", 3);
     let mut symbols = symbols(layout(), &memory);
-    let asked = CODES_MAX as u64 * 2;
-    for n in 0..asked {
+    let requested = CODES_MAX as u64 * 2;
+    for n in 0..requested {
         // The same object under another address each time: the strings are shared.
         let bytes = memory.0.lock().unwrap().0.read_vec(CODE, 256).unwrap();
         memory.0.lock().unwrap().0.insert(CODE + 0x1000, bytes);
@@ -227,12 +227,12 @@ fn the_cache_stays_within_its_bound_and_counts_what_it_forgets() {
         assert!(symbols.cached() <= CODES_MAX, "after {n}");
     }
     let counters = symbols.counters();
-    assert_eq!((counters.asked, counters.read), (asked, asked));
-    assert_eq!(counters.evicted + symbols.cached() as u64, asked);
+    assert_eq!((counters.requested, counters.read), (requested, requested));
+    assert_eq!(counters.evicted + symbols.cached() as u64, requested);
 }
 
 proptest! {
-    /// Garbage in place of everything that is read, with the right type so that it is read at all.
+    /// Garbage in place of everything that is read, but with the right type.
     #[test]
     fn any_memory_gives_a_name_or_a_reason(bytes in prop::collection::vec(any::<u8>(), 256..1024), at in any::<u32>()) {
         for layout in all_layouts() {

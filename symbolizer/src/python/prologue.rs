@@ -1,11 +1,10 @@
-//! What the beginning of `_PyEval_EvalFrameDefault` says of its native frame.
+//! The native frame of `_PyEval_EvalFrameDefault`, from the start of its code.
 //!
-//! Owns: where an evaluation has named its `_PyCFrame` to the thread and not filled it yet (3.11, 3.12), and where in the
-//! native frame the sentinel lies, for code that the interpreter generates (3.14); for 3.15, what the function says that
-//! enters such code.
-//! Because: a sample between the two stores would follow pointers that an earlier call left on the stack; they look as
-//! good as any. Compilers put a dozen instructions there. And generated code has neither unwind rows nor frame pointers.
-//! Does not: matter to other versions: from 3.13 on one store hangs a whole chain that was built before.
+//! Owns: the instructions where the evaluation loop has linked its `_PyCFrame` to the thread but not filled it yet (3.11,
+//! 3.12); the position of the sentinel in the native frame, for JIT code (3.14); and the same from the function that enters
+//! JIT code (3.15). Because: a sample between the two stores would follow stale pointers on the stack, which look valid;
+//! compilers place a dozen instructions there. And JIT code has neither unwind rows nor frame pointers. Does not: apply to
+//! other versions: from 3.13 on a single store links a complete chain.
 
 use deepctx_common::python::{NO_CFRAME, PythonLayout};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -13,19 +12,19 @@ use object::ReadRef;
 
 use super::elf::{Elf, Symbol};
 
-/// Most bytes of the beginning that are decoded.
+/// Most bytes decoded from the start.
 const LENGTH_MAX: u64 = 1024;
-/// Most bytes of the function that enters generated code; 3.15's has 52.
+/// Most bytes of the function that enters generated code; that of 3.15 has 52.
 const ENTRY_LENGTH_MAX: u64 = 256;
 
-/// A place on the stack, relative to a register.
+/// An address on the stack, relative to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct StackSlot {
     base: Register,
     offset: u64,
 }
 
-/// First byte, from the symbol's address on, and length of those instructions; 0, 0 when there are none to be found.
+/// Offset from the symbol, and length, of the instructions between the two stores; 0, 0 when they are not found.
 pub(super) fn unset_cframe<'a, R: ReadRef<'a>>(
     elf: &Elf<'a, R>,
     eval: Symbol,
@@ -39,15 +38,15 @@ pub(super) fn unset_cframe<'a, R: ReadRef<'a>>(
 }
 
 fn find(text: &[u8], layout: &PythonLayout) -> Option<(u32, u32)> {
-    let mut begin: Option<(u64, Place)> = None;
+    let mut begin: Option<(u64, StackSlot)> = None;
     let (mut current, mut previous) = (None, None);
-    let mut taken: Vec<(Register, Place)> = Vec::new();
+    let mut taken: Vec<(Register, StackSlot)> = Vec::new();
     for i in &mut Decoder::with_ip(64, text, 0, DecoderOptions::NONE) {
         if !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch) {
             break;
         }
         if i.mnemonic() == Mnemonic::Lea && matches!(i.memory_base(), Register::RSP | Register::RBP) {
-            let place = Place { base: i.memory_base(), offset: i.memory_displacement64() };
+            let place = StackSlot { base: i.memory_base(), offset: i.memory_displacement64() };
             taken.retain(|(register, _)| *register != i.op0_register());
             taken.push((i.op0_register(), place));
             continue;
@@ -86,9 +85,9 @@ fn find(text: &[u8], layout: &PythonLayout) -> Option<(u32, u32)> {
     Some((u32::try_from(begin).ok()?, u32::try_from(end.checked_sub(begin)?).ok()?))
 }
 
-/// Where the evaluation goes on when generated code returns to it, from the symbol's address on, and what leads from the
-/// address of its sentinel to its frame pointer (positive) or its stack pointer: the evaluation marks the sentinel as one
-/// in a single store, at an address that it also takes. `None` when that is not to be seen.
+/// Offset from the symbol of the instruction to which generated code returns, and the distance from the sentinel to the frame
+/// pointer (positive) or the stack pointer. The loop marks the sentinel with a single store, at an address that it also
+/// takes. `None` when that is not found.
 pub(super) fn generated_code_returns<'a, R: ReadRef<'a>>(
     elf: &Elf<'a, R>,
     eval: Symbol,
@@ -99,8 +98,8 @@ pub(super) fn generated_code_returns<'a, R: ReadRef<'a>>(
 }
 
 fn find_sentinel(text: &[u8], layout: &PythonLayout) -> Option<(u32, i32)> {
-    let mut taken: Vec<Place> = Vec::new();
-    let mut marked: Option<(u64, Place)> = None;
+    let mut taken: Vec<StackSlot> = Vec::new();
+    let mut marked: Option<(u64, StackSlot)> = None;
     for i in &mut Decoder::with_ip(64, text, 0, DecoderOptions::NONE) {
         if !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch) {
             break;
@@ -108,11 +107,11 @@ fn find_sentinel(text: &[u8], layout: &PythonLayout) -> Option<(u32, i32)> {
         if !matches!(i.memory_base(), Register::RSP | Register::RBP) {
             continue;
         }
-        let place = |offset| Place { base: i.memory_base(), offset };
+        let place = |offset| StackSlot { base: i.memory_base(), offset };
         match i.mnemonic() {
             Mnemonic::Lea => taken.push(place(i.memory_displacement64())),
             Mnemonic::Mov if i.op0_kind() == OpKind::Memory && i.op1_kind() != OpKind::Register => {
-                // The byte of the owner is the only one that is not zero.
+                // Only the byte of the owner is not zero.
                 let (value, size) = (i.immediate(1), i.memory_size().size() as u64);
                 let into = (0..size.min(8)).find(|n| value == u64::from(layout.entry_value) << (8 * n));
                 if let (None, Some(into)) = (marked, into) {
@@ -133,8 +132,8 @@ fn find_sentinel(text: &[u8], layout: &PythonLayout) -> Option<(u32, i32)> {
     None
 }
 
-/// The function that enters generated code which leaves the frame pointer alone (3.15): the stated address to which that
-/// code returns, and how far below the function's frame pointer this return address lies. `None` when it is another function.
+/// For the function that enters generated code which preserves the frame pointer (3.15): the stated address to which that code
+/// returns, and the distance of this return address below the function's frame pointer. `None` for other functions.
 pub(super) fn enters_generated_code<'a, R: ReadRef<'a>>(
     elf: &Elf<'a, R>,
     entry: Symbol,
@@ -144,9 +143,9 @@ pub(super) fn enters_generated_code<'a, R: ReadRef<'a>>(
     Some((entry.address.checked_add(returns)?, depth))
 }
 
-/// The first indirect call behind `push rbp; mov rbp, rsp`, if it is known where the stack pointer is by then.
+/// The first indirect call after `push rbp; mov rbp, rsp`, if the stack pointer is known there.
 fn find_call(text: &[u8]) -> Option<(u64, u16)> {
-    // Below the frame pointer, once there is one.
+    // Depth of the stack pointer below the frame pointer, once that is set.
     let (mut pushed, mut depth) = (false, None::<u16>);
     for i in &mut Decoder::with_ip(64, text, 0, DecoderOptions::NONE) {
         match (i.mnemonic(), i.flow_control()) {
@@ -173,7 +172,7 @@ fn find_call(text: &[u8]) -> Option<(u64, u16)> {
     None
 }
 
-/// Where the next instruction begins, when this one stores all 8 bytes at `base + offset`.
+/// Address of the next instruction, if this one stores all 8 bytes at `base + offset`.
 fn covers(i: &Instruction, base: Register, offset: u64) -> Option<u64> {
     let into = offset.wrapping_sub(i.memory_displacement64());
     let size = i.memory_size().size() as u64;
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentinel_in_the_frame_of_an_evaluation_is_found() {
+    fn the_sentinel_in_the_frame_of_the_loop_is_found() {
         let layout = &Layout::of(14, false).unwrap().kernel;
         let check = |what: &str, text: &[u8], expect: Option<(u32, i32)>| {
             assert_eq!(find_sentinel(text, layout), expect, "{what}");
@@ -245,7 +244,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_have_an_answer_within_them(text in proptest::collection::vec(proptest::num::u8::ANY, 0..512)) {
+        fn any_bytes_give_a_range_within_them(text in proptest::collection::vec(proptest::num::u8::ANY, 0..512)) {
             let _ = find_call(&text);
             let _ = find_sentinel(&text, &Layout::of(14, false).unwrap().kernel);
             for minor in [11, 12] {

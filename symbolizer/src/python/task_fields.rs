@@ -1,15 +1,15 @@
-//! Where CPython keeps the fields of asyncio's tasks: a row per version, and what the module itself states.
+//! Field offsets of asyncio tasks: a row per version, and the offsets that `_asyncio` publishes.
 //!
-//! Owns: those offsets. Because: from 3.14 on `_asyncio` states its own for readers like this one, which hold for builds and
-//! later releases that no table knows. Does not: read tasks (see [`super::tasks`]).
+//! Owns: these offsets. Because: from 3.14 on `_asyncio` publishes its offsets for external readers, which hold for builds and
+//! releases that no table has. Does not: read tasks (see [`super::tasks`]).
 
 use super::debug_offsets;
 use super::layout::Layout;
-use super::memory::TargetMemory;
+use crate::memory::TargetMemory;
 
-/// Offsets in tasks and coroutines, from the end of the object's head on.
+/// Offsets in tasks and coroutines, from the end of the object header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fields {
+pub(super) struct TaskFields {
     /// `FutureObj.fut_callback0`
     pub(super) callback: u64,
     /// `FutureObj.fut_callbacks`
@@ -35,7 +35,7 @@ pub(super) const FRAME_STATE: u64 = 5;
 /// `_PyInterpreterFrame.stacktop` (an int, up to 3.13) or `stackpointer`
 pub(super) const STACK_TOP: u64 = 64;
 
-impl Fields {
+impl TaskFields {
     pub(super) fn of(minor: u8) -> Self {
         let fields = Self {
             callback: 8,
@@ -65,7 +65,7 @@ impl Fields {
     }
 }
 
-/// Where the interpreter keeps its tasks, or what leads to them.
+/// Offsets by which the tasks of an interpreter are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Roots {
     /// `_PyRuntime.interpreters.head`
@@ -78,8 +78,8 @@ pub(super) struct Roots {
     pub(super) modules: u64,
     /// `_PyThreadStateImpl.asyncio_running_task` (3.14+)
     pub(super) running: u64,
-    /// `_PyThreadStateImpl.asyncio_tasks_head` (3.14+). Tasks of threads that ended move to a list of the interpreter, which
-    /// nothing runs any more.
+    /// `_PyThreadStateImpl.asyncio_tasks_head` (3.14+). Tasks of threads that ended move to a list of the interpreter, and never
+    /// run again.
     pub(super) tasks: u64,
 }
 
@@ -105,17 +105,17 @@ impl Roots {
     }
 }
 
-/// Section of the file that holds `_asyncio`, be it an extension module, libpython or the program.
+/// Section of the file that contains `_asyncio`: an extension module, libpython or the program.
 pub(super) const SECTION: &str = ".AsyncioDebug";
-/// Numbers in it: of a task, of an interpreter's state and of a thread's, each after its size.
+/// Number of u64 values in it: offsets in tasks, interpreter states and thread states, each group after the size.
 const NUMBERS: usize = 13;
-/// Largest size of any of those structures that is believed; a thread's state has 2 to 3 thousand bytes, an interpreter's
-/// two hundred thousand.
+/// Largest plausible size of those structures; a thread state has 2 to 3 thousand bytes, an interpreter state two hundred
+/// thousand.
 const SIZE_MAX: u64 = 1 << 24;
 
-/// What `_asyncio` states of its fields (3.14+), from the beginning of each object.
+/// The offsets that `_asyncio` publishes (3.14+), from the start of each object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stated {
+pub struct PublishedOffsets {
     name: u64,
     awaited_by: u64,
     is_set: u64,
@@ -126,16 +126,16 @@ pub struct Stated {
     tasks: u64,
 }
 
-impl Stated {
-    /// What the module in a process states; `None` when none is loaded, or what it states cannot be so, or is of another
+impl PublishedOffsets {
+    /// The offsets of the module in a process; `None` when it is not loaded, its values are implausible, or it belongs to another
     /// interpreter than the one whose `_PyRuntime` is at `runtime`.
     pub fn of_process(memory: &dyn TargetMemory, runtime: u64) -> Option<Self> {
-        let stated = Self::parse(&memory.section(SECTION)?)?;
+        let published = Self::parse(&memory.section(SECTION)?)?;
         let size = debug_offsets::interpreter_size(memory, runtime).ok()?;
-        (stated.interpreter_size == size).then_some(stated)
+        (published.interpreter_size == size).then_some(published)
     }
 
-    /// `None` when a field lies outside of its structure, or a pointer where none can.
+    /// `None` when a field is outside its structure, or a pointer is misaligned.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut numbers = [0; NUMBERS];
         for (number, bytes) in numbers.iter_mut().zip(bytes.get(..8 * NUMBERS)?.chunks_exact(8)) {
@@ -165,24 +165,24 @@ impl Stated {
         within.then_some(Self { name, awaited_by, is_set, coroutine, node, interpreter_size, running, tasks })
     }
 
-    /// Puts what is stated in the place of what a table says. `head`: size of the head of an object.
-    pub(super) fn apply(&self, head: u64, fields: &mut Fields, roots: &mut Roots) {
-        // A field within the head is none.
-        let behind = [self.name, self.awaited_by, self.is_set, self.coroutine, self.node]
-            .map(|at| at.checked_sub(head));
-        if let [Some(name), Some(awaited_by), Some(is_set), Some(coroutine), Some(node)] = behind {
-            *fields = Fields { name, awaited_by: Some(awaited_by), is_set, coroutine, node, ..*fields };
+    /// Replaces the offsets of the table. `header`: size of the object header.
+    pub(super) fn apply(&self, header: u64, fields: &mut TaskFields, roots: &mut Roots) {
+        // A field within the header is invalid.
+        let after_header = [self.name, self.awaited_by, self.is_set, self.coroutine, self.node]
+            .map(|at| at.checked_sub(header));
+        if let [Some(name), Some(awaited_by), Some(is_set), Some(coroutine), Some(node)] = after_header {
+            *fields = TaskFields { name, awaited_by: Some(awaited_by), is_set, coroutine, node, ..*fields };
             *roots = Roots { running: self.running, tasks: self.tasks, ..*roots };
         }
     }
 
-    /// Whether a table says the same for this version. `None` for a version whose tasks are not read.
-    pub fn is_as_in_table(&self, memory: &dyn TargetMemory, layout: &'static Layout) -> Option<bool> {
-        let head = super::objects::Objects::new(memory, layout)?.head();
-        let (fields, roots) = (Fields::of(layout.minor), Roots::of(layout));
-        let (mut stated_fields, mut stated_roots) = (fields, roots);
-        self.apply(head, &mut stated_fields, &mut stated_roots);
-        Some((stated_fields, stated_roots) == (fields, roots))
+    /// Whether the table has the same offsets for this version. `None` for a version whose tasks are not supported.
+    pub fn matches_table(&self, memory: &dyn TargetMemory, layout: &'static Layout) -> Option<bool> {
+        let header = super::objects::Objects::new(memory, layout)?.header_size();
+        let (fields, roots) = (TaskFields::of(layout.minor), Roots::of(layout));
+        let (mut published_fields, mut published_roots) = (fields, roots);
+        self.apply(header, &mut published_fields, &mut published_roots);
+        Some((published_fields, published_roots) == (fields, roots))
     }
 }
 
@@ -190,21 +190,22 @@ impl Stated {
 mod tests {
     use super::*;
 
-    /// As 3.14.7 with a GIL states it.
-    const STATED: [u64; NUMBERS] = [168, 136, 96, 107, 109, 128, 152, 225_864, 7_280, 2_904, 864, 872, 880];
+    /// As published by 3.14.7 with a GIL.
+    const PUBLISHED: [u64; NUMBERS] =
+        [168, 136, 96, 107, 109, 128, 152, 225_864, 7_280, 2_904, 864, 872, 880];
 
-    fn parse(numbers: [u64; NUMBERS]) -> Option<Stated> {
-        Stated::parse(&numbers.map(u64::to_le_bytes).concat())
+    fn parse(numbers: [u64; NUMBERS]) -> Option<PublishedOffsets> {
+        PublishedOffsets::parse(&numbers.map(u64::to_le_bytes).concat())
     }
 
     #[test]
-    fn what_the_module_states_takes_the_place_of_the_table() {
+    fn published_offsets_replace_the_table() {
         let layout = Layout::of(14, false).unwrap();
-        let (mut fields, mut roots) = (Fields::of(14), Roots::of(layout));
+        let (mut fields, mut roots) = (TaskFields::of(14), Roots::of(layout));
         let table = (fields, roots);
-        parse(STATED).unwrap().apply(16, &mut fields, &mut roots);
+        parse(PUBLISHED).unwrap().apply(16, &mut fields, &mut roots);
         assert_eq!((fields, roots), table);
-        let mut moved = STATED;
+        let mut moved = PUBLISHED;
         moved[1] = 112;
         moved[12] = 2_000;
         parse(moved).unwrap().apply(16, &mut fields, &mut roots);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_so_is_not_believed() {
+    fn implausible_offsets_are_refused() {
         for (at, value) in [
             (1, 161),
             (1, 168),
@@ -224,15 +225,15 @@ mod tests {
             (0, 0),
             (7, 1 << 30),
         ] {
-            let mut numbers = STATED;
+            let mut numbers = PUBLISHED;
             numbers[at] = value;
             assert_eq!(parse(numbers), None, "{value} at {at}");
         }
-        assert_eq!(Stated::parse(&STATED.map(u64::to_le_bytes).concat()[..103]), None);
-        // Within the head of an object.
-        let mut numbers = STATED;
+        assert_eq!(PublishedOffsets::parse(&PUBLISHED.map(u64::to_le_bytes).concat()[..103]), None);
+        // Within the object header.
+        let mut numbers = PUBLISHED;
         numbers[5] = 8;
-        let (mut fields, mut roots) = (Fields::of(14), Roots::of(Layout::of(14, false).unwrap()));
+        let (mut fields, mut roots) = (TaskFields::of(14), Roots::of(Layout::of(14, false).unwrap()));
         let table = (fields, roots);
         parse(numbers).unwrap().apply(16, &mut fields, &mut roots);
         assert_eq!((fields, roots), table);

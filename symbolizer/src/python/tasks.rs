@@ -1,12 +1,12 @@
-//! Tasks of asyncio: which task a coroutine belongs to, and who awaits it.
+//! Await chains of asyncio tasks: the task of a coroutine, and the tasks that await it.
 //!
-//! Owns: where CPython 3.11 and later keep tasks, and the way from one to the tasks and coroutines that await it.
-//! Because: a task runs on the stack of the event loop, which says nothing of whose work it does.
-//! Does not: know when it is asked: what it tells is how things are now; whoever asks compares with the time of a sample.
+//! Owns: where CPython 3.11 and later keep tasks, and finding the tasks and coroutines that await one. Because: a task runs on
+//! the stack of the event loop, which does not show on whose behalf it runs. Does not: know the time of a sample: a chain
+//! is the current one, and the caller compares times.
 //!
 //! ```text
-//!  frame of a coroutine ─▶ task ─▶ awaited_by (3.14+), or its callbacks: a task's wake-up, a gather's or a wait's
-//!    (told by the kernel)            closure, a task group ─▶ task ─▶ …        each with the coroutines it waits in
+//!  frame of a coroutine ─▶ task ─▶ awaited_by (3.14+), or its callbacks: a task's wake-up, the closure of a gather or
+//!  (from the kernel program)         a wait, a task group ─▶ task ─▶ …       each with the coroutines it is suspended in
 //! ```
 
 use rustc_hash::FxHashMap;
@@ -15,69 +15,69 @@ use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, read_frame};
 
 use super::layout::Layout;
-use super::memory::TargetMemory;
-use super::objects::{ENTRIES_MAX, Found, ObjectError, Objects};
-use super::task_fields::{FRAME_STATE, Fields, Roots, STACK_TOP, Stated};
+use super::objects::{ENTRIES_MAX, ObjectError, Objects, ReadResult};
+use super::task_fields::{FRAME_STATE, PublishedOffsets, Roots, STACK_TOP, TaskFields};
+use crate::memory::TargetMemory;
 
-/// Most tasks between a running task and the one that nobody awaits.
+/// Most tasks from a running task to the one that no task awaits.
 const AWAITERS_MAX: usize = 64;
-/// Most coroutines that one task is in, each awaiting the next.
+/// Most coroutines of one task, each awaiting the next.
 const COROUTINES_MAX: usize = 128;
-/// Times that what `_asyncio` states is sought: a coroutine may be another library's, and the module not loaded yet.
-const STATED_SOUGHT_MAX: u8 = 4;
-/// Most parts of a chain; the last task's coroutines may add to it.
+/// Most searches for the `.AsyncioDebug` section: the coroutine may belong to another library, and `_asyncio` not be loaded
+/// yet.
+const SECTION_SEARCHES_MAX: u8 = 4;
+/// Most links of a chain; the coroutines of the last task may exceed it.
 const LINKS_MAX: usize = 512;
-/// Most tasks that await one task and are looked at.
-const TOGETHER_MAX: usize = 16;
-/// Futures between a task and its awaiter: that of a `gather` within one of a `shield`, and so on.
+/// Most awaiters examined of one task.
+const AWAITERS_OF_ONE_MAX: usize = 16;
+/// Most futures between a task and its awaiter: that of a `gather` within a `shield`, and so on.
 const FUTURES_MAX: usize = 4;
-/// Callbacks and what they carry along that are looked at to find who awaits one task.
-const CARRIED_MAX: u32 = 256;
-/// Most interpreters of a process that are looked at.
+/// Most captured objects of callbacks examined to find the awaiters of one task.
+const CAPTURED_MAX: u32 = 256;
+/// Most interpreters of a process.
 const INTERPRETERS_MAX: usize = 16;
-/// Most threads of one that are.
+/// Most threads of an interpreter.
 const THREADS_MAX: usize = 1 << 10;
-/// Tasks and threads looked at in a second while a coroutine's task is sought, at about two microseconds each.
-const SOUGHT_MAX: u32 = 20_000;
-/// Coroutines whose tasks are remembered; at the bound all are forgotten.
+/// Most tasks and threads examined per second to find the task of a coroutine, at about two microseconds each.
+const EXAMINED_MAX: u32 = 20_000;
+/// Most coroutines whose task is remembered; at the bound all are dropped.
 const KNOWN_MAX: usize = 1 << 13;
 
-/// Part of a chain of awaiting tasks, root first.
+/// A link of an await chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Link {
-    /// A task; `None` is a name that asyncio made by counting, which says nothing and is another for each task.
+pub enum AwaitLink {
+    /// A task; `None` if asyncio gave it a numbered default name, which differs for each task.
     Task(Option<Box<str>>),
-    /// A coroutine that waits for the next one, or for the task after it.
+    /// A coroutine that awaits the next link.
     Coroutine {
-        /// Its code object.
+        /// Address of its code object.
         code: u64,
-        /// As for frames of a stack.
+        /// Checksum of the code object, as in sampled frames.
         checksum: u32,
-        /// As for frames of a stack.
+        /// Instruction, as in sampled frames.
         instruction: u32,
     },
-    /// More than one task awaits the next one: the chain goes on in several ways.
+    /// More than one task awaits the next one: the chain branches here.
     SeveralAwaiters,
-    /// The chain goes on, beyond what is read of one.
+    /// The chain continues beyond the bound.
     TooLong,
 }
 
-/// What was read of a task.
+/// The await chain of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Awaited {
-    /// Who awaits it, and the task itself; root first.
-    pub links: Vec<Link>,
-    /// The number that asyncio gave the task, if it has no other name. No two tasks of a process share one.
+pub struct AwaitChain {
+    /// The tasks and coroutines that await it, then the task itself; root first.
+    pub links: Vec<AwaitLink>,
+    /// The number in the task's default name, if it has no other name. Unique in a process.
     pub number: Option<u64>,
 }
 
-/// Why there is no chain.
+/// Why there is no await chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoTask {
     /// The version is older than 3.11.
-    #[error("the tasks of this version of CPython are not read")]
     Unsupported,
-    /// No task has the coroutine: something else runs it, be it a generator or another library than asyncio.
+    /// No task runs the coroutine: it is a generator, or belongs to another library than asyncio.
     #[error("no task runs the coroutine")]
     None,
     /// The coroutine has ended.
@@ -86,54 +86,53 @@ pub enum NoTask {
     /// Memory could not be read.
     #[error("the tasks of the process could not be read")]
     Unreadable,
-    /// There are more tasks than are looked at.
+    /// There are more tasks than are examined.
     #[error("the process has more tasks than are looked at")]
     TooMany,
 }
 
-/// What is remembered of one process's tasks.
+/// The known tasks of one process.
 #[derive(Debug, Default)]
 pub struct Tasks {
     /// Coroutine → task.
     known: FxHashMap<u64, u64>,
-    /// The dictionary of the module `asyncio.tasks`, once it was found (up to 3.13).
+    /// The dictionary of the module `asyncio.tasks`, once found (up to 3.13).
     module: Option<u64>,
-    /// The type of tasks, once one was met.
+    /// The type of tasks, once known.
     task_type: u64,
-    /// Tasks looked at in this second.
-    sought: u32,
-    /// What `_asyncio` states of its fields (3.14+), once it was found.
-    stated: Option<Stated>,
-    /// How often that was sought.
-    stated_sought: u8,
+    /// Tasks examined in this second.
+    examined: u32,
+    /// The offsets that `_asyncio` publishes (3.14+), once found.
+    published: Option<PublishedOffsets>,
+    /// Searches for them so far.
+    section_searches: u8,
 }
 
 impl Tasks {
-    /// A second has passed.
-    pub fn rest(&mut self) {
-        self.sought = 0;
+    /// Allows another second of searching.
+    pub fn reset_budget(&mut self) {
+        self.examined = 0;
     }
 
-    /// Who awaits the task whose coroutine has its frame at `frame`, and that task itself; root first. `runtime`: the
-    /// address of `_PyRuntime`.
+    /// The await chain of the task whose coroutine has its frame at `frame`. `runtime`: the address of `_PyRuntime`.
     ///
     /// # Errors
-    /// The reason why there is no task, or why it cannot be told.
+    /// The reason why there is no task, or why its chain is not known.
     pub fn chain(
         &mut self,
         memory: &dyn TargetMemory,
         layout: &'static Layout,
         runtime: u64,
         frame: u64,
-    ) -> Result<Awaited, NoTask> {
+    ) -> Result<AwaitChain, NoTask> {
         let objects = Objects::new(memory, layout).ok_or(NoTask::Unsupported)?;
-        if self.stated.is_none() && self.stated_sought < STATED_SOUGHT_MAX && layout.minor >= 14 {
-            self.stated_sought += 1;
-            self.stated = Stated::of_process(memory, runtime);
+        if self.published.is_none() && self.section_searches < SECTION_SEARCHES_MAX && layout.minor >= 14 {
+            self.section_searches += 1;
+            self.published = PublishedOffsets::of_process(memory, runtime);
         }
-        let (mut fields, mut roots) = (Fields::of(layout.minor), Roots::of(layout));
-        if let Some(stated) = &self.stated {
-            stated.apply(objects.head(), &mut fields, &mut roots);
+        let (mut fields, mut roots) = (TaskFields::of(layout.minor), Roots::of(layout));
+        if let Some(published) = &self.published {
+            published.apply(objects.header_size(), &mut fields, &mut roots);
         }
         let buffers = Buffers::default();
         let mut reader = Reader { objects, memory, layout, runtime, fields, roots, buffers, tasks: self };
@@ -141,7 +140,7 @@ impl Tasks {
     }
 }
 
-/// The target's memory, as the walker of the kernel programs wants it.
+/// The target's memory, for the walker of the kernel programs.
 struct Words<'m>(&'m dyn TargetMemory);
 
 impl Memory for Words<'_> {
@@ -159,45 +158,45 @@ struct Reader<'m, 't> {
     memory: &'m dyn TargetMemory,
     layout: &'static Layout,
     runtime: u64,
-    fields: Fields,
+    fields: TaskFields,
     roots: Roots,
     buffers: Buffers,
     tasks: &'t mut Tasks,
 }
 
 impl Reader<'_, '_> {
-    fn chain(&mut self, frame: u64) -> Result<Awaited, NoTask> {
-        let coroutine = frame.wrapping_sub(self.objects.head()).wrapping_sub(self.fields.frame);
-        // What ended may be gone, or something else by now.
+    fn chain(&mut self, frame: u64) -> Result<AwaitChain, NoTask> {
+        let coroutine = frame.wrapping_sub(self.objects.header_size()).wrapping_sub(self.fields.frame);
+        // A coroutine that ended may be freed, or replaced by another object.
         match self.objects.is_a(coroutine, "coroutine") {
             Ok(true) => {}
             Ok(false) if self.objects.is_a(coroutine, "generator") == Ok(true) => return Err(NoTask::None),
             Ok(false) | Err(_) => return Err(NoTask::Ended),
         }
         let unreadable = |_: ObjectError| NoTask::Unreadable;
-        if !self.may_run(coroutine).map_err(unreadable)? {
+        if !self.is_live(coroutine).map_err(unreadable)? {
             return Err(NoTask::Ended);
         }
         let task = self.task_of(coroutine)?;
         let links = self.links(task).map_err(unreadable)?;
         let number = self.name(task).map_err(unreadable)?.err();
-        // What was read is what was there only if it still is: a task that ends lets go of those who await it.
-        let still = self.runs(task, coroutine) && self.may_run(coroutine) == Ok(true);
-        if still { Ok(Awaited { links, number }) } else { Err(NoTask::Ended) }
+        // The chain is valid only if the task is still there: a task that ends drops its awaiters.
+        let still = self.runs(task, coroutine) && self.is_live(coroutine) == Ok(true);
+        if still { Ok(AwaitChain { links, number }) } else { Err(NoTask::Ended) }
     }
 
     /// Whether a coroutine has neither ended nor been cleared.
-    fn may_run(&self, coroutine: u64) -> Found<bool> {
+    fn is_live(&self, coroutine: u64) -> ReadResult<bool> {
         let state = self.state(coroutine)?;
         Ok(if self.layout.minor >= 15 { state <= 4 } else { state <= 0 })
     }
 
-    fn state(&self, coroutine: u64) -> Found<i8> {
-        let frame = coroutine.wrapping_add(self.objects.head()).wrapping_add(self.fields.frame);
+    fn state(&self, coroutine: u64) -> ReadResult<i8> {
+        let frame = coroutine.wrapping_add(self.objects.header_size()).wrapping_add(self.fields.frame);
         Ok(self.objects.byte(frame.wrapping_sub(FRAME_STATE))?.cast_signed())
     }
 
-    /// Whether what is at this address is a task, and this coroutine's.
+    /// Whether the object is a task that runs this coroutine.
     fn runs(&mut self, task: u64, coroutine: u64) -> bool {
         self.is_task(task) && self.objects.field(task, self.fields.coroutine) == Ok(coroutine)
     }
@@ -221,11 +220,11 @@ impl Reader<'_, '_> {
             }
             self.tasks.known.remove(&coroutine);
         }
-        if self.tasks.sought >= SOUGHT_MAX {
+        if self.tasks.examined >= EXAMINED_MAX {
             return Err(NoTask::TooMany);
         }
         let running = self.running().unwrap_or_default();
-        self.tasks.sought += running.len() as u32;
+        self.tasks.examined += running.len() as u32;
         if let Some(task) = running.into_iter().find(|task| self.runs(*task, coroutine)) {
             self.know(coroutine, task);
             return Ok(task);
@@ -233,7 +232,7 @@ impl Reader<'_, '_> {
         let all = self.all().unwrap_or_default();
         let mut found = Err(if all.len() as u64 >= ENTRIES_MAX { NoTask::TooMany } else { NoTask::None });
         for task in all {
-            self.tasks.sought += 1;
+            self.tasks.examined += 1;
             if !self.is_task(task) {
                 continue;
             }
@@ -253,8 +252,8 @@ impl Reader<'_, '_> {
         self.tasks.known.insert(coroutine, task);
     }
 
-    /// A list of structures that each point to the next.
-    fn linked(&self, first: u64, next: u64, most: usize) -> Found<Vec<u64>> {
+    /// The addresses on a singly linked list.
+    fn linked(&self, first: u64, next: u64, most: usize) -> ReadResult<Vec<u64>> {
         let (mut all, mut at) = (Vec::new(), self.objects.word(first)?);
         while at != 0 && all.len() < most {
             all.push(at);
@@ -263,18 +262,18 @@ impl Reader<'_, '_> {
         Ok(all)
     }
 
-    fn interpreters(&self) -> Found<Vec<u64>> {
+    fn interpreters(&self) -> ReadResult<Vec<u64>> {
         let roots = self.roots;
         self.linked(self.runtime.wrapping_add(roots.interpreters), roots.next, INTERPRETERS_MAX)
     }
 
-    fn threads(&self, interpreter: u64) -> Found<Vec<u64>> {
+    fn threads(&self, interpreter: u64) -> ReadResult<Vec<u64>> {
         // `PyThreadState.next` is its second word.
         self.linked(interpreter.wrapping_add(self.roots.threads), 8, THREADS_MAX)
     }
 
-    /// Tasks that run right now.
-    fn running(&mut self) -> Found<Vec<u64>> {
+    /// The tasks that are running now.
+    fn running(&mut self) -> ReadResult<Vec<u64>> {
         if self.layout.minor < 14 {
             let Some(current) = self.global("_current_tasks")? else { return Ok(Vec::new()) };
             return Ok(self.objects.entries(current)?.into_iter().map(|(_, task)| task).collect());
@@ -289,13 +288,13 @@ impl Reader<'_, '_> {
     }
 
     /// All tasks, up to [`ENTRIES_MAX`].
-    fn all(&mut self) -> Found<Vec<u64>> {
+    fn all(&mut self) -> ReadResult<Vec<u64>> {
         let mut all = Vec::new();
         if self.layout.minor >= 14 {
             let roots = self.roots;
             for interpreter in self.interpreters()? {
                 for thread in self.threads(interpreter)? {
-                    self.listed(thread.wrapping_add(roots.tasks), &mut all)?;
+                    self.add_listed(thread.wrapping_add(roots.tasks), &mut all)?;
                 }
             }
             return Ok(all);
@@ -305,7 +304,7 @@ impl Reader<'_, '_> {
             && let Some(references) = self.objects.attribute(set, "data")?
         {
             for reference in self.objects.members(references)? {
-                // One whose task is gone refers to None.
+                // A weak reference to a freed task refers to None.
                 all.push(self.objects.field(reference, 0)?);
             }
         }
@@ -315,21 +314,21 @@ impl Reader<'_, '_> {
         Ok(all)
     }
 
-    /// The tasks on a circular list.
-    fn listed(&self, head: u64, all: &mut Vec<u64>) -> Found<()> {
+    /// Adds the tasks on a circular list.
+    fn add_listed(&self, head: u64, all: &mut Vec<u64>) -> ReadResult<()> {
         let mut node = self.objects.word(head)?;
         while node != head && node != 0 && (all.len() as u64) < ENTRIES_MAX {
-            all.push(node.wrapping_sub(self.objects.head()).wrapping_sub(self.fields.node));
+            all.push(node.wrapping_sub(self.objects.header_size()).wrapping_sub(self.fields.node));
             node = self.objects.word(node)?;
         }
         Ok(())
     }
 
     /// A global variable of the module `asyncio.tasks`.
-    fn global(&mut self, name: &str) -> Found<Option<u64>> {
+    fn global(&mut self, name: &str) -> ReadResult<Option<u64>> {
         if self.tasks.module.is_none() {
             let main = self.interpreters()?;
-            // The main interpreter was made first and stands last.
+            // The main interpreter was created first and is last in the list.
             for interpreter in main.into_iter().rev() {
                 let modules = self.objects.word(interpreter.wrapping_add(self.roots.modules))?;
                 if let Some(module) = self.objects.get(modules, "asyncio.tasks")? {
@@ -344,31 +343,31 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The task and those who await it, root first.
-    fn links(&mut self, task: u64) -> Found<Vec<Link>> {
+    /// The task and its awaiters, root first.
+    fn links(&mut self, task: u64) -> ReadResult<Vec<AwaitLink>> {
         let (mut upwards, mut seen, mut at) = (Vec::new(), vec![task], task);
-        upwards.push(Link::Task(self.name(task)?.ok()));
+        upwards.push(AwaitLink::Task(self.name(task)?.ok()));
         loop {
             let awaiters = self.awaiters(at)?;
             match awaiters[..] {
                 [] => break,
                 _ if seen.len() >= AWAITERS_MAX || upwards.len() >= LINKS_MAX => {
-                    upwards.push(Link::TooLong);
+                    upwards.push(AwaitLink::TooLong);
                     break;
                 }
                 [awaiter] if !seen.contains(&awaiter) => {
                     let coroutine = self.objects.field(awaiter, self.fields.coroutine)?;
-                    let mut waiting = self.coroutines(coroutine)?;
-                    waiting.reverse();
-                    upwards.append(&mut waiting);
-                    upwards.push(Link::Task(self.name(awaiter)?.ok()));
+                    let mut suspended = self.coroutines(coroutine)?;
+                    suspended.reverse();
+                    upwards.append(&mut suspended);
+                    upwards.push(AwaitLink::Task(self.name(awaiter)?.ok()));
                     seen.push(awaiter);
                     at = awaiter;
                 }
-                // Tasks that await each other, as a deadlock has it.
+                // Tasks that await each other: a deadlock.
                 [_] => break,
                 _ => {
-                    upwards.push(Link::SeveralAwaiters);
+                    upwards.push(AwaitLink::SeveralAwaiters);
                     break;
                 }
             }
@@ -377,8 +376,8 @@ impl Reader<'_, '_> {
         Ok(upwards)
     }
 
-    /// The name of a task, or the number of one that asyncio counted; 3.12 and later keep that alone.
-    fn name(&self, task: u64) -> Found<Result<Box<str>, u64>> {
+    /// The name of a task, or the number of a default name; 3.12 and later store only the number.
+    fn name(&self, task: u64) -> ReadResult<Result<Box<str>, u64>> {
         let name = self.objects.field(task, self.fields.name)?;
         if self.objects.is_a(name, "int")? {
             return Ok(Err(self.objects.number(name)?));
@@ -388,8 +387,8 @@ impl Reader<'_, '_> {
         Ok(number.map_or(Ok(name.into()), Err))
     }
 
-    /// The coroutines that a task waits in, outermost first.
-    fn coroutines(&mut self, outermost: u64) -> Found<Vec<Link>> {
+    /// The coroutines that a task is suspended in, outermost first.
+    fn coroutines(&mut self, outermost: u64) -> ReadResult<Vec<AwaitLink>> {
         let (mut links, mut at) = (Vec::new(), outermost);
         let fields = self.fields;
         for _ in 0..COROUTINES_MAX {
@@ -401,10 +400,10 @@ impl Reader<'_, '_> {
                 }
                 continue;
             }
-            let frame = at.wrapping_add(self.objects.head()).wrapping_add(fields.frame);
+            let frame = at.wrapping_add(self.objects.header_size()).wrapping_add(fields.frame);
             let read = read_frame(&Words(self.memory), frame, &self.layout.kernel, &mut self.buffers);
-            let read = read.ok_or(ObjectError::Other)?;
-            links.push(Link::Coroutine {
+            let read = read.ok_or(ObjectError::WrongKind)?;
+            links.push(AwaitLink::Coroutine {
                 code: read.code,
                 checksum: read.checksum,
                 instruction: read.instruction,
@@ -417,35 +416,35 @@ impl Reader<'_, '_> {
         Ok(links)
     }
 
-    /// What a coroutine awaits: it lies on top of its stack.
-    fn awaited(&self, coroutine: u64, frame: u64) -> Found<Option<u64>> {
+    /// The object that a coroutine awaits, which is on top of its stack.
+    fn awaited(&self, coroutine: u64, frame: u64) -> ReadResult<Option<u64>> {
         let state = self.state(coroutine)?;
-        let waits = if self.layout.minor >= 15 { state == 2 || state == 3 } else { state == -1 };
-        if !waits {
+        let is_suspended = if self.layout.minor >= 15 { state == 2 || state == 3 } else { state == -1 };
+        if !is_suspended {
             return Ok(None);
         }
         let top = self.objects.word(frame.wrapping_add(STACK_TOP))?;
-        let place = if self.layout.minor >= 14 {
+        let slot = if self.layout.minor >= 14 {
             top.wrapping_sub(8)
         } else {
             let locals = frame.wrapping_add(self.fields.locals);
             locals.wrapping_add(8 * u64::from(top as u32)).wrapping_sub(8)
         };
         let untagged = |word: u64| word & !u64::from(self.layout.kernel.code_tag_mask);
-        let mut object = untagged(self.objects.word(place)?);
-        // 3.15 keeps an index above it, which coroutines do not have.
+        let mut object = untagged(self.objects.word(slot)?);
+        // 3.15 keeps an index above it, which is 0 for coroutines.
         if object == 0 && self.layout.minor >= 15 {
-            object = untagged(self.objects.word(place.wrapping_sub(8))?);
+            object = untagged(self.objects.word(slot.wrapping_sub(8))?);
         }
         Ok(Some(object).filter(|object| *object != 0))
     }
 
     /// The tasks that await a task.
-    fn awaiters(&mut self, task: u64) -> Found<Vec<u64>> {
+    fn awaiters(&mut self, task: u64) -> ReadResult<Vec<u64>> {
         let mut awaiters = match self.fields.awaited_by {
             Some(at) => {
                 let by = self.objects.field(task, at)?;
-                let flag = task.wrapping_add(self.objects.head()).wrapping_add(self.fields.is_set);
+                let flag = task.wrapping_add(self.objects.header_size()).wrapping_add(self.fields.is_set);
                 match (by, self.objects.byte(flag)?) {
                     (0, _) => Vec::new(),
                     (by, 0) => vec![by],
@@ -453,27 +452,27 @@ impl Reader<'_, '_> {
                 }
             }
             None => {
-                let (mut found, mut left) = (Vec::new(), CARRIED_MAX);
-                self.called_back(task, FUTURES_MAX, &mut left, &mut found)?;
+                let (mut found, mut left) = (Vec::new(), CAPTURED_MAX);
+                self.add_woken(task, FUTURES_MAX, &mut left, &mut found)?;
                 found
             }
         };
-        // A shield's future calls back to the task, too.
-        awaiters.truncate(TOGETHER_MAX);
+        // The future of a shield also calls back to the task.
+        awaiters.truncate(AWAITERS_OF_ONE_MAX);
         awaiters.retain(|awaiter| *awaiter != task && self.is_task(*awaiter));
         awaiters.sort_unstable();
         awaiters.dedup();
         Ok(awaiters)
     }
 
-    /// Adds the tasks that are woken, in whatever way, when a future is done.
-    fn called_back(
+    /// Adds the tasks that the callbacks of a future wake.
+    fn add_woken(
         &mut self,
         future: u64,
-        further: usize,
+        depth: usize,
         left: &mut u32,
         found: &mut Vec<u64>,
-    ) -> Found<()> {
+    ) -> ReadResult<()> {
         let fields = self.fields;
         let mut callbacks = vec![self.objects.field(future, fields.callback)?];
         let more = self.objects.field(future, fields.callbacks)?;
@@ -482,21 +481,21 @@ impl Reader<'_, '_> {
                 callbacks.extend(self.objects.tuple(pair)?.first());
             }
         }
-        for callback in callbacks.into_iter().filter(|callback| *callback != 0).take(TOGETHER_MAX) {
-            for carried in self.objects.carried(callback)? {
-                if carried == 0 || carried == future {
+        for callback in callbacks.into_iter().filter(|callback| *callback != 0).take(AWAITERS_OF_ONE_MAX) {
+            for captured in self.objects.captured(callback)? {
+                if captured == 0 || captured == future {
                     continue;
                 }
                 *left = left.saturating_sub(1);
-                if *left == 0 || found.len() >= TOGETHER_MAX {
+                if *left == 0 || found.len() >= AWAITERS_OF_ONE_MAX {
                     return Ok(());
                 }
-                if self.is_task(carried) {
-                    found.push(carried);
-                } else if self.objects.is_a(carried, "TaskGroup")? {
-                    found.extend(self.objects.attribute(carried, "_parent_task")?);
-                } else if further > 0 && self.objects.is_a(carried, "_asyncio.Future")? {
-                    self.called_back(carried, further - 1, left, found)?;
+                if self.is_task(captured) {
+                    found.push(captured);
+                } else if self.objects.is_a(captured, "TaskGroup")? {
+                    found.extend(self.objects.attribute(captured, "_parent_task")?);
+                } else if depth > 0 && self.objects.is_a(captured, "_asyncio.Future")? {
+                    self.add_woken(captured, depth - 1, left, found)?;
                 }
             }
         }
@@ -509,17 +508,17 @@ mod tests {
     use std::cell::Cell;
 
     use super::super::layout::all_layouts;
-    use super::super::memory::ReadError;
     use super::*;
+    use crate::memory::ReadError;
 
-    /// Memory of pointers into itself: every object is of one type, whose name is `name`, and every chain goes on for ever.
-    struct Loops {
+    /// Memory of pointers into itself: every object is of one type, named `name`, and every chain is endless.
+    struct CyclicMemory {
         name: &'static [u8],
         salt: u64,
         reads: Cell<u64>,
     }
 
-    impl TargetMemory for Loops {
+    impl TargetMemory for CyclicMemory {
         fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
             self.reads.set(self.reads.get() + 1);
             for (n, byte) in into.iter_mut().enumerate() {
@@ -538,19 +537,19 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_leads_round_in_circles_gives_a_reason_or_a_bounded_answer() {
+    fn cyclic_memory_gives_a_bounded_result() {
         let names: [&[u8]; 6] =
             [b"coroutine", b"_asyncio.Task", b"coroutine_wrapper", b"method", b"TaskGroup", b"function"];
         for layout in all_layouts() {
             for (salt, name) in (0..).zip(names) {
-                let memory = Loops { name, salt, reads: Cell::new(0) };
+                let memory = CyclicMemory { name, salt, reads: Cell::new(0) };
                 let mut tasks = Tasks::default();
                 let _ = tasks.chain(&memory, layout, 0x5000_1000, 0x5000_2000);
                 let objects = Objects::new(&memory, layout);
                 if let Some(objects) = objects {
                     let buffers = Buffers::default();
                     let (memory, runtime) = (&memory, 0x5000_1000);
-                    let (fields, roots) = (Fields::of(layout.minor), Roots::of(layout));
+                    let (fields, roots) = (TaskFields::of(layout.minor), Roots::of(layout));
                     let mut reader = Reader {
                         objects,
                         memory,

@@ -1,16 +1,15 @@
 //! Strings of another process's interpreter.
 //!
-//! Owns: every representation of `str` from 3.8 on (ASCII, Latin-1, UCS-2, UCS-4; data inside the object or apart).
-//! Because: names and paths are what people see, and they need not be ASCII.
-//! Does not: trust: lengths are bounded, kinds are checked, and control characters are escaped, since a name may be
-//! chosen to steer a terminal.
+//! Owns: every representation of `str` from 3.8 on (ASCII, Latin-1, UCS-2, UCS-4; data inside or outside the object).
+//! Because: users see names and paths, which need not be ASCII. Does not: trust the process: lengths are bounded, kinds
+//! are checked, and control characters are escaped, since a name could contain terminal escape sequences.
 
 use std::fmt::Write as _;
 
 use super::layout::UserLayout;
-use super::memory::{ReadError, TargetMemory};
+use crate::memory::{ReadError, TargetMemory};
 
-/// Most code points read of one string; the rest is shown as `…`. Paths end at 4096 bytes, names are far shorter.
+/// Most code points read of one string; the rest becomes `…`. Paths have at most 4096 bytes, names are far shorter.
 pub const TEXT_MAX: u64 = 4096;
 
 /// Why a string could not be read.
@@ -18,7 +17,7 @@ pub const TEXT_MAX: u64 = 4096;
 pub enum TextError {
     /// Its memory could not be read.
     Read(ReadError),
-    /// The bytes there are no string of this version.
+    /// The bytes are not a string of this version.
     NotText,
 }
 
@@ -31,7 +30,7 @@ impl From<ReadError> for TextError {
 /// Reads the `str` object at `address`.
 ///
 /// # Errors
-/// [`TextError::Read`] when memory could not be read, [`TextError::NotText`] when the header is not one of a string.
+/// [`TextError::Read`] when memory could not be read, [`TextError::NotText`] when the header is not that of a string.
 pub fn read_text(memory: &dyn TargetMemory, layout: &UserLayout, address: u64) -> Result<String, TextError> {
     // The fields up to `state`, which is the last that is read.
     let header = memory.read_vec(address, usize::from(layout.str_state) + 4)?;
@@ -63,12 +62,12 @@ pub fn read_text(memory: &dyn TargetMemory, layout: &UserLayout, address: u64) -
     Ok(text)
 }
 
-/// Adds one code point as people may see it.
+/// Appends one code point in printable form.
 fn push_point(text: &mut String, point: u32) {
     match (char::from_u32(point), point) {
         (Some(c), _) if c.is_control() => text.extend(c.escape_default()),
         (Some(c), _) => text.push(c),
-        // Bytes of a path that were no UTF-8 live in this range (`surrogateescape`).
+        // Bytes of a path that were not UTF-8 are in this range (`surrogateescape`).
         (None, 0xdc80..=0xdcff) => {
             let _ = write!(text, "\\x{:02x}", point - 0xdc00);
         }
@@ -79,8 +78,8 @@ fn push_point(text: &mut String, point: u32) {
 #[cfg(test)]
 mod tests {
     use super::super::layout::Layout;
-    use super::super::memory::RecordedMemory;
     use super::*;
+    use crate::memory::RecordedMemory;
 
     const AT: u64 = 0x7000_0000;
 
@@ -114,20 +113,20 @@ mod tests {
     }
 
     #[test]
-    fn a_string_with_its_data_apart_is_read() {
+    fn a_string_with_external_data_is_read() {
         let mut memory = object(11, 4, 1, false, false, &0x8000_0000_u64.to_le_bytes());
         memory.insert(0x8000_0000, b"name".to_vec());
         check(&memory, 11, Ok("name"));
     }
 
     #[test]
-    fn what_could_steer_a_terminal_is_escaped() {
+    fn control_characters_are_escaped() {
         check(&object(11, 5, 1, true, true, b"a\x1b[2J"), 11, Ok("a\\u{1b}[2J"));
         check(&object(11, 3, 2, true, false, &[0x41, 0, 0x80, 0xdc, 0, 0xd8]), 11, Ok("A\\x80\u{fffd}"));
     }
 
     #[test]
-    fn an_absurd_length_reads_a_bounded_part() {
+    fn an_overlong_string_is_read_up_to_the_bound() {
         let long = vec![b'x'; TEXT_MAX as usize];
         let text = "x".repeat(TEXT_MAX as usize) + "…";
         check(&object(11, i64::MAX as u64, 1, true, true, &long), 11, Ok(&text));
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_string_is_said_to_be_none() {
+    fn an_invalid_header_is_not_text() {
         for (length, kind, ascii) in
             [(4, 0, true), (4, 3, false), (4, 7, false), (4, 2, true), (u64::MAX, 1, true)]
         {

@@ -1,34 +1,34 @@
 //! Where a thread keeps the pointer to its Python thread state.
 //!
-//! Owns: turning what CPython's and libc's own getters do into one of the forms that the walker in the kernel knows.
-//! Because: the state is found from the thread pointer alone, in a thread that cannot be asked.
-//! Does not: find symbols.
+//! Owns: translating what the getter functions of CPython and libc do into a form that the walker in the kernel supports.
+//! Because: the walker has only the thread pointer to find the state, and cannot call functions of the thread. Does not:
+//! find symbols.
 
 use deepctx_common::python::thread_state;
 
 use object::ReadRef;
 
 use super::elf::{Elf, Symbol};
-use super::memory::TargetMemory;
 use super::trace::{Base, Calls, Function, Outcome, Value};
+use crate::memory::TargetMemory;
 
 /// Most keys of `pthread_key_create`, in glibc (1024) and musl (128).
 const KEYS_MAX: u64 = 1024;
 
-/// A slot: one of [`thread_state`] and its parameter.
+/// A slot: a kind of [`thread_state`] with its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// One of [`thread_state`].
+    /// A constant of [`thread_state`].
     pub(super) kind: u8,
     /// Its parameter.
     pub(super) parameter: i64,
 }
 
 impl Slot {
-    /// There is no slot.
+    /// No slot.
     pub(super) const NONE: Self = Self { kind: thread_state::NONE, parameter: 0 };
 
-    /// The slot that a getter loads its result from, if the kernel knows the form.
+    /// The slot that a getter loads its result from, if the walker supports the form.
     fn of_loaded(value: &Value) -> Option<Self> {
         let Value::Sum(Base::Loaded(base, offset), 0) = value else { return None };
         match (&**base, *offset) {
@@ -44,14 +44,14 @@ impl Slot {
                     }
                     Base::Loaded(..) => return None,
                 };
-                // Both halves are below 2^31 in practice; the kernel takes them apart as unsigned numbers.
+                // Both halves are below 2^31 in practice; the walker splits them as unsigned numbers.
                 Some(Self { kind, parameter: i64::from(high) << 32 | i64::from(low) })
             }
         }
     }
 
-    /// The slot of a `pthread_key_t` in glibc since 2.1 (`struct pthread`: the first 32 keys at 0x310, then a table
-    /// of blocks of 32 keys at 0x510; each key has a sequence number and a value). For when libc cannot be asked.
+    /// The slot of a `pthread_key_t` in glibc since 2.1 (`struct pthread`: the first 32 keys at 0x310, then a table of blocks of
+    /// 32 keys at 0x510; each key has a sequence number and a value). Used when libc's own getter cannot be followed.
     pub(super) fn of_glibc_key(key: u32) -> Option<Self> {
         match u64::from(key) {
             0..32 => {
@@ -66,30 +66,30 @@ impl Slot {
     }
 }
 
-/// What following a getter came to.
+/// The result of following a getter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Followed<T> {
-    /// This is what it looks at.
+pub(super) enum Resolution<T> {
+    /// It reads this.
     To(T),
-    /// Its module is not relocated yet: ask again in a moment.
+    /// Its module is not relocated yet: try again soon.
     NotYet,
     /// It could not be followed.
     Nowhere,
 }
 
-impl<T> Followed<T> {
-    fn map<U>(self, to: impl FnOnce(T) -> U) -> Followed<U> {
+impl<T> Resolution<T> {
+    fn map<U>(self, to: impl FnOnce(T) -> U) -> Resolution<U> {
         match self {
-            Self::To(value) => Followed::To(to(value)),
-            Self::NotYet => Followed::NotYet,
-            Self::Nowhere => Followed::Nowhere,
+            Self::To(value) => Resolution::Found(to(value)),
+            Self::NotYet => Resolution::NotYet,
+            Self::Nowhere => Resolution::Unknown,
         }
     }
 }
 
-/// What `PyGILState_GetThisThreadState` looks at.
+/// Where `PyGILState_GetThisThreadState` reads the thread state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bound {
+pub(super) enum BoundState {
     /// A `Py_tss_t` at this address in the process.
     Tss(u64),
     /// The slot of this key.
@@ -105,19 +105,19 @@ pub(super) fn bound<'a, R: ReadRef<'a>>(
     bias: u64,
     memory: &dyn TargetMemory,
     runtime: std::ops::Range<u64>,
-) -> Followed<Bound> {
+) -> Resolution<BoundState> {
     let Some(function) = function(elf, getter, bias, memory, Value::Unknown) else {
-        return Followed::Nowhere;
+        return Resolution::Unknown;
     };
     match function.follow(Calls::End) {
         Outcome::Passed(Value::Constant(address)) if runtime.contains(&address) => {
-            Followed::To(Bound::Tss(address))
+            Resolution::Found(BoundState::Tss(address))
         }
-        Outcome::Passed(Value::Constant(key @ 0..KEYS_MAX)) => Followed::To(Bound::Key(key as u32)),
-        Outcome::Unset => Followed::NotYet,
+        Outcome::Passed(Value::Constant(key @ 0..KEYS_MAX)) => Resolution::Found(BoundState::Key(key as u32)),
+        Outcome::Unset => Resolution::NotYet,
         // Before the runtime is initialised, the getter returns NULL at once.
-        Outcome::Returned(Value::Constant(_)) => Followed::Nowhere,
-        _ => tls_variable(elf, getter, bias, memory).map(Bound::Slot),
+        Outcome::Returned(Value::Constant(_)) => Resolution::Unknown,
+        _ => tls_variable(elf, getter, bias, memory).map(BoundState::Slot),
     }
 }
 
@@ -127,14 +127,14 @@ pub(super) fn tls_variable<'a, R: ReadRef<'a>>(
     getter: Symbol,
     bias: u64,
     memory: &dyn TargetMemory,
-) -> Followed<Slot> {
+) -> Resolution<Slot> {
     let Some(function) = function(elf, getter, bias, memory, Value::Unknown) else {
-        return Followed::Nowhere;
+        return Resolution::Unknown;
     };
     match function.follow(Calls::TlsGetAddr) {
-        Outcome::Returned(value) => Slot::of_loaded(&value).map_or(Followed::Nowhere, Followed::To),
-        Outcome::Unset => Followed::NotYet,
-        _ => Followed::Nowhere,
+        Outcome::Returned(value) => Slot::of_loaded(&value).map_or(Resolution::Unknown, Resolution::Found),
+        Outcome::Unset => Resolution::NotYet,
+        _ => Resolution::Unknown,
     }
 }
 
@@ -160,7 +160,7 @@ fn function<'a, 'm, R: ReadRef<'a>>(
     memory: &'m dyn TargetMemory,
     argument: Value,
 ) -> Option<Function<'a, 'm>> {
-    // A getter is short; a symbol without a size is given what a getter needs at most.
+    // Getters are short: a symbol without a size is assumed to be no longer than any of them.
     let length = if symbol.size == 0 { 128 } else { symbol.size.min(1024) };
     let text = elf.bytes_at(symbol.address, length)?;
     Some(Function { text, address: symbol.address.wrapping_add(bias), memory, argument })
@@ -168,12 +168,12 @@ fn function<'a, 'm, R: ReadRef<'a>>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::process::ProcessMemory;
     use super::*;
+    use crate::memory::ProcessMemory;
     use deepctx_address_space::maps::{self, Keep};
 
     #[test]
-    fn every_key_of_this_libc_has_the_slot_that_is_assumed_of_glibc() {
+    fn every_key_of_this_libc_has_the_assumed_slot() {
         let pid = std::process::id();
         let memory = ProcessMemory::open(pid).unwrap();
         let mappings = maps::read(pid, Keep::Executable).unwrap().mappings;
@@ -190,7 +190,7 @@ mod tests {
             }
             assert_eq!(Slot::of_glibc_key(1024), None);
         }
-        // Built for musl, there is no such library to compare with.
+        // Built for musl, there is no glibc to compare with.
         assert!(followed > 0 || cfg!(not(target_env = "gnu")));
     }
 }

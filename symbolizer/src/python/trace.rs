@@ -1,32 +1,32 @@
-//! What a short getter function does, found by following its instructions with symbolic values.
+//! Symbolic execution of short getter functions.
 //!
-//! Owns: the few x86-64 instructions that compilers use in `return thread_local;`, `pthread_getspecific` and alike.
-//! Because: where such functions look is nowhere written down; it depends on compiler, libc and how it was linked.
-//! Does not: know what is looked for. What it does not understand becomes an unknown value, never a guess.
+//! Owns: the few x86-64 instructions that compilers use in `return thread_local;`, `pthread_getspecific` and the like.
+//! Because: where such functions read is documented nowhere; it depends on the compiler, libc and linking. Does not: know
+//! what is searched for. An unsupported instruction gives an unknown value, never a guess.
 
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
-use super::memory::TargetMemory;
+use crate::memory::TargetMemory;
 
-/// Most instructions that are followed.
-const STEPS_MAX: usize = 96;
-/// Deepest chain of loads that is kept.
+/// Most instructions executed.
+const INSTRUCTIONS_MAX: usize = 96;
+/// Deepest chain of loads kept.
 const DEPTH_MAX: u32 = 6;
 
-/// A value, as far as it can be known without running the function in a thread.
+/// A value, as far as it is known without running the function in a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Could be anything.
+    /// Not known.
     Unknown,
-    /// This number, in every thread.
+    /// The same number in every thread.
     Constant(u64),
     /// The base plus a constant.
     Sum(Base, i64),
 }
 
-/// What a thread must be asked for.
+/// A value that differs from thread to thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// The thread pointer (`fsbase`).
@@ -44,27 +44,27 @@ impl Base {
     }
 }
 
-/// How the function ended.
+/// How the execution ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It returned this in rax.
     Returned(Value),
     /// It called or jumped to another function with this first argument.
     Passed(Value),
-    /// It reads a pointer of its own module that is still 0, such as an entry of the global offset table that the
-    /// dynamic loader has not come to: what it does is not decided yet.
+    /// It reads a pointer of its own module that is still 0, such as an entry of the global offset table that the dynamic loader
+    /// has not filled yet: what the function will do is not decided.
     Unset,
-    /// It did something that is not understood.
-    Lost,
+    /// It did something unsupported.
+    Unsupported,
 }
 
-/// A function to follow.
+/// A function to execute.
 pub(super) struct Function<'a, 'm> {
     /// Its bytes.
     pub(super) text: &'a [u8],
     /// Address of the first byte, in the process.
     pub(super) address: u64,
-    /// To read constants: global offset tables, flags.
+    /// For constants: global offset tables, flags.
     pub(super) memory: &'m dyn TargetMemory,
     /// The first argument.
     pub(super) argument: Value,
@@ -75,13 +75,13 @@ pub(super) struct Function<'a, 'm> {
 pub(super) enum Calls {
     /// The first call is the outcome.
     End,
-    /// Every call is one of `__tls_get_addr`, whose result is computed as the ABI says.
+    /// Every call is taken as `__tls_get_addr`, whose result is computed by the ABI.
     TlsGetAddr,
 }
 
 impl Function<'_, '_> {
-    /// Follows the function until it ends. Branches on values that only a thread knows are not taken: compilers
-    /// put the ways to an error or to "not set" behind them.
+    /// Executes the function until it ends. Branches that depend on values of a thread are not taken: compilers place the
+    /// paths for errors and unset values behind them.
     pub(super) fn follow(&self, calls: Calls) -> Outcome {
         let mut machine = Machine {
             memory: self.memory,
@@ -91,17 +91,17 @@ impl Function<'_, '_> {
         };
         machine.set(Register::RDI, self.argument.clone());
         let mut decoder = Decoder::with_ip(64, self.text, self.address, DecoderOptions::NONE);
-        for _ in 0..STEPS_MAX {
+        for _ in 0..INSTRUCTIONS_MAX {
             if machine.read_unset {
                 return Outcome::Unset;
             }
             if !decoder.can_decode() {
-                return Outcome::Lost;
+                return Outcome::Unsupported;
             }
             let instruction = decoder.decode();
             let jump = match instruction.flow_control() {
                 FlowControl::Next => {
-                    machine.step(&instruction);
+                    machine.execute(&instruction);
                     continue;
                 }
                 FlowControl::Return => return Outcome::Returned(machine.get(Register::RAX)),
@@ -115,14 +115,14 @@ impl Function<'_, '_> {
                 FlowControl::IndirectBranch => return Outcome::Passed(machine.get(Register::RDI)),
                 FlowControl::UnconditionalBranch => true,
                 FlowControl::ConditionalBranch => machine.taken(instruction.condition_code()),
-                _ => return Outcome::Lost,
+                _ => return Outcome::Unsupported,
             };
             if jump {
                 let target = instruction.near_branch_target();
                 match target.checked_sub(self.address).and_then(|at| usize::try_from(at).ok()) {
                     Some(at) if at < self.text.len() => {
                         if decoder.set_position(at).is_err() {
-                            return Outcome::Lost;
+                            return Outcome::Unsupported;
                         }
                         decoder.set_ip(target);
                     }
@@ -130,7 +130,7 @@ impl Function<'_, '_> {
                 }
             }
         }
-        Outcome::Lost
+        Outcome::Unsupported
     }
 }
 
@@ -139,7 +139,7 @@ struct Machine<'m> {
     registers: Vec<Value>,
     /// Operands of the last comparison, when both are constants.
     compared: Option<(u64, u64)>,
-    /// A pointer at a fixed place was 0.
+    /// A pointer at a fixed address was 0.
     read_unset: bool,
 }
 
@@ -165,7 +165,7 @@ impl Machine<'_> {
         }
     }
 
-    fn step(&mut self, i: &Instruction) {
+    fn execute(&mut self, i: &Instruction) {
         match i.mnemonic() {
             Mnemonic::Endbr64 | Mnemonic::Nop | Mnemonic::Push => {}
             Mnemonic::Cmp | Mnemonic::Test => self.compare(i),
@@ -194,7 +194,7 @@ impl Machine<'_> {
     fn compare(&mut self, i: &Instruction) {
         self.compared = match (i.mnemonic(), self.operand(i, 0), self.operand(i, 1)) {
             (Mnemonic::Cmp, Value::Constant(a), Value::Constant(b)) => Some((a, b)),
-            // `test r, r` asks how r compares with 0, as far as equality goes.
+            // `test r, r` compares r with 0, as far as equality goes.
             (Mnemonic::Test, Value::Constant(a), Value::Constant(b)) => Some((a & b, 0)),
             _ => None,
         };
@@ -298,7 +298,7 @@ impl Machine<'_> {
             }
             _ => Value::Unknown,
         };
-        // Of the registers that a call may change, only the result matters: the others become unknown.
+        // A call may change these registers: they become unknown, except for the result.
         for register in
             [Register::RCX, Register::RDX, Register::RSI, Register::RDI, Register::R8, Register::R9]
         {
@@ -339,8 +339,8 @@ fn add(a: Value, b: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::RecordedMemory;
     use super::*;
+    use crate::memory::RecordedMemory;
 
     const AT: u64 = 0x40_0000;
 
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_variable_is_found() {
+    fn a_thread_local_of_the_executable_is_found() {
         // endbr64; mov rax, fs:[-0x18]; ret
         let text = [0xf3, 0x0f, 0x1e, 0xfa, 0x64, 0x48, 0x8b, 0x04, 0x25, 0xe8, 0xff, 0xff, 0xff, 0xc3];
         let expect = Value::Sum(Base::Loaded(thread_pointer(), -0x18), 0);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_at_an_offset_from_the_offset_table_is_found() {
+    fn a_thread_local_with_its_offset_in_the_got_is_found() {
         // mov rax, [rip + 0x1000]; mov rax, fs:[rax]; ret
         let text = [0x48, 0x8b, 0x05, 0, 0x10, 0, 0, 0x64, 0x48, 0x8b, 0, 0xc3];
         let mut memory = RecordedMemory::default();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_of_a_library_is_found() {
+    fn a_thread_local_of_a_library_is_found() {
         // sub rsp, 8; lea rdi, [rip + 0x100]; call far away; mov rax, [rax + 8]; add rsp, 8; ret
         let text = [
             0x48, 0x83, 0xec, 8, 0x48, 0x8d, 0x3d, 0, 1, 0, 0, 0xe8, 0, 0x10, 0, 0, 0x48, 0x8b, 0x40, 8,
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_on_a_constant_goes_its_way_and_another_is_not_taken() {
+    fn only_branches_on_constants_are_taken() {
         // cmp edi, 31; ja +3; xor eax, eax; ret; mov eax, 7; ret
         let known = [0x83, 0xff, 31, 0x77, 3, 0x31, 0xc0, 0xc3, 0xb8, 7, 0, 0, 0, 0xc3];
         let memory = RecordedMemory::default();
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dynamic_loader_has_not_set_yet_decides_nothing() {
+    fn a_pointer_not_yet_relocated_is_unset() {
         // mov rax, [rip + 0x1000]; cmp qword [rax + 0x248], 0; je +12; lea rdi, [rax + 0x250]; jmp far away
         let key = [
             0x48, 0x8b, 0x05, 0, 0x10, 0, 0, 0x48, 0x83, 0xb8, 0x48, 2, 0, 0, 0, 0x74, 12, 0x48, 0x8d, 0xb8,
@@ -450,17 +450,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_function_is_lost() {
+    fn unsupported_code_has_no_outcome() {
         let memory = RecordedMemory::default();
         // A jump to itself, undefined instructions, nothing, text that ends.
         for text in [&[0xeb, 0xfe][..], &[0x0f, 0x0b], &[0xff; 16], &[], &[0x90; 7]] {
-            check(text, Value::Unknown, Calls::End, &memory, Outcome::Lost);
+            check(text, Value::Unknown, Calls::End, &memory, Outcome::Unsupported);
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_end(text in proptest::collection::vec(proptest::num::u8::ANY, 0..256)) {
+        fn execution_of_any_bytes_ends(text in proptest::collection::vec(proptest::num::u8::ANY, 0..256)) {
             let memory = RecordedMemory::default();
             for calls in [Calls::End, Calls::TlsGetAddr] {
                 let function = Function { text: &text, address: AT, memory: &memory, argument: Value::Constant(3) };

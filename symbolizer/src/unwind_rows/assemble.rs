@@ -1,13 +1,13 @@
-//! Owns: ordering frames by address, deciding which one holds where they overlap, and forming pages of rows.
-//! Because: the kernel's search needs rows sorted, disjoint and complete within each page.
-//! Does not: decode anything.
+//! From frames to pages of rows.
+//!
+//! Owns: sorting frames by address, resolving overlaps, and forming pages of rows. Because: the kernel program's search needs
+//! rows that are sorted, disjoint and complete within each page. Does not: decode anything.
 //!
 //! ```text
 //!   frames (any order, overlapping) ──cover──▶ pieces (sorted, disjoint) ──fill gaps from .debug_frame──▶ pages
 //! ```
-//! Where frames overlap, the one that begins last holds, as in the binary search of the C runtime; of two that
-//! begin at the same address the shorter, of two that are equal the first in the file. Where the inner frame ends,
-//! the outer one holds again.
+//! Where frames overlap, the one that starts last holds, as in the binary search of the C runtime; of two that start at the
+//! same address the shorter, of two equal ones the first in the file. Where the inner frame ends, the outer one holds again.
 
 use std::cmp::Reverse;
 
@@ -16,14 +16,14 @@ use deepctx_common::unwind::{PAGE_SHIFT, Page, ROWS_PER_BLOCK, RowBlock, row};
 use super::frames::{Frame, Slice, pack, unpack};
 use super::rules::{END, Interner, NONE};
 use super::stats::{BuildStats, Count};
-use super::uncovered::{PADDING_MAX, Uncovered};
+use super::uncovered::{PADDING_MAX, UncoveredCode};
 use super::{Limits, NoTable, UnwindTable};
 
-/// Bytes after the entry point that are marked as outermost when it has no frame description: `_start` of every
-/// C library calls its first function well within them.
+/// Bytes after the entry point that are marked as outermost when it has no frame description: `_start` of every C library
+/// calls its first function well within them.
 pub const ENTRY_BYTES: u64 = 64;
 
-/// A part of a frame that holds from `from` up to `to`.
+/// A part of a frame that holds in `from..to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     from: u64,
@@ -32,12 +32,12 @@ struct Piece {
     frame: u32,
 }
 
-/// All slices of a file, by where they come from.
+/// All slices of a file, by their source.
 #[derive(Debug, Default)]
 pub(super) struct Slices {
     pub(super) eh_frame: Vec<Slice>,
     pub(super) debug_frame: Vec<Slice>,
-    /// Where the program starts and the end of the text there.
+    /// The entry point of the program and the end of its text segment.
     pub(super) entry: Option<(u64, u64)>,
 }
 
@@ -46,7 +46,7 @@ impl Slices {
     pub(super) fn assemble(
         self,
         limits: &Limits,
-        uncovered: Option<Uncovered<'_>>,
+        uncovered: Option<UncoveredCode<'_>>,
         mut stats: BuildStats,
     ) -> Result<UnwindTable, NoTable> {
         for slice in self.eh_frame.iter().chain(&self.debug_frame) {
@@ -63,7 +63,7 @@ impl Slices {
             slices.extend(self.debug_frame);
         }
         let mut has_frames = !pieces.is_empty();
-        if let Some((entry, text_end)) = self.entry.filter(|&(entry, _)| !holds(&pieces, entry)) {
+        if let Some((entry, text_end)) = self.entry.filter(|&(entry, _)| !covers(&pieces, entry)) {
             let end = entry.saturating_add(ENTRY_BYTES).min(text_end);
             slices.push(entry_slice(entry, end));
             let piece = Piece { from: entry, to: end, slice: (slices.len() - 1) as u32, frame: 0 };
@@ -122,7 +122,7 @@ fn entry_slice(entry: u64, end: u64) -> Slice {
     }
 }
 
-/// Sorted, disjoint pieces of all frames of `slices`, the first of which is number `first_slice`.
+/// Sorted, disjoint pieces of all frames of `slices`, the first of which has the number `first_slice`.
 fn cover(slices: &[Slice], first_slice: usize, stats: &mut BuildStats) -> Vec<Piece> {
     let frames = slices.iter().map(|slice| slice.frames.len()).sum();
     let mut pieces = Vec::with_capacity(frames);
@@ -144,18 +144,18 @@ fn cover(slices: &[Slice], first_slice: usize, stats: &mut BuildStats) -> Vec<Pi
     resolve(&pieces, stats)
 }
 
-/// Outer frames before inner ones; of equal ones the first in the file comes last, which lets it hold.
+/// Outer frames before inner ones; of equal ones the first in the file is last, so that it holds.
 fn order(piece: &Piece) -> (u64, Reverse<u64>, Reverse<(u32, u32)>) {
     (piece.from, Reverse(piece.to), Reverse((piece.slice, piece.frame)))
 }
 
-/// Splits overlapping pieces, sorted by [`order`], so that the one that came last holds. Linear: each piece is
-/// pushed and popped once, and every step gives at most one piece.
+/// Splits overlapping pieces, sorted by [`order`], so that the last one holds. Linear: each piece is pushed and popped once,
+/// and each iteration emits at most one piece.
 fn resolve(sorted: &[Piece], stats: &mut BuildStats) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::with_capacity(sorted.len() + 16);
     let mut open: Vec<Piece> = Vec::new();
     let mut at = 0;
-    let mut give_until = |open: &mut Vec<Piece>, at: &mut u64, until: u64| {
+    let mut emit_until = |open: &mut Vec<Piece>, at: &mut u64, until: u64| {
         while *at < until
             && let Some(top) = open.last()
         {
@@ -170,24 +170,24 @@ fn resolve(sorted: &[Piece], stats: &mut BuildStats) -> Vec<Piece> {
         }
     };
     for piece in sorted {
-        give_until(&mut open, &mut at, piece.from);
+        emit_until(&mut open, &mut at, piece.from);
         at = piece.from;
         if open.iter().next_back().is_some_and(|top| top.to > at) {
             stats.add(Count::Overlapping, 1);
         }
         open.push(*piece);
     }
-    give_until(&mut open, &mut at, u64::MAX);
+    emit_until(&mut open, &mut at, u64::MAX);
     out
 }
 
-/// `first`, and `second` where `first` has nothing. Both sorted and disjoint.
+/// `first`, with its gaps filled from `second`. Both are sorted and disjoint.
 fn fill(first: &[Piece], second: &[Piece]) -> Vec<Piece> {
     let mut out = Vec::with_capacity(first.len() + second.len());
-    let mut holding = first.iter().peekable();
+    let mut remaining = first.iter().peekable();
     for piece in second {
         let mut at = piece.from;
-        while let Some(&&next) = holding.peek() {
+        while let Some(&&next) = remaining.peek() {
             if next.from >= piece.to {
                 break;
             }
@@ -195,36 +195,37 @@ fn fill(first: &[Piece], second: &[Piece]) -> Vec<Piece> {
                 out.push(Piece { from: at, to: next.from, ..*piece });
             }
             if next.to > piece.to {
-                // It may hold over further pieces of `second`, too.
+                // It may cover further pieces of `second`, too.
                 at = piece.to;
                 break;
             }
             at = at.max(next.to);
             out.push(next);
-            holding.next();
+            remaining.next();
         }
         if at < piece.to {
             out.push(Piece { from: at, to: piece.to, ..*piece });
         }
     }
-    out.extend(holding);
+    out.extend(remaining);
     out
 }
 
-fn holds(pieces: &[Piece], address: u64) -> bool {
+fn covers(pieces: &[Piece], address: u64) -> bool {
     let after = pieces.partition_point(|piece| piece.from <= address);
     after.checked_sub(1).is_some_and(|last| address < pieces[last].to)
 }
 
-/// Pages being written, addresses ascending.
+/// Builds pages from rows with ascending addresses.
 struct Pages {
     first_page: u32,
     pages: Vec<Page>,
     blocks: Vec<RowBlock>,
-    /// Rows of the page being written.
+    /// Rows of the current page.
     open: Vec<u32>,
-    /// Rule in force, and the page being written.
+    /// The current rule.
     rule: u16,
+    /// Number of the current page.
     page: u64,
     rows: usize,
     limits: Limits,
@@ -237,7 +238,7 @@ impl Pages {
             // Addresses are below 2^47, see `frames::ADDRESS_MAX`.
             first_page: page as u32,
             pages: Vec::new(),
-            // Each page wastes half a block; growing by doubling would waste half of everything.
+            // Each page wastes half a block on average; doubling the capacity would waste half of the memory.
             blocks: Vec::with_capacity(rows / ROWS_PER_BLOCK + rows / 256 + 1),
             open: Vec::new(),
             rule: NONE,
@@ -247,7 +248,7 @@ impl Pages {
         }
     }
 
-    /// Adds the rows of `piece`: those of its frame from the one in force at its beginning.
+    /// Adds the rows of `piece`: those of its frame, from the one that holds at its start.
     fn piece(&mut self, piece: &Piece, frame: &Frame, rows: &[u64], numbers: &[u16]) -> Result<(), NoTable> {
         let first = if piece.from == frame.begin {
             0
@@ -264,14 +265,14 @@ impl Pages {
         Ok(())
     }
 
-    /// From `address` on, `rule` is in force.
+    /// From `address` on, `rule` holds.
     #[inline]
     fn push(&mut self, address: u64, rule: u16) -> Result<(), NoTable> {
         if rule == self.rule {
             return Ok(());
         }
         if address >> PAGE_SHIFT != self.page {
-            self.turn(address >> PAGE_SHIFT)?;
+            self.advance_to(address >> PAGE_SHIFT)?;
         }
         let low = address as u16;
         if self.open.is_empty() && low > 0 {
@@ -291,9 +292,9 @@ impl Pages {
         Ok(())
     }
 
-    /// Ends the page being written and all up to `page`, which becomes the one being written.
+    /// Closes the current page and all up to `page`, which becomes the current one.
     #[cold]
-    fn turn(&mut self, page: u64) -> Result<(), NoTable> {
+    fn advance_to(&mut self, page: u64) -> Result<(), NoTable> {
         if page - u64::from(self.first_page) >= self.limits.pages as u64 {
             return Err(NoTable::TooManyPages(self.limits.pages));
         }
@@ -314,18 +315,18 @@ impl Pages {
             self.blocks.push(block);
         }
         self.open.clear();
-        // At most 2^16 rows of a page: one per address.
+        // A page has at most 2^16 rows: one per address.
         let blocks = (self.blocks.len() - first_block as usize) as u16;
         self.pages.push(Page { first_block, shard: 0, blocks });
         self.page += 1;
         Ok(())
     }
 
-    /// Nothing is in force from `address` on.
+    /// No rule holds from `address` on.
     fn end(&mut self, address: u64) -> Result<(), NoTable> {
         let last = (address - 1) >> PAGE_SHIFT;
         if last != self.page {
-            self.turn(last)?;
+            self.advance_to(last)?;
         }
         if address >> PAGE_SHIFT == last {
             self.push(address, NONE)?;

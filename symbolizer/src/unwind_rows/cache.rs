@@ -1,11 +1,11 @@
-//! Unwind tables on disk.
+//! The disk cache of unwind tables.
 //!
-//! Owns: the key of an executable, what is evicted. Because: attaching to a process with torch
-//! loaded needs millions of rows; reading them back is many times faster than building them.
-//! Does not: choose the directory, share it between users: it must belong to the user of this process alone.
+//! Owns: the key of an executable, and eviction. Because: attaching to a process with torch loaded needs millions of rows, and
+//! reading them is many times faster than building them. Does not: choose the directory, or share it between users: it
+//! must belong to the user of this process alone.
 //!
-//! One file per table ([`super::stored`]), `KEY.rows`, written under a temporary name and renamed, so that readers see
-//! all or nothing. A file that is damaged in any way is removed, counted, and built anew.
+//! One file per table ([`super::stored`]), `KEY.rows`, written under a temporary name and renamed, so that readers never see an
+//! incomplete file. A corrupt file is removed, counted, and built again.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
@@ -20,37 +20,37 @@ use rustc_hash::FxHasher;
 use rustix::fs::OFlags;
 
 use super::elf::{BUILD_ID_MAX, build_id};
-pub use super::stored::{BLOCK_BYTES, Part, SUM_AT, StoredTable, checksum, decode, encode};
+pub use super::stored::{BLOCK_BYTES, BlockChecksum, SUM_AT, StoredTable, checksum, decode, encode};
 use super::{NoTable, UnwindTable};
 
 /// Suffix of a table.
 const SUFFIX: &str = "rows";
 /// Prefix of a file being written.
 const TEMPORARY: &str = ".writing-";
-/// Age after which a file being written is what a killed process left.
+/// Age after which a temporary file was left by a killed process.
 const TEMPORARY_MAX_AGE: Duration = Duration::from_secs(600);
-/// How exactly it is noted when a table was last used: a write for each table and start is too much.
-const USED_EVERY: Duration = Duration::from_secs(600);
-/// Most files looked at while evicting: a table has at least 200 bytes, a machine some thousand libraries.
+/// Resolution of the time of last use: a write for each use would be too expensive.
+const USE_RESOLUTION: Duration = Duration::from_secs(600);
+/// Most files examined while evicting: a machine has some thousand libraries.
 const FILES_MAX: usize = 1 << 16;
 /// Default bound of the directory: some hundred big libraries; torch and jax need 30 MB together.
 pub const DEFAULT_BYTES: u64 = 512 << 20;
 
-/// Names an executable by what it contains.
+/// Identifies an executable by its content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key(String);
 
 impl Key {
     /// The key of an ELF file: its build-id and size, or a hash of all of its bytes and size when it has none.
     ///
-    /// The size is part of it because a stripped file keeps the build-id but may lose `.debug_frame`.
+    /// The size is part of the key because a stripped file keeps the build-id but may lose `.debug_frame`.
     pub fn of_elf(bytes: &[u8]) -> Self {
         match build_id(bytes) {
             Some(id) => Self::of_build_id(id, bytes.len() as u64),
             None => {
                 let mut hasher = FxHasher::default();
                 hasher.write(bytes);
-                // Neither is meant for much on its own; together they are 96 bits.
+                // Each hash is weak; together they have 96 bits.
                 Self(format!("c{:016x}{:08x}-{:x}", hasher.finish(), crc32fast::hash(bytes), bytes.len()))
             }
         }
@@ -69,8 +69,8 @@ impl Key {
         Self(key)
     }
 
-    /// The key of a file without a build-id: a hash of its content, which of a big file is taken of parts of it only,
-    /// and therefore when it was modified.
+    /// The key of a file without a build-id: a hash of its content, and its modification time, because the hash of a big file
+    /// covers only parts of it.
     pub fn of_content(hash: u64, file_bytes: u64, modified_ns: i128) -> Self {
         Self(format!("h{hash:016x}-{file_bytes:x}-{modified_ns:x}"))
     }
@@ -80,7 +80,7 @@ impl Key {
     }
 }
 
-/// What happened to a cache since it was opened.
+/// Counters since a cache was opened.
 #[derive(Debug, Default)]
 struct Counters {
     hits: AtomicU64,
@@ -95,11 +95,11 @@ struct Counters {
 pub struct CacheCounts {
     /// Tables read.
     pub hits: u64,
-    /// Tables looked for in vain.
+    /// Tables not found.
     pub misses: u64,
-    /// Damaged files removed.
+    /// Corrupt files removed.
     pub corrupt: u64,
-    /// Files removed to keep the bound.
+    /// Files removed to stay within the bound.
     pub evicted: u64,
     /// Tables that could not be read or written (permissions, full disk, larger than the bound).
     pub failed: u64,
@@ -111,7 +111,7 @@ pub struct Cache {
     directory: PathBuf,
     max_bytes: u64,
     counters: Counters,
-    /// Bytes of all tables, once they were counted; held while they are, so that threads do not count the same files.
+    /// Bytes of all tables, once counted. Locked while counting, so that threads do not count the same files.
     total: Mutex<Option<u64>>,
 }
 
@@ -124,7 +124,7 @@ impl Cache {
         Ok(Self { directory: directory.to_owned(), max_bytes, counters, total: Mutex::new(None) })
     }
 
-    /// The table of an ELF file, read or else built and stored. A cache that fails costs time, never a table.
+    /// The table of an ELF file: read from the cache, or else built and stored. A failing cache costs time, never a table.
     pub fn load_or_build(&self, bytes: &[u8]) -> Result<UnwindTable, NoTable> {
         let key = Key::of_elf(bytes);
         if let Some(table) = self.load(&key) {
@@ -139,15 +139,15 @@ impl Cache {
 
     /// The table stored under `key`.
     pub fn load(&self, key: &Key) -> Option<UnwindTable> {
-        let table = self.find(key)?.into_table();
+        let table = self.open_table(key)?.into_table();
         if table.is_none() {
             self.discard(key);
         }
         table
     }
 
-    /// The table stored under `key`, its rows still to be read.
-    pub fn find(&self, key: &Key) -> Option<StoredTable> {
+    /// The table stored under `key`, without its rows.
+    pub fn open_table(&self, key: &Key) -> Option<StoredTable> {
         match self.open_file(key).and_then(StoredTable::open) {
             Ok(Some(table)) => {
                 self.counters.hits.fetch_add(1, Ordering::Relaxed);
@@ -165,21 +165,21 @@ impl Cache {
         None
     }
 
-    /// Removes a table that turned out to be damaged.
+    /// Removes a corrupt table.
     pub fn discard(&self, key: &Key) {
         self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
         // Another process may have removed it first.
         let _ = fs::remove_file(self.directory.join(key.file_name()));
     }
 
-    /// Stores a table, atomically; removes the tables that were not used for longest when the bound is exceeded.
+    /// Stores a table atomically; removes the least recently used tables when the bound is exceeded.
     pub fn store(&self, key: &Key, table: &UnwindTable) -> io::Result<()> {
         self.write(key, table).inspect_err(|_| {
             self.counters.failed.fetch_add(1, Ordering::Relaxed);
         })
     }
 
-    /// What happened since the cache was opened.
+    /// The counters since the cache was opened.
     pub fn counts(&self) -> CacheCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheCounts {
@@ -192,7 +192,7 @@ impl Cache {
     }
 
     fn open_file(&self, key: &Key) -> io::Result<File> {
-        // Neither follow a link out of the directory nor wait for the writer of a pipe.
+        // Neither follow a link out of the directory nor wait for a FIFO.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let path = self.directory.join(key.file_name());
         let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -200,8 +200,8 @@ impl Cache {
         if !metadata.is_file() || metadata.len() > self.max_bytes {
             return Err(io::Error::other("not a cached table"));
         }
-        // Its age says when it was last used; a cache that may only be read still works.
-        if metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > USED_EVERY)) {
+        // The modification time is the time of last use; a read-only cache still works.
+        if metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > USE_RESOLUTION)) {
             let _ = file.set_modified(SystemTime::now());
         }
         Ok(file)
@@ -225,7 +225,7 @@ impl Cache {
             return Err(error);
         }
         let mut total = self.total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Counted by the first that writes, and then only when it matters: what others write, they count themselves.
+        // Counted at the first write and when the bound is exceeded; other processes count their own writes.
         *total = match total.map(|total| total + bytes.len() as u64) {
             Some(total) if total <= self.max_bytes => Some(total),
             _ => Some(self.evict()?),
@@ -233,7 +233,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes what was not used for longest until the bound holds, and what killed writers left; the bytes that stay.
+    /// Removes the least recently used tables until the bound holds, and temporary files of killed writers. Returns the
+    /// remaining bytes.
     fn evict(&self) -> io::Result<u64> {
         let mut total = 0;
         let mut tables = Vec::new();

@@ -1,5 +1,7 @@
-//! Owns: finding the executable segments and the call frame sections in ELF bytes, bounded and decompressed.
-//! Because: the builder should see addresses and plain sections only. Does not: decode any frame.
+//! The parts of an ELF file that the builder needs.
+//!
+//! Owns: finding the executable segments and the call frame sections, bounded and decompressed. Because: the builder should
+//! only see addresses and plain sections. Does not: decode frames.
 
 use std::borrow::Cow;
 
@@ -13,13 +15,13 @@ use super::{Limits, NoTable};
 
 const LE: LittleEndian = LittleEndian;
 
-/// Most section and program headers looked at: every linker stays far below; a forged count must not cost time.
+/// Most section and program headers read: every linker stays far below, and a forged count must not cost time.
 const HEADERS_MAX: usize = 1 << 16;
 /// Most executable segments kept: linkers write one, `mold` and BOLT a few.
 const TEXTS_MAX: usize = 64;
 /// Most call frame sections of one kind: linkers write one, BOLT keeps the old one beside it.
 const SECTIONS_MAX: usize = 8;
-/// Size of the ELF header, where no code can be.
+/// Size of the ELF header, which contains no code.
 const ELF_HEADER_BYTES: u64 = size_of::<FileHeader64<LittleEndian>>() as u64;
 
 /// A range of stated addresses, `begin..end`.
@@ -34,11 +36,11 @@ pub(super) struct Range {
 pub(super) struct FrameSection<'d> {
     pub(super) data: Cow<'d, [u8]>,
     pub(super) address: u64,
-    /// The end is not known from a section header: nothing after the first terminator belongs to it.
+    /// The end is not known from a section header: the section ends at the first terminator.
     pub(super) ends_at_terminator: bool,
 }
 
-/// What the builder needs of a file.
+/// The parts of a file that the builder needs.
 #[derive(Debug)]
 pub(super) struct Image<'d> {
     pub(super) arch: Arch,
@@ -49,14 +51,14 @@ pub(super) struct Image<'d> {
     pub(super) eh_frame_hdr: u64,
     pub(super) text_base: u64,
     pub(super) got_base: u64,
-    /// Where the program starts, if the file is a program and not a library.
+    /// The entry point, if the file is a program and not a library.
     pub(super) entry: Option<u64>,
-    /// Call frame sections left out because they cannot be read.
+    /// Call frame sections that cannot be read.
     pub(super) unreadable_sections: u64,
 }
 
 impl<'d> Image<'d> {
-    /// Reads the headers of `bytes`, which are to hold code of `arch`.
+    /// Reads the headers of a file for `arch`.
     pub(super) fn read(bytes: &'d [u8], arch: Arch, limits: &Limits) -> Result<Self, NoTable> {
         let header = bytes.read_at::<FileHeader64<LittleEndian>>(0).map_err(|()| NoTable::NotElf)?;
         if header.e_ident.magic != elf::ELFMAG {
@@ -94,7 +96,7 @@ impl<'d> Image<'d> {
         Ok(image)
     }
 
-    /// Whether `address` is in an executable segment; if so, the end of that segment.
+    /// The end of the executable segment that contains `address`.
     pub(super) fn text_end(&self, address: u64) -> Option<u64> {
         let after = self.texts.partition_point(|text| text.begin <= address);
         let text = self.texts.get(after.checked_sub(1)?)?;
@@ -163,7 +165,7 @@ impl<'d> Image<'d> {
             if data.is_empty() {
                 continue;
             }
-            // The section ends somewhere in here; what lies beyond the limit cannot be part of a sane one.
+            // The end of the section is unknown, but a valid one does not exceed the limit.
             let data = &data[..data.len().min(usize::try_from(limits.section_bytes).unwrap_or(usize::MAX))];
             self.eh_frames.push(FrameSection { data: data.into(), address, ends_at_terminator: true });
             return Ok(());
@@ -173,8 +175,8 @@ impl<'d> Image<'d> {
     }
 }
 
-/// Executable segments, sorted and disjoint. Code can start neither at address 0 nor inside the ELF header, where
-/// linkers leave the frames of functions that they dropped.
+/// Executable segments, sorted and disjoint. Code starts neither at address 0 nor inside the ELF header, where linkers leave
+/// the frames of functions that they removed.
 fn texts(segments: &[ProgramHeader64<LittleEndian>]) -> Vec<Range> {
     let mut texts: Vec<Range> = segments
         .iter()
@@ -199,7 +201,7 @@ fn texts(segments: &[ProgramHeader64<LittleEndian>]) -> Vec<Range> {
     merged
 }
 
-/// The entry point of a program. Shared libraries often state the beginning of `.text`, which means nothing.
+/// The entry point of a program. That of a shared library is often the start of `.text`, and has no meaning.
 fn entry(
     header: &FileHeader64<LittleEndian>,
     segments: &[ProgramHeader64<LittleEndian>],
@@ -224,7 +226,7 @@ fn entry(
 /// `DF_1_PIE` of `DT_FLAGS_1`.
 const PIE: u64 = 0x0800_0000;
 
-/// The bytes of a section, decompressed; `None` when they cannot be read.
+/// The decompressed bytes of a section; `None` when they cannot be read.
 fn contents<'d>(
     section: &SectionHeader64<LittleEndian>,
     bytes: &'d [u8],
@@ -263,14 +265,14 @@ fn contents<'d>(
     Ok(compressed.decompress().ok())
 }
 
-/// Shortest and longest build-id that identify a file: fewer bytes would collide, linkers write no more.
+/// Shortest build-id that identifies a file: fewer bytes would collide.
 pub(super) const BUILD_ID_MIN: usize = 8;
-/// See [`BUILD_ID_MIN`].
+/// Longest build-id: linkers write no longer ones.
 pub(super) const BUILD_ID_MAX: usize = 32;
-/// Most notes looked at: files have about three.
+/// Most notes read: files have about three.
 const NOTES_MAX: usize = 256;
 
-/// The build-id of an ELF file, if it is fit to identify it.
+/// The build-id of an ELF file, if it identifies the file.
 pub(super) fn build_id(bytes: &[u8]) -> Option<&[u8]> {
     let header = bytes.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
     if header.e_ident.magic != elf::ELFMAG || header.e_ident.class != elf::ELFCLASS64 {

@@ -1,6 +1,8 @@
-//! Owns: finding the frame descriptions of one section and running each of them, in slices on many threads.
-//! Because: entries are independent, so that a big library takes as many cores as there are.
-//! Does not: order frames by address, form pages ([`super::assemble`]).
+//! Decoding the frame descriptions of a section.
+//!
+//! Owns: finding the frame descriptions and running their programs, in slices on several threads. Because: entries are
+//! independent, so that a big library can use all cores. Does not: sort frames by address, or form pages
+//! ([`super::assemble`]).
 
 use std::collections::hash_map::Entry;
 use std::ops::Range;
@@ -16,7 +18,7 @@ use super::rules::{Interner, SIGNAL};
 use super::stats::{BuildStats, Count};
 use super::{Bytes, Limits, NoTable};
 
-/// Frames of one slice: a few milliseconds of work.
+/// Frames per slice: a few milliseconds of work.
 const SLICE_FRAMES: usize = 8192;
 
 /// Frame descriptions of one slice of a section.
@@ -47,7 +49,7 @@ impl Frame {
     }
 }
 
-/// Packs a row before pages are formed. Addresses that do not fit are refused by [`Limits::pages`] before.
+/// Packs a row before pages are formed. Addresses are below [`ADDRESS_MAX`].
 #[inline]
 pub(super) fn pack(address: u64, rule: u16) -> u64 {
     address << 16 | u64::from(rule)
@@ -59,10 +61,10 @@ pub(super) fn unpack(row: u64) -> (u64, u16) {
     (row >> 16, row as u16)
 }
 
-/// Highest address that can be packed. No file states a higher one: an x86-64 user space has 2^47, an aarch64 one 2^48.
+/// Limit of addresses that can be packed. No file has higher ones: the user space of x86-64 has 2^47 bytes.
 pub(super) const ADDRESS_MAX: u64 = 1 << 47;
 
-/// Where the frame descriptions of a section are.
+/// The offsets of the frame descriptions of a section.
 #[derive(Debug, Default)]
 struct Offsets {
     offsets: Vec<usize>,
@@ -70,8 +72,8 @@ struct Offsets {
     truncated: bool,
 }
 
-/// Hops over the entries of a section by their lengths. Zero-length entries are stepped over: linking relocatable
-/// objects together leaves terminators in the middle.
+/// Scans the entries of a section by their lengths. Zero-length entries are skipped: linking relocatable objects leaves
+/// terminators in the middle.
 fn offsets(
     data: &[u8],
     is_eh_frame: bool,
@@ -118,7 +120,7 @@ fn offsets(
     Ok(found)
 }
 
-/// A section with what is needed to decode it.
+/// A section with the data needed to decode it.
 pub(super) struct Source<'i, S> {
     pub(super) section: S,
     pub(super) bases: BaseAddresses,
@@ -145,7 +147,7 @@ where
         stats.add(Count::TruncatedSections, u64::from(found.truncated));
         let slices: Vec<&[usize]> = found.offsets.chunks(SLICE_FRAMES).collect();
         match slices[..] {
-            // Small libraries are the many: no thread is woken for them.
+            // Most libraries are small: no thread is woken for them.
             [] => Ok(Vec::new()),
             [slice] => Ok(vec![self.slice(slice, row_count)?]),
             _ => slices.par_iter().map(|slice| self.slice(slice, row_count)).collect(),
@@ -202,7 +204,7 @@ where
             let parsed = match cies.entry(gimli::UnwindOffset::into(at)) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    // gimli takes the place of an indirect address for the address; no linker fills such places.
+                    // gimli does not dereference indirect addresses, which no linker writes.
                     let direct = |cie: &gimli::CommonInformationEntry<_>| {
                         !cie.fde_address_encoding().is_some_and(|encoding| encoding.is_indirect())
                     };
@@ -250,7 +252,7 @@ where
             out.stats.add(Count::SignalFrames, 1);
             emit(begin, SIGNAL)?;
         } else if let Some(parts) = parts {
-            machine.rows(fde.instructions(section, bases), section, &parts, (begin, end), emit)?;
+            machine.rows(fde.instructions(section, bases), section, &parts, begin..end, emit)?;
         } else {
             emit(begin, super::rules::BAD_PROGRAM)?;
         }

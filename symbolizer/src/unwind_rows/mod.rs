@@ -1,16 +1,16 @@
 //! Native unwind tables: from the call frame information of an ELF file to the rows that the kernel searches.
 //!
-//! Owns: [`UnwindTable`], which has the exact form of the kernel's maps (pages, blocks of rows, rules), how it is
-//! built, looked up and kept on disk. Because: rows are half of a right stack; the other half is `walk`.
-//! Does not: know processes, mappings, maps of the kernel, or where a file lies.
+//! Owns: [`UnwindTable`], which has the exact form of the BPF maps (pages, blocks of rows, rules), and building, searching and
+//! caching it. Because: a correct stack needs correct rows and a correct walker (`walk`). Does not: know processes,
+//! mappings, BPF maps, or where a file is.
 //!
 //! ```text
 //! ELF bytes ─elf─▶ sections ─frames─▶ slices of frames ─assemble─▶ UnwindTable ─cache─▶ disk
 //!                               └ program ─ rules      └ uncovered ─ derived
 //! ```
-//! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other.
-//! All input is foreign: every list has a limit ([`Limits`]), damage is counted ([`BuildStats`]), and a file
-//! without a table says why ([`NoTable`]).
+//! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other. All input is
+//! untrusted: every list has a limit ([`Limits`]), defects are counted ([`BuildStats`]), and a file without a table has a
+//! reason ([`NoTable`]).
 
 mod assemble;
 pub mod cache;
@@ -43,19 +43,19 @@ pub use uncovered::ReadAt;
 
 use elf::{FrameSection, Image};
 use frames::Source;
-use uncovered::Uncovered;
+use uncovered::UncoveredCode;
 
 /// Bytes as gimli reads them: all machines of [`Arch`] are little-endian.
 type Bytes<'d> = EndianSlice<'d, LittleEndian>;
 
-/// Bounds of what one file may cost.
+/// Limits on the cost of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one section, decompressed. The largest seen is below 20 MB.
+    /// Decompressed size of one section. The largest seen is below 20 MB.
     pub section_bytes: u64,
     /// Frame descriptions of one section. The largest seen has 0.4 million.
     pub frames: usize,
-    /// Rows of all frames, and of the table; a table that fills all shards of the kernel could not be loaded.
+    /// Rows of all frames, and of the table; a table that fills all shards of the BPF maps could not be loaded.
     pub rows: usize,
     /// Pages from the first to the last.
     pub pages: usize,
@@ -75,10 +75,10 @@ impl Default for Limits {
     }
 }
 
-/// The unwind table of one executable, ready to be copied into the maps of the kernel.
+/// The unwind table of one executable, ready to be copied into the BPF maps.
 ///
-/// [`Page::first_block`] counts from the first block of this table and [`Page::shard`] is 0; whoever places the
-/// blocks adds a base and sets the shard, page by page ([`UnwindTable::page_blocks`]).
+/// [`Page::first_block`] counts from the first block of this table and [`Page::shard`] is 0; the loader adds a base and sets
+/// the shard for each page ([`UnwindTable::page_blocks`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwindTable {
     first_page: u32,
@@ -90,26 +90,26 @@ pub struct UnwindTable {
 
 impl UnwindTable {
     /// Builds the table of an ELF file or vdso image from all of its bytes, on the threads of rayon's current pool.
-    /// The file is to be one of this machine ([`Arch::NATIVE`]).
+    /// The file must be for the native architecture ([`Arch::NATIVE`]).
     ///
-    /// `.eh_frame` counts before `.debug_frame`, which fills what the former leaves; rows of functions that neither
-    /// covers are derived from their instructions ([`derived`]), on machines whose instructions can be read.
+    /// `.eh_frame` takes precedence; `.debug_frame` fills its gaps. Rows of functions that neither covers are derived from
+    /// their instructions ([`derived`]), on architectures with an instruction decoder.
     pub fn from_elf(bytes: &[u8]) -> Result<Self, NoTable> {
         Self::from_elf_within(bytes, &Limits::default())
     }
 
-    /// [`UnwindTable::from_elf`] of a file of which only headers and call frame sections are in `bytes`; the
-    /// symbols, and the code of functions that have no frames, are read from `file`.
+    /// As [`UnwindTable::from_elf`], but `bytes` contains only headers and call frame sections; symbols, and the code of
+    /// functions without frames, are read from `file`.
     pub fn from_parts(bytes: &[u8], file: &dyn ReadAt) -> Result<Self, NoTable> {
         Self::build(bytes, file, Arch::NATIVE, &Limits::default())
     }
 
-    /// [`UnwindTable::from_elf`] with other limits.
+    /// As [`UnwindTable::from_elf`], with other limits.
     pub fn from_elf_within(bytes: &[u8], limits: &Limits) -> Result<Self, NoTable> {
         Self::build(bytes, &bytes, Arch::NATIVE, limits)
     }
 
-    /// [`UnwindTable::from_elf`] of a file for `arch`, whatever runs here.
+    /// As [`UnwindTable::from_elf`], for a file for `arch`.
     pub fn from_elf_for(bytes: &[u8], arch: Arch) -> Result<Self, NoTable> {
         Self::build(bytes, &bytes, arch, &Limits::default())
     }
@@ -140,7 +140,7 @@ impl UnwindTable {
             slices.debug_frame.extend(of_section);
         }
         slices.entry = image.entry.and_then(|entry| Some((entry, image.text_end(entry)?)));
-        slices.assemble(limits, Uncovered::new(bytes, file, &image), stats)
+        slices.assemble(limits, UncoveredCode::new(bytes, file, &image), stats)
     }
 
     /// Stated address of the first page, >> [`PAGE_SHIFT`].
@@ -164,12 +164,12 @@ impl UnwindTable {
         &self.rules
     }
 
-    /// What was counted while the table was built.
+    /// The counters of the build.
     pub fn stats(&self) -> &BuildStats {
         &self.stats
     }
 
-    /// Copies as many blocks as fit into `into`, from the block `first` on, as the kernel wants them.
+    /// Copies as many blocks as fit into `into`, from the block `first` on, in the form of the BPF maps.
     pub fn copy_blocks(&self, first: u32, into: &mut [u8]) {
         let blocks = self.blocks.get(first as usize..).unwrap_or_default();
         for (into, block) in into.as_chunks_mut::<{ size_of::<RowBlock>() }>().0.iter_mut().zip(blocks) {
@@ -177,17 +177,17 @@ impl UnwindTable {
         }
     }
 
-    /// The blocks of each page, in order. Each fits into a shard as a whole (at most 4096 blocks); pages without
-    /// rows have none.
+    /// The blocks of each page, in order. The blocks of a page (at most 4096) fit into one shard; pages without rows have
+    /// none.
     pub fn page_blocks(&self) -> impl ExactSizeIterator<Item = &[RowBlock]> {
         self.pages.iter().map(|page| self.blocks_of(page))
     }
 
-    /// The rule in force at a stated address, found as the kernel finds it: the block whose first row is the last
-    /// at or below the address, then the row in it.
+    /// The rule at a stated address, found as the kernel program does: the last block whose first row is at or below the
+    /// address, then the row in it.
     ///
-    /// `None` outside of all pages and in pages without rows. Between frames it is a rule of
-    /// [`rule_kind::NONE`]; both mean that there is no frame.
+    /// `None` outside all pages and in pages without rows; [`rule_kind::NONE`] between frames. Both mean that there is no
+    /// frame.
     pub fn lookup(&self, svma: u64) -> Option<Rule> {
         let page = (svma >> PAGE_SHIFT).checked_sub(u64::from(self.first_page))?;
         let page = self.pages.get(usize::try_from(page).ok()?)?;
@@ -199,13 +199,13 @@ impl UnwindTable {
         self.rules.get(usize::from(row::rule(block[last]))).copied()
     }
 
-    /// Every row as (stated address, rule), ascending. Copies at the beginning of pages are included.
+    /// Every row as (stated address, rule), ascending, including the copies at the start of pages.
     pub fn rows(&self) -> impl Iterator<Item = (u64, &Rule)> {
         self.pages.iter().enumerate().flat_map(move |(number, page)| {
             let base = (u64::from(self.first_page) + number as u64) << PAGE_SHIFT;
             let mut before = None;
             self.blocks_of(page).iter().flatten().filter_map(move |&packed| {
-                // The last block is filled up with copies of its last row.
+                // The last block is padded with copies of its last row.
                 let repeated = before.replace(packed) == Some(packed);
                 let rule = &self.rules[usize::from(row::rule(packed))];
                 (!repeated).then_some((base + u64::from(row::pc_low(packed)), rule))
@@ -213,7 +213,7 @@ impl UnwindTable {
         })
     }
 
-    /// Rows by form.
+    /// Number of rows by form.
     pub fn forms(&self) -> Forms {
         let mut forms = Forms::default();
         for (_, rule) in self.rows() {

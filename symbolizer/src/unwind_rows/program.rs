@@ -1,6 +1,10 @@
-//! Owns: running a call frame program (the instructions of a CIE or an FDE) for three columns: CFA, frame
-//! pointer, return address. Because: general interpreters track every register, which costs most of the time and is never used.
-//! Does not: decode bytes (gimli does), decide which forms are supported ([`super::rules`]).
+//! The interpreter of call frame programs.
+//!
+//! Owns: running the instructions of a CIE or an FDE for three columns: CFA, frame pointer, return address. Because: general
+//! interpreters track every register, which costs most of the time and is not needed. Does not: decode bytes (gimli does),
+//! or decide which forms are supported ([`super::rules`]).
+
+use std::ops::Range;
 
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::Rule;
@@ -9,16 +13,16 @@ use gimli::{CallFrameInstruction as Cfi, CallFrameInstructionIter, Register, Unw
 use super::Bytes;
 use super::rules::{BAD_PROGRAM, Cfa, Saved, State, aarch64, cfa_expression, saved_expression, x86_64};
 
-/// Deepest `DW_CFA_remember_state`: compilers nest once or twice; a program that goes deeper is refused.
+/// Deepest nesting of `DW_CFA_remember_state`: compilers nest once or twice; deeper programs are refused.
 const REMEMBERED_MAX: usize = 64;
-/// Most instructions of a CIE: they run once for every FDE chunk, and compilers write three or four.
+/// Most instructions of a CIE: compilers write three or four.
 const INITIAL_MAX: usize = 4096;
 
-/// The program cannot be decoded (any further).
+/// The program cannot be decoded further.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bad;
 
-/// The parts of a CIE that its FDEs need to run.
+/// The parts of a CIE that its FDEs need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cie {
     pub(super) initial: State,
@@ -29,12 +33,12 @@ pub(super) struct Cie {
     ra: Register,
 }
 
-/// Runs programs; kept between them so that nothing is allocated per frame.
+/// Runs programs. It is reused, so that nothing is allocated per frame.
 #[derive(Debug)]
 pub(super) struct Machine {
     state: State,
-    /// The last register form: `DW_CFA_def_cfa_register` and `DW_CFA_def_cfa_offset` change one half of it, even
-    /// with an expression in between (as libgcc reads them). Without one, they say nothing.
+    /// The last CFA of the form register + offset: `DW_CFA_def_cfa_register` and `DW_CFA_def_cfa_offset` change one half of it,
+    /// even after an expression (as in libgcc). Without one, they have no effect.
     base: Option<(Register, i64)>,
     remembered: Vec<(State, Option<(Register, i64)>)>,
 }
@@ -78,19 +82,19 @@ impl Machine {
         Err(Bad)
     }
 
-    /// Runs the program of an FDE for `begin..end` and gives each change as (address, rule), addresses ascending.
-    /// A program that turns out damaged ends with [`BAD_PROGRAM`].
+    /// Runs the program of an FDE for a range of addresses and emits each change as (address, rule), addresses ascending. A
+    /// corrupt program ends with [`BAD_PROGRAM`].
     #[inline]
     pub(super) fn rows<'d, S: UnwindSection<Bytes<'d>>, E>(
         &mut self,
         mut instructions: CallFrameInstructionIter<'_, Bytes<'d>>,
         section: &S,
         cie: &Cie,
-        (begin, end): (u64, u64),
+        range: Range<u64>,
         mut emit: impl FnMut(u64, Rule) -> Result<(), E>,
     ) -> Result<(), E> {
         self.start(cie.initial);
-        let mut at = begin;
+        let mut at = range.start;
         let mut changed = true;
         loop {
             let next = match instructions.next() {
@@ -113,7 +117,7 @@ impl Machine {
                 emit(at, self.state.rule(cie.arch))?;
                 changed = false;
             }
-            if next >= end {
+            if next >= range.end {
                 return Ok(());
             }
             at = next;
@@ -130,8 +134,8 @@ impl Machine {
         };
     }
 
-    /// Sets the CFA to register + offset; a missing part (a forged offset that does not fit, or half a form without
-    /// the other half) makes it one that no rule can follow from.
+    /// Sets the CFA to register + offset. If a part is missing (a forged offset that does not fit, or one half without the
+    /// other), the CFA becomes unsupported.
     fn set_cfa(&mut self, register: Option<Register>, offset: Option<i64>) -> bool {
         self.state.cfa = match (register, offset) {
             (Some(register), Some(offset)) => {
@@ -154,7 +158,7 @@ impl Machine {
         true
     }
 
-    /// Applies one instruction that does not move the location; says whether a column may have changed.
+    /// Applies one instruction that does not advance the location. Returns whether a column may have changed.
     #[inline]
     fn apply<'d, S: UnwindSection<Bytes<'d>>>(
         &mut self,
@@ -218,7 +222,7 @@ impl Machine {
             Cfi::ValOffset { register, .. }
             | Cfi::ValOffsetSf { register, .. }
             | Cfi::ValExpression { register, .. } => self.set(register, cie, Saved::Other),
-            // Sizes of pushed arguments, padding, and instructions of other machines change none of the columns.
+            // Sizes of pushed arguments, padding, and instructions of other architectures change none of the columns.
             _ => false,
         })
     }

@@ -1,6 +1,8 @@
-//! Owns: turning what a call frame program says of the CFA, the frame pointer and the return address into a [`Rule`],
-//! and numbering rules. Because: which forms are supported is decided here, in a file per machine, and nowhere else.
-//! Does not: decode call frame instructions, know addresses.
+//! Unwind rules from the state of a call frame program.
+//!
+//! Owns: converting the state of CFA, frame pointer and return address into a [`Rule`], and numbering rules. Because: the
+//! supported forms are decided only here, in one file per architecture. Does not: decode call frame instructions, or know
+//! addresses.
 
 pub(super) mod aarch64;
 pub(super) mod x86_64;
@@ -12,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Bytes, NoTable};
 
-/// Where the canonical frame address comes from.
+/// How the canonical frame address is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cfa {
     /// Register + offset.
@@ -25,14 +27,14 @@ pub(super) enum Cfa {
     Other,
 }
 
-/// Where the caller's value of a register comes from.
+/// Where the caller's value of a register is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Saved {
-    /// Nothing was said.
+    /// Not specified.
     Unspecified,
     /// It cannot be recovered.
     Undefined,
-    /// It still is in the register.
+    /// Still in the register.
     Same,
     /// In memory at CFA + offset.
     AtCfa(i64),
@@ -44,7 +46,7 @@ pub(super) enum Saved {
     Other,
 }
 
-/// One row of a call frame program, as far as this unwinder goes: three columns.
+/// One row of a call frame program: the three columns that this unwinder uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) cfa: Cfa,
@@ -56,7 +58,7 @@ pub(super) struct State {
 pub(super) const SIGNAL: Rule = plain(rule_kind::SIGNAL, 0);
 /// The rule of the outermost frame.
 pub(super) const END: Rule = plain(rule_kind::END, 0);
-/// The rule of a program that cannot be decoded (any further).
+/// The rule from where a program cannot be decoded.
 pub(super) const BAD_PROGRAM: Rule = plain(rule_kind::UNSUPPORTED, unsupported::BAD_PROGRAM);
 
 const fn plain(cfa: u8, detail: u8) -> Rule {
@@ -78,15 +80,15 @@ impl State {
     }
 }
 
-/// An offset as rules have it.
+/// An offset with the size that rules have.
 fn offset(offset: i64) -> Result<i32, u8> {
     i32::try_from(offset).map_err(|_| unsupported::OFFSET_RANGE)
 }
 
-/// Most operations of an expression that is looked at: a PLT entry has nine.
+/// Most operations of a supported expression: a PLT entry has nine.
 const OPERATIONS_MAX: usize = 9;
 
-/// Decodes all operations into `buffer`; `None` when there are too many or they are damaged.
+/// Decodes all operations into `buffer`; `None` when there are too many or they are malformed.
 fn operations<'b, 'd>(
     expression: Expression<Bytes<'d>>,
     buffer: &'b mut [Operation<Bytes<'d>>; OPERATIONS_MAX],
@@ -119,7 +121,7 @@ pub(super) fn cfa_expression(expression: Expression<Bytes<'_>>) -> Cfa {
                 None => Cfa::Other,
             }
         }
-        // What linkers write for a 16-byte PLT entry of x86-64: its second part runs with one more word on the stack.
+        // Linkers write this for a 16-byte PLT entry of x86-64: its second part runs with one more word on the stack.
         [
             At { register: X86_64::RSP, offset: 8, .. },
             At { register: X86_64::RA, offset: 0, .. },
@@ -135,7 +137,7 @@ pub(super) fn cfa_expression(expression: Expression<Bytes<'_>>) -> Cfa {
     }
 }
 
-/// What is added after a load: nothing, `plus_uconst`, or a constant and `plus` or `minus`.
+/// The constant added after a load: none, `plus_uconst`, or a constant and `plus` or `minus`.
 fn addend(operations: &[Operation<Bytes<'_>>]) -> Option<i64> {
     use Operation::{Minus, Plus, PlusConstant, SignedConstant, UnsignedConstant};
     match *operations {
@@ -152,7 +154,7 @@ fn sum(offset: i64, more: u64) -> Option<i64> {
     offset.checked_add(i64::try_from(more).ok()?)
 }
 
-/// The place of a saved register given by `DW_CFA_expression`, which starts with the CFA on its stack.
+/// Where a register is saved according to `DW_CFA_expression`, which starts with the CFA on its stack.
 pub(super) fn saved_expression(expression: Expression<Bytes<'_>>) -> Saved {
     use Operation::{PlusConstant, RegisterOffset};
     let mut buffer = [Operation::Nop; OPERATIONS_MAX];
@@ -168,7 +170,7 @@ pub(super) fn saved_expression(expression: Expression<Bytes<'_>>) -> Saved {
     }
 }
 
-/// Slots of the cache before the hash map: real files use few rules at a time, so that it nearly always hits.
+/// Slots of the cache in front of the hash map: real files use few rules at a time, so that it nearly always hits.
 const RECENT: usize = 512;
 
 /// Numbers rules from 0; rule 0 is [`rule_kind::NONE`].
@@ -183,7 +185,7 @@ pub(super) struct Interner {
 pub(super) const NONE: u16 = 0;
 
 impl Interner {
-    /// For at most `max` rules, and never more than a row can name.
+    /// For at most `max` rules, and never more than a row can refer to.
     pub(super) fn new(max: usize) -> Self {
         let none = Rule::default();
         Self {

@@ -1,43 +1,44 @@
-//! Owns: the counters of a build. Because: everything that did not become a row is counted under a name.
-//! Does not: decide anything.
+//! Counters of a build.
+//!
+//! Owns: the counters and their names. Because: everything that did not become a row is counted. Does not: decide anything.
 
-/// What is counted while a table is built.
+/// The counters of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Count {
-    /// Frame descriptions that gave rows.
+    /// Frame descriptions with rows.
     Frames,
     /// Of these, signal frames.
     SignalFrames,
     /// Of these, frames of `.debug_frame` (used or not).
     DebugFrames,
-    /// Rows before pages were formed (neighbours with the same rule already merged).
+    /// Rows before pages are formed, with neighbours of the same rule merged.
     FrameRows,
     /// Rows of the table, with page copies and rows for gaps.
     Rows,
-    /// Zero-length entries (terminators) met; those in the middle do not end the section.
+    /// Zero-length entries (terminators); those in the middle do not end the section.
     Terminators,
     /// Frame descriptions whose CIE or header could not be decoded.
     BadFrames,
     /// Frame descriptions that do not start in an executable segment.
     OutsideText,
-    /// Frame descriptions of no bytes.
+    /// Empty frame descriptions.
     EmptyFrames,
-    /// Frame descriptions that overlap one before them.
+    /// Frame descriptions that overlap an earlier one.
     Overlapping,
     /// Sections that end in the middle of an entry.
     TruncatedSections,
     /// Sections that could not be read or decompressed.
     UnreadableSections,
-    /// 1 when the entry point has no frame description and was marked as the outermost frame.
+    /// 1 when the entry point has no frame description and is marked as the outermost frame.
     EntryMarked,
-    /// Functions without a frame description that rows were derived for.
+    /// Functions without a frame description for which rows were derived.
     DerivedFunctions,
-    /// Functions without a frame description that no row could be derived for.
+    /// Functions without a frame description for which no row could be derived.
     UnderivedFunctions,
     /// Rows derived from instructions.
     DerivedRows,
-    /// Derived rows left out because the file needs too many different rules.
+    /// Derived rows dropped because the file needs too many different rules.
     DerivedRulesBeyond,
 }
 

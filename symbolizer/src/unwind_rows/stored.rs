@@ -1,8 +1,8 @@
-//! The file that holds an unwind table.
+//! The file format of unwind tables.
 //!
-//! Owns: the format, and reading it in two steps: first what says how much room the rows need, then the rows, straight
-//! into the memory where they are searched. Because: a process that trains a model has 16 MB of rows, and each copy of
-//! them costs more than the disk. Does not: choose names or folders ([`super::cache`]).
+//! Owns: the format, and reading it in two parts: first the header, which says how much room the rows need, then the rows,
+//! directly into the memory of the BPF maps. Because: a process that trains a model has 16 MB of rows, and each copy of them
+//! costs more than reading the disk. Does not: choose names or folders ([`super::cache`]).
 //!
 //! ```text
 //! magic 8 │ format u32 │ first page u32 │ pages u32 │ blocks u32 │ rules u32 │ CRC-32 of the rest │
@@ -22,29 +22,29 @@ use deepctx_common::unwind::{
 use super::UnwindTable;
 use super::stats::{BuildStats, COUNTS};
 
-/// First bytes of a file.
+/// The first bytes of a file.
 const MAGIC: [u8; 8] = *b"dctxrows";
-/// Format of the file and meaning of rows; raised when either changes, which makes old files useless.
+/// Version of the format and of the meaning of rows; a change of either invalidates old files.
 const FORMAT: u32 = 2;
 /// Bytes before the counters.
 const HEADER_BYTES: usize = 32;
-/// Where the checksum stands, the last of the header (for tests that want to come past it).
+/// Offset of the checksum, the last field of the header (public for tests).
 pub const SUM_AT: usize = HEADER_BYTES - 4;
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = size_of::<RowBlock>();
-/// Blocks of a page with a row at every address.
+/// Blocks of a page with a row at each address.
 const MAX_PAGE_BLOCKS: u16 = ((1 << 16) / ROWS_PER_BLOCK) as u16;
 
-/// A table of which all but the rows was read.
+/// A table whose rows have not been read yet.
 #[derive(Debug)]
 pub struct StoredTable {
     file: File,
-    head: Head,
+    header: Header,
 }
 
-/// All but the rows.
+/// The file except for the rows.
 #[derive(Debug)]
-struct Head {
+struct Header {
     first_page: u32,
     rules: Vec<Rule>,
     pages: Vec<Page>,
@@ -52,17 +52,18 @@ struct Head {
     blocks: u32,
     /// Bytes before the blocks.
     bytes: usize,
-    /// The checksum as stated, and that of the head.
-    stated: u32,
+    /// The checksum in the file.
+    expected_sum: u32,
+    /// The checksum of the header.
     sum: Hasher,
 }
 
-/// Rows that were read and are sorted and name rules that exist; what [`StoredTable::is_whole`] needs of them.
+/// The checksum of blocks that were read and are valid, for [`StoredTable::is_complete`].
 #[derive(Clone, Debug)]
-pub struct Part(Hasher);
+pub struct BlockChecksum(Hasher);
 
 impl StoredTable {
-    /// Reads all but the rows. `None`: the file is damaged, or of another format.
+    /// Reads the file except for the rows. `None`: the file is corrupt, or has another format.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -77,47 +78,47 @@ impl StoredTable {
         if length != bytes as u64 + u64::from(blocks) * BLOCK_BYTES as u64 {
             return Ok(None);
         }
-        let mut head = vec![0; bytes];
-        file.read_exact_at(&mut head, 0)?;
-        Ok(Head::read(&head).map(|head| Self { file, head }))
+        let mut header = vec![0; bytes];
+        file.read_exact_at(&mut header, 0)?;
+        Ok(Header::read(&header).map(|header| Self { file, header }))
     }
 
     /// Stated address of the first page, >> [`deepctx_common::unwind::PAGE_SHIFT`].
     pub fn first_page(&self) -> u32 {
-        self.head.first_page
+        self.header.first_page
     }
 
     /// Pages, as [`UnwindTable::pages`].
     pub fn pages(&self) -> &[Page] {
-        &self.head.pages
+        &self.header.pages
     }
 
     /// Rules, as [`UnwindTable::rules`].
     pub fn rules(&self) -> &[Rule] {
-        &self.head.rules
+        &self.header.rules
     }
 
-    /// Reads as many blocks as fit into `into`, from the block `first` on. `None`: they cannot be read or are damaged.
-    pub fn read_blocks(&self, first: u32, into: &mut [u8]) -> Option<Part> {
-        let at = self.head.bytes as u64 + u64::from(first) * BLOCK_BYTES as u64;
+    /// Reads as many blocks as fit into `into`, from the block `first` on. `None`: they cannot be read or are corrupt.
+    pub fn read_blocks(&self, first: u32, into: &mut [u8]) -> Option<BlockChecksum> {
+        let at = self.header.bytes as u64 + u64::from(first) * BLOCK_BYTES as u64;
         self.file.read_exact_at(into, at).ok()?;
-        self.head.check(into)
+        self.header.check(into)
     }
 
-    /// Whether these parts, in their order and all together, are the rows that were stored.
-    pub fn is_whole<'p>(&self, parts: impl IntoIterator<Item = &'p Part>) -> bool {
-        self.head.is_whole(parts)
+    /// Whether these parts, in this order, are exactly the stored rows.
+    pub fn is_complete<'p>(&self, parts: impl IntoIterator<Item = &'p BlockChecksum>) -> bool {
+        self.header.is_complete(parts)
     }
 
-    /// The table in memory; `None` when the rows are damaged.
+    /// The complete table; `None` when the rows are corrupt.
     pub(super) fn into_table(self) -> Option<UnwindTable> {
-        let mut bytes = vec![0; self.head.blocks as usize * BLOCK_BYTES];
+        let mut bytes = vec![0; self.header.blocks as usize * BLOCK_BYTES];
         let part = self.read_blocks(0, &mut bytes)?;
-        self.head.is_whole([&part]).then(|| self.head.with_rows(&bytes))
+        self.header.is_complete([&part]).then(|| self.header.with_rows(&bytes))
     }
 }
 
-/// Bytes before the blocks and number of blocks, from the header; `None` when it is of no use.
+/// Bytes before the blocks and number of blocks, from the fixed header; `None` when it is invalid.
 fn lengths(header: &[u8; HEADER_BYTES]) -> Option<(usize, u32)> {
     let word = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));
     if !header.starts_with(&MAGIC) || word(8)? != FORMAT {
@@ -132,14 +133,14 @@ fn lengths(header: &[u8; HEADER_BYTES]) -> Option<(usize, u32)> {
     Some((bytes, blocks))
 }
 
-impl Head {
-    /// Reads the head from the beginning of a file.
+impl Header {
+    /// Parses the start of a file.
     fn read(file: &[u8]) -> Option<Self> {
-        let header = file.first_chunk::<HEADER_BYTES>()?;
-        let (bytes, blocks) = lengths(header)?;
-        let head = file.get(..bytes)?;
-        let word = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));
-        let mut rest = &head[HEADER_BYTES..];
+        let fixed = file.first_chunk::<HEADER_BYTES>()?;
+        let (bytes, blocks) = lengths(fixed)?;
+        let header = file.get(..bytes)?;
+        let word = |at: usize| Some(u32::from_le_bytes(*fixed.get(at..)?.first_chunk()?));
+        let mut rest = &header[HEADER_BYTES..];
         let mut take = |count: usize, size: usize| rest.split_off(..count.checked_mul(size)?);
         let mut counts = [0; COUNTS];
         for (count, bytes) in counts.iter_mut().zip(take(COUNTS, 8)?.as_chunks().0) {
@@ -147,7 +148,7 @@ impl Head {
         }
         let rules = plain(take(word(24)? as usize, size_of::<Rule>())?)?;
         let pages: Vec<Page> = plain(take(word(16)? as usize, size_of::<Page>())?)?;
-        // Pages name blocks that exist, and blocks follow one another.
+        // Pages refer to existing blocks, without gaps.
         let mut next = 0;
         for page in &pages {
             if page.first_block != next || page.shard != 0 || page.blocks > MAX_PAGE_BLOCKS {
@@ -156,14 +157,14 @@ impl Head {
             next += u32::from(page.blocks);
         }
         let stats = BuildStats::from_words(counts);
-        let (first_page, stated, sum) = (word(12)?, word(SUM_AT)?, head_sum(head)?);
-        (next == blocks).then_some(Self { first_page, rules, pages, stats, blocks, bytes, stated, sum })
+        let (first_page, expected_sum, sum) = (word(12)?, word(SUM_AT)?, sum_without_field(header)?);
+        (next == blocks).then_some(Self { first_page, rules, pages, stats, blocks, bytes, expected_sum, sum })
     }
 
-    /// Looks at whole blocks: rows are sorted and name rules that exist.
-    fn check(&self, blocks: &[u8]) -> Option<Part> {
+    /// Validates complete blocks: rows are sorted and refer to existing rules.
+    fn check(&self, blocks: &[u8]) -> Option<BlockChecksum> {
         let (blocks, rest) = blocks.as_chunks::<BLOCK_BYTES>();
-        // Without branches, so that it is done for many rows at once.
+        // Without branches, so that the compiler vectorizes it.
         let (mut sorted, mut last_rule) = (true, 0);
         for block in blocks {
             let rows = rows_of(block);
@@ -180,15 +181,15 @@ impl Head {
         }
         let mut sum = Hasher::new();
         sum.update(blocks.as_flattened());
-        Some(Part(sum))
+        Some(BlockChecksum(sum))
     }
 
-    fn is_whole<'p>(&self, parts: impl IntoIterator<Item = &'p Part>) -> bool {
+    fn is_complete<'p>(&self, parts: impl IntoIterator<Item = &'p BlockChecksum>) -> bool {
         let mut sum = self.sum.clone();
-        for Part(part) in parts {
+        for BlockChecksum(part) in parts {
             sum.combine(part);
         }
-        sum.finalize() == self.stated
+        sum.finalize() == self.expected_sum
     }
 
     fn with_rows(self, blocks: &[u8]) -> UnwindTable {
@@ -214,14 +215,14 @@ pub fn encode(table: &UnwindTable) -> Vec<u8> {
         + size_of_val(&table.blocks[..]);
     let mut bytes = Vec::with_capacity(size);
     bytes.extend(MAGIC);
-    // All of them are limited far below 2^32 when a table is built.
+    // The limits of a table are far below 2^32.
     let counts = [table.pages.len(), table.blocks.len(), table.rules.len()].map(|count| count as u32);
     for word in [FORMAT, table.first_page].into_iter().chain(counts) {
         bytes.extend(word.to_le_bytes());
     }
     bytes.extend([0; 4]);
     bytes.extend(table.stats.words().iter().flat_map(|count| count.to_le_bytes()));
-    // These are laid out for the kernel of this machine, which is little-endian x86-64.
+    // These have the layout of the BPF maps, which is little-endian.
     for rule in &table.rules {
         bytes.extend_from_slice(rule.as_bytes());
     }
@@ -236,32 +237,32 @@ pub fn encode(table: &UnwindTable) -> Vec<u8> {
     bytes
 }
 
-/// A block as it stands in the file and in the kernel.
+/// A block as in the file and the BPF maps.
 pub(super) fn bytes_of(block: &RowBlock) -> [[u8; 4]; ROWS_PER_BLOCK] {
     block.map(u32::to_le_bytes)
 }
 
-/// CRC-32 of the header before the checksum and all that follows it; `None` when there is no whole header.
+/// CRC-32 of the file without the checksum field; `None` when the header is incomplete.
 pub fn checksum(bytes: &[u8]) -> Option<u32> {
-    Some(head_sum(bytes)?.finalize())
+    Some(sum_without_field(bytes)?.finalize())
 }
 
-fn head_sum(bytes: &[u8]) -> Option<Hasher> {
+fn sum_without_field(bytes: &[u8]) -> Option<Hasher> {
     let mut hasher = Hasher::new();
     hasher.update(bytes.get(..SUM_AT)?);
     hasher.update(bytes.get(HEADER_BYTES..)?);
     Some(hasher)
 }
 
-/// The table in the bytes of a file, if every part of it is sound: the kernel is given what is in here.
+/// The table in the bytes of a file, if all of it is valid: it is loaded into the kernel as it is.
 pub fn decode(bytes: &[u8]) -> Option<UnwindTable> {
-    let head = Head::read(bytes)?;
-    let rows = &bytes[head.bytes..];
-    if rows.len() != head.blocks as usize * BLOCK_BYTES {
+    let header = Header::read(bytes)?;
+    let rows = &bytes[header.bytes..];
+    if rows.len() != header.blocks as usize * BLOCK_BYTES {
         return None;
     }
-    let part = head.check(rows)?;
-    head.is_whole([&part]).then(|| head.with_rows(rows))
+    let part = header.check(rows)?;
+    header.is_complete([&part]).then(|| header.with_rows(rows))
 }
 
 fn plain<T: Plain>(bytes: &[u8]) -> Option<Vec<T>> {

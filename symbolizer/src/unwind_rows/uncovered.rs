@@ -1,6 +1,8 @@
-//! Owns: which functions of a file no frame description covers, reading their code, and turning what is derived of
-//! it into a slice of frames. Because: assembler kernels have symbols, but no call frame information.
-//! Does not: derive rows ([`super::derived`]), decide what holds where frames overlap ([`super::assemble`]).
+//! Functions without frame descriptions.
+//!
+//! Owns: finding the functions of a file that no frame description covers, reading their code, and converting derived rows to
+//! a slice of frames. Because: functions in assembler have symbols, but no call frame information. Does not: derive rows
+//! ([`super::derived`]), or resolve overlapping frames ([`super::assemble`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,19 +19,19 @@ use super::stats::{BuildStats, Count};
 
 const LE: LittleEndian = LittleEndian;
 
-/// Widest gap between frames that still belongs to the frame before it: functions are aligned to 16 bytes and no
-/// code runs in the padding, so that it needs no row of its own. Wider gaps get a row that says "no frame".
+/// Widest gap between frames that counts as part of the frame before it: functions are aligned to 16 bytes and the padding
+/// never runs, so it needs no row. Wider gaps get a row for "no frame".
 pub const PADDING_MAX: u64 = 15;
 /// Bytes of one symbol (`Elf64_Sym`): name u32, info u8, other u8, section u16, value u64, size u64.
 const SYMBOL_BYTES: usize = 24;
-/// Most symbols looked at. The largest table seen has 0.6 million.
+/// Most symbols read. The largest table seen has 0.6 million.
 const SYMBOLS_MAX: usize = 8 << 20;
-/// Functions that lie nearer to each other are read together.
+/// Functions closer to each other than this are read together.
 const READ_GAP: u64 = 4096;
-/// Most different rules derived of one file: the table of all executables has room for 128 Ki.
+/// Most different rules derived for one file: the table of all executables has room for 128 Ki.
 const RULES_MAX: usize = 8192;
 
-/// Bytes of a file that are read only when they are asked for.
+/// Random access to the bytes of a file.
 pub trait ReadAt {
     /// The bytes at `range`; `None` when they cannot be read.
     fn read_at(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>>;
@@ -43,25 +45,25 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// Where the symbols and the code of a file are.
-pub(super) struct Uncovered<'i> {
-    /// What has the headers of the file.
+/// Access to the symbols and the code of a file.
+pub(super) struct UncoveredCode<'i> {
+    /// The headers of the file.
     headers: &'i [u8],
-    /// What has the rest of it.
+    /// The rest of the file.
     file: &'i dyn ReadAt,
     image: &'i Image<'i>,
     derive: Derive,
 }
 
-impl<'i> Uncovered<'i> {
-    /// `None` on machines whose instructions cannot be read.
+impl<'i> UncoveredCode<'i> {
+    /// `None` for architectures without an instruction decoder.
     pub(super) fn new(headers: &'i [u8], file: &'i dyn ReadAt, image: &'i Image<'i>) -> Option<Self> {
         Some(Self { headers, file, image, derive: of_arch(image.arch)? })
     }
 }
 
-impl Uncovered<'_> {
-    /// Frames derived of the functions that lie outside of `covered` (sorted and disjoint), if there are any.
+impl UncoveredCode<'_> {
+    /// Derived frames of the functions outside `covered` (sorted and disjoint), if there are any.
     pub(super) fn frames(
         &self,
         covered: impl Iterator<Item = Range<u64>>,
@@ -78,7 +80,7 @@ impl Uncovered<'_> {
         Some(slice(&derived, stats))
     }
 
-    /// Parts of the text that are not covered and more than padding.
+    /// Parts of the text that are neither covered nor padding.
     fn gaps(&self, covered: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
         let mut texts = self.image.texts.iter().map(|text| text.begin..text.end.min(ADDRESS_MAX));
         let mut gaps = Vec::new();
@@ -104,7 +106,7 @@ impl Uncovered<'_> {
         gaps
     }
 
-    /// Functions that begin in one of `gaps`, as far as they lie in it, by address.
+    /// Functions that start in one of `gaps`, cut at the end of the gap, by address.
     fn functions(&self, gaps: &[Range<u64>]) -> Option<Vec<Range<u64>>> {
         let header = self.headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
         let sections = header.section_headers(LE, self.headers).ok()?;
@@ -133,7 +135,7 @@ impl Uncovered<'_> {
         functions.sort_unstable();
         let mut ranges: Vec<Range<u64>> = Vec::with_capacity(functions.len());
         for (at, &(begin, end, gap_end)) in functions.iter().enumerate() {
-            // Assembler sources often state no size.
+            // Symbols from assembler sources often have no size.
             let next = || {
                 let more = functions.get(at..).unwrap_or_default();
                 more.iter().find(|&&(next, ..)| next > begin).map_or(gap_end, |&(next, ..)| next)
@@ -173,7 +175,7 @@ impl Uncovered<'_> {
         (!pieces.is_empty()).then(|| (self.derive)(&pieces, functions, &bounds))
     }
 
-    /// Where the file has the bytes at stated addresses.
+    /// The file range of a range of stated addresses.
     fn file_range(&self, span: &Range<u64>) -> Option<Range<u64>> {
         let header = self.headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
         let segments = header.program_headers(LE, self.headers).ok()?;
@@ -186,7 +188,7 @@ impl Uncovered<'_> {
     }
 }
 
-/// One frame for all rows that follow one another without a gap.
+/// A slice with one frame for each run of rows without a gap.
 fn slice(derived: &Derived, stats: &mut BuildStats) -> Slice {
     let mut slice = Slice {
         frames: Vec::new(),
@@ -200,7 +202,7 @@ fn slice(derived: &Derived, stats: &mut BuildStats) -> Slice {
             stats.add(Count::DerivedRulesBeyond, 1);
             continue;
         };
-        // Bounded by the code that is looked at.
+        // Bounded by the code examined.
         let row = slice.rows.len() as u32;
         slice.rows.push(pack(begin, number));
         match slice.frames.last_mut() {

@@ -1,7 +1,7 @@
-//! A module of XLA after optimization: which operators of the program each instruction stands for.
+//! An XLA module after optimization: the operators of the program behind each instruction.
 //!
-//! Owns: the form that both readers fill, and the question of a kernel. Because: compiled kernels are named by the instruction
-//! that they compute, and the module says what was fused into it and which lines asked for it. Does not: understand shapes,
+//! Owns: the data model of both parsers, and looking up kernels in it. Because: compiled kernels are named after the instruction
+//! that they compute, and the module contains what was fused into it and its source lines. Does not: interpret shapes,
 //! operands, or the order of execution.
 
 mod proto;
@@ -9,7 +9,7 @@ mod text;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Compiler, Kernel, Line, Op};
+use super::{Compiler, KernelOrigin, Operator, SourceLine};
 pub use proto::{find_modules, objects};
 pub use text::parse_text;
 
@@ -17,33 +17,33 @@ pub use text::parse_text;
 const INSTRUCTIONS_MAX: usize = 1 << 20;
 /// Most computations of a module.
 const COMPUTATIONS_MAX: usize = 1 << 18;
-/// Most rows of each table of places.
-const PLACES_MAX: usize = 1 << 18;
-/// Longest name that is kept, bytes; longer ones are cut.
+/// Most rows of each location table.
+const LOCATIONS_MAX: usize = 1 << 18;
+/// Longest name kept, in bytes; longer ones are truncated.
 const NAME_BYTES_MAX: usize = 1024;
 /// Most lines of one stack.
 const STACK_MAX: usize = 48;
 /// Most operators of one kernel.
 const OPS_MAX: usize = 512;
-/// Most instructions that are looked at which may share a kernel.
+/// Most instructions examined that may share a kernel.
 const SHARING_MAX: usize = 64;
-/// Most computations that are looked into for one kernel.
+/// Most computations examined for one kernel.
 const CALLED_MAX: usize = 64;
 
-/// A module.
+/// An XLA module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hlo {
-    /// Its name: `jit_step`.
+    /// Name: `jit_step`.
     pub name: String,
     instructions: Vec<Instruction>,
-    /// Computations by name or, in the binary form, by number; each has a run of instructions.
-    computations: FxHashMap<Called, (String, std::ops::Range<usize>)>,
-    places: Places,
+    /// Computations by name or, in the binary form, by number; each has a range of instructions.
+    computations: FxHashMap<ComputationId, (String, std::ops::Range<usize>)>,
+    locations: LocationTables,
 }
 
-/// How a computation is called.
+/// How an instruction refers to a computation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Called {
+enum ComputationId {
     Name(String),
     Number(u64),
 }
@@ -53,23 +53,23 @@ struct Instruction {
     name: String,
     is_parameter: bool,
     metadata: Metadata,
-    called: Vec<Called>,
+    called: Vec<ComputationId>,
 }
 
-/// Where an instruction comes from.
+/// The origin of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Metadata {
     op_name: String,
-    /// Of modules without a table of stacks.
+    /// In modules without a table of stacks.
     source_file: String,
     source_line: u32,
-    /// Number of a stack, from 1; 0 for none.
+    /// Number of a stack frame, from 1; 0 for none.
     frame: u32,
 }
 
-/// Tables of places; numbers count from 1.
+/// The location tables; numbers count from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Places {
+struct LocationTables {
     files: Vec<String>,
     functions: Vec<String>,
     locations: Vec<Location>,
@@ -90,20 +90,20 @@ struct Frame {
 }
 
 impl Hlo {
-    /// What the kernel of this name computes: an instruction, or a computation that instructions apply. `is_kernel` tells
-    /// which other names kernels of the module have: an instruction without a kernel of its own may share that of its
-    /// namesake (`fusion.2` that of `fusion`). `None` when the module has no such thing.
-    pub fn kernel(&self, name: &str, is_kernel: &dyn Fn(&str) -> bool) -> Option<Kernel> {
+    /// The origin of the kernel with this name, which is an instruction, or a computation that instructions apply. `is_kernel`
+    /// says whether another name is a kernel of the module: an instruction without its own kernel may share that of an
+    /// instruction with the same base name (`fusion.2` that of `fusion`). `None` when the module has no such name.
+    pub fn kernel(&self, name: &str, is_kernel: &dyn Fn(&str) -> bool) -> Option<KernelOrigin> {
         let of_name = self.instructions.iter().find(|i| is_same_name(&i.name, name));
         let (instruction, sharing) = match of_name {
             Some(own) => {
-                let namesake = |i: &&Instruction| {
+                let may_share = |i: &&Instruction| {
                     i.name != own.name
                         && base_name(&i.name) == base_name(&own.name)
                         && i.called.is_empty() == own.called.is_empty()
                         && !is_kernel(&i.name)
                 };
-                (own, self.instructions.iter().filter(namesake).collect())
+                (own, self.instructions.iter().filter(may_share).collect())
             }
             None => {
                 let mut callers = self.callers(name);
@@ -111,17 +111,17 @@ impl Hlo {
             }
         };
         let ops = self.ops(instruction);
-        let mut others: Vec<Op> = Vec::new();
+        let mut others: Vec<Operator> = Vec::new();
         for sharing in sharing.into_iter().take(SHARING_MAX) {
-            // What else it would be fused of is the same: only the first one's line may differ.
+            // Its other operators are the same: only the line of the first one may differ.
             let other = self.ops(sharing).into_iter().next();
             others.extend(other.filter(|op| ops.first() != Some(op) && !others.contains(op)));
         }
-        Some(Kernel { compiler: Compiler::Xla, unit: self.name.as_str().into(), ops, others })
+        Some(KernelOrigin { compiler: Compiler::Xla, unit: self.name.as_str().into(), ops, others })
     }
 
-    /// What the instruction of this name computes, with the computations that it calls if others are `fused` into it.
-    pub fn step(&self, name: &str, fused: bool) -> Option<Kernel> {
+    /// The origin of the instruction with this name; if `fused`, with the computations that it calls.
+    pub fn thunk(&self, name: &str, fused: bool) -> Option<KernelOrigin> {
         let instruction = self.instructions.iter().find(|i| i.name == name)?;
         let mut ops = Vec::new();
         if fused {
@@ -129,10 +129,15 @@ impl Hlo {
         } else {
             self.add_ops(&instruction.metadata, &mut ops);
         }
-        Some(Kernel { compiler: Compiler::Xla, unit: self.name.as_str().into(), ops, others: Vec::new() })
+        Some(KernelOrigin {
+            compiler: Compiler::Xla,
+            unit: self.name.as_str().into(),
+            ops,
+            others: Vec::new(),
+        })
     }
 
-    /// All names that a kernel of a device may have, as linkers take them.
+    /// All names that a device kernel may have, with characters that linkers accept.
     pub fn device_names(&self) -> impl Iterator<Item = String> {
         let called = self.instructions.iter().flat_map(|i| &i.called).collect::<FxHashSet<_>>();
         let computations = self.computations.iter().filter(move |(key, _)| called.contains(key));
@@ -140,18 +145,18 @@ impl Hlo {
         names.chain(computations.map(|(_, (name, _))| name)).map(|name| name.replace(['.', '-'], "_"))
     }
 
-    /// The instructions that apply the computation of this name.
+    /// The instructions that apply the computation with this name.
     fn callers(&self, name: &str) -> impl Iterator<Item = &Instruction> {
         let key = self.computations.iter().find(|(_, (computation, _))| is_same_name(computation, name));
         key.into_iter().flat_map(|(key, _)| self.instructions.iter().filter(|i| i.called.contains(key)))
     }
 
-    /// The operators of an instruction, its own first, then those of the computations that it calls; each once.
-    fn ops(&self, instruction: &Instruction) -> Vec<Op> {
+    /// The operators of an instruction: first its own, then those of the computations that it calls; each once.
+    fn ops(&self, instruction: &Instruction) -> Vec<Operator> {
         let mut ops = Vec::new();
         self.add_ops(&instruction.metadata, &mut ops);
-        let mut calls: Vec<&Called> = instruction.called.iter().collect();
-        let mut seen: FxHashSet<&Called> = calls.iter().copied().collect();
+        let mut calls: Vec<&ComputationId> = instruction.called.iter().collect();
+        let mut seen: FxHashSet<&ComputationId> = calls.iter().copied().collect();
         let mut next = 0;
         while let Some(called) = calls.get(next).filter(|_| next < CALLED_MAX) {
             next += 1;
@@ -166,62 +171,62 @@ impl Hlo {
         ops
     }
 
-    fn add_ops(&self, metadata: &Metadata, ops: &mut Vec<Op>) {
-        // Operators that were merged share an instruction, and no line is said of them.
+    fn add_ops(&self, metadata: &Metadata, ops: &mut Vec<Operator>) {
+        // Merged operators share an instruction without a line.
         for name in metadata.op_name.split(';').filter(|name| !name.is_empty()) {
-            let op = Op { name: name.into(), stack: self.stack(metadata) };
-            // Helpers within a fusion (the addition of a reduction) have the bare name of a primitive and no line.
-            let says_something = !op.stack.is_empty() || name.contains('/');
-            if ops.len() < OPS_MAX && says_something && !ops.contains(&op) {
+            let op = Operator { name: name.into(), stack: self.stack(metadata) };
+            // Helpers within a fusion (the addition of a reduction) have only the name of a primitive and no line.
+            let is_relevant = !op.stack.is_empty() || name.contains('/');
+            if ops.len() < OPS_MAX && is_relevant && !ops.contains(&op) {
                 ops.push(op);
             }
         }
     }
 
     /// The lines of an instruction, outermost first.
-    fn stack(&self, metadata: &Metadata) -> Vec<Line> {
+    fn stack(&self, metadata: &Metadata) -> Vec<SourceLine> {
         let mut lines = Vec::new();
         let mut frame = metadata.frame;
-        let steps = self.places.parent_step();
+        let offset = self.locations.parent_offset();
         for _ in 0..STACK_MAX {
-            let Some(Frame { location, parent }) = at(&self.places.frames, frame) else { break };
-            if let Some(place) = at(&self.places.locations, location)
-                && let Some(file) = at(&self.places.files, place.file)
+            let Some(Frame { location, parent }) = at(&self.locations.frames, frame) else { break };
+            if let Some(location) = at(&self.locations.locations, location)
+                && let Some(file) = at(&self.locations.files, location.file)
             {
-                let function = at(&self.places.functions, place.function).unwrap_or_default();
-                lines.push(Line { file: file.into(), function: function.into(), line: place.line });
+                let function = at(&self.locations.functions, location.function).unwrap_or_default();
+                lines.push(SourceLine { file: file.into(), function: function.into(), line: location.line });
             }
-            frame = parent.saturating_sub(steps);
+            frame = parent.saturating_sub(offset);
         }
         lines.reverse();
         if lines.is_empty() && !metadata.source_file.is_empty() && metadata.source_line > 0 {
             let file = metadata.source_file.as_str().into();
-            lines.push(Line { file, function: "".into(), line: metadata.source_line });
+            lines.push(SourceLine { file, function: "".into(), line: metadata.source_line });
         }
         lines
     }
 }
 
-impl Places {
-    /// What is to be subtracted from the number of a parent: text of XLA since late 2025 counts parents from 2, and then a
-    /// frame without parent seems to be its own.
-    fn parent_step(&self) -> u32 {
+impl LocationTables {
+    /// The offset of parent numbers: the text of XLA since late 2025 counts parents from 2, so that a frame without parent seems
+    /// to be its own parent.
+    fn parent_offset(&self) -> u32 {
         u32::from(self.frames.first().is_some_and(|frame| frame.parent == 1))
     }
 }
 
-/// The row of this number, counted from 1.
+/// The row with this number, counted from 1.
 fn at<T: Clone>(rows: &[T], number: u32) -> Option<T> {
     rows.get((number as usize).checked_sub(1)?).cloned()
 }
 
-/// Whether a kernel has the name of an instruction: names of GPU kernels have `_` for what linkers do not take.
+/// Whether a kernel has the name of an instruction: names of GPU kernels have `_` for characters that linkers do not accept.
 pub(super) fn is_same_name(instruction: &str, kernel: &str) -> bool {
     let same = |(a, b): (u8, u8)| a == b || (b == b'_' && matches!(a, b'.' | b'-'));
     instruction.len() == kernel.len() && instruction.bytes().zip(kernel.bytes()).all(same)
 }
 
-/// The name without the number that tells it from others: `fusion` of `fusion.12`.
+/// The name without its number: `fusion` of `fusion.12`.
 fn base_name(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((base, number)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => base,
@@ -229,8 +234,8 @@ fn base_name(name: &str) -> &str {
     }
 }
 
-/// `text`, no longer than names may be.
-fn cut(text: &str) -> String {
+/// `text`, truncated to the longest name.
+fn truncated(text: &str) -> String {
     let mut end = text.len().min(NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;

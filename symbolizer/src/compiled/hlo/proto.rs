@@ -1,31 +1,31 @@
-//! The binary form of a module (protocol buffers), wherever it lies in a file.
+//! The binary form of a module (protocol buffers), anywhere in a file.
 //!
-//! Owns: finding modules in the bytes of a dump or of a serialized executable, and the object files beside them. Because: a
-//! compilation cache wraps a module into messages that change with each version of JAX and XLA, while the module's own
-//! numbers of fields are kept for good. Does not: follow the wrappers: a module is where a message of its form begins
-//! and has the length that stands before it.
+//! Owns: finding modules in a dump or a serialized executable, and the object files beside them. Because: a compilation cache
+//! wraps a module into messages that change with each version of JAX and XLA, while the field numbers of the module itself
+//! are stable. Does not: parse the wrapping messages: a module is a message of the expected form, preceded by its length.
 //!
-//! Numbers of fields: `xla/service/hlo.proto` and `xla/xla_data.proto` of XLA, as `descriptor` printed them.
+//! Field numbers: `xla/service/hlo.proto` and `xla/xla_data.proto` of XLA, as `descriptor` printed them.
 
 use super::{
-    COMPUTATIONS_MAX, Called, Frame, Hlo, INSTRUCTIONS_MAX, Instruction, Location, Metadata, PLACES_MAX, cut,
+    COMPUTATIONS_MAX, ComputationId, Frame, Hlo, INSTRUCTIONS_MAX, Instruction, LOCATIONS_MAX, Location,
+    Metadata, truncated,
 };
 
 /// Most modules taken from one file.
 const MODULES_MAX: usize = 64;
-/// How many times all bytes of a file may be read in search of modules: nearly every instruction begins like one.
-const READINGS_MAX: usize = 8;
+/// Most passes over the bytes of a file in search of modules: nearly every instruction starts like one.
+const PASSES_MAX: usize = 8;
 /// Most object files taken from one file.
 const OBJECTS_MAX: usize = 1 << 14;
 /// Most bytes of a length.
 const LENGTH_BYTES_MAX: usize = 5;
 
-/// The modules in some bytes.
+/// The modules in a file.
 pub fn find_modules(bytes: &[u8]) -> Vec<Hlo> {
     let mut modules = Vec::new();
-    let mut left = bytes.len().saturating_mul(READINGS_MAX);
+    let mut left = bytes.len().saturating_mul(PASSES_MAX);
     let mut at = 0;
-    // A module begins with its name (field 1) and that of its entry computation (field 2).
+    // A module starts with its name (field 1) and the name of its entry computation (field 2).
     while let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|b| *b == 0x0a)) {
         let begin = at + found;
         at = begin + 1;
@@ -48,7 +48,7 @@ pub fn find_modules(bytes: &[u8]) -> Vec<Hlo> {
     modules
 }
 
-/// The object files (ELF) in some bytes, each as long as the length before it says.
+/// The object files (ELF) in a file, each with the length that precedes it.
 pub fn objects(bytes: &[u8]) -> Vec<&[u8]> {
     let mut objects = Vec::new();
     let mut at = 0;
@@ -58,7 +58,7 @@ pub fn objects(bytes: &[u8]) -> Vec<&[u8]> {
         if objects.len() >= OBJECTS_MAX {
             break;
         }
-        // Of several readings of the bytes before, the longest number is the one that was written.
+        // If several numbers could precede it, the longest is the one that was written.
         if let Some(end) = lengths_before(bytes, begin).last() {
             objects.push(&bytes[begin..end]);
             at = end.max(at);
@@ -71,7 +71,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-/// Where a message that begins here could end: the number before it is its length, and is one of a few.
+/// Possible ends of a message that starts here: the number before it is its length, in one to five bytes.
 fn lengths_before(bytes: &[u8], begin: usize) -> impl Iterator<Item = usize> {
     (1..=LENGTH_BYTES_MAX).filter_map(move |size| {
         let number = bytes.get(begin.checked_sub(size)?..begin)?;
@@ -85,7 +85,7 @@ fn lengths_before(bytes: &[u8], begin: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether a short name stands here, and another field of text after it.
+/// Whether a short name is here, followed by another text field.
 fn is_named(bytes: &[u8]) -> bool {
     let length = usize::from(bytes.get(1).copied().unwrap_or(0));
     let name = bytes.get(2..2 + length).unwrap_or_default();
@@ -99,7 +99,7 @@ fn is_name(name: &[u8]) -> bool {
     name.iter().all(|b| b.is_ascii_graphic())
 }
 
-/// A module, if all of the bytes are one.
+/// A module, if the bytes are exactly one.
 fn module(bytes: &[u8]) -> Option<Hlo> {
     let mut hlo = Hlo::default();
     let mut fields = Fields::new(bytes);
@@ -109,11 +109,11 @@ fn module(bytes: &[u8]) -> Option<Hlo> {
             (1, Value::Bytes(name)) => hlo.name = text(name),
             (2, Value::Bytes(name)) => entry = is_name(name),
             (3, Value::Bytes(computation)) => add_computation(&mut hlo, computation)?,
-            (17, Value::Bytes(places)) if hlo.places.frames.is_empty() => add_places(&mut hlo, places),
+            (17, Value::Bytes(tables)) if hlo.locations.frames.is_empty() => add_locations(&mut hlo, tables),
             _ => {}
         }
     }
-    (fields.is_whole() && entry && !hlo.instructions.is_empty()).then_some(hlo)
+    (fields.is_complete() && entry && !hlo.instructions.is_empty()).then_some(hlo)
 }
 
 /// `HloComputationProto`: name 1, instructions 2, id 5.
@@ -131,11 +131,11 @@ fn add_computation(hlo: &mut Hlo, bytes: &[u8]) -> Option<()> {
             _ => {}
         }
     }
-    if !fields.is_whole() || name.is_empty() {
+    if !fields.is_complete() || name.is_empty() {
         return None;
     }
     if hlo.computations.len() < COMPUTATIONS_MAX {
-        let key = id.map_or_else(|| Called::Name(name.clone()), Called::Number);
+        let key = id.map_or_else(|| ComputationId::Name(name.clone()), ComputationId::Number);
         hlo.computations.insert(key, (name, begin..hlo.instructions.len()));
     }
     Some(())
@@ -151,21 +151,21 @@ fn instruction(bytes: &[u8]) -> Option<Instruction> {
             (1, Value::Bytes(name)) => instruction.name = text(name),
             (2, Value::Bytes(name)) => opcode = name,
             (7, Value::Bytes(bytes)) => instruction.metadata = metadata(bytes),
-            (38, Value::Number(id)) => called.push(Called::Number(id)),
+            (38, Value::Number(id)) => called.push(ComputationId::Number(id)),
             (38, Value::Bytes(mut packed)) => {
                 while let Some((id, rest)) = varint(packed) {
-                    called.push(Called::Number(id));
+                    called.push(ComputationId::Number(id));
                     packed = rest;
                 }
             }
             _ => {}
         }
     }
-    if !fields.is_whole() || instruction.name.is_empty() {
+    if !fields.is_complete() || instruction.name.is_empty() {
         return None;
     }
     instruction.is_parameter = opcode == b"parameter";
-    // What a loop or a branch calls is no part of the same kernel.
+    // The body of a loop or a branch is not part of the same kernel.
     if !matches!(opcode, b"while" | b"conditional" | b"call") {
         instruction.called = called;
     }
@@ -188,8 +188,8 @@ fn metadata(bytes: &[u8]) -> Metadata {
 }
 
 /// `StackFrameIndexProto`: files 1, functions 2, locations 3, frames 4.
-fn add_places(hlo: &mut Hlo, bytes: &[u8]) {
-    let places = &mut hlo.places;
+fn add_locations(hlo: &mut Hlo, bytes: &[u8]) {
+    let tables = &mut hlo.locations;
     for (number, value) in Fields::new(bytes) {
         let Value::Bytes(value) = value else { continue };
         let field = |wanted: u64| {
@@ -200,13 +200,13 @@ fn add_places(hlo: &mut Hlo, bytes: &[u8]) {
             small(number.unwrap_or(0))
         };
         match number {
-            1 if places.files.len() < PLACES_MAX => places.files.push(text(value)),
-            2 if places.functions.len() < PLACES_MAX => places.functions.push(text(value)),
-            3 if places.locations.len() < PLACES_MAX => {
-                places.locations.push(Location { file: field(1), function: field(2), line: field(3) });
+            1 if tables.files.len() < LOCATIONS_MAX => tables.files.push(text(value)),
+            2 if tables.functions.len() < LOCATIONS_MAX => tables.functions.push(text(value)),
+            3 if tables.locations.len() < LOCATIONS_MAX => {
+                tables.locations.push(Location { file: field(1), function: field(2), line: field(3) });
             }
-            4 if places.frames.len() < PLACES_MAX => {
-                places.frames.push(Frame { location: field(1), parent: field(2) });
+            4 if tables.frames.len() < LOCATIONS_MAX => {
+                tables.frames.push(Frame { location: field(1), parent: field(2) });
             }
             _ => {}
         }
@@ -214,7 +214,7 @@ fn add_places(hlo: &mut Hlo, bytes: &[u8]) {
 }
 
 fn text(bytes: &[u8]) -> String {
-    cut(&String::from_utf8_lossy(bytes))
+    truncated(&String::from_utf8_lossy(bytes))
 }
 
 fn small(number: u64) -> u32 {
@@ -228,20 +228,20 @@ enum Value<'a> {
     Fixed,
 }
 
-/// The fields of a message, as far as they are well formed.
+/// Iterates over the fields of a message, up to the first malformed one.
 struct Fields<'a> {
     rest: &'a [u8],
-    is_broken: bool,
+    is_malformed: bool,
 }
 
 impl<'a> Fields<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, is_broken: false }
+        Self { rest: bytes, is_malformed: false }
     }
 
     /// Whether all of the bytes were fields.
-    fn is_whole(&self) -> bool {
-        self.rest.is_empty() && !self.is_broken
+    fn is_complete(&self) -> bool {
+        self.rest.is_empty() && !self.is_malformed
     }
 
     fn field(&mut self) -> Option<(u64, Value<'a>)> {
@@ -266,16 +266,16 @@ impl<'a> Iterator for Fields<'a> {
     type Item = (u64, Value<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() || self.is_broken {
+        if self.rest.is_empty() || self.is_malformed {
             return None;
         }
         let field = self.field();
-        self.is_broken = field.is_none();
+        self.is_malformed = field.is_none();
         field
     }
 }
 
-/// A number of variable length, and what follows it.
+/// A number of variable length, and the bytes after it.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0;
     for (n, byte) in bytes.iter().enumerate().take(10) {

@@ -1,4 +1,4 @@
-//! What XLA wrote of one program in both forms, and what others could have written.
+//! Tests with one program in both forms as XLA wrote them, and with corrupt input.
 
 use proptest::prelude::*;
 
@@ -15,12 +15,12 @@ fn both() -> [Hlo; 2] {
     [parse_text(TEXT).unwrap(), found.remove(0)]
 }
 
-/// Each instruction has a kernel of its own.
+/// Each instruction has its own kernel.
 fn every(_: &str) -> bool {
     true
 }
 
-/// The operator of a kernel, its lines, and the other operators of the kernel.
+/// Checks the operator of a kernel, its lines, and the other operators of the kernel.
 #[track_caller]
 fn check(kernel: &str, name: &str, lines: &[(&str, u32)], rest: &[&str]) {
     for hlo in both() {
@@ -38,7 +38,7 @@ fn check(kernel: &str, name: &str, lines: &[(&str, u32)], rest: &[&str]) {
 const LOOP: [(&str, u32); 3] = [("<module>", 27), ("train_step", 19), ("loss", 13)];
 
 #[test]
-fn a_kernel_tells_its_operators_and_lines_in_either_form() {
+fn a_kernel_has_operators_and_lines_in_both_forms() {
     let gate = [&LOOP[..2], &[("loss", 13), ("layer", 8)]].concat();
     check("wrapped_tanh", "jit(train_step)/jvp(gate)/tanh", &gate, &[]);
     check(
@@ -47,7 +47,7 @@ fn a_kernel_tells_its_operators_and_lines_in_either_form() {
         &[("<module>", 27), ("train_step", 20), ("train_step.<locals>.<lambda>", 20)],
         &["jit(train_step)/mul"],
     );
-    // A function that one instruction applies is of that instruction.
+    // A computation applied by one instruction has the origin of that instruction.
     check(
         "region_0.1",
         "jit(train_step)/jvp(jit(sort))/sort",
@@ -57,7 +57,7 @@ fn a_kernel_tells_its_operators_and_lines_in_either_form() {
 }
 
 #[test]
-fn operators_that_were_merged_have_no_line() {
+fn merged_operators_have_no_line() {
     for hlo in both() {
         let kernel = hlo.kernel("bitcast_copy_fusion", &every).unwrap();
         let merged: Vec<_> = kernel.ops.iter().take(2).map(|op| (&*op.name, op.stack.len())).collect();
@@ -68,7 +68,7 @@ fn operators_that_were_merged_have_no_line() {
 }
 
 #[test]
-fn both_forms_tell_the_same_of_every_kernel() {
+fn both_forms_agree_on_every_kernel() {
     let [text, binary] = both();
     let mut compared = 0;
     for instruction in &text.instructions {
@@ -84,7 +84,7 @@ fn both_forms_tell_the_same_of_every_kernel() {
 }
 
 #[test]
-fn what_a_module_does_not_have_has_no_name() {
+fn a_name_that_is_no_kernel_has_no_origin() {
     for hlo in both() {
         assert_eq!(hlo.kernel("loop_fusion.77", &every), None);
         // Nothing calls it.
@@ -93,7 +93,7 @@ fn what_a_module_does_not_have_has_no_name() {
 }
 
 #[test]
-fn a_kernel_may_work_for_namesakes_that_have_none() {
+fn a_kernel_may_be_shared_by_instructions_without_one() {
     // The second layer's line is another one here.
     let text = TEXT.replace(
         "%add_divide_fusion = f32[512,1024]{1,0} fusion(%ynn_fusion.4), kind=kLoop, calls=%fused_computation.15, metadata={op_name=\"jit(train_step)/jvp(gate)/div\" stack_frame_id=11}",
@@ -105,12 +105,12 @@ fn a_kernel_may_work_for_namesakes_that_have_none() {
     let others =
         |is_kernel: &dyn Fn(&str) -> bool| hlo.kernel("add_divide_fusion.1", is_kernel).unwrap().others;
     assert_eq!((others(&only).len(), others(&every).len()), (1, 0));
-    // Of the program as it is, both are of the same line.
+    // In the unmodified program both have the same line.
     assert!(parse_text(TEXT).unwrap().kernel("add_divide_fusion.1", &only).unwrap().others.is_empty());
 }
 
 #[test]
-fn modules_of_older_versions_have_their_lines_beside_the_operator() {
+fn older_modules_have_the_line_beside_the_operator() {
     let text = "HloModule jit_f, entry_computation_layout={()->f32[]}\n\n\
         fused_computation {\n  \
           p = f32[] parameter(0)\n  \
@@ -122,12 +122,12 @@ fn modules_of_older_versions_have_their_lines_beside_the_operator() {
         }\n";
     let kernel = parse_text(text).unwrap().kernel("loop_multiply_fusion", &every).unwrap();
     let [op] = &kernel.ops[..] else { panic!("{kernel:?}") };
-    let line = Line { file: "/srv/a b.py".into(), function: "".into(), line: 7 };
+    let line = SourceLine { file: "/srv/a b.py".into(), function: "".into(), line: 7 };
     assert_eq!((&*op.name, &op.stack[..]), ("jit(f)/mul \"x\"", &[line][..]));
 }
 
 #[test]
-fn names_of_gpu_kernels_are_those_of_instructions() {
+fn names_of_gpu_kernels_match_instructions() {
     assert!(is_same_name("loop_add_fusion.3", "loop_add_fusion_3"));
     assert!(is_same_name("input-reduce", "input_reduce"));
     assert!(!is_same_name("loop_add_fusion_3", "loop_add_fusion.3"));
@@ -135,7 +135,7 @@ fn names_of_gpu_kernels_are_those_of_instructions() {
 }
 
 #[test]
-fn stacks_that_go_in_circles_end() {
+fn cyclic_stacks_are_bounded() {
     let text =
         TEXT.replace("2 {file_location_id=2 parent_frame_id=2}", "2 {file_location_id=2 parent_frame_id=4}");
     let kernel = parse_text(&text).unwrap().kernel("wrapped_tanh", &every).unwrap();
@@ -143,7 +143,7 @@ fn stacks_that_go_in_circles_end() {
 }
 
 #[test]
-fn object_files_of_an_executable_are_found_whole() {
+fn object_files_of_an_executable_are_found() {
     let objects = objects(ENTRY);
     let names: Vec<_> =
         objects.iter().flat_map(|object| crate::jit::functions(object)).map(|f| f.name).collect();
@@ -152,7 +152,7 @@ fn object_files_of_an_executable_are_found_whole() {
 }
 
 #[test]
-fn a_file_full_of_beginnings_is_not_read_for_ever() {
+fn a_file_of_module_starts_takes_bounded_time() {
     let one = b"\xff\xff\x7f\x0a\x01x\x12\x01y";
     let bytes: Vec<u8> = one.iter().copied().cycle().take(1 << 20).collect();
     assert!(find_modules(&bytes).is_empty());
@@ -160,7 +160,7 @@ fn a_file_full_of_beginnings_is_not_read_for_ever() {
 
 proptest! {
     #[test]
-    fn damaged_files_are_read_as_far_as_they_go(at in 0..60_000_usize, with in prop::collection::vec(any::<u8>(), 1..40)) {
+    fn corrupt_files_are_handled(at in 0..60_000_usize, with in prop::collection::vec(any::<u8>(), 1..40)) {
         let mut entry = ENTRY.to_vec();
         let at = at.min(entry.len() - with.len());
         entry[at..at + with.len()].copy_from_slice(&with);

@@ -1,19 +1,17 @@
-//! The text form of a module, as XLA's dump has it.
+//! The text form of a module, from XLA's dump.
 //!
-//! Owns: taking from each line the few facts that are asked for. Because: the text is meant for people, changes with
-//! versions, and is the form that a dump has unless another is asked for. Does not: reject anything: a line of another form says
-//! nothing.
-
-use std::ops::Range;
+//! Owns: extracting the needed facts from each line. Because: the text is meant for people, changes between versions, and is
+//! the default form of a dump. Does not: reject a module: lines of another form are ignored.
 
 use super::{
-    COMPUTATIONS_MAX, Called, Frame, Hlo, INSTRUCTIONS_MAX, Instruction, Location, Metadata, PLACES_MAX, cut,
+    COMPUTATIONS_MAX, ComputationId, Frame, Hlo, INSTRUCTIONS_MAX, Instruction, LOCATIONS_MAX, Location,
+    Metadata, truncated,
 };
 
 /// Attributes by which an instruction calls a computation that is compiled with it.
 const CALLS: [&str; 2] = ["calls=", "to_apply="];
 
-/// Which table the lines belong to.
+/// The table that the lines belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Files,
@@ -23,12 +21,12 @@ enum Part {
     Code,
 }
 
-/// Reads a module. `None` when the text is none.
+/// Parses a module. `None` when the text is not a module.
 pub fn parse_text(text: &str) -> Option<Hlo> {
     let mut lines = text.lines();
     let head = lines.by_ref().find_map(|line| line.strip_prefix("HloModule "))?;
     let name = head.split([',', ' ']).next().unwrap_or_default();
-    let mut hlo = Hlo { name: cut(name), ..Hlo::default() };
+    let mut hlo = Hlo { name: truncated(name), ..Hlo::default() };
     let mut part = Part::Code;
     let mut open: Option<(String, usize)> = None;
     for line in lines {
@@ -40,7 +38,7 @@ pub fn parse_text(text: &str) -> Option<Hlo> {
             "StackFrames" => part = Part::Frames,
             "}" => {
                 if let Some((name, begin)) = open.take() {
-                    close(&mut hlo, name, begin..0);
+                    close(&mut hlo, name, begin);
                 }
             }
             line if in_computation => {
@@ -51,7 +49,7 @@ pub fn parse_text(text: &str) -> Option<Hlo> {
                 part = Part::Code;
                 let line = line.strip_prefix("ENTRY ").unwrap_or(line);
                 let name = line.split([' ', '(']).next().unwrap_or_default();
-                open = Some((cut(name.strip_prefix('%').unwrap_or(name)), hlo.instructions.len()));
+                open = Some((truncated(name.strip_prefix('%').unwrap_or(name)), hlo.instructions.len()));
             }
             line if part != Part::Code => row(&mut hlo, part, line),
             _ => {}
@@ -60,25 +58,25 @@ pub fn parse_text(text: &str) -> Option<Hlo> {
     Some(hlo)
 }
 
-fn close(hlo: &mut Hlo, name: String, Range { start, .. }: Range<usize>) {
+fn close(hlo: &mut Hlo, name: String, start: usize) {
     if hlo.computations.len() < COMPUTATIONS_MAX {
         let range = start..hlo.instructions.len();
-        hlo.computations.insert(Called::Name(name.clone()), (name, range));
+        hlo.computations.insert(ComputationId::Name(name.clone()), (name, range));
     }
 }
 
 /// A row of a table: `3 "loss"`, `3 {file_name_id=1 function_name_id=3 line=15 …}`. Rows count from 1 without gaps.
 fn row(hlo: &mut Hlo, part: Part, line: &str) {
     let Some((number, rest)) = line.split_once(' ') else { return };
-    let places = &mut hlo.places;
+    let tables = &mut hlo.locations;
     let rows = match part {
-        Part::Files => places.files.len(),
-        Part::Functions => places.functions.len(),
-        Part::Locations => places.locations.len(),
-        Part::Frames => places.frames.len(),
+        Part::Files => tables.files.len(),
+        Part::Functions => tables.functions.len(),
+        Part::Locations => tables.locations.len(),
+        Part::Frames => tables.frames.len(),
         Part::Code => return,
     };
-    if number.parse() != Ok(rows + 1) || rows >= PLACES_MAX {
+    if number.parse() != Ok(rows + 1) || rows >= LOCATIONS_MAX {
         return;
     }
     let field = |name: &str| {
@@ -87,14 +85,14 @@ fn row(hlo: &mut Hlo, part: Part, line: &str) {
         value.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
     };
     match part {
-        Part::Files => places.files.push(quoted(rest).0),
-        Part::Functions => places.functions.push(quoted(rest).0),
-        Part::Locations => places.locations.push(Location {
+        Part::Files => tables.files.push(quoted(rest).0),
+        Part::Functions => tables.functions.push(quoted(rest).0),
+        Part::Locations => tables.locations.push(Location {
             file: field("file_name_id"),
             function: field("function_name_id"),
             line: field("line"),
         }),
-        Part::Frames => places
+        Part::Frames => tables
             .frames
             .push(Frame { location: field("file_location_id"), parent: field("parent_frame_id") }),
         Part::Code => {}
@@ -114,10 +112,10 @@ fn instruction(line: &str) -> Option<Instruction> {
         let (before, value) = code.split_once(key)?;
         let value = value.strip_prefix('%').unwrap_or(value);
         let name = value.split([',', ' ', '}', ')']).next()?;
-        (before.ends_with([' ', ',']) && !name.is_empty()).then(|| Called::Name(cut(name)))
+        (before.ends_with([' ', ',']) && !name.is_empty()).then(|| ComputationId::Name(truncated(name)))
     });
     let called = called.collect();
-    Some(Instruction { name: cut(name), is_parameter: code.contains(" parameter("), metadata, called })
+    Some(Instruction { name: truncated(name), is_parameter: code.contains(" parameter("), metadata, called })
 }
 
 /// `op_name="jit(f)/mul" stack_frame_id=3}…`
@@ -133,8 +131,8 @@ fn metadata(mut text: &str) -> Metadata {
         };
         let (value, after) = if rest.starts_with('"') { quoted(rest) } else { (String::new(), rest) };
         match key {
-            "op_name" => metadata.op_name = cut(&value),
-            "source_file" => metadata.source_file = cut(&value),
+            "op_name" => metadata.op_name = truncated(&value),
+            "source_file" => metadata.source_file = truncated(&value),
             "source_line" => metadata.source_line = number(rest),
             "stack_frame_id" => metadata.frame = number(rest),
             _ => {}
@@ -148,14 +146,14 @@ fn metadata(mut text: &str) -> Metadata {
     metadata
 }
 
-/// The text in quotes at the beginning, and what follows it.
+/// The quoted text at the start, and the text after it.
 fn quoted(text: &str) -> (String, &str) {
     let Some(rest) = text.strip_prefix('"') else { return (String::new(), text) };
     let mut value = String::new();
     let mut escaped = false;
     for (at, c) in rest.char_indices() {
         match c {
-            '"' if !escaped => return (cut(&value), &rest[at + 1..]),
+            '"' if !escaped => return (truncated(&value), &rest[at + 1..]),
             '\\' if !escaped => {
                 escaped = true;
                 continue;
@@ -164,5 +162,5 @@ fn quoted(text: &str) -> (String, &str) {
         }
         escaped = false;
     }
-    (cut(&value), "")
+    (truncated(&value), "")
 }

@@ -2,7 +2,7 @@ use super::*;
 
 const CUBIN: &[u8] = include_bytes!("../../../tests/fixtures/cubin/cuda13.cubin");
 
-/// This process, with device code in memory of its own and objects like a driver's.
+/// This process, with device code in its own memory and objects like those of a driver.
 struct Scene {
     _image: Vec<u64>,
     objects: Vec<[u64; 64]>,
@@ -30,27 +30,30 @@ fn scene(names: &[&str]) -> Scene {
 }
 
 #[test]
-fn names_of_a_live_process_are_checked_against_the_code_in_its_memory() {
+fn names_are_checked_against_code_in_memory() {
     let scene = scene(&["_Z4gemmPfi", "_Z4reluPf", "_Z7missingPf"]);
     let handles: Vec<u64> = scene.objects.iter().map(|object| object.as_ptr() as u64).collect();
     let mut process = ProcessKernels::open(std::process::id()).unwrap();
-    let mut found = process.recover(&handles);
+    let mut found = process.identify(&handles);
     found.sort_by(|a, b| a.name.cmp(&b.name));
-    let facts =
-        |registers, shared| Facts { arch: Some(80), registers: Some(registers), static_shared: Some(shared) };
+    let facts = |registers, shared| KernelFacts {
+        arch: Some(80),
+        registers: Some(registers),
+        static_shared: Some(shared),
+    };
     assert_eq!(
         found,
         [
-            Recovered { handle: handles[0], name: "_Z4gemmPfi".into(), facts: facts(10, 1024) },
-            Recovered { handle: handles[1], name: "_Z4reluPf".into(), facts: facts(6, 0) },
+            NamedHandle { handle: handles[0], name: "_Z4gemmPfi".into(), facts: facts(10, 1024) },
+            NamedHandle { handle: handles[1], name: "_Z4reluPf".into(), facts: facts(6, 0) },
         ]
     );
-    assert!(process.recover(&[0, 1, u64::MAX, handles[2]]).is_empty());
+    assert!(process.identify(&[0, 1, u64::MAX, handles[2]]).is_empty());
 }
 
 #[test]
-fn a_place_in_a_file_without_device_code_is_nobody_s_stub() {
-    let handle = names_of_a_live_process_are_checked_against_the_code_in_its_memory as *const () as u64;
+fn an_address_in_a_file_without_device_code_is_no_stub() {
+    let handle = names_are_checked_against_code_in_memory as *const () as u64;
     let mut process = ProcessKernels::open(std::process::id()).unwrap();
-    assert!(process.recover(&[handle]).is_empty());
+    assert!(process.identify(&[handle]).is_empty());
 }

@@ -1,25 +1,24 @@
-//! Owns: finding where functions begin in memory that a program filled with code itself.
-//! Because: such code has no symbols, and generators start each function on a page or at an aligned address.
-//! Does not: derive rows.
+//! Finding functions in generated code.
+//!
+//! Owns: finding the starts of functions in memory that a program filled with code. Because: such code has no symbols, and
+//! generators place each function on a page or at an aligned address. Does not: derive rows.
 
 use std::ops::Range;
 
 use deepctx_address_space::Arch;
-
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
 
 use super::of_arch;
 
-/// Generators map, fill and protect code by pages, each of which begins with a function.
+/// Generators map, fill and protect code by pages, and each page starts with a function.
 const PAGE_BYTES: usize = 4096;
-/// Most pages looked at: 256 MiB, more than the code caches of all generators seen.
+/// Most pages examined: 256 MiB, more than the code caches of all generators seen.
 const PAGES_MAX: usize = 1 << 16;
 
-/// The functions that begin at a page boundary of `code` at `address`, each up to the beginning of the next.
+/// The functions that start at a page boundary of `code` at `address`, each up to the start of the next.
 ///
-/// A function begins where the instruction is one that functions begin with and hardly anything else does: `endbr64`,
-/// a push of a register that functions must preserve, or room being made on the stack. No function begins in code of
-/// a machine whose instructions cannot be read.
+/// A function starts with an instruction that hardly occurs elsewhere: `endbr64`, a push of a callee-saved register, or a
+/// stack allocation. Empty for architectures without an instruction decoder.
 pub fn entries_of_generated_code(arch: Arch, code: &[u8], address: u64) -> Vec<Range<u64>> {
     if of_arch(arch).is_none() {
         return Vec::new();
@@ -46,7 +45,7 @@ fn is_prologue(code: &[u8]) -> bool {
             first,
             Register::RBP | Register::RBX | Register::R12 | Register::R13 | Register::R14 | Register::R15
         ),
-        // By an amount, not by a register, which may be either sign.
+        // By a constant, not by a register, which may be negative.
         Mnemonic::Sub => first == Register::RSP && instruction.op1_register() == Register::None,
         _ => false,
     }

@@ -1,6 +1,7 @@
-//! Owns: reducing an instruction to what it does to addresses on the stack and to the flow of control.
-//! Because: nine in ten instructions do nothing to either, and what is left is looked at several times.
-//! Does not: know what registers hold.
+//! Lowering of instructions to operations on the stack.
+//!
+//! Owns: reducing an instruction to its effect on stack addresses and on control flow. Because: nine in ten instructions affect
+//! neither, and the others are visited several times. Does not: know the values of registers.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess,
@@ -16,18 +17,18 @@ pub(super) const RSP: Register = 4;
 /// The frame pointer.
 pub(super) const RBP: Register = 5;
 
-/// What an instruction does.
+/// The effect of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// `to` = `from` + `add`.
     Copy { to: Register, from: Register, add: i32 },
     /// The registers of `mask` become unknown.
     Clobber { mask: u16 },
-    /// An address is aligned, or lowered by an amount that is not known.
+    /// An address is aligned, or lowered by an unknown amount.
     Rebase { register: Register },
     /// Pushes a register, or something else.
     Push { from: Option<Register>, bytes: i32 },
-    /// Pops to a register, or elsewhere.
+    /// Pops to a register, or to memory.
     Pop { to: Option<Register>, bytes: i32 },
     /// `to` = the eight bytes at `base` + `add`.
     Load { to: Register, base: Register, add: i32 },
@@ -35,36 +36,36 @@ pub(super) enum Op {
     Store { base: Register, add: i32, bytes: i32, from: Option<Register> },
     /// Calls a function, or (`local`) code of the same function.
     Call { local: bool },
-    /// May go on at an offset of the same function.
+    /// May continue at an offset of the same function.
     Branch { target: u32 },
-    /// Goes on at an offset of the same function.
+    /// Continues at an offset of the same function.
     Jump { target: u32 },
-    /// May go on (`always`: goes on) at an address outside of the function.
+    /// May continue (`always`: continues) at an address outside the function.
     Exit { target: u64, always: bool },
     /// Returns.
     Return,
-    /// Goes on at a place that is not known, or nowhere.
+    /// Continues at an unknown address, or not at all.
     Stop,
 }
 
 impl Op {
-    /// Whether the instruction after it is reached in another way only.
+    /// Whether control never continues at the next instruction.
     pub(super) fn ends(&self) -> bool {
         matches!(self, Self::Jump { .. } | Self::Exit { always: true, .. } | Self::Return | Self::Stop)
     }
 }
 
-/// The number of a general register of any width; also tells whether it is the whole of 64 bits.
+/// The number of a general register of any width.
 fn general(register: Iced) -> Option<Register> {
     register.is_gpr().then(|| register.full_register().number())
 }
 
-/// The number of a whole general register.
+/// The number of a 64-bit general register.
 fn whole(register: Iced) -> Option<Register> {
     register.is_gpr64().then(|| register.number())
 }
 
-/// Base and displacement of the memory operand, unless something that is not known is added.
+/// Base and displacement of the memory operand, if that is all of its address.
 fn memory(instruction: &Instruction) -> Option<(Register, i32)> {
     let base = whole(instruction.memory_base())?;
     let plain = instruction.memory_index() == Iced::None && instruction.segment_prefix() == Iced::None;
@@ -81,7 +82,7 @@ fn immediate(instruction: &Instruction) -> Option<i32> {
     }
 }
 
-/// Reduces instructions of one function.
+/// Lowers the instructions of one function.
 pub(super) struct Lowering {
     factory: InstructionInfoFactory,
     begin: u64,
@@ -94,9 +95,9 @@ impl Lowering {
         Self { factory: InstructionInfoFactory::new(), begin, end }
     }
 
-    /// Gives what `instruction` does, in order.
+    /// Emits the effects of `instruction`, in order.
     #[inline]
-    pub(super) fn lower(&mut self, instruction: &Instruction, mut give: impl FnMut(Op)) {
+    pub(super) fn lower(&mut self, instruction: &Instruction, mut emit: impl FnMut(Op)) {
         // Most instructions of numeric code write a vector register and nothing else.
         let first = instruction.op0_kind();
         if first == OpKind::Register
@@ -106,12 +107,12 @@ impl Lowering {
             return;
         }
         match instruction.flow_control() {
-            FlowControl::Next => self.straight(instruction, &mut give),
-            flow => self.control(instruction, flow, &mut give),
+            FlowControl::Next => self.straight(instruction, &mut emit),
+            flow => self.control(instruction, flow, &mut emit),
         }
     }
 
-    fn straight(&mut self, instruction: &Instruction, give: &mut impl FnMut(Op)) {
+    fn straight(&mut self, instruction: &Instruction, emit: &mut impl FnMut(Op)) {
         let clobber = |register: Register| Op::Clobber { mask: 1 << register };
         let to = match instruction.op0_kind() {
             OpKind::Register => general(instruction.op0_register()),
@@ -121,7 +122,7 @@ impl Lowering {
         let second = || whole(instruction.op1_register());
         match (instruction.mnemonic(), to) {
             (Mnemonic::Nop | Mnemonic::Endbr64 | Mnemonic::Cmp | Mnemonic::Test, _) => {}
-            (Mnemonic::Mov, Some(to)) => give(match (to_whole, instruction.op1_kind()) {
+            (Mnemonic::Mov, Some(to)) => emit(match (to_whole, instruction.op1_kind()) {
                 (Some(to), OpKind::Register) => match second() {
                     Some(from) => Op::Copy { to, from, add: 0 },
                     None => clobber(to),
@@ -138,11 +139,11 @@ impl Lowering {
                     && instruction.op1_kind() == OpKind::Register
                     && instruction.op1_register().is_vector_register() =>
             {
-                self.store(instruction, None, give);
+                self.store(instruction, None, emit);
             }
             (Mnemonic::Mov, None) if instruction.op0_kind() == OpKind::Memory => {
                 let from = if instruction.op1_kind() == OpKind::Register { second() } else { None };
-                self.store(instruction, from, give);
+                self.store(instruction, from, emit);
             }
             (
                 Mnemonic::Xor
@@ -157,24 +158,24 @@ impl Lowering {
                 | Mnemonic::Movsx
                 | Mnemonic::Movsxd,
                 Some(to),
-            ) => give(clobber(to)),
-            (Mnemonic::Lea, Some(to)) => give(match (to_whole, memory(instruction)) {
+            ) => emit(clobber(to)),
+            (Mnemonic::Lea, Some(to)) => emit(match (to_whole, memory(instruction)) {
                 (Some(to), Some((from, add))) => Op::Copy { to, from, add },
                 _ => clobber(to),
             }),
-            (Mnemonic::Add, Some(to)) => give(match (to_whole, immediate(instruction)) {
+            (Mnemonic::Add, Some(to)) => emit(match (to_whole, immediate(instruction)) {
                 (Some(to), Some(add)) => Op::Copy { to, from: to, add },
                 _ => clobber(to),
             }),
             (Mnemonic::Sub, Some(to)) => {
                 let less = immediate(instruction).and_then(i32::checked_neg);
-                give(match (to_whole, less) {
+                emit(match (to_whole, less) {
                     (Some(to), Some(add)) => Op::Copy { to, from: to, add },
                     (Some(RSP), None) => Op::Rebase { register: RSP },
                     _ => clobber(to),
                 });
             }
-            (Mnemonic::And, Some(to)) => give(match (to_whole, immediate(instruction)) {
+            (Mnemonic::And, Some(to)) => emit(match (to_whole, immediate(instruction)) {
                 (Some(to), Some(mask)) if mask < 0 => Op::Rebase { register: to },
                 _ => clobber(to),
             }),
@@ -184,45 +185,45 @@ impl Lowering {
                 } else {
                     None
                 };
-                give(Op::Push { from, bytes: -instruction.stack_pointer_increment() });
+                emit(Op::Push { from, bytes: -instruction.stack_pointer_increment() });
             }
             (Mnemonic::Pop, _) => {
-                give(Op::Pop { to: to_whole, bytes: instruction.stack_pointer_increment() });
+                emit(Op::Pop { to: to_whole, bytes: instruction.stack_pointer_increment() });
                 if to_whole.is_none() {
-                    self.other(instruction, 1 << RSP, give);
+                    self.other(instruction, 1 << RSP, emit);
                 }
             }
-            (Mnemonic::Pushfq, _) => give(Op::Push { from: None, bytes: 8 }),
-            (Mnemonic::Popfq, _) => give(Op::Pop { to: None, bytes: 8 }),
+            (Mnemonic::Pushfq, _) => emit(Op::Push { from: None, bytes: 8 }),
+            (Mnemonic::Popfq, _) => emit(Op::Pop { to: None, bytes: 8 }),
             (Mnemonic::Leave, _) if instruction.code() == Code::Leaveq => {
-                give(Op::Copy { to: RSP, from: RBP, add: 0 });
-                give(Op::Pop { to: Some(RBP), bytes: 8 });
+                emit(Op::Copy { to: RSP, from: RBP, add: 0 });
+                emit(Op::Pop { to: Some(RBP), bytes: 8 });
             }
             (Mnemonic::Enter, _)
                 if instruction.code() == Code::Enterq_imm16_imm8 && instruction.immediate8_2nd() == 0 =>
             {
-                give(Op::Push { from: Some(RBP), bytes: 8 });
-                give(Op::Copy { to: RBP, from: RSP, add: 0 });
-                give(Op::Copy { to: RSP, from: RSP, add: -i32::from(instruction.immediate16()) });
+                emit(Op::Push { from: Some(RBP), bytes: 8 });
+                emit(Op::Copy { to: RBP, from: RSP, add: 0 });
+                emit(Op::Copy { to: RSP, from: RSP, add: -i32::from(instruction.immediate16()) });
             }
-            _ => self.other(instruction, 0, give),
+            _ => self.other(instruction, 0, emit),
         }
     }
 
-    fn store(&self, instruction: &Instruction, from: Option<Register>, give: &mut impl FnMut(Op)) {
+    fn store(&self, instruction: &Instruction, from: Option<Register>, emit: &mut impl FnMut(Op)) {
         if let Some((base, add)) = memory(instruction) {
-            // Sizes that depend on the machine (XSAVE) are stated as 0: up to a page.
+            // Sizes that depend on the CPU (XSAVE) are given as 0: up to a page.
             let bytes = match instruction.memory_size().size() {
                 0 => 4096,
                 bytes => i32::try_from(bytes).unwrap_or(4096),
             };
-            give(Op::Store { base, add, bytes, from });
+            emit(Op::Store { base, add, bytes, from });
         }
     }
 
-    /// Every other instruction: whatever it writes is not known after it.
+    /// Every other instruction: the registers that it writes become unknown.
     #[cold]
-    fn other(&mut self, instruction: &Instruction, except: u16, give: &mut impl FnMut(Op)) {
+    fn other(&mut self, instruction: &Instruction, except: u16, emit: &mut impl FnMut(Op)) {
         let info = self.factory.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
         let writes = |access| {
             matches!(
@@ -240,55 +241,55 @@ impl Lowering {
             .fold(0, |mask, register| mask | 1 << register)
             & !except;
         if stores {
-            self.store(instruction, None, give);
+            self.store(instruction, None, emit);
         }
         if mask != 0 {
-            give(Op::Clobber { mask });
+            emit(Op::Clobber { mask });
         }
     }
 
-    fn control(&mut self, instruction: &Instruction, flow: FlowControl, give: &mut impl FnMut(Op)) {
+    fn control(&mut self, instruction: &Instruction, flow: FlowControl, emit: &mut impl FnMut(Op)) {
         let is_direct = matches!(instruction.op0_kind(), OpKind::NearBranch64);
         let target = instruction.near_branch_target();
         let is_inside = is_direct && (self.begin..self.end).contains(&target);
         // Functions have fewer than 2^32 bytes, see `GROUP_BYTES_MAX`.
         let inside = target.wrapping_sub(self.begin) as u32;
         match flow {
-            FlowControl::UnconditionalBranch if is_inside => give(Op::Jump { target: inside }),
-            FlowControl::UnconditionalBranch if is_direct => give(Op::Exit { target, always: true }),
+            FlowControl::UnconditionalBranch if is_inside => emit(Op::Jump { target: inside }),
+            FlowControl::UnconditionalBranch if is_direct => emit(Op::Exit { target, always: true }),
             FlowControl::ConditionalBranch if is_direct => {
-                // LOOP counts before it decides.
+                // LOOP decrements rcx before it branches.
                 if !instruction.is_jcc_short_or_near() {
-                    self.other(instruction, 0, give);
+                    self.other(instruction, 0, emit);
                 }
-                give(if is_inside {
+                emit(if is_inside {
                     Op::Branch { target: inside }
                 } else {
                     Op::Exit { target, always: false }
                 });
             }
             FlowControl::Call if is_direct && target == instruction.next_ip() => {
-                give(Op::Push { from: None, bytes: 8 });
+                emit(Op::Push { from: None, bytes: 8 });
             }
-            FlowControl::Call if is_direct => give(Op::Call { local: is_inside && target != self.begin }),
+            FlowControl::Call if is_direct => emit(Op::Call { local: is_inside && target != self.begin }),
             FlowControl::IndirectCall if instruction.is_call_near_indirect() => {
-                give(Op::Call { local: false })
+                emit(Op::Call { local: false })
             }
             FlowControl::Call if matches!(instruction.mnemonic(), Mnemonic::Syscall) => {
-                give(Op::Clobber { mask: 1 << RAX });
-                self.other(instruction, 0, give);
+                emit(Op::Clobber { mask: 1 << RAX });
+                self.other(instruction, 0, emit);
             }
-            FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => give(Op::Return),
+            FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => emit(Op::Return),
             FlowControl::Interrupt if instruction.mnemonic() == Mnemonic::Int => {
-                give(Op::Clobber { mask: 1 << RAX });
+                emit(Op::Clobber { mask: 1 << RAX });
             }
-            // A transaction that is aborted goes on with the registers of its beginning.
-            FlowControl::XbeginXabortXend => self.other(instruction, 0, give),
-            _ => give(Op::Stop),
+            // An aborted transaction continues with the registers of its start.
+            FlowControl::XbeginXabortXend => self.other(instruction, 0, emit),
+            _ => emit(Op::Stop),
         }
     }
 
-    /// The offset that a call within the function calls, which is no place to come to in another way.
+    /// The offset that a call within the function calls.
     pub(super) fn local_callee(&self, instruction: &Instruction) -> Option<u32> {
         let target = instruction.near_branch_target();
         (instruction.is_call_near()
@@ -299,7 +300,7 @@ impl Lowering {
     }
 }
 
-/// Instructions whose first operand is a vector register and that write a general register or memory, too.
+/// Instructions whose first operand is a vector register and that also write a general register or memory.
 fn is_odd_vector(mnemonic: Mnemonic) -> bool {
     matches!(
         mnemonic,

@@ -1,15 +1,15 @@
-//! Unwind rows derived from instructions, for code whose compiler (or author) stated none.
+//! Unwind rows derived from instructions, for code without call frame information.
 //!
-//! Owns: an abstract interpretation of functions, from what holds at their entry to a [`Rule`] for each instruction.
-//! Because: the kernels in which numeric libraries spend their time are written in assembler or generated at run
-//! time, and have no call frame information at all. Does not: guess. Where two ways to an instruction disagree, where
-//! the stack pointer comes from anything but arithmetic that was followed, there is no row, and that is counted.
+//! Owns: an abstract interpretation of functions, from the state at their entry to a [`Rule`] for each instruction. Because: the
+//! hot kernels of numeric libraries are written in assembler or generated at run time, without call frame information. Does
+//! not: guess. Where two paths to an instruction disagree, or the stack pointer comes from arithmetic that was not
+//! followed, there is no row, and that is counted.
 //!
 //! ```text
-//!   code ─lower─▶ operations on the stack ─flow─▶ graph ─state─▶ what holds everywhere ─▶ rows
+//!   code ─lower─▶ operations on the stack ─flow─▶ graph ─state─▶ states at all instructions ─▶ rows
 //! ```
-//! All of this reads instructions of x86-64. A pure function of its input, which may be anything: what is looked at is bounded by [`Bounds`], per function and
-//! in total.
+//! It decodes x86-64 only. It is a pure function of its input, which is untrusted; the work is bounded by [`Bounds`], per
+//! function and in total.
 
 mod flow;
 mod generated;
@@ -28,7 +28,7 @@ use flow::{Failure, Graph};
 
 pub use generated::entries_of_generated_code;
 
-/// Bounds of what is looked at.
+/// Limits of the code examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Functions. The numeric kernels of libtorch_cpu, the most seen, have 8 thousand.
@@ -43,42 +43,42 @@ impl Default for Bounds {
     }
 }
 
-/// Times that functions are looked at again because others jump into the middle of them.
+/// Times that functions are analysed again because others jump into the middle of them.
 const ROUNDS_MAX: usize = 4;
 
-/// Rows for code that had none.
+/// Derived rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Derived {
-    /// Begin, end and rule; ascending and disjoint. Where nothing is known there is no row.
+    /// Start, end and rule; ascending and disjoint. Where the state is not known there is no row.
     pub rows: Vec<(u64, u64, Rule)>,
-    /// What was looked at.
+    /// Counters.
     pub stats: Stats,
 }
 
-/// What was looked at, and why it gave no rows.
+/// Counters of the code examined, and of reasons for missing rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Functions (those that overlap count as one).
     pub functions: u64,
-    /// Of these, functions that gave no rows at all, for any of the reasons below or another.
+    /// Of these, functions without rows, for any of the reasons below or another.
     pub without_rows: u64,
-    /// Functions that return with another stack than that they were called with.
+    /// Functions that return with another stack than at their entry.
     pub contradictions: u64,
     /// Functions that jump into the middle of an instruction.
     pub overlapping: u64,
-    /// Functions with more code than is looked at.
+    /// Functions larger than the limits.
     pub too_large: u64,
-    /// Functions and code bytes beyond [`Bounds`], by functions.
+    /// Functions beyond [`Bounds`].
     pub beyond_bounds: u64,
-    /// Jumps to places that are not known, such as tables of cases.
+    /// Jumps to unknown targets, such as jump tables.
     pub indirect_jumps: u64,
     /// Bytes of all functions.
     pub code_bytes: u64,
-    /// Instructions that can be reached by ways that are known.
+    /// Instructions reachable by known paths.
     pub instructions: u64,
     /// Bytes of code with a row.
     pub row_bytes: u64,
-    /// Bytes of code that can be reached but have no row.
+    /// Bytes of reachable code without a row.
     pub unknown_bytes: u64,
 }
 
@@ -98,11 +98,10 @@ impl Stats {
     }
 }
 
-/// A deriver of rows: [`derive_all`].
+/// A function that derives rows: [`derive_all`].
 pub type Derive = fn(&[Code<'_>], &[Range<u64>], &Bounds) -> Derived;
 
-/// The deriver for the instructions of `arch`. `None`: there is none, so code without frame information stays without
-/// rows there.
+/// The function that derives rows for `arch`. `None`: not supported, so code without frame information has no rows there.
 pub fn of_arch(arch: Arch) -> Option<Derive> {
     match arch {
         Arch::X86_64 => Some(derive_all),
@@ -131,20 +130,20 @@ impl<'c> Code<'c> {
     }
 }
 
-/// Derives rows for the functions `entries` (each from its first byte to one past its last) in `code` at `address`.
+/// Derives rows for the functions `entries` in `code` at `address`.
 ///
-/// What lies outside of `code` is left out. Runs on the threads of rayon's current pool.
+/// Parts outside `code` are ignored. Runs on the threads of rayon's current pool.
 pub fn derive(code: &[u8], address: u64, entries: &[Range<u64>]) -> Derived {
     derive_all(&[Code { address, bytes: code }], entries, &Bounds::default())
 }
 
-/// [`derive`] for code in several pieces, sorted and disjoint, with other bounds.
+/// As [`derive`], for code in several pieces, sorted and disjoint, with other bounds.
 pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) -> Derived {
     let mut stats = Stats::default();
     let groups = groups(pieces, entries, bounds, &mut stats);
-    let mut solved: Vec<Solved> = groups.par_iter().map(|group| group.solve(&[])).collect();
-    // Code that is jumped to from other functions, not as a call would come to it.
-    let mut lost: Vec<Vec<u64>> = vec![Vec::new(); groups.len()];
+    let mut solved: Vec<GroupRows> = groups.par_iter().map(|group| group.solve(&[])).collect();
+    // Targets of jumps from other functions whose state differs from that after a call.
+    let mut unknown_entries: Vec<Vec<u64>> = vec![Vec::new(); groups.len()];
     for round in 0..=ROUNDS_MAX {
         let mut again = Vec::new();
         for (target, at_edge) in solved.iter().flat_map(|solved| solved.exits.iter().copied()) {
@@ -153,8 +152,8 @@ pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) 
                 continue;
             };
             let is_call = at_edge && groups[index].entries.binary_search(&target).is_ok();
-            if !is_call && !lost[index].contains(&target) {
-                lost[index].push(target);
+            if !is_call && !unknown_entries[index].contains(&target) {
+                unknown_entries[index].push(target);
                 again.push(index);
             }
         }
@@ -164,9 +163,12 @@ pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) 
             break;
         }
         let redo = |&index: &usize| {
-            // What does not come to rest is not relied on.
-            let solve =
-                if round == ROUNDS_MAX { Solved::default() } else { groups[index].solve(&lost[index]) };
+            // A result that does not converge is not used.
+            let solve = if round == ROUNDS_MAX {
+                GroupRows::default()
+            } else {
+                groups[index].solve(&unknown_entries[index])
+            };
             (index, solve)
         };
         for (index, anew) in again.par_iter().map(redo).collect::<Vec<_>>() {
@@ -191,7 +193,7 @@ struct Group<'c> {
     code: &'c [u8],
 }
 
-/// Sorts functions into groups and leaves out what is beyond the bounds.
+/// Forms groups of overlapping functions, within the bounds.
 fn groups<'c>(
     pieces: &[Code<'c>],
     entries: &[Range<u64>],
@@ -233,20 +235,20 @@ fn groups<'c>(
     groups
 }
 
-/// What one group gave.
+/// The result of one group.
 #[derive(Debug, Default)]
-struct Solved {
+struct GroupRows {
     rows: Vec<(u64, u64, Rule)>,
-    /// Addresses of other code that it goes on at, and whether rsp and rbp are there as after a call.
+    /// Addresses of other code to which it jumps, and whether rsp and rbp are as after a call there.
     exits: Vec<(u64, bool)>,
     stats: Stats,
 }
 
 impl Group<'_> {
-    fn solve(&self, lost: &[u64]) -> Solved {
-        let mut solved = Solved::default();
+    fn solve(&self, unknown_entries: &[u64]) -> GroupRows {
+        let mut solved = GroupRows::default();
         solved.stats.code_bytes = self.code.len() as u64;
-        match self.try_solve(lost, &mut solved) {
+        match self.try_solve(unknown_entries, &mut solved) {
             Ok(()) => {}
             Err(Failure::TooLarge) => solved.stats.too_large = 1,
             Err(Failure::Overlapping) => solved.stats.overlapping = 1,
@@ -255,9 +257,9 @@ impl Group<'_> {
         solved
     }
 
-    fn try_solve(&self, lost: &[u64], solved: &mut Solved) -> Result<(), Failure> {
+    fn try_solve(&self, unknown_entries: &[u64], solved: &mut GroupRows) -> Result<(), Failure> {
         let begin = self.range.start;
-        let (graph, states) = self.states(lost)?;
+        let (graph, states) = self.states(unknown_entries)?;
         solved.stats.instructions = graph.instructions as u64;
         solved.stats.indirect_jumps = graph.indirect as u64;
         let (mut rows, mut row_bytes, mut unknown_bytes): (Vec<(u64, u64, Rule)>, u64, u64) =
@@ -274,23 +276,23 @@ impl Group<'_> {
                 _ => rows.push((from, to, rule)),
             }
         })?;
-        // Only now: code that contradicts itself has no rows at all.
+        // Only now: contradictory code has no rows at all.
         (solved.rows, solved.exits) = (rows, exits);
         (solved.stats.row_bytes, solved.stats.unknown_bytes) = (row_bytes, unknown_bytes);
         Ok(())
     }
 
-    fn states(&self, lost: &[u64]) -> Result<(Graph, Vec<Option<state::State>>), Failure> {
+    fn states(&self, unknown_entries: &[u64]) -> Result<(Graph, Vec<Option<state::State>>), Failure> {
         let begin = self.range.start;
-        // Groups larger than 2^32 bytes are refused by `decode`.
+        // `decode` refuses groups larger than 2^32 bytes.
         let offsets = |addresses: &[u64]| -> Vec<u32> {
             addresses.iter().map(|&address| (address - begin) as u32).collect()
         };
-        let (entries, lost) = (offsets(&self.entries), offsets(lost));
+        let (entries, unknown_entries) = (offsets(&self.entries), offsets(unknown_entries));
         let mut all = entries.clone();
-        all.extend(&lost);
+        all.extend(&unknown_entries);
         let graph = Graph::decode(self.code, begin, &all)?;
-        let states = graph.solve(&entries, &lost)?;
+        let states = graph.solve(&entries, &unknown_entries)?;
         Ok((graph, states))
     }
 }

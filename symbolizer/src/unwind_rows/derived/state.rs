@@ -1,9 +1,11 @@
-//! Owns: what is known at one instruction (where registers point to relative to the CFA, where the caller's rbp is),
-//! how an operation changes it, and the [`Rule`] that follows. Because: a rule is right exactly when this is.
-//! Does not: decode instructions, know about the order in which they run.
+//! The abstract state at an instruction.
 //!
-//! Two assumptions are made: a stack pointer that is not followed never rises above what is still in use, and code
-//! writes over its own saved registers only through addresses whose distance from them is known here.
+//! Owns: the known values (registers relative to the CFA, where the caller's rbp is), how an operation changes them, and the
+//! [`Rule`] that follows. Because: a rule is correct exactly when the state is. Does not: decode instructions, or know their
+//! order.
+//!
+//! Two assumptions: an unknown stack pointer never rises above memory that is still in use, and code overwrites its own saved
+//! registers only through addresses whose distance from them is known here.
 
 use deepctx_common::unwind::{Rule, fp_kind, rule_detail, rule_kind};
 
@@ -11,34 +13,34 @@ use super::lower::{Op, RBP, RSP, Register};
 
 /// General registers.
 pub(super) const REGISTERS: usize = 16;
-/// Places in memory followed at a time: the caller's rbp, rsp before an alignment, and copies of them.
+/// Most tracked slots in memory: the caller's rbp, rsp before an alignment, and copies of them.
 const SLOTS_MAX: usize = 8;
-/// Bytes below rsp that a function may use without moving it, and that signal handlers spare (x86-64 psABI, 3.2.2).
+/// Bytes below rsp that a function may use without moving it, and that signal handlers preserve (x86-64 psABI, 3.2.2).
 const RED_ZONE: i32 = 128;
-/// Largest distance from the CFA that is followed: no stack is larger.
+/// Largest tracked distance from the CFA: no stack is larger.
 const DISTANCE_MAX: i32 = 1 << 30;
 /// Registers that a function may change, by number: rax, rcx, rdx, rsi, rdi, r8 to r11 (x86-64 psABI, 3.2.1).
 const CALL_CLOBBERED: u16 = 0b0000_1111_1100_0111;
 
-/// Marks a [`Value::Fresh`] of a place where ways meet. Functions have fewer bytes than that, see `GROUP_BYTES_MAX`.
+/// Marks a [`Value::Fresh`] of a merge point. Functions have fewer bytes than that, see `GROUP_BYTES_MAX`.
 const JOINED: u32 = 1 << 31;
 
-/// What a register or a place in memory holds.
+/// The value of a register or a memory slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Anything.
+    /// Not known.
     Unknown,
     /// The rbp of the caller.
     CallerRbp,
     /// CFA + offset.
     Cfa(i32),
-    /// Offset from an address that is not known itself: rsp after the instruction that ends at that offset in the
-    /// function aligned it, took a variable amount off it, or moved it elsewhere.
+    /// Offset from an unknown address: rsp after the instruction that ends at this offset in the function aligned it, subtracted
+    /// a variable amount, or replaced it.
     Fresh(u32, i32),
 }
 
 impl Value {
-    /// The address `more` bytes further.
+    /// The address plus `more` bytes.
     fn plus(self, more: i32) -> Self {
         let sum = |offset: i32| offset.checked_add(more).filter(|sum| sum.abs() <= DISTANCE_MAX);
         match self {
@@ -49,7 +51,7 @@ impl Value {
         }
     }
 
-    /// Bytes from `base` up to this address, when both count from the same point.
+    /// Bytes from `base` to this address, if both are relative to the same address.
     fn distance(self, base: Self) -> Option<i32> {
         match (self, base) {
             (Self::Cfa(to), Self::Cfa(from)) => to.checked_sub(from),
@@ -59,45 +61,44 @@ impl Value {
     }
 }
 
-/// Eight bytes in memory whose content is known.
+/// Eight bytes in memory with a known value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     at: Value,
     holds: Value,
 }
 
-/// What is known before an instruction.
+/// The state before an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     registers: [Value; REGISTERS],
     slots: [Option<Slot>; SLOTS_MAX],
-    /// The return address is no longer at CFA - 8, or nothing at all is known.
-    lost: bool,
+    /// The return address is no longer at CFA - 8, or nothing is known.
+    is_unknown: bool,
 }
 
 impl State {
-    /// At the entry of a function: the return address was just pushed.
+    /// The state at the entry of a function: the return address was just pushed.
     pub(super) fn entry() -> Self {
-        let mut state = Self::lost();
-        state.lost = false;
+        let mut state = Self::unknown();
+        state.is_unknown = false;
         state.registers[RSP] = Value::Cfa(-8);
         state.registers[RBP] = Value::CallerRbp;
         state
     }
 
-    /// Nothing is known.
-    pub(super) fn lost() -> Self {
-        Self { registers: [Value::Unknown; REGISTERS], slots: [None; SLOTS_MAX], lost: true }
+    /// The state in which nothing is known.
+    pub(super) fn unknown() -> Self {
+        Self { registers: [Value::Unknown; REGISTERS], slots: [None; SLOTS_MAX], is_unknown: true }
     }
 
-    /// Keeps what holds in both; true when that is less than before. At most once per register and slot, which
-    /// bounds the number of times that anything is looked at again.
+    /// Keeps the facts that hold in both states; true when some were dropped. Each register and slot is dropped at most once,
+    /// which bounds the number of visits.
     ///
-    /// Where the stack pointers differ, the one here, at offset `site`, is a fresh address: it is the only thing that
-    /// counts from there, however often this place is come to.
+    /// Where the stack pointers differ, rsp at this offset `site` becomes a fresh address, the same one at every visit.
     pub(super) fn join(&mut self, other: &Self, site: u32) -> bool {
-        let mut changed = other.lost && !self.lost;
-        self.lost |= other.lost;
+        let mut changed = other.is_unknown && !self.is_unknown;
+        self.is_unknown |= other.is_unknown;
         let here = Value::Fresh(site | JOINED, 0);
         if self.registers[RSP] != other.registers[RSP] && self.registers[RSP] != here {
             self.registers[RSP] = here;
@@ -118,28 +119,28 @@ impl State {
         changed
     }
 
-    /// The same, with the stack pointer as a fresh address at offset `site`, where ways meet.
-    pub(super) fn meeting(&self, site: u32) -> Self {
+    /// This state with rsp as a fresh address of the merge point at offset `site`.
+    pub(super) fn at_merge_point(&self, site: u32) -> Self {
         let mut state = self.clone();
-        if !state.lost {
+        if !state.is_unknown {
             state.rebase(RSP, site | JOINED);
         }
         state
     }
 
-    /// Whether the stack pointer is a fresh address because ways met at offset `site`.
-    pub(super) fn is_meeting(&self, site: u32) -> bool {
-        !self.lost && self.registers[RSP] == Value::Fresh(site | JOINED, 0)
+    /// Whether rsp is a fresh address of a merge point at offset `site`.
+    pub(super) fn is_merge_point(&self, site: u32) -> bool {
+        !self.is_unknown && self.registers[RSP] == Value::Fresh(site | JOINED, 0)
     }
 
-    /// Whether rsp and rbp are as a function that was just called, or is about to return, has them.
+    /// Whether rsp and rbp are as at the entry of a function, or before its return.
     pub(super) fn is_at_edge(&self) -> bool {
-        !self.lost && self.registers[RSP] == Value::Cfa(-8) && self.registers[RBP] == Value::CallerRbp
+        !self.is_unknown && self.registers[RSP] == Value::Cfa(-8) && self.registers[RBP] == Value::CallerRbp
     }
 
-    /// Whether a return here would contradict what is known: then something that is "known" is wrong.
+    /// Whether a return here would contradict the state: then some derived fact is wrong.
     pub(super) fn contradicts_return(&self) -> bool {
-        !self.lost
+        !self.is_unknown
             && (matches!(self.registers[RSP], Value::Cfa(offset) if offset != -8)
                 || matches!(self.registers[RBP], Value::Cfa(_)))
     }
@@ -174,13 +175,13 @@ impl State {
             Op::Call { local } => {
                 let sp = self.registers[RSP];
                 self.retain(|slot| slot.at.distance(sp).is_none_or(|above| above >= 0));
-                // Parts of one function call each other by no convention.
+                // Calls within a function follow no convention.
                 self.clobber(if local { !(1 << RSP) } else { CALL_CLOBBERED });
             }
             Op::Branch { .. } | Op::Jump { .. } | Op::Exit { .. } | Op::Return | Op::Stop => {}
         }
-        // Wherever the stack is now, what is stored there can be found from there.
-        if self.registers[RSP] == Value::Unknown && !self.lost {
+        // rsp is unknown now, but later slots can be tracked relative to it.
+        if self.registers[RSP] == Value::Unknown && !self.is_unknown {
             self.rebase(RSP, site);
         }
     }
@@ -200,11 +201,11 @@ impl State {
         }
     }
 
-    /// `register` becomes an address of which only what is computed from it later is known. What the same
-    /// instruction gave when it ran before is another address.
+    /// `register` becomes a fresh address. Values relative to the address of an earlier execution of the same instruction are
+    /// dropped.
     fn rebase(&mut self, register: Register, site: u32) {
         let is_stale = |value: Value| matches!(value, Value::Fresh(of, _) if of == site);
-        // Only rsp, and other addresses on the stack.
+        // rsp, and other addresses on the stack.
         let is_address =
             register == RSP || !matches!(self.registers[register], Value::Unknown | Value::CallerRbp);
         for value in &mut self.registers {
@@ -238,7 +239,7 @@ impl State {
             && offset < 0
             && offset + bytes > -8
         {
-            self.lost = true;
+            self.is_unknown = true;
         }
         self.retain(|slot| match slot.at.distance(at) {
             Some(above) => above >= bytes || above <= -8,
@@ -256,12 +257,12 @@ impl State {
 
     /// The rule that follows, or `None` when the CFA is not known.
     pub(super) fn rule(&self) -> Option<Rule> {
-        if self.lost {
+        if self.is_unknown {
             return None;
         }
         let (sp, bp) = (self.registers[RSP], self.registers[RBP]);
         let mut rule = Rule { detail: rule_detail::DERIVED, ..Rule::default() };
-        // rsp first: it is known in every frame, rbp only while all callees said where they saved it.
+        // Prefer rsp: it is known in every frame, rbp only while all callees recorded where they saved it.
         if let Value::Cfa(offset) = sp {
             (rule.cfa, rule.cfa_offset) = (rule_kind::SP, -offset);
         } else if let Value::Cfa(offset) = bp {
@@ -282,7 +283,7 @@ impl State {
         Some(rule)
     }
 
-    /// Offset from `base` of a place that holds an address, and what to add to that address for the CFA.
+    /// Offset from `base` of a slot that holds an address, and what to add to that address for the CFA.
     fn stored_cfa(&self, base: Value) -> Option<(i32, i32)> {
         self.slots.iter().flatten().find_map(|slot| match slot.holds {
             Value::Cfa(offset) => Some((slot.at.distance(base)?, -offset)),
@@ -303,7 +304,7 @@ impl State {
             .unwrap_or((fp_kind::UNDEFINED, 0))
     }
 
-    /// Where the CFA of `rule` would be, counted from the CFA that is known here; `None` when it cannot be said.
+    /// The CFA by `rule`, relative to the CFA of this state; `None` when it is not known.
     #[cfg(test)]
     pub(super) fn cfa_of(&self, rule: &Rule) -> Option<Result<i32, Value>> {
         let register = |number: usize| self.registers[number].plus(rule.cfa_offset);
@@ -325,7 +326,7 @@ impl State {
         }
     }
 
-    /// What `rule` takes for the caller's rbp; `None` when it cannot be said.
+    /// The caller's rbp by `rule`; `None` when it is not known.
     #[cfg(test)]
     pub(super) fn rbp_of(&self, rule: &Rule) -> Option<Value> {
         let value = match rule.fp {

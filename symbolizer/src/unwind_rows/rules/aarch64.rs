@@ -1,5 +1,7 @@
-//! Owns: which rows of aarch64 are supported. Because: calls leave their return address in x30, which is in memory
-//! only where a function saved it. Does not: step by rules, or take signatures off return addresses (`walk` does).
+//! Rules of aarch64.
+//!
+//! Owns: which rows of aarch64 are supported. Because: calls put their return address into x30, which is in memory only where a
+//! function saved it. Does not: unwind by rules, or remove signatures from return addresses (`walk` does).
 
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
 use gimli::{AArch64, Register};
@@ -35,7 +37,7 @@ pub(super) fn rule(state: &State) -> Result<Rule, u8> {
                 _ => return Err(unsupported::CFA_REGISTER),
             };
         }
-        // Frames with scalable vectors have a size that only the running machine knows.
+        // The size of frames with scalable vectors is known only at run time.
         Cfa::Deref(..) | Cfa::Plt(_) | Cfa::Other => return Err(unsupported::CFA_EXPRESSION),
     }
     rule.fp = match state.fp {

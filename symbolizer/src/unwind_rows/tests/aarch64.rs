@@ -1,4 +1,4 @@
-//! Each form of row of aarch64, from call frame instructions to the rule; real files are compared in `unwind_oracle`.
+//! Tests of each form of row of aarch64; `unwind_oracle` compares real files.
 
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
@@ -34,7 +34,7 @@ fn record(fp_offset: i32, rule: Rule) -> Rule {
 }
 
 #[test]
-fn a_prologue_gives_a_row_per_change_and_none_for_signing() {
+fn pointer_signing_gives_no_row() {
     // paciasp; stp x29, x30, [sp, #-32]!; mov x29, sp; …; ldp x29, x30, [sp], #32; autiasp; ret
     let signing: [u8; 1] = [0x2d];
     let table = function(
@@ -91,7 +91,7 @@ fn a_signal_frame_is_one_rule() {
 }
 
 #[test]
-fn what_is_derived_from_instructions_of_another_machine_is_nothing() {
+fn nothing_is_derived_for_aarch64() {
     // A symbol without frame information: on x86-64, `ret` alone is a function that rows can be derived for.
     let elf = Elf { machine: Arch::Aarch64.elf_machine(), ..Elf::without_frames() };
     assert_eq!(elf.table(), Err(NoTable::NoFrames));

@@ -1,4 +1,4 @@
-//! Tables on disk.
+//! Tests of the disk cache.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn set_age(path: &Path, seconds: u64) {
 }
 
 #[test]
-fn a_table_comes_back_as_it_was() {
+fn a_stored_table_is_read_back() {
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::open(&directory.path().join("new/rows"), DEFAULT_BYTES).unwrap();
     let bytes = elf(5000);
@@ -47,37 +47,37 @@ fn a_table_comes_back_as_it_was() {
     assert_eq!(built, read);
     assert_eq!(built, UnwindTable::from_elf(&bytes).unwrap());
     assert_eq!(cache.counts(), CacheCounts { hits: 1, misses: 1, ..CacheCounts::default() });
-    // Another process finds it, too.
+    // Another process finds it too.
     let other = Cache::open(&directory.path().join("new/rows"), DEFAULT_BYTES).unwrap();
     assert_eq!(other.load(&Key::of_elf(&bytes)), Some(built));
 }
 
 #[test]
-fn rows_read_in_parts_are_the_rows_that_were_stored() {
+fn rows_read_in_parts_equal_the_stored_rows() {
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::open(directory.path(), DEFAULT_BYTES).unwrap();
     let (bytes, other) = (elf(5000), elf(4999));
     let table = cache.load_or_build(&bytes).unwrap();
     cache.load_or_build(&other).unwrap();
     assert_eq!(decode(&encode(&table)).as_ref(), Some(&table));
-    let stored = cache.find(&Key::of_elf(&bytes)).unwrap();
+    let stored = cache.open_table(&Key::of_elf(&bytes)).unwrap();
     assert_eq!((stored.pages(), stored.rules()), (table.pages(), table.rules()));
     let blocks = table.blocks().len();
-    for step in [1, 7, blocks] {
+    for size in [1, 7, blocks] {
         let mut expected = vec![0; blocks * BLOCK_BYTES];
         table.copy_blocks(0, &mut expected);
         let mut read = vec![0; blocks * BLOCK_BYTES];
         let parts: Vec<_> = read
-            .chunks_mut(step * BLOCK_BYTES)
+            .chunks_mut(size * BLOCK_BYTES)
             .enumerate()
-            .map(|(n, into)| stored.read_blocks((n * step) as u32, into).unwrap())
+            .map(|(n, into)| stored.read_blocks((n * size) as u32, into).unwrap())
             .collect();
         assert_eq!(read, expected);
-        assert!(stored.is_whole(&parts));
-        // Less than all, another order, or rows of another table are noticed.
-        assert!(!stored.is_whole(&parts[1..]));
-        assert!(parts.len() == 1 || !stored.is_whole(parts.iter().rev()));
-        assert!(!cache.find(&Key::of_elf(&other)).unwrap().is_whole(&parts));
+        assert!(stored.is_complete(&parts));
+        // Missing parts, another order, and rows of another table are detected.
+        assert!(!stored.is_complete(&parts[1..]));
+        assert!(parts.len() == 1 || !stored.is_complete(parts.iter().rev()));
+        assert!(!cache.open_table(&Key::of_elf(&other)).unwrap().is_complete(&parts));
     }
     assert!(stored.read_blocks(blocks as u32, &mut [0; BLOCK_BYTES]).is_none());
 }
@@ -91,20 +91,20 @@ fn a_file_without_a_table_is_not_stored() {
 }
 
 #[test]
-fn a_file_damaged_anywhere_is_removed_counted_and_built_anew() {
+fn a_corrupt_file_is_removed_and_built_again() {
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::open(directory.path(), DEFAULT_BYTES).unwrap();
     let bytes = elf(3);
     let table = cache.load_or_build(&bytes).unwrap();
     let [path] = &files(directory.path())[..] else { panic!("one file") };
-    let sound = fs::read(path).unwrap();
-    let damaged = (0..sound.len()).map(|at| {
-        let mut damaged = sound.clone();
+    let valid = fs::read(path).unwrap();
+    let damaged = (0..valid.len()).map(|at| {
+        let mut damaged = valid.clone();
         damaged[at] ^= 1 << (at % 8);
         damaged
     });
-    let cut = (0..sound.len()).step_by(7).map(|length| sound[..length].to_vec());
-    let longer = [&sound[..], &[0]].concat();
+    let cut = (0..valid.len()).step_by(7).map(|length| valid[..length].to_vec());
+    let longer = [&valid[..], &[0]].concat();
     let mut count = 0;
     for damaged in damaged.chain(cut).chain([longer]) {
         assert_eq!(decode(&damaged), None);
@@ -118,7 +118,7 @@ fn a_file_damaged_anywhere_is_removed_counted_and_built_anew() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_goes_first() {
+fn the_least_recently_used_table_is_evicted_first() {
     let directory = tempfile::tempdir().unwrap();
     let sources: Vec<Vec<u8>> = (1..=4).map(|frames| elf(100 + frames)).collect();
     let keys: Vec<Key> = sources.iter().map(|bytes| Key::of_elf(bytes)).collect();
@@ -153,7 +153,7 @@ fn a_table_larger_than_the_bound_is_built_but_not_stored() {
 }
 
 #[test]
-fn what_killed_writers_left_is_swept_and_what_others_put_there_is_not() {
+fn only_old_temporary_files_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let [old, new, foreign] = [".writing-1-0-0", ".writing-2-0-0", "notes.txt"].map(|name| {
         let path = directory.path().join(name);
@@ -182,14 +182,14 @@ fn a_link_in_the_cache_is_not_followed() {
 }
 
 #[test]
-fn a_key_is_the_build_id_and_the_size_or_the_content() {
+fn a_key_is_build_id_and_size_or_content() {
     let id: Vec<u8> = (1..=20).collect();
     let file = with_build_id(&id);
     assert_eq!(Key::of_elf(&file), Key::of_build_id(&id, file.len() as u64));
     let mut stripped = file.clone();
     stripped.extend([0; 8]);
     assert_ne!(Key::of_elf(&file), Key::of_elf(&stripped));
-    // Content: any change counts, wherever it is; so it does with a build-id too short to identify.
+    // Any change of the content counts; also with a build-id too short to identify the file.
     for without in [elf(10), with_build_id(&[1, 2])] {
         for at in [without.len() / 2, without.len() - 1] {
             let mut other = without.clone();

@@ -1,4 +1,4 @@
-//! Each form of a call frame program and the rule that it becomes.
+//! Tests of each form of a call frame program and its rule.
 
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
 
@@ -27,7 +27,7 @@ fn check_unsupported(instructions: &[&[u8]], reason: u8) {
 }
 
 #[test]
-fn a_prologue_with_a_frame_pointer_gives_a_row_per_change() {
+fn a_prologue_gives_a_row_per_change() {
     let table = function(&[
         &advance(1),
         &def_cfa_offset(16),
@@ -68,7 +68,7 @@ fn the_base_of_the_cfa_may_be_any_general_register() {
 }
 
 #[test]
-fn half_a_cfa_without_the_other_half_is_none() {
+fn half_a_cfa_definition_is_unsupported() {
     for half in [def_cfa_offset(16), def_cfa_register(RSP)] {
         let mut section = Section::default();
         let cie = section.cie("zR", &offset(RA, 1));
@@ -89,7 +89,7 @@ fn offsets_have_32_bits() {
 }
 
 #[test]
-fn a_realigned_stack_has_its_cfa_and_rbp_in_memory() {
+fn a_realigned_stack_has_cfa_and_rbp_in_memory() {
     let at = |cfa, offset, addend| Rule {
         cfa,
         cfa_offset: offset,
@@ -113,7 +113,7 @@ fn a_realigned_stack_has_its_cfa_and_rbp_in_memory() {
 }
 
 #[test]
-fn a_realigning_function_of_the_compiler_has_only_supported_rows() {
+fn a_compiled_realigning_function_is_fully_supported() {
     let directory = tempfile::tempdir().unwrap();
     let [source, object] = ["f.c", "f.so"].map(|name| directory.path().join(name));
     let text = "void g(void *);\n\
@@ -181,7 +181,7 @@ fn vfork_keeps_the_return_address_in_a_register() {
 }
 
 #[test]
-fn an_undefined_return_address_ends_the_stack_whatever_the_cfa() {
+fn an_undefined_return_address_ends_the_stack() {
     let end = Rule { cfa: rule_kind::END, ..Rule::default() };
     check(&[&undefined(RA)], end);
     check(&[&undefined(RA), &def_cfa_expression(&[0x96])], end);
@@ -204,7 +204,7 @@ fn rules_of_the_frame_pointer() {
 }
 
 #[test]
-fn a_remembered_state_comes_back() {
+fn a_remembered_state_is_restored() {
     let table = function(&[
         &def_cfa(RBP, 16),
         &offset(RBP, 2),
@@ -214,7 +214,7 @@ fn a_remembered_state_comes_back() {
         &restore(RBP),
         &advance(1),
         &RESTORE_STATE,
-        // The base comes back, too.
+        // The base register is restored too.
         &advance(10),
         &def_cfa_offset(32),
     ]);
@@ -223,7 +223,7 @@ fn a_remembered_state_comes_back() {
 }
 
 #[test]
-fn the_initial_instructions_are_what_restore_restores() {
+fn restore_uses_the_initial_instructions() {
     let mut section = Section::default();
     let cie = section.cie("zR", &[initial(), offset(RBP, 2)].concat());
     section.fde(cie, TEXT, 64, &[same_value(RBP), advance(8), restore(RBP)].concat());
@@ -233,12 +233,12 @@ fn the_initial_instructions_are_what_restore_restores() {
 }
 
 #[test]
-fn signed_factored_offsets_are_understood() {
+fn signed_factored_offsets_are_supported() {
     // DW_CFA_def_cfa_sf, DW_CFA_def_cfa_offset_sf, DW_CFA_offset_extended_sf; the factor is -8.
     check(&[&[0x12, RSP], &sleb(-3)], rsp(24));
     check(&[&[0x13], &sleb(-4)], rsp(32));
     check(&[&[0x11, RBP], &sleb(2)], Rule { fp: fp_kind::AT_CFA, fp_offset: -16, ..rsp(8) });
-    // An expression, then a new offset: the base of before the expression holds.
+    // An expression, then a new offset: the base register from before the expression holds.
     check(
         &[&def_cfa(RBP, 16), &def_cfa_expression(&breg(RSP, 8)), &def_cfa_offset(48)],
         Rule { cfa: rule_kind::FP, ..rsp(48) },
@@ -266,7 +266,7 @@ fn pointer_encodings_relative_and_absolute() {
 }
 
 #[test]
-fn a_program_is_damaged_from_its_first_bad_instruction() {
+fn a_program_is_unsupported_from_its_first_bad_instruction() {
     let bad = 0x3d;
     let table = function(&[&advance(8), &def_cfa_offset(16), &advance(8), &[bad], &advance(8)]);
     let rules = [0, 8, 16, 255].map(|at| {

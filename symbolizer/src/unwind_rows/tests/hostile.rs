@@ -1,4 +1,4 @@
-//! Damaged, absurd and forged input: never a panic, never unbounded, always a reason or a counter.
+//! Tests with corrupt and forged input: never a panic, never unbounded, always a reason or a counter.
 
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::rule_kind;
@@ -17,7 +17,7 @@ fn two_frames() -> Section {
 }
 
 #[test]
-fn what_is_not_an_elf_file_of_this_machine_says_so() {
+fn files_of_other_kinds_have_a_reason() {
     let elf = Elf::of(two_frames());
     let check = |bytes: &[u8], reason| assert_eq!(UnwindTable::from_elf(bytes), Err(reason));
     check(b"", NoTable::NotElf);
@@ -37,7 +37,7 @@ fn what_is_not_an_elf_file_of_this_machine_says_so() {
 }
 
 #[test]
-fn a_section_cut_anywhere_gives_the_frames_before_the_cut() {
+fn a_truncated_section_gives_the_frames_before_the_end() {
     let whole = two_frames().bytes;
     let second = whole.len() - 40;
     for cut in 0..whole.len() {
@@ -54,7 +54,7 @@ fn a_section_cut_anywhere_gives_the_frames_before_the_cut() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_no_panic() {
+fn a_truncated_file_is_no_panic() {
     let bytes = Elf::of(two_frames()).bytes();
     for cut in 0..bytes.len() {
         let _ = UnwindTable::from_elf(&bytes[..cut]);
@@ -62,7 +62,7 @@ fn a_file_cut_anywhere_is_no_panic() {
 }
 
 #[test]
-fn an_entry_longer_than_the_section_ends_it_and_is_counted() {
+fn an_entry_longer_than_the_section_ends_it() {
     let mut section = two_frames();
     section.bytes.extend([0xf0, 0xff, 0xff, 0x7f, 0, 0, 0, 0, 1]);
     let table = Elf::of(section).table().unwrap();
@@ -75,7 +75,7 @@ fn an_entry_longer_than_the_section_ends_it_and_is_counted() {
 }
 
 #[test]
-fn frames_that_state_4_gib_of_rows_cost_no_more_than_their_bytes() {
+fn frames_of_huge_extent_cost_no_more_than_their_bytes() {
     // One frame that claims the whole address space, and steps of 4 GiB.
     let steps = [advance(u32::MAX), def_cfa_offset(16), advance(u32::MAX), def_cfa_offset(24)].concat();
     let mut section = Section::default();
@@ -125,18 +125,18 @@ fn each_limit_has_its_reason() {
 }
 
 #[test]
-fn a_section_that_states_a_huge_size_once_decompressed_is_refused() {
+fn a_section_with_a_huge_decompressed_size_is_refused() {
     let stated = |size: u64| [1, size, 8].map(u64::to_le_bytes).concat();
     let mut elf = Elf::without_frames();
     elf.sections.push((".debug_frame", 0, 0x800, stated(1 << 40)));
     assert_eq!(elf.table(), Err(NoTable::SectionTooLarge(Limits::default().section_bytes)));
-    // Less than stated, or nothing that can be decompressed.
+    // Less data than stated, and data that cannot be decompressed.
     elf.sections[0].3 = stated(1 << 20);
     assert_eq!(elf.table(), Err(NoTable::NoFrames));
 }
 
 #[test]
-fn frames_outside_the_text_are_counted_and_left_out() {
+fn frames_outside_the_text_are_only_counted() {
     let mut section = Section::default();
     let cie = section.cie("zR", &initial());
     for begin in [0, 1, 0x1000, TEXT - 64, TEXT + (64 << 20), u64::MAX - 8] {
@@ -183,7 +183,7 @@ fn frames_of_an_unreadable_cie_are_counted() {
 }
 
 #[test]
-fn initial_instructions_that_move_or_never_end_make_their_frames_unsupported() {
+fn invalid_initial_instructions_make_frames_unsupported() {
     for instructions in [[initial(), advance(1)].concat(), [initial(), REMEMBER.repeat(70)].concat(), {
         let mut long = initial();
         long.resize(10_000, 0);
@@ -216,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytes_changed_at_random_are_no_panic(
+    fn random_changes_are_no_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)
     ) {
         let mut bytes = Elf::of(two_frames()).bytes();

@@ -1,4 +1,4 @@
-//! Which frame holds at which address, and how rows lie in pages and blocks.
+//! Tests of overlapping frames, and of the layout of rows in pages and blocks.
 
 use deepctx_common::unwind::{PAGE_SHIFT, ROWS_PER_BLOCK, Rule, row, rule_kind};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::cfi::*;
 use super::{Count, Elf, Section, TEXT, counted, kind_at, rsp};
 use crate::unwind_rows::{ENTRY_BYTES, PADDING_MAX, UnwindTable};
 
-/// A section of frames: begin (from [`TEXT`]), length, offset of the CFA.
+/// A section of frames: start (from [`TEXT`]), length, offset of the CFA.
 fn frames(frames: &[(u64, u64, u64)]) -> Section {
     let mut section = Section::default();
     add(&mut section, frames);
@@ -31,7 +31,7 @@ fn offsets<const N: usize>(table: &UnwindTable, at: [u64; N]) -> [i32; N] {
 }
 
 #[test]
-fn terminators_in_the_middle_do_not_hide_what_follows() {
+fn terminators_in_the_middle_are_skipped() {
     let mut section = Section::default();
     section.terminator();
     add(&mut section, &[(0, 64, 8)]);
@@ -54,7 +54,7 @@ fn frames_in_any_order_are_sorted() {
 }
 
 #[test]
-fn where_frames_overlap_the_one_that_begins_last_holds() {
+fn of_overlapping_frames_the_last_start_holds() {
     let check = |list: &[(u64, u64, u64)], expect: [i32; 5], overlaps| {
         let mut reversed = list.to_vec();
         reversed.reverse();
@@ -62,7 +62,7 @@ fn where_frames_overlap_the_one_that_begins_last_holds() {
         assert_eq!(offsets(&table, [0, 40, 100, 150, 250]), expect, "{list:?}");
         assert_eq!(counted(&table, Count::Overlapping), overlaps, "{list:?}");
     };
-    // Nested: the outer one holds again behind the inner one.
+    // Nested: the outer one holds again after the inner one.
     check(&[(0, 200, 8), (100, 50, 16)], [8, 8, 16, 8, 0], 1);
     check(&[(100, 50, 16), (0, 200, 8)], [8, 8, 16, 8, 0], 1);
     // Staggered.
@@ -76,7 +76,7 @@ fn where_frames_overlap_the_one_that_begins_last_holds() {
 }
 
 #[test]
-fn an_outer_frame_resumes_with_the_row_in_force() {
+fn an_outer_frame_resumes_with_its_current_row() {
     let mut section = Section::default();
     let cie = section.cie("zR", &initial());
     let rows =
@@ -88,7 +88,7 @@ fn an_outer_frame_resumes_with_the_row_in_force() {
 }
 
 #[test]
-fn padding_belongs_to_the_frame_before_it_and_wider_gaps_to_none() {
+fn padding_belongs_to_the_frame_before_it() {
     for gap in [0, 1, PADDING_MAX] {
         let table = table(&[(0, 64, 16), (64 + gap, 64, 16)]);
         assert_eq!(offsets(&table, [63, 64 + gap / 2, 64 + gap]), [16; 3], "{gap}");
@@ -101,7 +101,7 @@ fn padding_belongs_to_the_frame_before_it_and_wider_gaps_to_none() {
 }
 
 #[test]
-fn a_page_begins_with_a_copy_of_the_row_in_force() {
+fn a_page_starts_with_a_copy_of_the_current_row() {
     let page = 1 << PAGE_SHIFT;
     // One function over three pages and a bit, a hole of two pages, another function in the middle of a page.
     let table = table(&[(0x100, 3 * page, 16), (6 * page + 0x200, 0x100, 24)]);
@@ -160,7 +160,7 @@ fn rows_are_packed_as_the_kernel_reads_them() {
 }
 
 #[test]
-fn the_entry_of_a_program_without_a_frame_is_outermost() {
+fn an_entry_point_without_frame_is_outermost() {
     let check = |kind, entry: u64, expect: [u8; 4], marked| {
         let mut elf = Elf::of(frames(&[(0, 64, 16), (256, 64, 16)]));
         (elf.kind, elf.entry) = (kind, TEXT + entry);
@@ -179,7 +179,7 @@ fn the_entry_of_a_program_without_a_frame_is_outermost() {
 }
 
 #[test]
-fn debug_frames_fill_what_eh_frames_leave() {
+fn debug_frames_fill_gaps_of_eh_frames() {
     let mut debug = Section::debug();
     // Under a frame, between frames and under both, beyond them.
     add(&mut debug, &[(0, 64, 800), (100, 300, 808), (600, 64, 816)]);
@@ -218,7 +218,7 @@ fn compressed_debug_frames_are_read() {
         let mut elf = Elf::without_frames();
         elf.sections.push((name, 0, flags, contents.clone()));
         assert_eq!(offsets(&elf.table().unwrap(), [0, 63, 64]), [16, 16, 0], "{name}");
-        // Damaged in the middle of the stream.
+        // Corrupt in the middle of the stream.
         let middle = contents.len() - size as usize / 2;
         elf.sections[0].3[middle] ^= 0x55;
         assert!(elf.table().is_err(), "{name}");
@@ -226,11 +226,11 @@ fn compressed_debug_frames_are_read() {
 }
 
 #[test]
-fn without_section_headers_the_program_header_leads_to_the_frames() {
+fn frames_are_found_without_section_headers() {
     let mut eh_frame = frames(&[(0, 64, 16)]);
     eh_frame.terminator();
     let inside = eh_frame.bytes.len();
-    // What follows in the segment is another section.
+    // Another section follows in the segment.
     add(&mut eh_frame, &[(64, 64, 24)]);
     let mut elf = Elf::of(eh_frame);
     // Version, encodings (udata4 for the pointer, none else), address of .eh_frame.
@@ -248,7 +248,7 @@ fn without_section_headers_the_program_header_leads_to_the_frames() {
 }
 
 #[test]
-fn many_frames_are_the_same_table_on_one_thread_and_on_many() {
+fn the_table_is_independent_of_the_thread_count() {
     let list: Vec<_> = (0..30_000).map(|at| (at * 64, 40 + at % 2 * 24, 8 + at % 100 * 8)).collect();
     let bytes = Elf::of(frames(&list)).bytes();
     let on = |threads| {
@@ -264,7 +264,7 @@ fn many_frames_are_the_same_table_on_one_thread_and_on_many() {
     }
 }
 
-/// What the table should say, the slow way: the frame that begins last, then the shorter, then the first.
+/// The expected table, computed naively: the frame that starts last, then the shorter, then the first.
 fn expected(list: &[(u64, u64, u64)], at: u64) -> Option<u64> {
     let holding =
         list.iter().enumerate().filter(|(_, (begin, length, _))| (*begin..begin + length).contains(&at));
@@ -278,7 +278,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn packed_rows_say_what_the_frames_said(
+    fn packed_rows_agree_with_the_frames(
         list in prop::collection::vec((0u64..1 << 18, prop_oneof![1u64..200, 1u64..1 << 17], 1u64..40), 1..60),
         probes in prop::collection::vec(0u64..1 << 19, 100),
     ) {
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn debug_frames_hold_exactly_where_no_eh_frame_does(
+    fn debug_frames_hold_only_where_no_eh_frame_does(
         first in prop::collection::vec((0u64..1 << 9, 1u64..100, 1u64..20), 1..12),
         second in prop::collection::vec((0u64..1 << 9, 1u64..100, 100u64..120), 1..12),
     ) {

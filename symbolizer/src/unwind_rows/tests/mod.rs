@@ -1,4 +1,4 @@
-//! Tests of unwind tables, and the makers of their input: call frame sections and ELF files, byte by byte.
+//! Tests of unwind tables, and builders of their input: call frame sections and ELF files.
 
 mod aarch64;
 mod cache;
@@ -100,13 +100,13 @@ pub(super) mod cfi {
         let rest = [0x3f, 0x1a, 0x30 + threshold, 0x2a, 0x33, 0x24, 0x22];
         [&breg(RSP, 8)[..], &breg(RA, 0), &rest].concat()
     }
-    /// What compilers put into the CIE: CFA = rsp + 8, return address at CFA − 8.
+    /// The usual instructions of a CIE: CFA = rsp + 8, return address at CFA − 8.
     pub(crate) fn initial() -> Vec<u8> {
         [def_cfa(RSP, 8), offset(RA, 1)].concat()
     }
 }
 
-/// A call frame section being written.
+/// Builds a call frame section.
 #[derive(Clone, Default)]
 pub(super) struct Section {
     pub(super) bytes: Vec<u8>,
@@ -132,12 +132,12 @@ impl Section {
         at
     }
 
-    /// A CIE with absolute addresses of eight bytes; gives its offset.
+    /// Adds a CIE with absolute addresses of eight bytes; returns its offset.
     pub(super) fn cie(&mut self, augmentation: &str, instructions: &[u8]) -> usize {
         self.cie_encoded(augmentation, 0, instructions)
     }
 
-    /// A CIE with an `R` in its augmentation; `encoding` is a `DW_EH_PE`.
+    /// Adds a CIE with an `R` in its augmentation; `encoding` is a `DW_EH_PE`.
     pub(super) fn cie_encoded(&mut self, augmentation: &str, encoding: u8, instructions: &[u8]) -> usize {
         let id = if self.is_debug { u32::MAX } else { 0 };
         let mut body = id.to_le_bytes().to_vec();
@@ -152,13 +152,13 @@ impl Section {
         self.entry(&body)
     }
 
-    /// An FDE of a CIE with absolute addresses.
+    /// Adds an FDE with absolute addresses.
     pub(super) fn fde(&mut self, cie: usize, begin: u64, length: u64, instructions: &[u8]) -> usize {
         let fields = [begin.to_le_bytes(), length.to_le_bytes()].concat();
         self.fde_encoded(cie, &fields, instructions)
     }
 
-    /// An FDE with begin and length as bytes.
+    /// Adds an FDE with begin and length as bytes.
     pub(super) fn fde_encoded(&mut self, cie: usize, fields: &[u8], instructions: &[u8]) -> usize {
         let pointer = if self.is_debug { cie } else { self.bytes.len() + 4 - cie };
         let mut body = (pointer as u32).to_le_bytes().to_vec();
@@ -175,21 +175,21 @@ impl Section {
     }
 }
 
-/// An ELF file being written.
+/// Builds an ELF file.
 #[derive(Clone)]
 pub(super) struct Elf {
     pub(super) kind: u16,
     pub(super) machine: u16,
     pub(super) entry: u64,
-    /// Executable segments: begin and length.
+    /// Executable segments: start and length.
     pub(super) texts: Vec<(u64, u64)>,
     /// Name, address, flags, contents.
     pub(super) sections: Vec<(&'static str, u64, u64, Vec<u8>)>,
-    /// Type, and index of the section that it shows; a `PT_LOAD` is not executable.
+    /// Type, and index of the section that it contains; a `PT_LOAD` is not executable.
     pub(super) segments: Vec<(u32, usize)>,
 }
 
-/// Where [`Elf::of`] puts its text.
+/// Address of the text of [`Elf::of`].
 pub(super) const TEXT: u64 = 0x10_0000;
 
 impl Elf {

@@ -1,4 +1,4 @@
-//! Files with functions that no frame description covers.
+//! Tests with files that have functions without frame descriptions.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -43,7 +43,7 @@ fn a_file_without_frames_and_symbols_has_no_table() {
 }
 
 #[test]
-fn what_the_compiler_stated_is_not_derived_again() {
+fn functions_with_frames_are_not_derived() {
     // A CIE (CFA = rsp + 8), an FDE of 64 bytes from the beginning of the text.
     let address = TEXT + 0x1_0000;
     let mut frames =
@@ -55,16 +55,16 @@ fn what_the_compiler_stated_is_not_derived_again() {
     let functions = [0..8, 64..72];
     let table = UnwindTable::from_elf(&file(64, &functions, vec![(address, frames)])).unwrap();
     let stated = table.lookup(TEXT + 1).unwrap();
-    assert_eq!((stated.cfa_offset, stated.detail), (8, 0), "not the row behind the push");
+    assert_eq!((stated.cfa_offset, stated.detail), (8, 0), "not the row after the push");
     assert_eq!([64, 65, 66].map(|at| offset_at(&table, at)), [Some(8), Some(16), Some(8)]);
     assert_eq!(table.stats().get(Count::DerivedFunctions), 1);
 }
 
-/// A file that notes what is read of it.
+/// A file that records the ranges read.
 #[derive(Debug)]
-struct Noting<'f>(&'f [u8], RefCell<Vec<Range<u64>>>);
+struct RecordingFile<'f>(&'f [u8], RefCell<Vec<Range<u64>>>);
 
-impl ReadAt for Noting<'_> {
+impl ReadAt for RecordingFile<'_> {
     fn read_at(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
         self.1.borrow_mut().push(range.clone());
         self.0.read_at(range)
@@ -72,23 +72,23 @@ impl ReadAt for Noting<'_> {
 }
 
 #[test]
-fn only_symbols_and_the_code_of_functions_without_frames_are_read() {
+fn only_symbols_and_uncovered_code_are_read() {
     let bytes = file(4096, &[0..8, 32..40, 24_000..24_008], Vec::new());
-    let noting = Noting(&bytes, RefCell::default());
-    UnwindTable::from_parts(&bytes, &noting).unwrap();
-    let lengths: Vec<u64> = noting.1.borrow().iter().map(|range| range.end - range.start).collect();
-    assert_eq!(lengths, [4 * 24, 40, 8], "the symbols, two functions that lie near each other, one far off");
+    let recording = RecordingFile(&bytes, RefCell::default());
+    UnwindTable::from_parts(&bytes, &recording).unwrap();
+    let lengths: Vec<u64> = recording.1.borrow().iter().map(|range| range.end - range.start).collect();
+    assert_eq!(lengths, [4 * 24, 40, 8], "the symbols, two close functions, one distant function");
 }
 
 #[test]
-fn a_file_that_cannot_be_read_any_more_has_no_derived_rows() {
+fn an_unreadable_file_has_no_derived_rows() {
     let functions = [0..8, 8..16];
     let bytes = file(64, &functions, Vec::new());
     assert_eq!(UnwindTable::from_parts(&bytes, &[].as_slice()), Err(NoTable::NoFrames));
 }
 
 #[test]
-fn symbols_that_claim_anything_do_no_harm() {
+fn forged_symbols_give_no_rows_outside_the_text() {
     let ends = [0, 1, 7, 8, 511, 512, 513, u64::MAX - TEXT];
     for begin in [0, 1, 511, 512, 1 << 40] {
         for end in ends.into_iter().filter(|&end| end >= begin) {

@@ -1,11 +1,11 @@
-//! Code that is no code: whatever the bytes, the work is bounded and the rows are sound.
+//! Tests with arbitrary bytes: the work is bounded and the rows are valid.
 
 use deepctx_address_space::Arch;
 use proptest::prelude::*;
 
 use crate::unwind_rows::derived::{Bounds, Code, Derived, derive, derive_all, entries_of_generated_code};
 
-fn is_sound(derived: &Derived, begin: u64, end: u64) {
+fn check_valid(derived: &Derived, begin: u64, end: u64) {
     let mut last = begin;
     for &(from, to, _) in &derived.rows {
         assert!(last <= from && from < to && to <= end, "{from:#x}..{to:#x} after {last:#x} within {end:#x}");
@@ -13,7 +13,7 @@ fn is_sound(derived: &Derived, begin: u64, end: u64) {
     }
 }
 
-/// What is derived of `code` as one function.
+/// The rows of `code` as one function.
 fn whole(code: &[u8]) -> Derived {
     let function = 0x1000..0x1000 + code.len() as u64;
     derive(code, 0x1000, std::slice::from_ref(&function))
@@ -31,10 +31,10 @@ proptest! {
                 let from = address.saturating_add(from);
                 from..from.saturating_add(bytes)
             }).collect();
-        is_sound(&derive(&code, address, &entries), address, address.saturating_add(code.len() as u64));
+        check_valid(&derive(&code, address, &entries), address, address.saturating_add(code.len() as u64));
     }
 
-    /// Bytes that often are instructions which matter.
+    /// Random sequences of relevant instructions.
     #[test]
     fn rows_of_random_stack_code_are_ascending_and_disjoint(
         words in proptest::collection::vec(
@@ -51,7 +51,7 @@ proptest! {
         let address = 0x1000;
         let end = address + code.len() as u64;
         let entries = [address..end, address + u64::from(at)..end];
-        is_sound(&derive(&code, address, &entries), address, end);
+        check_valid(&derive(&code, address, &entries), address, end);
     }
 
     #[test]
@@ -68,14 +68,14 @@ proptest! {
 }
 
 #[test]
-fn a_function_larger_than_any_is_counted_and_has_no_rows() {
+fn a_function_beyond_the_limits_has_no_rows() {
     let code = vec![0x90; 3 << 20];
     let derived = whole(&code);
     assert_eq!((derived.rows.len(), derived.stats.too_large), (0, 1));
 }
 
 #[test]
-fn code_and_functions_beyond_the_bounds_are_counted() {
+fn functions_beyond_the_bounds_are_counted() {
     let code = [0xc3; 64];
     let entries: Vec<_> = (0..64).map(|at| at..at + 1).collect();
     let pieces = [Code { address: 0, bytes: &code }];
@@ -85,7 +85,7 @@ fn code_and_functions_beyond_the_bounds_are_counted() {
 }
 
 #[test]
-fn a_jump_into_an_instruction_leaves_the_function_without_rows() {
+fn a_jump_into_an_instruction_gives_no_rows() {
     // jmp into the immediate of the mov before it.
     let code = [0xb8, 0x01, 0x02, 0x03, 0x04, 0xeb, 0xfb];
     let derived = whole(&code);
@@ -93,7 +93,7 @@ fn a_jump_into_an_instruction_leaves_the_function_without_rows() {
 }
 
 #[test]
-fn a_loop_that_pushes_comes_to_rest_without_a_row() {
+fn a_loop_that_pushes_has_no_row() {
     // 1: push rax; jmp 1b
     let derived = whole(&[0x50, 0xeb, 0xfd]);
     assert_eq!(derived.rows, []);

@@ -1,5 +1,4 @@
-//! Tests of derived rows: what is said of small functions assembled right here, and of those of whole libraries whose
-//! compilers said it, too.
+//! Tests of derived rows: with small assembled functions, and with complete libraries that have call frame information.
 
 mod files;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Derived rows against those that compilers stated, at every instruction of whole libraries.
+//! Compares derived rows with those of compilers, at every instruction of complete libraries.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::unwind_rows::UnwindTable;
 use crate::unwind_rows::derived::state::{State, Value};
 use crate::unwind_rows::derived::{Bounds, Code, derive_all, groups};
 
-/// Disagreements that are printed.
+/// Most disagreements printed.
 const EXAMPLES_MAX: usize = 20;
 
 #[derive(Debug, Default)]
 struct Report {
     functions: u64,
-    /// Instructions that the compiler gave a row for.
+    /// Instructions with a row by the compiler.
     instructions: u64,
     /// Of these, with a derived row.
     derived: u64,
@@ -25,13 +25,13 @@ struct Report {
     compared_rbp: u64,
     wrong_cfa: u64,
     wrong_rbp: u64,
-    /// Of the wrong ones, where the compiler takes the stack for deeper than it is.
+    /// Of the wrong ones, where the compiler states a deeper stack.
     stated_too_deep: u64,
     examples: Vec<String>,
 }
 
 impl Report {
-    fn stretch(&mut self, code: &[u8], begin: u64, from: u32, to: u32, state: &State, table: &UnwindTable) {
+    fn range(&mut self, code: &[u8], begin: u64, from: u32, to: u32, state: &State, table: &UnwindTable) {
         let mut decoder = Decoder::with_ip(
             64,
             &code[from as usize..to as usize],
@@ -96,17 +96,17 @@ fn compare(path: &Path) -> Option<Report> {
     let mut stats = Default::default();
     for group in groups(&pieces, &entries, &Bounds::default(), &mut stats) {
         report.functions += 1;
-        // Only what is given out: functions that were refused for a reason are not.
-        let is_given = |from: u64| {
+        // Functions that were refused have no rows.
+        let has_row = |from: u64| {
             let after = derived.rows.partition_point(|&(row, ..)| row <= from);
             after.checked_sub(1).is_some_and(|at| from < derived.rows[at].1)
         };
         let Ok((graph, states)) = group.states(&[]) else { continue };
         let followed = graph.follow(group.range.start, states, |from, to, state| {
-            if is_given(group.range.start + u64::from(from)) {
-                report.stretch(group.code, group.range.start, from, to, state, &table);
+            if has_row(group.range.start + u64::from(from)) {
+                report.range(group.code, group.range.start, from, to, state, &table);
             } else {
-                report.stretch(group.code, group.range.start, from, to, &State::lost(), &table);
+                report.range(group.code, group.range.start, from, to, &State::unknown(), &table);
             }
         });
         followed.unwrap();
@@ -131,7 +131,7 @@ fn compare(path: &Path) -> Option<Report> {
 }
 
 #[test]
-fn derived_rows_agree_with_those_that_gcc_stated() {
+fn derived_rows_agree_with_gcc() {
     let more = std::env::var("DEEPCTX_ORACLE_FILES").unwrap_or_default();
     let files = [
         "/lib/x86_64-linux-gnu/libc.so.6",
@@ -148,10 +148,10 @@ fn derived_rows_agree_with_those_that_gcc_stated() {
     assert!(compared > 10_000, "none of the libraries is installed");
 }
 
-/// LLVM 21 misstates some epilogues: where it moves an `add rsp, n` that two ways share in front of the branch, the
-/// row behind it still has the stack pointer from before. Some 30 of half a million instructions of this program.
+/// LLVM 21 has wrong rows for some epilogues: where it moves an `add rsp, n` that two paths share in front of the branch, the
+/// row after it still has the previous stack pointer. Some 30 of half a million instructions of this program.
 #[test]
-fn derived_rows_agree_with_those_that_llvm_stated_but_for_its_epilogues() {
+fn derived_rows_agree_with_llvm_except_epilogues() {
     let report = compare(&std::env::current_exe().unwrap()).unwrap();
     assert!(report.compared > 10_000, "{report:?}");
     assert_eq!(report.wrong_rbp, 0, "{:#?}", report.examples);

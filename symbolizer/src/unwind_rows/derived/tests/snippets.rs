@@ -1,15 +1,15 @@
-//! What is said of small functions, assembled together with the tests.
+//! Tests with small functions, assembled with the tests.
 
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, rule_detail, rule_kind};
 
 use crate::unwind_rows::derived::{Derived, derive, entries_of_generated_code};
 
-/// Bytes of a snippet in AT&T syntax, without leaving anything that runs.
+/// The bytes of a snippet in AT&T syntax, which is never executed.
 macro_rules! assemble {
     ($($line:literal)*) => {{
         let (begin, end): (*const u8, *const u8);
-        // SAFETY: the snippet stands in a section of its own, nothing jumps to it, and two addresses are computed.
+        // SAFETY: the snippet is in a separate section and never executed; only two addresses are computed.
         unsafe {
             std::arch::asm!(
                 ".pushsection .text.deepctx_snippets,\"ax\",@progbits",
@@ -47,13 +47,13 @@ fn clobbered(rule: Rule) -> Rule {
     Rule { fp: fp_kind::UNDEFINED, ..rule }
 }
 
-/// What is derived of `code`, one function.
+/// The result for `code` as one function.
 fn derived(code: &[u8]) -> Derived {
     let whole = ADDRESS..ADDRESS + code.len() as u64;
     derive(code, ADDRESS, std::slice::from_ref(&whole))
 }
 
-/// Rows of `code`, one function, as (bytes since the row before, rule); no rule where there is no row.
+/// The rows of `code` as one function, as (length, rule); no rule where there is no row.
 fn rows(code: &[u8]) -> Vec<(u64, Option<Rule>)> {
     let end = ADDRESS + code.len() as u64;
     let mut at = ADDRESS;
@@ -85,7 +85,7 @@ fn pushes_and_pops_move_the_stack_pointer() {
 }
 
 #[test]
-fn a_frame_pointer_that_was_pushed_is_found_there() {
+fn a_pushed_frame_pointer_is_found() {
     let code = assemble!("push %rbp" "mov %rsp, %rbp" "sub $0x100, %rsp" "leave" "ret");
     check(
         code,
@@ -100,7 +100,7 @@ fn a_frame_pointer_that_was_pushed_is_found_there() {
 }
 
 #[test]
-fn a_frame_pointer_stored_beside_others_is_found_there() {
+fn a_stored_frame_pointer_is_found() {
     let code = assemble!(
         "sub $0x80, %rsp" "mov %rbp, 8(%rsp)" "lea (%rdi,%rsi,2), %rbp" "mov 8(%rsp), %rbp" "add $0x80, %rsp" "ret"
     );
@@ -123,7 +123,7 @@ fn a_frame_pointer_that_was_not_saved_is_lost() {
 }
 
 #[test]
-fn after_an_alignment_the_frame_pointer_counts() {
+fn after_an_alignment_the_frame_pointer_is_used() {
     let code = assemble!("push %rbp" "mov %rsp, %rbp" "and $-64, %rsp" "sub $0x140, %rsp" "call 771b" "mov %rbp, %rsp"
         "pop %rbp" "ret");
     check(
@@ -140,7 +140,7 @@ fn after_an_alignment_the_frame_pointer_counts() {
 }
 
 #[test]
-fn after_an_alignment_the_stack_pointer_that_was_stored_counts() {
+fn after_an_alignment_the_stored_stack_pointer_is_used() {
     let code = assemble!("mov %rsp, %rax" "and $-64, %rsp" "sub $0x40, %rsp" "mov %rax, 0x18(%rsp)" "mov %rbp, 8(%rsp)"
         "xor %eax, %eax" "xor %ebp, %ebp" "mov 8(%rsp), %rbp" "mov 0x18(%rsp), %rsp" "ret");
     let register = Rule { detail: 0, ..rule(rule_kind::REGISTER, 8) };
@@ -160,7 +160,7 @@ fn after_an_alignment_the_stack_pointer_that_was_stored_counts() {
 }
 
 #[test]
-fn what_gcc_does_to_align_a_stack_is_followed() {
+fn the_stack_alignment_of_gcc_is_supported() {
     let code = assemble!("lea 8(%rsp), %r10" "and $-32, %rsp" "push -8(%r10)" "push %rbp" "mov %rsp, %rbp" "push %r10"
         "sub $0x20, %rsp" "call 771b" "mov -8(%rbp), %r10" "leave" "lea -8(%r10), %rsp" "ret");
     let r10 = |rule: Rule| Rule { detail: 10, ..rule };
@@ -177,7 +177,7 @@ fn what_gcc_does_to_align_a_stack_is_followed() {
 }
 
 #[test]
-fn room_of_a_variable_size_needs_a_frame_pointer() {
+fn a_variable_allocation_needs_a_frame_pointer() {
     let code = assemble!("sub %rdi, %rsp" "nop" "ud2");
     check(code, &[(3, Some(rsp(8))), (3, None)]);
     let code = assemble!("push %rbp" "mov %rsp, %rbp" "sub %rdi, %rsp" "leave" "ret");
@@ -194,7 +194,7 @@ fn room_of_a_variable_size_needs_a_frame_pointer() {
 }
 
 #[test]
-fn a_stack_that_is_one_of_two_is_left_by_what_was_stored_there() {
+fn one_of_two_stacks_is_unwound_by_a_stored_pointer() {
     let code = assemble!("push %rbp" "mov %rsp, %rbp" "test %edi, %edi" "je 1f" "and $-4096, %rsp" "jmp 2f"
         "1:" "mov 0x68(%rsp), %rsp" "2:" "mov %rbp, 0x78(%rsp)" "xor %ebp, %ebp" "mov 0x78(%rsp), %rsp" "pop %rbp" "ret");
     let stored = Rule { addend: 16, ..saved(rule(rule_kind::X86_SP_DEREF, 0x78), -16) };
@@ -212,32 +212,32 @@ fn a_stack_that_is_one_of_two_is_left_by_what_was_stored_there() {
 }
 
 #[test]
-fn ways_that_disagree_leave_no_row() {
+fn differing_paths_have_no_row() {
     let code = assemble!("test %edi, %edi" "je 1f" "push %rax" "1:" "nop" "ud2");
     check(code, &[(5, Some(rsp(8))), (3, None)]);
 }
 
 #[test]
-fn ways_that_agree_leave_a_row() {
+fn agreeing_paths_have_a_row() {
     let code = assemble!("test %edi, %edi" "je 1f" "push %rax" "pop %rax" "1:" "ret");
     check(code, &[(5, Some(rsp(8))), (1, Some(rsp(16))), (1, Some(rsp(8)))]);
 }
 
 #[test]
-fn code_that_only_a_table_leads_to_has_no_row() {
+fn targets_of_jump_tables_have_no_row() {
     let code = assemble!("jmp *%rax" "nop" "ret");
     check(code, &[(2, Some(rsp(8))), (2, None)]);
 }
 
 #[test]
-fn a_return_with_something_above_the_return_address_refutes_all_rows() {
+fn a_contradictory_return_drops_all_rows() {
     let code = assemble!("push %rax" "ret");
     check(code, &[(2, None)]);
     assert_eq!(derived(code).stats.contradictions, 1);
 }
 
 #[test]
-fn a_return_address_that_was_replaced_is_not_the_callers() {
+fn a_replaced_return_address_ends_the_rows() {
     let code = assemble!("mov %rax, (%rsp)" "nop" "ret");
     check(code, &[(4, Some(rsp(8))), (2, None)]);
 }
@@ -249,13 +249,13 @@ fn a_call_of_the_next_instruction_is_a_push() {
 }
 
 #[test]
-fn what_is_called_inside_of_a_function_has_no_row() {
+fn a_local_callee_has_no_row() {
     let code = assemble!("call 1f" "ret" "1:" "nop" "ret");
     check(code, &[(5, Some(rsp(8))), (1, Some(clobbered(rsp(8)))), (2, None)]);
 }
 
 #[test]
-fn code_that_another_function_jumps_into_has_no_row() {
+fn code_reached_by_a_jump_from_outside_has_no_row() {
     let code = assemble!("push %rax" "jmp 1f" "push %rbx" "1:" "nop" "ud2");
     let at = |from: u64, to: u64| ADDRESS + from..ADDRESS + to;
     let of = |entries: &[_]| derive(code, ADDRESS, entries).rows;
@@ -271,14 +271,14 @@ fn code_that_another_function_jumps_into_has_no_row() {
 }
 
 #[test]
-fn a_tail_call_tells_nothing_of_the_function_called() {
+fn a_tail_call_does_not_affect_the_callee() {
     let code = assemble!("push %rax" "pop %rcx" "jmp 1f" "1:" "push %rbx" "pop %rbx" "ret");
     let rows = derive(code, ADDRESS, &[ADDRESS..ADDRESS + 4, ADDRESS + 4..ADDRESS + 7]).rows;
     assert_eq!(rows.last(), Some(&(ADDRESS + 6, ADDRESS + 7, rsp(8))));
 }
 
 #[test]
-fn a_saved_register_that_is_written_over_is_lost() {
+fn an_overwritten_saved_register_is_lost() {
     let code = assemble!("push %rbp" "xor %ebp, %ebp" "movups %xmm0, -8(%rsp)" "ud2");
     check(
         code,
@@ -292,20 +292,20 @@ fn a_saved_register_that_is_written_over_is_lost() {
 }
 
 #[test]
-fn a_register_saved_below_the_stack_pointer_survives_until_a_call() {
+fn a_register_in_the_red_zone_survives_until_a_call() {
     let code = assemble!("mov %rbp, -8(%rsp)" "xor %ebp, %ebp" "call 771b" "ud2");
     check(code, &[(7, Some(rsp(8))), (5, Some(saved(rsp(8), -16))), (2, Some(clobbered(rsp(8))))]);
 }
 
 #[test]
-fn an_address_taken_twice_at_one_place_is_two_addresses() {
+fn an_address_computed_twice_is_two_addresses() {
     let code = assemble!("1:" "mov %rsp, %rax" "and $-64, %rsp" "push %rax" "dec %edi" "jne 1b" "ud2");
-    // The second time round rax no longer is the stack pointer of the entry.
+    // In the second iteration rax is no longer the stack pointer at the entry.
     assert!(derived(code).rows.is_empty());
 }
 
 #[test]
-fn functions_of_generated_code_begin_on_pages() {
+fn functions_of_generated_code_start_on_pages() {
     let mut code = vec![0; 4 * 4096 + 100];
     let mut put = |at: usize, bytes: &[u8]| code[at..at + bytes.len()].copy_from_slice(bytes);
     put(16, assemble!("push %rbx"));

@@ -1,8 +1,7 @@
-//! What Inductor left of the kernels that a process runs.
+//! Inductor's cache folder of a process.
 //!
-//! Owns: Inductor's folder of a process: which files are read when, and which wrapper a library belongs to. Because: the folder
-//! grows while the program compiles, and holds what other programs of the same user compiled. Does not: parse
-//! (`inductor`).
+//! Owns: which files are read when, and which wrapper a library belongs to. Because: the folder grows while the program
+//! compiles, and contains the files of other programs of the same user. Does not: parse files (`inductor`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,34 +9,34 @@ use std::sync::Arc;
 use deepctx_names::inductor::STEM_BYTES;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::comment::{Comment, Site};
-use super::device::{Launched, Launches};
+use super::device_kernels::{FileLaunches, Launch};
 use super::folder::Folder;
 use super::inductor::{
     Graph, Wrapper, WrapperKernel, operator_name, operators_in_name, parse_graph, parse_wrapper,
 };
-use super::{Answer, Compiler, Kernel, Line, NoKernel, Op};
+use super::inductor_comment::{Comment, LaunchSite};
+use super::{Compiler, KernelOrigin, NoOrigin, Operator, OriginResult, SourceLine};
 
-/// Largest file that is read.
+/// Largest file read.
 const FILE_BYTES_MAX: u64 = 32 << 20;
-/// Most files read at one look; the next look goes on.
-const FILES_TOGETHER: usize = 1024;
+/// Most files read per scan; the next scan continues.
+const FILES_PER_SCAN: usize = 1024;
 /// Most files and kernels of one process.
 const FILES_MAX: usize = 1 << 14;
-/// Shortest time between two looks at the folder.
-const LOOK_NS: u64 = 1_000_000_000;
+/// Shortest time between two scans of the folder.
+const SCAN_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// What is known of one process.
+/// The cache folder of one process, with the files read so far.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     folder: Option<(String, Option<Folder>)>,
-    /// Kernels with the wrapper that has each.
+    /// Kernels, each with the wrapper that defines it.
     kernels: Vec<(Arc<str>, WrapperKernel)>,
-    /// Graphs by the wrapper that was made from each.
+    /// Graphs by the wrapper that was generated from each.
     graphs: FxHashMap<Arc<str>, Graph>,
     seen: FxHashSet<String>,
-    looked_at_ns: Option<u64>,
-    /// When graphs were looked for alone.
+    scanned_at_ns: Option<u64>,
+    /// When only graphs were scanned.
     graphs_at_ns: Option<u64>,
 }
 
@@ -49,89 +48,91 @@ impl Process {
         }
     }
 
-    /// What a wrapper in Inductor's folder launches.
+    /// The launches of a wrapper in the folder.
     pub(super) fn launches(
         &mut self,
         pid: u32,
         time_ns: u64,
         root: &str,
         stem: &str,
-    ) -> Result<Launches, NoKernel> {
+    ) -> Result<FileLaunches, NoOrigin> {
         self.open(pid, root);
-        let Some((_, Some(folder))) = &self.folder else { return Err(NoKernel::NoFiles) };
-        let (part, name) = stem.split_once('/').ok_or(NoKernel::NotCompiled)?;
-        let text = folder.inner(part).and_then(|part| part.read(&format!("{name}.py"), FILE_BYTES_MAX));
-        let wrapper = parse_wrapper(&String::from_utf8_lossy(&text.ok_or(NoKernel::NotThere)?));
-        let due = self.graphs_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= LOOK_NS);
+        let Some((_, Some(folder))) = &self.folder else { return Err(NoOrigin::NoFiles) };
+        let (part, name) = stem.split_once('/').ok_or(NoOrigin::NotCompiled)?;
+        let text = folder.subfolder(part).and_then(|part| part.read(&format!("{name}.py"), FILE_BYTES_MAX));
+        let wrapper = parse_wrapper(&String::from_utf8_lossy(&text.ok_or(NoOrigin::NotFound)?));
+        let due = self.graphs_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= SCAN_INTERVAL_NS);
         if due && !self.graphs.contains_key(name) {
             self.graphs_at_ns = Some(time_ns);
             if let Some((root, Some(folder))) = self.folder.take() {
-                self.look_for_graphs(&folder, &mut { FILES_TOGETHER });
+                self.scan_graphs(&folder, &mut { FILES_PER_SCAN });
                 self.folder = Some((root, Some(folder)));
             }
         }
         let graph = self.graphs.get(name);
-        Ok(Launches { launched: launches(&wrapper, graph), complete: graph.is_some() })
+        Ok(FileLaunches { launches: launches(&wrapper, graph), complete: graph.is_some() })
     }
 
-    /// The kernel of a library in Inductor's folder.
-    pub(super) fn kernel(&mut self, pid: u32, time_ns: u64, root: &str, stem: &str) -> Answer {
+    /// The origin of the kernel of a library in the folder.
+    pub(super) fn kernel(&mut self, pid: u32, time_ns: u64, root: &str, stem: &str) -> OriginResult {
         self.open(pid, root);
-        let Some((_, Some(folder))) = &self.folder else { return Err(NoKernel::NoFiles) };
-        let (part, name) = stem.split_once('/').ok_or(NoKernel::NotCompiled)?;
-        let source = folder.inner(part).and_then(|part| part.read(&format!("{name}.cpp"), FILE_BYTES_MAX));
-        let source = source.ok_or(NoKernel::NotThere)?;
+        let Some((_, Some(folder))) = &self.folder else { return Err(NoOrigin::NoFiles) };
+        let (part, name) = stem.split_once('/').ok_or(NoOrigin::NotCompiled)?;
+        let source =
+            folder.subfolder(part).and_then(|part| part.read(&format!("{name}.cpp"), FILE_BYTES_MAX));
+        let source = source.ok_or(NoOrigin::NotFound)?;
         let source = String::from_utf8_lossy(&source);
-        if !self.has(&source) {
-            self.look(time_ns);
+        if !self.has_kernel(&source) {
+            self.scan(time_ns);
         }
-        self.answer(&source)
+        self.origin(&source)
     }
 
-    fn of<'s>(&'s self, source: &'s str) -> impl Iterator<Item = &'s (Arc<str>, WrapperKernel)> {
+    fn kernels_of<'s>(&'s self, source: &'s str) -> impl Iterator<Item = &'s (Arc<str>, WrapperKernel)> {
         let source = source.trim_start();
         self.kernels.iter().filter(move |(_, k)| !k.source.is_empty() && source.starts_with(&k.source))
     }
 
-    fn has(&self, source: &str) -> bool {
-        self.of(source).next().is_some()
+    fn has_kernel(&self, source: &str) -> bool {
+        self.kernels_of(source).next().is_some()
     }
 
-    fn answer(&self, source: &str) -> Answer {
-        let mut found: Option<Kernel> = None;
-        for (wrapper, kernel) in self.of(source) {
+    fn origin(&self, source: &str) -> OriginResult {
+        let mut found: Option<KernelOrigin> = None;
+        for (wrapper, kernel) in self.kernels_of(source) {
             let ops = self.ops(wrapper, kernel);
             match &mut found {
                 None => {
                     let unit = kernel.name.as_str().into();
-                    found = Some(Kernel { compiler: Compiler::Inductor, unit, ops, others: Vec::new() });
+                    found =
+                        Some(KernelOrigin { compiler: Compiler::Inductor, unit, ops, others: Vec::new() });
                 }
                 Some(found) if found.ops == ops => {}
-                // The same code was compiled of other lines, or other operators, too.
-                Some(_) => return Err(NoKernel::Ambiguous),
+                // The same code was also compiled from other lines or operators.
+                Some(_) => return Err(NoOrigin::Ambiguous),
             }
         }
-        found.map(Arc::new).ok_or(NoKernel::NotThere)
+        found.map(Arc::new).ok_or(NoOrigin::NotFound)
     }
 
-    fn ops(&self, wrapper: &Arc<str>, kernel: &WrapperKernel) -> Vec<Op> {
+    fn ops(&self, wrapper: &Arc<str>, kernel: &WrapperKernel) -> Vec<Operator> {
         ops_of(&kernel.name, &kernel.comment, self.graphs.get(wrapper))
     }
 
-    /// Reads wrappers and graphs that are new.
-    fn look(&mut self, time_ns: u64) {
-        if self.looked_at_ns.is_some_and(|at| time_ns.saturating_sub(at) < LOOK_NS) {
+    /// Reads new wrappers and graphs.
+    fn scan(&mut self, time_ns: u64) {
+        if self.scanned_at_ns.is_some_and(|at| time_ns.saturating_sub(at) < SCAN_INTERVAL_NS) {
             return;
         }
-        self.looked_at_ns = Some(time_ns);
+        self.scanned_at_ns = Some(time_ns);
         let Some((root, Some(folder))) = self.folder.take() else { return };
-        let mut left = FILES_TOGETHER;
+        let mut left = FILES_PER_SCAN;
         for part in folder.names() {
-            // Folders of two letters hold what is named so; the others are caches and locks.
+            // Folders of two letters contain generated files; the others are caches and locks.
             if part.len() != 2 || part == ".." {
                 continue;
             }
-            let Some(inner) = folder.inner(&part) else { continue };
+            let Some(inner) = folder.subfolder(&part) else { continue };
             for name in inner.names() {
                 if name.ends_with(".py") && self.is_new(&name, &mut left) {
                     let Some(text) = inner.read(&name, FILE_BYTES_MAX) else { continue };
@@ -142,17 +143,17 @@ impl Process {
                 }
             }
         }
-        self.look_for_graphs(&folder, &mut left);
+        self.scan_graphs(&folder, &mut left);
         self.folder = Some((root, Some(folder)));
     }
 
     /// `fxgraph/PART/KEY/ENTRY`
-    fn look_for_graphs(&mut self, folder: &Folder, left: &mut usize) {
+    fn scan_graphs(&mut self, folder: &Folder, left: &mut usize) {
         let inner = |folder: &Folder| -> Vec<Folder> {
             let names = folder.names().into_iter().filter(|name| name != "." && name != "..");
-            names.filter_map(|name| folder.inner(&name)).take(FILES_TOGETHER).collect()
+            names.filter_map(|name| folder.subfolder(&name)).take(FILES_PER_SCAN).collect()
         };
-        let Some(graphs) = folder.inner("fxgraph") else { return };
+        let Some(graphs) = folder.subfolder("fxgraph") else { return };
         for entries in inner(&graphs).iter().flat_map(inner) {
             for name in entries.names() {
                 if name == "." || name == ".." || !self.is_new(&name, left) {
@@ -174,12 +175,12 @@ impl Process {
     }
 }
 
-/// The operators of a kernel: the nodes that its comment has, else the operators that it lists, else those in the name.
-fn ops_of(name: &str, comment: &Comment, graph: Option<&Graph>) -> Vec<Op> {
+/// The operators of a kernel: the nodes in its comment, else the operators listed there, else those in its name.
+fn ops_of(name: &str, comment: &Comment, graph: Option<&Graph>) -> Vec<Operator> {
     let only = |operator: &str| graph.and_then(|graph| graph.line(operator));
-    let mut ops: Vec<Op> = Vec::new();
-    let mut add = |operator: Arc<str>, line: Option<&Line>| {
-        let op = Op { name: operator, stack: line.into_iter().cloned().collect() };
+    let mut ops: Vec<Operator> = Vec::new();
+    let mut add = |operator: Arc<str>, line: Option<&SourceLine>| {
+        let op = Operator { name: operator, stack: line.into_iter().cloned().collect() };
         if !ops.contains(&op) {
             ops.push(op);
         }
@@ -201,23 +202,24 @@ fn ops_of(name: &str, comment: &Comment, graph: Option<&Graph>) -> Vec<Op> {
     ops
 }
 
-/// What each place of a wrapper launches.
-fn launches(wrapper: &Wrapper, graph: Option<&Graph>) -> Vec<Launched> {
-    let mut launched = Vec::new();
+/// The launches of a wrapper.
+fn launches(wrapper: &Wrapper, graph: Option<&Graph>) -> Vec<Launch> {
+    let mut launches = Vec::new();
     for kernel in &wrapper.kernels {
         let Some(name) = kernel.device_name() else { continue };
         let mut add = |line: u32, comment: &Comment| {
             let ops = ops_of(&kernel.name, comment, graph);
             let unit = kernel.name.as_str().into();
-            let kernel = Arc::new(Kernel { compiler: Compiler::Inductor, unit, ops, others: Vec::new() });
-            launched.push(Launched { name: name.to_owned(), line, kernel });
+            let kernel =
+                Arc::new(KernelOrigin { compiler: Compiler::Inductor, unit, ops, others: Vec::new() });
+            launches.push(Launch { name: name.to_owned(), line, kernel });
         };
         let sites = wrapper.sites.iter().filter(|site| site.kernel == kernel.name);
-        let mut sites: Vec<&Site> = sites.collect();
+        let mut sites: Vec<&LaunchSite> = sites.collect();
         if sites.is_empty() {
             add(0, &kernel.comment);
         }
-        // The comment before the kernel is that of its first launch, with the nodes.
+        // The comment before the definition is that of the first launch, and has the nodes.
         for (n, site) in sites.drain(..).enumerate() {
             let own = &site.comment;
             let same = own.original == kernel.comment.original
@@ -226,13 +228,13 @@ fn launches(wrapper: &Wrapper, graph: Option<&Graph>) -> Vec<Launched> {
             add(site.line, if same { &kernel.comment } else { own });
         }
     }
-    launched
+    launches
 }
 
-/// The wrapper that an entry of the cache belongs to: the text after the name of the field that says so.
+/// The wrapper that a cache entry belongs to: the value after the field name.
 fn wrapper_of(entry: &[u8]) -> Option<Arc<str>> {
     const FIELD: &[u8] = b"cache_key";
-    /// Of the marks of the pickle format between a name and its value.
+    /// Bytes of the pickle format between the name and the value.
     const BETWEEN_MAX: usize = 16;
     let at = entry.windows(FIELD.len()).position(|window| window == FIELD)? + FIELD.len();
     let rest = entry.get(at..)?;
@@ -250,7 +252,7 @@ mod tests {
 
     const STEM: &str = "cb3wc4wyxywkgyi4z3cjy33xy4yxg4docatly5ghvdqw3xbolhx3";
 
-    /// A folder as Inductor makes it, with one kernel in each of these wrappers.
+    /// A cache folder with one kernel in each of these wrappers.
     fn folder(wrappers: &[(&str, &str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let source = "#include <x>\nextern \"C\" void kernel(float* p) {}";
@@ -273,7 +275,7 @@ mod tests {
         folder
     }
 
-    fn ask(folder: &tempfile::TempDir) -> Answer {
+    fn origin_of(folder: &tempfile::TempDir) -> OriginResult {
         let root = folder.path().display().to_string();
         let stem = format!("b3/{STEM}.main");
         Process::default().kernel(std::process::id(), 0, &root, &stem)
@@ -282,17 +284,17 @@ mod tests {
     const GRAPH: &str = "    # File: /srv/net.py:9 in forward, code: h\n    tanh: \"f32[8]\" = torch.ops.aten.tanh.default(x)";
 
     #[test]
-    fn a_kernel_is_named_by_the_wrapper_that_has_its_source() {
-        let kernel = ask(&folder(&[("cone", "cpp_fused_mul_tanh_0", GRAPH)])).unwrap();
+    fn a_kernel_belongs_to_the_wrapper_with_its_source() {
+        let kernel = origin_of(&folder(&[("cone", "cpp_fused_mul_tanh_0", GRAPH)])).unwrap();
         assert_eq!(
             (&*kernel.unit, kernel.operators().unwrap()),
             ("cpp_fused_mul_tanh_0", "aten::mul, aten::tanh net.py:9".into())
         );
-        assert_eq!(ask(&folder(&[])), Err(NoKernel::NotThere));
+        assert_eq!(origin_of(&folder(&[])), Err(NoOrigin::NotFound));
     }
 
     #[test]
-    fn each_launch_of_a_kernel_has_the_nodes_of_its_own_comment() {
+    fn each_launch_has_the_nodes_of_its_own_comment() {
         let folder = tempfile::tempdir().unwrap();
         const WRAPPER: &str = include_str!("../../tests/fixtures/inductor/device_wrapper.py");
         const GRAPH: &str = include_str!("../../tests/fixtures/inductor/device_graph.txt");
@@ -304,36 +306,36 @@ mod tests {
         std::fs::write(&path, format!("{WRAPPER}{again}")).unwrap();
         let path = path.display().to_string();
         let (root, stem) = inductor::generated_file(&path).unwrap();
-        let ask =
+        let launches_at =
             |process: &mut Process, time| process.launches(std::process::id(), time, root, stem).unwrap();
         let mut process = Process::default();
-        let without = ask(&mut process, 0);
-        assert!(!without.complete && without.launched.len() == 3);
+        let without = launches_at(&mut process, 0);
+        assert!(!without.complete && without.launches.len() == 3);
         let entry = format!("\x04cache_key\x0494{STEM}\u{c}source_code\n{GRAPH}\n");
         std::fs::write(folder.path().join("fxgraph/xy/key/entry"), entry).unwrap();
-        assert!(!ask(&mut process, 1).complete, "not looked again yet");
-        let launches = ask(&mut process, LOOK_NS);
+        assert!(!launches_at(&mut process, 1).complete, "not scanned again yet");
+        let launches = launches_at(&mut process, SCAN_INTERVAL_NS);
         assert!(launches.complete);
         let text = format!("{WRAPPER}{again}");
         let sites = text.lines().enumerate().filter(|(_, line)| line.contains("add_0.run("));
-        let told: Vec<_> = sites
+        let origins: Vec<_> = sites
             .map(|(at, _)| {
                 let kernel =
-                    &launches.launched.iter().find(|launched| launched.line == at as u32 + 1).unwrap().kernel;
+                    &launches.launches.iter().find(|launch| launch.line == at as u32 + 1).unwrap().kernel;
                 (kernel.unit_label(), kernel.operators().unwrap())
             })
             .collect();
         let unit = "[inductor triton_poi_fused_add_0]".to_owned();
         let first = "aten::add net.py:11, aten::add net.py:12, aten::relu net.py:12".to_owned();
-        assert_eq!(told, [(unit.clone(), first), (unit, "aten::div".to_owned())]);
+        assert_eq!(origins, [(unit.clone(), first), (unit, "aten::div".to_owned())]);
     }
 
     #[test]
-    fn of_two_wrappers_that_mean_the_same_either_will_do_and_of_others_none() {
+    fn differing_wrappers_of_one_source_are_ambiguous() {
         let same = [("cone", "cpp_fused_tanh_0", GRAPH), ("ctwo", "cpp_fused_tanh_0", GRAPH)];
-        assert!(ask(&folder(&same)).is_ok());
+        assert!(origin_of(&folder(&same)).is_ok());
         let other = GRAPH.replace(":9", ":10");
         let differing = [("cone", "cpp_fused_tanh_0", GRAPH), ("ctwo", "cpp_fused_tanh_0", &other)];
-        assert_eq!(ask(&folder(&differing)), Err(NoKernel::Ambiguous));
+        assert_eq!(origin_of(&folder(&differing)), Err(NoOrigin::Ambiguous));
     }
 }

@@ -1,8 +1,8 @@
-//! The comments of a generated wrapper: which nodes of the graph a kernel, or one call of it, was made from.
+//! Comments of a generated wrapper: the graph nodes that a kernel, or one launch of it, was compiled from.
 //!
-//! Owns: reading them line by line, and the places that launch kernels. Because: equal kernels are defined once and launched from
-//! several lines, each for other nodes, and only the comment before a call says for which. Does not: know lines of the
-//! program (the graph does).
+//! Owns: parsing them line by line, and the launch sites of kernels. Because: equal kernels are defined once and launched from
+//! several lines for different nodes, and only the comment before a launch says for which. Does not: know source lines of
+//! the program (the graph does).
 //!
 //! ```text
 //! # Topologically Sorted Source Nodes: [h], Original ATen: [aten.add, aten.relu]
@@ -13,47 +13,47 @@
 
 /// Most operators in a comment, and most nodes of a fragment.
 const LISTED_MAX: usize = 256;
-/// Longest name that is kept.
+/// Longest name kept.
 const NAME_BYTES_MAX: usize = 1024;
-/// How a kernel of Triton is launched.
+/// The call that launches a Triton kernel.
 const RUN: &str = ".run(";
 
 /// A node of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name in the graph: `relu_1`.
+    /// Name in the graph: `relu_1`.
     pub name: String,
-    /// What it calls: `aten.relu`.
+    /// Operator that it calls: `aten.relu`.
     pub operator: String,
 }
 
-/// What a comment says.
+/// The content of a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comment {
-    /// Nodes of the program's graph, as the comment lists them. They tell two calls of a kernel apart.
+    /// Nodes of the source graph, as listed. They distinguish two launches of a kernel.
     pub source: String,
-    /// Operators before they were taken apart: `aten.relu`.
+    /// Operators before decomposition: `aten.relu`.
     pub original: Vec<String>,
-    /// Nodes of the compiled graph. Only comments before a kernel have them.
+    /// Nodes of the compiled graph; only in comments before a kernel definition.
     pub nodes: Vec<Node>,
 }
 
-/// A place in a wrapper that launches a kernel.
+/// A launch of a kernel in a wrapper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// Its line, from 1.
+pub struct LaunchSite {
+    /// Line number, from 1.
     pub line: u32,
-    /// The kernel, as the wrapper calls it.
+    /// Name of the kernel in the wrapper.
     pub kernel: String,
-    /// The comment before it.
+    /// The comment before the launch.
     pub comment: Comment,
 }
 
 impl Comment {
-    /// Takes in a line that begins with `#`. One that begins a comment ends the one before.
-    pub(super) fn read(&mut self, line: &str) {
-        if let Some(begun) = begun(line) {
-            *self = begun;
+    /// Adds a line that starts with `#`. The first line of a comment replaces the previous comment.
+    pub(super) fn add_line(&mut self, line: &str) {
+        if let Some(comment) = first_line(line) {
+            *self = comment;
         } else if let Some(node) = node(line).filter(|_| self.nodes.len() < LISTED_MAX) {
             self.nodes.push(node);
         }
@@ -61,14 +61,14 @@ impl Comment {
 }
 
 /// `# Topologically Sorted Source Nodes: [x, y], Original ATen: [aten.add, aten.relu]`
-fn begun(line: &str) -> Option<Comment> {
+fn first_line(line: &str) -> Option<Comment> {
     let (before, listed) = line.split_once("Original ATen: [")?;
     let (listed, _) = listed.split_once(']')?;
     let (_, source) = before.split_once("Source Nodes: [")?;
     let (source, _) = source.split_once(']')?;
     let names = listed.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let original = names.take(LISTED_MAX).map(cut).collect();
-    Some(Comment { source: cut(source), original, nodes: Vec::new() })
+    let original = names.take(LISTED_MAX).map(truncated).collect();
+    Some(Comment { source: truncated(source), original, nodes: Vec::new() })
 }
 
 /// `#   %relu : … = call_function[target=torch.ops.aten.relu.default](…)`
@@ -80,11 +80,11 @@ fn node(line: &str) -> Option<Node> {
     let mut parts = target.split('.');
     let operator = format!("{}.{}", parts.next()?, parts.next()?);
     (is_identifier(name) && name.len() <= NAME_BYTES_MAX)
-        .then(|| Node { name: name.to_owned(), operator: cut(&operator) })
+        .then(|| Node { name: name.to_owned(), operator: truncated(&operator) })
 }
 
 /// The kernel that a line of a wrapper launches.
-pub(super) fn launched(line: &str) -> Option<&str> {
+pub(super) fn launched_kernel(line: &str) -> Option<&str> {
     let (kernel, _) = line.trim_start().split_once(RUN)?;
     is_identifier(kernel).then_some(kernel)
 }
@@ -93,6 +93,6 @@ pub(super) fn is_identifier(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-fn cut(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text.chars().take(NAME_BYTES_MAX).collect()
 }

@@ -1,0 +1,60 @@
+//! The identity of a process, from `/proc/PID/status`.
+//!
+//! Owns: the pid in the process's own namespace, and its user. Because: runtimes name files by the former, and only files of
+//! the latter can be trusted. Does not: read anything else of the file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+/// Most bytes read of the file; it has about 1.5 KiB.
+const STATUS_BYTES_MAX: usize = 16 << 10;
+
+/// Identity of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessStatus {
+    /// The pid in the innermost namespace.
+    pub own_pid: u32,
+    /// Effective user.
+    pub user: u32,
+}
+
+impl ProcessStatus {
+    /// Reads the status of a process; `None` when the process is gone.
+    pub fn read(pid: u32) -> Option<Self> {
+        Self::parse(&read(pid).ok()?)
+    }
+
+    /// Parses the bytes of a status file.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let field = |key: &[u8]| {
+            let line = bytes.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(key))?;
+            Some(str::from_utf8(line).ok()?.split_ascii_whitespace())
+        };
+        // Kernels before 4.1, and those without pid namespaces, have no NSpid.
+        let own_pid = field(b"NSpid:").or_else(|| field(b"Pid:"))?.next_back()?.parse().ok()?;
+        let user = field(b"Uid:")?.nth(1)?.parse().ok()?;
+        Some(Self { own_pid, user })
+    }
+}
+
+fn read(pid: u32) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; STATUS_BYTES_MAX];
+    let read = File::open(format!("/proc/{pid}/status"))?.read_at(&mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pid_and_user_are_those_of_the_innermost_namespace() {
+        let status = b"Name:\tx\nPid:\t4711\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4711\t17\t1\n";
+        assert_eq!(ProcessStatus::parse(status), Some(ProcessStatus { own_pid: 1, user: 1001 }));
+        let without = ProcessStatus::parse(b"Pid:\t5\nUid:\t0\t0\t0\t0\n");
+        assert_eq!(without, Some(ProcessStatus { own_pid: 5, user: 0 }));
+        assert_eq!(ProcessStatus::parse(b"Pid:\nUid:\n"), None);
+    }
+}
