@@ -21,6 +21,6 @@ mod symbolizer;
 pub mod unwind_rows;
 mod variable;
 
-pub use deepctx_address_space::{Avma, FileOffset, KernelAddr, Lookup, NoSymbol, Svma};
-pub use deepctx_address_space::{address, arch, elf, maps};
-pub use symbolizer::{Counters, Place, Refreshed, Symbolizer};
+pub use deepctx_address_space::{Arch, Avma, FileOffset, KernelAddr, Lookup, NoSymbol, Svma};
+pub use deepctx_address_space::{elf, maps};
+pub use symbolizer::{CodeLocation, Counters, ProcessMappings, Symbolizer};

@@ -12,7 +12,7 @@ use deepctx_address_space::{Avma, KernelAddr, Lookup, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 
 use crate::cache::Strings;
-use crate::compiled::device::FileLaunches;
+use crate::compiled::device_kernels::FileLaunches;
 use crate::compiled::{Compiled, NoOrigin, OriginResult, Settings, XlaModule};
 use crate::jit::gdb::DESCRIPTOR;
 use crate::jit::{Jit, JitCounters, JitSymbol};

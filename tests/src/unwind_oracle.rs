@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use deepctx_common::unwind::{PAGE_SHIFT, Rule, rule_detail, rule_kind};
-use deepctx_symbolizer::arch::Arch;
+use deepctx_symbolizer::Arch;
 use deepctx_symbolizer::unwind_rows::{ENTRY_BYTES, NoTable, PADDING_MAX, UnwindTable};
 
 use readelf::{Details, Frame, Row};

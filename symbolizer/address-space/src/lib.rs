@@ -12,11 +12,11 @@
 //! assert_eq!(maps.mappings[0].begin.0, 0x401000);
 //! ```
 
-pub mod address;
-pub mod arch;
+mod address;
+mod arch;
 pub mod elf;
 pub mod maps;
-pub mod reason;
+mod reason;
 mod status;
 
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};

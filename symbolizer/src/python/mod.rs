@@ -30,7 +30,7 @@ mod trace;
 
 pub use layout::{Layout, all_layouts};
 pub use locate::{Interpreter, Module, NoInterpreter, locate};
-pub use modules::Layer;
+pub use modules::{CalledModule, Layer};
 pub use names::{NoPythonName, PythonFrame, PythonSymbols};
 pub use process::{InterpreterMemory, locate_process};
-pub use tasks::{Awaited, Link, NoTask};
+pub use tasks::{AwaitChain, AwaitLink, NoTask};

@@ -76,6 +76,7 @@ pub struct AwaitChain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoTask {
     /// The version is older than 3.11.
+    #[error("the tasks of this version of CPython are not read")]
     Unsupported,
     /// No task runs the coroutine: it is a generator, or belongs to another library than asyncio.
     #[error("no task runs the coroutine")]

@@ -70,19 +70,19 @@ impl Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolution<T> {
     /// It reads this.
-    To(T),
+    Found(T),
     /// Its module is not relocated yet: try again soon.
     NotYet,
     /// It could not be followed.
-    Nowhere,
+    Unknown,
 }
 
 impl<T> Resolution<T> {
     fn map<U>(self, to: impl FnOnce(T) -> U) -> Resolution<U> {
         match self {
-            Self::To(value) => Resolution::Found(to(value)),
+            Self::Found(value) => Resolution::Found(to(value)),
             Self::NotYet => Resolution::NotYet,
-            Self::Nowhere => Resolution::Unknown,
+            Self::Unknown => Resolution::Unknown,
         }
     }
 }

@@ -27,14 +27,19 @@ fn what_is_not_an_elf_file_says_what_it_is_and_is_not_waited_for() {
         (at("loop"), NoSymbol::ModuleUnreadable),
     ] {
         let mut modules = Modules::new();
-        assert_eq!(modules.admit(std::process::id(), &pretended(&path)), Err(expected), "{}", path.display());
+        assert_eq!(
+            modules.open_mapping(std::process::id(), &pretended(&path)),
+            Err(expected),
+            "{}",
+            path.display()
+        );
         assert_eq!(modules.counters().refused, 1);
     }
 }
 
 /// Takes a file through everything that is done with files. Only has to come back.
 fn survive(native: &mut Native, modules: &mut Modules, path: &Path) {
-    if let Ok((module, _)) = modules.admit(std::process::id(), &pretended(path)) {
+    if let Ok((module, _)) = modules.open_mapping(std::process::id(), &pretended(path)) {
         let facts = modules.get(module).unwrap().facts();
         let begin = facts.segments.iter().find(|s| s.executable).map_or(0, |s| s.svma.0);
         let addresses: Vec<Svma> = (0..64).map(|i| Svma(begin.wrapping_add(i * 16))).collect();
@@ -79,7 +84,7 @@ fn a_section_that_claims_to_unpack_to_an_exabyte_is_not_unpacked() {
     let mut bytes = std::fs::read(&program.path).unwrap();
     let mut modules = Modules::new();
     let mut native = Native::new(DebugInfo::default());
-    let (honest, _) = modules.admit(std::process::id(), &pretended(&program.path)).unwrap();
+    let (honest, _) = modules.open_mapping(std::process::id(), &pretended(&program.path)).unwrap();
     let address = Svma(program.function("work::outer(long)").0);
     assert!(
         shown(&native.symbolize(&mut modules, honest, &[address])[0]).last().unwrap().contains("work.cc:")
@@ -95,7 +100,7 @@ fn a_section_that_claims_to_unpack_to_an_exabyte_is_not_unpacked() {
     }
     let path = program.folder.path().join("claims");
     std::fs::write(&path, bytes).unwrap();
-    let (module, _) = modules.admit(std::process::id(), &pretended(&path)).unwrap();
+    let (module, _) = modules.open_mapping(std::process::id(), &pretended(&path)).unwrap();
     assert_eq!(native.symbolize(&mut modules, module, &[address]), [Err(NoSymbol::CorruptElf)]);
 }
 
@@ -110,7 +115,7 @@ fn more_modules_than_are_kept_open_are_named_all_the_same() {
             // Bytes behind the last table belong to nothing, but make it another file.
             let path = program.folder.path().join(format!("copy-{i}"));
             std::fs::write(&path, [&bytes[..], &vec![0; i]].concat()).unwrap();
-            modules.admit(std::process::id(), &pretended(&path)).unwrap().0
+            modules.open_mapping(std::process::id(), &pretended(&path)).unwrap().0
         })
         .collect();
     for handle in &handles {
@@ -129,7 +134,7 @@ fn more_modules_than_are_kept_open_are_named_all_the_same() {
 fn a_file_that_is_shortened_after_it_was_read_does_not_end_the_profiler() {
     let Some(program) = Program::compile(&["-g"]) else { return };
     let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
-    let (module, _) = modules.admit(std::process::id(), &pretended(&program.path)).unwrap();
+    let (module, _) = modules.open_mapping(std::process::id(), &pretended(&program.path)).unwrap();
     let (begin, size) = program.function("work::spin(long)");
     assert!(native.symbolize(&mut modules, module, &[Svma(begin)])[0].is_ok());
     std::fs::OpenOptions::new().write(true).open(&program.path).unwrap().set_len(4096).unwrap();
@@ -137,7 +142,7 @@ fn a_file_that_is_shortened_after_it_was_read_does_not_end_the_profiler() {
     let later: Vec<Svma> = (begin..begin + size).map(Svma).collect();
     assert_eq!(native.symbolize(&mut modules, module, &later).len(), later.len());
     let Some(other) = Program::compile(&["-g"]) else { return };
-    let (module, _) = modules.admit(std::process::id(), &pretended(&other.path)).unwrap();
+    let (module, _) = modules.open_mapping(std::process::id(), &pretended(&other.path)).unwrap();
     assert!(native.symbolize(&mut modules, module, &[Svma(begin)])[0].is_ok());
 }
 
@@ -205,7 +210,7 @@ fn debug_information_that_nests_without_end_is_not_followed() {
         // Only files of other users are doubted.
         std::os::unix::fs::chown(&library, Some(65_534), None).unwrap();
         let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
-        let (module, _) = modules.admit(std::process::id(), &pretended(&library)).unwrap();
+        let (module, _) = modules.open_mapping(std::process::id(), &pretended(&library)).unwrap();
         let table = run("nm", &[library.to_str().unwrap()]);
         let address = table.lines().find(|line| line.ends_with(" deep")).unwrap().split(' ').next().unwrap();
         let address = Svma(u64::from_str_radix(address, 16).unwrap());
@@ -239,7 +244,7 @@ fn the_identity_of_a_file_is_its_build_id_or_its_content() {
 fn names_of_a_file_survive_its_replacement() {
     let Some(program) = Program::compile(&["-g"]) else { return };
     let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
-    let (module, _) = modules.admit(std::process::id(), &pretended(&program.path)).unwrap();
+    let (module, _) = modules.open_mapping(std::process::id(), &pretended(&program.path)).unwrap();
     let (begin, size) = program.function("work::spin(long)");
     let first = native.symbolize(&mut modules, module, &[Svma(begin)]);
     std::fs::remove_file(&program.path).unwrap();
@@ -247,5 +252,5 @@ fn names_of_a_file_survive_its_replacement() {
     let again = native.symbolize(&mut modules, module, &[Svma(begin), Svma(begin + size - 1)]);
     assert_eq!(again[0], first[0]);
     assert!(shown(&again[1])[0].starts_with("work::spin work.cc:"));
-    assert_eq!(modules.admit(std::process::id(), &pretended(&program.path)), Err(NoSymbol::NotElf));
+    assert_eq!(modules.open_mapping(std::process::id(), &pretended(&program.path)), Err(NoSymbol::NotElf));
 }

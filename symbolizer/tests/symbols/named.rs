@@ -7,7 +7,7 @@ use std::process::Command;
 use deepctx_symbolizer::maps::Backing;
 use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::space::Owner;
-use deepctx_symbolizer::{Avma, Lookup, NoSymbol, Place, Symbolizer};
+use deepctx_symbolizer::{Avma, CodeLocation, Lookup, NoSymbol, Symbolizer};
 
 use crate::program::{Program, Running, has, is_root, left_out, oracle, run, shown};
 
@@ -28,12 +28,12 @@ fn every_instruction_has_the_functions_and_lines_that_addr2line_gives() {
         let addresses: Vec<u64> = (begin..begin + size).collect();
         let bias = running.outer.0 - program.function("work::outer(long)").0;
         for (address, expected) in addresses.iter().zip(oracle(program.text(), &addresses)) {
-            let place = symbolizer.place(running.pid(), 1, Avma(address + bias), Lookup::Exact);
+            let place = symbolizer.locate(running.pid(), 1, Avma(address + bias), Lookup::Exact);
             let frames = shown(&symbolizer.name(place));
             assert_eq!(frames, expected, "{address:#x} in {function}");
             deepest = deepest.max(frames.len());
             // The byte behind a call is looked up inside the call.
-            let place_after = symbolizer.place(running.pid(), 1, Avma(address + bias + 1), Lookup::Return);
+            let place_after = symbolizer.locate(running.pid(), 1, Avma(address + bias + 1), Lookup::Return);
             assert_eq!(place_after, place);
         }
     }
@@ -46,7 +46,7 @@ fn a_program_without_position_independence_is_named_too() {
     let running = program.start();
     let mut symbolizer = fresh();
     symbolizer.refresh(running.pid(), 1).unwrap();
-    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
     assert_eq!(shown(&symbolizer.name(place)), ["work::outer ??:0"]);
 }
 
@@ -56,10 +56,10 @@ fn a_program_without_symbols_has_the_file_and_the_offset() {
     let running = program.start();
     let mut symbolizer = fresh();
     symbolizer.refresh(running.pid(), 1).unwrap();
-    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
     let reason = symbolizer.name(place).unwrap_err();
     assert!(matches!(reason, NoSymbol::NotCovered | NoSymbol::NoSymbolTable), "{reason:?}");
-    let Place::Native { address, .. } = place else { panic!("{place:?}") };
+    let CodeLocation::Native { address, .. } = place else { panic!("{place:?}") };
     assert_eq!(symbolizer.label(place, reason), format!("work+{:#x}", address.0));
 }
 
@@ -75,7 +75,7 @@ fn a_separate_debug_file_is_believed_only_with_the_right_checksum() {
     let name = || {
         let mut symbolizer = fresh();
         symbolizer.refresh(running.pid(), 1).unwrap();
-        let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+        let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
         symbolizer.name(place)
     };
     let frames = shown(&name());
@@ -98,9 +98,9 @@ fn names_outlive_the_process_and_its_file() {
     drop(running);
     drop(program);
     symbolizer.exit(pid, 5);
-    let place = symbolizer.place(pid, 4, outer, Lookup::Exact);
+    let place = symbolizer.locate(pid, 4, outer, Lookup::Exact);
     assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
-    assert_eq!(symbolizer.place(pid, 6, outer, Lookup::Exact), Place::Nowhere(NoSymbol::ProcessGone));
+    assert_eq!(symbolizer.locate(pid, 6, outer, Lookup::Exact), CodeLocation::Unknown(NoSymbol::ProcessGone));
     assert_eq!(symbolizer.refresh(pid, 7), Err(NoSymbol::ProcessGone));
 }
 
@@ -112,7 +112,7 @@ fn a_deleted_file_is_read_through_the_kernel() {
     std::fs::write(&program.path, "something else").unwrap();
     let mut symbolizer = fresh();
     symbolizer.refresh(running.pid(), 1).unwrap();
-    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
     assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
 }
 
@@ -131,7 +131,7 @@ fn a_program_that_never_had_a_file_is_named() {
     let running = Running::start(&mut Command::new(&path));
     let mut symbolizer = fresh();
     symbolizer.refresh(running.pid(), 1).unwrap();
-    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
     assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
 }
 
@@ -147,7 +147,7 @@ fn a_program_in_other_namespaces_is_read_where_it_sees_its_files() {
     let running = Running::start(&mut command);
     let mut symbolizer = fresh();
     symbolizer.refresh(running.pid(), 1).unwrap();
-    let place = symbolizer.place(running.pid(), 1, running.outer, Lookup::Exact);
+    let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
     assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
     assert!(!hidden.join("work").exists());
 }
@@ -162,7 +162,7 @@ fn two_names_of_one_file_are_one_module() {
     symbolizer.refresh(one.pid(), 1).unwrap();
     symbolizer.refresh(two.pid(), 1).unwrap();
     let place =
-        |symbolizer: &mut Symbolizer, r: &Running| symbolizer.place(r.pid(), 1, r.outer, Lookup::Exact);
+        |symbolizer: &mut Symbolizer, r: &Running| symbolizer.locate(r.pid(), 1, r.outer, Lookup::Exact);
     assert_eq!(place(&mut symbolizer, &one), place(&mut symbolizer, &two));
 }
 
@@ -175,7 +175,7 @@ fn the_vdso_is_a_module_like_any_other() {
     assert_eq!(&**symbolizer.modules().get(*module).unwrap().name(), "[vdso]");
     let names: Vec<String> = (mapping.begin.0..mapping.end.0)
         .filter_map(|address| {
-            let place = symbolizer.place(std::process::id(), 1, Avma(address), Lookup::Exact);
+            let place = symbolizer.locate(std::process::id(), 1, Avma(address), Lookup::Exact);
             symbolizer.name(place).ok().map(|frames| frames[0].name.to_string())
         })
         .collect();
@@ -189,16 +189,16 @@ fn generated_code_is_named_by_the_map_of_its_runtime() {
     let begin = code.as_ptr() as u64;
     let mut symbolizer = fresh();
     symbolizer.refresh(pid, 1).unwrap();
-    let nowhere = symbolizer.place(pid, 1, Avma(begin), Lookup::Exact);
-    assert_eq!(nowhere, Place::Nowhere(NoSymbol::JitWithoutMap));
+    let nowhere = symbolizer.locate(pid, 1, Avma(begin), Lookup::Exact);
+    assert_eq!(nowhere, CodeLocation::Unknown(NoSymbol::JitWithoutMap));
     let map = format!("/tmp/perf-{pid}.map");
     std::fs::write(&map, format!("{begin:x} 40 py::generated:<string>\n")).unwrap();
-    let place = symbolizer.place(pid, 1_000_000_000, Avma(begin + 0x40), Lookup::Return);
+    let place = symbolizer.locate(pid, 1_000_000_000, Avma(begin + 0x40), Lookup::Return);
     let named = symbolizer.name(place);
     std::fs::remove_file(&map).unwrap();
     assert_eq!(&*named.unwrap()[0].name, "py::generated:<string>");
-    let behind = symbolizer.place(pid, 1_000_000_001, Avma(begin + 0x40), Lookup::Exact);
-    assert_eq!(behind, Place::Nowhere(NoSymbol::JitNotCovered));
+    let behind = symbolizer.locate(pid, 1_000_000_001, Avma(begin + 0x40), Lookup::Exact);
+    assert_eq!(behind, CodeLocation::Unknown(NoSymbol::JitNotCovered));
     drop(code);
 }
 
@@ -227,7 +227,7 @@ fn generated_code_is_named_by_a_jitdump_found_among_the_mappings() {
     let mark = unsafe { memmap2::Mmap::map(&std::fs::File::open(&path).unwrap()) }.unwrap();
     let mut symbolizer = fresh();
     symbolizer.refresh(pid, 1).unwrap();
-    let place = symbolizer.place(pid, 10_000, Avma(begin + 63), Lookup::Exact);
+    let place = symbolizer.locate(pid, 10_000, Avma(begin + 63), Lookup::Exact);
     assert_eq!(&*symbolizer.name(place).unwrap()[0].name, "wasm-function[7]");
     assert_eq!(symbolizer.counters().jit.malformed, 0);
     drop((mark, code));
@@ -264,6 +264,6 @@ fn a_process_in_another_pid_namespace_is_found_by_the_pid_that_it_knows() {
     let pid: u32 = children.trim().parse().unwrap();
     let mut symbolizer = fresh();
     symbolizer.refresh(pid, 1).unwrap();
-    let place = symbolizer.place(pid, 1, running.outer, Lookup::Exact);
+    let place = symbolizer.locate(pid, 1, running.outer, Lookup::Exact);
     assert_eq!(&*symbolizer.name(place).unwrap()[0].name, "made in a container");
 }

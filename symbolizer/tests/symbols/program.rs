@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use deepctx_symbolizer::maps::{Backing, Mapping};
-use deepctx_symbolizer::native::Named;
+use deepctx_symbolizer::native::SymbolResult;
 use deepctx_symbolizer::{Avma, FileOffset};
 use tempfile::TempDir;
 
@@ -125,7 +125,7 @@ impl Drop for Running {
 }
 
 /// Frames as text, the innermost first, as `addr2line -i` has them.
-pub(crate) fn shown(named: &Named) -> Vec<String> {
+pub(crate) fn shown(named: &SymbolResult) -> Vec<String> {
     let frames = named.as_ref().unwrap();
     assert!(!frames[0].inlined && frames[1..].iter().all(|frame| frame.inlined));
     let line = |frame: &deepctx_symbolizer::native::Frame| {

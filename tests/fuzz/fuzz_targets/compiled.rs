@@ -6,7 +6,7 @@
 
 use deepctx_symbolizer::compiled::hlo::{find_modules, objects, parse_text};
 use deepctx_symbolizer::compiled::inductor::{operators_in_name, parse_graph, parse_wrapper};
-use deepctx_symbolizer::compiled::triton::parse_place;
+use deepctx_symbolizer::compiled::triton_cache::parse_location;
 use deepctx_symbolizer::jit::functions;
 use libfuzzer_sys::fuzz_target;
 
@@ -53,7 +53,7 @@ fuzz_target!(|data: &[u8]| {
         4 => _ = parse_graph(data),
         5 => {
             let (name, code) = text.split_once('\n').unwrap_or_default();
-            assert!(parse_place(code, name).is_none_or(|line| code.contains(&*line.file)));
+            assert!(parse_location(code, name).is_none_or(|line| code.contains(&*line.file)));
         }
         _ => {
             for operator in operators_in_name(&text).unwrap_or_default() {

@@ -4,9 +4,9 @@
 
 use deepctx_common::python::{PythonProcess, thread_state};
 use deepctx_symbolizer::python::code::read_code;
-use deepctx_symbolizer::python::memory::ReadError;
+use deepctx_symbolizer::memory::{ReadError, TargetMemory};
 use deepctx_symbolizer::python::modules::Modules;
-use deepctx_symbolizer::python::{TargetMemory, all_layouts, debug_offsets};
+use deepctx_symbolizer::python::{all_layouts, debug_offsets};
 use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, chain, read_frame, thread_state as state_of};
 use libfuzzer_sys::fuzz_target;

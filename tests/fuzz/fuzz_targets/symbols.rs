@@ -71,7 +71,7 @@ fn name(bytes: &[u8]) {
         path: OsStr::new(&path).into(),
     };
     let (mut modules, mut native) = (Modules::new(), Native::new(DebugInfo::default()));
-    if let Ok((module, _)) = modules.admit(std::process::id(), &mapping) {
+    if let Ok((module, _)) = modules.open_mapping(std::process::id(), &mapping) {
         let segments = modules.get(module).map(|module| module.facts().segments.clone()).unwrap_or_default();
         let addresses: Vec<Svma> = segments
             .iter()

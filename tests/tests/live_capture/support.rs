@@ -247,7 +247,7 @@ impl Names {
     pub(crate) fn functions(&mut self, sample: &Sample) -> Vec<String> {
         let mut names = Vec::new();
         for (address, lookup) in sample.native() {
-            let place = self.symbolizer.place(self.pid, 1, Avma(address), lookup);
+            let place = self.symbolizer.locate(self.pid, 1, Avma(address), lookup);
             match self.symbolizer.name(place) {
                 Ok(frames) => names.extend(frames.iter().rev().map(|f| f.name.to_string())),
                 Err(_) => names.push("?".into()),

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::{Python, Target, captured_with, profiler, programs, pythons, row, workload};
-use deepctx_symbolizer::python::task_fields::Stated;
+use deepctx_symbolizer::python::task_fields::PublishedOffsets;
 
 /// The oldest `3.n` whose tasks are read.
 const OLDEST_MINOR: u8 = 11;
@@ -79,11 +79,11 @@ fn the_offsets_that_asyncio_states_of_itself_are_found_and_are_those_of_the_tabl
             Target::start(python, &["-c", "import asyncio; print('{\"ready\"', flush=True); input()"]);
         target.lines_until_ready();
         let (interpreter, memory, _) = target.attach();
-        let stated = Stated::of_process(&*memory, interpreter.runtime);
+        let stated = PublishedOffsets::of_process(&*memory, interpreter.runtime);
         let stated = stated.unwrap_or_else(|| panic!("{}: nothing is stated that can be so", python.name));
         // One that differs would be believed; then the table is out of date.
         assert_eq!(
-            stated.is_as_in_table(&*memory, interpreter.layout),
+            stated.matches_table(&*memory, interpreter.layout),
             Some(true),
             "{}: {stated:?}",
             python.name

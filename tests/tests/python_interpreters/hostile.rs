@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use deepctx_symbolizer::maps::{self, Keep, Mapping};
-use deepctx_symbolizer::python::memory::ReadError;
-use deepctx_symbolizer::python::{
-    Interpreter, Module, NoInterpreter, ProcessMemory, TargetMemory, locate, locate_process,
-};
+use deepctx_symbolizer::memory::{ProcessMemory, ReadError, TargetMemory};
+use deepctx_symbolizer::python::{Interpreter, Module, NoInterpreter, locate, locate_process};
 
 use crate::support::{Python, Target, pythons};
 

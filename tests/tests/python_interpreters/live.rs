@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use crate::support::{Target, chains, pythons};
+use deepctx_symbolizer::memory::TargetMemory;
 use deepctx_symbolizer::python::code::read_identity;
 use deepctx_symbolizer::python::locate::{SlotSource, VersionSource};
 use deepctx_symbolizer::python::names::NoPythonName;
-use deepctx_symbolizer::python::{Interpreter, PythonFrame, PythonSymbols, TargetMemory};
+use deepctx_symbolizer::python::{Interpreter, PythonFrame, PythonSymbols};
 use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, NO_INSTRUCTION, belongs_to_thread, chain, read_frame, thread_state};
 use serde_json::Value;
@@ -145,7 +146,7 @@ fn every_code_object_of_the_standard_library_is_named_as_the_interpreter_names_i
             }
         }
         let counters = symbols.counters();
-        assert_eq!(counters.asked, counters.hits + counters.read + counters.failed.iter().sum::<u64>());
+        assert_eq!(counters.requested, counters.hits + counters.read + counters.failed.iter().sum::<u64>());
         println!(
             "{}: {} code objects, {instructions} instructions equal",
             python.path.display(),

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use deepctx_common::end::WalkEnd;
 use deepctx_symbolizer::maps::{self, Keep};
-use deepctx_symbolizer::python::{Interpreter, PythonSymbols, TargetMemory, locate_process};
+use deepctx_symbolizer::memory::TargetMemory;
+use deepctx_symbolizer::python::{Interpreter, PythonSymbols, locate_process};
 use serde_json::Value;
 
 /// An interpreter that is installed here.

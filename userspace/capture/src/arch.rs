@@ -3,7 +3,7 @@
 //! Owns: the compiled kernel programs of that machine, where its kernel keeps a thread pointer, how long its addresses
 //! are. Because: everything else here is the same on all of them. Does not: load the programs.
 
-use deepctx_symbolizer::arch::Arch;
+use deepctx_symbolizer::Arch;
 
 /// What differs between machines.
 pub(super) struct Machine {

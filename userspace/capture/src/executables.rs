@@ -9,14 +9,13 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
 use deepctx_common::unwind::executable_flag;
-use deepctx_symbolizer::NoSymbol;
-use deepctx_symbolizer::address::FileOffset;
 use deepctx_symbolizer::elf::{ElfFacts, ModuleId};
 use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
-use deepctx_symbolizer::python::ProcessMemory;
+use deepctx_symbolizer::memory::ProcessMemory;
 use deepctx_symbolizer::sparse::SparseFile;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
+use deepctx_symbolizer::{FileOffset, NoSymbol};
 use rayon::prelude::*;
 
 use super::generated::{Found as FoundCode, Generated};
@@ -237,7 +236,7 @@ fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Found> {
     // Mapped files that are no ELF (data mapped executable) are remembered as such by their absence.
     let facts = ElfFacts::read(file).ok()?;
     let stored_as = cache.and_then(|_| stored_as(&key, file, &facts));
-    let stored = cache.zip(stored_as.as_ref()).and_then(|(cache, stored_as)| cache.find(stored_as));
+    let stored = cache.zip(stored_as.as_ref()).and_then(|(cache, stored_as)| cache.open_table(stored_as));
     let table = match stored {
         Some(table) => Ok(Table::Stored(Box::new(table))),
         None => built(file, cache.zip(stored_as.as_ref())),

@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::hash::Hasher as _;
 
-use deepctx_symbolizer::arch::Arch;
+use deepctx_symbolizer::Arch;
 use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
 use deepctx_symbolizer::maps::{Backing, Mapping};
-use deepctx_symbolizer::python::TargetMemory;
+use deepctx_symbolizer::memory::TargetMemory;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
 use rustc_hash::FxHasher;

@@ -12,7 +12,7 @@ use deepctx_common::Plain as _;
 use deepctx_common::config::map;
 use deepctx_common::unwind::{BLOCKS_PER_SHARD, Page, RowBlock, Rule, SHARDS_MAX};
 use deepctx_symbolizer::unwind_rows::UnwindTable;
-use deepctx_symbolizer::unwind_rows::cache::{Part, StoredTable};
+use deepctx_symbolizer::unwind_rows::cache::{BlockChecksum, StoredTable};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use rayon::prelude::*;
 
@@ -72,7 +72,7 @@ impl Table {
         });
         match self {
             Self::Built(_) => true,
-            Self::Stored(table) => table.is_whole(read),
+            Self::Stored(table) => table.is_complete(read),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Table {
 #[derive(Debug)]
 enum Filled {
     Copied,
-    Read(Part),
+    Read(BlockChecksum),
     Damaged,
 }
 

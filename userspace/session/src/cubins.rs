@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_symbolizer::cubin::lines;
-use deepctx_symbolizer::python::ProcessMemory;
-use deepctx_symbolizer::python::memory::{ReadError, TargetMemory as _};
+use deepctx_symbolizer::memory::{ProcessMemory, ReadError, TargetMemory as _};
 
 use deepctx_pipeline::input::{CubinLines, UnreadCubin};
 

@@ -9,7 +9,7 @@ use std::io;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use deepctx_symbolizer::cubin::process::{ProcessKernels, Recovered};
+use deepctx_symbolizer::cubin::process::{NamedHandle, ProcessKernels};
 
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_pipeline::input::{CodeFacts, RecoveredKernel, UnnamedKernel};
@@ -116,9 +116,9 @@ fn recovered(
     }
     let Some(process) = processes.get_mut(&pid) else { return Vec::new() };
     let wanted: Vec<u64> = handles.keys().copied().collect();
-    let kernels = process.recover(&wanted);
+    let kernels = process.identify(&wanted);
     let read_ns = monotonic_ns();
-    let kernel = |Recovered { handle, name, facts }| {
+    let kernel = |NamedHandle { handle, name, facts }| {
         let static_shared = facts.static_shared.and_then(|bytes| u32::try_from(bytes).ok());
         let code = CodeFacts { arch: facts.arch, registers: facts.registers, static_shared };
         let asked_ns = *handles.get(&handle)?;

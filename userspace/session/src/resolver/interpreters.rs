@@ -10,7 +10,9 @@ use deepctx_capture::called::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_pipeline::symbols::{Answer, AwaitingId, ModuleReference, Name, NoName, PythonReference};
 use deepctx_symbolizer::maps::Mapping;
-use deepctx_symbolizer::python::{Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process};
+use deepctx_symbolizer::python::{
+    CalledModule, Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::await_chains::{AwaitChains, Part, Reading};
@@ -186,14 +188,14 @@ impl Interpreters {
         if self.attach(pid).is_err() {
             return false;
         }
-        let called: Vec<_> = modules.iter().map(|module| (module.object, module.of_type)).collect();
-        self.symbols.modules_called(pid, monotonic_ns(), &called, whole)
+        let called: Vec<_> = modules.iter().map(called_module).collect();
+        self.symbols.record_module_calls(pid, monotonic_ns(), &called, whole)
     }
 
     /// Names modules of PyTorch.
     pub(super) fn name_modules(&self, pid: u32, modules: &[ModuleReference], answer: &mut Answer<'_>) {
         for (n, module) in modules.iter().enumerate() {
-            let Layer { path, class } = self.symbols.layer(pid, (module.object, module.of_type));
+            let Layer { path, class } = self.symbols.layer(pid, called_module(module));
             match (path.as_deref().unwrap_or(""), class.as_deref().unwrap_or("")) {
                 ("", "") => answer(n, &[Name::PythonUnnamed { reason: NO_LAYER }]),
                 // A variable of a closure: another function than those of any version that is known.
@@ -206,7 +208,7 @@ impl Interpreters {
     /// Compares some functions and modules of each process with the process. Returns processes in which another one
     /// took the place of one that was named: their names are out of date.
     pub(super) fn revalidate(&mut self) -> Vec<u32> {
-        self.symbols.doubt();
+        self.symbols.revalidate();
         let mut changed = Vec::new();
         for (&pid, interpreter) in &mut self.by_pid {
             if interpreter.unchecked.is_empty() {
@@ -224,7 +226,7 @@ impl Interpreters {
         }
         if self.layers.is_on() {
             for &pid in self.by_pid.keys() {
-                if self.symbols.compare_modules(pid, monotonic_ns()) {
+                if self.symbols.revalidate_modules(pid, monotonic_ns()) {
                     changed.push(pid);
                 }
             }
@@ -250,7 +252,7 @@ impl Interpreters {
     /// Reads who awaits the task that runs a coroutine, now.
     fn read_coroutine(&mut self, pid: u32, frame: u64) {
         let began_ns = monotonic_ns();
-        let awaited = self.symbols.awaiting(pid, frame);
+        let awaited = self.symbols.await_chain(pid, frame);
         let ended_ns = monotonic_ns();
         let number = awaited.as_ref().ok().and_then(|awaited| awaited.number);
         let chain = chain(pid, awaited, &mut self.symbols);
@@ -283,4 +285,8 @@ impl Interpreters {
         }
         Err(no_python(NoPythonName::NotAttached))
     }
+}
+
+fn called_module(module: &ModuleReference) -> CalledModule {
+    CalledModule { object: module.object, of_type: module.of_type }
 }

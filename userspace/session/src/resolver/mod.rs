@@ -23,8 +23,8 @@ use deepctx_pipeline::symbols::{
 };
 use deepctx_pipeline::threads::text;
 use deepctx_symbolizer::Symbolizer;
-use deepctx_symbolizer::compiled::device::Launched;
-use deepctx_symbolizer::compiled::{NoKernel, Unit};
+use deepctx_symbolizer::compiled::device_kernels::Launch;
+use deepctx_symbolizer::compiled::{NoOrigin, XlaModule};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::space::AddressSpace;
@@ -72,7 +72,7 @@ impl Resolver {
     /// Opens the files behind mappings, at once: they may be reachable only while the process lives.
     pub(crate) fn admit(&mut self, pid: u32, maps: Maps) -> Admitted {
         let mappings = maps.mappings.clone();
-        let (_, space) = self.symbolizer.admit(pid, maps);
+        let (_, space) = self.symbolizer.open_mappings(pid, maps);
         self.interpreters.mapped(pid, mappings);
         Admitted { space }
     }
@@ -86,7 +86,7 @@ impl Resolver {
     fn trim(&mut self) {
         self.retirements += 1;
         let due = self.retirements == TRIM_FIRST_S || self.retirements.is_multiple_of(TRIM_EVERY_S);
-        if self.symbolizer.rest() || due {
+        if self.symbolizer.trim() || due {
             give_back();
         }
     }
@@ -95,7 +95,7 @@ impl Resolver {
 impl CompiledNames for Resolver {
     fn device_kernel(&mut self, kernel: &DeviceKernel<'_>, answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
         let DeviceKernel { pid, time_ns, name, siblings } = *kernel;
-        let (known, later) = self.symbolizer.device_kernel(pid, time_ns, name, siblings);
+        let (known, later) = self.symbolizer.device_kernel_origin(pid, time_ns, name, siblings);
         if let Ok(kernel) = known {
             answer_compiled(&kernel, answer);
         }
@@ -104,8 +104,8 @@ impl CompiledNames for Resolver {
 
     fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
         let CompiledStep { pid, time_ns, unit_number: number, unit: name, cut, name: step, fused } = *step;
-        let unit = Unit { number, name, cut };
-        if let Ok(kernel) = self.symbolizer.compiled_step(pid, time_ns, unit, step, fused) {
+        let module = XlaModule { number, name, truncated: cut };
+        if let Ok(kernel) = self.symbolizer.thunk_origin(pid, time_ns, module, step, fused) {
             answer_compiled(&kernel, answer);
         }
     }
@@ -117,14 +117,14 @@ impl CompiledNames for Resolver {
         path: &str,
         answer: &mut dyn FnMut(&str, u32, &[Name<'_>]),
     ) -> bool {
-        match self.symbolizer.launched_by(pid, time_ns, path) {
+        match self.symbolizer.launches_of(pid, time_ns, path) {
             Ok(launches) => {
-                for Launched { name, line, kernel } in &launches.launched {
+                for Launch { name, line, kernel } in &launches.launches {
                     answer_compiled(kernel, &mut |names| answer(name, *line, names));
                 }
                 !launches.complete
             }
-            Err(reason) => reason == NoKernel::NotThere,
+            Err(reason) => reason == NoOrigin::NotFound,
         }
     }
 }
@@ -172,7 +172,7 @@ impl Symbols for Resolver {
     fn space_changed(&mut self, update: SpaceUpdate<Admitted>) {
         let SpaceUpdate { pid, time_ns, name, maps: Admitted { space } } = update;
         let unchanged_before = self.symbolizer.counters().spaces.unchanged;
-        self.symbolizer.space_changed(pid, time_ns, space);
+        self.symbolizer.update_space(pid, time_ns, space);
         let unchanged = self.symbolizer.counters().spaces.unchanged > unchanged_before;
         self.processes.read(pid, time_ns, name, unchanged);
     }

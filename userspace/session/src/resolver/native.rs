@@ -5,9 +5,9 @@
 //! the program it is. Does not: look anything up; the symbolizer does.
 
 use deepctx_pipeline::symbols::{Answer, CodeAddress, Name};
-use deepctx_symbolizer::compiled::{self, Kernel, NoKernel};
-use deepctx_symbolizer::native::Named;
-use deepctx_symbolizer::{Avma, KernelAddr, Lookup, NoSymbol, Place, Symbolizer};
+use deepctx_symbolizer::compiled::{KernelOrigin, NoOrigin, OriginResult};
+use deepctx_symbolizer::native::SymbolResult;
+use deepctx_symbolizer::{Avma, CodeLocation, KernelAddr, Lookup, NoSymbol, Symbolizer};
 use rustc_hash::FxHashMap;
 
 use super::processes::ProcessAt;
@@ -37,14 +37,16 @@ pub(super) fn name_user(
     let mut later = false;
     for (n, address) in addresses.iter().enumerate() {
         let (address, lookup) = split(*address);
-        let place = symbolizer.place(pid, time_ns, Avma(address), lookup);
-        match place {
-            Place::Native { module, address } => in_modules.entry(module).or_default().push((n, address)),
-            Place::Jit(_) | Place::Kernel(_) | Place::Nowhere(_) => {
-                let named = symbolizer.name(place);
+        let code = symbolizer.locate(pid, time_ns, Avma(address), lookup);
+        match code {
+            CodeLocation::Native { module, address } => {
+                in_modules.entry(module).or_default().push((n, address))
+            }
+            CodeLocation::Jit(_) | CodeLocation::Kernel(_) | CodeLocation::Unknown(_) => {
+                let named = symbolizer.name(code);
                 later |= matches!(named, Err(NoSymbol::JitWithoutMap | NoSymbol::JitNotCovered));
                 let location = Location { module: "", offset: address };
-                let compiled = &mut |symbol: &str| symbolizer.compiled(pid, time_ns, place, symbol);
+                let compiled = &mut |symbol: &str| symbolizer.kernel_origin(pid, time_ns, code, symbol);
                 later |= answer_native(&named, location, compiled, &mut |names| answer(n, names));
             }
         }
@@ -54,9 +56,9 @@ pub(super) fn name_user(
         let named = symbolizer.names(module, &stated);
         let path = symbolizer.modules().get(module).map_or("", |module| module.path()).to_owned();
         for ((n, address), named) in questions.iter().zip(&named) {
-            let place = Place::Native { module, address: *address };
+            let code = CodeLocation::Native { module, address: *address };
             let location = Location { module: &path, offset: address.0 };
-            let compiled = &mut |symbol: &str| symbolizer.compiled(pid, time_ns, place, symbol);
+            let compiled = &mut |symbol: &str| symbolizer.kernel_origin(pid, time_ns, code, symbol);
             later |= answer_native(named, location, compiled, &mut |names| answer(*n, names));
         }
     }
@@ -67,8 +69,8 @@ pub(super) fn name_user(
 pub(super) fn name_kernel(symbolizer: &mut Symbolizer, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
     for (n, address) in addresses.iter().enumerate() {
         let (address, lookup) = split(*address);
-        let place = Symbolizer::kernel_place(KernelAddr(address), lookup);
-        match symbolizer.name(place) {
+        let code = Symbolizer::kernel_location(KernelAddr(address), lookup);
+        match symbolizer.name(code) {
             Ok(frames) => {
                 let names: Vec<_> = frames.iter().map(|frame| Name::Kernel { symbol: &frame.name }).collect();
                 answer(n, &names);
@@ -81,9 +83,9 @@ pub(super) fn name_kernel(symbolizer: &mut Symbolizer, addresses: &[CodeAddress]
 /// Answers with the functions at a location, or why there are none, and before them what they were compiled from. True
 /// when that may be known later.
 fn answer_native(
-    named: &Named,
+    named: &SymbolResult,
     Location { module, offset }: Location<'_>,
-    compiled: &mut dyn FnMut(&str) -> compiled::Answer,
+    compiled: &mut dyn FnMut(&str) -> OriginResult,
     answer: &mut dyn FnMut(&[Name<'_>]),
 ) -> bool {
     let frames = match named {
@@ -93,7 +95,7 @@ fn answer_native(
             return false;
         }
     };
-    let origin = frames.first().map_or(Err(NoKernel::NotCompiled), |frame| compiled(&frame.name));
+    let origin = frames.first().map_or(Err(NoOrigin::NotCompiled), |frame| compiled(&frame.name));
     let functions = frames.iter().map(|frame| Name::Native {
         symbol: &frame.name,
         module,
@@ -106,11 +108,11 @@ fn answer_native(
         Ok(kernel) => answer_compiled(kernel, &mut |names| answer(&[names, &functions].concat())),
         Err(_) => answer(&functions),
     }
-    matches!(origin, Err(NoKernel::NotThere))
+    matches!(origin, Err(NoOrigin::NotFound))
 }
 
 /// Answers with what a kernel was compiled from, outermost first.
-pub(super) fn answer_compiled(kernel: &Kernel, answer: &mut dyn FnMut(&[Name<'_>])) {
+pub(super) fn answer_compiled(kernel: &KernelOrigin, answer: &mut dyn FnMut(&[Name<'_>])) {
     let (unit, operators) = (kernel.unit_label(), kernel.operators());
     let mut names = vec![Name::Compiled { name: &unit }];
     names.extend(kernel.stack().iter().map(|at| Name::Traced {

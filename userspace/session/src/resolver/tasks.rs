@@ -3,23 +3,23 @@
 //! Owns: naming the coroutines of a chain. Because: the reader of tasks knows code objects, and the pipeline wants
 //! functions. Does not: read tasks, or keep chains; see [`super::await_chains`].
 
-use deepctx_symbolizer::python::{Awaited, Link, NoTask, PythonSymbols};
+use deepctx_symbolizer::python::{AwaitChain, AwaitLink, NoTask, PythonSymbols};
 
 use super::await_chains::{Chain, Part};
 use super::reason::{CHAIN_TOO_LONG, SEVERAL_AWAITERS, no_python, no_task};
 
 /// A reading of tasks, with names. What no task runs gives an empty chain.
-pub(super) fn chain(pid: u32, awaited: Result<Awaited, NoTask>, python: &mut PythonSymbols) -> Chain {
+pub(super) fn chain(pid: u32, awaited: Result<AwaitChain, NoTask>, python: &mut PythonSymbols) -> Chain {
     let links = match awaited {
         Ok(awaited) => awaited.links,
         Err(NoTask::None | NoTask::Unsupported) => return Chain::new(),
         Err(reason) => return vec![Part::Unknown(no_task(reason))],
     };
     let mut part = |link| match link {
-        Link::Task(name) => Some(Part::Task(name)),
-        Link::SeveralAwaiters => Some(Part::Unknown(SEVERAL_AWAITERS)),
-        Link::TooLong => Some(Part::Unknown(CHAIN_TOO_LONG)),
-        Link::Coroutine { code, checksum, instruction } => {
+        AwaitLink::Task(name) => Some(Part::Task(name)),
+        AwaitLink::SeveralAwaiters => Some(Part::Unknown(SEVERAL_AWAITERS)),
+        AwaitLink::TooLong => Some(Part::Unknown(CHAIN_TOO_LONG)),
+        AwaitLink::Coroutine { code, checksum, instruction } => {
             match python.frame(pid, code, checksum, instruction) {
                 Ok(frame) if frame.incomplete => None,
                 Ok(frame) => Some(Part::Function {
