@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 /// How long a run that was given back stays untouched, in nanoseconds. A walk takes microseconds; a second is plenty.
-pub const QUARANTINE_NS: u64 = 1_000_000_000;
+pub(crate) const QUARANTINE_NS: u64 = 1_000_000_000;
 
 /// Runs of slots in `0..size`.
 #[derive(Debug)]
-pub struct Arena {
+pub(crate) struct Arena {
     size: u32,
     /// Length of a segment; 0 when the arena is one whole.
     segment: u32,
@@ -23,34 +23,34 @@ pub struct Arena {
 
 impl Arena {
     /// An arena whose slots `first..size` are all free.
-    pub fn new(first: u32, size: u32) -> Self {
+    pub(crate) fn new(first: u32, size: u32) -> Self {
         let free = if first < size { BTreeMap::from([(first, size - first)]) } else { BTreeMap::new() };
         Self { size, segment: 0, free, quarantine: VecDeque::new() }
     }
 
     /// Number of slots.
-    pub fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         self.size
     }
 
     /// An empty arena that grows by whole segments; no run ever lies in two of them.
-    pub fn segmented(segment: u32) -> Self {
+    pub(crate) fn segmented(segment: u32) -> Self {
         Self { segment, ..Self::new(0, 0) }
     }
 
     /// Adds a segment of free slots at the end.
-    pub fn grow(&mut self) {
+    pub(crate) fn grow(&mut self) {
         self.free.insert(self.size, self.segment);
         self.size += self.segment;
     }
 
     /// Slots in use, those in quarantine included.
-    pub fn used(&self) -> u32 {
+    pub(crate) fn used(&self) -> u32 {
         self.size - self.free.values().sum::<u32>()
     }
 
     /// Takes a run of exactly `length` slots, the lowest that fits; `None` when there is none.
-    pub fn take(&mut self, length: u32) -> Option<Range<u32>> {
+    pub(crate) fn take(&mut self, length: u32) -> Option<Range<u32>> {
         if length == 0 {
             return Some(0..0);
         }
@@ -63,14 +63,14 @@ impl Arena {
     }
 
     /// Gives a run back; it can be taken again [`QUARANTINE_NS`] after `now_ns`.
-    pub fn give(&mut self, run: Range<u32>, now_ns: u64) {
+    pub(crate) fn give(&mut self, run: Range<u32>, now_ns: u64) {
         if !run.is_empty() {
             self.quarantine.push_back((now_ns, run));
         }
     }
 
     /// Frees the runs whose quarantine is over.
-    pub fn settle(&mut self, now_ns: u64) {
+    pub(crate) fn settle(&mut self, now_ns: u64) {
         while let Some((given, run)) = self.quarantine.front() {
             if given.saturating_add(QUARANTINE_NS) > now_ns {
                 break;

@@ -11,7 +11,7 @@ use super::perf_event::{Clock, online_cpus, open_sampler};
 
 /// Why sampling could not begin.
 #[derive(Debug, thiserror::Error)]
-pub enum AttachError {
+pub(crate) enum AttachError {
     /// `perf_event_open` failed.
     #[error("cannot open a sampling event on CPU {cpu} at {frequency} Hz: {source}")]
     PerfEvent {
@@ -32,19 +32,23 @@ pub enum AttachError {
 
 /// Samplers on every CPU; sampling ends when this goes.
 #[derive(Debug)]
-pub struct Samplers {
+pub(crate) struct Samplers {
     links: Vec<Link>,
 }
 
 impl Samplers {
     /// Number of CPUs sampled.
-    pub fn cpus(&self) -> usize {
+    pub(crate) fn cpus(&self) -> usize {
         self.links.len()
     }
 }
 
 /// Opens a sampling event on every online CPU and attaches the sampler to it. `frequency` in Hz.
-pub fn attach_samplers(loaded: &mut Loaded, clock: Clock, frequency: u32) -> Result<Samplers, AttachError> {
+pub(crate) fn attach_samplers(
+    loaded: &mut Loaded,
+    clock: Clock,
+    frequency: u32,
+) -> Result<Samplers, AttachError> {
     let mut samplers = Samplers { links: Vec::new() };
     for cpu in online_cpus().map_err(AttachError::Cpus)? {
         let event = match open_sampler(clock, cpu, frequency) {

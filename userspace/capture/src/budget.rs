@@ -1,38 +1,38 @@
-//! Budget: how much of the targets' time probes may take, and when they are watched so that they take no more.
+//! Budget: how much of the targets' time probes may take, and when they are attached so that they take no more.
 //!
-//! Owns: [`Budget`], and the [`Governor`] that turns what probes cost so far into turns and pauses. Because: a trap at each operator
-//! of a program costs what it costs; whoever may not pay that for the whole run can pay it for a part of it, and must be told
-//! which. Does not: measure, attach, or read a clock: figures are given to it.
+//! Owns: [`Budget`], and the [`Governor`] that decides from what probes cost so far when to attach and detach them. Because: a
+//! trap at each operator of a program has its price; whoever cannot pay it for the whole run can pay it for a part, and
+//! must know which part. Does not: measure, attach, or read a clock: figures are given to it.
 //!
 //! ```text
-//!  balance   + budget × the targets' own CPU time   − what the probes took
-//!  turn      while the balance lasts; behind that until the turn has its length, or the debt is all that a pause can repay
+//!  balance   + budget x the targets' own CPU time   - what the probes took
+//!  window    while the balance lasts; then until the window has its length, or the debt is all that a pause can repay
 //!  pause     until the debt is repaid, and never longer than [`PAUSE_LONGEST`]
 //! ```
-//! Where probes cost less than the budget, the balance lasts and the first turn never ends: counts are exact.
+//! Where probes cost less than the budget, the balance lasts and the first window never ends: counts are exact.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Nothing ends sooner: less than this is mostly the attaching itself.
-const TURN_SHORTEST: Duration = Duration::from_millis(20);
-/// The first turn, by chance a quarter more or less: some whole steps of training, and soon over where a capture is short.
-const TURN_FIRST: Duration = Duration::from_millis(200);
-/// Each turn is longer than the one before by so much, of two: whole steps of slow programs fit too once there is time for it.
-const TURN_GROWS: (u64, u64) = (3, 2);
-/// No turn needs to be longer than that.
-const TURN_LONGEST: Duration = Duration::from_secs(10);
+/// No window is shorter: attaching itself would take most of it.
+const WINDOW_SHORTEST: Duration = Duration::from_millis(20);
+/// The first window, randomly a quarter more or less: some whole training steps, and soon over where a capture is short.
+const WINDOW_FIRST: Duration = Duration::from_millis(200);
+/// How much longer each window is than the one before, as a ratio: whole training steps of slow programs fit in the later ones.
+const WINDOW_GROWS: (u64, u64) = (3, 2);
+/// No window is longer.
+const WINDOW_LONGEST: Duration = Duration::from_secs(10);
 /// No pause is shorter.
 const PAUSE_SHORTEST: Duration = Duration::from_millis(100);
-/// A turn ends when it takes a pause of this length to repay its debt: what is shown of a program should not be older.
+/// A window ends when it takes a pause of this length to repay its debt: what is shown of a program should not be older.
 const PAUSE: Duration = Duration::from_secs(5);
-/// However much is owed, there is a turn after this time; one that begins in debt is a shortest one.
+/// However much is owed, there is a window after this time; one that begins in debt is a shortest one.
 const PAUSE_LONGEST: Duration = Duration::from_secs(20);
-/// CPU time of the targets whose budget can be saved up for a dear moment.
+/// CPU time of the targets whose budget can be saved up for an expensive phase.
 const SAVED: Duration = Duration::from_secs(2);
-/// Between two looks during a turn, and during a pause.
-const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
+/// Between two checks during a window, and during a pause.
+const CHECKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
 
 /// How much of the targets' own CPU time probes may take, in thousandths. Its text: `2.5%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -72,7 +72,7 @@ impl fmt::Display for Budget {
 
 /// Totals so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub now_ns: u64,
     /// What probes took of the targets' CPU time, nanoseconds.
@@ -93,26 +93,26 @@ impl Figures {
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Decision {
     /// Nothing.
-    Stay,
-    /// The turn is over.
-    Rest,
-    /// The next turn begins.
-    Watch,
+    Keep,
+    /// The window is over.
+    Detach,
+    /// The next window begins.
+    Attach,
 }
 
-/// Decides when there is a turn.
+/// Decides when there is a window.
 #[derive(Debug)]
-pub struct Governor {
+pub(crate) struct Governor {
     budget: Budget,
-    watching: bool,
-    /// The turn began with a debt.
+    attached: bool,
+    /// The window began with a debt.
     forced: bool,
-    /// As this turn or pause began.
+    /// As this window or pause began.
     began: Figures,
     last: Figures,
-    /// How long this turn is to be, and the next ones before chance has its say; nanoseconds.
+    /// Length of this window, and the mean length of the next one; nanoseconds.
     planned_ns: u64,
     length_ns: u64,
     /// What may be spent, or is owed, thousandths of nanoseconds.
@@ -122,16 +122,16 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// A first turn begins now. `chance`: any number.
-    pub fn new(budget: Budget, now: Figures, chance: u64) -> Self {
+    /// A first window begins now. `chance`: any number.
+    pub(crate) fn new(budget: Budget, now: Figures, chance: u64) -> Self {
         let mut governor = Self {
             budget,
-            watching: true,
+            attached: true,
             forced: false,
             began: now,
             last: now,
             planned_ns: 0,
-            length_ns: nanos(TURN_FIRST),
+            length_ns: nanos(WINDOW_FIRST),
             balance: 0,
             chance: chance | 1,
         };
@@ -139,25 +139,25 @@ impl Governor {
         governor
     }
 
-    /// Whether it is a turn.
-    pub fn watching(&self) -> bool {
-        self.watching
+    /// Whether a window is open.
+    pub(crate) fn attached(&self) -> bool {
+        self.attached
     }
 
-    /// How long until the next look.
-    pub fn next_look(&self) -> Duration {
-        LOOKS[usize::from(!self.watching)]
+    /// How long until the next check.
+    pub(crate) fn next_check(&self) -> Duration {
+        CHECKS[usize::from(!self.attached)]
     }
 
-    /// What the probes took in this turn, as a part of what the targets' own CPU time was in it; `None` when that was none.
-    pub fn rate(&self) -> Option<f64> {
+    /// What the probes took in this window, relative to the targets' own CPU time in it; `None` when they used none.
+    pub(crate) fn rate(&self) -> Option<f64> {
         let Figures { cost_ns, cpu_ns, .. } = self.last.since(self.began);
         let own = cpu_ns.saturating_sub(cost_ns);
         (own > 0).then(|| cost_ns as f64 / own as f64)
     }
 
     /// What is to be done at these figures.
-    pub fn look(&mut self, now: Figures) -> Order {
+    pub(crate) fn check(&mut self, now: Figures) -> Decision {
         let Figures { cost_ns, cpu_ns, .. } = now.since(self.last);
         self.last = now;
         let thousandths = |ns: u64| i64::try_from(ns.saturating_mul(1000)).unwrap_or(i64::MAX);
@@ -166,46 +166,50 @@ impl Governor {
         let saved = thousandths(nanos(self.budget.of(SAVED)));
         self.balance = self.balance.saturating_add(earned).saturating_sub(thousandths(cost_ns)).min(saved);
         let so_far = now.since(self.began);
-        let order = if self.watching { self.in_turn(so_far) } else { self.in_pause(so_far) };
-        if order != Order::Stay {
-            self.watching = order == Order::Watch;
+        let decision = if self.attached { self.while_attached(so_far) } else { self.while_detached(so_far) };
+        if decision != Decision::Keep {
+            self.attached = decision == Decision::Attach;
             self.began = now;
         }
-        order
+        decision
     }
 
-    fn in_turn(&self, so_far: Figures) -> Order {
+    fn while_attached(&self, so_far: Figures) -> Decision {
         let Figures { now_ns: elapsed_ns, cpu_ns, .. } = so_far;
-        if self.balance >= 0 || elapsed_ns < nanos(TURN_SHORTEST) {
-            return Order::Stay;
+        if self.balance >= 0 || elapsed_ns < nanos(WINDOW_SHORTEST) {
+            return Decision::Keep;
         }
         // In a pause the targets' time is their own.
         let repaid = u128::from(cpu_ns) * u128::from(nanos(PAUSE)) * u128::from(self.budget.0);
         let repaid = repaid / u128::from(elapsed_ns);
         let debt = u128::from(self.balance.unsigned_abs());
-        if self.forced || elapsed_ns >= self.planned_ns || debt >= repaid { Order::Rest } else { Order::Stay }
+        if self.forced || elapsed_ns >= self.planned_ns || debt >= repaid {
+            Decision::Detach
+        } else {
+            Decision::Keep
+        }
     }
 
-    fn in_pause(&mut self, so_far: Figures) -> Order {
+    fn while_detached(&mut self, so_far: Figures) -> Decision {
         let owes = self.balance < 0;
         let most = if owes { PAUSE_LONGEST } else { PAUSE_SHORTEST };
         if so_far.now_ns < nanos(most) {
-            return Order::Stay;
+            return Decision::Keep;
         }
         self.forced = owes;
         self.plan();
-        Order::Watch
+        Decision::Attach
     }
 
-    /// Decides how long the next turn is to be.
+    /// Decides the length of the next window.
     fn plan(&mut self) {
         // xorshift64 (Marsaglia, 2003).
         self.chance ^= self.chance << 13;
         self.chance ^= self.chance >> 7;
         self.chance ^= self.chance << 17;
         self.planned_ns = self.length_ns / 4 * 3 + self.chance % (self.length_ns / 2);
-        let (more, of) = TURN_GROWS;
-        self.length_ns = (self.length_ns / of * more).min(nanos(TURN_LONGEST));
+        let (more, of) = WINDOW_GROWS;
+        self.length_ns = (self.length_ns / of * more).min(nanos(WINDOW_LONGEST));
     }
 }
 
@@ -241,7 +245,7 @@ mod tests {
 
     #[derive(Debug, Default)]
     struct Seen {
-        turns: u64,
+        windows: u64,
         forced: u64,
         watched_ns: u64,
         longest_pause_ns: u64,
@@ -250,37 +254,37 @@ mod tests {
         most_cpus: f64,
     }
 
-    const LOOK_NS: u64 = 20_000_000;
+    const CHECK_NS: u64 = 20_000_000;
 
-    /// Follows a governor through phases, looking as often as it asks, and late by up to `late_ns`.
+    /// Follows a governor through phases, checking as often as it asks, and late by up to `late_ns`.
     fn follow(budget: Budget, phases: &[Phase], late_ns: u64, chance: u64) -> Seen {
         let mut governor = Governor::new(budget, Figures::default(), chance);
-        let mut seen = Seen { turns: 1, ..Seen::default() };
-        let (mut now_ns, mut look_ns, mut pause_ns) = (0, LOOK_NS, None);
+        let mut seen = Seen { windows: 1, ..Seen::default() };
+        let (mut now_ns, mut check_ns, mut pause_ns) = (0, CHECK_NS, None);
         for phase in phases {
             seen.most_cpus = seen.most_cpus.max(phase.cpus);
             for _ in 0..phase.milliseconds {
                 now_ns += 1_000_000;
                 let cpu = phase.cpus * 1e6;
-                let cost = if governor.watching() { cpu * phase.cost / (1.0 + phase.cost) } else { 0.0 };
+                let cost = if governor.attached() { cpu * phase.cost / (1.0 + phase.cost) } else { 0.0 };
                 seen.cost_ns += cost;
                 seen.own_ns += cpu - cost;
-                seen.watched_ns += u64::from(governor.watching()) * 1_000_000;
-                if now_ns < look_ns {
+                seen.watched_ns += u64::from(governor.attached()) * 1_000_000;
+                if now_ns < check_ns {
                     continue;
                 }
                 let cpu_ns = (seen.own_ns + seen.cost_ns) as u64;
-                match governor.look(Figures { now_ns, cost_ns: seen.cost_ns as u64, cpu_ns }) {
-                    Order::Stay => {}
-                    Order::Rest => pause_ns = Some(now_ns),
-                    Order::Watch => {
-                        seen.turns += 1;
+                match governor.check(Figures { now_ns, cost_ns: seen.cost_ns as u64, cpu_ns }) {
+                    Decision::Keep => {}
+                    Decision::Detach => pause_ns = Some(now_ns),
+                    Decision::Attach => {
+                        seen.windows += 1;
                         seen.forced += u64::from(governor.forced);
                         let pause_ns = pause_ns.take().map_or(0, |since| now_ns - since);
                         seen.longest_pause_ns = seen.longest_pause_ns.max(pause_ns);
                     }
                 }
-                look_ns = now_ns + nanos(governor.next_look()) + (now_ns * 7919) % (late_ns + 1);
+                check_ns = now_ns + nanos(governor.next_check()) + (now_ns * 7919) % (late_ns + 1);
             }
         }
         if let Some(since) = pause_ns {
@@ -289,20 +293,20 @@ mod tests {
         seen
     }
 
-    /// Seconds of a program; the share of time that is watched, in per cent, and how many turns that takes.
+    /// Seconds of a program; the share of time that is watched, in per cent, and how many windows that takes.
     #[track_caller]
     fn check(
         budget: &str,
         cost: f64,
         cpus: f64,
         share: std::ops::RangeInclusive<f64>,
-        turns: std::ops::RangeInclusive<u64>,
+        windows: std::ops::RangeInclusive<u64>,
     ) {
         let phase = Phase { cpus, cost, milliseconds: 60_000 };
         let seen = follow(budget.parse().unwrap(), &[phase], 0, 1);
         let watched = seen.watched_ns as f64 / 60e9 * 100.0;
         assert!(share.contains(&watched), "{budget}, cost {cost}: watched {watched} %, {seen:?}");
-        assert!(turns.contains(&seen.turns), "{budget}, cost {cost}: {seen:?}");
+        assert!(windows.contains(&seen.windows), "{budget}, cost {cost}: {seen:?}");
     }
 
     #[test]
@@ -325,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_moment_is_paid_with_what_was_saved() {
+    fn an_expensive_phase_is_paid_from_savings() {
         let cheap = Phase { cpus: 1.0, cost: 0.02, milliseconds: 5_000 };
-        let dear = Phase { cpus: 1.0, cost: 1.0, milliseconds: 200 };
-        let seen = follow("10%".parse().unwrap(), &[cheap, dear, cheap, dear, cheap], 0, 1);
-        assert_eq!(seen.turns, 1, "{seen:?}");
+        let expensive = Phase { cpus: 1.0, cost: 1.0, milliseconds: 200 };
+        let seen = follow("10%".parse().unwrap(), &[cheap, expensive, cheap, expensive, cheap], 0, 1);
+        assert_eq!(seen.windows, 1, "{seen:?}");
     }
 
     fn phases() -> impl Strategy<Value = Vec<Phase>> {
@@ -345,20 +349,20 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn whatever_a_program_does_the_budget_is_kept_but_for_one_turn(
+        fn the_budget_is_kept_but_for_one_window(
             phases in phases(), thousandths in 1u32..=1000, late_ms in 0u64..40, chance: u64
         ) {
             let budget = Budget(thousandths);
             let late_ns = late_ms * 1_000_000;
             let seen = follow(budget, &phases, late_ns, chance);
             let share = f64::from(thousandths) / 1000.0;
-            // What is seen too late: between two looks; at most that in each turn that had to begin in debt.
-            let unseen_ns = (LOOK_NS * 2 + late_ns) as f64 * seen.most_cpus;
+            // What is seen too late: between two checks; at most that in each window that had to begin in debt.
+            let unseen_ns = (CHECK_NS * 2 + late_ns) as f64 * seen.most_cpus;
             let turn_ns = share * nanos(PAUSE) as f64 * seen.most_cpus;
             let most = share * seen.own_ns + turn_ns + unseen_ns * (1 + seen.forced) as f64 + 1e6;
             prop_assert!(seen.cost_ns <= most, "{:?} > {}", seen, most);
             prop_assert!(seen.watched_ns > 0);
-            let pause_ns = nanos(PAUSE_LONGEST) + nanos(LOOKS[1]) + late_ns + 1_000_000;
+            let pause_ns = nanos(PAUSE_LONGEST) + nanos(CHECKS[1]) + late_ns + 1_000_000;
             prop_assert!(seen.longest_pause_ns <= pause_ns, "{:?}", seen);
         }
 
@@ -366,7 +370,7 @@ mod tests {
         fn figures_may_be_anything(totals in proptest::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..50)) {
             let mut governor = Governor::new(Budget(100), Figures::default(), 0);
             for (now_ns, cost_ns, cpu_ns) in totals {
-                governor.look(Figures { now_ns, cost_ns, cpu_ns });
+                governor.check(Figures { now_ns, cost_ns, cpu_ns });
             }
         }
     }

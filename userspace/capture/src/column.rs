@@ -11,7 +11,7 @@ use libbpf_rs::MapHandle;
 use super::shared_array::SharedArray;
 
 /// Elements for an array map.
-pub struct Column<T> {
+pub(crate) struct Column<T> {
     waiting: Vec<(u32, Vec<T>)>,
 }
 
@@ -23,14 +23,14 @@ impl<T> Default for Column<T> {
 
 impl<T: Plain> Column<T> {
     /// Has these elements written from `first` on at the next [`Column::flush`].
-    pub fn write(&mut self, first: u32, elements: Vec<T>) {
+    pub(crate) fn write(&mut self, first: u32, elements: Vec<T>) {
         if !elements.is_empty() {
             self.waiting.push((first, elements));
         }
     }
 
     /// Writes what waits. Elements that nothing points at yet: see [`SharedArray`].
-    pub fn flush(&mut self, map: &MapHandle) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, map: &MapHandle) -> io::Result<()> {
         let first = self.waiting.iter().map(|(first, _)| *first).min();
         let end = self.waiting.iter().map(|(first, elements)| first + elements.len() as u32).max();
         let (Some(first), Some(end)) = (first, end) else { return Ok(()) };

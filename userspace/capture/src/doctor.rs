@@ -1,13 +1,12 @@
-//! Doctor: what this machine needs for a capture, and how to mend what is missing.
+//! Doctor: what this machine needs for a capture, and how to fix what is missing.
 //!
 //! Owns: the checks, and the hints of a capture that could not start. Because: a profiler that does not start must say
-//! why, in the words of the person who can change it. Does not: print, or change anything.
+//! why, and what its user can change. Does not: print, or change anything.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::arch::HERE;
-use super::error::CaptureError;
 use super::perf_event::{self, Clock};
 
 /// One need.
@@ -19,7 +18,7 @@ pub struct Check {
     pub found: String,
     /// Whether it will do.
     pub ok: bool,
-    /// The command that mends it, or what else can be done; on a check that is ok, a way to get more.
+    /// The command that fixes it, or what else can be done; on a check that is ok, a way to get more.
     pub fix: Option<String>,
 }
 
@@ -92,7 +91,8 @@ fn privilege() -> Check {
     }
 }
 
-fn missing_capabilities() -> Vec<&'static str> {
+/// Capabilities that a capture needs and this process lacks.
+pub(super) fn missing_capabilities() -> Vec<&'static str> {
     let status = read("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
@@ -202,15 +202,6 @@ pub fn cache_folder() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(base.join("deepctx-bpf"))
-}
-
-/// An error when this process may not profile.
-pub(super) fn privileges() -> Result<(), CaptureError> {
-    let missing = missing_capabilities();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(CaptureError::NotPrivileged { capabilities: missing })
 }
 
 /// What to do about a kernel without type information.

@@ -19,7 +19,7 @@ use deepctx_symbolizer::{FileOffset, NoSymbol};
 use rayon::prelude::*;
 
 use super::generated::{Found as FoundCode, Generated};
-pub use super::no_executable::NoExecutable;
+pub(crate) use super::no_executable::NoExecutable;
 use super::rows::{NotPlaced, Table};
 use super::tables::{ExecutableId, Tables};
 
@@ -43,7 +43,7 @@ struct Known {
 const KNOWN_MAX: usize = 1 << 16;
 
 /// What is known of files, by identity.
-pub struct Executables {
+pub(crate) struct Executables {
     known: HashMap<FileKey, Known>,
     vdso: Option<(u64, ExecutableId)>,
     generated: Generated,
@@ -61,7 +61,7 @@ struct Found {
 
 /// Where a mapping's code has its rows.
 #[derive(Clone, Debug)]
-pub struct Located {
+pub(crate) struct Located {
     /// AVMA − SVMA.
     pub bias: u64,
     /// Its table, or the reason for having none.
@@ -70,14 +70,14 @@ pub struct Located {
 
 impl Executables {
     /// With nothing known; tables are cached on disk when `cache` is given.
-    pub fn new(cache: Option<Cache>) -> Self {
+    pub(crate) fn new(cache: Option<Cache>) -> Self {
         Self { known: HashMap::new(), vdso: None, generated: Generated::default(), cache }
     }
 
     /// Finds, builds and places the tables of all mappings of a process, in the order of the mappings.
     ///
     /// Ids may be freed by [`Tables::remove_process`] and the like; [`Executables::forget`] must be told.
-    pub fn locate(
+    pub(crate) fn locate(
         &mut self,
         pid: u32,
         mappings: &[Mapping],
@@ -190,7 +190,7 @@ impl Executables {
     }
 
     /// Forgets executables whose tables were freed, and which ones had no room: there is some again.
-    pub fn forget(&mut self, gone: &[ExecutableId]) {
+    pub(crate) fn forget(&mut self, gone: &[ExecutableId]) {
         if !gone.is_empty() {
             self.known.retain(|_, known| match &known.table {
                 Ok(id) => !gone.contains(id),
@@ -200,12 +200,12 @@ impl Executables {
     }
 
     /// Forgets what was known of a process's generated code.
-    pub fn forget_process(&mut self, pid: u32) {
+    pub(crate) fn forget_process(&mut self, pid: u32) {
         self.generated.forget_process(pid);
     }
 
     /// The file offset at which a mapping would show `offset`; for messages only.
-    pub fn describe(mapping: &Mapping) -> String {
+    pub(crate) fn describe(mapping: &Mapping) -> String {
         let FileOffset(offset) = mapping.offset;
         format!("{} at file offset {offset:#x}", mapping.path().display())
     }

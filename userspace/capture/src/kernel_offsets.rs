@@ -27,13 +27,13 @@ const DEPTH_MAX: usize = 8;
 
 /// What else the types tell of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// It can attach one program to many places at once (`uprobe_multi`).
     pub uprobe_multi: bool,
 }
 
 /// Sets every kernel offset of `config` from the running kernel's BTF.
-pub fn fill(config: &mut Config) -> Result<Facts, OffsetsError> {
+pub(crate) fn fill(config: &mut Config) -> Result<Facts, OffsetsError> {
     let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
     let offset = |path: &'static str| find(&btf, path).ok_or(OffsetsError::NoField(path));
     config.task_thread_pointer = offset(HERE.thread_pointer)?;

@@ -1,6 +1,6 @@
 //! Links: probes on places of a file, held by the kernel as long as their link is open.
 //!
-//! Owns: the two ways to ask for them. Because: one call for a whole file takes milliseconds where one for each place takes
+//! Owns: the two methods of attaching them. Because: one call for a whole file takes milliseconds where one for each place takes
 //! a second, but only kernels from 6.6 on have it. Does not: know what is at a place.
 
 use std::ffi::CString;
@@ -14,9 +14,9 @@ use libbpf_rs::libbpf_sys::{
     BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI, bpf_link_create, bpf_link_create_opts,
 };
 
-/// Where a probe goes, and what its program is told.
+/// Where a probe goes, and the number that its program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Point {
+pub(crate) struct ProbeSite {
     /// Byte of the file.
     pub offset: u64,
     /// Number that the program gets.
@@ -25,18 +25,18 @@ pub struct Point {
     pub counter: u64,
 }
 
-/// Which moment of a function is probed.
+/// Which side of a call is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub(crate) enum ProbeSide {
     /// When the instruction at the place is reached.
     Place,
     /// When the function that begins there returns.
     Return,
 }
 
-/// How this kernel is asked.
+/// How this kernel attaches probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum AttachMethod {
     /// All places of a file at once (`uprobe_multi`, Linux 6.6).
     Together,
     /// One after another, through a perf event.
@@ -48,12 +48,12 @@ pub enum Way {
     },
 }
 
-impl Way {
-    /// The better way that the kernel has. `together`: whether its types know it.
+impl AttachMethod {
+    /// The better method of this kernel. `together`: whether it has `uprobe_multi`.
     ///
     /// # Errors
     /// It has none.
-    pub fn of_kernel(together: bool) -> io::Result<Self> {
+    pub(crate) fn of_kernel(together: bool) -> io::Result<Self> {
         if together {
             return Ok(Self::Together);
         }
@@ -68,17 +68,23 @@ impl Way {
     }
 }
 
-/// What became of places that were asked for.
+/// Probes that were attached, and those that were not.
 #[derive(Debug, Default)]
-pub struct Links {
+pub(crate) struct Links {
     /// Open links; the probes go with them.
     pub links: Vec<OwnedFd>,
     /// Places that the kernel refused, and why.
-    pub refused: Vec<(Point, io::Error)>,
+    pub refused: Vec<(ProbeSite, io::Error)>,
 }
 
 /// Puts `program` on places of the file at `path`, in every process that has it mapped, now or later.
-pub fn attach(way: Way, program: BorrowedFd<'_>, path: &Path, points: &[Point], moment: Moment) -> Links {
+pub(crate) fn attach(
+    method: AttachMethod,
+    program: BorrowedFd<'_>,
+    path: &Path,
+    points: &[ProbeSite],
+    side: ProbeSide,
+) -> Links {
     let mut links = Links::default();
     if points.is_empty() {
         return links;
@@ -87,11 +93,11 @@ pub fn attach(way: Way, program: BorrowedFd<'_>, path: &Path, points: &[Point], 
         links.refused = points.iter().map(|p| (*p, io::ErrorKind::InvalidInput.into())).collect();
         return links;
     };
-    match way {
-        Way::Together => halve(program, &c_path, points, moment, &mut links),
-        Way::Single { event, return_bit } => {
+    match method {
+        AttachMethod::Together => attach_halves(program, &c_path, points, side, &mut links),
+        AttachMethod::Single { event, return_bit } => {
             for point in points {
-                match one(program, &c_path, point, moment, event, return_bit) {
+                match attach_one(program, &c_path, point, side, event, return_bit) {
                     Ok(link) => links.links.push(link),
                     Err(error) => links.refused.push((*point, error)),
                 }
@@ -101,9 +107,9 @@ pub fn attach(way: Way, program: BorrowedFd<'_>, path: &Path, points: &[Point], 
     links
 }
 
-/// Takes probes away: all at once, for with each link the kernel waits some forty milliseconds for whoever is just at one of its
-/// probes, and those of the next link are there meanwhile.
-pub fn close(links: &mut Vec<OwnedFd>) {
+/// Takes probes away: all at once, the kernel waits some forty milliseconds with each link for threads that are at one of its
+/// probes, and the probes of the next link cost meanwhile.
+pub(crate) fn close(links: &mut Vec<OwnedFd>) {
     /// Most that are closed at once: one of each file, and programs have few that are probed.
     const TOGETHER: usize = 16;
     while !links.is_empty() {
@@ -118,23 +124,29 @@ pub fn close(links: &mut Vec<OwnedFd>) {
 }
 
 /// Asks for all; when the kernel refuses, for each half, until the places that it refuses stand alone.
-fn halve(program: BorrowedFd<'_>, path: &CString, points: &[Point], moment: Moment, links: &mut Links) {
-    match (together(program, path, points, moment), points) {
+fn attach_halves(
+    program: BorrowedFd<'_>,
+    path: &CString,
+    points: &[ProbeSite],
+    side: ProbeSide,
+    links: &mut Links,
+) {
+    match (attach_together(program, path, points, side), points) {
         (Ok(link), _) => links.links.push(link),
         (Err(error), [point]) => links.refused.push((*point, error)),
         (Err(_), points) => {
             let (left, right) = points.split_at(points.len() / 2);
-            halve(program, path, left, moment, links);
-            halve(program, path, right, moment, links);
+            attach_halves(program, path, left, side, links);
+            attach_halves(program, path, right, side, links);
         }
     }
 }
 
-fn together(
+fn attach_together(
     program: BorrowedFd<'_>,
     path: &CString,
-    points: &[Point],
-    moment: Moment,
+    points: &[ProbeSite],
+    side: ProbeSide,
 ) -> io::Result<OwnedFd> {
     let offsets: Vec<libc::c_ulong> = points.iter().map(|point| point.offset).collect();
     let counters: Vec<libc::c_ulong> = points.iter().map(|point| point.counter).collect();
@@ -142,7 +154,7 @@ fn together(
     let mut options =
         bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
     options.__bindgen_anon_1.uprobe_multi.flags =
-        if moment == Moment::Return { BPF_F_UPROBE_MULTI_RETURN } else { 0 };
+        if side == ProbeSide::Return { BPF_F_UPROBE_MULTI_RETURN } else { 0 };
     options.__bindgen_anon_1.uprobe_multi.cnt =
         u32::try_from(points.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     options.__bindgen_anon_1.uprobe_multi.path = path.as_ptr();
@@ -155,17 +167,17 @@ fn together(
 }
 
 /// A perf event on one place, and a link of the program to it, which closes with the event.
-fn one(
+fn attach_one(
     program: BorrowedFd<'_>,
     path: &CString,
-    point: &Point,
-    moment: Moment,
+    point: &ProbeSite,
+    side: ProbeSide,
     event: u32,
     return_bit: u32,
 ) -> io::Result<OwnedFd> {
     let event = super::perf_event::open_uprobe(
         event,
-        u64::from(moment == Moment::Return) << return_bit | point.counter << COUNTER_SHIFT,
+        u64::from(side == ProbeSide::Return) << return_bit | point.counter << COUNTER_SHIFT,
         path,
         point.offset,
     )?;

@@ -15,7 +15,7 @@ use libbpf_rs::{
 };
 
 use super::arch::HERE;
-use super::links::Way;
+use super::links::AttachMethod;
 
 /// Why the programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +50,13 @@ const PROBES: [&str; 3] = ["call", "call_return", "message"];
 
 /// The programs of probes, over the maps of the others, not loaded yet: they hold the walker once more, which the kernel
 /// verifies as long as all the rest, and samples need not wait for that.
-pub struct ProbeObject {
+pub(crate) struct ProbeObject {
     open: OpenObject,
 }
 
 /// Descriptors of the programs of probes.
 #[derive(Debug)]
-pub struct ProbePrograms {
+pub(crate) struct ProbePrograms {
     /// At the entry of a function.
     pub call: OwnedFd,
     /// At its return.
@@ -80,14 +80,14 @@ fn keep_log(level: PrintLevel, text: String) {
 }
 
 /// The loaded programs and their maps.
-pub struct Loaded {
+pub(crate) struct Loaded {
     object: Object,
 }
 
 impl Loaded {
     /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages): those that
     /// follow threads off their CPUs only if they are wanted, those of probes not at all ([`Loaded::probe_object`]).
-    pub fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
+    pub(crate) fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
         if let Ok(mut log) = LOG.lock() {
             log.clear();
         }
@@ -112,14 +112,14 @@ impl Loaded {
     }
 
     /// A handle of the map with this name; it stays valid when `self` goes.
-    pub fn map(&self, name: &'static str) -> Result<MapHandle, LoadError> {
+    pub(crate) fn map(&self, name: &'static str) -> Result<MapHandle, LoadError> {
         let map = self.object.maps().find(|m| m.name() == OsStr::new(name));
         let map = map.ok_or(LoadError::Object(name))?;
         MapHandle::try_from(&map).map_err(|source| kernel_error(name.into(), source))
     }
 
     /// Attaches the sampler to a perf event; the link owns the event from then on.
-    pub fn attach_sampler(&mut self, perf_event: OwnedFd) -> Result<Link, LoadError> {
+    pub(crate) fn attach_sampler(&mut self, perf_event: OwnedFd) -> Result<Link, LoadError> {
         let program = self.program("sample")?;
         let link = program.attach_perf_event(perf_event.as_raw_fd());
         let link = link.map_err(|source| kernel_error("the sampler".into(), source))?;
@@ -129,30 +129,30 @@ impl Loaded {
     }
 
     /// Attaches the programs that follow fork, exec and exit.
-    pub fn attach_process_events(&mut self) -> Result<Vec<Link>, LoadError> {
+    pub(crate) fn attach_process_events(&mut self) -> Result<Vec<Link>, LoadError> {
         ["process_fork", "process_exec", "process_exit"]
             .into_iter()
             .map(|name| self.program(name)?.attach().map_err(|source| kernel_error(name.into(), source)))
             .collect()
     }
 
-    /// Attaches the program that tells of new libraries.
-    pub fn attach_mapped(&mut self) -> Result<Link, LoadError> {
+    /// Attaches the program that reports new mappings.
+    pub(crate) fn attach_mapped(&mut self) -> Result<Link, LoadError> {
         self.program("mapped")?.attach().map_err(|source| kernel_error("mapped".into(), source))
     }
 
     /// Attaches the program that follows threads off their CPUs, if it was loaded.
-    pub fn attach_off_cpu(&mut self) -> Result<Link, LoadError> {
+    pub(crate) fn attach_off_cpu(&mut self) -> Result<Link, LoadError> {
         self.program(OFF_CPU)?.attach().map_err(|source| kernel_error(OFF_CPU.into(), source))
     }
 
-    /// The programs of probes, to be attached in this way.
-    pub fn probe_object(&self, way: Way) -> Result<ProbeObject, LoadError> {
+    /// The programs of probes, to be attached by this method.
+    pub(crate) fn probe_object(&self, method: AttachMethod) -> Result<ProbeObject, LoadError> {
         let mut open = open()?;
         for mut program in open.progs_mut() {
             let is_wanted = is_of_probes(program.name());
             program.set_autoload(is_wanted);
-            if is_wanted && way == Way::Together {
+            if is_wanted && method == AttachMethod::Together {
                 program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
             }
         }
@@ -169,14 +169,14 @@ impl Loaded {
     }
 
     /// Bytes of kernel memory that the maps lock, as the kernel reports them.
-    pub fn locked_bytes(&self) -> u64 {
+    pub(crate) fn locked_bytes(&self) -> u64 {
         self.object.maps().map(|m| super::cost::map_memlock(&m)).sum()
     }
 }
 
 impl ProbeObject {
     /// Loads only the one at the entry of functions: another instance of it, whose cost is counted by itself.
-    pub fn load_call(mut self) -> Result<OwnedFd, LoadError> {
+    pub(crate) fn load_call(mut self) -> Result<OwnedFd, LoadError> {
         let [call, ..] = PROBES;
         for mut program in self.open.progs_mut() {
             let is_wanted = program.name() == OsStr::new(call);
@@ -189,7 +189,7 @@ impl ProbeObject {
     }
 
     /// Loads them. They stay as long as their descriptors.
-    pub fn load(self) -> Result<ProbePrograms, LoadError> {
+    pub(crate) fn load(self) -> Result<ProbePrograms, LoadError> {
         let object = self.open.load();
         let object = object.map_err(|source| kernel_error("the programs of probes".into(), source))?;
         let program = |name: &'static str| {

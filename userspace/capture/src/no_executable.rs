@@ -8,7 +8,7 @@ use deepctx_symbolizer::unwind_rows::NoTable;
 
 /// Why an executable has no table.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum NoExecutable {
+pub(crate) enum NoExecutable {
     /// Its file cannot be read.
     #[error("{}", .0.sentence())]
     File(NoSymbol),

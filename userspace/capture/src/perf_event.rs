@@ -19,7 +19,7 @@ pub enum Clock {
 }
 
 /// The online CPUs.
-pub fn online_cpus() -> io::Result<Vec<u32>> {
+pub(crate) fn online_cpus() -> io::Result<Vec<u32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpu_list(text.trim())
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("unexpected list {text:?}")))
@@ -68,7 +68,7 @@ const FLAG_EXCLUDE_IDLE: u64 = 1 << 7;
 const FLAG_FREQUENCY: u64 = 1 << 10;
 
 /// True when the machine counts cycles in a way that can be sampled.
-pub fn has_cycles() -> bool {
+pub(crate) fn has_cycles() -> bool {
     open_sampler(Clock::Cycles, 0, 1).is_ok()
 }
 

@@ -14,7 +14,7 @@ use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
 use deepctx_symbolizer::python::{NoInterpreter, locate_process};
 
-use super::executables::Executables;
+use super::executables::{Executables, Located};
 use super::no_executable::NoExecutable;
 use super::tables::{TableError, Tables};
 
@@ -129,7 +129,7 @@ impl ScanCounters {
 }
 
 /// The processes that the kernel programs know.
-pub struct Processes {
+pub(crate) struct Processes {
     tables: Tables,
     executables: Executables,
     states: HashMap<u32, State>,
@@ -143,19 +143,19 @@ pub struct Processes {
 
 impl Processes {
     /// Prepares processes in these tables; looks for interpreters when `python` is set.
-    pub fn new(tables: Tables, executables: Executables, python: bool) -> Self {
+    pub(crate) fn new(tables: Tables, executables: Executables, python: bool) -> Self {
         let missing_before = Missing::default();
         let states = HashMap::new();
         Self { tables, executables, states, python, scans: 0, changes: 0, put_off: 0, missing_before }
     }
 
     /// The tables.
-    pub fn tables(&mut self) -> &mut Tables {
+    pub(crate) fn tables(&mut self) -> &mut Tables {
         &mut self.tables
     }
 
     /// Prepares a process, or prepares it anew.
-    pub fn scan(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
+    pub(crate) fn scan(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
         self.scans += 1;
         self.tables.settle(now_ns);
         let program = program(pid);
@@ -190,31 +190,7 @@ impl Processes {
         }
         let python = state.python.unwrap_or(PythonProcess { layout: NO_PYTHON, ..PythonProcess::default() });
 
-        let mut missing = Missing::default();
-        let mappings: Vec<unwind::Mapping> = maps
-            .mappings
-            .iter()
-            .zip(&located)
-            // The walker sees through this one by asking the kernel, and only where it knows of no mapping.
-            .filter(|(m, _)| m.backing != Backing::Uprobes)
-            .map(|(m, located)| {
-                let executable = match &located.table {
-                    Ok(id) => id.0,
-                    Err(reason) => {
-                        missing.count(reason);
-                        tracing::debug!(pid, mapping = %Executables::describe(m), %reason, "no unwind table");
-                        0
-                    }
-                };
-                unwind::Mapping {
-                    begin: m.begin.0,
-                    end: m.end.0,
-                    bias: located.bias,
-                    executable,
-                    flags: flags(m.backing, located.table.is_ok()),
-                }
-            })
-            .collect();
+        let (mappings, mut missing) = walked_mappings(pid, &maps, &located);
         let published = self.tables.set_process(pid, &mappings, python, now_ns)?;
         self.executables.forget(&published.gone);
         missing.left_out = published.left_out as u64;
@@ -224,17 +200,17 @@ impl Processes {
     }
 
     /// How many scans found other mappings than the one before.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
     /// Whether the process runs the program that it ran when it was scanned.
-    pub fn is_scanned(&self, pid: u32) -> bool {
+    pub(crate) fn is_scanned(&self, pid: u32) -> bool {
         self.states.get(&pid).is_some_and(|state| state.program == program(pid))
     }
 
     /// Whether the rate limit lets `pid` be scanned now. A refusal is counted.
-    pub fn may_scan(&mut self, pid: u32, now_ns: u64) -> bool {
+    pub(crate) fn may_scan(&mut self, pid: u32, now_ns: u64) -> bool {
         let Some(state) = self.states.get(&pid) else { return true };
         let may = now_ns.saturating_sub(state.last_scan_ns) >= state.interval_ns;
         if !may {
@@ -244,7 +220,7 @@ impl Processes {
     }
 
     /// What happened so far.
-    pub fn counters(&self) -> ScanCounters {
+    pub(crate) fn counters(&self) -> ScanCounters {
         let mut missing = self.missing_before;
         for state in self.states.values() {
             missing.add(state.missing);
@@ -255,13 +231,13 @@ impl Processes {
     }
 
     /// The process runs another program: forget its interpreter, and let it be scanned at once.
-    pub fn exec(&mut self, pid: u32) {
+    pub(crate) fn exec(&mut self, pid: u32) {
         let before = self.states.insert(pid, State::default());
         self.missing_before.add(before.unwrap_or_default().missing);
     }
 
     /// The process ended.
-    pub fn remove(&mut self, pid: u32, now_ns: u64) {
+    pub(crate) fn remove(&mut self, pid: u32, now_ns: u64) {
         let before = self.states.remove(&pid);
         self.missing_before.add(before.unwrap_or_default().missing);
         self.executables.forget_process(pid);
@@ -270,7 +246,7 @@ impl Processes {
     }
 
     /// Forgets processes that are gone although nobody told: requests may be dropped under load.
-    pub fn sweep(&mut self, now_ns: u64) {
+    pub(crate) fn sweep(&mut self, now_ns: u64) {
         let gone: Vec<u32> =
             self.states.keys().copied().filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()).collect();
         for pid in gone {
@@ -279,7 +255,7 @@ impl Processes {
     }
 
     /// Processes whose interpreter was not ready when they were scanned, and that may be asked again now.
-    pub fn unready(&self, now_ns: u64) -> Vec<u32> {
+    pub(crate) fn unready(&self, now_ns: u64) -> Vec<u32> {
         self.states
             .iter()
             .filter(|(_, s)| matches!(s.no_python, Some(NoInterpreter::NotInitialised)) && s.python.is_none())
@@ -300,6 +276,36 @@ fn program(pid: u32) -> Vec<u8> {
     let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
     line.truncate(end);
     line
+}
+
+/// The mappings as the walker takes them, and those that have no table.
+fn walked_mappings(pid: u32, maps: &Maps, located: &[Located]) -> (Vec<unwind::Mapping>, Missing) {
+    let mut missing = Missing::default();
+    let mappings = maps
+        .mappings
+        .iter()
+        .zip(located)
+        // The walker sees through this one by asking the kernel, and only where it knows of no mapping.
+        .filter(|(m, _)| m.backing != Backing::Uprobes)
+        .map(|(m, located)| {
+            let executable = match &located.table {
+                Ok(id) => id.0,
+                Err(reason) => {
+                    missing.count(reason);
+                    tracing::debug!(pid, mapping = %Executables::describe(m), %reason, "no unwind table");
+                    0
+                }
+            };
+            unwind::Mapping {
+                begin: m.begin.0,
+                end: m.end.0,
+                bias: located.bias,
+                executable,
+                flags: flags(m.backing, located.table.is_ok()),
+            }
+        })
+        .collect();
+    (mappings, missing)
 }
 
 /// How the walker treats a mapping: without rows it follows frame pointers where generated or hand-made code may be.

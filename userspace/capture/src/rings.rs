@@ -13,13 +13,13 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventFlags};
 
 /// Largest batch: what does not fit stays in the ring until the next drain.
-pub const BATCH_BYTES_MAX: usize = 4 << 20;
+pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Stops a drain when the batch is full; any negative number that no system call returns here.
 const BATCH_FULL: i32 = -libc::ENOBUFS;
 
 /// Reads the records of one ring buffer.
-pub struct Ring {
+pub(crate) struct Ring {
     buffer: RingBuffer<'static>,
     wakeups: OwnedFd,
     batch: Rc<RefCell<Vec<u8>>>,
@@ -27,7 +27,7 @@ pub struct Ring {
 
 impl Ring {
     /// A reader of the ring behind `map`.
-    pub fn new(map: &MapHandle) -> Result<Self, libbpf_rs::Error> {
+    pub(crate) fn new(map: &MapHandle) -> Result<Self, libbpf_rs::Error> {
         let batch = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&batch);
         let mut builder = RingBufferBuilder::new();
@@ -41,7 +41,7 @@ impl Ring {
     }
 
     /// Waits until a record that is urgent was written, at most [`Ring::INTERVAL`].
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: Self::INTERVAL.subsec_nanos().into() };
         let mut event = [epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
         // Interrupted by a signal is as good as woken.
@@ -49,7 +49,7 @@ impl Ring {
     }
 
     /// All records that are there now, one after another, up to about [`BATCH_BYTES_MAX`]; empty when there are none.
-    pub fn drain(&self) -> Vec<u8> {
+    pub(crate) fn drain(&self) -> Vec<u8> {
         // The callback's own stop signal is not an error, and nothing else fails: the ring is only memory.
         let _ = self.buffer.consume_raw();
         std::mem::take(&mut self.batch.borrow_mut())
@@ -57,7 +57,7 @@ impl Ring {
 
     /// How often to drain when nothing is urgent: often enough that a ring for a second of samples is never a quarter
     /// full, seldom enough to cost nothing.
-    pub const INTERVAL: Duration = Duration::from_millis(50);
+    pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 }
 
 /// Wake-ups of the ring as events of their own. Edge-triggered: that there is something to read is no event, since

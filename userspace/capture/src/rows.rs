@@ -22,7 +22,7 @@ use super::table_error::{TableError, map_error};
 
 /// A table, wherever its rows are.
 #[derive(Debug)]
-pub enum Table {
+pub(crate) enum Table {
     /// In memory.
     Built(Box<UnwindTable>),
     /// In a file.
@@ -31,7 +31,7 @@ pub enum Table {
 
 impl Table {
     /// Stated address of the first page.
-    pub fn first_page(&self) -> u32 {
+    pub(crate) fn first_page(&self) -> u32 {
         match self {
             Self::Built(table) => table.first_page(),
             Self::Stored(table) => table.first_page(),
@@ -39,7 +39,7 @@ impl Table {
     }
 
     /// Its pages.
-    pub fn pages(&self) -> &[Page] {
+    pub(crate) fn pages(&self) -> &[Page] {
         match self {
             Self::Built(table) => table.pages(),
             Self::Stored(table) => table.pages(),
@@ -47,7 +47,7 @@ impl Table {
     }
 
     /// Its rules.
-    pub fn rules(&self) -> &[Rule] {
+    pub(crate) fn rules(&self) -> &[Rule] {
         match self {
             Self::Built(table) => table.rules(),
             Self::Stored(table) => table.rules(),
@@ -87,7 +87,7 @@ enum Filled {
 
 /// Why the rows of a table were not placed.
 #[derive(Debug, thiserror::Error)]
-pub enum NotPlaced {
+pub(crate) enum NotPlaced {
     /// There is no room, or the kernel refuses.
     #[error(transparent)]
     Tables(#[from] TableError),
@@ -98,7 +98,7 @@ pub enum NotPlaced {
 
 /// Rows of a table in the shards.
 #[derive(Debug)]
-pub struct Placed {
+pub(crate) struct Placed {
     /// Pages that point into the shards.
     pub pages: Vec<Page>,
     /// Blocks in use, to be given back.
@@ -114,7 +114,7 @@ struct Run {
 }
 
 /// The shards.
-pub struct Rows {
+pub(crate) struct Rows {
     shards: Vec<MapHandle>,
     /// How many of them the kernel programs know.
     published: usize,
@@ -129,17 +129,17 @@ impl Default for Rows {
 
 impl Rows {
     /// Bytes of all shards.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.shards.len() as u64 * u64::from(BLOCKS_PER_SHARD) * size_of::<RowBlock>() as u64
     }
 
     /// Makes blocks that were given back long enough ago usable again.
-    pub fn settle(&mut self, now_ns: u64) {
+    pub(crate) fn settle(&mut self, now_ns: u64) {
         self.blocks.settle(now_ns);
     }
 
     /// Gives blocks back.
-    pub fn give(&mut self, blocks: Vec<Range<u32>>, now_ns: u64) {
+    pub(crate) fn give(&mut self, blocks: Vec<Range<u32>>, now_ns: u64) {
         for run in blocks {
             self.blocks.give(run, now_ns);
         }
@@ -147,7 +147,7 @@ impl Rows {
 
     /// Tells the kernel programs of shards that are new: all at once, because after each change of such a map the kernel
     /// waits until no program uses what was there before, which takes some ten milliseconds.
-    pub fn publish(&mut self, shards: &MapHandle) -> Result<(), TableError> {
+    pub(crate) fn publish(&mut self, shards: &MapHandle) -> Result<(), TableError> {
         let new = self.shards.get(self.published..).unwrap_or_default();
         if new.is_empty() {
             return Ok(());
@@ -176,7 +176,7 @@ impl Rows {
     }
 
     /// Finds room for the rows of tables and fills it, on all CPUs.
-    pub fn place(&mut self, tables: &[&Table], now_ns: u64) -> Vec<Result<Placed, NotPlaced>> {
+    pub(crate) fn place(&mut self, tables: &[&Table], now_ns: u64) -> Vec<Result<Placed, NotPlaced>> {
         let mut runs = Vec::new();
         let mut placed: Vec<Result<Placed, NotPlaced>> = tables
             .iter()

@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Elements of an array map of `T`, mapped into this process.
 #[derive(Debug)]
-pub struct SharedArray<T> {
+pub(crate) struct SharedArray<T> {
     base: NonNull<u8>,
     bytes: usize,
     /// The elements whose memory is wholly mapped.
@@ -34,7 +34,7 @@ impl<T: Plain> SharedArray<T> {
     const STRIDE: usize = size_of::<T>().next_multiple_of(8);
 
     /// Maps `elements` of the array behind `map`, which has the flag `BPF_F_MMAPABLE`.
-    pub fn map(map: &impl AsFd, elements: Range<u32>) -> io::Result<Self> {
+    pub(crate) fn map(map: &impl AsFd, elements: Range<u32>) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let first = elements.start as usize * Self::STRIDE;
         let offset = first / page * page;
@@ -56,7 +56,7 @@ impl<T: Plain> SharedArray<T> {
     ///
     /// # Panics
     /// When `index` is not among the mapped elements.
-    pub fn set(&mut self, index: u32, value: T) {
+    pub(crate) fn set(&mut self, index: u32, value: T) {
         let at = self.place(index..index + 1).start;
         // SAFETY: mapped (`place` asserts it), aligned to 8 (mappings start at a page, strides are multiples of 8), and
         // volatile since the kernel reads it too.
@@ -67,7 +67,7 @@ impl<T: Plain> SharedArray<T> {
     ///
     /// # Panics
     /// When a run is not among the mapped elements or begins before the end of the one before it.
-    pub fn runs(&mut self, runs: impl IntoIterator<Item = Range<u32>>) -> Vec<&mut [u8]> {
+    pub(crate) fn runs(&mut self, runs: impl IntoIterator<Item = Range<u32>>) -> Vec<&mut [u8]> {
         let mut next = 0;
         let memory = |run: Range<u32>| {
             assert!(run.start >= next, "run {run:?} overlaps one before it");

@@ -15,7 +15,7 @@ use deepctx_uprobes::{ProbeRequest, ReturnProbe, Site};
 use deepctx_pipeline::input::SiteInfo;
 
 /// A site for the kernel program, and its name for everyone else.
-pub fn describe(index: u32, planned: &Site) -> (call::Site, SiteInfo) {
+pub(crate) fn describe(index: u32, planned: &Site) -> (call::Site, SiteInfo) {
     let row = &planned.row;
     let mut site = call::Site {
         event: row.event.number(),
@@ -56,13 +56,13 @@ pub fn describe(index: u32, planned: &Site) -> (call::Site, SiteInfo) {
 }
 
 /// A site of a collector's message.
-pub fn message(what: u16) -> call::Site {
+pub(crate) fn message(what: u16) -> call::Site {
     debug_assert!(what == probe::SAMPLES || probe::SYMBOLS.iter().any(|(number, _)| *number == what));
     call::Site { event: what, flags: site_flag::MESSAGE, ..call::Site::default() }
 }
 
 /// The same site where a collector tells which id belongs to which call.
-pub fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
+pub(crate) fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
     if is_work(event) {
         site.flags |= site_flag::LAUNCH;
     }
@@ -73,7 +73,12 @@ pub fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
 }
 
 /// The same site with the limit of stacks that operators have. Where each is seen to begin, its tensors need no stack.
-pub fn of_operator(mut site: call::Site, event: Event, asked: &ProbeRequest, per_second: u32) -> call::Site {
+pub(crate) fn of_operator(
+    mut site: call::Site,
+    event: Event,
+    asked: &ProbeRequest,
+    per_second: u32,
+) -> call::Site {
     if matches!(event, Event::Operator(OperatorEvent::Begins | OperatorEvent::Tensors)) {
         // Which others it is in must all be seen.
         site.flags |= site_flag::WHOLE;

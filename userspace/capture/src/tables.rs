@@ -26,18 +26,16 @@ use super::arena::Arena;
 use super::column::Column;
 use super::load::Loaded;
 use super::rows::{NotPlaced, Placed, Rows, Table};
-pub use super::table_error::TableError;
+pub(crate) use super::table_error::TableError;
 use super::table_error::map_error;
 
 /// Id of an executable whose table is loaded; index into the kernel's `EXECUTABLES`, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ExecutableId(pub u32);
+pub(crate) struct ExecutableId(pub u32);
 
 /// What [`Tables::set_process`] did.
 #[derive(Debug)]
-pub struct Published {
-    /// Number that walks by this state of the process will carry.
-    pub generation: u32,
+pub(crate) struct Published {
     /// Mappings left out because the process has more than [`PROCESS_MAPPINGS_MAX`].
     pub left_out: usize,
     /// Executables that no process uses any more; their ids may be given to others.
@@ -45,7 +43,7 @@ pub struct Published {
 }
 
 /// Most executable mappings of one process, from the bound of the kernel's search.
-pub const PROCESS_MAPPINGS_MAX: usize = 1 << (MAPPING_SEARCH_STEPS - 1);
+pub(crate) const PROCESS_MAPPINGS_MAX: usize = 1 << (MAPPING_SEARCH_STEPS - 1);
 
 struct LoadedExecutable {
     users: u32,
@@ -72,7 +70,7 @@ struct Kernel {
 
 /// The kernel's tables, seen from user space.
 #[derive(Default)]
-pub struct Tables {
+pub(crate) struct Tables {
     executables: HashMap<ExecutableId, LoadedExecutable>,
     processes: HashMap<u32, LoadedProcess>,
     arenas: Arenas,
@@ -116,7 +114,7 @@ fn take(arena: &mut Arena, count: usize, what: &'static str) -> Result<Range<u32
 
 impl Tables {
     /// Everything is for these programs from now on; what waits is written by [`Tables::flush`].
-    pub fn connect(&mut self, loaded: &Loaded) -> Result<(), TableError> {
+    pub(crate) fn connect(&mut self, loaded: &Loaded) -> Result<(), TableError> {
         self.kernel = Some(Kernel {
             shards: loaded.map(map::SHARDS)?,
             pages: loaded.map(map::PAGES)?,
@@ -130,12 +128,12 @@ impl Tables {
     }
 
     /// Bytes of the row shards; the other maps are counted with the object.
-    pub fn shard_bytes(&self) -> u64 {
+    pub(crate) fn shard_bytes(&self) -> u64 {
         self.rows.bytes()
     }
 
     /// Makes slots that were given back long enough ago usable again.
-    pub fn settle(&mut self, now_ns: u64) {
+    pub(crate) fn settle(&mut self, now_ns: u64) {
         self.rows.settle(now_ns);
         let Arenas { pages, rules, ids, mappings } = &mut self.arenas;
         for arena in [pages, rules, ids, mappings] {
@@ -145,7 +143,7 @@ impl Tables {
 
     /// Places tables, each with bits of [`deepctx_common::unwind::executable_flag`]. They have no user yet:
     /// [`Tables::set_process`] adds users, and the last one that goes frees them.
-    pub fn add_executables(
+    pub(crate) fn add_executables(
         &mut self,
         tables: &[(&Table, u32)],
         now_ns: u64,
@@ -208,7 +206,7 @@ impl Tables {
     }
 
     /// Writes all that waits, in its order; nothing before [`Tables::connect`].
-    pub fn flush(&mut self) -> Result<(), TableError> {
+    pub(crate) fn flush(&mut self) -> Result<(), TableError> {
         let Some(kernel) = &self.kernel else { return Ok(()) };
         let error = |map| move |source: io::Error| TableError::Map { map, source };
         self.rows.publish(&kernel.shards)?;
@@ -225,7 +223,7 @@ impl Tables {
 
     /// Publishes the mappings (sorted by begin, not overlapping) and the interpreter of a process, in place of what
     /// was known of it before.
-    pub fn set_process(
+    pub(crate) fn set_process(
         &mut self,
         pid: u32,
         mappings: &[Mapping],
@@ -261,11 +259,11 @@ impl Tables {
         let before = self.processes.insert(pid, LoadedProcess { mappings: run, executables });
         let mut gone = before.map(|before| self.release(before, now_ns)).unwrap_or_default();
         gone.extend(self.drop_unused(now_ns));
-        Ok(Published { generation: self.generation, left_out: mappings.len() - kept.len(), gone })
+        Ok(Published { left_out: mappings.len() - kept.len(), gone })
     }
 
     /// Forgets a process; gives the executables whose last user it was.
-    pub fn remove_process(&mut self, pid: u32, now_ns: u64) -> Vec<ExecutableId> {
+    pub(crate) fn remove_process(&mut self, pid: u32, now_ns: u64) -> Vec<ExecutableId> {
         self.waiting.remove(&pid);
         if let Some(kernel) = &self.kernel {
             // The process may be gone from the map already; that is what we want.
@@ -306,12 +304,12 @@ impl Tables {
     }
 
     /// True while the table of this executable is loaded.
-    pub fn has(&self, id: ExecutableId) -> bool {
+    pub(crate) fn has(&self, id: ExecutableId) -> bool {
         self.executables.contains_key(&id)
     }
 
     /// Makes a process a target. The programs are loaded by then.
-    pub fn add_target(&mut self, pid: u32, target: Target) -> Result<(), TableError> {
+    pub(crate) fn add_target(&mut self, pid: u32, target: Target) -> Result<(), TableError> {
         let Some(kernel) = &self.kernel else { return Ok(()) };
         kernel
             .targets
@@ -321,7 +319,7 @@ impl Tables {
 }
 
 /// Tells the programs where interpreters keep their fields.
-pub fn set_layouts(loaded: &Loaded, layouts: &[(u32, PythonLayout)]) -> Result<(), TableError> {
+pub(crate) fn set_layouts(loaded: &Loaded, layouts: &[(u32, PythonLayout)]) -> Result<(), TableError> {
     let map = loaded.map(map::PYTHON_LAYOUTS)?;
     for (index, layout) in layouts {
         map.update(index.as_bytes(), layout.as_bytes(), MapFlags::ANY)

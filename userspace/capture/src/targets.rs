@@ -97,7 +97,7 @@ pub enum TargetError {
 
 /// The cgroup that the kernel programs compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CgroupTarget {
+pub(crate) struct CgroupTarget {
     /// Inode number of its folder: the id in cgroup v2.
     pub id: u64,
     /// Its depth below the root of the hierarchy.
@@ -108,7 +108,7 @@ pub struct CgroupTarget {
 const PROCESSES_MAX: usize = deepctx_common::unwind::PROCESSES_MAX as usize;
 
 /// The processes that the selectors match now; with their descendants when children are to be followed.
-pub fn find(targets: &[Targets], follow_children: bool) -> Result<Vec<u32>, TargetError> {
+pub(super) fn find(targets: &[Targets], follow_children: bool) -> Result<Vec<u32>, TargetError> {
     let mut found: Vec<u32> = Vec::new();
     let mut everyone = None;
     for target in targets {
@@ -228,12 +228,12 @@ fn all_pids() -> Result<Vec<u32>, TargetError> {
 }
 
 /// True when the process has memory of its own: kernel threads and zombies have none.
-pub fn has_user_space(pid: u32) -> bool {
+pub(crate) fn has_user_space(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/statm")).is_ok_and(|s| !s.starts_with(b"0 "))
 }
 
 /// Name of a process.
-pub fn comm_of(pid: u32) -> Option<String> {
+pub(crate) fn comm_of(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|s| s.trim_end().to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! Threads: one that empties the ring, one that looks at processes.
+//! Threads: one that empties the ring, one that scans processes.
 //!
 //! Owns: the two loops and what passes between them. Because: building tables takes long, and the ring must be emptied
 //! meanwhile. Does not: decode records beyond what asks for a scan.
@@ -15,9 +15,9 @@ use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
-use super::Message;
 use super::clock::monotonic_ns;
-use super::probes::Looks;
+use super::message::Message;
+use super::probes::ScanQueue;
 use super::processes::{Processes, Scanned};
 use super::rings::{BATCH_BYTES_MAX, Ring};
 use super::tables::TableError;
@@ -98,7 +98,7 @@ const REQUESTS_MAX: usize = 4096;
 /// How often processes that went unnoticed are looked for.
 const SWEEP_EVERY_NS: u64 = 10_000_000_000;
 
-/// Rounds of the drain thread after which counters are told.
+/// Rounds of the drain thread after which counters are sent.
 const COUNTERS_EVERY: u32 = 20;
 
 impl From<Scanned> for Message {
@@ -107,15 +107,26 @@ impl From<Scanned> for Message {
     }
 }
 
-/// Starts the thread that empties the ring. `named` are the processes whose end is told.
-pub(super) fn spawn_drain(
-    events: MapHandle,
-    counters: (KernelCounters, Option<SiteCounts>),
-    messages: Sender<Message>,
-    asked: Asked,
-    named: Vec<u32>,
-    stop: Arc<AtomicBool>,
-) -> Result<(), TableError> {
+/// What the thread that empties the ring needs.
+pub(super) struct DrainSetup {
+    /// Totals of the kernel programs' counters.
+    pub(super) counters: KernelCounters,
+    /// Calls of each probe, where there are probes.
+    pub(super) site_counts: Option<SiteCounts>,
+    /// Where records and counters go.
+    pub(super) messages: Sender<Message>,
+    /// Where scans of processes are requested.
+    pub(super) scans: Sender<ScanRequest>,
+    /// Where scans of their libraries are requested, where there are probes.
+    pub(super) scan_queue: Option<ScanQueue>,
+    /// Processes whose end is reported.
+    pub(super) named: Vec<u32>,
+    /// Set when the ring is to be emptied for the last time.
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+/// Starts the thread that empties the ring.
+pub(super) fn spawn_drain(events: MapHandle, setup: DrainSetup) -> Result<(), TableError> {
     let (ready, is_ready) = bounded(1);
     let body = move || {
         // A ring is read by the thread that made it.
@@ -124,8 +135,7 @@ pub(super) fn spawn_drain(
             Err(error) => return drop(ready.send(Err(std::io::Error::other(error.to_string())))),
         };
         drop(ready.send(Ok(())));
-        let (counters, site_counts) = counters;
-        Drain { ring, counters, site_counts, messages, asked, named, pending: Vec::new() }.run(&stop);
+        Drain { ring, setup, pending: Vec::new() }.run();
     };
     let map = deepctx_common::config::map::EVENTS;
     let error = |source| TableError::Map { map, source };
@@ -133,37 +143,26 @@ pub(super) fn spawn_drain(
     is_ready.recv().map_err(|e| error(std::io::Error::other(e)))?.map_err(error)
 }
 
-/// Whom the drain thread asks.
-pub(super) struct Asked {
-    /// For scans of processes.
-    pub(super) scans: Sender<ScanRequest>,
-    /// For looks at their libraries, when calls are watched.
-    pub(super) looks: Option<Looks>,
-}
-
 struct Drain {
     ring: Ring,
-    counters: KernelCounters,
-    messages: Sender<Message>,
-    site_counts: Option<SiteCounts>,
-    asked: Asked,
-    named: Vec<u32>,
+    setup: DrainSetup,
+    /// Records that found no room among the messages.
     pending: Vec<u8>,
 }
 
 impl Drain {
-    fn run(mut self, stop: &AtomicBool) {
+    fn run(mut self) {
         let mut rounds = 0u32;
         loop {
             // Before the drain: what was written until the stop must be read after it.
-            let last = stop.load(Ordering::Acquire);
+            let last = self.setup.stop.load(Ordering::Acquire);
             self.drain();
             let sent = if last { self.send_all() } else { self.send() };
             rounds = rounds.wrapping_add(1);
             if sent && (last || rounds.is_multiple_of(COUNTERS_EVERY)) {
-                // Not worth waiting for: the next ones say it all.
-                let _ = self.messages.try_send(Message::Counters(self.counters.totals()));
-                self.tell_site_counts(last);
+                // Not worth waiting for: totals come again.
+                let _ = self.setup.messages.try_send(Message::Counters(self.setup.counters.totals()));
+                self.send_site_counts(last);
             }
             if last || !sent {
                 return;
@@ -172,17 +171,17 @@ impl Drain {
         }
     }
 
-    fn tell_site_counts(&self, last: bool) {
+    fn send_site_counts(&self, last: bool) {
         /// A reader that takes longer does not read any more.
         const LONGEST: Duration = Duration::from_secs(2);
-        let counts = self.site_counts.as_ref().map(SiteCounts::totals).unwrap_or_default();
+        let counts = self.setup.site_counts.as_ref().map(SiteCounts::totals).unwrap_or_default();
         if counts.is_empty() {
             return;
         }
         let message = Message::SiteCounts(counts);
         // The last ones are what records are compared with.
         let wait = if last { LONGEST } else { Duration::ZERO };
-        let _ = self.messages.send_timeout(message, wait);
+        let _ = self.setup.messages.send_timeout(message, wait);
     }
 
     /// Takes what is in the ring, unless what was taken before still waits.
@@ -199,12 +198,12 @@ impl Drain {
         }
     }
 
-    /// Hands the batch over if there is room; false when nobody listens any more.
+    /// Hands the batch over if there is room; false when nobody reads any more.
     fn send(&mut self) -> bool {
         if self.pending.is_empty() {
             return true;
         }
-        match self.messages.try_send(Message::Records(std::mem::take(&mut self.pending))) {
+        match self.setup.messages.try_send(Message::Records(std::mem::take(&mut self.pending))) {
             Ok(()) => true,
             Err(TrySendError::Full(Message::Records(batch))) => {
                 self.pending = batch;
@@ -215,12 +214,12 @@ impl Drain {
         }
     }
 
-    /// Hands everything over, waiting as long as somebody listens.
+    /// Hands everything over, waiting as long as somebody reads.
     fn send_all(&mut self) -> bool {
         loop {
             if !self.pending.is_empty() {
                 let batch = std::mem::take(&mut self.pending);
-                if self.messages.send(Message::Records(batch)).is_err() {
+                if self.setup.messages.send(Message::Records(batch)).is_err() {
                     return false;
                 }
             }
@@ -239,18 +238,18 @@ impl Drain {
                 && asked.insert(request)
             {
                 if let ScanRequest::Exited(pid) = request
-                    && let Some(at) = self.named.iter().position(|named| *named == pid)
+                    && let Some(at) = self.setup.named.iter().position(|named| *named == pid)
                 {
-                    self.named.swap_remove(at);
-                    let _ = self.messages.try_send(Message::TargetGone { pid });
+                    self.setup.named.swap_remove(at);
+                    let _ = self.setup.messages.try_send(Message::TargetGone { pid });
                 }
                 // Beside the scan: a library's first calls are soon, and its unwind table takes a while.
-                if let (Some(looks), ScanRequest::Mapped(pid) | ScanRequest::Executed(pid)) =
-                    (&self.asked.looks, request)
+                if let (Some(queue), ScanRequest::Mapped(pid) | ScanRequest::Executed(pid)) =
+                    (&self.setup.scan_queue, request)
                 {
-                    looks.look(pid);
+                    queue.request_scan(pid);
                 }
-                let _ = self.asked.scans.try_send(request);
+                let _ = self.setup.scans.try_send(request);
             }
             let size = (header.size as usize).max(size_of::<RecordHeader>());
             rest = rest.get(size..).unwrap_or_default();
@@ -279,18 +278,18 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
     }
 }
 
-/// Starts the thread that looks at processes; it ends when nobody can ask it any more.
+/// Starts the thread that scans processes; it ends when nobody can ask it any more.
 pub(super) fn spawn_scan(
     mut processes: Processes,
     messages: Sender<Message>,
-    looks: Option<Looks>,
+    scan_queue: Option<ScanQueue>,
     shard_bytes: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 ) -> Sender<ScanRequest> {
     let (sender, requests) = bounded(REQUESTS_MAX);
     let body = move || {
         let mut swept_ns = monotonic_ns();
-        let mut told = processes.counters();
+        let mut sent = processes.counters();
         while let Some(pids) = next(&requests, &mut processes) {
             if monotonic_ns().saturating_sub(swept_ns) > SWEEP_EVERY_NS {
                 swept_ns = monotonic_ns();
@@ -301,15 +300,15 @@ pub(super) fn spawn_scan(
                 if !scan(pid, &mut processes, &messages, &stop) {
                     return;
                 }
-                if let Some(looks) = looks.as_ref().filter(|_| processes.changes() != before) {
-                    looks.look(pid);
+                if let Some(queue) = scan_queue.as_ref().filter(|_| processes.changes() != before) {
+                    queue.request_scan(pid);
                 }
             }
             shard_bytes.store(processes.tables().shard_bytes(), Ordering::Relaxed);
             let counters = processes.counters();
-            // Not worth waiting for: the next ones say it all.
-            if counters != told && messages.try_send(Message::Scans(counters)).is_ok() {
-                told = counters;
+            // Not worth waiting for: totals come again.
+            if counters != sent && messages.try_send(Message::Scans(counters)).is_ok() {
+                sent = counters;
             }
         }
     };
@@ -320,8 +319,8 @@ pub(super) fn spawn_scan(
     sender
 }
 
-/// Asks for a scan of each of these; one that finds no room is asked for by its next incomplete sample.
-pub(super) fn look_again(scans: &Sender<ScanRequest>, pids: &[u32]) {
+/// Asks for a scan of each of these. One that finds no room is requested by its next incomplete sample.
+pub(super) fn request_rescans(scans: &Sender<ScanRequest>, pids: &[u32]) {
     for &pid in pids {
         if scans.try_send(ScanRequest::Mapped(pid)).is_err() {
             return;
@@ -361,12 +360,12 @@ fn next(requests: &Receiver<ScanRequest>, processes: &mut Processes) -> Option<V
     Some(wanted)
 }
 
-/// Scans one process and tells what was found; false when nobody listens any more.
+/// Scans one process and sends what was found; false when nobody reads any more.
 fn scan(pid: u32, processes: &mut Processes, messages: &Sender<Message>, stop: &AtomicBool) -> bool {
     let message = match processes.scan(pid, monotonic_ns()) {
         Ok(scanned) => scanned.into(),
         Err(error @ super::processes::ScanError::Tables(_)) => Message::Notice(error.to_string()),
-        // Gone in the meantime: its end is told by the kernel.
+        // Gone in the meantime: the kernel reports its end.
         Err(error) => {
             tracing::debug!(%error, "not prepared");
             return true;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::builder::{EnumValueParser, FalseyValueParser, PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, ValueEnum};
-use deepctx_capture::budget::Budget;
+use deepctx_capture::Budget;
 use deepctx_capture::config::{StackRate, TensorShapes};
 use deepctx_pipeline::STEP_MARKER;
 use deepctx_symbolizer::native::DebugInfo;

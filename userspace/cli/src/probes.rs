@@ -18,8 +18,8 @@ use super::failure::{Done, Failure};
 use super::options::{Layers, ProbesArgs, TextOrJson};
 use super::user_rows::user_rows;
 use super::{output, target};
-use deepctx_capture::probes::running_kernel;
-use deepctx_capture::{CaptureConfig, targets};
+use deepctx_capture::running_kernel;
+use deepctx_capture::{CaptureConfig, find_processes};
 
 /// Runs it.
 ///
@@ -69,7 +69,7 @@ struct Seen {
 }
 
 fn processes(arguments: &TargetArgs) -> Result<Vec<u32>, Failure> {
-    targets::find(&target::targets(arguments, false), !arguments.no_children)
+    find_processes(&target::targets(arguments, false), !arguments.no_children)
         .map_err(|error| Failure::new(error).hint("list processes with `ps -e`"))
 }
 

@@ -70,7 +70,7 @@ pub fn start_session(
         debug_info: DebugInfo { bytes_max: how.debug_info.0, ..DebugInfo::default() },
         named: named.to_vec(),
         layers: capture.called(),
-        hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_wishes()?))),
+        hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_requests()?))),
         sinks,
     };
     Session::start(capture.messages(), options)

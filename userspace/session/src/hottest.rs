@@ -9,7 +9,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
-use deepctx_capture::probes::TensorWishes;
+use deepctx_capture::TensorRequests;
 
 /// Samples within operators before any is chosen. With so many, an operator with a tenth of them is among the first
 /// five.
@@ -21,13 +21,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct HottestOperators {
     most: usize,
-    requests: TensorWishes,
+    requests: TensorRequests,
     next_check: Instant,
 }
 
 impl HottestOperators {
     /// Chooses at most `most` operators and requests their tensors.
-    pub fn new(most: usize, requests: TensorWishes) -> Self {
+    pub fn new(most: usize, requests: TensorRequests) -> Self {
         Self { most, requests, next_check: Instant::now() + INTERVAL }
     }
 

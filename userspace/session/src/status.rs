@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use deepctx_capture::ProbeCounters;
 use deepctx_capture::cost::OwnCost;
-use deepctx_capture::probes::ProbeCounters;
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::symbols::Symbols;
 use deepctx_profile::metric::Metric;

@@ -6,7 +6,7 @@
 //!
 //! Reads `CLOCK_MONOTONIC`: a reading is compared with samples by when it was made.
 
-use deepctx_capture::called::CalledMap;
+use deepctx_capture::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_pipeline::symbols::{Answer, AwaitingId, ModuleReference, Name, NoName, PythonReference};
 use deepctx_symbolizer::maps::Mapping;

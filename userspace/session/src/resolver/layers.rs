@@ -4,7 +4,7 @@
 //! programs' map. Because: they read an argument of that function alone, and do not know names. Does not: read
 //! modules (the symbolizer does), or own the map (the capture does).
 
-use deepctx_capture::called::CalledMap;
+use deepctx_capture::CalledMap;
 use deepctx_common::python::Called;
 use deepctx_names::is_torch_module_file;
 use deepctx_pipeline::symbols::PythonReference;

@@ -13,7 +13,7 @@ mod processes;
 mod reason;
 mod tasks;
 
-use deepctx_capture::called::CalledMap;
+use deepctx_capture::CalledMap;
 use deepctx_capture::cost::give_back;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;

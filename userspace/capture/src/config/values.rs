@@ -1,26 +1,85 @@
-//! Text: how values of a configuration are written and read.
+//! Values: the types of a configuration's fields, and how they are written and read.
 //!
-//! Owns: the texts of rates, periods, durations and budgets, which options, files and stored profiles share.
+//! Owns: rates, periods and sizes with their units, and their texts. Because: options, files and stored profiles share them.
 //! Does not: know which option has which value.
 
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize as _, Deserializer, Serializer};
+use deepctx_common::call::ALL_STACKS;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::{SamplingPeriod, StackRate, TensorShapes};
 use crate::budget::Budget;
 
 /// Most stacks a second that can be asked for.
 const RATE_MAX: u32 = 1_000_000;
 
+/// Samples per second and CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Hertz(pub u32);
+
+/// A size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Bytes(pub u64);
+
+/// How many calls get a stack. Its text: `all`, `500/s`, `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum StackRate {
+    /// Every one.
+    All,
+    /// At most this many a second over all CPUs, drawn at random.
+    PerSecond(u32),
+    /// None.
+    Off,
+}
+
+/// PyTorch operators whose tensors are recorded. Its text: `aten::addmm`, `hottest`, `hottest:3`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub enum TensorShapes {
+    /// One operator, as schemas name it.
+    Operator(String),
+    /// The operators that most samples are in: this many.
+    Hottest(usize),
+}
+
+/// How often instructions of kernels are sampled. Its text: `auto`, `12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingPeriod {
+    /// As the driver's interface chooses.
+    Auto,
+    /// The binary logarithm of a number of cycles.
+    Log2Cycles(u32),
+}
+
+impl StackRate {
+    /// Calls with a stack per second, as the programs in the kernel take it.
+    pub(crate) fn per_second(self) -> u32 {
+        match self {
+            Self::All => ALL_STACKS,
+            Self::PerSecond(most) => most,
+            Self::Off => 0,
+        }
+    }
+}
+
+impl TensorShapes {
+    pub(super) fn operator(&self) -> Option<String> {
+        match self {
+            Self::Operator(name) => Some(name.clone()),
+            Self::Hottest(_) => None,
+        }
+    }
+}
+
 /// A value as one text: lists are joined by commas.
-pub(super) fn of_value(value: &Value) -> String {
+pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(of_value).collect::<Vec<_>>().join(","),
+        Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
 }

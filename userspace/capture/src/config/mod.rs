@@ -4,27 +4,19 @@
 //! must say how it was made, and an option that is written down in two places is forgotten in one. Does not: read
 //! command lines, or look anything up.
 
-mod text;
+mod values;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deepctx_common::call::ALL_STACKS;
 use deepctx_uprobes::{ProbeRequest, UserRow};
 use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
 use super::perf_event::Clock;
 use super::targets::{Targets, selectors};
-use text::{negated, seconds};
-
-/// Samples per second and CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Hertz(pub u32);
-
-/// A size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Bytes(pub u64);
+pub use values::{Bytes, Hertz, SamplingPeriod, StackRate, TensorShapes};
+use values::{negated, seconds};
 
 /// What a capture records. Serialized, its keys are the names of the command's options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,7 +64,7 @@ pub struct CaptureConfig {
     /// A command that is about to start loads the collector, which measures what its devices do.
     pub gpu_activity: bool,
     /// Have collectors sample instructions of kernels.
-    #[serde(with = "text::pc_sampling")]
+    #[serde(with = "values::pc_sampling")]
     pub pc_sampling: Option<SamplingPeriod>,
     /// How kernels run while their instructions are sampled.
     pub pc_sampling_mode: SamplingMode,
@@ -126,39 +118,8 @@ pub enum ProbeFeature {
     Async,
 }
 
-/// How many calls get a stack. Its text: `all`, `500/s`, `off`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum StackRate {
-    /// Every one.
-    All,
-    /// At most this many a second over all CPUs, drawn at random.
-    PerSecond(u32),
-    /// None.
-    Off,
-}
-
 /// Operators that get a stack where the user does not say.
 pub const OPERATOR_STACKS: StackRate = StackRate::PerSecond(100);
-
-/// PyTorch operators whose tensors are recorded. Its text: `aten::addmm`, `hottest`, `hottest:3`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", from = "String")]
-pub enum TensorShapes {
-    /// One operator, as schemas name it.
-    Operator(String),
-    /// The operators that most samples are in: this many.
-    Hottest(usize),
-}
-
-/// How often instructions of kernels are sampled. Its text: `auto`, `12`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SamplingPeriod {
-    /// As the driver's interface chooses.
-    Auto,
-    /// The binary logarithm of a number of cycles.
-    Log2Cycles(u32),
-}
 
 /// How kernels run while their instructions are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,7 +181,7 @@ impl CaptureConfig {
     pub fn options(&self) -> Vec<(String, String)> {
         let value = serde_json::to_value(self).unwrap_or_default();
         let fields = value.as_object().into_iter().flatten();
-        fields.map(|(name, value)| (name.clone(), text::of_value(value))).collect()
+        fields.map(|(name, value)| (name.clone(), values::text_of(value))).collect()
     }
 
     /// What is asked of PyTorch's and OpenMP's libraries.
@@ -280,26 +241,6 @@ impl CaptureConfig {
     /// same processes are not read along.
     pub(super) fn has_own_collector(&self) -> bool {
         self.starts_command && (self.gpu_activity || self.pc_sampling.is_some())
-    }
-}
-
-impl StackRate {
-    /// Calls with a stack per second, as the programs in the kernel take it.
-    pub(super) fn per_second(self) -> u32 {
-        match self {
-            Self::All => ALL_STACKS,
-            Self::PerSecond(most) => most,
-            Self::Off => 0,
-        }
-    }
-}
-
-impl TensorShapes {
-    fn operator(&self) -> Option<String> {
-        match self {
-            Self::Operator(name) => Some(name.clone()),
-            Self::Hottest(_) => None,
-        }
     }
 }
 

@@ -1,8 +1,7 @@
-//! Turns: the probes that have a budget, put in place while it lasts and taken away when it does not.
+//! Duty cycle: the probes that have a budget, attached while it lasts and detached when it is spent.
 //!
-//! Owns: where these probes go, what they took of the targets' time so far, and when they are there. Because: a probe that is
-//! there costs its trap however little is done at it. Does not: decide when ([`super::budget`]), or know what a probe is for
-//! beyond whether it was asked for.
+//! Owns: where these probes go, what they took of the targets' time so far, and whether they are attached. Because: a probe
+//! that is attached costs its trap however little its program does. Does not: decide when ([`super::budget`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -16,23 +15,23 @@ use deepctx_events::{Event, OperatorEvent};
 use deepctx_symbolizer::maps::{self, Keep};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::budget::{Budget, Figures, Governor, Order};
+use super::budget::{Budget, Decision, Figures, Governor};
 use super::clock::monotonic_ns;
 use super::cost::{Runs, count_runs, process_cpu_ns};
 use super::error::CaptureError;
-use super::links::{self, Moment, Point, Way};
+use super::links::{self, AttachMethod, ProbeSide, ProbeSite};
 use super::load::{LoadError, Loaded, ProbeObject};
 use deepctx_pipeline::input::DutyWindow;
 
 /// What a trap costs where it cannot be tried, nanoseconds.
 const TRAP_NS: u64 = 1_000;
-/// What a trap in a program that works takes of one in a loop that does nothing else, in eighths: its way through the kernel is
-/// not in the caches, and what the program had there is not either.
-const AT_WORK: u64 = 14;
+/// Cost of a trap in a program that works, relative to one in a loop that does nothing else, in eighths: the kernel's code for it
+/// is not in the caches, and evicts the program's.
+const AT_WORK_EIGHTHS: u64 = 14;
 
-/// What a probe that has a budget tells, for people; `None` of one that is always watched: without the calls of an accelerator's
-/// libraries no device time can be told.
-pub(super) fn told_by(event: Event) -> Option<&'static str> {
+/// What a probe that has a budget is for, in words; `None` for one that is always attached: without the calls of an accelerator's
+/// libraries no device time is known.
+pub(super) fn feature_of(event: Event) -> Option<&'static str> {
     Some(match event {
         Event::Operator(OperatorEvent::Begins | OperatorEvent::Named) => "operators",
         Event::Operator(OperatorEvent::Tensors) => "tensors",
@@ -46,20 +45,20 @@ pub(super) fn told_by(event: Event) -> Option<&'static str> {
     })
 }
 
-/// What turns are made with, before anything is loaded.
-pub(super) struct Ahead {
+/// A second instance of the program of probes, not loaded yet, so that its cost is counted by itself.
+pub(super) struct DutyCyclePrograms {
     object: ProbeObject,
-    way: Way,
+    method: AttachMethod,
     budget: Budget,
 }
 
-impl Ahead {
+impl DutyCyclePrograms {
     /// # Errors
     /// What probes cost cannot be measured, so that no budget can be kept.
-    pub(super) fn new(loaded: &Loaded, way: Way, budget: Budget) -> Result<Self, CaptureError> {
+    pub(super) fn new(loaded: &Loaded, method: AttachMethod, budget: Budget) -> Result<Self, CaptureError> {
         count_runs().map_err(|source| CaptureError::ProbeCost { source })?;
-        let object = loaded.probe_object(way)?;
-        Ok(Self { object, way, budget })
+        let object = loaded.probe_object(method)?;
+        Ok(Self { object, method, budget })
     }
 }
 
@@ -67,53 +66,71 @@ impl Ahead {
 #[derive(Debug)]
 struct Placed {
     path: PathBuf,
-    points: Vec<Point>,
+    points: Vec<ProbeSite>,
+}
+
+/// What became of probes that were added.
+#[derive(Debug, Default)]
+pub(super) struct Added {
+    /// Those that the kernel refused.
+    pub(super) refused: Vec<(ProbeSite, io::Error)>,
+    /// The first window, if they opened it.
+    pub(super) first_window: Option<DutyWindow>,
+}
+
+/// A window that opens or closes.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// What to report.
+    pub(super) window: DutyWindow,
+    /// What the user should know.
+    pub(super) notice: Option<String>,
 }
 
 /// The probes that have a budget.
 #[derive(Debug)]
-pub(super) struct Turns {
-    /// Of its own, so that its cost is that of these probes.
+pub(super) struct DutyCycle {
+    /// An instance of its own, so that its cost is that of these probes.
     program: OwnedFd,
-    way: Way,
+    method: AttachMethod,
     budget: Budget,
     /// From the first probe on.
     governor: Option<Governor>,
     placed: Vec<Placed>,
     links: Vec<OwnedFd>,
     what: BTreeSet<&'static str>,
-    /// Open while it is a turn.
+    /// Open while the probes are attached: the kernel counts runs of programs meanwhile.
     counting: Option<OwnedFd>,
     trap_ns: u64,
     runs: Runs,
     cost_ns: u64,
-    /// What each target had used when it was last looked at.
+    /// CPU time that each target had used at the last check, nanoseconds.
     cpu: HashMap<u32, u64>,
     cpu_ns: u64,
-    /// Why the first pause began was told.
+    /// A notice said why the probes were detached for the first time.
     explained: bool,
 }
 
-impl Turns {
+impl DutyCycle {
     /// Loads the program, and measures what a trap costs here.
     ///
     /// # Errors
     /// The kernel refuses the program.
-    pub(super) fn new(ahead: Ahead) -> Result<Self, LoadError> {
-        let Ahead { object, way, budget } = ahead;
+    pub(super) fn new(ahead: DutyCyclePrograms) -> Result<Self, LoadError> {
+        let DutyCyclePrograms { object, method, budget } = ahead;
         let program = object.load_call()?;
-        let trap_ns = match trap_ns(&program, way) {
-            Ok(trap_ns) => trap_ns * AT_WORK / 8,
+        let trap_ns = match trap_ns(&program, method) {
+            Ok(trap_ns) => trap_ns * AT_WORK_EIGHTHS / 8,
             Err(error) => {
-                tracing::warn!(%error, "what a trap costs could not be measured");
+                tracing::warn!(%error, "the cost of a trap could not be measured");
                 TRAP_NS
             }
         };
-        tracing::debug!(trap_ns, "measured what a probe takes beside its program");
+        tracing::debug!(trap_ns, "measured the cost of a trap");
         Ok(Self {
             runs: Runs::of(&program),
             program,
-            way,
+            method,
             budget,
             governor: None,
             placed: Vec::new(),
@@ -128,112 +145,111 @@ impl Turns {
         })
     }
 
-    /// Takes in probes of a file, and puts them in place if it is a turn. The first of all begin the first turn: then it is to
-    /// be told. Gives what the kernel refused.
-    pub(super) fn place(
+    /// Adds probes of a file, and attaches them if a duty window is open. The very first probes open the first window.
+    pub(super) fn add_file(
         &mut self,
         path: &Path,
-        points: Vec<Point>,
+        points: Vec<ProbeSite>,
         events: impl IntoIterator<Item = Event>,
-    ) -> (Vec<(Point, io::Error)>, Option<DutyWindow>) {
+    ) -> Added {
         if points.is_empty() {
-            return (Vec::new(), None);
+            return Added::default();
         }
-        self.what.extend(events.into_iter().filter_map(told_by));
+        self.what.extend(events.into_iter().filter_map(feature_of));
         let mut placed = Placed { path: path.to_owned(), points };
         let first = self.governor.is_none();
         if first {
             self.count();
         }
         let mut refused = Vec::new();
-        if first || self.governor.as_ref().is_some_and(Governor::watching) {
+        if first || self.governor.as_ref().is_some_and(Governor::attached) {
             refused = self.attach(&placed);
             placed.points.retain(|point| !refused.iter().any(|(other, _)| other == point));
         }
         self.placed.push(placed);
-        let turn = first.then(|| {
+        let first_window = first.then(|| {
             let now = self.figures();
             self.governor = Some(Governor::new(self.budget, now, now.now_ns));
-            self.turn(now.now_ns, true)
+            self.window(now.now_ns, true)
         });
-        (refused, turn)
+        Added { refused, first_window }
     }
 
-    /// The processes that have these probes by now.
-    pub(super) fn processes(&mut self, pids: impl Iterator<Item = u32>) {
+    /// Adds processes that have these probes.
+    pub(super) fn add_processes(&mut self, pids: impl Iterator<Item = u32>) {
         for pid in pids {
             self.cpu.entry(pid).or_insert_with(|| process_cpu_ns(pid).unwrap_or_default());
         }
     }
 
-    /// How long until [`Turns::look`] is due; `None` before there are probes.
-    pub(super) fn next_look(&self) -> Option<Duration> {
-        self.governor.as_ref().map(Governor::next_look)
+    /// How long until [`DutyCycle::check`] is due; `None` before there are probes.
+    pub(super) fn next_check(&self) -> Option<Duration> {
+        self.governor.as_ref().map(Governor::next_check)
     }
 
-    /// Looks at what was spent. When a turn is over: what is to be told before [`Turns::rest`], and what the user should know.
-    /// When the next one begins, its probes are in place: what is to be told.
-    pub(super) fn look(&mut self) -> Option<(DutyWindow, Option<String>)> {
+    /// Checks what was spent. When a window closes, the caller reports it before it calls [`DutyCycle::detach`]; when one opens,
+    /// its probes are attached already.
+    pub(super) fn check(&mut self) -> Option<Change> {
         let now = self.figures();
         let governor = self.governor.as_mut()?;
-        // A turn that ends is named by what it cost.
+        // Of the window that ends here.
         let rate = governor.rate();
-        match governor.look(now) {
-            Order::Stay => None,
-            Order::Rest => {
+        match governor.check(now) {
+            Decision::Keep => None,
+            Decision::Detach => {
                 let share = rate.map_or(0.0, |rate| rate * 100.0);
                 let notice = (!std::mem::replace(&mut self.explained, true)).then(|| {
                     format!(
-                        "{} would take {share:.0} % of the program's own time: watched in turns from now on (--probe-budget {})",
-                        self.words(),
+                        "{} would take {share:.0} % of the program's own time: duty-cycled from now on (--probe-budget {})",
+                        self.features(),
                         self.budget
                     )
                 });
-                tracing::debug!(share, "a turn is over");
-                Some((self.turn(now.now_ns, false), notice))
+                tracing::debug!(share, "a duty window closes");
+                Some(Change { window: self.window(now.now_ns, false), notice })
             }
-            Order::Watch => {
+            Decision::Attach => {
                 self.count();
                 let began_ns = monotonic_ns();
                 let placed = std::mem::take(&mut self.placed);
                 let refused: usize = placed.iter().map(|placed| self.attach(placed).len()).sum();
                 self.placed = placed;
                 let now_ns = monotonic_ns();
-                tracing::debug!(refused, microseconds = (now_ns - began_ns) / 1000, "a turn begins");
-                Some((self.turn(now_ns, true), None))
+                tracing::debug!(refused, microseconds = (now_ns - began_ns) / 1000, "a duty window opens");
+                Some(Change { window: self.window(now_ns, true), notice: None })
             }
         }
     }
 
-    /// Takes the probes away.
-    pub(super) fn rest(&mut self) {
+    /// Detaches the probes.
+    pub(super) fn detach(&mut self) {
         let began_ns = monotonic_ns();
         links::close(&mut self.links);
-        tracing::debug!(microseconds = (monotonic_ns() - began_ns) / 1000, "its probes are gone");
+        tracing::debug!(microseconds = (monotonic_ns() - began_ns) / 1000, "the probes are detached");
         // What came meanwhile counts too.
         self.figures();
         self.counting = None;
     }
 
-    fn words(&self) -> String {
+    fn features(&self) -> String {
         self.what.iter().copied().collect::<Vec<_>>().join(", ")
     }
 
-    fn turn(&self, time_ns: u64, watched: bool) -> DutyWindow {
-        DutyWindow { time_ns, watched, budget: self.budget.to_string(), what: self.words() }
+    fn window(&self, time_ns: u64, watched: bool) -> DutyWindow {
+        DutyWindow { time_ns, watched, budget: self.budget.to_string(), what: self.features() }
     }
 
-    /// Has runs counted, while it is a turn.
+    /// Has the kernel count runs of programs, while a window is open.
     fn count(&mut self) {
         match count_runs() {
             Ok(counting) => self.counting = Some(counting),
-            Err(error) => tracing::warn!(%error, "what probes cost is not told"),
+            Err(error) => tracing::warn!(%error, "the kernel does not measure what probes cost"),
         }
     }
 
-    fn attach(&mut self, placed: &Placed) -> Vec<(Point, io::Error)> {
+    fn attach(&mut self, placed: &Placed) -> Vec<(ProbeSite, io::Error)> {
         let attached =
-            links::attach(self.way, self.program.as_fd(), &placed.path, &placed.points, Moment::Place);
+            links::attach(self.method, self.program.as_fd(), &placed.path, &placed.points, ProbeSide::Place);
         self.links.extend(attached.links);
         attached.refused
     }
@@ -258,14 +274,14 @@ impl Turns {
     }
 }
 
-/// A function to try a probe on. The kernel knows what its first instruction does, so that it takes one trap, as nearly all probes do.
+/// A function to try a probe on. The kernel emulates its first instruction, so that it takes one trap, as nearly all probes do.
 #[unsafe(naked)]
 extern "C" fn tried() {
     core::arch::naked_asm!("nop", "ret")
 }
 
 /// What a trap takes besides the program at it, nanoseconds: the least of some rounds, on ourselves.
-fn trap_ns(program: &OwnedFd, way: Way) -> io::Result<u64> {
+fn trap_ns(program: &OwnedFd, method: AttachMethod) -> io::Result<u64> {
     const ROUNDS: u32 = 5;
     const CALLS: u32 = 400;
     /// None of the sites: the program turns away.
@@ -280,10 +296,10 @@ fn trap_ns(program: &OwnedFd, way: Way) -> io::Result<u64> {
     let least = |round: &dyn Fn() -> u64| (0..ROUNDS).map(|_| round()).min().unwrap_or_default();
     let alone = least(&round);
     let path = Path::new("/proc/self/exe");
-    let point = Point { offset: offset_of_tried(path)?, cookie: NO_SITE, counter: 0 };
+    let point = ProbeSite { offset: offset_of_tried(path)?, cookie: NO_SITE, counter: 0 };
     let _counting = count_runs()?;
     let before = Runs::of(program);
-    let mut attached = links::attach(way, program.as_fd(), path, &[point], Moment::Place);
+    let mut attached = links::attach(method, program.as_fd(), path, &[point], ProbeSide::Place);
     if let Some((_, error)) = attached.refused.pop() {
         return Err(error);
     }
@@ -320,8 +336,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_for_has_a_budget_and_calls_of_devices_have_none() {
-        let check = |event: Event, expect: bool| assert_eq!(told_by(event).is_some(), expect, "{event:?}");
+    fn probes_of_features_have_a_budget_and_calls_of_devices_none() {
+        let check = |event: Event, expect: bool| assert_eq!(feature_of(event).is_some(), expect, "{event:?}");
         check(Event::Operator(OperatorEvent::Begins), true);
         check(Event::OpenMp(OpenMpEvent::ParallelBegins), true);
         check(Event::User, true);

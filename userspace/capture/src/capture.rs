@@ -1,0 +1,257 @@
+//! Capture: a running capture, from its start to its last counters.
+//!
+//! Owns: the order in which programs are loaded, targets prepared, probes and samplers attached, and threads started.
+//! Because: each step depends on the one before, and a sample must find its tables. Does not: do any of these steps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use deepctx_common::config::map;
+use deepctx_common::end::Counter;
+use deepctx_symbolizer::python::all_layouts;
+use libbpf_rs::Link;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::attach::{self, Samplers};
+use super::called::CalledMap;
+use super::clock::{log_progress, monotonic_ns};
+use super::config::{CaptureConfig, OPERATOR_STACKS};
+use super::cost::{self, OwnCost};
+use super::doctor;
+use super::duty_cycle::DutyCyclePrograms;
+use super::error::CaptureError;
+use super::links::AttachMethod;
+use super::load::Loaded;
+use super::message::Message;
+use super::prepare::Prepared;
+use super::probes::{self, Probes, TensorRequests};
+use super::programs::Programs;
+use super::tables;
+use super::targets::{self, Targets};
+use super::threads::{self, DrainSetup, KernelCounters, SiteCounts};
+
+/// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
+/// [`super::rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and what the ring cannot
+/// hold the kernel counts.
+const MESSAGES_MAX: usize = 16;
+
+/// Tells the threads of a capture to stop once they have read and sent everything.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A running capture. Sampling ends when it is dropped.
+pub struct Capture {
+    messages: Receiver<Message>,
+    counters: KernelCounters,
+    samplers: Samplers,
+    tracepoints: Vec<Link>,
+    probes: Option<Probes>,
+    called: Option<CalledMap>,
+    stop: StopOnDrop,
+    shard_bytes: Arc<AtomicU64>,
+    loaded: Loaded,
+}
+
+impl Capture {
+    /// Loads the programs, prepares every target, and begins to sample.
+    ///
+    /// # Errors
+    /// A target that is not there, a missing privilege, or a kernel that refuses: see [`CaptureError`].
+    pub fn start(config: CaptureConfig) -> Result<Self, CaptureError> {
+        // Targets first: a mistyped pid should not be answered by a missing privilege. Children come later.
+        let named = targets::find(&config.targets, false)?;
+        let missing = doctor::missing_capabilities();
+        if !missing.is_empty() {
+            return Err(CaptureError::NotPrivileged { capabilities: missing });
+        }
+        raise_open_files();
+
+        let began_ns = monotonic_ns();
+        let (Programs { mut loaded, attach_method }, mut prepared) = load_and_prepare(&config, &named)?;
+        log_progress(began_ns, "programs loaded, processes prepared");
+        tables::set_layouts(&loaded, &python_layouts(&config))?;
+        prepared.processes.tables().connect(&loaded)?;
+        // Children that start from now on are followed by the programs; those that are there are found after that.
+        let mut tracepoints = loaded.attach_process_events()?;
+        let found = prepared.add_targets(&config, &named)?;
+        let (sender, messages) = bounded(MESSAGES_MAX + prepared.messages());
+        let mut processes = prepared.report(&sender);
+        log_progress(began_ns, "targets prepared");
+
+        let samplers = attach::attach_samplers(&mut loaded, config.clock, config.frequency.0)
+            .map_err(|error| CaptureError::sampling(error, config.clock))?;
+        tracepoints.extend(attach_tracepoints(&mut loaded, config.off_cpu)?);
+        let stop = StopOnDrop(Arc::default());
+        let counters = KernelCounters::new(loaded.map(map::COUNTERS)?);
+        let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
+        let probes = attach_method
+            .map(|method| start_probes(&config, &loaded, method, &sender, &found))
+            .transpose()?;
+        let scan_queue = probes.as_ref().map(|(probes, _)| probes.scan_queue());
+        let scans = threads::spawn_scan(
+            processes,
+            sender.clone(),
+            scan_queue.clone(),
+            Arc::clone(&shard_bytes),
+            Arc::clone(&stop.0),
+        );
+        let named = if config.targets.contains(&Targets::All) { Vec::new() } else { found };
+        // Nothing reported what was mapped between the first scans and the attachment.
+        threads::request_rescans(&scans, &named);
+        let (probes, site_counts) = probes.unzip();
+        let drain = DrainSetup {
+            counters: counters.clone(),
+            site_counts,
+            messages: sender,
+            scans,
+            scan_queue,
+            named,
+            stop: Arc::clone(&stop.0),
+        };
+        threads::spawn_drain(loaded.map(map::EVENTS)?, drain)?;
+        let called = config.frames().modules.then(|| loaded.map(map::CALLED)).transpose()?.map(CalledMap);
+        log_progress(began_ns, "sampling");
+        Ok(Self { messages, counters, samplers, tracepoints, probes, called, stop, shard_bytes, loaded })
+    }
+
+    /// What it sends. The channel is closed after the last message.
+    pub fn messages(&self) -> Receiver<Message> {
+        self.messages.clone()
+    }
+
+    /// The map of functions whose calls record the object that they are made on, if modules are captured. Given once.
+    pub fn called(&mut self) -> Option<CalledMap> {
+        self.called.take()
+    }
+
+    /// Where more operators are named whose tensors are to be recorded; `None` without probes.
+    pub fn tensor_requests(&self) -> Option<TensorRequests> {
+        self.probes.as_ref().map(Probes::tensor_requests)
+    }
+
+    /// Number of CPUs that are sampled.
+    pub fn cpus(&self) -> usize {
+        self.samplers.cpus()
+    }
+
+    /// Waits until the probes of libraries that are already there are attached, for at most `longest`. Someone must read the
+    /// messages meanwhile.
+    pub fn wait_for_probes(&self, longest: Duration) {
+        if let Some(probes) = &self.probes {
+            probes.wait(longest);
+        }
+    }
+
+    /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is
+    /// closed.
+    pub fn stop(self) -> [u64; Counter::ALL.len()] {
+        let Self { samplers, tracepoints, probes, counters, stop, .. } = self;
+        drop(samplers);
+        drop(tracepoints);
+        if let Some(probes) = probes {
+            probes.stop();
+        }
+        let totals = counters.totals();
+        drop(stop);
+        totals
+    }
+
+    /// What the profiler itself used so far.
+    pub fn cost(&self) -> OwnCost {
+        cost::measure(self.loaded.locked_bytes() + self.shard_bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// The processes that the selectors match now; with their descendants when children are to be followed.
+///
+/// # Errors
+/// A selector matches nothing, or processes cannot be listed.
+pub fn find_processes(targets: &[Targets], follow_children: bool) -> Result<Vec<u32>, CaptureError> {
+    Ok(targets::find(targets, follow_children)?)
+}
+
+/// Loads the programs, and meanwhile scans the targets.
+fn load_and_prepare(config: &CaptureConfig, named: &[u32]) -> Result<(Programs, Prepared), CaptureError> {
+    let (programs, prepared) = thread::scope(|scope| {
+        let prepared = scope.spawn(|| Prepared::new(config, named));
+        (Programs::load(config), prepared.join())
+    });
+    let programs = programs?;
+    let prepared = prepared.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    Ok((programs, prepared))
+}
+
+/// Where each version of the interpreter keeps its fields, by number.
+fn python_layouts(config: &CaptureConfig) -> Vec<(u32, deepctx_common::python::PythonLayout)> {
+    let coroutines = config.frames().coroutines;
+    let layout = |l: &deepctx_symbolizer::python::Layout| {
+        if coroutines { l.kernel_with_coroutines() } else { l.kernel }
+    };
+    all_layouts().iter().map(|l| (l.index(), layout(l))).collect()
+}
+
+/// Attaches the programs that follow new mappings and threads off their CPUs.
+fn attach_tracepoints(loaded: &mut Loaded, off_cpu: bool) -> Result<Vec<Link>, CaptureError> {
+    let mut links = Vec::new();
+    match loaded.attach_mapped() {
+        Ok(link) => links.push(link),
+        // Needs tracefs and system call tracepoints. Without: new libraries are found when samples meet them.
+        Err(error) => tracing::debug!(%error, "new libraries are found late"),
+    }
+    if off_cpu {
+        links.push(loaded.attach_off_cpu()?);
+    }
+    Ok(links)
+}
+
+/// Starts the thread that attaches probes to the libraries of these processes and of those that come.
+fn start_probes(
+    config: &CaptureConfig,
+    loaded: &Loaded,
+    attach_method: AttachMethod,
+    messages: &Sender<Message>,
+    pids: &[u32],
+) -> Result<(Probes, SiteCounts), CaptureError> {
+    let sites = Arc::new(AtomicU32::new(0));
+    let duty_cycled = config
+        .probe_budget
+        .map(|budget| DutyCyclePrograms::new(loaded, attach_method, budget))
+        .transpose()?;
+    let setup = probes::Setup {
+        object: loaded.probe_object(attach_method)?,
+        duty_cycled,
+        attach_method,
+        sites: loaded.map(map::SITES)?,
+        sites_used: Arc::clone(&sites),
+        user_rows: config.probe_rows.clone(),
+        other_collections: !config.has_own_collector(),
+        instruction_samples: config.pc_sampling.is_some(),
+        accelerators: config.accelerators,
+        request: config.probe_request(),
+        operator_stacks: config.operator_stacks.unwrap_or(OPERATOR_STACKS).per_second(),
+        libraries: if config.starts_command { probes::installed() } else { Vec::new() },
+        pids: pids.to_vec(),
+        messages: messages.clone(),
+        ending: Arc::default(),
+    };
+    let probes = Probes::start(setup)
+        .map_err(|source| CaptureError::Io { what: "the thread of the probes", source })?;
+    Ok((probes, SiteCounts { map: Arc::new(loaded.map(map::SITE_COUNTS)?), sites }))
+}
+
+/// Lets this process open as many files as it may: one for each CPU, shard and library that is named, where the usual
+/// soft limit is 1024.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(%error, "the limit of open files stays");
+    }
+}

@@ -1,0 +1,100 @@
+//! Prepare: the targets' unwind tables, ready before the first sample.
+//!
+//! Owns: scanning the targets while the programs are loaded, and making them targets once they are. Because: the first
+//! sample of a process must already find its table. Does not: follow processes later (`threads`).
+
+use crossbeam_channel::Sender;
+use deepctx_common::process::{Target, target_flag};
+use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
+
+use super::clock::{log_progress, monotonic_ns};
+use super::config::CaptureConfig;
+use super::error::CaptureError;
+use super::executables::Executables;
+use super::message::Message;
+use super::processes::{Processes, Scanned};
+use super::tables::Tables;
+use super::targets::{self, Targets};
+
+/// Processes that have been scanned. Their tables wait in user space until they are connected to the programs.
+pub(super) struct Prepared {
+    pub(super) processes: Processes,
+    scanned: Vec<Scanned>,
+}
+
+impl Prepared {
+    /// Scans these processes.
+    pub(super) fn new(config: &CaptureConfig, pids: &[u32]) -> Result<Self, CaptureError> {
+        let began_ns = monotonic_ns();
+        let cache = config.cache.as_ref().and_then(|folder| match Cache::open(folder, DEFAULT_BYTES) {
+            Ok(cache) => Some(cache),
+            Err(error) => {
+                tracing::warn!(%error, folder = %folder.display(), "unwind tables are not kept between runs");
+                None
+            }
+        });
+        let processes = Processes::new(Tables::default(), Executables::new(cache), config.frames().python);
+        let mut prepared = Self { processes, scanned: Vec::new() };
+        for &pid in pids {
+            prepared.scan(config, pid)?;
+        }
+        log_progress(began_ns, "processes prepared");
+        Ok(prepared)
+    }
+
+    /// Scans a process. That it cannot be scanned is an error if the user named it, else it is left out.
+    fn scan(&mut self, config: &CaptureConfig, pid: u32) -> Result<(), CaptureError> {
+        match self.processes.scan(pid, monotonic_ns()) {
+            Ok(scan) => self.scanned.push(scan),
+            Err(error) if is_named(config, pid) => return Err(error.into()),
+            Err(error) => tracing::debug!(%error, "not prepared"),
+        }
+        Ok(())
+    }
+
+    /// Makes the processes targets, with those that they started meanwhile; gives all of them. The programs follow forks by
+    /// now. Processes that began another program since they were scanned are scanned again.
+    pub(super) fn add_targets(
+        &mut self,
+        config: &CaptureConfig,
+        named: &[u32],
+    ) -> Result<Vec<u32>, CaptureError> {
+        let target = Target { flags: if config.follow_children { target_flag::FOLLOW } else { 0 } };
+        for &pid in named {
+            self.processes.tables().add_target(pid, target)?;
+        }
+        let (flushed, found) = rayon::join(
+            || self.processes.tables().flush(),
+            || targets::find(&config.targets, config.follow_children),
+        );
+        flushed?;
+        let found = found?;
+        for &pid in &found {
+            self.processes.tables().add_target(pid, target)?;
+            if !self.processes.is_scanned(pid) {
+                self.processes.exec(pid);
+                self.scan(config, pid)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Messages that [`Self::report`] sends.
+    pub(super) fn messages(&self) -> usize {
+        self.scanned.len() + 1
+    }
+
+    /// Sends what the scans found into a channel that has room for [`Self::messages`].
+    pub(super) fn report(self, messages: &Sender<Message>) -> Processes {
+        for scan in self.scanned {
+            drop(messages.try_send(scan.into()));
+        }
+        drop(messages.try_send(Message::Scans(self.processes.counters())));
+        self.processes
+    }
+}
+
+/// Whether the user named this process by its id.
+fn is_named(config: &CaptureConfig, pid: u32) -> bool {
+    config.targets.iter().any(|target| matches!(target, Targets::Pids(pids) if pids.contains(&pid)))
+}

@@ -1,0 +1,48 @@
+//! Installed: drivers and runtimes on this machine, and its kernel's version.
+//!
+//! Owns: where loaders look for them. Because: a command that is about to start is to be seen from its first call. Does
+//! not: attach to them.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use deepctx_events::Family;
+use deepctx_uprobes::{Kernel, Library};
+
+/// Drivers and runtimes where loaders look for them: folders that the environment names, and the usual ones.
+pub(in super::super) fn installed() -> Vec<Library> {
+    const USUAL: [&str; 6] = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        // Where containers get the driver.
+        "/usr/local/nvidia/lib64",
+        "/usr/local/cuda/lib64",
+        "/opt/rocm/lib",
+    ];
+    /// Entries of a folder that are looked at: far more than system folders have.
+    const ENTRIES_MAX: usize = 1 << 16;
+    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&named).filter(|folder| folder.is_absolute());
+    let folders: Vec<PathBuf> = folders.chain(USUAL.map(PathBuf::from)).collect();
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entries in folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()) {
+        let ours = entries.flatten().take(ENTRIES_MAX).filter(|entry| {
+            let name = entry.file_name();
+            Family::ALL.into_iter().any(|family| family.is_named(name.as_bytes()))
+        });
+        // Several names lead to one file.
+        paths.extend(ours.filter_map(|entry| std::fs::canonicalize(entry.path()).ok()));
+    }
+    paths.sort_unstable();
+    paths.dedup();
+    paths.iter().filter_map(|path| Library::of_file(path).ok()).collect()
+}
+
+/// Version of the running kernel; one that cannot be read counts as old.
+pub fn running_kernel() -> Kernel {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut parts = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    Kernel { version: (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) }
+}

@@ -1,0 +1,88 @@
+//! Probes: what is attached in the libraries of the targets, and when.
+//!
+//! Owns: the handle of the thread that attaches them. Because: whoever starts and stops a capture need not know how it is
+//! done. Does not: attach (`worker`), or choose functions (`deepctx_uprobes`).
+
+mod files;
+mod installed;
+mod points;
+mod requests;
+mod setup;
+mod site_table;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded};
+
+pub(super) use installed::installed;
+pub use installed::running_kernel;
+pub(super) use requests::ScanQueue;
+pub use requests::TensorRequests;
+pub(super) use setup::Setup;
+use worker::{ProbeWorker, notice};
+
+/// The thread that attaches probes.
+#[derive(Debug)]
+pub(super) struct Probes {
+    scan_queue: ScanQueue,
+    thread: JoinHandle<()>,
+    ending: Arc<AtomicBool>,
+    /// Closed once the libraries and processes of the setup have their probes.
+    first_scan: Receiver<()>,
+}
+
+impl Probes {
+    /// Starts the thread: it loads the programs, then attaches to the libraries and processes of the setup, then answers
+    /// requests.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub(super) fn start(setup: Setup) -> io::Result<Self> {
+        let (scan_queue, requests) = ScanQueue::new();
+        let dropped = scan_queue.dropped();
+        let ending = Arc::clone(&setup.ending);
+        let (scanning, first_scan) = bounded(0);
+        let body = move || {
+            let messages = setup.messages.clone();
+            match ProbeWorker::new(setup, dropped) {
+                Ok(mut worker) => {
+                    drop(messages);
+                    drop(scanning);
+                    worker.run(&requests);
+                }
+                Err(error) => notice(&messages, format!("nothing can be probed: {error}")),
+            }
+        };
+        let thread = thread::Builder::new().name("probes".into()).spawn(body)?;
+        Ok(Self { scan_queue, thread, ending, first_scan })
+    }
+
+    /// Where scans of processes are requested.
+    pub(super) fn scan_queue(&self) -> ScanQueue {
+        self.scan_queue.clone()
+    }
+
+    /// Where tensors are requested.
+    pub(super) fn tensor_requests(&self) -> TensorRequests {
+        self.scan_queue.tensor_requests()
+    }
+
+    /// Waits until the libraries and processes of the setup have their probes, for at most `longest`.
+    pub(super) fn wait(&self, longest: Duration) {
+        // Nothing is ever sent: the channel is closed.
+        let _ = self.first_scan.recv_timeout(longest);
+    }
+
+    /// Detaches all probes.
+    pub(super) fn stop(self) {
+        self.ending.store(true, Ordering::Release);
+        if self.scan_queue.end() && self.thread.join().is_err() {
+            tracing::error!("the thread of the probes stopped because of a defect");
+        }
+    }
+}

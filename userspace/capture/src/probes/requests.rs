@@ -1,0 +1,74 @@
+//! Requests: what other threads ask of the thread that attaches probes.
+//!
+//! Owns: the queue, and its two senders. Because: a queue that is full must never stop the thread that empties the ring.
+//! Does not: answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+/// Requests that may wait. One that finds no room is dropped and counted: the next library of that process asks again.
+const REQUESTS_MAX: usize = 4096;
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Scan a process for libraries.
+    Scan(u32),
+    /// Also record the tensors of these operators.
+    Tensors(Vec<String>),
+    /// Detach everything and end.
+    End,
+}
+
+/// Sender of requests to scan a process for libraries.
+#[derive(Clone, Debug)]
+pub(in super::super) struct ScanQueue {
+    requests: Sender<Request>,
+    dropped: Arc<AtomicU32>,
+}
+
+impl ScanQueue {
+    /// A queue, and its reader.
+    pub(super) fn new() -> (Self, Receiver<Request>) {
+        let (requests, reader) = bounded(REQUESTS_MAX);
+        (Self { requests, dropped: Arc::default() }, reader)
+    }
+
+    /// Asks for a scan.
+    pub(in super::super) fn request_scan(&self, pid: u32) {
+        if let Err(TrySendError::Full(_)) = self.requests.try_send(Request::Scan(pid)) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the requests that found no room.
+    pub(super) fn dropped(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.dropped)
+    }
+
+    /// Asks the thread to end; false if it has ended already.
+    pub(super) fn end(&self) -> bool {
+        self.requests.send(Request::End).is_ok()
+    }
+
+    /// The other sender.
+    pub(super) fn tensor_requests(&self) -> TensorRequests {
+        TensorRequests(self.requests.clone())
+    }
+}
+
+/// Sender of requests for the tensors of operators that were not known when the capture began.
+#[derive(Clone, Debug)]
+pub struct TensorRequests(Sender<Request>);
+
+impl TensorRequests {
+    /// Asks for the tensors of these operators, as schemas name them.
+    pub fn ask(&self, names: Vec<String>) {
+        // While there is a capture there is room, or scans are dropped anyway.
+        if self.0.try_send(Request::Tensors(names)).is_err() {
+            tracing::warn!("there was no room to ask for tensors");
+        }
+    }
+}

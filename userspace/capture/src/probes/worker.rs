@@ -1,0 +1,386 @@
+//! Worker: the thread that attaches probes to the libraries of the targets.
+//!
+//! Owns: its loop, the links, and the order of detaching at the end. Because: a library may come at any time, looking
+//! through it takes milliseconds, and samples must not wait for that. Does not: choose functions (`deepctx_uprobes`) or
+//! read what probes record.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender};
+use deepctx_common::activity::probe;
+use deepctx_common::call;
+use deepctx_events::Family;
+use deepctx_uprobes::locate::collector::Collector;
+use deepctx_uprobes::{Contents, Layers, NoProbe, PlannedFile, Planner, ProbeRequest, plan};
+
+use super::files::ProbedFiles;
+use super::installed::running_kernel;
+use super::points::{FilePoints, SiteOptions};
+use super::requests::Request;
+use super::setup::Setup;
+use super::site_table::SiteTable;
+use crate::clock::monotonic_ns;
+use crate::duty_cycle::{DutyCycle, feature_of};
+use crate::links::{self, AttachMethod, ProbeSide, ProbeSite};
+use crate::load::{LoadError, ProbePrograms};
+use crate::message::Message;
+use crate::probe_counters::ProbeCounters;
+use crate::sites;
+
+/// How long collectors are still read when calls are not recorded any more: they report what devices did ten times a
+/// second, and CUPTI has each record ready that much later at most.
+const DRAIN_GRACE: Duration = Duration::from_millis(250);
+
+/// What the thread holds.
+pub(super) struct ProbeWorker {
+    programs: ProbePrograms,
+    attach_method: AttachMethod,
+    planner: Planner,
+    request: ProbeRequest,
+    operator_stacks: u32,
+    other_collections: bool,
+    instruction_samples: bool,
+    sites: SiteTable,
+    files: ProbedFiles,
+    links: Links,
+    /// The probes that have a budget.
+    duty_cycle: Option<DutyCycle>,
+    counters: ProbeCounters,
+    reported: ProbeCounters,
+    /// Requests that found no room.
+    dropped: Arc<AtomicU32>,
+    messages: Sender<Message>,
+    ending: Arc<AtomicBool>,
+}
+
+/// What keeps probes where they are. Those of calls go first; collectors report on calls later.
+#[derive(Default)]
+struct Links {
+    calls: Vec<OwnedFd>,
+    messages: Vec<OwnedFd>,
+}
+
+/// Which program a probe runs.
+#[derive(Clone, Copy)]
+enum Program {
+    Call,
+    Return,
+    Message,
+}
+
+impl ProbeWorker {
+    /// Loads the programs, and attaches to the libraries and processes that the setup names. `dropped` counts requests that
+    /// found no room.
+    ///
+    /// # Errors
+    /// The kernel refuses the programs.
+    pub(super) fn new(setup: Setup, dropped: Arc<AtomicU32>) -> Result<Self, LoadError> {
+        let programs = setup.object.load()?;
+        let duty_cycle = setup.duty_cycled.map(DutyCycle::new).transpose()?;
+        let planner = Planner::new(setup.user_rows, Layers::Lowest, running_kernel())
+            .with_request(setup.accelerators, setup.request.clone());
+        let mut worker = Self {
+            programs,
+            attach_method: setup.attach_method,
+            planner,
+            request: setup.request,
+            operator_stacks: setup.operator_stacks,
+            other_collections: setup.other_collections,
+            instruction_samples: setup.instruction_samples,
+            sites: SiteTable::new(setup.sites, setup.sites_used),
+            files: ProbedFiles::default(),
+            links: Links::default(),
+            duty_cycle,
+            counters: ProbeCounters::default(),
+            reported: ProbeCounters::default(),
+            dropped,
+            messages: setup.messages,
+            ending: setup.ending,
+        };
+        let new = worker.planner.add_libraries(setup.libraries);
+        worker.attach_all(new);
+        worker.scan(&setup.pids);
+        let ProbeCounters { files, probes, .. } = worker.counters;
+        tracing::info!(files, probes, "the probes are in place");
+        Ok(worker)
+    }
+
+    /// Answers requests until one says to end, or nobody can ask any more.
+    pub(super) fn run(&mut self, requests: &Receiver<Request>) {
+        loop {
+            let wait = self.duty_cycle.as_ref().and_then(DutyCycle::next_check);
+            let next = match wait {
+                Some(wait) => requests.recv_timeout(wait),
+                None => requests.recv().map_err(RecvTimeoutError::from),
+            };
+            let first = match next {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.check_budget();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut pids = HashSet::new();
+            for request in std::iter::once(first).chain(requests.try_iter()) {
+                match request {
+                    Request::Scan(pid) => drop(pids.insert(pid)),
+                    Request::Tensors(names) => self.record_tensors(names),
+                    Request::End => return self.end(),
+                }
+            }
+            self.scan(&pids.into_iter().collect::<Vec<_>>());
+            self.check_budget();
+        }
+    }
+
+    /// Attaches or detaches the probes that have a budget, if it is time.
+    fn check_budget(&mut self) {
+        let Some(change) = self.duty_cycle.as_mut().and_then(DutyCycle::check) else { return };
+        let detach = !change.window.watched;
+        // The pipeline concludes from their calls: it must know before they are detached, and after they are attached.
+        self.send(Message::DutyWindow(change.window));
+        if let Some(duty_cycle) = self.duty_cycle.as_mut().filter(|_| detach) {
+            duty_cycle.detach();
+        }
+        if let Some(notice) = change.notice {
+            self.notice(notice);
+        }
+    }
+
+    /// Ends the recording of calls at one moment, and then drains collectors: they still report on what was launched before.
+    fn end(&mut self) {
+        let now_ns = monotonic_ns();
+        self.sites.mute_calls();
+        // A launch is given its id before it returns.
+        thread::sleep(Duration::from_millis(1));
+        self.sites.mute_correlations();
+        let drained_ns = now_ns.saturating_add(DRAIN_GRACE.as_nanos() as u64);
+        links::close(&mut self.links.calls);
+        self.duty_cycle = None;
+        let is_read = |planned: &&PlannedFile| matches!(planned.collector, Some(Ok(_)));
+        let mut pids = self.planner.planned().iter().filter(is_read).flat_map(|planned| &planned.pids);
+        // A process that ends sends everything before.
+        let lives = pids.any(|pid| Path::new(&format!("/proc/{pid}")).exists());
+        if lives && self.send(Message::CallsEnd(now_ns)) {
+            thread::sleep(Duration::from_nanos(drained_ns.saturating_sub(monotonic_ns())));
+        }
+    }
+
+    /// Looks through processes for libraries, and attaches to those that are new.
+    fn scan(&mut self, pids: &[u32]) {
+        for &pid in pids {
+            let began_ns = monotonic_ns();
+            let new = match self.planner.add_process(pid) {
+                Ok(new) => new,
+                Err(reason) => {
+                    tracing::debug!(pid, reason = reason.sentence(), "not scanned for libraries");
+                    self.counters.unreadable += 1;
+                    continue;
+                }
+            };
+            self.counters.planning_ns += monotonic_ns().saturating_sub(began_ns);
+            self.attach_all(new);
+        }
+        if let Some(duty_cycle) = &mut self.duty_cycle {
+            let has_some = |planned: &&PlannedFile| {
+                planned.sites.iter().any(|site| feature_of(site.row.event).is_some())
+            };
+            let planned = self.planner.planned().iter().filter(has_some);
+            duty_cycle.add_processes(planned.flat_map(|planned| planned.pids.iter().copied()));
+        }
+        self.counters.put_off = u64::from(self.dropped.load(Ordering::Relaxed));
+        self.counters.left_out = self.sites.left_out();
+        if self.counters != self.reported && self.messages.try_send(Message::Probes(self.counters)).is_ok() {
+            self.reported = self.counters;
+        }
+    }
+
+    fn attach_all(&mut self, new: Vec<usize>) {
+        for at in new {
+            if let Some(planned) = self.planner.planned().get(at).cloned() {
+                self.attach(&planned);
+            }
+        }
+    }
+
+    /// Records tensors of more operators, in the files that are there and in those that come.
+    fn record_tensors(&mut self, names: Vec<String>) {
+        let operators = names.join(",");
+        for planned in self.planner.request_tensors(names) {
+            self.report_missing(&planned);
+            if let Some(path) = self.files.path(&planned.library) {
+                self.attach_calls(&planned, &path);
+            }
+        }
+        tracing::info!(operators, "tensors are recorded from now on");
+    }
+
+    /// Counts the functions that a file lacks, and says which features it lacks.
+    fn report_missing(&mut self, planned: &PlannedFile) {
+        self.counters.missing += planned.missing.len() as u64;
+        let mut missing: Vec<(&str, NoProbe)> = planned
+            .missing
+            .iter()
+            .filter_map(|missing| Some((plan::missing(missing.row.event)?, missing.because)))
+            .collect();
+        missing.dedup_by_key(|(what, _)| *what);
+        for (what, because) in missing {
+            self.notice(format!("{}: {what}: {because}", path_of(planned)));
+        }
+    }
+
+    fn attach(&mut self, planned: &PlannedFile) {
+        self.report_missing(planned);
+        let more = self.request.more_tensors && planned.contents == Contents::Library(Family::Torch);
+        if planned.sites.is_empty() && planned.collector.is_none() && !more {
+            return;
+        }
+        let path = match self.files.add(&planned.library) {
+            Ok(Some(path)) => path,
+            Ok(None) => return,
+            Err(because) => return self.notice(format!("{}: no probes: {because}", path_of(planned))),
+        };
+        let began_ns = monotonic_ns();
+        let before = self.counters;
+        match &planned.collector {
+            Some(Ok(collector)) => self.attach_collector(planned, collector, &path),
+            Some(Err(because)) => {
+                return self
+                    .notice(format!("{}: the collector cannot be heard: {because}", path_of(planned)));
+            }
+            None => self.attach_calls(planned, &path),
+        }
+        self.counters.files += 1;
+        self.counters.attaching_ns += monotonic_ns().saturating_sub(began_ns);
+        tracing::debug!(
+            path = %path_of(planned),
+            probes = self.counters.probes - before.probes,
+            refused = self.counters.refused - before.refused,
+            milliseconds = monotonic_ns().saturating_sub(began_ns) as f64 / 1e6,
+            "attached"
+        );
+    }
+
+    /// Attaches to the functions by which a collector sends messages.
+    fn attach_collector(&mut self, planned: &PlannedFile, collector: &Collector, path: &Path) {
+        // First the function that asks for samples: a collector that begins asks at once.
+        let (samplers, samples) = (&collector.sample_listeners, &collector.sample_message);
+        let samples = self.instruction_samples.then_some((samples, samplers));
+        let messages = collector.messages.iter().map(|message| (message, &collector.listeners));
+        let mut points = Vec::new();
+        for (message, counter) in samples.into_iter().chain(messages) {
+            let Some(index) = self.sites.number() else { continue };
+            let site: call::Site = sites::message(message.what);
+            if !self.sites.write(index, &site) {
+                continue;
+            }
+            points.push(ProbeSite { offset: message.offset.0, cookie: u64::from(index), counter: counter.0 });
+            if site.event == probe::CORRELATION {
+                self.sites.add_correlation(index, site);
+            }
+        }
+        self.place(planned, path, &points, Program::Message);
+        self.counters.probes += points.len() as u64;
+        self.sites.expect_correlations();
+        self.counters.collectors += 1;
+    }
+
+    /// Attaches to the calls of a library.
+    fn attach_calls(&mut self, planned: &PlannedFile, path: &Path) {
+        let options = SiteOptions {
+            request: &self.request,
+            operator_stacks: self.operator_stacks,
+            correlate: self.counters.collectors > 0,
+            other_collections: self.other_collections && !self.is_collected(planned),
+            duty_cycle: self.duty_cycle.is_some(),
+        };
+        let points = FilePoints::new(&planned.sites, &options, &mut self.sites);
+        // Before the first record that needs it.
+        if !self.send(Message::Sites(points.infos)) {
+            return;
+        }
+        // First the returns: a call that is awaited must be seen to return.
+        self.place(planned, path, &points.returns, Program::Return);
+        self.counters.returns += points.returns.len() as u64;
+        self.place(planned, path, &points.calls, Program::Call);
+        self.place(planned, path, &points.messages, Program::Message);
+        let probes = points.calls.len() + points.duty_cycled.len() + points.messages.len();
+        self.counters.probes += probes as u64;
+        if let Some(duty_cycle) = self.duty_cycle.as_mut().filter(|_| !points.duty_cycled.is_empty()) {
+            duty_cycle.add_processes(planned.pids.iter().copied());
+            let added = duty_cycle.add_file(path, points.duty_cycled, points.duty_cycled_events);
+            self.count_refused(planned, &added.refused);
+            if let Some(first) = added.first_window {
+                self.send(Message::DutyWindow(first));
+            }
+        }
+    }
+
+    /// Whether our own collector is in a process with this file: then the records that the process itself reads need not be
+    /// read along, at the price of a trap for each.
+    fn is_collected(&self, planned: &PlannedFile) -> bool {
+        let collectors = self.planner.planned().iter().filter(|other| other.collector.is_some());
+        collectors.flat_map(|collector| &collector.pids).any(|pid| planned.pids.contains(pid))
+    }
+
+    fn place(&mut self, planned: &PlannedFile, path: &Path, points: &[ProbeSite], program: Program) {
+        let programs = &self.programs;
+        let (fd, side) = match program {
+            Program::Call => (&programs.call, ProbeSide::Place),
+            Program::Return => (&programs.call_return, ProbeSide::Return),
+            Program::Message => (&programs.message, ProbeSide::Place),
+        };
+        let attached = links::attach(self.attach_method, fd.as_fd(), path, points, side);
+        let links = match program {
+            Program::Call | Program::Return => &mut self.links.calls,
+            Program::Message => &mut self.links.messages,
+        };
+        links.extend(attached.links);
+        self.count_refused(planned, &attached.refused);
+    }
+
+    fn count_refused(&mut self, planned: &PlannedFile, refused: &[(ProbeSite, io::Error)]) {
+        self.counters.refused += refused.len() as u64;
+        if let [(point, error), others @ ..] = refused {
+            let symbol = planned.sites.iter().find(|site| site.offset.0 == point.offset);
+            let symbol = symbol.map_or("a function", |site| &site.symbol);
+            let (path, others) = (path_of(planned), others.len());
+            self.notice(format!("{path}: no probe on {symbol} and {others} more: {error}"));
+        }
+    }
+
+    /// Sends what must not be lost; false when nobody reads any more.
+    fn send(&self, message: Message) -> bool {
+        let mut message = message;
+        loop {
+            match self.messages.send_timeout(message, Duration::from_millis(200)) {
+                Ok(()) => return true,
+                Err(SendTimeoutError::Disconnected(_)) => return false,
+                Err(SendTimeoutError::Timeout(_)) if self.ending.load(Ordering::Acquire) => return false,
+                Err(SendTimeoutError::Timeout(back)) => message = back,
+            }
+        }
+    }
+
+    fn notice(&self, text: String) {
+        notice(&self.messages, text);
+    }
+}
+
+fn path_of(planned: &PlannedFile) -> std::path::Display<'_> {
+    planned.library.mapping.path().display()
+}
+
+/// Says something to the user, if there is room.
+pub(super) fn notice(messages: &Sender<Message>, text: String) {
+    tracing::warn!("{text}");
+    let _ = messages.try_send(Message::Notice(text));
+}

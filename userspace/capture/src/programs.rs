@@ -1,0 +1,101 @@
+//! Programs: their configuration for this kernel, and the size of their ring buffer.
+//!
+//! Owns: what of a [`CaptureConfig`] the programs in the kernel must know before they are loaded. Because: their
+//! configuration is read-only once they run. Does not: load them (`load`) or attach anything.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use deepctx_common::config::{Config, config_flag};
+use deepctx_common::process::WAITS_WALKED_PER_SECOND;
+
+use super::arch;
+use super::clock::{log_progress, monotonic_ns};
+use super::config::CaptureConfig;
+use super::error::CaptureError;
+use super::kernel_offsets::{self, Facts};
+use super::links::AttachMethod;
+use super::load::Loaded;
+use super::perf_event;
+use super::targets::{self, Targets};
+
+/// Calls a second that the ring is made for, where there may be any: twice the rate of training that launches without a
+/// pause is rare, and the ring is drained twenty times a second, and whenever it fills.
+const CALLS_PER_SECOND: u32 = 4_000;
+
+/// Most native frames of one walk.
+const FRAMES_MAX: u32 = 512;
+
+/// Inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INIT_PIDNS: u64 = 0xEFFF_FFFC;
+
+/// The loaded programs.
+pub(super) struct Programs {
+    pub(super) loaded: Loaded,
+    /// How probes are attached; `None`: nothing is probed, or this kernel has no probes in user space.
+    pub(super) attach_method: Option<AttachMethod>,
+}
+
+impl Programs {
+    /// Configures and loads the programs.
+    pub(super) fn load(config: &CaptureConfig) -> Result<Self, CaptureError> {
+        let began_ns = monotonic_ns();
+        let (kernel, facts) = kernel_config(config)?;
+        log_progress(began_ns, "kernel types read");
+        let attach_method = match config.has_probes().then(|| AttachMethod::of_kernel(facts.uprobe_multi)) {
+            Some(Ok(method)) => Some(method),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "this kernel has no probes in user space: accelerators are not watched");
+                None
+            }
+            None => None,
+        };
+        let asked = config.ring.and_then(|ring| u32::try_from(ring.0).ok());
+        let ring_bytes = asked.unwrap_or_else(|| {
+            let waits = if config.off_cpu { WAITS_WALKED_PER_SECOND } else { 0 };
+            let calls = if attach_method.is_some() { CALLS_PER_SECOND } else { 0 };
+            ring_bytes(config.frequency.0.saturating_add(waits), calls)
+        });
+        let loaded = Loaded::new(kernel, ring_bytes, config.off_cpu).map_err(CaptureError::load)?;
+        log_progress(began_ns, "programs loaded");
+        Ok(Self { loaded, attach_method })
+    }
+}
+
+/// The programs' configuration for this kernel, and what else its types say of it.
+fn kernel_config(config: &CaptureConfig) -> Result<(Config, Facts), CaptureError> {
+    let mut kernel =
+        Config { frames_max: FRAMES_MAX, address_bits: arch::address_bits(), ..Config::default() };
+    let frames = config.frames();
+    let flags = [
+        (config.targets.contains(&Targets::All), config_flag::ALL),
+        (frames.kernel, config_flag::KERNEL),
+        (frames.native, config_flag::NATIVE),
+        (frames.operators_alone, config_flag::OPERATORS),
+        (frames.python, config_flag::PYTHON),
+        (frames.modules, config_flag::OBJECTS),
+    ];
+    kernel.flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
+    kernel.stacks_per_second = if config.has_probes() { config.launch_stacks.per_second() } else { 0 };
+    let facts = kernel_offsets::fill(&mut kernel)?;
+    let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
+    kernel.profiler_pidns = pidns as u32;
+    if pidns == INIT_PIDNS {
+        kernel.flags |= config_flag::INIT_PIDNS;
+    }
+    if let Some(cgroup) = targets::selected_cgroup(&config.targets)? {
+        kernel.flags |= config_flag::CGROUP;
+        kernel.cgroup_id = cgroup.id;
+        kernel.cgroup_level = cgroup.level;
+    }
+    Ok((kernel, facts))
+}
+
+/// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
+/// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two, as
+/// the kernel wants it. It counts three times: its pages are locked, and mapped twice in a row so that no record is cut.
+fn ring_bytes(frequency_hz: u32, calls: u32) -> u32 {
+    const SAMPLE_BYTES: u64 = 1 << 10;
+    let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
+    let wanted = (cpus * u64::from(frequency_hz) + u64::from(calls)) * SAMPLE_BYTES;
+    wanted.next_power_of_two().clamp(1 << 20, 64 << 20) as u32
+}
