@@ -3,7 +3,7 @@
 //! Owns: the way there, for samples, waits and calls alike. Because: a stack that was seen before and one that was not must
 //! end up at the same node. Does not: keep anything, or know a stage: the stages place a stack together.
 
-use deepctx_common::record::{kind, sample_flag};
+use deepctx_common::record::kind;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
@@ -15,7 +15,7 @@ use crate::decode::{Arguments, Event, Sample, decode};
 use crate::native_omitted;
 use crate::resolve::CallPath;
 use crate::stack_cache::{CachedStack, StackKey};
-use crate::stage::{AccountedAs, CallRecord, Placement};
+use crate::stage::{AccountedAs, CallRecord, CallStack, Placement};
 use crate::stages::Stages;
 use crate::stages::off_cpu::{Context, WaitId};
 use crate::symbols::Symbols;
@@ -55,7 +55,7 @@ impl Attribution<'_> {
         stack: CachedStack,
         symbols: &mut S,
     ) {
-        self.stages.on_stack(&sample.fixed, &stack);
+        self.stages.on_stack(&sample.fixed, &stack.notes);
         let Some(arguments) = call else { return self.attribute_sample(thread, sample, stack) };
         let owner = self.stages.owner(&arguments.call);
         match owner.accounted_as() {
@@ -64,7 +64,8 @@ impl Attribution<'_> {
         }
         let call = CallRecord { sample: &sample.fixed, arguments, thread };
         let has_frames = !sample.words.is_empty();
-        self.stages.on_call(owner, &call, Some((&stack, has_frames)), self.profile, symbols);
+        let stack = CallStack { node: stack.node, note: stack.notes, has_frames };
+        self.stages.on_call(owner, &call, Some(stack), self.profile, symbols);
     }
 
     /// Enters what a sample stands for into its context.
@@ -105,11 +106,6 @@ fn node_of(placement: &Placement<'_>, profile: &mut Profile) -> NodeId {
 pub(crate) fn wait_of(sample: &Sample<'_>) -> Option<WaitId> {
     let fixed = &sample.fixed;
     (fixed.header.kind == kind::BLOCK).then_some(WaitId { tid: fixed.tid, began_ns: fixed.period })
-}
-
-/// Whether a stack is of a thread that left its CPU.
-pub(crate) fn is_off_cpu(sample: &Sample<'_>) -> bool {
-    sample.fixed.flags & sample_flag::OFF_CPU != 0
 }
 
 /// The sample or call that was found at this place when its batch was decoded.

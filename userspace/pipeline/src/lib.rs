@@ -23,6 +23,7 @@ mod duty;
 pub mod encode;
 pub mod input;
 mod loss_windows;
+mod name_frames;
 mod native_omitted;
 pub mod order;
 mod pipeline;

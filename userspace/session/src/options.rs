@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-use deepctx_capture::called::CalledMap;
+use deepctx_capture::CalledMap;
 use deepctx_capture::cost::OwnCost;
 use deepctx_pipeline::Config;
 use deepctx_profile::profile::{Meta, Profile};

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use deepctx_capture::CalledMap;
 use deepctx_capture::Message;
 use deepctx_capture::cost::OwnCost;
 use deepctx_pipeline::input::KernelCounters;

@@ -23,7 +23,6 @@ use crate::decode::Arguments;
 use crate::duty::DutyCycle;
 use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::LossWindows;
-use crate::stack_cache::CachedStack;
 use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
 
 /// Makes the set of stages, what they keep of a stack, and the calls of all of them, from one list.
@@ -99,15 +98,15 @@ macro_rules! stages {
                 &mut self,
                 owner: StageId,
                 call: &CallRecord<'_>,
-                stack: Option<(&CachedStack, bool)>,
+                stack: Option<CallStack<Notes>>,
                 context: &mut CallContext<'_>,
             ) {
                 match owner {
                     $(StageId::$id => {
-                        let stack = stack.map(|(stack, has_frames)| CallStack {
+                        let stack = stack.map(|stack| CallStack {
                             node: stack.node,
-                            note: stack.notes.$name,
-                            has_frames,
+                            note: stack.note.$name,
+                            has_frames: stack.has_frames,
                         });
                         self.$name.on_call(call, stack.as_ref(), context);
                     })+
@@ -251,8 +250,8 @@ impl Stages {
 
     /// A stack was taken.
     #[inline]
-    pub(crate) fn on_stack(&mut self, thread: &StackSample, stack: &CachedStack) {
-        self.set.on_stack(thread, &stack.notes);
+    pub(crate) fn on_stack(&mut self, thread: &StackSample, notes: &Notes) {
+        self.set.on_stack(thread, notes);
     }
 
     /// A call of a probe of `owner`.
@@ -260,7 +259,7 @@ impl Stages {
         &mut self,
         owner: StageId,
         call: &CallRecord<'_>,
-        stack: Option<(&CachedStack, bool)>,
+        stack: Option<CallStack<Notes>>,
         profile: &mut Profile,
         names: &mut dyn crate::symbols::CompiledNames,
     ) {

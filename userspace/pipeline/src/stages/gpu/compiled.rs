@@ -7,7 +7,7 @@ use deepctx_profile::profile::Profile;
 
 use super::Gpu;
 use super::origins::{About, Launch, Question};
-use crate::resolve::compiled_frame;
+use crate::name_frames::compiled_frame;
 use crate::symbols::{CompiledNames, DeviceKernel};
 
 impl Gpu {

@@ -19,8 +19,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Time;
 use rustc_hash::FxHashMap;
 
-use crate::attribution::is_off_cpu;
-use crate::decode::Arguments;
+use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
 use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, ProcessChangeKind, Stage};
 
@@ -193,6 +192,11 @@ pub(crate) fn enter(profile: &mut Profile, context: Context, from_ns: u64, to_ns
     let since_start = |time_ns| Time::from_nanos(time_ns) - profile.meta.started_monotonic;
     let (from, to) = (since_start(from_ns), since_start(to_ns));
     profile.timeline.add_span(thread, Metric::OffCpuTime, from, to, ns);
+}
+
+/// Whether a stack is of a thread that left its CPU.
+fn is_off_cpu(sample: &Sample<'_>) -> bool {
+    sample.fixed.flags & sample_flag::OFF_CPU != 0
 }
 
 /// What the kernel runs on a switch to call our program: it stands on every stack of a wait and means nothing there.

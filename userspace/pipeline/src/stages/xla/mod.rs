@@ -27,7 +27,7 @@ use rustc_hash::FxHashMap;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
-use crate::resolve::compiled_frame;
+use crate::name_frames::compiled_frame;
 use crate::scope_lists::{ListId, Lists};
 use crate::sites::Sites;
 use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
