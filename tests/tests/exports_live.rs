@@ -273,7 +273,7 @@ fn pytorch_accepts_the_traces() {
     let Some(capture) = capture() else { return };
     let torch = std::env::var_os("TEST_TORCH_PYTHON").map(PathBuf::from).filter(|python| python.exists());
     let Some(torch) = torch else {
-        println!("skipped: torch, which is large, is fetched by its own benchmarks only");
+        println!("skipped: no Python with torch (cargo xtask test exports installs one)");
         return;
     };
     let check = "import sys\nfrom torch.profiler._trace_validator import validate_trace\n\

@@ -98,6 +98,7 @@ const NEEDS: &[Need] = &[
         "perf is the peer in benchmarks and an oracle for live stacks",
     ),
     test_need("golang-go", Probe::Program("go"), "Go's pprof reads the exports in its format"),
+    test_need("chromium", Probe::Program("chromium"), "a browser draws the page of `export --format html`"),
     test_need("npm", Probe::Program("npm"), "other viewers' schemas and command lines are npm packages"),
     test_need(
         "tmux",

@@ -20,7 +20,17 @@ const PYTHON: &[&str] = &[
     "nvidia-cuda-runtime-cu12==12.9.79",
 ];
 /// AMD's runtime, and the Debian release that has it.
-const DEBIAN: (&str, &str) = ("trixie", "libamdhip64-5");
+const DEBIAN: (&str, &[&str]) = ("trixie", &["libamdhip64-5"]);
+
+/// Packages with headers: what the catalogue's signatures were taken from.
+const PYTHON_HEADERS: &[&str] = &[
+    "nvidia-cuda-cupti==13.5.25",
+    "nvidia-cuda-runtime==13.5.37",
+    "nvidia-cuda-crt==13.5.37",
+    "nvidia-nccl-cu12==2.32.3",
+];
+/// The same of AMD.
+const DEBIAN_HEADERS: (&str, &[&str]) = ("sid", &["libamdhip64-dev", "librccl-dev"]);
 
 /// Fetches them, and says where they lie.
 pub(crate) fn list() -> Result<()> {
@@ -30,41 +40,48 @@ pub(crate) fn list() -> Result<()> {
     Ok(())
 }
 
-/// Fetches what is not there yet (50 MB). Gives what tests are told.
+/// Fetches what is not there yet (50 MB, and half a gigabyte with NCCL, whose headers come with its library). Gives the variables
+/// of tests.
 pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
-    let folder = sh::target_dir().join("vendors");
-    sh::unless_made(&folder, &format!("{} {DEBIAN:?}", PYTHON.join(" ")), |folder| {
-        fs::create_dir_all(folder)?;
-        let python = folder.join("python");
-        sh::run(sh::command("python3").args(["-m", "venv"]).arg(&python))?;
-        for package in PYTHON {
-            let mut pip = sh::command(python.join("bin/python"));
-            pip.args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--only-binary=:all:",
-            ]);
-            // They need one another only to run programs, and versions would lie in the same place.
-            sh::run(pip.args(["--no-deps", "--target"]).arg(folder.join(package)).arg(package))?;
-        }
-        fs::remove_dir_all(python)?;
-        amd(folder)
+    let libraries = sh::target_dir().join("vendors");
+    sh::unless_made(&libraries, &format!("{} {DEBIAN:?}", PYTHON.join(" ")), |folder| {
+        from_python(folder, PYTHON)?;
+        from_debian(folder, DEBIAN, "amd")
     })?;
-    Ok(vec![("DEEPCTX_VENDOR_LIBRARIES", folder.into_os_string())])
+    let headers = sh::target_dir().join("vendor-headers");
+    sh::unless_made(&headers, &format!("{} {DEBIAN_HEADERS:?}", PYTHON_HEADERS.join(" ")), |folder| {
+        from_python(folder, PYTHON_HEADERS)?;
+        from_debian(folder, DEBIAN_HEADERS, "amd")
+    })?;
+    Ok(vec![
+        ("DEEPCTX_VENDOR_LIBRARIES", libraries.into_os_string()),
+        ("DEEPCTX_VENDOR_HEADERS", headers.into_os_string()),
+    ])
 }
 
-fn amd(folder: &Path) -> Result<()> {
-    let (suite, package) = DEBIAN;
+/// Installs packages, each into a folder of its name: versions would lie in the same place, and they need one another only to
+/// run programs.
+fn from_python(folder: &Path, packages: &[&str]) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let python = folder.join("python");
+    sh::run(sh::command("python3").args(["-m", "venv"]).arg(&python))?;
+    for package in packages {
+        let mut pip = sh::command(python.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
+        sh::run(pip.args(["--no-deps", "--target"]).arg(folder.join(package)).arg(package))?;
+    }
+    Ok(fs::remove_dir_all(python)?)
+}
+
+/// Unpacks packages of a Debian release into a folder of this name.
+fn from_debian(folder: &Path, (suite, packages): (&str, &[&str]), name: &str) -> Result<()> {
     let apt = Apt::of(&folder.join("apt"), "deb", suite)?;
     apt.update()?;
     let downloads = apt.folder.join("downloads");
     fs::create_dir_all(&downloads)?;
-    sh::run(apt.command("apt-get").args(["download", "-qq", package]).current_dir(&downloads))?;
+    sh::run(apt.command("apt-get").args(["download", "-qq"]).args(packages).current_dir(&downloads))?;
     for archive in sh::files_below(&downloads, ".deb") {
-        sh::run(sh::command("dpkg").arg("-x").arg(archive).arg(folder.join("amd")))?;
+        sh::run(sh::command("dpkg").arg("-x").arg(archive).arg(folder.join(name)))?;
     }
     Ok(fs::remove_dir_all(apt.folder)?)
 }
