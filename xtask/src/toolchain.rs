@@ -93,7 +93,8 @@ fn build_linker(folder: &Path) -> Result<()> {
     std::os::unix::fs::symlink(&llvm, &link)?;
     sh::run(
         sh::command("cargo")
-            .args(["install", "--quiet", "--locked", "--no-default-features"])
+            // What takes its time is LLVM, which is there already: the program around it need not be optimized.
+            .args(["install", "--debug", "--quiet", "--locked", "--no-default-features"])
             .args(["--features", &format!("llvm-{major}")])
             .arg("--root")
             .arg(folder)
