@@ -106,7 +106,7 @@ fn grow(profile: &mut Profile, round: u32) {
         correlation: round,
         start: Nanos(number * SECOND_NS),
         end: Nanos(number * SECOND_NS + 500),
-        launched: (round % 3 != 0).then_some(Nanos(number * SECOND_NS - 100)),
+        launched: (!round.is_multiple_of(3)).then_some(Nanos(number * SECOND_NS - 100)),
         bytes: 4096 * number,
     });
     profile.gpu.shape(

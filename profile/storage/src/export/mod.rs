@@ -167,5 +167,6 @@ impl fmt::Display for Format {
     }
 }
 
-#[cfg(all(test, feature = "parquet"))]
+#[cfg(test)]
+#[cfg(feature = "parquet")]
 mod tests;

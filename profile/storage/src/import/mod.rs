@@ -186,5 +186,6 @@ fn gap(profile: &mut Profile, key: &'static str, sentence: &'static str, n: u64)
     profile.ledger.gap(Stage::Decode, Reason::new(key, sentence), n);
 }
 
-#[cfg(all(test, feature = "export"))]
+#[cfg(test)]
+#[cfg(feature = "export")]
 mod tests;
