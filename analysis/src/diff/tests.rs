@@ -1,7 +1,8 @@
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::profile::Executable;
+use deepctx_profile::testing::{grow, selections};
 use deepctx_profile::units::Bytes;
-use deepctx_profile::view::{GroupBy, View};
+use deepctx_profile::view::GroupBy;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
@@ -153,29 +154,6 @@ fn two_draws_from_the_same_program_differ_by_less_than_the_bounds() {
     assert!(rows > 700 && (10..70).contains(&beyond) && significant <= 3, "{rows} {beyond} {significant}");
 }
 
-const FRAMES: [&str; 14] = [
-    "P a-1",
-    "P b-2",
-    "T a/1",
-    "T b/2",
-    "y m.py:f:1",
-    "y m.py:f:2",
-    "y n.py:f",
-    "i eval",
-    "n f",
-    "n g h 5",
-    "k f",
-    "o f",
-    "g f",
-    "? f",
-];
-
-fn selections() -> impl Strategy<Value = Selection> {
-    (0usize..3, any::<bool>(), 0usize..4, any::<bool>()).prop_map(|(view, lines, group_by, interpreter)| {
-        Selection { view: View::ALL[view], lines, group_by: GroupBy::ALL[group_by], interpreter, ..CPU }
-    })
-}
-
 proptest! {
     #[test]
     fn every_value_stands_in_exactly_one_context(
@@ -185,12 +163,7 @@ proptest! {
     ) {
         let grown = |stacks: &[(Vec<u8>, u64)]| {
             let mut all = profile("");
-            for (stack, value) in stacks {
-                let frames = stack.iter().map(|n| FRAMES[usize::from(*n)]);
-                let frames = frames.map(|text| deepctx_profile::text::parse_frame(&mut all, text).unwrap());
-                let frames: Vec<_> = frames.collect();
-                all.add(&frames, Metric::CpuTime, *value);
-            }
+            grow(&mut all, stacks, Metric::CpuTime);
             all
         };
         let (before, after) = (grown(&before), grown(&after));
