@@ -9,9 +9,6 @@ use super::{modules, syntax};
 
 /// Longer functions do more than one thing.
 pub(super) const FUNCTION_LINES_MAX: usize = 80;
-/// Functions that are longer for now: end of the file's path, name.
-const LONG_FUNCTIONS: &[(&str, &str)] =
-    &[("derived/lower.rs", "straight"), ("gpu/activities.rs", "message"), ("gpu/activities.rs", "activity")];
 /// Files that use each other for now: end of a path of each circle.
 const CIRCLES: &[&str] = &["cli/src/options.rs", "gpu/process.rs"];
 /// Calls that read a clock.
@@ -29,26 +26,15 @@ pub(super) fn check(crates: &[Crate], broken: &mut Vec<String>) {
 }
 
 fn functions<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut Vec<String>) {
-    let mut needed = vec![false; LONG_FUNCTIONS.len()];
     for file in crates.flat_map(Crate::product) {
         for function in syntax::functions(file.product()) {
-            if function.lines <= FUNCTION_LINES_MAX {
-                continue;
-            }
-            let excused = |(end, name): &(&str, &str)| file.name.ends_with(end) && function.name == *name;
-            match LONG_FUNCTIONS.iter().position(excused) {
-                Some(at) => needed[at] = true,
-                None => broken.push(format!(
+            if function.lines > FUNCTION_LINES_MAX {
+                broken.push(format!(
                     "{}:{}: {} has {} lines; split it below {FUNCTION_LINES_MAX}",
                     file.name, function.line, function.name, function.lines
-                )),
+                ));
             }
         }
-    }
-    for ((file, name), _) in LONG_FUNCTIONS.iter().zip(needed).filter(|(_, needed)| !needed) {
-        broken.push(format!(
-            "xtask/src/tidy/shape.rs: the exception for {name} in {file} is not needed any more"
-        ));
     }
 }
 

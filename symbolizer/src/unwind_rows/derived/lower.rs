@@ -179,7 +179,14 @@ impl Lowering {
                 (Some(to), Some(mask)) if mask < 0 => Op::Rebase { register: to },
                 _ => clobber(to),
             }),
-            (Mnemonic::Push, _) => {
+            _ => self.stack(instruction, to_whole, emit),
+        }
+    }
+
+    /// Instructions that push and pop. `to`: the whole register that is written.
+    fn stack(&mut self, instruction: &Instruction, to: Option<usize>, emit: &mut impl FnMut(Op)) {
+        match instruction.mnemonic() {
+            Mnemonic::Push => {
                 let from = if instruction.op0_kind() == OpKind::Register {
                     whole(instruction.op0_register())
                 } else {
@@ -187,19 +194,19 @@ impl Lowering {
                 };
                 emit(Op::Push { from, bytes: -instruction.stack_pointer_increment() });
             }
-            (Mnemonic::Pop, _) => {
-                emit(Op::Pop { to: to_whole, bytes: instruction.stack_pointer_increment() });
-                if to_whole.is_none() {
+            Mnemonic::Pop => {
+                emit(Op::Pop { to, bytes: instruction.stack_pointer_increment() });
+                if to.is_none() {
                     self.other(instruction, 1 << RSP, emit);
                 }
             }
-            (Mnemonic::Pushfq, _) => emit(Op::Push { from: None, bytes: 8 }),
-            (Mnemonic::Popfq, _) => emit(Op::Pop { to: None, bytes: 8 }),
-            (Mnemonic::Leave, _) if instruction.code() == Code::Leaveq => {
+            Mnemonic::Pushfq => emit(Op::Push { from: None, bytes: 8 }),
+            Mnemonic::Popfq => emit(Op::Pop { to: None, bytes: 8 }),
+            Mnemonic::Leave if instruction.code() == Code::Leaveq => {
                 emit(Op::Copy { to: RSP, from: RBP, add: 0 });
                 emit(Op::Pop { to: Some(RBP), bytes: 8 });
             }
-            (Mnemonic::Enter, _)
+            Mnemonic::Enter
                 if instruction.code() == Code::Enterq_imm16_imm8 && instruction.immediate8_2nd() == 0 =>
             {
                 emit(Op::Push { from: Some(RBP), bytes: 8 });

@@ -17,7 +17,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
 use super::clock::HostTime;
-use super::counts::{Gap, Useless};
+use super::counts::{Counts, Gap, Useless};
 use super::graphs::Recorded;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
 use super::names::Named;
@@ -113,33 +113,8 @@ impl Gpu {
                     of => process.graphs.cloned_node(number, of),
                 }
             }
-            probe::CLOCK => {
-                let [device, before, after] = message.values;
-                let jumps = process.clock.jumps();
-                if !process.clock.read(device, before, after) {
-                    counts.gap(Gap::Malformed, 1);
-                }
-                counts.gap(Gap::ClockJumped, process.clock.jumps() - jumps);
-            }
-            probe::STATE => match message.values[0] {
-                state::COLLECTING => {
-                    process.collect();
-                    process.info.note = format!("CUPTI {}", message.values[1]);
-                }
-                state::IDLE => process.collecting = false,
-                state::BUSY => {
-                    process.info.note = "another tool uses CUPTI, and this version lets only one".to_owned();
-                }
-                state::UNUSABLE => {
-                    process.info.note = format!("CUPTI cannot be used: error {}", message.values[1]);
-                }
-                state::LOST => counts.gap(Gap::Dropped, message.values[1]),
-                state::SKIPPED => counts.gap(Gap::Skipped, message.values[1]),
-                state::SAMPLING..=state::CUBINS_LEFT => {
-                    process.samples.state(message.values, &mut process.info.note, counts);
-                }
-                _ => return counts.useless(Useless::UnknownMessage),
-            },
+            probe::CLOCK => process.clock_read(message.values, counts),
+            probe::STATE if process.collector_state(message.values, counts) => {}
             _ => return counts.useless(Useless::UnknownMessage),
         }
         self.counts.merged();
@@ -190,57 +165,15 @@ impl Gpu {
             }
             None => {
                 self.counts.gap(Gap::ActivityWithoutLaunch, 1);
-                let reason = profile.text("launch-not-seen");
-                let unseen = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
-                let node = profile.tree.path(process_node, [unseen, frame]);
-                if kernel {
-                    profile.tree.add(node, Metric::Kernels, 1);
-                } else if activity.kind != kind::GRAPH {
-                    profile.tree.add(node, Metric::CopyBytes, activity.bytes);
-                }
+                let node = without_launch(process_node, frame, activity, profile);
                 (node, None)
             }
         };
         if kernel {
-            let kernels = if activity.graph == 0 && activity.node == 0 {
-                &mut process.info.kernels
-            } else {
-                &mut process.info.graph_kernels
-            };
-            *kernels += 1;
-            let device_arch = process.device_of(activity.device).and_then(Device::arch);
-            profile.gpu.shape(node, &Launch { device_arch, ..launch_of(activity) });
+            process.kernel_ran(node, activity, profile);
         }
-        match duration(activity) {
-            Some(took) => {
-                let metric = match activity.kind {
-                    kind::KERNEL | kind::GRAPH => Metric::GpuTime,
-                    _ => Metric::CopyTime,
-                };
-                let stream = process.stream_frame(activity.device, activity.stream, profile);
-                self.counts.gap(Gap::StateFull, u64::from(stream.is_none()));
-                let ran = stream.map_or(node, |stream| below(stream, node, profile));
-                profile.tree.add(ran, metric, took);
-                let host = process.clock.host(Time::from_nanos(activity.start_ns));
-                let delay = host.zip(launched_ns).and_then(|(host, launched)| delay(host, launched));
-                match delay {
-                    Some(delay) => profile.tree.add(ran, Metric::LaunchDelay, delay.0),
-                    None => self.counts.gap(Gap::ClockUnknown, u64::from(launched_ns.is_some())),
-                }
-                if let Some(host) = host {
-                    process.show(
-                        node,
-                        process_node,
-                        metric,
-                        (host, Nanos(took)),
-                        launched_ns,
-                        activity,
-                        profile,
-                    );
-                }
-            }
-            None => self.counts.gap(Gap::WithoutTimes, 1),
-        }
+        let at = Ran { node, process_node, launched_ns };
+        process.enter_times(&at, activity, &mut self.counts, profile);
         if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
             if let Some(process) = self.processes.get_mut(pid) {
                 process.samples.done(work.correlation, node);
@@ -265,6 +198,110 @@ fn below(stream: FrameId, node: NodeId, profile: &mut Profile) -> NodeId {
     let ran = profile.tree.node(node);
     let stream = profile.tree.child(ran.parent, stream);
     profile.tree.child(stream, ran.frame)
+}
+
+/// Where something that a device did is entered.
+struct Ran {
+    node: NodeId,
+    process_node: NodeId,
+    /// When it was launched, `CLOCK_MONOTONIC` nanoseconds; `None` when the launch was not seen.
+    launched_ns: Option<u64>,
+}
+
+impl Process {
+    /// The collector read the clock of a device between two readings of the host's.
+    fn clock_read(&mut self, [device, before, after]: [u64; 3], counts: &mut Counts) {
+        let jumps = self.clock.jumps();
+        if !self.clock.read(device, before, after) {
+            counts.gap(Gap::Malformed, 1);
+        }
+        counts.gap(Gap::ClockJumped, self.clock.jumps() - jumps);
+    }
+
+    /// The collector says how it is doing. False when this version does not know what it says.
+    fn collector_state(&mut self, values: [u64; 3], counts: &mut Counts) -> bool {
+        match values[0] {
+            state::COLLECTING => {
+                self.collect();
+                self.info.note = format!("CUPTI {}", values[1]);
+            }
+            state::IDLE => self.collecting = false,
+            state::BUSY => {
+                self.info.note = "another tool uses CUPTI, and this version lets only one".to_owned();
+            }
+            state::UNUSABLE => self.info.note = format!("CUPTI cannot be used: error {}", values[1]),
+            state::LOST => counts.gap(Gap::Dropped, values[1]),
+            state::SKIPPED => counts.gap(Gap::Skipped, values[1]),
+            state::SAMPLING..=state::CUBINS_LEFT => self.samples.state(values, &mut self.info.note, counts),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Counts a kernel that ran, and notes its shape.
+    fn kernel_ran(&mut self, node: NodeId, activity: &Activity, profile: &mut Profile) {
+        let kernels = if activity.graph == 0 && activity.node == 0 {
+            &mut self.info.kernels
+        } else {
+            &mut self.info.graph_kernels
+        };
+        *kernels += 1;
+        let device_arch = self.device_of(activity.device).and_then(Device::arch);
+        profile.gpu.shape(node, &Launch { device_arch, ..launch_of(activity) });
+    }
+
+    /// Enters how long something took, and how long after its launch it began.
+    fn enter_times(&mut self, at: &Ran, activity: &Activity, counts: &mut Counts, profile: &mut Profile) {
+        match duration(activity) {
+            Some(took) => {
+                let metric = match activity.kind {
+                    kind::KERNEL | kind::GRAPH => Metric::GpuTime,
+                    _ => Metric::CopyTime,
+                };
+                let stream = self.stream_frame(activity.device, activity.stream, profile);
+                counts.gap(Gap::StateFull, u64::from(stream.is_none()));
+                let ran = stream.map_or(at.node, |stream| below(stream, at.node, profile));
+                profile.tree.add(ran, metric, took);
+                let host = self.clock.host(Time::from_nanos(activity.start_ns));
+                let delay = host.zip(at.launched_ns).and_then(|(host, launched)| delay(host, launched));
+                match delay {
+                    Some(delay) => profile.tree.add(ran, Metric::LaunchDelay, delay.0),
+                    None => counts.gap(Gap::ClockUnknown, u64::from(at.launched_ns.is_some())),
+                }
+                if let Some(host) = host {
+                    self.show(
+                        at.node,
+                        at.process_node,
+                        metric,
+                        (host, Nanos(took)),
+                        at.launched_ns,
+                        activity,
+                        profile,
+                    );
+                }
+            }
+            None => counts.gap(Gap::WithoutTimes, 1),
+        }
+    }
+}
+
+/// The context of something whose launch was not seen, with what it says without one.
+fn without_launch(
+    process_node: NodeId,
+    frame: FrameId,
+    activity: &Activity,
+    profile: &mut Profile,
+) -> NodeId {
+    let kernel = activity.kind == kind::KERNEL;
+    let reason = profile.text("launch-not-seen");
+    let unseen = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+    let node = profile.tree.path(process_node, [unseen, frame]);
+    if kernel {
+        profile.tree.add(node, Metric::Kernels, 1);
+    } else if activity.kind != kind::GRAPH {
+        profile.tree.add(node, Metric::CopyBytes, activity.bytes);
+    }
+    node
 }
 
 /// How long it took; `None` when that is not known.
