@@ -12,8 +12,7 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::tree::NodeId;
 
 use crate::account::Accounts;
-use crate::arena::RecordArena;
-use crate::arena::RecordRef;
+use crate::arena::{RecordArena, RecordRef};
 use crate::config::Config;
 use crate::decode::{Event, Sample, Sequences, records};
 use crate::input::{Input, SpaceUpdate, UnnamedKernel, UnreadCubin};
@@ -157,7 +156,7 @@ impl<S: Symbols> Pipeline<S> {
     /// The profile so far, its ledger up to date.
     pub fn profile(&mut self) -> &mut Profile {
         self.accounts.missing(self.sequences.missing());
-        self.accounts.waits(self.stages.set.off_cpu.gaps());
+        self.accounts.waits(self.stages.set.off_cpu.wait_gaps());
         self.accounts.write_to(&mut self.profile.ledger);
         self.stages.account(&mut self.profile, self.newest_ns);
         &mut self.profile

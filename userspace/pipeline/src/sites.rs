@@ -9,8 +9,9 @@ use deepctx_common::call::Call;
 use deepctx_events::Role;
 use rustc_hash::FxHashMap;
 
-use super::decode::Arguments;
-use super::input::SiteInfo;
+use crate::decode::Arguments;
+use crate::input::SiteInfo;
+use crate::stage::{ProcessChange, SiteTable};
 
 /// Beginnings and ends of processes that may wait for the samples.
 const CHANGES_MAX: usize = 1 << 16;
@@ -44,13 +45,6 @@ impl<W> Sites<W> {
                 let site = Site { what, roles: info.roles, seen: 0, counted: 0 };
                 self.by_number.insert(info.site, site);
             }
-        }
-    }
-
-    /// Takes in how often the kernel programs counted each probe.
-    pub(crate) fn counted(&mut self, counts: &[u64]) {
-        for (number, site) in &mut self.by_number {
-            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
         }
     }
 
@@ -90,13 +84,6 @@ impl<W> Sites<W> {
         self.arguments(arguments).find(|(other, _)| *other == role)?.1
     }
 
-    /// A process begins, or begins anew, or ends at this time, which the samples have not reached.
-    pub(crate) fn will_change(&mut self, pid: u32, time_ns: u64) {
-        if !self.is_empty() {
-            self.changes.add(pid, time_ns);
-        }
-    }
-
     /// The next process that the samples have reached the change of, and when that was.
     #[inline]
     pub(crate) fn changed(&mut self, now_ns: u64) -> Option<(u64, u32)> {
@@ -107,6 +94,20 @@ impl<W> Sites<W> {
     pub(crate) fn lost(&self) -> u64 {
         let lost = self.by_number.values().map(|site| site.counted.saturating_sub(site.seen));
         lost.fold(0, u64::saturating_add)
+    }
+}
+
+impl<W> SiteTable for Sites<W> {
+    fn counted(&mut self, counts: &[u64]) {
+        for (number, site) in &mut self.by_number {
+            site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
+        }
+    }
+
+    fn will_change(&mut self, change: ProcessChange) {
+        if !self.is_empty() {
+            self.changes.add(change.pid, change.time_ns);
+        }
     }
 }
 

@@ -46,8 +46,10 @@ pub(crate) trait Stage {
     /// Takes in probes that it claims. Those of one file come together.
     fn learn(&mut self, sites: Vec<SiteInfo>);
 
-    /// Takes in how often the kernel programs counted the calls of each probe, by number of the probe.
-    fn count_sites(&mut self, counts: &[u64]);
+    /// The table of its probes; `None` of a stage that has none.
+    fn sites(&mut self) -> Option<&mut dyn SiteTable> {
+        None
+    }
 
     /// Whether a call of one of its probes says something only together with its stack.
     #[inline]
@@ -101,7 +103,11 @@ pub(crate) trait Stage {
     );
 
     /// A process changes at a time that the samples have not reached.
-    fn on_process(&mut self, _change: ProcessChange) {}
+    fn on_process(&mut self, change: ProcessChange) {
+        if let Some(sites) = self.sites() {
+            sites.will_change(change);
+        }
+    }
 
     /// Whether a change is due once the samples have reached a time, `CLOCK_MONOTONIC` nanoseconds. What is not resolved by
     /// then is attributed before the change.
@@ -122,9 +128,26 @@ pub(crate) trait Stage {
     /// No record will follow. The last one is of this time, `CLOCK_MONOTONIC` nanoseconds.
     fn finish(&mut self, _now_ns: u64, _profile: &mut Profile) {}
 
-    /// Writes what is missing, and why, to the profile.
-    fn account(&self, profile: &mut Profile);
+    /// What is missing of its conclusions, and why.
+    fn gaps(&self) -> Vec<StageGap> {
+        Vec::new()
+    }
+
+    /// Writes what it keeps beside the tree to the profile.
+    fn write_to(&self, _profile: &mut Profile) {}
 }
+
+/// A table of probes, as far as all stages need it alike.
+pub(crate) trait SiteTable {
+    /// Takes in how often the kernel programs counted the calls of each probe, by number of the probe.
+    fn counted(&mut self, counts: &[u64]);
+
+    /// A process changes at a time that the samples have not reached.
+    fn will_change(&mut self, _change: ProcessChange) {}
+}
+
+/// Something that a stage could not conclude: stable name and sentence of the reason, and how often.
+pub(crate) type StageGap = (&'static str, &'static str, u64);
 
 /// How a call is accounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ pub(crate) mod xla;
 
 use deepctx_common::call::{Call, SITES_MAX};
 use deepctx_common::record::StackSample;
-use deepctx_profile::ledger::Stage as LedgerStage;
+use deepctx_profile::ledger::{Reason, Stage as LedgerStage};
 use deepctx_profile::profile::Profile;
 
 use crate::config::Config;
@@ -56,7 +56,9 @@ macro_rules! stages {
                 )+
             }
 
-            fn count_sites(&mut self, counts: &[u64]) { $(self.$name.count_sites(counts);)+ }
+            fn count_sites(&mut self, counts: &[u64]) {
+                $(if let Some(sites) = self.$name.sites() { sites.counted(counts) })+
+            }
 
             #[inline]
             fn needs_stack(&self, owner: StageId, call: &Arguments<'_>) -> bool {
@@ -132,7 +134,15 @@ macro_rules! stages {
                 $(self.$name.finish(now_ns, profile);)+
             }
 
-            fn account(&self, profile: &mut Profile) { $(self.$name.account(profile);)+ }
+            fn account(&self, profile: &mut Profile) {
+                $(
+                    let account = profile.ledger.stage_mut(LedgerStage::Attribute);
+                    for (key, sentence, count) in self.$name.gaps() {
+                        account.gaps.add(Reason::new(key, sentence), count);
+                    }
+                    self.$name.write_to(profile);
+                )+
+            }
         }
 
         impl StageId {

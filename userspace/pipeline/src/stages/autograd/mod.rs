@@ -27,7 +27,6 @@ use deepctx_common::record::StackSample;
 use deepctx_events::{AutogradEvent, Event, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -40,7 +39,9 @@ use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::{LossCause, LossWindows};
 use crate::scope_lists::Lists;
 use crate::sites::Sites;
-use crate::stage::{CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, Stage};
+use crate::stage::{
+    CallContext, CallRecord, CallStack, Placement, PlacementRoot, SiteTable, Stage, StageGap,
+};
 use open::Thread;
 use stand::Maker;
 pub(crate) use stand::{Stand, Within};
@@ -419,44 +420,6 @@ impl Autograd {
         self.places.insert((thread, operator), place);
         place
     }
-
-    /// Writes what is missing into the account of the stage that places stacks.
-    fn write_to(&self, account: &mut Account) {
-        for (key, sentence, n) in [
-            (
-                "forward-unknown",
-                "steps of the backward pass are not below their operator: it ran before the capture began, between two turns, or too long ago",
-                self.counts.unknown,
-            ),
-            (
-                "backward-uncertain",
-                "stacks in the backward pass are not below an operator: they lack their beginning, or records before them are missing",
-                self.counts.uncertain,
-            ),
-            (
-                "backward-not-watched",
-                "stacks in the backward pass are not below an operator: it was not watched then",
-                self.counts.not_watched,
-            ),
-            (
-                "forward-uncertain",
-                "steps of the backward pass are below an operator that itself ran within a step, which is not certain",
-                self.counts.misplaced,
-            ),
-            (
-                "backward-nested",
-                "steps of the backward pass are not below their operator: derivatives of derivatives are nested too deeply",
-                self.counts.nested,
-            ),
-            (
-                "backward-call-lost",
-                "steps of the backward pass, or operators that made them, were counted by their probe and never came",
-                self.sites.lost(),
-            ),
-        ] {
-            account.gaps.add(Reason::new(key, sentence), n);
-        }
-    }
 }
 
 /// Why something can have been missed of a thread up to the time of a stack; `None` when nothing can.
@@ -498,8 +461,8 @@ impl Stage for Autograd {
         });
     }
 
-    fn count_sites(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
+    fn sites(&mut self) -> Option<&mut dyn SiteTable> {
+        Some(&mut self.sites)
     }
 
     #[inline]
@@ -554,15 +517,42 @@ impl Stage for Autograd {
         self.called(call.sample, call.arguments, node, stack.note.steps, stack.note.stand);
     }
 
-    fn on_process(&mut self, change: ProcessChange) {
-        self.sites.will_change(change.pid, change.time_ns);
-    }
-
     fn on_duty_window(&mut self, window: &DutyWindow) {
         self.turn_edges.take(window);
     }
 
-    fn account(&self, profile: &mut Profile) {
-        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    fn gaps(&self) -> Vec<StageGap> {
+        vec![
+            (
+                "forward-unknown",
+                "steps of the backward pass are not below their operator: it ran before the capture began, between two turns, or too long ago",
+                self.counts.unknown,
+            ),
+            (
+                "backward-uncertain",
+                "stacks in the backward pass are not below an operator: they lack their beginning, or records before them are missing",
+                self.counts.uncertain,
+            ),
+            (
+                "backward-not-watched",
+                "stacks in the backward pass are not below an operator: it was not watched then",
+                self.counts.not_watched,
+            ),
+            (
+                "forward-uncertain",
+                "steps of the backward pass are below an operator that itself ran within a step, which is not certain",
+                self.counts.misplaced,
+            ),
+            (
+                "backward-nested",
+                "steps of the backward pass are not below their operator: derivatives of derivatives are nested too deeply",
+                self.counts.nested,
+            ),
+            (
+                "backward-call-lost",
+                "steps of the backward pass, or operators that made them, were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ]
     }
 }

@@ -45,7 +45,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::decode::Arguments;
 use crate::input::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadCubin};
 use crate::stage::{
-    AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, Stage,
+    AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, SiteTable, Stage,
 };
 use calls::{PendingCall, ReturnAction};
 use counts::{Counts, Gap};
@@ -231,27 +231,6 @@ impl Gpu {
         let live = self.processes.by_pid.values().map(|process| &process.info);
         live.chain(&self.ended).map(|info| info.launches + info.captured + info.graph_launches).sum()
     }
-
-    /// Writes what is known of processes to the profile, and what is missing to the account of the stage, where what
-    /// was received and kept stands already.
-    fn write_to(&self, profile: &mut Profile) {
-        let mut counts = self.counts.clone();
-        counts.gap(Gap::CallLost, self.sites.lost());
-        profile.gpu.processes.clone_from(&self.ended);
-        let mut live: Vec<_> = self
-            .processes
-            .by_pid
-            .values()
-            .filter_map(|process| {
-                process.count_gaps(&mut counts);
-                let info = process.info();
-                info.is_used().then_some(info)
-            })
-            .collect();
-        live.sort_by_key(|info| info.pid);
-        profile.gpu.processes.append(&mut live);
-        counts.write_to(profile.ledger.stage_mut(LedgerStage::Correlate));
-    }
 }
 
 impl Stage for Gpu {
@@ -269,8 +248,8 @@ impl Stage for Gpu {
         self.sites.learn(sites);
     }
 
-    fn count_sites(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
+    fn sites(&mut self) -> Option<&mut dyn SiteTable> {
+        Some(&mut self.sites)
     }
 
     /// The frames of a call's stack, root first, up to its caller: without those of the kernel (it was just running our
@@ -369,7 +348,24 @@ impl Stage for Gpu {
         self.processes.by_pid.values_mut().for_each(|process| process.streams.close());
     }
 
-    fn account(&self, profile: &mut Profile) {
-        self.write_to(profile);
+    /// Writes what is known of processes to the profile, and what is missing to the account of the stage, where what
+    /// was received and kept stands already.
+    fn write_to(&self, profile: &mut Profile) {
+        let mut counts = self.counts.clone();
+        counts.gap(Gap::CallLost, self.sites.lost());
+        profile.gpu.processes.clone_from(&self.ended);
+        let mut live: Vec<_> = self
+            .processes
+            .by_pid
+            .values()
+            .filter_map(|process| {
+                process.count_gaps(&mut counts);
+                let info = process.info();
+                info.is_used().then_some(info)
+            })
+            .collect();
+        live.sort_by_key(|info| info.pid);
+        profile.gpu.processes.append(&mut live);
+        counts.write_to(profile.ledger.stage_mut(LedgerStage::Correlate));
     }
 }

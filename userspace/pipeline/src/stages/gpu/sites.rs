@@ -10,6 +10,7 @@ use deepctx_profile::profile::Profile;
 
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
+use crate::stage::SiteTable;
 
 /// The probes that calls come from.
 #[derive(Debug, Default)]
@@ -45,24 +46,14 @@ pub(super) struct Site {
 }
 
 impl Sites {
-    /// Takes in probes. What is known under an index already is replaced. Indices beyond the bound of the kernel's table
-    /// are nobody's.
+    /// Takes in probes. What is known under an index already is replaced.
     pub(super) fn learn(&mut self, sites: Vec<SiteInfo>) {
-        for info in sites.into_iter().filter(|info| info.site < deepctx_common::call::SITES_MAX) {
+        for info in sites {
             let at = info.site as usize;
             if at >= self.sites.len() {
                 self.sites.resize_with(at + 1, || None);
             }
             self.sites[at] = Some(Known { info, frame: None, returns: false, calls: 0, counted: 0 });
-        }
-    }
-
-    /// Takes in how often the kernel programs counted each.
-    pub(super) fn counted(&mut self, counts: &[u64]) {
-        for (known, count) in self.sites.iter_mut().zip(counts) {
-            if let Some(known) = known {
-                known.counted = *count;
-            }
         }
     }
 
@@ -116,6 +107,16 @@ impl Sites {
     pub(super) fn given<'a>(&'a self, arguments: &Arguments<'a>) -> Given<'a> {
         let known = self.sites.get(arguments.call.site as usize).and_then(Option::as_ref);
         Given { roles: known.map_or(&[], |known| &known.info.roles), arguments: *arguments }
+    }
+}
+
+impl SiteTable for Sites {
+    fn counted(&mut self, counts: &[u64]) {
+        for (known, count) in self.sites.iter_mut().zip(counts) {
+            if let Some(known) = known {
+                known.counted = *count;
+            }
+        }
     }
 }
 

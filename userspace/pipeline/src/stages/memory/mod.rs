@@ -22,7 +22,6 @@ use deepctx_common::record::StackSample;
 use deepctx_events::{Event, Family, Role, TensorEvent};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::ledger::{Reason, Stage as LedgerStage};
 use deepctx_profile::memory::{self, POOLS_MAX};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -33,7 +32,7 @@ use crate::decode::Arguments;
 use crate::duty::DutyEdges;
 use crate::input::{DutyWindow, SiteInfo};
 use crate::sites::Sites;
-use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, Stage};
+use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, SiteTable, Stage, StageGap};
 use pool::{Given, Pool, Said, Taken};
 
 /// Kinds of devices, by number (`c10::DeviceType`, c10/core/DeviceType.h).
@@ -304,21 +303,89 @@ impl TensorMemory {
         // The host's own frees are told by nobody else.
         self.counts.free_unknown += u64::from(!by_report);
     }
+}
 
-    /// Writes what is known of devices, and what is missing into the account of the stage that places stacks.
-    fn write_to(&self, profile: &mut Profile) {
-        let live = self.processes.values().flatten().map(|(_, pool)| pool);
-        let mut pools: Vec<memory::Pool> = self
-            .ended
-            .iter()
-            .chain(live)
-            .map(Pool::info)
-            .filter(|pool| pool.allocations > 0 || pool.peak_bytes > 0)
-            .collect();
-        pools.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
-        profile.memory = pools;
-        let account = profile.ledger.stage_mut(LedgerStage::Attribute);
-        for (key, sentence, n) in [
+/// Who allocates.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    thread: NodeId,
+    node: Option<NodeId>,
+    flags: u16,
+}
+
+impl Stage for TensorMemory {
+    type Scope = ();
+    type Note = ();
+
+    const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
+
+    fn claims(&self, site: &SiteInfo) -> bool {
+        matches!(site.event, Event::Tensor(_))
+    }
+
+    fn learn(&mut self, sites: Vec<SiteInfo>) {
+        self.sites.learn(sites, |info| {
+            let Event::Tensor(event) = info.event else { return None };
+            Some(Site { event, marked: info.family == Family::C10Cuda })
+        });
+    }
+
+    fn sites(&mut self) -> Option<&mut dyn SiteTable> {
+        Some(&mut self.sites)
+    }
+
+    #[inline]
+    fn needs_stack(&self, call: &Arguments<'_>) -> bool {
+        match self.sites.what(&call.call).map(|site| site.event) {
+            None | Some(TensorEvent::Alloc) => true,
+            Some(TensorEvent::Report) => self.is_allocation(call),
+            Some(TensorEvent::Free | TensorEvent::Request) => false,
+        }
+    }
+
+    /// Without the frames of the kernel, which was just running our program. A mark stands within the caller.
+    fn caller<'a>(
+        &mut self,
+        call: &Arguments<'_>,
+        frames: &'a [FrameId],
+        profile: &Profile,
+    ) -> &'a [FrameId] {
+        let itself = self.sites.what(&call.call).is_some_and(|site| !site.marked);
+        attribute::without_probed(profile, frames, itself)
+    }
+
+    fn on_call(
+        &mut self,
+        call: &CallRecord<'_>,
+        stack: Option<&CallStack<()>>,
+        context: &mut CallContext<'_>,
+    ) {
+        let node = stack.and_then(CallStack::caller);
+        self.called(call.sample, call.arguments, call.thread, node, context.profile);
+    }
+
+    fn on_duty_window(&mut self, window: &DutyWindow) {
+        self.turn_edges.take(window);
+    }
+
+    fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
+        self.reach(until_ns, profile);
+        for (_, pool) in self.processes.values_mut().flatten() {
+            pool.hold_until(until_ns, profile);
+        }
+    }
+
+    fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.reach(u64::MAX, profile);
+        for (_, pool) in self.processes.values_mut().flatten() {
+            pool.end(now_ns, profile);
+        }
+        let live = self.processes.values_mut().flatten().map(|(_, pool)| pool);
+        live.chain(&mut self.ended).for_each(|pool| pool.write_contexts(profile));
+    }
+
+    fn gaps(&self) -> Vec<StageGap> {
+        vec![
             (
                 "tensor-free-unknown",
                 "tensors were freed whose allocation was not seen: it was before the capture began, or between two turns",
@@ -359,97 +426,20 @@ impl TensorMemory {
                 "allocations and frees of tensors were counted by their probe and never came",
                 self.sites.lost(),
             ),
-        ] {
-            account.gaps.add(Reason::new(key, sentence), n);
-        }
-    }
-}
-
-/// Who allocates.
-#[derive(Clone, Copy, Debug)]
-struct Caller {
-    thread: NodeId,
-    node: Option<NodeId>,
-    flags: u16,
-}
-
-impl Stage for TensorMemory {
-    type Scope = ();
-    type Note = ();
-
-    const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
-
-    fn claims(&self, site: &SiteInfo) -> bool {
-        matches!(site.event, Event::Tensor(_))
+        ]
     }
 
-    fn learn(&mut self, sites: Vec<SiteInfo>) {
-        self.sites.learn(sites, |info| {
-            let Event::Tensor(event) = info.event else { return None };
-            Some(Site { event, marked: info.family == Family::C10Cuda })
-        });
-    }
-
-    fn count_sites(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
-    }
-
-    #[inline]
-    fn needs_stack(&self, call: &Arguments<'_>) -> bool {
-        match self.sites.what(&call.call).map(|site| site.event) {
-            None | Some(TensorEvent::Alloc) => true,
-            Some(TensorEvent::Report) => self.is_allocation(call),
-            Some(TensorEvent::Free | TensorEvent::Request) => false,
-        }
-    }
-
-    /// Without the frames of the kernel, which was just running our program. A mark stands within the caller.
-    fn caller<'a>(
-        &mut self,
-        call: &Arguments<'_>,
-        frames: &'a [FrameId],
-        profile: &Profile,
-    ) -> &'a [FrameId] {
-        let itself = self.sites.what(&call.call).is_some_and(|site| !site.marked);
-        attribute::without_probed(profile, frames, itself)
-    }
-
-    fn on_call(
-        &mut self,
-        call: &CallRecord<'_>,
-        stack: Option<&CallStack<()>>,
-        context: &mut CallContext<'_>,
-    ) {
-        let node = stack.and_then(CallStack::caller);
-        self.called(call.sample, call.arguments, call.thread, node, context.profile);
-    }
-
-    fn on_process(&mut self, change: ProcessChange) {
-        self.sites.will_change(change.pid, change.time_ns);
-    }
-
-    fn on_duty_window(&mut self, window: &DutyWindow) {
-        self.turn_edges.take(window);
-    }
-
-    fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
-        self.reach(until_ns, profile);
-        for (_, pool) in self.processes.values_mut().flatten() {
-            pool.hold_until(until_ns, profile);
-        }
-    }
-
-    fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
-        self.reach(u64::MAX, profile);
-        for (_, pool) in self.processes.values_mut().flatten() {
-            pool.end(now_ns, profile);
-        }
-        let live = self.processes.values_mut().flatten().map(|(_, pool)| pool);
-        live.chain(&mut self.ended).for_each(|pool| pool.write_contexts(profile));
-    }
-
-    fn account(&self, profile: &mut Profile) {
-        self.write_to(profile);
+    fn write_to(&self, profile: &mut Profile) {
+        let live = self.processes.values().flatten().map(|(_, pool)| pool);
+        let mut pools: Vec<memory::Pool> = self
+            .ended
+            .iter()
+            .chain(live)
+            .map(Pool::info)
+            .filter(|pool| pool.allocations > 0 || pool.peak_bytes > 0)
+            .collect();
+        pools.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
+        profile.memory = pools;
     }
 }
 

@@ -177,7 +177,7 @@ impl OffCpu {
     }
 
     /// What could not be told so far.
-    pub(crate) fn gaps(&self) -> WaitGaps {
+    pub(crate) fn wait_gaps(&self) -> WaitGaps {
         self.gaps
     }
 }
@@ -293,8 +293,6 @@ impl Stage for OffCpu {
 
     fn learn(&mut self, _sites: Vec<SiteInfo>) {}
 
-    fn count_sites(&mut self, _counts: &[u64]) {}
-
     fn place(
         &mut self,
         (): (),
@@ -348,9 +346,6 @@ impl Stage for OffCpu {
     fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
         self.enter_until(now_ns, 0, profile);
     }
-
-    /// Gaps of waits are part of the account of samples.
-    fn account(&self, _profile: &mut Profile) {}
 }
 
 #[cfg(test)]

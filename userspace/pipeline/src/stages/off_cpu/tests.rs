@@ -60,7 +60,7 @@ fn a_thread_that_runs_does_not_wait_any_more() {
         waits.began(id(1, began_ns), 7);
         waits.resolved(id(1, began_ns), ROOT, &mut profile);
     }
-    assert_eq!(waits.gaps().end_lost, 1, "the first wait is over when the second begins");
+    assert_eq!(waits.wait_gaps().end_lost, 1, "the first wait is over when the second begins");
     waits.runs(1, 150);
     waits.runs(2, 500);
     assert!(
@@ -72,7 +72,7 @@ fn a_thread_that_runs_does_not_wait_any_more() {
     waits.runs(1, 350);
     waits.enter_until(1_000, 1, &mut profile);
     assert_eq!(off_cpu(&profile), 30);
-    assert_eq!(waits.gaps().end_lost, 2);
+    assert_eq!(waits.wait_gaps().end_lost, 2);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_wait_without_a_stack_says_why() {
             (Profile::new(Default::default(), Default::default()), OffCpu::default());
         let frame = waits.without_stack(stack, &mut profile);
         assert_eq!(profile.frames.get(frame).label(&profile.strings, false), expect);
-        assert_eq!(waits.gaps(), gaps);
+        assert_eq!(waits.wait_gaps(), gaps);
     };
     let none = WaitGaps::default();
     let limited = WaitGaps { rate_limited: 1, ..none };

@@ -19,7 +19,6 @@ use deepctx_common::record::{StackSample, word};
 use deepctx_events::{Event, Family, OpenMpEvent, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
-use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::FrameKind;
 use deepctx_profile::tree::NodeId;
@@ -32,7 +31,9 @@ use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::LossWindows;
 use crate::scope_lists::{ListId, Lists};
 use crate::sites::Sites;
-use crate::stage::{CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, Stage};
+use crate::stage::{
+    CallContext, CallRecord, CallStack, Placement, PlacementRoot, SiteTable, Stage, StageGap,
+};
 use helpers::{Handed, Process};
 
 /// What a helper's part stands behind.
@@ -222,24 +223,6 @@ impl OpenMp {
             }
         })
     }
-
-    /// Writes what is missing into the account of the stage that places stacks.
-    fn write_to(&self, account: &mut Account) {
-        for (key, sentence, n) in [
-            (
-                "team-unknown",
-                "work of OpenMP's threads stays where it ran: who handed it out was not seen, or not watched, or several threads do",
-                self.counts.unknown,
-            ),
-            (
-                "team-call-lost",
-                "works handed to teams were counted by their probe and never came",
-                self.sites.lost(),
-            ),
-        ] {
-            account.gaps.add(Reason::new(key, sentence), n);
-        }
-    }
 }
 
 impl Stage for OpenMp {
@@ -255,8 +238,8 @@ impl Stage for OpenMp {
             .learn(sites, |info| (info.event == Event::OpenMp(OpenMpEvent::ParallelBegins)).then_some(()));
     }
 
-    fn count_sites(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
+    fn sites(&mut self) -> Option<&mut dyn SiteTable> {
+        Some(&mut self.sites)
     }
 
     #[inline]
@@ -315,15 +298,22 @@ impl Stage for OpenMp {
         self.called(call.sample, call.arguments, stack.filter(|stack| stack.has_frames));
     }
 
-    fn on_process(&mut self, change: ProcessChange) {
-        self.sites.will_change(change.pid, change.time_ns);
-    }
-
     fn on_duty_window(&mut self, window: &DutyWindow) {
         self.turn_edges.take(window);
     }
 
-    fn account(&self, profile: &mut Profile) {
-        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    fn gaps(&self) -> Vec<StageGap> {
+        vec![
+            (
+                "team-unknown",
+                "work of OpenMP's threads stays where it ran: who handed it out was not seen, or not watched, or several threads do",
+                self.counts.unknown,
+            ),
+            (
+                "team-call-lost",
+                "works handed to teams were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ]
     }
 }

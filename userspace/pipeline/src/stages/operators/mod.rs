@@ -23,7 +23,6 @@ use deepctx_names::demangle;
 use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::operand;
 use deepctx_profile::operator_work::{self, Work};
@@ -35,7 +34,9 @@ use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
 use crate::sites::Sites;
-use crate::stage::{CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, Stage};
+use crate::stage::{
+    CallContext, CallRecord, CallStack, Placement, PlacementRoot, SiteTable, Stage, StageGap,
+};
 use nesting::{Memory, Open, Parent, Thread};
 use tensors::Told;
 
@@ -298,45 +299,6 @@ impl Operators {
         watched.nesting.begin(Open { stack_pointer, code, frame, node });
         enter(node, tensors, profile);
     }
-
-    /// Writes what is missing into the account of the stage that places stacks.
-    pub(crate) fn write_to(&self, account: &mut Account) {
-        for (key, sentence, n) in [
-            (
-                "operator-without-stack",
-                "operators have no stack of their own: they stand within the one that they began in, or below [operators]",
-                self.counts.without_stack,
-            ),
-            (
-                "operator-uncertain",
-                "operators stand below [operators] by themselves: within which one they began is not known",
-                self.counts.nesting_unknown,
-            ),
-            (
-                "operator-contradicted",
-                "stacks at two places showed one operator within the other, and once more outside of it",
-                self.memory.contradicted,
-            ),
-            (
-                "operator-not-watched",
-                "operators are not counted: they were seen to begin at the edges of a turn, when not all probes were in place",
-                self.counts.not_watched,
-            ),
-            ("operator-unnamed", "operators were called by a handle that told no name", self.counts.unnamed),
-            (
-                "operator-unreadable",
-                "what was read of operators or their tensors could not be what it should",
-                self.counts.not_understood,
-            ),
-            (
-                "operator-lost",
-                "operators, or what tells of them, were counted by their probe and never came",
-                self.sites.lost(),
-            ),
-        ] {
-            account.gaps.add(Reason::new(key, sentence), n);
-        }
-    }
 }
 
 /// Enters a call at an operator, or at its tensors, and the work on them.
@@ -433,8 +395,8 @@ impl Stage for Operators {
         });
     }
 
-    fn count_sites(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
+    fn sites(&mut self) -> Option<&mut dyn SiteTable> {
+        Some(&mut self.sites)
     }
 
     #[inline]
@@ -475,12 +437,40 @@ impl Stage for Operators {
         }
     }
 
-    fn on_process(&mut self, change: ProcessChange) {
-        self.sites.will_change(change.pid, change.time_ns);
-    }
-
-    fn account(&self, profile: &mut Profile) {
-        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    fn gaps(&self) -> Vec<StageGap> {
+        vec![
+            (
+                "operator-without-stack",
+                "operators have no stack of their own: they stand within the one that they began in, or below [operators]",
+                self.counts.without_stack,
+            ),
+            (
+                "operator-uncertain",
+                "operators stand below [operators] by themselves: within which one they began is not known",
+                self.counts.nesting_unknown,
+            ),
+            (
+                "operator-contradicted",
+                "stacks at two places showed one operator within the other, and once more outside of it",
+                self.memory.contradicted,
+            ),
+            (
+                "operator-not-watched",
+                "operators are not counted: they were seen to begin at the edges of a turn, when not all probes were in place",
+                self.counts.not_watched,
+            ),
+            ("operator-unnamed", "operators were called by a handle that told no name", self.counts.unnamed),
+            (
+                "operator-unreadable",
+                "what was read of operators or their tensors could not be what it should",
+                self.counts.not_understood,
+            ),
+            (
+                "operator-lost",
+                "operators, or what tells of them, were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ]
     }
 }
 

@@ -22,7 +22,6 @@ use deepctx_common::record::StackSample;
 use deepctx_events::{Event, RangeEvent, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -34,7 +33,7 @@ use crate::input::SiteInfo;
 use crate::loss_windows::{LossCause, LossWindows};
 use crate::scope_lists::{ListId, Lists};
 use crate::sites::Sites;
-use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
+use crate::stage::{CallContext, CallRecord, CallStack, Placement, SiteTable, Stage, StageGap};
 use markers::Markers;
 use open::{Key, Open, Thread};
 
@@ -314,36 +313,6 @@ impl Ranges {
             profile.tree.add(place, Metric::StepTime, now_ns.saturating_sub(before_ns));
         }
     }
-
-    /// Writes what is missing into the account of the stage that places stacks.
-    pub(crate) fn write_to(&self, account: &mut Account) {
-        for (key, sentence, n) in [
-            (
-                "range-uncertain",
-                "ranges were given up before their end: records are missing in which they may have ended",
-                self.counts.uncertain,
-            ),
-            (
-                "range-not-watched",
-                "ranges were given up before their end: the turn in which they were watched was over",
-                self.counts.not_watched,
-            ),
-            ("range-unnamed", "names of ranges could not be read", self.counts.unnamed),
-            ("range-nested", "ranges are not told: too many are open in their thread", self.counts.nested),
-            (
-                "range-unfinished",
-                "ranges had not ended when their process did: they have no time",
-                self.counts.unfinished,
-            ),
-            (
-                "range-call-lost",
-                "beginnings or ends of ranges were counted by their probe and never came",
-                self.sites.lost(),
-            ),
-        ] {
-            account.gaps.add(Reason::new(key, sentence), n);
-        }
-    }
 }
 
 /// The part of a stack, root first, that says where a range begins or a training step ends: up to the last Python function that
@@ -425,8 +394,8 @@ impl Stage for Ranges {
         });
     }
 
-    fn count_sites(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
+    fn sites(&mut self) -> Option<&mut dyn SiteTable> {
+        Some(&mut self.sites)
     }
 
     #[inline]
@@ -477,11 +446,30 @@ impl Stage for Ranges {
         }
     }
 
-    fn on_process(&mut self, change: ProcessChange) {
-        self.sites.will_change(change.pid, change.time_ns);
-    }
-
-    fn account(&self, profile: &mut Profile) {
-        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    fn gaps(&self) -> Vec<StageGap> {
+        vec![
+            (
+                "range-uncertain",
+                "ranges were given up before their end: records are missing in which they may have ended",
+                self.counts.uncertain,
+            ),
+            (
+                "range-not-watched",
+                "ranges were given up before their end: the turn in which they were watched was over",
+                self.counts.not_watched,
+            ),
+            ("range-unnamed", "names of ranges could not be read", self.counts.unnamed),
+            ("range-nested", "ranges are not told: too many are open in their thread", self.counts.nested),
+            (
+                "range-unfinished",
+                "ranges had not ended when their process did: they have no time",
+                self.counts.unfinished,
+            ),
+            (
+                "range-call-lost",
+                "beginnings or ends of ranges were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ]
     }
 }

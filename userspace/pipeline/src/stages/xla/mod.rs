@@ -20,7 +20,6 @@ use deepctx_events::xla::{UNIT_NAME_BYTES, class_of};
 use deepctx_events::{Event, Role, XlaEvent};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
-use deepctx_profile::ledger::{Account, Reason, Stage as LedgerStage};
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
@@ -30,7 +29,7 @@ use crate::loss_windows::LossWindows;
 use crate::name_frames::compiled_frame;
 use crate::scope_lists::{ListId, Lists};
 use crate::sites::Sites;
-use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
+use crate::stage::{CallContext, CallRecord, CallStack, Placement, SiteTable, Stage, StageGap};
 use crate::symbols::{CompiledStep, Name};
 use open::{Class, Step, StepId, Thread};
 
@@ -280,31 +279,6 @@ impl XlaThunks {
         let number = self.classes.iter().position(|class| class.name == name)?;
         Some(Class(number as u16))
     }
-
-    /// Writes what is missing into the account of the stage that places stacks.
-    fn write_to(&self, account: &mut Account) {
-        for (key, sentence, n) in [
-            (
-                "thunk-unknown",
-                "stacks in thunks of XLA have the thunk's kind and not its name: its beginning was not seen, or which it is \
-                 is not certain",
-                self.counts.unknown,
-            ),
-            ("thunk-unnamed", "names of thunks could not be read", self.counts.unnamed),
-            (
-                "thunk-uncertain",
-                "threads' thunks were given up: records are missing in which others may have begun",
-                self.counts.uncertain,
-            ),
-            (
-                "thunk-call-lost",
-                "beginnings of thunks were counted by their probe and never came",
-                self.sites.lost(),
-            ),
-        ] {
-            account.gaps.add(Reason::new(key, sentence), n);
-        }
-    }
 }
 
 /// A name in bytes, if it is one: names of XLA are printable and have no blanks.
@@ -359,8 +333,8 @@ impl Stage for XlaThunks {
         });
     }
 
-    fn count_sites(&mut self, counts: &[u64]) {
-        self.sites.counted(counts);
+    fn sites(&mut self) -> Option<&mut dyn SiteTable> {
+        Some(&mut self.sites)
     }
 
     #[inline]
@@ -419,11 +393,25 @@ impl Stage for XlaThunks {
         });
     }
 
-    fn on_process(&mut self, change: ProcessChange) {
-        self.sites.will_change(change.pid, change.time_ns);
-    }
-
-    fn account(&self, profile: &mut Profile) {
-        self.write_to(profile.ledger.stage_mut(LedgerStage::Attribute));
+    fn gaps(&self) -> Vec<StageGap> {
+        vec![
+            (
+                "thunk-unknown",
+                "stacks in thunks of XLA have the thunk's kind and not its name: its beginning was not seen, or which it is \
+                 is not certain",
+                self.counts.unknown,
+            ),
+            ("thunk-unnamed", "names of thunks could not be read", self.counts.unnamed),
+            (
+                "thunk-uncertain",
+                "threads' thunks were given up: records are missing in which others may have begun",
+                self.counts.uncertain,
+            ),
+            (
+                "thunk-call-lost",
+                "beginnings of thunks were counted by their probe and never came",
+                self.sites.lost(),
+            ),
+        ]
     }
 }
