@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use cli_support::{binary, can_capture, expect_code, run, stderr};
+use cli_support::{Busy, binary, can_capture, expect_code, run, stderr};
 
 /// A small disk of its own, until it is dropped.
 struct Disk {
@@ -106,14 +106,14 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     }
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("run.dctx");
-    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let busy = Busy::start();
     let arguments = ["record", "--flush", "200ms", "-o", profile.to_str().unwrap(), "--pid"];
     // Also where whoever runs the tests has these signals ignored (`nohup`), as the profiler would leave them.
     let mut recording = Command::new("env")
         .arg("--default-signal=HUP")
         .arg(binary())
         .args(arguments)
-        .arg(busy.id().to_string())
+        .arg(busy.pid())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -125,8 +125,7 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     }
     let hang_up = Command::new("kill").args(["-s", "HUP", &recording.id().to_string()]).status().unwrap();
     let ended = recording.wait().unwrap();
-    busy.kill().unwrap();
-    busy.wait().unwrap();
+    drop(busy);
     assert!(hang_up.success() && ended.success(), "{ended}");
     let report = run(&["report", profile.to_str().unwrap()]);
     assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
@@ -173,10 +172,8 @@ fn a_live_view_ends_with_its_terminal() {
     if !can_capture() {
         return;
     }
-    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-    ends_with_its_terminal("Flame", &["live", "--pid", &busy.id().to_string()]);
-    busy.kill().unwrap();
-    busy.wait().unwrap();
+    let busy = Busy::start();
+    ends_with_its_terminal("Flame", &["live", "--pid", &busy.pid()]);
 }
 
 #[test]

@@ -10,27 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use cli_support::{can_capture, expect_code, program, stderr};
-
-/// A process that computes until it is dropped.
-struct Busy(Child);
-
-impl Busy {
-    fn start() -> Self {
-        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use cli_support::{Busy, can_capture, expect_code, program, stderr};
 
 fn folded(profile: &Path) -> String {
     expect_code(0, &["export", profile.to_str().unwrap(), "--format", "folded"])
@@ -197,14 +177,13 @@ fn time_off_the_cpu_is_recorded_with_its_stack_and_its_reason() {
     }
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("run.dctx");
-    let mut sleeper = Command::new("sh").args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
-    let pid = sleeper.id().to_string();
+    let sleeper = Busy::shell("while :; do sleep 0.01; done");
+    let pid = sleeper.pid();
     expect_code(
         0,
         &["record", "--pid", &pid, "--off-cpu", "--duration", "2s", "-o", output.to_str().unwrap()],
     );
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
+    drop(sleeper);
     let arguments = ["export", output.to_str().unwrap(), "--format", "folded", "--metric", "off-cpu-time"];
     let stacks = expect_code(0, &arguments);
     // The shell waits for its child, and the child, which was followed, sleeps.

@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 /// The binary of this checkout, built as the tests are.
@@ -40,6 +40,32 @@ pub(crate) fn program() -> Command {
     }
     command.env_remove("COLUMNS").stdin(Stdio::null());
     command
+}
+
+/// A process that is killed when it is dropped, also by a test that fails: one left behind would take a CPU from all others.
+pub(crate) struct Busy(Child);
+
+impl Busy {
+    /// One that computes.
+    pub(crate) fn start() -> Self {
+        Self::shell("while :; do :; done")
+    }
+
+    /// One that runs this script.
+    pub(crate) fn shell(script: &str) -> Self {
+        Self(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Runs it to its end.

@@ -8,6 +8,7 @@
 //! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is
 //! `true`; only `skipped, no GPU: REASON` is excused there.
 
+mod ended;
 mod outcome;
 mod program;
 mod surroundings;

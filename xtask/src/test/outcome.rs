@@ -78,6 +78,12 @@ impl Outcome {
         self
     }
 
+    /// Its line of the summary.
+    pub(super) fn line(&self) -> String {
+        let word = if self.ok { "ok    " } else { "FAILED" };
+        format!("{word} {:<34} {:>6.1} s  {}", self.name, self.seconds, self.detail)
+    }
+
     /// Its share of the last line.
     fn counts(&self) -> Counts {
         let mut counts = self.counts.unwrap_or(match (self.ok, self.skipped.is_empty()) {
@@ -101,6 +107,7 @@ pub(super) fn check(name: &str, body: impl FnOnce() -> Result<()>) -> Outcome {
         Err(error) => Outcome::failed(name, &error),
     };
     outcome.seconds = start.elapsed().as_secs_f64();
+    eprintln!("    {}", outcome.line());
     outcome
 }
 
@@ -146,8 +153,7 @@ fn tests_with_skips(text: &str) -> usize {
 pub(super) fn summary(outcomes: &[Outcome]) -> Result<()> {
     println!();
     for outcome in outcomes {
-        let word = if outcome.ok { "ok    " } else { "FAILED" };
-        println!("{word} {:<34} {:>6.1} s  {}", outcome.name, outcome.seconds, outcome.detail);
+        println!("{}", outcome.line());
         for skip in &outcome.skipped {
             println!("       skipped: {}", skip.reason());
         }

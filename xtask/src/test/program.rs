@@ -5,14 +5,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::ended::Ended;
 use super::outcome::{Counts, Outcome, Skip, check};
 use super::surroundings::Surroundings;
 use super::{GROUPS, Group, UNIT};
 use crate::{sh, workloads};
+
+/// Several times what the longest test program takes on two CPUs.
+const LONGEST: Duration = Duration::from_secs(15 * 60);
 
 /// One compiled test program.
 pub(super) struct Program {
@@ -143,33 +147,33 @@ impl Program {
             command.envs(variables);
             command
         };
-        command.current_dir(&self.folder);
-        command.arg("--show-output").args(filter);
+        command.current_dir(&self.folder).arg("--show-output").args(filter);
         if self.as_root() {
             // They share the CPUs' sampling events and the machine; side by side they would disturb each other.
             command.arg("--test-threads=1");
         }
         let mut outcome = Outcome { name, ..Outcome::default() };
-        match command.stdin(Stdio::null()).output() {
-            Ok(said) => {
-                let text = String::from_utf8_lossy(&said.stdout).into_owned()
-                    + &String::from_utf8_lossy(&said.stderr);
-                outcome.ok = said.status.success();
-                outcome.counts = Counts::of(&text);
-                outcome.detail = outcome
-                    .counts
-                    .map_or_else(|| format!("ended with {}", said.status), |counts| counts.to_string());
-                outcome.skipped = text.lines().filter_map(Skip::in_line).collect();
-                outcome.table =
-                    text.lines().filter(|line| line.starts_with("| ")).map(str::to_owned).collect();
+        match Ended::of(command, &outcome.name, LONGEST) {
+            Ok(ended) => {
+                outcome.ok = ended.status.success() && !ended.killed;
+                outcome.counts = Counts::of(&ended.text);
+                outcome.detail = match outcome.counts {
+                    _ if ended.killed => format!("killed: it did not end within {} s", LONGEST.as_secs()),
+                    Some(counts) => counts.to_string(),
+                    None => format!("ended with {}", ended.status),
+                };
+                let lines = || ended.text.lines();
+                outcome.skipped = lines().filter_map(Skip::in_line).collect();
+                outcome.table = lines().filter(|line| line.starts_with("| ")).map(str::to_owned).collect();
                 outcome = outcome.judged();
                 if !outcome.ok {
-                    eprintln!("{text}");
+                    eprintln!("{}", ended.text);
                 }
             }
-            Err(error) => outcome.detail = format!("cannot start {}: {error}", self.executable.display()),
+            Err(error) => outcome.detail = format!("cannot run {}: {error:#}", self.executable.display()),
         }
         outcome.seconds = start.elapsed().as_secs_f64();
+        eprintln!("    {}", outcome.line());
         outcome
     }
 }

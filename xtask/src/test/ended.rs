@@ -1,0 +1,119 @@
+//! Test programs that end: each is waited for, but not forever.
+//!
+//! Owns: where their output goes, the time limit, what is killed after it. Because: one program that hangs must fail alone,
+//! and a process that it left behind must not hold up the others (the output is a file, not a pipe that a stranger can keep
+//! open). Does not: judge what was printed.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::sh;
+
+/// What a program left.
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    /// Standard output and standard error, in the order of writing.
+    pub(super) text: String,
+    /// It took longer than it may.
+    pub(super) killed: bool,
+}
+
+impl Ended {
+    /// Runs the command to its end, or kills it and all that it started after `longest`.
+    pub(super) fn of(mut command: Command, name: &str, longest: Duration) -> Result<Self> {
+        let path = output_file(name)?;
+        let output = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
+        let mut child = command.spawn()?;
+        let killed = !ends_within(&mut child, longest)?;
+        if killed {
+            kill_with_descendants(child.id());
+        }
+        let status = child.wait()?;
+        let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        Ok(Self { status, text, killed })
+    }
+}
+
+/// `target/test-output/NAME.txt`, kept until the next run.
+fn output_file(name: &str) -> Result<PathBuf> {
+    let folder = sh::target_dir().join("test-output");
+    fs::create_dir_all(&folder)?;
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.') { c } else { '-' };
+    Ok(folder.join(format!("{}.txt", name.chars().map(plain).collect::<String>())))
+}
+
+fn ends_within(child: &mut Child, longest: Duration) -> Result<bool> {
+    let end = Instant::now() + longest;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > end {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(true)
+}
+
+fn kill_with_descendants(pid: u32) {
+    let mut all = vec![pid];
+    let parents = parents();
+    let mut next = 0;
+    while let Some(&parent) = all.get(next) {
+        all.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(child, _)| child));
+        next += 1;
+    }
+    let mut kill = sh::as_root("kill", &[]);
+    // One that ended by itself in the meantime is no error.
+    let _ = kill.arg("-KILL").args(all.iter().map(u32::to_string)).stderr(Stdio::null()).status();
+}
+
+/// Each process of this machine with its parent (`/proc/PID/stat`, the fields after the name in parentheses).
+fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let of = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(") ")?;
+        Some((pid, fields.split(' ').nth(1)?.parse().ok()?))
+    };
+    entries.flatten().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, longest: Duration) -> Ended {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Ended::of(command, script, longest).expect("a shell starts")
+    }
+
+    #[test]
+    fn output_and_status_of_an_ended_program_are_kept() {
+        let ended = shell("echo a; echo b >&2; exit 3", Duration::from_secs(60));
+        assert_eq!((ended.status.code(), ended.text.as_str(), ended.killed), (Some(3), "a\nb\n", false));
+    }
+
+    #[test]
+    fn a_process_left_behind_holds_nothing_up() {
+        let start = Instant::now();
+        let ended = shell("sleep 300 & echo $!", Duration::from_secs(60));
+        let left = ended.text.trim().to_owned();
+        assert!(!ended.killed && start.elapsed() < Duration::from_secs(60));
+        assert!(Command::new("kill").arg(left).status().is_ok_and(|status| status.success()));
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed_with_its_children() {
+        let ended = shell("sleep 301 & echo $!; wait", Duration::from_millis(300));
+        let child: u32 = ended.text.trim().parse().expect("the shell printed its child");
+        assert!(ended.killed);
+        let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    }
+}
