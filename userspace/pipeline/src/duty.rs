@@ -82,6 +82,12 @@ impl DutyEdges {
         self.times.push_back(turn.time_ns);
     }
 
+    /// Whether the samples have reached one at this time, `CLOCK_MONOTONIC` nanoseconds.
+    #[inline]
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        self.times.front().is_some_and(|time_ns| *time_ns <= now_ns)
+    }
+
     /// The next one that the samples have reached.
     #[inline]
     pub(crate) fn reached(&mut self, now_ns: u64) -> Option<u64> {

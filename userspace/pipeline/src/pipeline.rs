@@ -322,8 +322,9 @@ impl<S: Symbols> Pipeline<S> {
     /// Uses the oldest half of what waits, although younger records could still belong before it.
     fn evict_oldest(&mut self) {
         for _ in 0..self.samples.len() / 2 {
-            if let Some((_, record)) = self.samples.pop(u64::MAX) {
+            if let Some((key, record)) = self.samples.pop(u64::MAX) {
                 self.accounts.early();
+                self.processes_changed(key.time_ns);
                 self.dispatch(record);
             }
         }

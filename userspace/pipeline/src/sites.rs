@@ -1,9 +1,7 @@
-//! Sites: the probes that are one stage's own, and the processes whose changes it waits for.
+//! Sites: the probes that are one stage's own.
 //!
 //! Owns: which site is for what, reading its arguments by their meaning, and how many of its calls never came. Because: each
 //! question to a framework is a stage of its own, and all of them are told by calls. Does not: know what a call means.
-
-use std::collections::VecDeque;
 
 use deepctx_common::call::Call;
 use deepctx_events::Role;
@@ -11,16 +9,12 @@ use rustc_hash::FxHashMap;
 
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
-use crate::stage::{ProcessChange, SiteTable};
-
-/// Beginnings and ends of processes that may wait for the samples.
-const CHANGES_MAX: usize = 1 << 16;
+use crate::stage::SiteTable;
 
 /// Sites by number; `W` is what each is for.
 #[derive(Debug)]
 pub(crate) struct Sites<W> {
     by_number: FxHashMap<u32, Site<W>>,
-    changes: Changes,
 }
 
 #[derive(Debug)]
@@ -33,7 +27,7 @@ struct Site<W> {
 
 impl<W> Default for Sites<W> {
     fn default() -> Self {
-        Self { by_number: FxHashMap::default(), changes: Changes::default() }
+        Self { by_number: FxHashMap::default() }
     }
 }
 
@@ -84,12 +78,6 @@ impl<W> Sites<W> {
         self.arguments(arguments).find(|(other, _)| *other == role)?.1
     }
 
-    /// The next process that the samples have reached the change of, and when that was.
-    #[inline]
-    pub(crate) fn changed(&mut self, now_ns: u64) -> Option<(u64, u32)> {
-        self.changes.reached(now_ns)
-    }
-
     /// Calls that were counted by their probe and never came.
     pub(crate) fn lost(&self) -> u64 {
         let lost = self.by_number.values().map(|site| site.counted.saturating_sub(site.seen));
@@ -102,55 +90,5 @@ impl<W> SiteTable for Sites<W> {
         for (number, site) in &mut self.by_number {
             site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
         }
-    }
-
-    fn will_change(&mut self, change: ProcessChange) {
-        if !self.is_empty() {
-            self.changes.add(change.pid, change.time_ns);
-        }
-    }
-}
-
-/// Processes that begin, begin anew, or end at times that the samples have not reached.
-#[derive(Debug, Default)]
-struct Changes(VecDeque<(u64, u32)>);
-
-impl Changes {
-    /// Adds one, at this time (`CLOCK_MONOTONIC` nanoseconds). Of too many the oldest is forgotten.
-    fn add(&mut self, pid: u32, time_ns: u64) {
-        if self.0.len() >= CHANGES_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back((time_ns, pid));
-    }
-
-    /// The next one that the samples have reached, and when it was.
-    #[inline]
-    fn reached(&mut self, now_ns: u64) -> Option<(u64, u32)> {
-        self.0.pop_front_if(|(time_ns, _)| *time_ns <= now_ns)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_come_when_their_time_does() {
-        let mut changes = Changes::default();
-        [(7, 10), (8, 10), (9, 20)].into_iter().for_each(|(pid, time_ns)| changes.add(pid, time_ns));
-        let due = |changes: &mut Changes, now_ns| {
-            std::iter::from_fn(|| changes.reached(now_ns)).map(|(_, pid)| pid).collect::<Vec<_>>()
-        };
-        assert!(due(&mut changes, 9).is_empty());
-        assert_eq!(due(&mut changes, 15), [7, 8]);
-        assert_eq!(due(&mut changes, u64::MAX), [9]);
-    }
-
-    #[test]
-    fn too_many_changes_push_the_oldest_out() {
-        let mut changes = Changes::default();
-        (0..=CHANGES_MAX as u32).for_each(|pid| changes.add(pid, 1));
-        assert_eq!(changes.reached(1), Some((1, 1)));
     }
 }

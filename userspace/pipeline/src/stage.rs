@@ -21,7 +21,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
 use crate::decode::{Arguments, Sample};
-use crate::input::{DutyWindow, SiteInfo};
+use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
 use crate::symbols::CompiledNames;
 
@@ -102,25 +102,21 @@ pub(crate) trait Stage {
         context: &mut CallContext<'_>,
     );
 
-    /// A process changes at a time that the samples have not reached.
-    fn on_process(&mut self, change: ProcessChange) {
-        if let Some(sites) = self.sites() {
-            sites.will_change(change);
-        }
-    }
+    /// A process begins, begins anew or ends. All earlier records were attributed; those of this time were not.
+    fn on_process(&mut self, _change: ProcessChange, _profile: &mut Profile) {}
 
-    /// Whether a change is due once the samples have reached a time, `CLOCK_MONOTONIC` nanoseconds. What is not resolved by
-    /// then is attributed before the change.
+    /// The probes with a budget are attached or detached, `CLOCK_MONOTONIC` nanoseconds: for a while some are there and
+    /// others are not. All earlier records were attributed.
+    fn on_duty_edge(&mut self, _time_ns: u64, _profile: &mut Profile) {}
+
+    /// Whether something that the stage was told ahead of its time is due once the samples have reached `now_ns`.
     #[inline]
-    fn change_is_due(&self, _now_ns: u64) -> bool {
+    fn is_due(&self, _now_ns: u64) -> bool {
         false
     }
 
-    /// Changes what is due.
-    fn apply_changes(&mut self, _now_ns: u64, _profile: &mut Profile) {}
-
-    /// A duty window opens or closes at a time that the samples have not reached.
-    fn on_duty_window(&mut self, _window: &DutyWindow) {}
+    /// Uses what is due.
+    fn use_due(&mut self, _now_ns: u64, _profile: &mut Profile) {}
 
     /// The samples have reached a time, `CLOCK_MONOTONIC` nanoseconds.
     fn advance(&mut self, _until_ns: u64, _profile: &mut Profile) {}
@@ -141,9 +137,6 @@ pub(crate) trait Stage {
 pub(crate) trait SiteTable {
     /// Takes in how often the kernel programs counted the calls of each probe, by number of the probe.
     fn counted(&mut self, counts: &[u64]);
-
-    /// A process changes at a time that the samples have not reached.
-    fn will_change(&mut self, _change: ProcessChange) {}
 }
 
 /// Something that a stage could not conclude: stable name and sentence of the reason, and how often.

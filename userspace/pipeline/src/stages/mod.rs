@@ -20,9 +20,10 @@ use deepctx_profile::profile::Profile;
 
 use crate::config::Config;
 use crate::decode::Arguments;
-use crate::duty::DutyCycle;
+use crate::duty::{DutyCycle, DutyEdges};
 use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::LossWindows;
+use crate::process_changes::ProcessChanges;
 use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
 
 /// Makes the set of stages, what they keep of a stack, and the calls of all of them, from one list.
@@ -115,16 +116,20 @@ macro_rules! stages {
                 }
             }
 
-            fn on_process(&mut self, change: ProcessChange) { $(self.$name.on_process(change);)+ }
-
-            #[inline]
-            fn change_is_due(&self, now_ns: u64) -> bool { false $(|| self.$name.change_is_due(now_ns))+ }
-
-            fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
-                $(self.$name.apply_changes(now_ns, profile);)+
+            fn on_process(&mut self, change: ProcessChange, profile: &mut Profile) {
+                $(self.$name.on_process(change, profile);)+
             }
 
-            fn on_duty_window(&mut self, window: &DutyWindow) { $(self.$name.on_duty_window(window);)+ }
+            fn on_duty_edge(&mut self, time_ns: u64, profile: &mut Profile) {
+                $(self.$name.on_duty_edge(time_ns, profile);)+
+            }
+
+            #[inline]
+            fn is_due(&self, now_ns: u64) -> bool { false $(|| self.$name.is_due(now_ns))+ }
+
+            fn use_due(&mut self, now_ns: u64, profile: &mut Profile) {
+                $(self.$name.use_due(now_ns, profile);)+
+            }
 
             fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
                 $(self.$name.advance(until_ns, profile);)+
@@ -186,6 +191,10 @@ pub(crate) struct Stages {
     owners: Vec<Option<StageId>>,
     pub(crate) loss: LossWindows,
     duty: DutyCycle,
+    /// Changes of processes that the samples have not reached.
+    process_changes: ProcessChanges,
+    /// Edges of duty windows that the samples have not reached.
+    duty_edges: DutyEdges,
 }
 
 impl Stages {
@@ -201,7 +210,14 @@ impl Stages {
             memory: memory::TensorMemory::default(),
             gpu: gpu::Gpu::new(config.launches),
         };
-        Self { set, owners: Vec::new(), loss: LossWindows::default(), duty: DutyCycle::default() }
+        Self {
+            set,
+            owners: Vec::new(),
+            loss: LossWindows::default(),
+            duty: DutyCycle::default(),
+            process_changes: ProcessChanges::default(),
+            duty_edges: DutyEdges::default(),
+        }
     }
 
     /// Takes in probes. Numbers beyond the kernel programs' table are nobody's.
@@ -279,24 +295,30 @@ impl Stages {
 
     /// A process changes at a time that the samples have not reached.
     pub(crate) fn on_process(&mut self, change: ProcessChange) {
-        self.set.on_process(change);
+        self.process_changes.add(change);
     }
 
-    /// Whether what is known of a process changes by this time.
+    /// Whether anything is due that the stages were told ahead of its time. What is not resolved is to be attributed before.
     #[inline]
     pub(crate) fn change_is_due(&self, now_ns: u64) -> bool {
-        self.set.change_is_due(now_ns)
+        self.process_changes.is_due(now_ns) || self.duty_edges.is_due(now_ns) || self.set.is_due(now_ns)
     }
 
-    /// Changes what is known of processes until this time.
+    /// Tells the stages what is due.
     pub(crate) fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
-        self.set.apply_changes(now_ns, profile);
+        while let Some(change) = self.process_changes.reached(now_ns) {
+            self.set.on_process(change, profile);
+        }
+        while let Some(time_ns) = self.duty_edges.reached(now_ns) {
+            self.set.on_duty_edge(time_ns, profile);
+        }
+        self.set.use_due(now_ns, profile);
     }
 
-    /// A duty window opens or closes.
+    /// A duty window opens or closes at a time that the samples have not reached.
     pub(crate) fn on_duty_window(&mut self, window: DutyWindow) {
         self.loss.duty_window(&window);
-        self.set.on_duty_window(&window);
+        self.duty_edges.take(&window);
         self.duty.take(window);
     }
 
@@ -307,6 +329,7 @@ impl Stages {
 
     /// No record will follow.
     pub(crate) fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
+        self.apply_changes(u64::MAX, profile);
         self.set.finish(now_ns, profile);
     }
 

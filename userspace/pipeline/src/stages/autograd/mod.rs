@@ -34,13 +34,12 @@ use rustc_hash::FxHashMap;
 
 use crate::attribute;
 use crate::decode::{Arguments, Sample};
-use crate::duty::DutyEdges;
-use crate::input::{DutyWindow, SiteInfo};
+use crate::input::SiteInfo;
 use crate::loss_windows::{LossCause, LossWindows};
-use crate::scope_lists::Lists;
+use crate::scopes::{OpenScopes, ScopeLists};
 use crate::sites::Sites;
 use crate::stage::{
-    CallContext, CallRecord, CallStack, Placement, PlacementRoot, SiteTable, Stage, StageGap,
+    CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
 use open::Thread;
 use stand::Maker;
@@ -49,8 +48,8 @@ use watch::{CopyId, Watch};
 
 /// Steps whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
 pub(crate) const STEPS_MAX: usize = 1 << 17;
-/// Threads that are followed, and processes: as many as may run on a big host.
-const THREADS_MAX: usize = 1 << 16;
+/// Processes that are followed: as many as may run on a big host.
+const PROCESSES_MAX: usize = 1 << 16;
 /// Places that are remembered, of steps below their operators.
 const PLACES_MAX: usize = 1 << 16;
 /// How often a step may be the step of a step: derivatives of a higher order are rare, and each doubles the path.
@@ -102,8 +101,6 @@ pub(crate) struct Probe {
 pub(crate) struct Autograd {
     /// By number of the probe.
     sites: Sites<Probe>,
-    /// Of the turns in which it is watched.
-    turn_edges: DutyEdges,
     /// The last copy of the framework whose probes were learned, and which of them.
     learned: (u32, Vec<Kind>),
     /// Each process has a number of its own, since ids come again.
@@ -113,9 +110,9 @@ pub(crate) struct Autograd {
     made_in_order: VecDeque<Step>,
     /// The first step of a thread is made before the framework numbers the thread.
     first: FxHashMap<First, (u64, Made)>,
-    threads: FxHashMap<(u32, u32), Thread>,
+    threads: OpenScopes<Thread>,
     watch: Watch,
-    lists: Lists<Maker>,
+    lists: ScopeLists<Maker>,
     /// By thread and context of the operator.
     places: FxHashMap<(NodeId, NodeId), Option<NodeId>>,
     /// Whether a frame is the engine's function that runs a step, by number of the frame.
@@ -164,23 +161,8 @@ struct Counts {
 }
 
 impl Autograd {
-    /// The samples have reached this time.
-    fn reach(&mut self, now_ns: u64) {
-        while let Some((_, pid)) = self.sites.changed(now_ns) {
-            if let Some(process) = self.processes.remove(&pid) {
-                self.first.retain(|of, _| of.process != process);
-            }
-            self.threads.retain(|(of, _), _| *of != pid);
-            self.watch.forget(pid);
-        }
-        while self.turn_edges.reached(now_ns).is_some() {
-            // Another thread may have their numbers by the time of the next turn.
-            self.first.clear();
-        }
-    }
-
     fn process(&mut self, pid: u32) -> u32 {
-        if self.processes.len() >= THREADS_MAX {
+        if self.processes.len() >= PROCESSES_MAX {
             self.processes.clear();
         }
         *self.processes.entry(pid).or_insert_with(|| {
@@ -189,25 +171,13 @@ impl Autograd {
         })
     }
 
-    fn thread(&mut self, pid: u32, tid: u32) -> &mut Thread {
-        if self.threads.len() >= THREADS_MAX {
-            self.threads.clear();
-        }
-        self.threads.entry((pid, tid)).or_default()
-    }
-
     /// A call has come: what it says, and of which copy.
     fn came(&mut self, who: &StackSample, call: &Call) -> Option<Probe> {
         let probe = self.sites.record(call).copied();
-        self.reach(who.header.time_ns);
         let probe = probe?;
         if self.watch.came(who.pid, probe.copy) {
             // A stack without steps of the other copies told nothing of this one.
-            for ((pid, _), thread) in &mut self.threads {
-                if *pid == who.pid {
-                    thread.nothing_is_certain();
-                }
-            }
+            self.threads.of_process(who.pid).for_each(Thread::nothing_is_certain);
         }
         Some(probe)
     }
@@ -234,7 +204,7 @@ impl Autograd {
                 if steps == 0 {
                     self.none_is_open(who);
                 }
-                self.thread(who.pid, who.tid).backward_begins(who.header.time_ns, stack_pointer, steps);
+                self.threads.entry(who).backward_begins(who.header.time_ns, stack_pointer, steps);
             }
             Kind::Begins => {}
         }
@@ -247,7 +217,7 @@ impl Autograd {
         let (Some(made), Some(number), Some(thread)) = (made, number, thread) else { return };
         let first = First { process, copy, tid: who.tid };
         if thread == 0 {
-            if self.first.len() < THREADS_MAX {
+            if self.first.len() < PROCESSES_MAX {
                 self.first.insert(first, (number, made));
             }
             return;
@@ -303,9 +273,9 @@ impl Autograd {
                 Maker::Operator(made.node)
             }
         };
-        self.thread(who.pid, who.tid).step_begins(who.header.time_ns, stack_pointer, maker);
+        self.threads.entry(who).step_begins(who.header.time_ns, stack_pointer, maker);
         let Self { threads, lists, .. } = self;
-        if let Some(thread) = threads.get_mut(&(who.pid, who.tid)) {
+        if let Some(thread) = threads.get_mut(who) {
             thread.listed = lists.id(thread.open());
         }
     }
@@ -313,8 +283,7 @@ impl Autograd {
     /// What is known of the steps that a thread is in.
     #[inline]
     fn steps_of(&mut self, who: &StackSample, loss: &LossWindows) -> Within {
-        self.reach(who.header.time_ns);
-        let thread = self.threads.get(&(who.pid, who.tid));
+        let thread = self.threads.get(who);
         match (missing(thread, who, loss), thread.and_then(|thread| thread.listed)) {
             (Some(LossCause::Lost), _) => Within::Uncertain,
             (Some(LossCause::NotProbed), _) => Within::NotWatched,
@@ -337,7 +306,7 @@ impl Autograd {
     fn none_is_open(&mut self, who: &StackSample) {
         let time_ns = who.header.time_ns;
         if self.watch.since(who.pid).is_some_and(|since| since <= time_ns) {
-            self.thread(who.pid, who.tid).none_is_open(time_ns);
+            self.threads.entry(who).none_is_open(time_ns);
         }
     }
 
@@ -517,8 +486,17 @@ impl Stage for Autograd {
         self.called(call.sample, call.arguments, node, stack.note.steps, stack.note.stand);
     }
 
-    fn on_duty_window(&mut self, window: &DutyWindow) {
-        self.turn_edges.take(window);
+    fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
+        if let Some(process) = self.processes.remove(&change.pid) {
+            self.first.retain(|of, _| of.process != process);
+        }
+        self.threads.forget_process(change.pid).for_each(drop);
+        self.watch.forget(change.pid);
+    }
+
+    fn on_duty_edge(&mut self, _time_ns: u64, _profile: &mut Profile) {
+        // Another thread may have their numbers by the time of the next turn.
+        self.first.clear();
     }
 
     fn gaps(&self) -> Vec<StageGap> {

@@ -8,7 +8,7 @@
 
 use super::UNSURE;
 use super::stand::Maker;
-use crate::scope_lists::ListId;
+use crate::scopes::ScopeId;
 
 /// Steps within steps that are followed. The framework itself begins another thread at 60.
 const OPEN_MAX: usize = 128;
@@ -25,7 +25,7 @@ pub(super) struct Thread {
     /// When something was last seen to begin, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
     /// The number of the list of open steps; `None` when there are none.
-    pub(super) listed: Option<ListId>,
+    pub(super) listed: Option<ScopeId>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 
 use deepctx_profile::tree::NodeId;
 
-use crate::scope_lists::ListId;
+use crate::scopes::ScopeId;
 
 /// What is known of the steps that a thread is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub(crate) enum Within {
     /// It is in none.
     None,
     /// It is in the first of these, outermost first; the last ones may be over.
-    Steps(ListId),
+    Steps(ScopeId),
 }
 
 /// Who made a step.

@@ -77,7 +77,6 @@ pub(crate) struct Gpu {
     /// Calls by process and correlation id.
     ids: FxHashMap<(u32, u32), u64>,
     /// Beginnings and ends of processes, in the order of their times, that are still ahead of the samples.
-    changes: VecDeque<ProcessChange>,
     /// Kernels that were found in processes, in the order in which they were read there.
     found: VecDeque<RecoveredKernel>,
     /// Device code whose lines are to be read, and lines of code that was not told in its turn yet.
@@ -144,7 +143,6 @@ impl Gpu {
             pending: Window::new(ASKED_MAX),
             work: Window::new(launches),
             ids: FxHashMap::default(),
-            changes: VecDeque::new(),
             found: VecDeque::new(),
             unread: Vec::new(),
             lines_ahead: Vec::new(),
@@ -299,35 +297,27 @@ impl Stage for Gpu {
         self.call(&at, profile);
     }
 
-    fn on_process(&mut self, change: ProcessChange) {
-        if self.changes.len() >= ASKED_MAX {
-            self.changes.pop_front();
+    fn on_process(&mut self, change: ProcessChange, profile: &mut Profile) {
+        let ProcessChange { pid, time_ns, kind } = change;
+        // Records that were used early may be of the new program already.
+        match self.processes.get_mut(pid).filter(|process| process.first_ns > time_ns) {
+            Some(process) => process.from_start |= kind == ProcessChangeKind::Begins,
+            None => self.process_ends(pid, time_ns, profile),
         }
-        self.changes.push_back(change);
+        let born = &mut self.processes.born;
+        match kind {
+            ProcessChangeKind::Begins if born.len() < ASKED_MAX => _ = born.insert(pid),
+            ProcessChangeKind::Begins => born.clear(),
+            ProcessChangeKind::Ends => _ = born.remove(&pid),
+        }
     }
 
     #[inline]
-    fn change_is_due(&self, now_ns: u64) -> bool {
-        self.changes.front().is_some_and(|change| change.time_ns <= now_ns)
-            || self.found.front().is_some_and(|kernel| kernel.read_ns <= now_ns)
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.found.front().is_some_and(|kernel| kernel.read_ns <= now_ns)
     }
 
-    fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
-        while let Some(ProcessChange { pid, time_ns, kind }) =
-            self.changes.pop_front_if(|change| change.time_ns <= now_ns)
-        {
-            // Records that were used early may be of the new program already.
-            match self.processes.get_mut(pid).filter(|process| process.first_ns > time_ns) {
-                Some(process) => process.from_start |= kind == ProcessChangeKind::Begins,
-                None => self.process_ends(pid, time_ns, profile),
-            }
-            let born = &mut self.processes.born;
-            match kind {
-                ProcessChangeKind::Begins if born.len() < ASKED_MAX => _ = born.insert(pid),
-                ProcessChangeKind::Begins => born.clear(),
-                ProcessChangeKind::Ends => _ = born.remove(&pid),
-            }
-        }
+    fn use_due(&mut self, now_ns: u64, profile: &mut Profile) {
         self.use_found(now_ns, profile);
     }
 
@@ -336,7 +326,6 @@ impl Stage for Gpu {
     }
 
     fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
-        self.apply_changes(u64::MAX, profile);
         self.expire_samples(u64::MAX, profile);
         self.settle_all(u64::MAX, profile);
         for work in self.work.take_if(|_| true) {

@@ -29,10 +29,11 @@ use rustc_hash::FxHashMap;
 
 use crate::attribute;
 use crate::decode::Arguments;
-use crate::duty::DutyEdges;
-use crate::input::{DutyWindow, SiteInfo};
+use crate::input::SiteInfo;
 use crate::sites::Sites;
-use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, SiteTable, Stage, StageGap};
+use crate::stage::{
+    AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
+};
 use pool::{Given, Pool, Said, Taken};
 
 /// Kinds of devices, by number (`c10::DeviceType`, c10/core/DeviceType.h).
@@ -92,8 +93,6 @@ impl Device {
 pub(crate) struct TensorMemory {
     /// By number of the probe.
     sites: Sites<Site>,
-    /// Of the turns in which it is watched.
-    turn_edges: DutyEdges,
     /// By process, a few devices each.
     processes: FxHashMap<u32, Vec<(Device, Pool)>>,
     pools: usize,
@@ -135,21 +134,6 @@ impl TensorMemory {
             && self.sites.argument(arguments, Role::PackedDevice).map(Device::packed) != Some(Device::CPU)
     }
 
-    /// The samples have reached this time.
-    fn reach(&mut self, now_ns: u64, profile: &mut Profile) {
-        while let Some((time_ns, pid)) = self.sites.changed(now_ns) {
-            let pools = self.processes.remove(&pid).unwrap_or_default();
-            for (_, mut pool) in pools {
-                pool.end(time_ns, profile);
-                self.ended.push(pool);
-            }
-        }
-        while let Some(time_ns) = self.turn_edges.reached(now_ns) {
-            let pools = self.processes.values_mut().flatten();
-            self.counts.not_watched += pools.map(|(_, pool)| pool.forget(time_ns, profile)).sum::<u64>();
-        }
-    }
-
     /// A call of an allocator. `node`: the context of its caller, `None` without a stack. `thread`: that of its thread.
     fn called(
         &mut self,
@@ -160,7 +144,6 @@ impl TensorMemory {
         profile: &mut Profile,
     ) {
         let now_ns = who.header.time_ns;
-        self.reach(now_ns, profile);
         let Some(event) = self.sites.record(&arguments.call).map(|site| site.event) else { return };
         let Some(address) = self.sites.argument(arguments, Role::Address) else {
             self.counts.unreadable += 1;
@@ -364,19 +347,26 @@ impl Stage for TensorMemory {
         self.called(call.sample, call.arguments, call.thread, node, context.profile);
     }
 
-    fn on_duty_window(&mut self, window: &DutyWindow) {
-        self.turn_edges.take(window);
+    fn on_process(&mut self, change: ProcessChange, profile: &mut Profile) {
+        let pools = self.processes.remove(&change.pid).unwrap_or_default();
+        for (_, mut pool) in pools {
+            pool.end(change.time_ns, profile);
+            self.ended.push(pool);
+        }
+    }
+
+    fn on_duty_edge(&mut self, time_ns: u64, profile: &mut Profile) {
+        let pools = self.processes.values_mut().flatten();
+        self.counts.not_watched += pools.map(|(_, pool)| pool.forget(time_ns, profile)).sum::<u64>();
     }
 
     fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
-        self.reach(until_ns, profile);
         for (_, pool) in self.processes.values_mut().flatten() {
             pool.hold_until(until_ns, profile);
         }
     }
 
     fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
-        self.reach(u64::MAX, profile);
         for (_, pool) in self.processes.values_mut().flatten() {
             pool.end(now_ns, profile);
         }

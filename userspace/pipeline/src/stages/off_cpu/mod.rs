@@ -7,7 +7,6 @@
 //! A long wait is entered piece by piece ([`OffCpu::enter_until`]), so that a thread that never comes back is seen too:
 //! the time is exact, the count of a metric's cell is the number of pieces.
 
-use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
 use deepctx_common::record::{sample_flag, wake_stack};
@@ -74,8 +73,6 @@ pub(crate) struct OffCpu {
     waits: FxHashMap<WaitId, Wait>,
     /// When the wait of each thread began that was not seen to end.
     of_thread: FxHashMap<u32, u64>,
-    /// Ends of processes, in the order of their times, that are still ahead of the samples.
-    ends: VecDeque<(u64, u32)>,
     gaps: WaitGaps,
 }
 
@@ -318,24 +315,10 @@ impl Stage for OffCpu {
     ) {
     }
 
-    fn on_process(&mut self, change: ProcessChange) {
+    /// With a process that ends, the waits of its threads end.
+    fn on_process(&mut self, change: ProcessChange, profile: &mut Profile) {
         if change.kind == ProcessChangeKind::Ends {
-            if self.ends.len() >= WAITS_MAX {
-                self.ends.pop_front();
-            }
-            self.ends.push_back((change.time_ns, change.pid));
-        }
-    }
-
-    #[inline]
-    fn change_is_due(&self, now_ns: u64) -> bool {
-        self.ends.front().is_some_and(|(end_ns, _)| *end_ns <= now_ns)
-    }
-
-    /// With the processes that ended, the waits of their threads end.
-    fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
-        while let Some((end_ns, pid)) = self.ends.pop_front_if(|(end_ns, _)| *end_ns <= now_ns) {
-            self.process_ended(pid, end_ns, profile);
+            self.process_ended(change.pid, change.time_ns, profile);
         }
     }
 

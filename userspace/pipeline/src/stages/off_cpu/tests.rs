@@ -98,10 +98,10 @@ fn the_end_of_a_process_ends_its_waits_and_no_others() {
     }
     waits.resolved(id(1, 100), ROOT, &mut profile);
     waits.resolved(id(3, 100), ROOT, &mut profile);
-    waits.on_process(ProcessChange { pid: 7, time_ns: 110, kind: ProcessChangeKind::Ends });
-    waits.apply_changes(109, &mut profile);
-    assert_eq!(off_cpu(&profile), 0, "not yet");
-    waits.apply_changes(120, &mut profile);
+    let change = |kind| ProcessChange { pid: 7, time_ns: 110, kind };
+    waits.on_process(change(ProcessChangeKind::Begins), &mut profile);
+    assert_eq!(off_cpu(&profile), 0, "a new program is no end");
+    waits.on_process(change(ProcessChangeKind::Ends), &mut profile);
     assert_eq!(off_cpu(&profile), 10, "thread 1");
     waits.resolved(id(2, 100), ROOT, &mut profile);
     assert_eq!(off_cpu(&profile), 20, "thread 2, whose stack came later");

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::scope_lists::ListId;
+use crate::scopes::ScopeId;
 
 /// Threads of a process that are followed, and functions that it hands out: far more than programs have.
 const MOST: usize = 1 << 14;
@@ -20,7 +20,7 @@ const MOST: usize = 1 << 14;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handed {
     /// The context; `None` when it is not known.
-    pub(super) listed: Option<ListId>,
+    pub(super) listed: Option<ScopeId>,
     /// Where the function begins.
     pub(super) function: u64,
     /// When, `CLOCK_MONOTONIC` nanoseconds.

@@ -26,13 +26,12 @@ use rustc_hash::FxHashMap;
 
 use crate::attribute;
 use crate::decode::Arguments;
-use crate::duty::DutyEdges;
-use crate::input::{DutyWindow, SiteInfo};
+use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
-use crate::scope_lists::{ListId, Lists};
+use crate::scopes::{ScopeId, ScopeLists};
 use crate::sites::Sites;
 use crate::stage::{
-    CallContext, CallRecord, CallStack, Placement, PlacementRoot, SiteTable, Stage, StageGap,
+    CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
 use helpers::{Handed, Process};
 
@@ -50,10 +49,8 @@ const STARTING: [&str; 4] = ["libc.", "libc-", "libpthread", "ld-"];
 pub(crate) struct OpenMp {
     /// By number of the probe.
     sites: Sites<()>,
-    /// Of the turns in which it is watched.
-    turn_edges: DutyEdges,
     processes: FxHashMap<u32, Process>,
-    lists: Lists<Work>,
+    lists: ScopeLists<Work>,
     /// Where work goes on, by the helper's thread and the context that handed it out.
     places: FxHashMap<(NodeId, NodeId), NodeId>,
     /// Whether a file is the runtime, or what it stands on.
@@ -99,16 +96,6 @@ pub(crate) enum RegionPart {
 }
 
 impl OpenMp {
-    /// The samples have reached this time.
-    fn reach(&mut self, now_ns: u64) {
-        while let Some((_, pid)) = self.sites.changed(now_ns) {
-            self.processes.remove(&pid);
-        }
-        while self.turn_edges.reached(now_ns).is_some() {
-            self.processes.values_mut().for_each(Process::forget);
-        }
-    }
-
     /// Whether a thread hands out work within a work: the runtime is among its callers, root first.
     fn is_nested(&mut self, frames: &[FrameId], profile: &Profile) -> bool {
         frames.iter().any(|frame| self.file(*frame, profile) == File::Runtime)
@@ -122,7 +109,6 @@ impl OpenMp {
         stack: Option<&CallStack<RegionPart>>,
     ) {
         self.sites.record(&arguments.call);
-        self.reach(who.header.time_ns);
         // A team of one has no helpers.
         if self.sites.argument(arguments, Role::Count) == Some(1) {
             return;
@@ -141,11 +127,10 @@ impl OpenMp {
 
     /// What a thread works at if it is a helper, when that is certain.
     #[inline]
-    fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ListId> {
+    fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         if self.sites.is_empty() {
             return None;
         }
-        self.reach(who.header.time_ns);
         let handed = self.processes.get(&who.pid)?.handed_to(who.tid)?;
         (!loss.any(handed.since_ns, who.header.time_ns)).then_some(handed.listed)?
     }
@@ -154,7 +139,7 @@ impl OpenMp {
     /// thread works at.
     fn place_part(
         &mut self,
-        scope: Option<ListId>,
+        scope: Option<ScopeId>,
         placement: &Placement<'_>,
         profile: &mut Profile,
     ) -> Option<(RegionPart, Option<PlacementRoot>)> {
@@ -226,7 +211,7 @@ impl OpenMp {
 }
 
 impl Stage for OpenMp {
-    type Scope = Option<ListId>;
+    type Scope = Option<ScopeId>;
     type Note = RegionPart;
 
     fn claims(&self, site: &SiteInfo) -> bool {
@@ -248,7 +233,7 @@ impl Stage for OpenMp {
     }
 
     #[inline]
-    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ListId> {
+    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         self.of(thread, loss)
     }
 
@@ -263,7 +248,7 @@ impl Stage for OpenMp {
 
     fn place(
         &mut self,
-        scope: Option<ListId>,
+        scope: Option<ScopeId>,
         own_call: Option<&Arguments<'_>>,
         placement: &mut Placement<'_>,
         profile: &mut Profile,
@@ -298,8 +283,12 @@ impl Stage for OpenMp {
         self.called(call.sample, call.arguments, stack.filter(|stack| stack.has_frames));
     }
 
-    fn on_duty_window(&mut self, window: &DutyWindow) {
-        self.turn_edges.take(window);
+    fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
+        self.processes.remove(&change.pid);
+    }
+
+    fn on_duty_edge(&mut self, _time_ns: u64, _profile: &mut Profile) {
+        self.processes.values_mut().for_each(Process::forget);
     }
 
     fn gaps(&self) -> Vec<StageGap> {

@@ -28,20 +28,19 @@ use deepctx_profile::operand;
 use deepctx_profile::operator_work::{self, Work};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
+use crate::scopes::OpenScopes;
 use crate::sites::Sites;
 use crate::stage::{
-    CallContext, CallRecord, CallStack, Placement, PlacementRoot, SiteTable, Stage, StageGap,
+    CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
 use nesting::{Memory, Open, Parent, Thread};
 use tensors::Told;
 
-/// Threads that are followed: as many as may run on a big host.
-const THREADS_MAX: usize = 1 << 16;
 /// Most bytes of an operator's name that are shown.
 const NAME_BYTES_MAX: usize = 128;
 /// What operators stand below of which no stack was taken.
@@ -60,7 +59,7 @@ pub(crate) struct Operators {
     starts: bool,
     /// Names, without their overloads, of the operators whose tensors are told.
     told: FxHashSet<String>,
-    threads: FxHashMap<(u32, u32), Watched>,
+    threads: OpenScopes<Watched>,
     memory: Memory,
     counts: Counts,
 }
@@ -122,26 +121,12 @@ impl Operators {
     }
 
     /// The samples have reached this time.
-    fn reach(&mut self, now_ns: u64) {
-        while let Some((_, pid)) = self.sites.changed(now_ns) {
-            self.threads.retain(|(of, _), _| *of != pid);
-            self.memory.forget(pid);
-        }
-    }
-
-    fn thread(&mut self, who: &StackSample) -> &mut Watched {
-        if self.threads.len() >= THREADS_MAX {
-            self.threads.clear();
-        }
-        self.threads.entry((who.pid, who.tid)).or_default()
-    }
-
     /// What is certain of a thread of which something is told now.
     fn certain(&mut self, who: &StackSample, loss: &LossWindows) -> &mut Watched {
         let now_ns = who.header.time_ns;
-        let known = self.threads.get(&(who.pid, who.tid));
+        let known = self.threads.get(who);
         let hole = known.is_some_and(|known| loss.any(known.newest_ns, now_ns));
-        let watched = self.thread(who);
+        let watched = self.threads.entry(who);
         if hole {
             // What began meanwhile is not known, nor what was told of the next one.
             *watched = Watched::default();
@@ -158,7 +143,6 @@ impl Operators {
         loss: &LossWindows,
         profile: &mut Profile,
     ) {
-        self.reach(who.header.time_ns);
         self.certain(who, loss);
         match self.sites.record(&arguments.call) {
             None | Some(What::Begins) => {}
@@ -172,11 +156,11 @@ impl Operators {
                 let named = boxed_name(arguments.text, &overload);
                 let named = named.map(|name| operator(&name, profile));
                 self.counts.not_understood += u64::from(named.is_none());
-                self.thread(who).named = named;
+                self.threads.entry(who).named = named;
             }
             Some(What::Tensors(..)) => {
                 let tensors = self.tensors(arguments, profile);
-                self.thread(who).tensors = tensors;
+                self.threads.entry(who).tensors = tensors;
             }
         }
     }
@@ -205,7 +189,6 @@ impl Operators {
         profile: &mut Profile,
     ) {
         let CallRecord { sample: who, arguments, thread } = *call;
-        self.reach(who.header.time_ns);
         let Some(what) = self.sites.record(&arguments.call) else { return };
         // While probes are put in place or taken away, some tell and others do not.
         if loss.not_probed(who.header.time_ns, who.header.time_ns) {
@@ -268,7 +251,7 @@ impl Operators {
             }
         };
         let Self { threads, memory, counts, .. } = self;
-        let Some(watched) = threads.get_mut(&(who.pid, who.tid)) else { return };
+        let Some(watched) = threads.get_mut(who) else { return };
         let node = if has_stack {
             let around: Vec<FrameId> = profile
                 .tree
@@ -435,6 +418,11 @@ impl Stage for Operators {
             Some(stack) => self.begins(call, stack, context.loss, context.profile),
             None => self.next(call.sample, call.arguments, context.loss, context.profile),
         }
+    }
+
+    fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
+        self.threads.forget_process(change.pid).for_each(drop);
+        self.memory.forget(change.pid);
     }
 
     fn gaps(&self) -> Vec<StageGap> {

@@ -31,14 +31,14 @@ use rustc_hash::FxHashMap;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::loss_windows::{LossCause, LossWindows};
-use crate::scope_lists::{ListId, Lists};
+use crate::scopes::{OpenScopes, ScopeId, ScopeLists};
 use crate::sites::Sites;
-use crate::stage::{CallContext, CallRecord, CallStack, Placement, SiteTable, Stage, StageGap};
+use crate::stage::{
+    CallContext, CallRecord, CallStack, Placement, ProcessChange, SiteTable, Stage, StageGap,
+};
 use markers::Markers;
 use open::{Key, Open, Thread};
 
-/// Threads that are followed: as many as may run on a big host.
-const THREADS_MAX: usize = 1 << 16;
 /// Places whose last end is remembered, to tell the time from step to step.
 const STEPS_MAX: usize = 1 << 12;
 /// Files of PyTorch and Python whose functions only lead to the entering of a range.
@@ -94,8 +94,8 @@ pub(crate) struct Ranges {
     sites: Sites<Kind>,
     /// Functions that stand for ranges and steps without a name, by number of the probe.
     symbols: FxHashMap<u32, String>,
-    threads: FxHashMap<(u32, u32), Thread>,
-    lists: Lists<NodeId>,
+    threads: OpenScopes<Thread>,
+    lists: ScopeLists<NodeId>,
     /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
     steps: FxHashMap<NodeId, u64>,
     markers: Markers,
@@ -127,38 +127,18 @@ impl Ranges {
         Self {
             sites: Sites::default(),
             symbols: FxHashMap::default(),
-            threads: FxHashMap::default(),
-            lists: Lists::default(),
+            threads: OpenScopes::default(),
+            lists: ScopeLists::default(),
             steps: FxHashMap::default(),
             markers: Markers::new(markers),
             counts: Counts::default(),
         }
     }
 
-    /// The samples have reached this time.
-    fn reach(&mut self, now_ns: u64) {
-        while let Some((_, pid)) = self.sites.changed(now_ns) {
-            let Self { threads, counts, .. } = self;
-            threads.retain(|(of, _), thread| {
-                let stays = *of != pid;
-                counts.unfinished += if stays { 0 } else { thread.open().len() as u64 };
-                stays
-            });
-        }
-    }
-
-    fn thread(&mut self, who: &StackSample) -> &mut Thread {
-        if self.threads.len() >= THREADS_MAX {
-            self.threads.clear();
-        }
-        self.threads.entry((who.pid, who.tid)).or_default()
-    }
-
     /// The ranges that a thread is in, when that is certain.
     #[inline]
-    pub(crate) fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ListId> {
-        self.reach(who.header.time_ns);
-        let thread = self.threads.get_mut(&(who.pid, who.tid))?;
+    pub(crate) fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
+        let thread = self.threads.get_mut(who)?;
         let listed = thread.listed?;
         if let Some(missing) = loss.cause(thread.since_ns, who.header.time_ns) {
             self.counts.given_up(missing, thread.forget());
@@ -169,7 +149,7 @@ impl Ranges {
 
     /// Gives up what a thread was in if its end may be missing.
     fn only_certain(&mut self, who: &StackSample, loss: &LossWindows) {
-        let Some(thread) = self.threads.get_mut(&(who.pid, who.tid)) else { return };
+        let Some(thread) = self.threads.get_mut(who) else { return };
         let now_ns = who.header.time_ns;
         if !thread.open().is_empty()
             && let Some(missing) = loss.cause(thread.since_ns, now_ns)
@@ -179,7 +159,7 @@ impl Ranges {
     }
 
     /// The frames of a stack, root first, with those of the ranges that it is in; `None` when it is in none.
-    fn within(&self, listed: Option<ListId>, frames: &[FrameId], profile: &Profile) -> Option<Vec<FrameId>> {
+    fn within(&self, listed: Option<ScopeId>, frames: &[FrameId], profile: &Profile) -> Option<Vec<FrameId>> {
         let places = listed.and_then(|listed| self.lists.get(listed))?;
         let mut out: Vec<FrameId> = frames.to_vec();
         // Frames of the stack, and those of outer ranges that were put between them.
@@ -202,7 +182,6 @@ impl Ranges {
     fn named(&mut self, call: &CallRecord<'_>, node: NodeId, loss: &LossWindows, profile: &mut Profile) {
         let CallRecord { sample: who, arguments, thread } = *call;
         let Some(kind) = self.sites.record(&arguments.call).copied() else { return };
-        self.reach(who.header.time_ns);
         self.only_certain(who, loss);
         // A message that is no text is a number that only a tool understands.
         let is_text = self.sites.argument(arguments, Role::Kind).is_none_or(|kind| kind == ASCII);
@@ -223,14 +202,14 @@ impl Ranges {
             Kind::Started => Key::Profiler,
             Kind::Step => return self.step(place, began_ns, loss, profile),
             Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
-                self.thread(who).named = Some((place, began_ns));
+                self.threads.entry(who).named = Some((place, began_ns));
                 return;
             }
         };
-        let begun = self.thread(who).begins(Open { key, place, thread, began_ns, within_ns: 0 });
+        let begun = self.threads.entry(who).begins(Open { key, place, thread, began_ns, within_ns: 0 });
         self.counts.nested += u64::from(!begun);
         let Self { threads, lists, .. } = self;
-        if let Some(of) = threads.get_mut(&(who.pid, who.tid)) {
+        if let Some(of) = threads.get_mut(who) {
             of.list(lists);
         }
     }
@@ -244,7 +223,6 @@ impl Ranges {
     fn marked(&mut self, call: &CallRecord<'_>, loss: &LossWindows, profile: &mut Profile) {
         let CallRecord { sample: who, arguments, thread } = *call;
         self.sites.record(&arguments.call);
-        self.reach(who.header.time_ns);
         let now_ns = who.header.time_ns;
         if matches!(self.sites.what(&arguments.call), Some(Kind::Begins)) {
             self.only_certain(who, loss);
@@ -259,7 +237,7 @@ impl Ranges {
         let Self { threads, lists, counts, .. } = self;
         if began {
             // A record without a name is none of the program's ranges.
-            let Some(of) = threads.get_mut(&(who.pid, who.tid)) else { return };
+            let Some(of) = threads.get_mut(who) else { return };
             let Some((place, named_ns)) = of.named.take() else { return };
             if let Some(missing) = loss.cause(named_ns, now_ns) {
                 // Another one may have begun with this name, and this one have another.
@@ -271,10 +249,10 @@ impl Ranges {
             return of.list(lists);
         }
         // Usually it ends where it began.
-        let here = threads.get_mut(&(who.pid, who.tid)).and_then(|of| of.ends(key, now_ns, lists));
+        let here = threads.get_mut(who).and_then(|of| of.ends(key, now_ns, lists));
         let ended = here.or_else(|| {
-            let mut of_process = threads.iter_mut().filter(|((pid, _), _)| anywhere && *pid == who.pid);
-            of_process.find_map(|(_, of)| of.ends(key, now_ns, lists))
+            let mut of_process = threads.of_process(who.pid).filter(|_| anywhere);
+            of_process.find_map(|of| of.ends(key, now_ns, lists))
         });
         if let Some(ended) = ended {
             match loss.cause(ended.range.began_ns, now_ns) {
@@ -364,7 +342,7 @@ fn is_same_function(one: FrameId, other: FrameId, profile: &Profile) -> bool {
 }
 
 impl Stage for Ranges {
-    type Scope = Option<ListId>;
+    type Scope = Option<ScopeId>;
     type Note = ();
 
     fn claims(&self, site: &SiteInfo) -> bool {
@@ -409,7 +387,7 @@ impl Stage for Ranges {
     }
 
     #[inline]
-    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ListId> {
+    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         self.of(thread, loss)
     }
 
@@ -424,7 +402,7 @@ impl Stage for Ranges {
 
     fn place(
         &mut self,
-        scope: Option<ListId>,
+        scope: Option<ScopeId>,
         _own_call: Option<&Arguments<'_>>,
         placement: &mut Placement<'_>,
         profile: &mut Profile,
@@ -444,6 +422,11 @@ impl Stage for Ranges {
             Some(stack) => self.named(call, stack.node, context.loss, context.profile),
             None => self.marked(call, context.loss, context.profile),
         }
+    }
+
+    fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
+        let unfinished = self.threads.forget_process(change.pid).map(|thread| thread.open().len() as u64);
+        self.counts.unfinished += unfinished.sum::<u64>();
     }
 
     fn gaps(&self) -> Vec<StageGap> {

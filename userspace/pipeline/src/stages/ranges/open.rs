@@ -5,7 +5,7 @@
 
 use deepctx_profile::tree::NodeId;
 
-use crate::scope_lists::{ListId, Lists};
+use crate::scopes::{ScopeId, ScopeLists};
 
 /// Ranges within ranges that are followed.
 const OPEN_MAX: usize = 64;
@@ -51,7 +51,7 @@ pub(super) struct Thread {
     /// The node of the range that is about to begin, and when it was named.
     pub(super) named: Option<(NodeId, u64)>,
     /// The number of the list of open ranges; `None` when there are none.
-    pub(super) listed: Option<ListId>,
+    pub(super) listed: Option<ScopeId>,
     /// When the outermost of them began: since then no end must have been missed. `CLOCK_MONOTONIC` nanoseconds.
     pub(super) since_ns: u64,
     open: Vec<Open>,
@@ -78,7 +78,7 @@ impl Thread {
     }
 
     /// The last range of this key ends; `None` when none of the open ranges has it.
-    pub(super) fn ends(&mut self, key: Key, now_ns: u64, lists: &mut Lists<NodeId>) -> Option<Ended> {
+    pub(super) fn ends(&mut self, key: Key, now_ns: u64, lists: &mut ScopeLists<NodeId>) -> Option<Ended> {
         let at = self.open.iter().rposition(|open| open.key == key)?;
         let range = self.open.remove(at);
         if let Some(around) = at.checked_sub(1).and_then(|at| self.open.get_mut(at)) {
@@ -98,7 +98,7 @@ impl Thread {
     }
 
     /// Takes the number of what is open now.
-    pub(super) fn list(&mut self, lists: &mut Lists<NodeId>) {
+    pub(super) fn list(&mut self, lists: &mut ScopeLists<NodeId>) {
         let places: Vec<NodeId> = self.open.iter().map(|open| open.place).collect();
         self.listed = lists.id(&places);
     }
@@ -111,7 +111,7 @@ mod tests {
     /// `+R` record R begins, `-R` it ends, `>D` and `<D` push and pop in a domain; the numbers that are open in the end.
     #[track_caller]
     fn check(events: &str, expect: &[u64]) -> Vec<(u64, bool)> {
-        let (mut thread, mut lists) = (Thread::default(), Lists::default());
+        let (mut thread, mut lists) = (Thread::default(), ScopeLists::default());
         let mut ended = Vec::new();
         for (now, event) in (0..).zip(events.split(' ')) {
             let number: u64 = event[1..].parse().unwrap();

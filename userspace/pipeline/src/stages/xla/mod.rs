@@ -27,14 +27,14 @@ use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
 use crate::name_frames::compiled_frame;
-use crate::scope_lists::{ListId, Lists};
+use crate::scopes::{OpenScopes, ScopeId, ScopeLists};
 use crate::sites::Sites;
-use crate::stage::{CallContext, CallRecord, CallStack, Placement, SiteTable, Stage, StageGap};
+use crate::stage::{
+    CallContext, CallRecord, CallStack, Placement, ProcessChange, SiteTable, Stage, StageGap,
+};
 use crate::symbols::{CompiledStep, Name};
 use open::{Class, Step, StepId, Thread};
 
-/// Threads that are followed: as many as may run on a big host.
-const THREADS_MAX: usize = 1 << 16;
 /// Steps whose names are remembered: more than programs have.
 const STEPS_MAX: usize = 1 << 17;
 /// Longest name of an operator that is believed to be one.
@@ -87,8 +87,8 @@ pub(crate) struct XlaThunks {
     /// By number of the probe.
     sites: Sites<Class>,
     classes: Vec<Kind>,
-    threads: FxHashMap<(u32, u32), Thread>,
-    lists: Lists<Step>,
+    threads: OpenScopes<Thread>,
+    lists: ScopeLists<Step>,
     numbers: FxHashMap<Key, StepId>,
     frames: FxHashMap<StepId, Box<[FrameId]>>,
     given: u32,
@@ -121,15 +121,6 @@ struct Counts {
 }
 
 impl XlaThunks {
-    /// The samples have reached this time.
-    fn reach(&mut self, now_ns: u64) {
-        while let Some((_, pid)) = self.sites.changed(now_ns) {
-            self.threads.retain(|(of, _), _| *of != pid);
-            // Another program may mean something else by the same names.
-            self.numbers.retain(|key, _| key.pid != pid);
-        }
-    }
-
     /// A step begins on a thread. What it was made from is asked when it begins the first time.
     fn begins(
         &mut self,
@@ -139,18 +130,14 @@ impl XlaThunks {
         ask: &mut Ask<'_>,
     ) {
         let Some(class) = self.sites.record(&arguments.call).copied() else { return };
-        self.reach(who.header.time_ns);
         let id = self.id(who, class, arguments, profile, ask);
         self.counts.unnamed += u64::from(id.is_none());
         let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
         let callers = self.sites.arguments(arguments).filter(|(role, _)| *role == Role::FramePointer);
         let callers: Vec<u64> = callers.filter_map(|(_, frame)| frame).collect();
         let Self { threads, lists, classes, .. } = self;
-        if threads.len() >= THREADS_MAX {
-            threads.clear();
-        }
         let nests = classes.get(usize::from(class.0)).is_none_or(|class| class.nests);
-        let thread = threads.entry((who.pid, who.tid)).or_default();
+        let thread = threads.entry(who);
         thread.begins(
             Step { class, id },
             who.header.time_ns,
@@ -211,13 +198,12 @@ impl XlaThunks {
 
     /// The steps that a thread began last, when none of their successors can have been missed.
     #[inline]
-    fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ListId> {
+    fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         if self.sites.is_empty() {
             return None;
         }
         let now_ns = who.header.time_ns;
-        self.reach(now_ns);
-        let thread = self.threads.get_mut(&(who.pid, who.tid))?;
+        let thread = self.threads.get_mut(who)?;
         if loss.any(thread.since_ns()?, now_ns) {
             self.counts.uncertain += 1;
             thread.forget();
@@ -231,7 +217,7 @@ impl XlaThunks {
     /// Adds the frames of the thunks that a stack is in.
     fn within(
         &mut self,
-        listed: Option<ListId>,
+        listed: Option<ScopeId>,
         placement: &mut Placement<'_>,
         profile: &Profile,
     ) -> ThunkPart {
@@ -311,7 +297,7 @@ fn extend_without_origins(out: &mut Vec<FrameId>, frames: &[FrameId], profile: &
 }
 
 impl Stage for XlaThunks {
-    type Scope = Option<ListId>;
+    type Scope = Option<ScopeId>;
     type Note = ThunkPart;
 
     const STACKLESS_CALLS_NEED_THREAD: bool = false;
@@ -348,13 +334,13 @@ impl Stage for XlaThunks {
     }
 
     #[inline]
-    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ListId> {
+    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         self.of(thread, loss)
     }
 
     fn place(
         &mut self,
-        scope: Option<ListId>,
+        scope: Option<ScopeId>,
         _own_call: Option<&Arguments<'_>>,
         placement: &mut Placement<'_>,
         profile: &mut Profile,
@@ -372,7 +358,7 @@ impl Stage for XlaThunks {
             // Whatever began before is over. The stack may have waited for its names meanwhile.
             ThunkPart::Outside => {
                 let Self { threads, lists, .. } = self;
-                if let Some(of) = threads.get_mut(&(thread.pid, thread.tid)) {
+                if let Some(of) = threads.get_mut(thread) {
                     of.over_by(thread.header.time_ns);
                     of.list(lists);
                 }
@@ -391,6 +377,12 @@ impl Stage for XlaThunks {
         self.begins(call.sample, call.arguments, profile, &mut |step, answer| {
             names.compiled_step(step, answer);
         });
+    }
+
+    fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
+        self.threads.forget_process(change.pid).for_each(drop);
+        // Another program may mean something else by the same names.
+        self.numbers.retain(|key, _| key.pid != change.pid);
     }
 
     fn gaps(&self) -> Vec<StageGap> {

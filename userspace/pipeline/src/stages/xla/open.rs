@@ -12,7 +12,7 @@
 //! A step that runs others is over when one begins that is not below it on the stack, or whose callers are above it and it is not
 //! among them.
 
-use crate::scope_lists::{ListId, Lists};
+use crate::scopes::{ScopeId, ScopeLists};
 
 /// Steps within steps that are followed.
 const OPEN_MAX: usize = 32;
@@ -51,7 +51,7 @@ pub(super) struct Thread {
     outer: Vec<Outer>,
     /// The last one that began, and when.
     last: Option<(Step, u64)>,
-    listed: Option<ListId>,
+    listed: Option<ScopeId>,
 }
 
 impl Thread {
@@ -105,13 +105,13 @@ impl Thread {
     }
 
     /// Takes the number of what may be open now.
-    pub(super) fn list(&mut self, lists: &mut Lists<Step>) {
+    pub(super) fn list(&mut self, lists: &mut ScopeLists<Step>) {
         let steps = self.outer.iter().map(|outer| outer.step).chain(self.last.map(|(step, _)| step));
         self.listed = lists.id(&steps.collect::<Vec<_>>());
     }
 
     /// The number of what may be open: [`shown`] takes the list.
-    pub(super) fn listed(&self) -> Option<ListId> {
+    pub(super) fn listed(&self) -> Option<ScopeId> {
         self.listed
     }
 }
@@ -157,7 +157,7 @@ mod tests {
             let step = Step { class, id: Some(StepId(number.parse().unwrap())) };
             thread.begins(step, now, nests.then_some(at), &callers, Some(at));
         }
-        let mut lists = Lists::default();
+        let mut lists = ScopeLists::default();
         thread.list(&mut lists);
         let classes: Vec<Class> = stack.chars().map(|c| Class(if c == 'w' { WHILE } else { DOT })).collect();
         let steps = thread.listed().and_then(|listed| lists.get(listed)).unwrap_or_default();
