@@ -21,7 +21,9 @@ use super::counts::{Counts, Gap, Useless};
 use super::graphs::Recorded;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
 use super::names::Named;
-use super::process::{Process, TOLD_MAX, Work, WorkKind};
+use super::names::TOLD_MAX;
+use super::process::Process;
+use super::work::{Work, WorkKind};
 use super::{EXPIRY_NS, Gpu};
 
 /// Stands for a kernel whose name the collector did not tell.

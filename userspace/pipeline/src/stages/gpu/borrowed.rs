@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use deepctx_common::activity::{Activity, flag, kind};
 use deepctx_common::call::Message;
 use deepctx_common::cupti::{self, of_copy, of_kernel};
-use deepctx_profile::activity::{Join, Launch, Tier};
+use deepctx_profile::activity::{GpuProcess, Join, Launch, Tier};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -26,7 +26,6 @@ use rustc_hash::FxHashMap;
 use super::Gpu;
 use super::counts::Gap;
 use super::kernels::named_kernel;
-use super::process::Process;
 
 /// Launches that may wait for their records: those of some seconds.
 const QUEUE_MAX: usize = 1 << 17;
@@ -250,25 +249,25 @@ impl Borrowed {
     }
 }
 
-impl Process {
+impl Borrowed {
     /// A tool switches records of kernels on.
-    pub(super) fn borrowing_begins(&mut self) {
-        self.borrowed.queue.clear();
-        self.borrowed.on = true;
-        self.borrowed.begin_seen = true;
+    pub(super) fn begins(&mut self) {
+        self.queue.clear();
+        self.on = true;
+        self.begin_seen = true;
     }
 
     /// It switches them off; those of what is under way still come.
-    pub(super) fn borrowing_ends(&mut self) {
-        self.borrowed.on = false;
+    pub(super) fn ends(&mut self) {
+        self.on = false;
     }
 
-    /// Counts launches whose kernels should be told.
-    pub(super) fn count_borrowed(&mut self, kernels: u64) {
-        if self.info.tier == Tier::Borrowed {
-            self.info.launches_collected += kernels;
+    /// Counts launches of a process whose kernels should be told.
+    pub(super) fn count(&mut self, kernels: u64, process: &mut GpuProcess) {
+        if process.tier == Tier::Borrowed {
+            process.launches_collected += kernels;
         } else {
-            self.borrowed.unconfirmed += kernels;
+            self.unconfirmed += kernels;
         }
     }
 }

@@ -31,6 +31,7 @@ mod sites;
 mod streams;
 mod transfer;
 mod window;
+mod work;
 
 use std::collections::VecDeque;
 
@@ -51,9 +52,10 @@ use calls::{PendingCall, ReturnAction};
 use counts::{Counts, Gap};
 use names::Named;
 use origins::Question;
-use process::{Process, Work};
+use process::Process;
 use sites::Sites;
 use window::Window;
+use work::Work;
 
 /// Launches that may wait for their activities when nothing else is asked for: at 10 000 a second those of 26 s. About
 /// 30 MiB when full.
@@ -205,7 +207,7 @@ impl Gpu {
             self.never_returned(pending, time_ns, profile);
         }
         if let Some(mut process) = self.processes.by_pid.remove(&pid) {
-            process.expire_samples(u64::MAX, &mut self.counts, profile);
+            process.samples.expire(u64::MAX, &mut self.counts, profile);
             let info = process.finished(&mut self.counts);
             if info.is_used() {
                 self.ended.push(info);

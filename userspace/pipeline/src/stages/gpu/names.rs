@@ -10,6 +10,8 @@ use crate::input::CodeFacts;
 
 /// Handles remembered in a process: some times the kernels of the largest frameworks' libraries.
 const HANDLES_MAX: usize = 1 << 18;
+/// Names that a collector may send: kernels of a process.
+pub(super) const TOLD_MAX: usize = 1 << 17;
 /// Handles without a name that are remembered, and looked for together.
 const UNNAMED_MAX: usize = 1 << 14;
 /// A handle without a name is looked for again after this long, and then twice as long, so often.

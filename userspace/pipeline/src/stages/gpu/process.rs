@@ -1,10 +1,9 @@
 //! Process: everything that calls of one process build on each other.
 //!
-//! Owns: [`Process`], and the work that waits for activities ([`Work`]). Because: handles, streams and clocks mean something
+//! Owns: [`Process`]. Because: handles, streams and clocks mean something
 //! only within a process. Does not: interpret calls.
 
-use deepctx_common::activity;
-use deepctx_profile::activity::{GpuProcess, Launch};
+use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
@@ -19,12 +18,10 @@ use super::memory::Memory;
 use super::names::Names;
 use super::origins::Origins;
 use super::samples::Samples;
-use super::streams::{StreamKey, Streams};
+use super::streams::Streams;
 
 /// Threads of a process whose context is remembered; at the bound all are forgotten, and contexts are unknown again.
 const THREADS_MAX: usize = 1 << 14;
-/// Names that a collector may tell: kernels of a process.
-pub(super) const TOLD_MAX: usize = 1 << 17;
 /// Streams of a device that have a lane.
 const LANES_MAX: usize = 256;
 
@@ -146,71 +143,4 @@ impl Process {
         self.lanes.insert((device, stream), lane);
         Some(lane)
     }
-}
-
-/// What kind of work was launched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WorkKind {
-    /// One kernel.
-    Kernel,
-    /// Several, one on each device.
-    Kernels,
-    /// Copies or a fill; whether the number of bytes was known.
-    Transfer { sized: bool },
-    /// A graph, by its launchable handle.
-    Graph { launchable: u64 },
-    /// Nothing ran: it was recorded into a graph. It still gets a correlation id.
-    Recorded,
-}
-
-impl WorkKind {
-    /// Whether an activity of this kind can be because of it.
-    pub(super) fn does(self, kind: u8) -> bool {
-        match self {
-            Self::Kernel | Self::Kernels => kind == activity::kind::KERNEL,
-            // Some fills are kernels of the driver's.
-            Self::Transfer { .. } => kind != activity::kind::GRAPH,
-            Self::Graph { .. } => true,
-            Self::Recorded => false,
-        }
-    }
-}
-
-/// Work whose activities have not all come.
-#[derive(Debug)]
-pub(super) struct Work {
-    /// The number of its call.
-    pub(super) number: u64,
-    pub(super) pid: u32,
-    /// When it was launched.
-    pub(super) time_ns: u64,
-    pub(super) kind: WorkKind,
-    /// The call, as a context.
-    pub(super) api: NodeId,
-    /// What was launched, as a context; the call itself while that is not known.
-    pub(super) node: NodeId,
-    /// Kernels that are not counted yet, since no one has named them; with the handle that may learn it.
-    pub(super) held: Option<Held>,
-    /// The id; 0 until there is one.
-    pub(super) correlation: u32,
-    /// What it runs is counted already, whether or not activities come.
-    pub(super) counted: bool,
-    /// Activities that came.
-    pub(super) seen: u32,
-    /// Activities that are expected, as far as that is known.
-    pub(super) expected: u32,
-}
-
-/// A launch that waits for a name.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
-    pub(super) handle: u64,
-    pub(super) launch: Launch,
-}
-
-/// Where a launch goes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
-    pub(super) stream: StreamKey,
-    pub(super) context: u64,
 }

@@ -17,6 +17,7 @@ use deepctx_common::Plain;
 use deepctx_common::activity::{probe, state};
 use deepctx_common::call::Message;
 use deepctx_common::samples::{Cubin, Sample, part};
+use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::metric::Metric;
@@ -27,7 +28,7 @@ use rustc_hash::FxHashMap;
 use super::Gpu;
 use super::counts::{Counts, Gap};
 use super::kernels::kernel_frame;
-use super::process::{Process, WorkKind};
+use super::work::WorkKind;
 use crate::input::{CubinLines, UnreadCubin};
 
 /// Stands between the process and kernels whose samples belong to several launches.
@@ -126,7 +127,7 @@ impl Samples {
 
     /// A collector told a name.
     pub(super) fn named(&mut self, id: u64, name: &[u8], profile: &mut Profile) {
-        if self.names.len() < super::process::TOLD_MAX {
+        if self.names.len() < super::names::TOLD_MAX {
             self.names.insert(id, profile.text(&String::from_utf8_lossy(name)));
         }
     }
@@ -235,6 +236,56 @@ fn refusal(number: u64) -> String {
     because.to_owned()
 }
 
+impl Samples {
+    /// The one context in which a kernel was launched; `None` when there are several, or there may be.
+    fn only_context(&self, kernel: FrameId, process: &GpuProcess) -> Option<NodeId> {
+        // What graphs run, and launches of handles without a name, may be this kernel.
+        let certain = self.unknown == 0 && process.captured == 0 && process.graph_launches == 0;
+        match self.ran.get(&kernel) {
+            Some(Ran::Below(node)) if certain => Some(*node),
+            _ => None,
+        }
+    }
+
+    fn cubin_loaded(&mut self, crc: u64, now_ns: u64, counts: &mut Counts) {
+        let cubins = &mut self.cubins;
+        if cubins.len() < CUBINS_MAX {
+            cubins.entry(crc).or_insert(Image::Asked(now_ns));
+        } else if !cubins.contains_key(&crc) {
+            counts.gap(Gap::CubinLeft, 1);
+        }
+    }
+
+    fn lines_read(&mut self, lines: CubinLines, counts: &mut Counts, profile: &mut Profile) {
+        if !lines.because.is_empty() {
+            counts.gap(Gap::LinesUnread, 1);
+        }
+        let crc = lines.crc;
+        let cubins = &mut self.cubins;
+        if cubins.len() < CUBINS_MAX || cubins.contains_key(&crc) {
+            cubins.insert(crc, Image::Read(Box::new(lines)));
+        }
+        self.release(|cubin| cubin == crc, profile);
+    }
+
+    /// Enters samples whose lines did not come in time.
+    pub(super) fn expire(&mut self, now_ns: u64, counts: &mut Counts, profile: &mut Profile) {
+        if self.cubins.is_empty() {
+            return;
+        }
+        let late = |image: &Image| matches!(image, Image::Asked(asked_ns) if now_ns.saturating_sub(*asked_ns) > HELD_NS);
+        let mut late: Vec<u64> =
+            self.cubins.iter().filter(|(_, image)| late(image)).map(|(crc, _)| *crc).collect();
+        late.sort_unstable();
+        for crc in late {
+            // It may still be read; what comes then has lines.
+            counts.gap(Gap::LinesUnread, u64::from(self.held.keys().any(|place| place.cubin == crc)));
+            self.release(|cubin| cubin == crc, profile);
+            self.cubins.insert(crc, Image::Read(Box::default()));
+        }
+    }
+}
+
 impl Gpu {
     /// Device code was loaded of which there is a copy: told as soon as it comes in, since the process may end any time.
     pub(crate) fn note_cubin(&mut self, message: &Message, bytes: &[u8]) {
@@ -265,7 +316,7 @@ impl Gpu {
                 }
                 continue;
             };
-            process.lines_read(lines, &mut self.counts, profile);
+            process.samples.lines_read(lines, &mut self.counts, profile);
         }
     }
 
@@ -285,10 +336,10 @@ impl Gpu {
                 let Some(cubin) = Cubin::read_from(bytes) else {
                     return self.counts.gap(Gap::Malformed, 1);
                 };
-                process.cubin_loaded(cubin.crc, message.header.time_ns, &mut self.counts);
+                process.samples.cubin_loaded(cubin.crc, message.header.time_ns, &mut self.counts);
                 let mut early = std::mem::take(&mut self.lines_ahead);
                 let of_process = early.extract_if(.., |lines| lines.pid == message.pid);
-                of_process.for_each(|lines| process.lines_read(lines, &mut self.counts, profile));
+                of_process.for_each(|lines| process.samples.lines_read(lines, &mut self.counts, profile));
                 self.lines_ahead = early;
             }
             part::BATCH => {
@@ -325,7 +376,7 @@ impl Gpu {
                 profile.tree.path(process_node, [unseen, frame])
             })
         } else {
-            match process.only_context(frame) {
+            match process.samples.only_context(frame, &process.info) {
                 Some(node) => node,
                 None => {
                     counts.gap(Gap::SampleShared, samples);
@@ -353,7 +404,7 @@ impl Gpu {
     /// Samples that have waited long enough for lines are entered without; all of them, when there is no more time.
     pub(super) fn expire_samples(&mut self, now_ns: u64, profile: &mut Profile) {
         for process in self.processes.by_pid.values_mut() {
-            process.expire_samples(now_ns, &mut self.counts, profile);
+            process.samples.expire(now_ns, &mut self.counts, profile);
         }
     }
 }
@@ -361,56 +412,6 @@ impl Gpu {
 /// Whether a message tells of device code.
 fn is_cubin(message: &Message) -> bool {
     message.what == probe::SAMPLES && (message.values[0] >> 32) as u32 == part::CUBIN
-}
-
-impl Process {
-    /// The one context in which a kernel was launched; `None` when there are several, or there may be.
-    fn only_context(&self, kernel: FrameId) -> Option<NodeId> {
-        // What graphs run, and launches of handles without a name, may be this kernel.
-        let certain = self.samples.unknown == 0 && self.info.captured == 0 && self.info.graph_launches == 0;
-        match self.samples.ran.get(&kernel) {
-            Some(Ran::Below(node)) if certain => Some(*node),
-            _ => None,
-        }
-    }
-
-    fn cubin_loaded(&mut self, crc: u64, now_ns: u64, counts: &mut Counts) {
-        let cubins = &mut self.samples.cubins;
-        if cubins.len() < CUBINS_MAX {
-            cubins.entry(crc).or_insert(Image::Asked(now_ns));
-        } else if !cubins.contains_key(&crc) {
-            counts.gap(Gap::CubinLeft, 1);
-        }
-    }
-
-    fn lines_read(&mut self, lines: CubinLines, counts: &mut Counts, profile: &mut Profile) {
-        if !lines.because.is_empty() {
-            counts.gap(Gap::LinesUnread, 1);
-        }
-        let crc = lines.crc;
-        let cubins = &mut self.samples.cubins;
-        if cubins.len() < CUBINS_MAX || cubins.contains_key(&crc) {
-            cubins.insert(crc, Image::Read(Box::new(lines)));
-        }
-        self.samples.release(|cubin| cubin == crc, profile);
-    }
-
-    /// Enters samples whose lines did not come in time.
-    pub(super) fn expire_samples(&mut self, now_ns: u64, counts: &mut Counts, profile: &mut Profile) {
-        if self.samples.cubins.is_empty() {
-            return;
-        }
-        let late = |image: &Image| matches!(image, Image::Asked(asked_ns) if now_ns.saturating_sub(*asked_ns) > HELD_NS);
-        let mut late: Vec<u64> =
-            self.samples.cubins.iter().filter(|(_, image)| late(image)).map(|(crc, _)| *crc).collect();
-        late.sort_unstable();
-        for crc in late {
-            // It may still be read; what comes then has lines.
-            counts.gap(Gap::LinesUnread, u64::from(self.samples.held.keys().any(|place| place.cubin == crc)));
-            self.samples.release(|cubin| cubin == crc, profile);
-            self.samples.cubins.insert(crc, Image::Read(Box::default()));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -433,20 +434,21 @@ mod tests {
 
     #[test]
     fn a_kernel_has_one_context_until_it_is_launched_in_another() {
-        let mut process = Process::new(7, 0, true);
+        let (mut samples, process) = (Samples::default(), GpuProcess::default());
         let mut profile = Profile::new(Default::default(), Default::default());
         let [gemm, relu] = ["gemm", "relu"].map(|name| kernel_frame(name, &mut profile));
         let root = profile.tree.child(NodeId::ROOT, relu);
         let other = profile.tree.child(root, gemm);
-        process.samples.ran(gemm, root);
-        process.samples.ran(gemm, root);
-        assert_eq!((process.only_context(gemm), process.only_context(relu)), (Some(root), None));
-        process.samples.unknown = 1;
-        assert_eq!(process.only_context(gemm), None, "another launch may be of it");
-        process.samples.unknown = 0;
-        process.samples.ran(gemm, other);
-        process.samples.ran(gemm, root);
-        assert_eq!(process.only_context(gemm), None);
+        samples.ran(gemm, root);
+        samples.ran(gemm, root);
+        let only = |samples: &Samples, kernel| samples.only_context(kernel, &process);
+        assert_eq!((only(&samples, gemm), only(&samples, relu)), (Some(root), None));
+        samples.unknown = 1;
+        assert_eq!(only(&samples, gemm), None, "another launch may be of it");
+        samples.unknown = 0;
+        samples.ran(gemm, other);
+        samples.ran(gemm, root);
+        assert_eq!(only(&samples, gemm), None);
     }
 
     #[test]

@@ -14,9 +14,10 @@ use deepctx_profile::tree::NodeId;
 use super::super::CallAt;
 use super::super::counts::{Counts, Gap};
 use super::super::kernels::named_kernel;
-use super::super::process::{Process, Target};
+use super::super::process::Process;
 use super::super::sites::{Given, Site, small};
 use super::super::streams::StreamKey;
+use super::super::work::Target;
 
 /// One call, as the handlers of its group see it.
 pub(super) struct ApiCall<'a> {

@@ -14,8 +14,9 @@ use super::super::borrowed::QueuedWhat;
 use super::super::counts::{Counts, Gap};
 use super::super::graphs::{Recorded, What};
 use super::super::kernels::{UNNAMED, kernel_frame, recorded_below};
-use super::super::process::{Process, Work, WorkKind};
+use super::super::process::Process;
 use super::super::transfer;
+use super::super::work::{Work, WorkKind};
 use super::api_call::ApiCall;
 use super::pending::{GraphReturn, Outcome, ReturnAction, Returned};
 

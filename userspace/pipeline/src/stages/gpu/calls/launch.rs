@@ -18,7 +18,8 @@ use super::super::counts::{Counts, Gap};
 use super::super::graphs::{Recorded, What};
 use super::super::kernels::{UNNAMED, kernel_frame, recovered_kernel};
 use super::super::names::Named;
-use super::super::process::{Held, Process, Work, WorkKind};
+use super::super::process::Process;
+use super::super::work::{Held, Work, WorkKind};
 use super::api_call::ApiCall;
 use super::pending::{Outcome, ReturnAction};
 

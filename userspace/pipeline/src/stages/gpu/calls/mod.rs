@@ -101,12 +101,12 @@ impl Gpu {
                 // What came before belongs to an earlier collection.
                 self.settle(pid, u64::MAX, profile);
                 if let Some(process) = self.processes.get_mut(pid) {
-                    process.borrowing_begins();
+                    process.borrowed.begins();
                 }
             }
             CuptiEvent::KindOff if kernels => {
                 if let Some(process) = self.processes.get_mut(pid) {
-                    process.borrowing_ends();
+                    process.borrowed.ends();
                 }
             }
             _ => {}

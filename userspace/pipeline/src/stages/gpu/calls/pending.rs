@@ -8,8 +8,8 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::tree::NodeId;
 
 use super::super::graphs::Recorded;
-use super::super::process::Work;
 use super::super::streams::Waited;
+use super::super::work::Work;
 
 /// What a call leaves behind.
 #[derive(Debug, Default)]

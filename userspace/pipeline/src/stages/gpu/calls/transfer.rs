@@ -11,9 +11,10 @@ use super::super::borrowed::QueuedWhat;
 use super::super::counts::{Counts, Gap};
 use super::super::graphs::{Recorded, What};
 use super::super::kernels::kernel_frame;
-use super::super::process::{Process, Work, WorkKind};
+use super::super::process::Process;
 use super::super::streams::Waited;
 use super::super::transfer;
+use super::super::work::{Work, WorkKind};
 use super::api_call::ApiCall;
 use super::pending::{Outcome, ReturnAction};
 

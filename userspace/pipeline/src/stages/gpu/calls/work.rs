@@ -12,7 +12,8 @@ use deepctx_profile::tree::NodeId;
 use super::super::borrowed::{Queued, QueuedWhat};
 use super::super::counts::Gap;
 use super::super::kernels::{UNNAMED, kernel_frame};
-use super::super::process::{Process, Work, WorkKind};
+use super::super::process::Process;
+use super::super::work::{Work, WorkKind};
 use super::super::{CallAt, Gpu};
 
 impl Process {
@@ -32,7 +33,7 @@ impl Process {
             self.info.launches_collected += kernels;
             self.info.transfers_collected += transfers;
         } else if self.borrowed.is_on() {
-            self.count_borrowed(kernels);
+            self.borrowed.count(kernels, &mut self.info);
             self.borrowed.queue(Queued { number: work.number, time_ns: work.time_ns, what });
         } else {
             return None;

@@ -1,15 +1,11 @@
 //! Whatever comes in, in whatever order: each launch is counted once and its device time lands once, or a reason is.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
+use crate::pipeline_support::{NamesInAddresses, config, feed_damaged};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use pipeline_support::{NamesInAddresses, config, feed_damaged};
 use proptest::prelude::*;
 
 /// Something that happens to a process.

@@ -1,18 +1,14 @@
 //! The pipeline as a page of records → folded stacks and losses.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
+use crate::pipeline_support::{
+    NamesInAddresses, Step, check_gaps, check_stacks as check, config, folded, folded_as, page, run,
+    run_with, steps,
+};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
 use deepctx_profile::view::Selection;
-use pipeline_support::{
-    NamesInAddresses, Step, check_gaps, check_stacks as check, config, folded, folded_as, page, run,
-    run_with, steps,
-};
 
 #[test]
 fn a_stack_stands_root_first_with_kernel_frames_on_top() {

@@ -1,14 +1,10 @@
 //! Probes that are watched in turns as a page of records → nothing is believed across a pause, and it is told that there was one.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
+use crate::pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view::Selection;
-use pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 use proptest::prelude::*;
 
 /// Records → a metric by context.

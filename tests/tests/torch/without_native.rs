@@ -1,20 +1,15 @@
 //! Operators without native frames: what is left of each stack is what a whole walk of it shows, and what is not says so.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cli_support::can_capture;
+use crate::cli_support::can_capture;
+use crate::frameworks::recording::record_until;
+use crate::frameworks::{Samples, Target, with_torch, workload};
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_storage::store;
-use frameworks::recording::record_until;
-use frameworks::{Samples, Target, with_torch, workload};
 
 const WHOLE: &[&str] = &["--context", "python,native"];
 const WITHOUT_NATIVE: &[&str] = &["--context", "python", "--probe", "operators"];

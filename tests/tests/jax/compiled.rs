@@ -1,14 +1,9 @@
 //! The kernels of a jitted program below the lines that asked for them, with jax as it is published.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::path::Path;
 
-use cli_support::expect_code;
-use frameworks::{Samples, Target, capture, line, with_jax};
+use crate::cli_support::expect_code;
+use crate::frameworks::{Samples, Target, capture, line, with_jax};
 
 const PROGRAM: &str = "jax_train.py";
 
@@ -95,12 +90,12 @@ fn compiling_is_told_by_the_line_that_began_it() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = with_jax(PROGRAM) else { return };
     let file = folder.path().join("run.dctx").display().to_string();
-    let mut record = cli_support::program();
+    let mut record = crate::cli_support::program();
     record.args(["record", "-F", "299", "-o", &file, "--", "timeout", "30"]);
     record.arg(program.get_program()).args(program.get_args());
     // The program trains until it is ended, and its code is passed on.
     let output = record.output().unwrap();
-    assert_eq!(output.status.code(), Some(124), "{}", cli_support::stderr(&output));
+    assert_eq!(output.status.code(), Some(124), "{}", crate::cli_support::stderr(&output));
     let report = expect_code(0, &["report", &file]);
     let (_, table) = report.split_once("Time spent compiling, by the line that began it").expect(&report);
     let rows: Vec<&str> = table.lines().collect();

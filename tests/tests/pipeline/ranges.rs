@@ -1,12 +1,8 @@
 //! Named ranges of a program as a page of records → where its stacks stand, and how long ranges and steps took.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
+use crate::pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::Selection;
-use pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 
 /// Records → a metric by context.
 #[track_caller]

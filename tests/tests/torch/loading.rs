@@ -1,21 +1,16 @@
 //! Phases of a training loop whose batches come from workers, beside what it says of itself.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 
-use cli_support::expect_code;
+use crate::cli_support::expect_code;
+use crate::frameworks::recording::record_until;
+use crate::frameworks::{Target, capture, with_torch};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::phase::{Phase, phases};
 use deepctx_storage::store;
-use frameworks::recording::record_until;
-use frameworks::{Target, capture, with_torch};
 
 /// Samples of each phase of a capture, and the processes that they are of.
 fn samples_and_processes(file: &str) -> (BTreeMap<Phase, u64>, BTreeMap<Phase, BTreeSet<u32>>) {

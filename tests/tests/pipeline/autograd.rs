@@ -1,16 +1,11 @@
 //! Steps of a backward pass as a page of records → where their stacks stand.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_programs;
-mod pipeline_support;
-
+use crate::pipeline_support::{
+    NamesInAddresses, check_gaps, check_stacks as check, config, feed_damaged, folded, run,
+};
 use deepctx_pipeline::Pipeline;
 use deepctx_profile::ledger::When;
 use deepctx_profile::profile::Meta;
-use pipeline_support::{
-    NamesInAddresses, check_gaps, check_stacks as check, config, feed_damaged, folded, run,
-};
 use proptest::prelude::*;
 
 /// Two operators of thread 1, which is 7/7; then its first backward pass.
@@ -271,9 +266,9 @@ fn two_copies_of_the_framework_in_a_process_number_their_threads_and_steps_alike
 proptest! {
     #[test]
     fn each_step_is_paired_or_counted_and_no_stack_stands_below_another_operator(
-        program in pipeline_programs::programs()
+        program in crate::pipeline_programs::programs()
     ) {
-        pipeline_programs::check(&program);
+        crate::pipeline_programs::check(&program);
     }
 
     #[test]

@@ -1,15 +1,10 @@
 //! Steps of jitted functions that call libraries, with jax as it is published, beside what runs in them and what XLA dumped.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cli_support::expect_code;
-use frameworks::{Samples, Target, capture, line, with_jax};
+use crate::cli_support::expect_code;
+use crate::frameworks::{Samples, Target, capture, line, with_jax};
 
 const PROGRAM: &str = "jax_steps.py";
 const OPTIONS: [&str; 4] = ["--probe", "operators", "-F", "499"];

@@ -1,13 +1,9 @@
 //! Whatever comes in, each record is in the tree, merged into the state of processes, or dropped for a reason.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
+use crate::pipeline_support::{NamesInAddresses, feed_damaged};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
-use pipeline_support::{NamesInAddresses, feed_damaged};
 use proptest::prelude::*;
 
 /// A line of the notation.
@@ -84,13 +80,13 @@ proptest! {
             time += gap;
             format!("{time} sample 1/1 app {stack} cpu={cpu}")
         }).collect();
-        let whole = pipeline_support::run(&records.join("\n"));
+        let whole = crate::pipeline_support::run(&records.join("\n"));
         let cut: Vec<String> = records.iter().zip(&cuts).map(|(record, cut)| {
             let now: u64 = record.split(' ').next().unwrap().parse().unwrap();
             if *cut { format!("{record}\nbatch\nadvance {now}") } else { record.clone() }
         }).collect();
-        let cut = pipeline_support::run(&cut.join("\n"));
+        let cut = crate::pipeline_support::run(&cut.join("\n"));
         let (mut whole, mut cut) = (whole, cut);
-        prop_assert_eq!(pipeline_support::folded(whole.profile()), pipeline_support::folded(cut.profile()));
+        prop_assert_eq!(crate::pipeline_support::folded(whole.profile()), crate::pipeline_support::folded(cut.profile()));
     }
 }

@@ -1,17 +1,12 @@
 //! Operators as they are seen from outside, beside what PyTorch says of itself.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::{BTreeMap, HashSet};
 use std::process::Command;
 
-use cli_support::{can_capture, folded};
+use crate::cli_support::{can_capture, folded};
+use crate::frameworks::recording::record_through;
+use crate::frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch, workload};
 use deepctx_storage::store;
-use frameworks::recording::record_through;
-use frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch, workload};
 
 /// Captures a process for some seconds: operators of its stacks, outermost first, and how many samples had them.
 fn operators(

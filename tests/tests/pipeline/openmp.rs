@@ -1,10 +1,6 @@
 //! Works of OpenMP's threads as a page of records → below whom they stand.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
-use pipeline_support::{check_gaps, check_stacks as check};
+use crate::pipeline_support::{check_gaps, check_stacks as check};
 
 /// Thread 7 hands `f` (at 102) to thread 9 twice, which is seen at it.
 const SETTLED: &str = "

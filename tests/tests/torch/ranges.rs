@@ -1,19 +1,14 @@
 //! Named ranges of a program and its steps of training, as they are seen from outside, beside what the program did.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use crate::frameworks::recording::record_through;
+use crate::frameworks::{can_capture_arguments, look_alike, stacks, with_torch};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
 use deepctx_storage::store;
-use frameworks::recording::record_through;
-use frameworks::{can_capture_arguments, look_alike, stacks, with_torch};
 
 /// A capture of a program from when its probes are there until it is through. Gives the profile and its file.
 fn ranges_of(command: &mut Command) -> (Profile, tempfile::TempDir, String) {

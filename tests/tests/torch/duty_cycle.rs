@@ -1,19 +1,14 @@
 //! Operators that are watched in turns under a budget, as they are seen from outside, beside what the program does.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cli_support::expect_code;
+use crate::cli_support::expect_code;
+use crate::frameworks::recording::{Recording, record_through};
+use crate::frameworks::{Target, can_capture_arguments, look_alike, stacks};
 use deepctx_profile::profile::Profile;
 use deepctx_storage::store;
-use frameworks::recording::{Recording, record_through};
-use frameworks::{Target, can_capture_arguments, look_alike, stacks};
 
 /// Microseconds for which the program is busy after each round of seven operators.
 const BUSY: &str = "200";

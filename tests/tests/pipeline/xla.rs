@@ -1,10 +1,6 @@
 //! Steps of XLA's modules as a page of records → where their samples stand.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
-use pipeline_support::{check_gaps, check_stacks};
+use crate::pipeline_support::{check_gaps, check_stacks};
 
 /// Records → stacks, where `@Dot` is the function of `DotThunk`, behind the frame of its kind.
 #[track_caller]

@@ -1,16 +1,11 @@
 //! Steps of XLA's modules, as they are seen from outside, beside what the program that ran them knows.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cli_support::expect_code;
-use frameworks::recording::Recording;
-use frameworks::{Samples, Target, can_capture_arguments, look_alike_of};
+use crate::cli_support::expect_code;
+use crate::frameworks::recording::Recording;
+use crate::frameworks::{Samples, Target, can_capture_arguments, look_alike_of};
 
 /// What a program without jax leaves where XLA would: the module after optimization.
 const MODULE: &str = "HloModule jit_step, is_scheduled=true
@@ -105,7 +100,7 @@ fn a_library_without_symbols_or_of_another_form_has_no_probes_and_says_why() {
     let hidden = hidden.join("libjax_common.so");
     let mut compiler = Command::new("c++");
     compiler.args(["-std=c++17", "-O2", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-DLIBRARY", "-o"]);
-    compiler.arg(&hidden).arg(frameworks::workload("xla_thunks.cpp"));
+    compiler.arg(&hidden).arg(crate::frameworks::workload("xla_thunks.cpp"));
     assert!(compiler.status().unwrap().success());
     let list = probes(&hidden);
     assert!(list.contains("symbols were stripped") && !list.contains("  thunk-begins "), "{list}");
@@ -115,7 +110,7 @@ fn a_library_without_symbols_or_of_another_form_has_no_probes_and_says_why() {
     let other = other.join("libjax_common.so");
     let mut compiler = Command::new("c++");
     compiler.args(["-std=c++17", "-O0", "-fPIC", "-shared", "-DLIBRARY", "-o"]);
-    compiler.arg(&other).arg(frameworks::workload("xla_thunks.cpp"));
+    compiler.arg(&other).arg(crate::frameworks::workload("xla_thunks.cpp"));
     assert!(compiler.status().unwrap().success());
     let list = probes(&other);
     assert!(list.contains("it is of an unknown version"), "{list}");

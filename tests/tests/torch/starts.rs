@@ -1,17 +1,12 @@
 //! Operators as they begin, with their tensors, seen from outside, beside what PyTorch says of itself.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cli_support::{expect_code, folded};
-use frameworks::recording::{Recording, record_through};
-use frameworks::{Target, can_capture_arguments, look_alike, with_torch};
+use crate::cli_support::{expect_code, folded};
+use crate::frameworks::recording::{Recording, record_through};
+use crate::frameworks::{Target, can_capture_arguments, look_alike, with_torch};
 
 type Counts = BTreeMap<String, u64>;
 

@@ -1,16 +1,9 @@
 //! Kernels of torch.compile below the lines that asked for them, with torch as it is published.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
-mod simulated;
-
-use cli_support::expect_code;
-use frameworks::recording::record_until;
-use frameworks::{Samples, Target, capture, line, with_torch, with_triton};
-use simulated::Setting;
+use crate::cli_support::expect_code;
+use crate::frameworks::recording::record_until;
+use crate::frameworks::{Samples, Target, capture, line, with_torch, with_triton};
+use crate::simulated::Setting;
 
 const PROGRAM: &str = "torch_compile.py";
 
@@ -22,12 +15,12 @@ fn fused_kernels_and_their_compilation_belong_to_lines_of_the_program() {
     command.env("TORCHINDUCTOR_CACHE_DIR", folder.path().join("cache"));
 
     // From its first instruction, to see it compile.
-    let mut record = cli_support::program();
+    let mut record = crate::cli_support::program();
     record.args(["record", "-F", "199", "-o", &file, "--", "timeout", "90"]);
     record.arg(command.get_program()).args(command.get_args());
     record.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = record.output().unwrap();
-    assert_eq!(output.status.code(), Some(124), "{}", cli_support::stderr(&output));
+    assert_eq!(output.status.code(), Some(124), "{}", crate::cli_support::stderr(&output));
     let report = expect_code(0, &["report", &file]);
     let (_, table) = report.split_once("Time spent compiling, by the line that began it").expect(&report);
     let rows: Vec<&str> = table.lines().collect();
@@ -57,7 +50,7 @@ fn fused_kernels_and_their_compilation_belong_to_lines_of_the_program() {
 #[test]
 fn a_kernel_that_is_written_for_triton_stands_below_its_function() {
     const PROGRAM: &str = "triton_kernels.py";
-    let Some(mut command) = with_triton(PROGRAM).filter(|_| simulated::is_built()) else { return };
+    let Some(mut command) = with_triton(PROGRAM).filter(|_| crate::simulated::is_built()) else { return };
     let folder = tempfile::tempdir().unwrap();
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     command.envs(setting.variables(&folder.path().join("device.tsv")));

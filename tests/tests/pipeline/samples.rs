@@ -1,9 +1,6 @@
 //! Samples of instructions as a page of records → instructions below kernels, with what they waited for.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
+use crate::pipeline_support::{NamesInAddresses, Step, config, feed_damaged, losses, run, steps};
 use deepctx_analysis::{Report, Subset, render};
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::input::{CubinLines, Input};
@@ -13,7 +10,6 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::{GroupBy, Selection};
-use pipeline_support::{NamesInAddresses, Step, config, feed_damaged, losses, run, steps};
 use proptest::prelude::*;
 
 /// The lines of the tree that have samples, with their stack, root first.

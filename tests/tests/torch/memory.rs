@@ -1,23 +1,18 @@
 //! Memory of tensors as it is seen from outside, beside what programs and PyTorch say of it themselves.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use std::process::Command;
 
-use cli_support::{expect_code, folded};
+use crate::cli_support::{expect_code, folded};
+use crate::frameworks::recording::record_through;
+use crate::frameworks::{can_capture_arguments, stacks, with_torch, workload};
 use deepctx_events::{Event as Probed, Role, TensorEvent};
 use deepctx_pipeline::decode::{Event, records};
 use deepctx_pipeline::input::{Input, SiteInfo, Source as _};
 use deepctx_session::RawReader;
-use frameworks::recording::record_through;
-use frameworks::{can_capture_arguments, stacks, with_torch, workload};
 
 /// Sums of a metric by function: the innermost one of these whose name is in a stack.
 fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String, u64> {

@@ -1,14 +1,9 @@
 //! What helpers of OpenMP do, beside what the program says by the names of its functions.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::process::Command;
 
-use frameworks::recording::record_until;
-use frameworks::{Samples, Target, can_capture_arguments, with_torch, workload};
+use crate::frameworks::recording::record_until;
+use crate::frameworks::{Samples, Target, can_capture_arguments, with_torch, workload};
 
 /// Captures until there are enough samples of each line's work, and most of what helpers do stands below who handed it out.
 #[track_caller]

@@ -1,21 +1,16 @@
 //! Ranges of NVTX and roctx, what a program wants profiled, and a function that marks steps, as they are seen from outside.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use cli_support::expect_code;
+use crate::cli_support::expect_code;
+use crate::frameworks::recording::record_through;
+use crate::frameworks::{can_capture_arguments, line, stacks, with_torch, workload};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_storage::store;
-use frameworks::recording::record_through;
-use frameworks::{can_capture_arguments, line, stacks, with_torch, workload};
 
 /// The program and its libraries, in this folder.
 fn program(folder: &Path) -> Command {

@@ -1,17 +1,13 @@
 //! Allocations of tensors as a page of records → who had the memory, and when.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
 use std::collections::HashMap;
 
+use crate::pipeline_support::{NamesInAddresses, config, feed_damaged, folded_as, losses, page, run};
 use deepctx_pipeline::Pipeline;
 use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
-use pipeline_support::{NamesInAddresses, config, feed_damaged, folded_as, losses, page, run};
 use proptest::prelude::*;
 
 /// Folded stacks of every metric of memory, and the gaps of the stage.

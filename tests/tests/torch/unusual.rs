@@ -1,19 +1,14 @@
 //! Programs and libraries that PyTorch's own tests never meet: what is told of them is less, and never wrong.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod cli_support;
-mod frameworks;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use cli_support::{can_capture, expect_code, program, stderr};
+use crate::cli_support::{can_capture, expect_code, program, stderr};
+use crate::frameworks::recording::{Recording, record_through};
+use crate::frameworks::{Target, can_capture_arguments, capture, stacks, workload};
 use deepctx_profile::ledger::Stage;
 use deepctx_storage::store;
-use frameworks::recording::{Recording, record_through};
-use frameworks::{Target, can_capture_arguments, capture, stacks, workload};
 
 /// Compiles a source with these options.
 fn compile(source: &str, options: &[&str], to: &Path) {

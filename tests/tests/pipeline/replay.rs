@@ -1,15 +1,11 @@
 //! A capture that was copied to a file and read back gives the same profile as the capture itself.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod pipeline_support;
-
+use crate::pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, steps};
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::input::Source;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_session::{RawReader, RawWriter};
 use deepctx_symbolizer::maps::{self, Keep, Maps};
-use pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, steps};
 
 const RECORDS: &str = "
     5 space 7 python3 v1

@@ -1,12 +1,9 @@
 //! Calls of accelerators' libraries as a page of records → the tree, and what the profile says of the process.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod activities;
 mod graphs;
-#[path = "../pipeline_support/mod.rs"]
-mod pipeline_support;
 
+use crate::pipeline_support::{NamesInAddresses, Step, check_gaps, config, run, run_with, steps};
 use deepctx_pipeline::input::{CodeFacts, Input, RecoveredKernel};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::context::Contexts;
@@ -15,7 +12,6 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::view::{GroupBy, Selection};
-use pipeline_support::{NamesInAddresses, Step, check_gaps, config, run, run_with, steps};
 
 /// Lines as they are, without the margin that all have in common.
 fn unindented(text: &str) -> String {

@@ -1,0 +1,24 @@
+//! PyTorch, as it is published or as a library of its form, under a capture.
+//!
+//! Owns: the list of what is tested, one module for each question. Because: one program links once. Does not: test.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../cli_support/mod.rs"]
+mod cli_support;
+mod compiled;
+mod duty_cycle;
+#[path = "../frameworks/mod.rs"]
+mod frameworks;
+mod loading;
+mod marked_ranges;
+mod memory;
+mod openmp;
+mod operators;
+mod ranges;
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+#[path = "../simulated/mod.rs"]
+mod simulated;
+mod starts;
+mod unusual;
+mod without_native;
