@@ -9,7 +9,9 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
+use serde::de::IntoDeserializer as _;
+use serde::de::value::{Error, StringDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::device::Device;
 use crate::occupancy::Occupancy;
@@ -73,6 +75,16 @@ pub struct ClockOffset {
     pub readings: u64,
 }
 
+/// A value by its name, or the default for a name that only a newer version knows.
+fn or_default<'de, T, D>(from: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de> + Default,
+    D: Deserializer<'de>,
+{
+    let name: StringDeserializer<Error> = String::deserialize(from)?.into_deserializer();
+    Ok(T::deserialize(name).unwrap_or_default())
+}
+
 /// What is known of the device work of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -80,8 +92,10 @@ pub struct GpuProcess {
     /// The process, as the profiler sees it.
     pub pid: u32,
     /// Where the times come from.
+    #[serde(deserialize_with = "or_default")]
     pub tier: Tier,
     /// How activities were joined with launches.
+    #[serde(deserialize_with = "or_default")]
     pub join: Join,
     /// A note about the collector or its absence; empty for none.
     pub note: String,

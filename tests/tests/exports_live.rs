@@ -61,7 +61,7 @@ fn capture() -> Option<&'static Capture> {
             .output()
             .unwrap();
         assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
-        let opened = store::open(&profile).unwrap();
+        let opened = deepctx_storage::open(&profile).unwrap();
         let tree = &opened.profile.tree;
         let totals =
             tree.metrics().map(|metric| (metric.name().to_owned(), tree.total(metric).sum)).collect();
@@ -139,8 +139,8 @@ fn data_tools_read_the_profile_as_it_is() {
     fs::create_dir(&unpacked).unwrap();
     output(Command::new("tar").arg("-xf").arg(&packed).arg("-C").arg(&unpacked));
     assert_eq!(read(&validators, "duckdb", &unpacked), capture.totals);
-    assert!(store::open(&packed).unwrap().is_complete());
-    assert!(store::open(&unpacked).unwrap().is_complete());
+    assert!(deepctx_storage::open(&packed).unwrap().is_complete());
+    assert!(deepctx_storage::open(&unpacked).unwrap().is_complete());
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn an_export_comes_back_as_a_profile() {
         let report = expect_code(0, &["report", file.to_str().unwrap()]);
         assert!(report.contains("stdlib_mix.py:work"), "{format}: {report}");
     }
-    let opened = store::open(&capture.export("dctx", &[])).unwrap();
+    let opened = deepctx_storage::open(capture.export("dctx", &[])).unwrap();
     assert_eq!(opened.profile.tree.total(Metric::CpuTime).sum, capture.totals["cpu-time"]);
 }
 

@@ -16,7 +16,7 @@ use deepctx_profile::profile::{Executable, Limits, Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::units::{Bytes, Nanos, Time};
 use deepctx_profile::{FrameId, NodeId, StrId};
-use deepctx_storage::store::{Opened, open};
+use deepctx_storage::{Opened, open};
 
 const START_NS: u64 = 1_000_000;
 /// Flushes: enough for segments of two levels.
@@ -233,7 +233,7 @@ fn contents(profile: &Profile) -> String {
 }
 
 fn check(opened: &Opened) {
-    assert!(opened.is_complete(), "{:?}", opened.lost);
+    assert!(opened.is_complete(), "{:?}", opened.notes);
     assert_eq!(opened.elapsed, Nanos(u64::from(ROUNDS) * SECOND_NS));
     assert_eq!(opened.profile.ledger.check(When::Finished), Ok(()));
     assert_eq!(contents(&opened.profile), contents(&expected()));

@@ -14,7 +14,6 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_storage::store;
 
 use crate::cli_support::{can_capture, program};
 
@@ -189,8 +188,8 @@ pub(crate) fn record_and_wait(
     drop(input);
     let status = recording.wait().unwrap();
     assert!(status.success(), "{words:?}\n{said}");
-    let opened = store::open(&output).unwrap();
-    assert!(opened.is_complete(), "{:?}", opened.lost);
+    let opened = deepctx_storage::open(&output).unwrap();
+    assert!(opened.is_complete(), "{:?}", opened.notes);
     Some(Capture { profile: opened.profile, account: account(&log), samples: samples_of(&log) })
 }
 
@@ -223,14 +222,14 @@ fn account(log: &Path) -> Vec<Line> {
 impl Capture {
     /// What a profile says that still grows.
     pub(crate) fn so_far(profile: &Path) -> Self {
-        let profile = store::open(profile).unwrap().profile;
+        let profile = deepctx_storage::open(profile).unwrap().profile;
         Self { profile, account: Vec::new(), samples: BTreeMap::new() }
     }
 
     /// What a profile and the device's own account say.
     pub(crate) fn of(profile: &Path, log: &Path) -> Self {
         Self {
-            profile: store::open(profile).unwrap().profile,
+            profile: deepctx_storage::open(profile).unwrap().profile,
             account: account(log),
             samples: samples_of(log),
         }

@@ -8,7 +8,6 @@ use crate::cli_support::expect_code;
 use crate::frameworks::recording::{Recording, record_through};
 use crate::frameworks::{Target, can_capture_arguments, look_alike, stacks};
 use deepctx_profile::profile::Profile;
-use deepctx_storage::store;
 
 /// Microseconds for which the program is busy after each round of seven operators.
 const BUSY: &str = "200";
@@ -31,7 +30,7 @@ fn rounds(folder: &Path, rounds: u64) -> Command {
 
 /// The profile, the calls of each chain of operators, and the report.
 fn opened(file: &str) -> (Profile, BTreeMap<String, u64>, String) {
-    let profile = store::open(file.as_ref()).unwrap().profile;
+    let profile = deepctx_storage::open(file).unwrap().profile;
     (profile, stacks(file, "calls"), expect_code(0, &["report", file]))
 }
 
@@ -81,7 +80,7 @@ fn beyond_the_budget_operators_are_counted_in_turns_that_are_told_and_stand_wher
     target.go();
     // Several turns are over, and something was seen in them.
     recording.wait_until(|file| {
-        let profile = store::open(file.as_ref()).unwrap().profile;
+        let profile = deepctx_storage::open(file).unwrap().profile;
         told(&profile, &["watched-in-turns"]) > 2 && calls_of(&stacks(file, "calls"), "aten::linear") > 0
     });
     let (_folder, file) = recording.end();

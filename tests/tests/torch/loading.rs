@@ -10,11 +10,10 @@ use crate::frameworks::{Target, capture, with_torch};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::phase::{Phase, phases};
-use deepctx_storage::store;
 
 /// Samples of each phase of a capture, and the processes that they are of.
 fn samples_and_processes(file: &str) -> (BTreeMap<Phase, u64>, BTreeMap<Phase, BTreeSet<u32>>) {
-    let profile = store::open(file.as_ref()).unwrap().profile;
+    let profile = deepctx_storage::open(file).unwrap().profile;
     let of = phases(&profile);
     let (mut samples, mut pids) = (BTreeMap::<Phase, u64>::new(), BTreeMap::<Phase, BTreeSet<u32>>::new());
     for (node, cell) in profile.tree.cells(Metric::CpuTime) {

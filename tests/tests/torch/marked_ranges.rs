@@ -10,7 +10,6 @@ use crate::frameworks::{can_capture_arguments, line, stacks, with_torch, workloa
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_storage::store;
 
 /// The program and its libraries, in this folder.
 fn program(folder: &Path) -> Command {
@@ -60,7 +59,7 @@ fn ranges_that_are_pushed_and_functions_that_mark_steps_are_told() {
     let mut program = program(folder.path());
     program.arg(ROUNDS.to_string());
     let (_folder, file) = captured(&mut program, "libcuda.so*:train_step");
-    let profile = store::open(file.as_ref()).unwrap().profile;
+    let profile = deepctx_storage::open(&file).unwrap().profile;
     let ranges = counts(&profile, Metric::RangeTime);
     let expect = [("profiler", 1), ("pushed", ROUNDS), ("rocked", ROUNDS), ("unnamed", ROUNDS)];
     let expect = expect.into_iter().chain([("within the domain", ROUNDS)]);
@@ -88,7 +87,7 @@ fn ranges_that_pytorch_pushes_for_nvtx_are_told() {
     let Some(mut command) = with_torch("torch_nvtx.py") else { return };
     command.arg(STEPS.to_string());
     let (_folder, file) = captured(&mut command, "step");
-    let profile = store::open(file.as_ref()).unwrap().profile;
+    let profile = deepctx_storage::open(&file).unwrap().profile;
     let ranges = counts(&profile, Metric::RangeTime);
     let expect = [("inner", STEPS), ("step", STEPS)].map(|(name, n)| (name.to_owned(), n));
     assert_eq!(ranges, expect.into());

@@ -6,7 +6,6 @@ use std::process::Command;
 use crate::cli_support::{can_capture, folded};
 use crate::frameworks::recording::record_through;
 use crate::frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch, workload};
-use deepctx_storage::store;
 
 /// Captures a process for some seconds: operators of its stacks, outermost first, and how many samples had them.
 fn operators(
@@ -156,7 +155,7 @@ fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
         let chain: Vec<String> = maker.split(';').filter_map(file_and_line).collect();
         *found.entry(chain.join(";")).or_default() += count;
     }
-    let profile = store::open(file.as_ref()).unwrap().profile;
+    let profile = deepctx_storage::open(&file).unwrap().profile;
     let rows = profile.ledger.rows().into_iter();
     let told = rows.filter(|row| row.reason.contains("ward-")).map(|row| (row.reason.to_string(), row.count));
     Some((expect, found, told.collect()))

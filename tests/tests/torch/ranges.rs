@@ -8,13 +8,12 @@ use crate::frameworks::{can_capture_arguments, look_alike, stacks, with_torch};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
-use deepctx_storage::store;
 
 /// A capture of a program from when its probes are there until it is through. Gives the profile and its file.
 fn ranges_of(command: &mut Command) -> (Profile, tempfile::TempDir, String) {
     let (folder, file) =
         record_through(command, &["--context", "python,native", "--probe", "ranges", "-F", "499"]);
-    (store::open(file.as_ref()).unwrap().profile, folder, file)
+    (deepctx_storage::open(&file).unwrap().profile, folder, file)
 }
 
 /// Values of a metric, by the names of the ranges that have them.

@@ -8,7 +8,6 @@ use crate::cli_support::{can_capture, expect_code, program, stderr};
 use crate::frameworks::recording::{Recording, record_through};
 use crate::frameworks::{Target, can_capture_arguments, capture, stacks, workload};
 use deepctx_profile::ledger::Stage;
-use deepctx_storage::store;
 
 /// Compiles a source with these options.
 fn compile(source: &str, options: &[&str], to: &Path) {
@@ -129,7 +128,7 @@ fn steps_that_are_none_are_told_by_their_numbers_alone_or_stay_unknown() {
     let expect: BTreeMap<String, u64> = [("aten::index.Tensor;[backward]".to_owned(), 6 * ROUNDS)].into();
     let context = ["--no-gpu", "--context", "python,native", "--probe", "backward", "-F", "499"];
     let (_folder, file) = record_through(&mut Command::new(path.join("program")), &context);
-    let profile = store::open(file.as_ref()).unwrap().profile;
+    let profile = deepctx_storage::open(&file).unwrap().profile;
     let unknown = profile.ledger.stage(Stage::Attribute).gaps.count("forward-unknown");
     let samples = stacks(&file, "samples");
     let elsewhere =

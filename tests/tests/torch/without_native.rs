@@ -9,7 +9,6 @@ use crate::frameworks::recording::record_until;
 use crate::frameworks::{Samples, Target, with_torch, workload};
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
-use deepctx_storage::store;
 
 const WHOLE: &[&str] = &["--context", "python,native"];
 const WITHOUT_NATIVE: &[&str] = &["--context", "python", "--probe", "operators"];
@@ -23,7 +22,7 @@ type Stacks = BTreeMap<Vec<String>, u64>;
 fn captured(target: &Target, samples: u64, context: &[&str]) -> (Stacks, bool) {
     let options = [context, &["--no-gpu", "-F", "499"]].concat();
     let (_folder, file) = record_until(target, &options, |file| Samples::of(file).with(&[]) >= samples);
-    let profile = store::open(file.as_ref()).unwrap().profile;
+    let profile = deepctx_storage::open(&file).unwrap().profile;
     let (mut stacks, mut native) = (Stacks::new(), false);
     for (node, cell) in profile.tree.cells(Metric::Samples) {
         let mut frames = Vec::new();

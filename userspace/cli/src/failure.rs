@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use deepctx_storage::OpenError;
 use deepctx_storage::store::StoreError;
 
 /// How a command ended that could run.
@@ -110,6 +111,15 @@ pub fn store_failure(error: &StoreError) -> Failure {
         }
         (_, Some(hint)) => failure.hint(hint),
         (_, None) => failure,
+    }
+}
+
+/// Why a profile cannot be opened, as a user reads it.
+pub fn open_failure(error: &OpenError) -> Failure {
+    let failure = Failure::new(error);
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 

@@ -1,19 +1,16 @@
 //! Look: what `--view`, `--metric` and the like mean to the profile, and opening one from disk.
 //!
-//! Owns: the translation of options into selections, and telling our profiles from other tools' files. Does not: draw or
-//! write.
+//! Owns: the translation of options into selections, and the notes of a profile on standard error. Does not: know a format,
+//! draw or write.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
 use std::path::Path;
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view::{self, Selection};
-use deepctx_storage::import;
-use deepctx_storage::store::{self, Opened};
+use deepctx_storage::Opened;
 
-use super::failure::{Failure, store_failure};
+use super::failure::{Failure, open_failure};
 use super::options::{GroupBy, LookArgs, View};
 use deepctx_capture::Clock;
 
@@ -74,22 +71,14 @@ pub fn group_by(groups: &[GroupBy]) -> view::GroupBy {
     asked.map_or(view::GroupBy::Process, |(_, group)| group)
 }
 
-/// Opens a profile, or imports another tool's file, and says on standard error what is missing from it.
+/// Opens a profile, or imports another tool's file, and says on standard error what should be known about it.
 ///
 /// # Errors
 /// It is neither, is damaged, or is of another version.
 pub fn open(path: &Path) -> Result<Opened, Failure> {
-    // Pipes are read as well: `deepctx-bpf report <(perf script)`.
-    let foreign = fs::metadata(path).is_ok_and(|found| !found.is_dir()) && !store::is_packed(path);
-    let opened = if foreign { import(path)? } else { store::open(path).map_err(|e| store_failure(&e))? };
-    if !opened.finished {
-        super::note(format_args!(
-            "{}: the capture did not end well; this is what was written until its last flush",
-            path.display()
-        ));
-    }
-    for lost in &opened.lost {
-        super::note(format_args!("{}/{}: left out: {}", path.display(), lost.file, lost.because));
+    let opened = deepctx_storage::open(path).map_err(|error| open_failure(&error))?;
+    for note in &opened.notes {
+        super::note(format_args!("{}: {note}", path.display()));
     }
     Ok(opened)
 }
@@ -100,26 +89,4 @@ pub fn filtered(profile: Profile, look: &LookArgs, lines: bool) -> Profile {
         Some(pattern) => view::only(&profile, pattern, lines),
         None => profile,
     }
-}
-
-fn import(path: &Path) -> Result<Opened, Failure> {
-    let name = path.display();
-    let bytes = read(path).map_err(|error| Failure::io(&name, &error))?;
-    let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let imported = import::read(&bytes, &file).map_err(|error| {
-        Failure::new(format_args!("{name}: {error}")).hint(
-            "a profile is what `record -o` makes; pprof, Kineto and Chrome traces, perf script output and folded stacks are imported",
-        )
-    })?;
-    for row in view::losses(&imported.profile) {
-        super::note(format_args!("{name}: {} {}: {}", row.count, row.reason, row.sentence));
-    }
-    Ok(Opened { profile: imported.profile, finished: true, elapsed: imported.elapsed, lost: Vec::new() })
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    // One more than is accepted, so that the importer sees that there is more.
-    File::open(path)?.take(import::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

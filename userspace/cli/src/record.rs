@@ -222,7 +222,7 @@ mod tests {
         let profile = deepctx_profile::Profile::new(Default::default(), Default::default());
         Writer::create(&output, &profile.meta).unwrap().finish(&profile, Default::default()).unwrap();
         pack(&output).unwrap();
-        assert!(output.is_file() && store::open(&output).unwrap().is_complete());
+        assert!(output.is_file() && deepctx_storage::open(&output).unwrap().is_complete());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(refuse_or_check_old(&output, true).is_ok());
         remove_old(&output).unwrap();

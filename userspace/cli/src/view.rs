@@ -13,7 +13,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::{Header, Snapshot, Snapshots};
 use deepctx_profile::view::{Request, Resolution, Viewer};
-use deepctx_storage::store::Opened;
+use deepctx_storage::Opened;
 use deepctx_tui::Options;
 
 use super::failure::{Done, Failure};

@@ -181,8 +181,8 @@ fn totals(format: Format, bytes: &[u8], selected: Metric) -> Totals {
         Format::Dctx => {
             let mut file = tempfile::NamedTempFile::new().unwrap();
             file.write_all(bytes).unwrap();
-            let opened = crate::store::open(file.path()).unwrap();
-            assert!(opened.is_complete(), "{:?}", opened.lost);
+            let opened = crate::open(file.path()).unwrap();
+            assert!(opened.is_complete(), "{:?}", opened.notes);
             for metric in opened.profile.tree.metrics() {
                 add(&mut totals, metric.name(), opened.profile.tree.total(metric).sum);
             }

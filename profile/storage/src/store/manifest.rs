@@ -3,6 +3,7 @@
 //! Owns: `manifest.json`. Because: one small file that is replaced as a whole makes a flush happen entirely or not
 //! at all. Does not: look into segments.
 
+use std::cmp::Ordering;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,17 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::place::{MANIFEST, Place};
+use crate::error::OpenError;
+use crate::version::FormatVersion;
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::memory::Pool;
 use deepctx_profile::profile::Meta;
 
 const FORMAT: &str = "deepctx-profile";
-/// Version of the format: raised when old readers would misread a profile.
-pub const VERSION: u64 = 1;
-/// Raised with additions that old readers may ignore.
-const MINOR: u64 = 2;
 /// A manifest entry takes about 150 bytes: this is more of them than any capture writes.
 const BYTES_MAX: u64 = 64 << 20;
+/// Characters of a program's version that are shown.
+const WRITER_MAX: usize = 40;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
@@ -58,11 +59,34 @@ pub(super) struct Segment {
     pub(super) level: u8,
 }
 
-/// Only what tells a profile from anything else, so that a later version need keep nothing but this.
+/// Only what tells a profile from anything else, so that a later version need keep nothing but this: the first two. The
+/// others are told if they are still what they are today.
 #[derive(Deserialize)]
 struct Preamble {
     format: String,
     version: u64,
+    #[serde(default)]
+    minor: serde_json::Value,
+    #[serde(default)]
+    meta: serde_json::Value,
+}
+
+impl Preamble {
+    fn check(&self, path: &Path) -> Result<(), OpenError> {
+        let (path, supported) = (path.to_owned(), FormatVersion::CURRENT);
+        let found = FormatVersion { major: self.version, minor: self.minor.as_u64().unwrap_or(0) };
+        match found.major.cmp(&supported.major) {
+            Ordering::Less => Err(OpenError::OlderMajor { path, found, supported }),
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err(OpenError::NewerMajor { path, found, supported, writer: self.writer() }),
+        }
+    }
+
+    /// Version of the program that wrote it, if it says one.
+    fn writer(&self) -> Option<String> {
+        let version: String = self.meta.get("version")?.as_str()?.chars().take(WRITER_MAX).collect();
+        (!version.is_empty()).then(|| deepctx_profile::frame::clean(&version))
+    }
 }
 
 impl Manifest {
@@ -70,8 +94,8 @@ impl Manifest {
         let (format, segments) = (FORMAT.to_owned(), Vec::new());
         Manifest {
             format,
-            version: VERSION,
-            minor: MINOR,
+            version: FormatVersion::CURRENT.major,
+            minor: FormatVersion::CURRENT.minor,
             complete: false,
             end_ns: 0,
             meta,
@@ -82,14 +106,14 @@ impl Manifest {
         }
     }
 
-    pub(super) fn read(place: &Place<'_>) -> Result<Manifest, StoreError> {
+    pub(super) fn read(place: &Place<'_>) -> Result<Manifest, OpenError> {
         let path = place.path();
-        let not_a_profile = |because: String| StoreError::NotAProfile { path: path.to_owned(), because };
+        let not_a_profile = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
         match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::NotFound(path.to_owned()));
+                return Err(OpenError::NotFound { path: path.to_owned() });
             }
-            Err(source) => return Err(StoreError::Read { path: path.to_owned(), source }),
+            Err(source) => return Err(OpenError::Read { path: path.to_owned(), source }),
             Ok(found) if !found.is_dir() && matches!(place, Place::Folder(_)) => {
                 return Err(not_a_profile("it is neither a folder nor a packed one".to_owned()));
             }
@@ -100,18 +124,19 @@ impl Manifest {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(not_a_profile(format!("it has no `{MANIFEST}`")));
             }
-            Err(source) => return Err(StoreError::Read { path: path.join(MANIFEST), source }),
+            Err(source) => return Err(OpenError::Read { path: path.join(MANIFEST), source }),
         };
-        let odd = |error: serde_json::Error| not_a_profile(format!("`{MANIFEST}` is damaged: {error}"));
-        let preamble: Preamble = serde_json::from_slice(&bytes).map_err(odd)?;
+        let corrupt = |source: serde_json::Error| OpenError::Corrupt { path: path.to_owned(), source };
+        let preamble: Preamble = serde_json::from_slice(&bytes).map_err(corrupt)?;
         if preamble.format != FORMAT {
             return Err(not_a_profile(format!("`{MANIFEST}` has the format `{}`", preamble.format)));
         }
-        if preamble.version != VERSION {
-            let (path, found) = (path.to_owned(), preamble.version);
-            return Err(StoreError::UnknownVersion { path, found, supported: VERSION });
-        }
-        serde_json::from_slice(&bytes).map_err(odd)
+        preamble.check(path)?;
+        serde_json::from_slice(&bytes).map_err(corrupt)
+    }
+
+    pub(super) fn version(&self) -> FormatVersion {
+        FormatVersion { major: self.version, minor: self.minor }
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<(), StoreError> {

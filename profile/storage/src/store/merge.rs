@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
     use crate::store::tests::{add, at, contents, new_profile, segments};
-    use crate::store::{Opened, Writer, open};
+    use crate::store::{Stored, Writer, open};
     use deepctx_profile::activity::{Activity, ActivityKind, Launch};
     use deepctx_profile::ledger::Stage;
     use deepctx_profile::profile::Profile;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     /// All that is read back, in words.
-    fn all(opened: &Opened) -> String {
+    fn all(opened: &Stored) -> String {
         let profile = &opened.profile;
         let mut lanes: Vec<_> = profile
             .timeline

@@ -116,11 +116,11 @@ mod table;
 mod write;
 
 pub use error::StoreError;
-pub use manifest::VERSION;
 pub use pack::{pack, write as write_packed};
 pub use place::is_packed;
-pub use read::{LostSegment, Opened, open};
 pub use write::{Delta, Due, Merged, Writer};
+
+pub(crate) use read::{LostSegment, Stored, open};
 
 #[cfg(test)]
 mod tests;

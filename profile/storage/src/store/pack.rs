@@ -10,6 +10,7 @@ use std::path::Path;
 use super::manifest::Manifest;
 use super::place::{BLOCK, MANIFEST, Place, padding, read_bounded};
 use super::{StoreError, write::Writer};
+use crate::error::OpenError;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Nanos, Time};
 
@@ -22,8 +23,8 @@ pub fn pack(path: &Path, out: &mut dyn Write) -> Result<(), StoreError> {
     let names = [MANIFEST].into_iter().chain(found.segments.iter().map(|s| s.file.as_str()));
     for name in names {
         let file = path.join(name);
-        let bytes = read_bounded(&file, u64::MAX)
-            .map_err(|source| StoreError::Read { path: file.clone(), source })?;
+        let bytes =
+            read_bounded(&file, u64::MAX).map_err(|source| OpenError::Read { path: file.clone(), source })?;
         entry(name, &bytes, out).map_err(StoreError::write(path))?;
     }
     end(out).map_err(StoreError::write(path))

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use super::StoreError;
+use crate::error::OpenError;
 
 /// The file that says which others there are.
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -58,11 +58,11 @@ pub(super) enum Place<'p> {
 
 impl<'p> Place<'p> {
     /// Looks what is at `path`.
-    pub(super) fn at(path: &'p Path) -> Result<Self, StoreError> {
+    pub(super) fn at(path: &'p Path) -> Result<Self, OpenError> {
         if !is_packed(path) {
             return Ok(Place::Folder(path));
         }
-        let files = index(path).map_err(|source| StoreError::Read { path: path.to_owned(), source })?;
+        let files = index(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
         Ok(Place::File { path, files })
     }
 

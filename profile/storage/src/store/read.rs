@@ -1,6 +1,6 @@
 //! The reader: a folder back to a profile, as far as it can be read.
 //!
-//! Owns: [`open`], [`Opened`]. Because: a profile with one damaged file is still worth most of what it was, as long
+//! Owns: [`open`], [`Stored`]. Because: a profile with one damaged file is still worth most of what it was, as long
 //! as the damage is told. Does not: repair anything on disk.
 
 use std::path::Path;
@@ -8,13 +8,14 @@ use std::path::Path;
 use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
-use super::StoreError;
 use super::devices::{self, Shapes};
 use super::lanes;
 use super::manifest::{Manifest, Segment};
 use super::place::Place;
 use super::schema::{self, LedgerRow, Table};
 use super::table::{Row, decode};
+use crate::error::OpenError;
+use crate::version::FormatVersion;
 use deepctx_profile::activity::{Activities, Activity, PROCESSES_MAX};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
@@ -38,37 +39,40 @@ const LIMITS: Limits = Limits { nodes: 1 << 26, frames: 1 << 25, string_bytes: 1
 
 /// A profile from disk.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Stored {
     /// The profile. What could not be read shows in its ledger, as gaps of the stage `store`.
-    pub profile: Profile,
+    pub(crate) profile: Profile,
+    /// Version of the format that it has: of ours, or of a newer minor one.
+    pub(crate) version: FormatVersion,
     /// Whether the capture ended well; if not, what came after its last flush is missing.
-    pub finished: bool,
+    pub(crate) finished: bool,
     /// Time from the start of the capture to its last flush.
-    pub elapsed: Nanos,
+    pub(crate) elapsed: Nanos,
     /// Files that could not be read.
-    pub lost: Vec<LostSegment>,
+    pub(crate) lost: Vec<LostSegment>,
 }
 
-impl Opened {
+#[cfg(test)]
+impl Stored {
     /// Whether everything is there.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.finished && self.lost.is_empty()
     }
 }
 
 /// A file of a profile that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostSegment {
+pub(crate) struct LostSegment {
     /// Its name.
-    pub file: String,
+    pub(crate) file: String,
     /// The table it belongs to.
-    pub table: String,
+    pub(crate) table: String,
     /// What is wrong with it.
-    pub because: String,
+    pub(crate) because: String,
 }
 
-/// Opens a profile, a folder or one file. Damaged or missing segments are left out and told in [`Opened::lost`].
-pub fn open(path: &Path) -> Result<Opened, StoreError> {
+/// Opens a profile, a folder or one file. Damaged or missing segments are left out and told in [`Stored::lost`].
+pub(crate) fn open(path: &Path) -> Result<Stored, OpenError> {
     let place = Place::at(path)?;
     let mut manifest = Manifest::read(&place)?;
     for _ in 0..AGAIN {
@@ -86,7 +90,8 @@ pub fn open(path: &Path) -> Result<Opened, StoreError> {
     Ok(read(&place, manifest))
 }
 
-fn read(place: &Place<'_>, manifest: Manifest) -> Opened {
+fn read(place: &Place<'_>, manifest: Manifest) -> Stored {
+    let version = manifest.version();
     let mut reader = Reader {
         place,
         profile: Profile::new(manifest.meta, LIMITS),
@@ -127,7 +132,7 @@ fn read(place: &Place<'_>, manifest: Manifest) -> Opened {
         );
         profile.ledger.gap(Stage::Store, reason, 1);
     }
-    Opened { profile, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost }
+    Stored { profile, version, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost }
 }
 
 struct Reader<'a> {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::error::OpenError;
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::ledger::{Reason, Stage, When};
@@ -223,7 +224,7 @@ fn a_taken_name_is_refused_with_a_hint_and_left_alone() {
 fn a_missing_parent_folder_is_an_error_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let error = Writer::create(&folder.path().join("no/such/run.dctx"), &Meta::default()).unwrap_err();
-    assert_eq!(error.hint(), Some("create the folder that shall hold the profile first"));
+    assert_eq!(error.hint().as_deref(), Some("create the folder that shall hold the profile first"));
 }
 
 #[test]
@@ -358,10 +359,11 @@ fn what_is_no_profile_is_named_and_explained() {
     );
     check(
         Some("{\"format\": \"deepctx-profile\", \"version\": 2, \"anything\": []}"),
-        "`x.dctx` has profile version 2, but this program reads version 1",
+        "`x.dctx` has profile format 2.0, but this program reads format 1: \
+         it needs a deepctx-bpf that reads format 2",
     );
     let missing = open(&folder.path().join("none.dctx")).unwrap_err();
-    assert!(matches!(missing, StoreError::NotFound(_)));
+    assert!(matches!(missing, OpenError::NotFound { .. }));
     let file = folder.path().join("file.dctx");
     fs::write(&file, "x").unwrap();
     assert!(
@@ -422,7 +424,7 @@ fn a_manifest_cut_anywhere_is_an_error_and_never_a_panic() {
     let text = fs::read(&manifest).unwrap();
     for length in 0..text.len() {
         fs::write(&manifest, &text[..length]).unwrap();
-        assert!(matches!(open(&path), Err(StoreError::NotAProfile { .. })), "cut at {length}");
+        assert!(matches!(open(&path), Err(OpenError::Corrupt { .. })), "cut at {length}");
     }
 }
 

@@ -1,0 +1,114 @@
+//! Opening: a profile from whatever holds one.
+//!
+//! Owns: [`open`], and telling our profiles from other tools' files. Because: every command, and every program beside ours,
+//! must open the same files in the same way. Does not: print; what should be known about a file are [`Note`]s.
+
+use std::path::Path;
+
+use deepctx_profile::Nanos;
+use deepctx_profile::profile::Profile;
+
+use crate::error::OpenError;
+use crate::note::Note;
+use crate::store::{self, Stored};
+use crate::version::FormatVersion;
+
+/// A profile that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The profile, with target, host and options in its `meta`. What could not be read shows in its ledger as well.
+    pub profile: Profile,
+    /// Time from the start of the capture to the end of what is there; zero when a file does not say.
+    pub elapsed: Nanos,
+    /// What the file is.
+    pub format: FileFormat,
+    /// What the user should know about it.
+    pub notes: Vec<Note>,
+}
+
+impl Opened {
+    /// Whether all that was captured is there.
+    pub fn is_complete(&self) -> bool {
+        !self.notes.iter().any(Note::is_damage)
+    }
+}
+
+/// What a file was opened as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFormat {
+    /// Our own format, a folder.
+    Folder(FormatVersion),
+    /// Our own format, in one file.
+    Packed(FormatVersion),
+    /// Another tool's file.
+    #[cfg(feature = "import")]
+    Imported(crate::import::Kind),
+}
+
+/// Opens a profile, be it a folder or one file, and with the feature `import` also what other tools recorded.
+///
+/// A profile with damaged files opens without them, and one of a newer minor version without what that added: the
+/// [notes](Opened::notes) tell.
+///
+/// # Errors
+/// It is no profile, cannot be read, or has a version that would be misread.
+pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
+    let path = path.as_ref();
+    #[cfg(feature = "import")]
+    if foreign::is_foreign(path) {
+        return foreign::open(path);
+    }
+    let packed = store::is_packed(path);
+    let Stored { profile, version, finished, elapsed, lost } = store::open(path)?;
+    let known = FormatVersion::CURRENT;
+    let newer = (version > known).then_some(Note::NewerMinor { found: version, known });
+    let unfinished = (!finished).then_some(Note::NotEndedWell);
+    let left_out = lost.into_iter().map(|lost| {
+        let store::LostSegment { file, table, because } = lost;
+        Note::FileLeftOut { file, table, because }
+    });
+    let notes = newer.into_iter().chain(unfinished).chain(left_out).collect();
+    let format = if packed { FileFormat::Packed(version) } else { FileFormat::Folder(version) };
+    Ok(Opened { profile, elapsed, format, notes })
+}
+
+/// Other tools' files.
+#[cfg(feature = "import")]
+mod foreign {
+    use std::fs::{self, File};
+    use std::io::{self, Read as _};
+    use std::path::Path;
+
+    use deepctx_profile::view;
+
+    use super::{FileFormat, Note, OpenError, Opened};
+    use crate::import::{self, Imported};
+    use crate::store;
+
+    /// Whether there is something, and it is none of our profiles. Pipes are read as well: `deepctx-bpf report <(perf script)`.
+    pub(super) fn is_foreign(path: &Path) -> bool {
+        fs::metadata(path).is_ok_and(|found| !found.is_dir()) && !store::is_packed(path)
+    }
+
+    pub(super) fn open(path: &Path) -> Result<Opened, OpenError> {
+        let bytes = read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let Imported { profile, kind, elapsed } = import::read(&bytes, &name)
+            .map_err(|source| OpenError::Import { path: path.to_owned(), source })?;
+        let losses = view::losses(&profile).into_iter();
+        let notes = losses.map(|row| Note::NotImported {
+            count: row.count,
+            reason: row.reason,
+            sentence: row.sentence,
+        });
+        let notes = notes.collect();
+        Ok(Opened { profile, elapsed, format: FileFormat::Imported(kind), notes })
+    }
+
+    fn read(path: &Path) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        // One more than is accepted, so that the importer sees that there is more.
+        File::open(path)?.take(import::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
