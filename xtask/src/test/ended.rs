@@ -113,7 +113,15 @@ mod tests {
         let ended = shell("sleep 301 & echo $!; wait", Duration::from_millis(300));
         let child: u32 = ended.text.trim().parse().expect("the shell printed its child");
         assert!(ended.killed);
-        let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+        // The signal is pending for a moment.
+        let end = Instant::now() + Duration::from_secs(60);
+        let is_gone = || {
+            let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        while !is_gone() {
+            assert!(Instant::now() < end, "{child} lives");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::{GROUPS, Group, UNIT};
 use crate::{sh, workloads};
 
 /// Several times what the longest test program takes on two CPUs.
-const LONGEST: Duration = Duration::from_secs(15 * 60);
+const LONGEST: Duration = Duration::from_secs(25 * 60);
 
 /// One compiled test program.
 pub(super) struct Program {
