@@ -7,7 +7,7 @@ use deepctx_storage::export::svg;
 
 use super::failure::{Done, Failure};
 use super::options::{DiffArgs, DiffFormat};
-use super::{look, output};
+use super::{open, output, selection};
 
 /// Runs it.
 ///
@@ -15,9 +15,10 @@ use super::{look, output};
 /// One of the profiles could not be opened, neither has values of the metric, or the output could not be written.
 pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
-    let [before, after] = [look::open(&arguments.before)?.profile, look::open(&arguments.after)?.profile];
-    let selection = look::selection_of(&arguments.look, &[&after, &before])?;
-    let [before, after] = [before, after].map(|profile| look::filtered(profile, &arguments.look, false));
+    let [before, after] = [open::open(&arguments.before)?.profile, open::open(&arguments.after)?.profile];
+    let selection = selection::selection_of(&arguments.selection, &[&after, &before])?;
+    let [before, after] =
+        [before, after].map(|profile| selection::filtered(profile, &arguments.selection, false));
     let comparison = diff::compare(&before, &after, &selection);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         DiffFormat::Text => render::text::write_comparison(&comparison.changes(arguments.limit), out),

@@ -10,7 +10,7 @@ use deepctx_storage::export::{Format, Source};
 
 use super::failure::{Done, Failure};
 use super::options::ExportArgs;
-use super::{look, output};
+use super::{open, output, selection};
 
 /// Runs it.
 ///
@@ -26,13 +26,13 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
         ))
         .hint(format_args!("write it to a file with -o run.{}", format.extension())));
     }
-    let opened = look::open(&arguments.profile)?;
+    let opened = open::open(&arguments.profile)?;
     let selection = Selection {
         lines: arguments.lines,
-        group_by: look::group_by(&arguments.group_by),
-        ..look::selection_of(&arguments.look, &[&opened.profile])?
+        group_by: selection::group_by(&arguments.group_by),
+        ..selection::selection_of(&arguments.selection, &[&opened.profile])?
     };
-    let profile = look::filtered(opened.profile, &arguments.look, arguments.lines);
+    let profile = selection::filtered(opened.profile, &arguments.selection, arguments.lines);
     let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
     output::write(&to.output, to.force, |out| arguments.format.write(&source, out))?;
     Ok(Done::Fully)

@@ -20,7 +20,7 @@ use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::done;
 use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
-use super::{look, screen, target, view};
+use super::{screen, selection, target, view};
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_session::{LiveSnapshots, Session, Sink, SnapshotSink};
@@ -39,9 +39,9 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         screen::require_terminal()?;
     }
     let target = target::of_live(arguments)?;
-    let request = arguments.sight.request(
-        look::selection(&arguments.look, look::measured(target.config.clock)),
-        arguments.look.filter.clone(),
+    let request = arguments.tui.request(
+        selection::selection(&arguments.selection, selection::measured(target.config.clock)),
+        arguments.selection.filter.clone(),
     );
     let mut capture = start_capture(&target)?;
     let meta = meta(&target);
@@ -57,7 +57,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         let ended = until_end(capture, session, until, None)?;
         let header = ended.finished.status.header(&meta, ended.elapsed, request.selection.metric);
         let snapshot = view::snapshot(&ended.finished.profile, header, &request);
-        screen::print(&snapshot, request, &arguments.sight, places(&meta))?;
+        screen::print(&snapshot, request, &arguments.tui, places(&meta))?;
         ended
     } else {
         watch(arguments, capture, session, snapshots, request, &meta)?
@@ -77,7 +77,7 @@ fn watch(
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
     let mut snapshots = WithFiles { pictures: snapshots, files };
-    let tab = arguments.sight.tab();
+    let tab = arguments.tui.tab();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
     let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;

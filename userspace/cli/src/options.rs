@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use deepctx_profile::metric::Metric;
-use deepctx_profile::view::Pattern;
 use deepctx_storage::export::Format;
 
 use super::capture_args::{CaptureArgs, Probe, TargetArgs, renamed_context, renamed_probes};
 use super::duration;
 use super::sampling::SamplingArgs;
-use super::sight::SightArgs;
+use super::selection::{GroupBy, SelectionArgs, View};
+use super::tui_args::TuiArgs;
 use deepctx_capture::config::TensorShapes;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
@@ -126,34 +125,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Which frames to show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum View {
-    /// Every frame.
-    #[default]
-    Full,
-    /// Python functions only; what native and kernel code did is theirs.
-    Python,
-    /// Native and kernel frames only, the interpreter's own included.
-    Native,
-}
-
-/// How to look at a profile.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "View")]
-pub struct LookArgs {
-    /// Which frames to show.
-    #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
-    pub view: View,
-    /// What to measure by; without it: what the timer measured (`cpu-time`, or `cycles` with `--event cycles`).
-    #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", value_parser = metrics())]
-    pub metric: Option<Metric>,
-    /// Count only stacks with a frame, shown or not, that matches this regular expression; with a ! in front, those
-    /// without one.
-    #[arg(long, value_name = "REGEX", env = "DEEPCTX_FILTER", value_parser = Pattern::new)]
-    pub filter: Option<Pattern>,
-}
-
 /// Options of `live`.
 #[derive(Debug, Args)]
 pub struct LiveArgs {
@@ -165,10 +136,10 @@ pub struct LiveArgs {
     pub capture: CaptureArgs,
     /// How to look at it.
     #[command(flatten)]
-    pub look: LookArgs,
+    pub selection: SelectionArgs,
     /// What the terminal view opens with.
     #[command(flatten)]
-    pub sight: SightArgs,
+    pub tui: TuiArgs,
     /// Print one still picture after the duration (2s unless told) instead of a live view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
@@ -232,10 +203,10 @@ pub struct ViewArgs {
     pub profile: PathBuf,
     /// How to look at it.
     #[command(flatten)]
-    pub look: LookArgs,
+    pub selection: SelectionArgs,
     /// What the terminal view opens with.
     #[command(flatten)]
-    pub sight: SightArgs,
+    pub tui: TuiArgs,
     /// Print one still picture instead of opening the terminal view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
@@ -269,7 +240,7 @@ pub struct ReportArgs {
     pub limit: usize,
     /// How to look at it.
     #[command(flatten)]
-    pub look: LookArgs,
+    pub selection: SelectionArgs,
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
@@ -311,7 +282,7 @@ pub struct ExportArgs {
     pub format: Format,
     /// How to look at it.
     #[command(flatten)]
-    pub look: LookArgs,
+    pub selection: SelectionArgs,
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
@@ -324,19 +295,6 @@ pub struct ExportArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
-}
-
-/// What stands at the root of each stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GroupBy {
-    /// The process.
-    Process,
-    /// The thread.
-    Thread,
-    /// The device, for what ran on one.
-    Device,
-    /// The stream of a device, for what ran in one.
-    Stream,
 }
 
 /// Options of `diff`.
@@ -354,7 +312,7 @@ pub struct DiffArgs {
     pub limit: usize,
     /// How to look at it.
     #[command(flatten)]
-    pub look: LookArgs,
+    pub selection: SelectionArgs,
     /// Where it goes.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -399,12 +357,6 @@ pub struct DoctorArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
-}
-
-/// The metrics by name. Those of single warp states are too many for the help.
-fn metrics() -> impl TypedValueParser<Value = Metric> {
-    let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().starts_with("stall:"));
-    PossibleValuesParser::new(Metric::ALL.iter().map(shown)).try_map(|name| name.parse::<Metric>())
 }
 
 /// The formats by name.

@@ -7,7 +7,7 @@ use deepctx_storage::export::Source;
 
 use super::failure::{Done, Failure};
 use super::options::{ReportArgs, ReportFormat};
-use super::{look, output};
+use super::{open, output, selection};
 
 /// Runs it.
 ///
@@ -15,10 +15,10 @@ use super::{look, output};
 /// The profile could not be opened, has no values of the metric, or the output could not be written.
 pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
-    let opened = look::open(&arguments.profile)?;
-    let mut shown = look::selection_of(&arguments.look, &[&opened.profile])?;
-    shown.group_by = look::group_by(&arguments.group_by);
-    let filter = arguments.look.filter.clone();
+    let opened = open::open(&arguments.profile)?;
+    let mut shown = selection::selection_of(&arguments.selection, &[&opened.profile])?;
+    shown.group_by = selection::group_by(&arguments.group_by);
+    let filter = arguments.selection.filter.clone();
     let subset = Subset::new(&opened.profile, &Selection { shown, filter, rows: arguments.limit });
     let report = Report::compute(&subset, opened.elapsed);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {

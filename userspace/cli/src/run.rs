@@ -17,8 +17,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;
 use super::failure::Failure;
-use super::look;
 use super::progress::Progress;
+use super::selection;
 use super::step_marker;
 use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
@@ -60,7 +60,7 @@ pub fn start_session(
 ) -> Result<Session, Failure> {
     let config = Config {
         off_cpu: how.off_cpu,
-        timer: look::measured(how.clock),
+        timer: selection::measured(how.clock),
         step_markers: step_marker::ranges(&how.step_markers),
         ..Config::default()
     };

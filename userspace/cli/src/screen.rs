@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::failure::Failure;
 use super::files::{self, Places};
 use super::output;
-use super::sight::SightArgs;
+use super::tui_args::TuiArgs;
 
 /// Fails without a terminal.
 ///
@@ -80,12 +80,7 @@ pub fn show(snapshots: &mut dyn Snapshots, options: &Options) -> Result<Outcome,
 ///
 /// # Errors
 /// It could not be written.
-pub fn print(
-    snapshot: &Snapshot,
-    request: Request,
-    sight: &SightArgs,
-    places: Places,
-) -> Result<(), Failure> {
+pub fn print(snapshot: &Snapshot, request: Request, tui: &TuiArgs, places: Places) -> Result<(), Failure> {
     let palette = if io::stdout().is_terminal() {
         Palette::detect(|name| std::env::var(name).ok())
     } else {
@@ -93,7 +88,7 @@ pub fn print(
     };
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let usual = RenderOptions::default();
-    let (width, height) = sight.size.unwrap_or((columns.unwrap_or(usual.width), usual.height));
+    let (width, height) = tui.size.unwrap_or((columns.unwrap_or(usual.width), usual.height));
     let text = match &request.part {
         Part::Source(file) => {
             let place = SourcePlace { file: Arc::clone(file), line: 0, pid: 0 };
@@ -101,6 +96,6 @@ pub fn print(
         }
         _ => None,
     };
-    let still = RenderOptions { width, height, tab: sight.tab(), request, text, palette };
+    let still = RenderOptions { width, height, tab: tui.tab(), request, text, palette };
     output::write(Path::new("-"), false, |out| out.write_all(render_once(snapshot, &still).as_bytes()))
 }

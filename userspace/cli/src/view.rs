@@ -19,7 +19,7 @@ use deepctx_tui::Options;
 use super::failure::{Done, Failure};
 use super::files::{Files, Places, WithFiles};
 use super::options::ViewArgs;
-use super::{look, screen};
+use super::{open, screen, selection};
 use deepctx_session::Status;
 
 /// Finer than live snapshots, since each is made once.
@@ -30,21 +30,22 @@ const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
 /// # Errors
 /// It could not be opened or drawn.
 pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
-    let opened = look::open(&arguments.profile)?;
-    let request = arguments
-        .sight
-        .request(look::selection_of(&arguments.look, &[&opened.profile])?, arguments.look.filter.clone());
+    let opened = open::open(&arguments.profile)?;
+    let request = arguments.tui.request(
+        selection::selection_of(&arguments.selection, &[&opened.profile])?,
+        arguments.selection.filter.clone(),
+    );
     let places = Places { running: false, began_ns: opened.profile.meta.started.as_nanos() };
     if arguments.once {
         let snapshot = stored_snapshot(&opened, &mut Viewer::new(), &request);
-        screen::print(&snapshot, request, &arguments.sight, places)?;
+        screen::print(&snapshot, request, &arguments.tui, places)?;
         return Ok(Done::Fully);
     }
     screen::require_terminal()?;
     let stop = screen::stop_at_signals()?;
     let files = Files::start(places).map_err(|error| Failure::io("the files' thread", &error))?;
     let snapshots = Stored::new(opened).map_err(|error| Failure::io("the thread for snapshots", &error))?;
-    let options = Options { request, tab: arguments.sight.tab(), stop, ..Options::default() };
+    let options = Options { request, tab: arguments.tui.tab(), stop, ..Options::default() };
     screen::show(&mut WithFiles { pictures: snapshots, files }, &options)?;
     Ok(Done::Fully)
 }

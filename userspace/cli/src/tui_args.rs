@@ -1,4 +1,4 @@
-//! Sight: what the terminal view opens with.
+//! What the terminal view opens with.
 //!
 //! Owns: the options that `live` and `view` have in common, and the request they stand for. Because: what keys change in
 //! the view must be there for scripts and habits too. Does not: draw.
@@ -11,13 +11,12 @@ use clap::{ArgAction, Args, ValueEnum};
 use deepctx_profile::view::{Part, Pattern, Request, Selection};
 use deepctx_tui::Tab;
 
-use super::look;
-use super::options::GroupBy;
+use super::selection::{self, GroupBy};
 
 /// What the terminal view opens with; every one of them can be changed by a key.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Terminal view")]
-pub struct SightArgs {
+pub struct TuiArgs {
     /// What to open.
     #[arg(long, value_name = "TAB", env = "DEEPCTX_TAB", default_value = "flame")]
     pub tab: TabName,
@@ -56,7 +55,7 @@ pub enum TabName {
     Losses,
 }
 
-impl SightArgs {
+impl TuiArgs {
     /// The tab that opens.
     pub fn tab(&self) -> Tab {
         match self.tab {
@@ -71,7 +70,7 @@ impl SightArgs {
 
     /// What is asked for, of what `selection` says.
     pub fn request(&self, selection: Selection, filter: Option<Pattern>) -> Request {
-        let group_by = look::group_by(&self.group_by);
+        let group_by = selection::group_by(&self.group_by);
         let part = match (self.tab, &self.source) {
             (TabName::Callers, _) => Part::Callers,
             (TabName::Table, _) => Part::Table,

@@ -1,0 +1,21 @@
+//! Opening a profile from disk.
+//!
+//! Owns: its notes on standard error. Does not: know a format; `deepctx_storage` does.
+
+use std::path::Path;
+
+use deepctx_storage::Opened;
+
+use super::failure::{Failure, open_failure};
+
+/// Opens a profile, or imports another tool's file, and says on standard error what should be known about it.
+///
+/// # Errors
+/// It is neither, is damaged, or is of another version.
+pub fn open(path: &Path) -> Result<Opened, Failure> {
+    let opened = deepctx_storage::open(path).map_err(|error| open_failure(&error))?;
+    for note in &opened.notes {
+        super::note(format_args!("{}: {note}", path.display()));
+    }
+    Ok(opened)
+}

@@ -1,0 +1,124 @@
+//! What to show of a profile: `--view`, `--metric`, `--filter`, `--group-by`.
+//!
+//! Owns: these options, and the selection they stand for. Does not: open, draw or write.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use deepctx_capture::Clock;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::view::{self, Pattern, Selection};
+
+use super::failure::Failure;
+
+/// Which frames to show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum View {
+    /// Every frame.
+    #[default]
+    Full,
+    /// Python functions only; what native and kernel code did is theirs.
+    Python,
+    /// Native and kernel frames only, the interpreter's own included.
+    Native,
+}
+
+/// How to look at a profile.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "View")]
+pub struct SelectionArgs {
+    /// Which frames to show.
+    #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
+    pub view: View,
+    /// What to measure by; without it: what the timer measured (`cpu-time`, or `cycles` with `--event cycles`).
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", value_parser = metrics())]
+    pub metric: Option<Metric>,
+    /// Count only stacks with a frame, shown or not, that matches this regular expression; with a ! in front, those
+    /// without one.
+    #[arg(long, value_name = "REGEX", env = "DEEPCTX_FILTER", value_parser = Pattern::new)]
+    pub filter: Option<Pattern>,
+}
+
+/// What stands at the root of each stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GroupBy {
+    /// The process.
+    Process,
+    /// The thread.
+    Thread,
+    /// The device, for what ran on one.
+    Device,
+    /// The stream of a device, for what ran in one.
+    Stream,
+}
+
+/// The selection that the options ask for, of `metric` unless they name another.
+pub fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
+    let view = match options.view {
+        View::Full => view::View::Full,
+        View::Python => view::View::Python,
+        View::Native => view::View::Native,
+    };
+    Selection { view, ..Selection::of(options.metric.unwrap_or(metric)) }
+}
+
+/// The selection that the options ask for, of profiles: of what their timer measured unless they name a metric, and of the
+/// first metric that they have when they have no values of that.
+///
+/// # Errors
+/// The options name a metric that none of the profiles has.
+pub fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Selection, Failure> {
+    let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
+    if let Some(asked) = options.metric
+        && !has_values(&asked)
+    {
+        return Err(no_such_metric(asked, Metric::ALL.iter().copied().filter(has_values).collect()));
+    }
+    let usual = [Metric::CpuTime, Metric::Cycles];
+    let metric = usual.iter().chain(Metric::ALL).copied().find(has_values).unwrap_or(usual[0]);
+    Ok(selection(options, metric))
+}
+
+fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
+    let failure = Failure::new(format_args!("--metric {asked}: the profile has no values of it"));
+    match known.is_empty() {
+        true => failure.hint("it has no values at all"),
+        false => {
+            let names: Vec<&str> = known.into_iter().map(Metric::name).collect();
+            failure.hint(format_args!("it has {}", names.join(", ")))
+        }
+    }
+}
+
+/// What the timer of a capture measures.
+pub fn measured(clock: Clock) -> Metric {
+    match clock {
+        Clock::CpuClock => Metric::CpuTime,
+        Clock::Cycles => Metric::Cycles,
+    }
+}
+
+/// What stands at the root of each stack: processes, and below them the finest that was asked for.
+pub fn group_by(groups: &[GroupBy]) -> view::GroupBy {
+    let finest = [
+        (GroupBy::Stream, view::GroupBy::Stream),
+        (GroupBy::Device, view::GroupBy::Device),
+        (GroupBy::Thread, view::GroupBy::Thread),
+    ];
+    let asked = finest.into_iter().find(|(group, _)| groups.contains(group));
+    asked.map_or(view::GroupBy::Process, |(_, group)| group)
+}
+
+/// A profile with only the stacks that the options let through; their pattern sees the lines of functions or not.
+pub fn filtered(profile: Profile, options: &SelectionArgs, lines: bool) -> Profile {
+    match &options.filter {
+        Some(pattern) => view::only(&profile, pattern, lines),
+        None => profile,
+    }
+}
+
+/// The metrics by name. Those of single warp states are too many for the help.
+fn metrics() -> impl TypedValueParser<Value = Metric> {
+    let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().starts_with("stall:"));
+    PossibleValuesParser::new(Metric::ALL.iter().map(shown)).try_map(|name| name.parse::<Metric>())
+}
