@@ -39,7 +39,10 @@ impl HottestOperators {
         }
         self.next_check = now + INTERVAL;
         let chosen = choose(profile, self.most)?;
-        let notice = format!("tensors are recorded from now on for {}", chosen.join(", "));
+        let notice = format!(
+            "hottest operators: {}; their tensors are recorded once their probes are attached",
+            chosen.join(", ")
+        );
         self.requests.ask(chosen);
         Some(notice)
     }

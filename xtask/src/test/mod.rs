@@ -24,7 +24,7 @@ use surroundings::Surroundings;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Groups to run; when none is named, all but `torch`, `torch-older`, `jax` and `fuzz`, which take long.
+    /// Groups to run; when none is named, all but `torch-older` and `fuzz`, which take long.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(GROUPS.iter().map(|group| group.name)))]
     groups: Vec<String>,
     /// Run only tests whose name contains this.
@@ -54,10 +54,6 @@ const fn scheduled(name: &'static str) -> Group {
     Group { scheduled: true, ..group(name) }
 }
 
-const fn scheduled_as_root(name: &'static str) -> Group {
-    Group { scheduled: true, ..as_root(name) }
-}
-
 /// What no other group names.
 const UNIT: &Group = &GROUPS[1];
 /// Where programs run with the older release of PyTorch instead of the current one.
@@ -72,9 +68,9 @@ const GROUPS: &[Group] = &[
     as_root("live"),
     as_root("gpu"),
     as_root("python"),
-    scheduled_as_root("torch"),
+    as_root("torch"),
     scheduled(TORCH_OLDER),
-    scheduled_as_root("jax"),
+    as_root("jax"),
     as_root("chaos"),
     group("kernels"),
     group("ebpf"),
