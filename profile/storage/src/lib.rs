@@ -3,6 +3,31 @@
 //! Owns: the store, the imports, the exports. Because: the model must stay free of formats, files and the libraries that they
 //! need, and whoever only analyses a profile in memory builds none of them. Does not: compute anything of a profile, or know
 //! how it was captured.
+//!
+//! ```
+//! use deepctx_profile::units::Time;
+//! use deepctx_storage::{FileFormat, FormatVersion, Note, Writer, open};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("run.dctx");
+//! let profile = deepctx_profile::text::parse("P python3-7 / y train.py:step:30 700")?;
+//! let mut writer = Writer::create(&path, &profile.meta)?;
+//! writer.flush(&profile, Time::from_nanos(1_000))?;
+//!
+//! // What was flushed can be opened while the capture goes on, and after it was killed.
+//! let opened = open(&path)?;
+//! assert_eq!(opened.notes, [Note::NotEndedWell]);
+//!
+//! writer.finish(&profile, Time::from_nanos(2_000))?;
+//! let opened = open(&path)?;
+//! assert!(opened.notes.is_empty());
+//! assert_eq!(opened.format, FileFormat::Folder(FormatVersion::CURRENT));
+//! assert_eq!(opened.profile.tree.len(), profile.tree.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`open`] takes whatever can be read, and `docs/read-a-profile.md` goes on from there. [`Writer`] keeps a growing profile;
+//! [`export::Format`] lists the formats of other tools, and [`import::Kind`] what is read of them.
 
 #[cfg(feature = "parquet")]
 mod error;
@@ -27,5 +52,7 @@ pub use error::OpenError;
 pub use note::Note;
 #[cfg(feature = "parquet")]
 pub use open::{FileFormat, Opened, open};
+#[cfg(feature = "parquet")]
+pub use store::{StoreError, Writer};
 #[cfg(feature = "parquet")]
 pub use version::FormatVersion;

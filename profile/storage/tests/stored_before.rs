@@ -241,10 +241,10 @@ fn check(opened: &Opened) {
 
 #[test]
 fn a_folder_written_by_format_1_2_opens_whole() {
-    check(&open(&fixture("format-1.2")).unwrap());
+    check(&open(fixture("format-1.2")).unwrap());
 }
 
 #[test]
 fn a_packed_file_written_by_format_1_2_opens_whole() {
-    check(&open(&fixture("format-1.2.dctx")).unwrap());
+    check(&open(fixture("format-1.2.dctx")).unwrap());
 }

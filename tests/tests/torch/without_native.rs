@@ -22,7 +22,7 @@ type Stacks = BTreeMap<Vec<String>, u64>;
 fn captured(target: &Target, samples: u64, context: &[&str]) -> (Stacks, bool) {
     let options = [context, &["--no-gpu", "-F", "499"]].concat();
     let (_folder, file) = record_until(target, &options, |file| Samples::of(file).with(&[]) >= samples);
-    let profile = deepctx_storage::open(&file).unwrap().profile;
+    let profile = deepctx_storage::open(file).unwrap().profile;
     let (mut stacks, mut native) = (Stacks::new(), false);
     for (node, cell) in profile.tree.cells(Metric::Samples) {
         let mut frames = Vec::new();

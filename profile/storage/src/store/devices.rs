@@ -3,15 +3,10 @@
 //! Owns: the rows of single activities and of the shapes of launches, and what of them is new since the last flush. Because:
 //! a trace is drawn from single activities, and the profile in memory keeps only the last of them. Does not: touch files.
 
-use std::sync::Arc;
-
-use arrow_array::builder::{StringBuilder, UInt32Builder, UInt64Builder};
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::ArrowError;
 use rustc_hash::FxHashMap;
 
-use super::schema::Table;
-use super::table::Row;
+use super::batch::{Batch, Row};
+use super::columns::Table;
 use deepctx_profile::activity::{Activity, ActivityKind, Gpu, Shape, Spread};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
@@ -27,73 +22,41 @@ pub(super) struct WrittenDevices {
     shapes: FxHashMap<NodeId, Shape>,
 }
 
-/// Columns of activities.
-#[derive(Default)]
-pub(super) struct ActivityColumns {
-    pub(super) rows: usize,
-    kind: StringBuilder,
-    /// Context in the tree, process, device, its context, stream, correlation id.
-    numbers: [UInt32Builder; 6],
-    /// Begin and end.
-    times: [UInt64Builder; 2],
-    launched: UInt64Builder,
-    bytes: UInt64Builder,
-}
-
-/// Columns of shapes.
-#[derive(Default)]
-pub(super) struct ShapeColumns {
-    pub(super) rows: usize,
-    node: UInt32Builder,
-    what: StringBuilder,
-    /// Smallest, largest, last.
-    spread: [UInt32Builder; 3],
-}
-
 /// What is new since `written`, and what will be written then.
-pub(super) fn new_rows(
-    gpu: &Gpu,
-    written: &WrittenDevices,
-) -> (ActivityColumns, ShapeColumns, WrittenDevices) {
-    let (mut activities, mut shapes) = (ActivityColumns::default(), ShapeColumns::default());
+pub(super) fn new_rows(gpu: &Gpu, written: &WrittenDevices) -> (Batch, Batch, WrittenDevices) {
+    let (mut activities, mut shapes) = (Batch::new(Table::Activities), Batch::new(Table::Shapes));
     let mut now = written.clone();
     let first = gpu.activities.left_out();
     now.met = first.saturating_add(gpu.activities.iter().len() as u64);
     now.left_out = now.left_out.saturating_add(first.saturating_sub(written.met));
     let known = usize::try_from(written.met.saturating_sub(first)).unwrap_or(usize::MAX);
-    gpu.activities.iter().skip(known).for_each(|activity| activities.push(activity));
+    gpu.activities.iter().skip(known).for_each(|activity| push_activity(&mut activities, activity));
     let changed = gpu.shapes().filter(|(node, shape)| written.shapes.get(node) != Some(shape));
     let mut changed: Vec<_> = changed.map(|(node, shape)| (node, *shape)).collect();
     changed.sort_unstable_by_key(|(node, _)| *node);
     for (node, shape) in changed {
-        shapes.push(node, &shape);
+        push_shape(&mut shapes, node, &shape);
         now.shapes.insert(node, shape);
     }
     (activities, shapes, now)
 }
 
-impl ActivityColumns {
-    fn push(&mut self, activity: &Activity) {
-        let Activity { node, kind, pid, device, context, stream, correlation, start, end, launched, bytes } =
-            *activity;
-        self.rows += 1;
-        self.kind.append_value(kind.name());
-        let numbers = [node.number(), pid, device, context, stream, correlation];
-        self.numbers.iter_mut().zip(numbers).for_each(|(column, number)| column.append_value(number));
-        self.times.iter_mut().zip([start, end]).for_each(|(column, time)| column.append_value(time.0));
-        self.launched.append_option(launched.map(|time| time.0));
-        self.bytes.append_value(bytes);
-    }
-
-    pub(super) fn finish(self) -> Result<RecordBatch, ArrowError> {
-        let Self { mut kind, numbers, times, mut launched, mut bytes, .. } = self;
-        let mut columns: Vec<ArrayRef> = vec![Arc::new(kind.finish())];
-        columns.extend(numbers.map(|mut column| Arc::new(column.finish()) as ArrayRef));
-        columns.extend(times.map(|mut column| Arc::new(column.finish()) as ArrayRef));
-        columns.push(Arc::new(launched.finish()));
-        columns.push(Arc::new(bytes.finish()));
-        RecordBatch::try_new(Table::Activities.schema(), columns)
-    }
+fn push_activity(to: &mut Batch, activity: &Activity) {
+    let Activity { node, kind, pid, device, context, stream, correlation, start, end, launched, bytes } =
+        *activity;
+    to.push([
+        kind.name().into(),
+        node.number().into(),
+        pid.into(),
+        device.into(),
+        context.into(),
+        stream.into(),
+        correlation.into(),
+        start.0.into(),
+        end.0.into(),
+        launched.map(|time| time.0).into(),
+        bytes.into(),
+    ]);
 }
 
 /// A row of `activities`; its `node` is a number on disk. A kind that this version does not know has no row.
@@ -123,7 +86,7 @@ pub(super) fn activity(row: &Row<'_>) -> Option<(u32, Option<Activity>)> {
 }
 
 /// What a row of `shapes` is about.
-const SHAPE: [&str; 11] = [
+pub(super) const SHAPE: [&str; 11] = [
     "grid.x",
     "grid.y",
     "grid.z",
@@ -137,30 +100,18 @@ const SHAPE: [&str; 11] = [
     "device-architecture",
 ];
 
-impl ShapeColumns {
-    fn push(&mut self, node: NodeId, shape: &Shape) {
-        let known = shape.grid.into_iter().chain(shape.block).chain([shape.dynamic_shared]).map(Some);
-        let all = known.chain([shape.static_shared, shape.registers, shape.arch, shape.device_arch]);
-        for (what, spread) in all.enumerate() {
-            let Some(Spread { min, max, last }) = spread else { continue };
-            self.push_row(node.number(), what, [min, max, last]);
-        }
+fn push_shape(to: &mut Batch, node: NodeId, shape: &Shape) {
+    let known = shape.grid.into_iter().chain(shape.block).chain([shape.dynamic_shared]).map(Some);
+    let all = known.chain([shape.static_shared, shape.registers, shape.arch, shape.device_arch]);
+    for (what, spread) in all.enumerate() {
+        let Some(Spread { min, max, last }) = spread else { continue };
+        push_shape_row(to, node.number(), what, [min, max, last]);
     }
+}
 
-    /// Adds a row: number of the node, place of what it is about, smallest, largest and last.
-    pub(super) fn push_row(&mut self, node: u32, what: usize, spread: [u32; 3]) {
-        self.rows += 1;
-        self.node.append_value(node);
-        self.what.append_value(SHAPE[what]);
-        self.spread.iter_mut().zip(spread).for_each(|(column, value)| column.append_value(value));
-    }
-
-    pub(super) fn finish(self) -> Result<RecordBatch, ArrowError> {
-        let Self { mut node, mut what, spread, .. } = self;
-        let mut columns: Vec<ArrayRef> = vec![Arc::new(node.finish()), Arc::new(what.finish())];
-        columns.extend(spread.map(|mut column| Arc::new(column.finish()) as ArrayRef));
-        RecordBatch::try_new(Table::Shapes.schema(), columns)
-    }
+/// Adds a row of `shapes`: number of the node, place of what it is about, smallest, largest and last.
+pub(super) fn push_shape_row(to: &mut Batch, node: u32, what: usize, [min, max, last]: [u32; 3]) {
+    to.push([node.into(), SHAPE[what].into(), min.into(), max.into(), last.into()]);
 }
 
 /// A row of `shapes`: number of the node, place of what it is about if that is known; smallest, largest and last.

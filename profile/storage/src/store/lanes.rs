@@ -4,14 +4,9 @@
 //! for windows that are written already: a wait is known when it is over. Does not: touch files.
 
 use std::iter;
-use std::sync::Arc;
 
-use arrow_array::builder::{StringBuilder, UInt32Builder, UInt64Builder};
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::ArrowError;
-
-use super::schema::Table;
-use super::table::Row;
+use super::batch::{Batch, Row};
+use super::columns::Table;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::timeline::Timeline;
 use deepctx_profile::units::Nanos;
@@ -38,26 +33,11 @@ impl WrittenLanes {
     }
 }
 
-/// Columns of lanes.
-#[derive(Default)]
-pub(super) struct LaneColumns {
-    pub(super) rows: usize,
-    node: UInt32Builder,
-    metric: StringBuilder,
-    from_ns: UInt64Builder,
-    to_ns: UInt64Builder,
-    sum: UInt64Builder,
-}
-
 /// What is new in a timeline since `written`, and what will be written then. `end_ns` is the length of the capture.
-pub(super) fn new_rows(
-    timeline: &Timeline,
-    written: &WrittenLanes,
-    end_ns: u64,
-) -> (LaneColumns, WrittenLanes) {
+pub(super) fn new_rows(timeline: &Timeline, written: &WrittenLanes, end_ns: u64) -> (Batch, WrittenLanes) {
     let window_ns = timeline.window().0;
     let factor = written.per_window(window_ns);
-    let (mut columns, mut values) = (LaneColumns::default(), Vec::with_capacity(timeline.lanes().len()));
+    let (mut rows, mut values) = (Batch::new(Table::Timeline), Vec::with_capacity(timeline.lanes().len()));
     for (place, lane) in timeline.lanes().iter().enumerate() {
         let given = written.lane(place, factor, lane.metric).chain(iter::repeat(0));
         for (window, (value, given)) in (0u64..).zip(lane.values.iter().zip(given)) {
@@ -66,34 +46,17 @@ pub(super) fn new_rows(
                 let to = (from + window_ns).min(end_ns).max(from + 1);
                 // What is new is more of a sum, and another value of a level.
                 let new = if lane.metric.is_level() { *value } else { value - given };
-                columns.push(lane.node.number(), lane.metric, (from, to), new);
+                push(&mut rows, lane.node.number(), lane.metric, (from, to), new);
             }
         }
         values.push(lane.values.clone());
     }
-    (columns, WrittenLanes { window_ns, values })
+    (rows, WrittenLanes { window_ns, values })
 }
 
-impl LaneColumns {
-    pub(super) fn push(&mut self, node: u32, metric: Metric, (from_ns, to_ns): (u64, u64), sum: u64) {
-        self.rows += 1;
-        self.node.append_value(node);
-        self.metric.append_value(metric.name());
-        self.from_ns.append_value(from_ns);
-        self.to_ns.append_value(to_ns);
-        self.sum.append_value(sum);
-    }
-
-    pub(super) fn finish(mut self) -> Result<RecordBatch, ArrowError> {
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.node.finish()),
-            Arc::new(self.metric.finish()),
-            Arc::new(self.from_ns.finish()),
-            Arc::new(self.to_ns.finish()),
-            Arc::new(self.sum.finish()),
-        ];
-        RecordBatch::try_new(Table::Timeline.schema(), columns)
-    }
+/// Adds a row.
+pub(super) fn push(to: &mut Batch, node: u32, metric: Metric, (from_ns, to_ns): (u64, u64), sum: u64) {
+    to.push([node.into(), metric.name().into(), from_ns.into(), to_ns.into(), sum.into()]);
 }
 
 /// A row: node, name of the metric, span, sum.
@@ -109,20 +72,15 @@ mod tests {
     use super::*;
     use deepctx_profile::tree::NodeId;
 
+    /// Node, begin, end and sum of each new row.
     fn flush(timeline: &Timeline, written: &mut WrittenLanes, end_ns: u64) -> Vec<(u32, u64, u64, u64)> {
-        let (mut columns, now) = new_rows(timeline, written, end_ns);
-        let batch = columns.finish_for_test();
+        let (rows, now) = new_rows(timeline, written, end_ns);
         *written = now;
-        batch
-    }
-
-    impl LaneColumns {
-        /// Node, begin, end, sum.
-        fn finish_for_test(&mut self) -> Vec<(u32, u64, u64, u64)> {
-            let (nodes, from) = (self.node.values_slice(), self.from_ns.values_slice());
-            let (to, sum) = (self.to_ns.values_slice(), self.sum.values_slice());
-            (0..self.rows).map(|row| (nodes[row], from[row], to[row], sum[row])).collect()
-        }
+        let of = |row: Row<'_>| {
+            let (node, _, (from, to), sum) = lane(&row).unwrap();
+            (node, from.0, to.0, sum)
+        };
+        rows.iter().map(of).collect()
     }
 
     fn rebuilt(rows: &[(u32, u64, u64, u64)]) -> Timeline {

@@ -11,18 +11,16 @@
 use std::collections::BTreeMap;
 use std::iter;
 
-use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
-
-use super::devices::{self, ShapeColumns};
-use super::lanes::{self, LaneColumns};
+use super::batch::{Batch, Row};
+use super::columns::Table;
+use super::devices;
+use super::lanes;
 use super::manifest::Segment;
 use super::place::Place;
 use super::read::load;
-use super::schema::{self, Table, ValueColumns};
-use super::table::{BATCH_ROWS, Batches, Row, encode};
+use super::schema;
+use super::table::{BATCH_ROWS, Batches, encode};
 use deepctx_profile::metric::{Cell, Metric};
-use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
 /// Segments that become one. More would be more files, fewer would write every row more often.
@@ -70,58 +68,36 @@ pub(super) fn merge(
     // The newest ledger has all that older ones have.
     let segments =
         if table == Table::Ledger { segments.last().map_or(&[][..], std::slice::from_ref) } else { segments };
-    let inputs = segments.iter().map(|segment| Batches::of(load(place, segment)?, segment.rows, STEP_ROWS));
+    let inputs =
+        segments.iter().map(|segment| Batches::of(table, load(place, segment)?, segment.rows, STEP_ROWS));
     let inputs: Vec<Batches> = inputs.collect::<Result<_, Failed>>()?;
     let mut rows = 0u64;
-    let count = |batch: Result<RecordBatch, Failed>| {
-        let batch = batch.map_err(ArrowError::ParseError)?;
-        rows += batch.num_rows() as u64;
+    let count = |batch: Result<Batch, Failed>| {
+        let batch = batch?;
+        rows += batch.rows() as u64;
         Ok(batch)
     };
     let bytes = match table {
-        Table::Values => write(table, Sorted::new(inputs)?.map(count)),
-        Table::Timeline => write(table, iter::once(timeline(inputs, window_ns)).map(count)),
-        Table::Shapes => write(table, iter::once(shapes(inputs)).map(count)),
+        Table::Values => encode(table, Sorted::new(inputs)?.map(count)),
+        Table::Timeline => encode(table, iter::once(timeline(inputs, window_ns)).map(count)),
+        Table::Shapes => encode(table, iter::once(shapes(inputs)).map(count)),
         Table::Frames | Table::Nodes | Table::Activities | Table::Ledger | Table::Executables => {
-            write(table, one_after_the_other(table, inputs).map(count))
+            encode(table, one_after_the_other(inputs).map(count))
         }
     }?;
     Ok((rows, bytes))
 }
 
-fn write(
-    table: Table,
-    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
-) -> Result<Vec<u8>, Failed> {
-    encode(table.schema(), table.encodings(), batches).map_err(|error| error.to_string())
-}
-
 /// All rows as they are.
-fn one_after_the_other(
-    table: Table,
-    inputs: Vec<Batches>,
-) -> impl Iterator<Item = Result<RecordBatch, Failed>> {
-    inputs.into_iter().flat_map(move |mut input| {
-        iter::from_fn(move || input.next().transpose()).map(move |batch| {
-            let batch = batch?;
-            schema::rows(table, &batch)?;
-            let schema = table.schema();
-            let columns = schema.fields().iter().map(|field| batch.column_by_name(field.name()).cloned());
-            let columns = columns.collect::<Option<Vec<_>>>().ok_or("a column is missing")?;
-            RecordBatch::try_new(table.schema(), columns).map_err(|error| error.to_string())
-        })
-    })
+fn one_after_the_other(inputs: Vec<Batches>) -> impl Iterator<Item = Result<Batch, Failed>> {
+    inputs.into_iter().flat_map(|mut input| iter::from_fn(move || input.next().transpose()))
 }
 
 /// Calls `take` for each row.
-fn each_row(
-    table: Table,
-    inputs: Vec<Batches>,
-    mut take: impl FnMut(&Row<'_>) -> Option<()>,
-) -> Result<(), Failed> {
+fn each_row(inputs: Vec<Batches>, mut take: impl FnMut(&Row<'_>) -> Option<()>) -> Result<(), Failed> {
     for mut input in inputs {
         while let Some(batch) = input.next()? {
-            for row in schema::rows(table, &batch)?.iter() {
+            for row in batch.iter() {
                 take(&row).ok_or("a row makes no sense")?;
             }
         }
@@ -130,34 +106,36 @@ fn each_row(
 }
 
 /// Rows of one lane and window are one row. There are no more than a timeline has windows.
-fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<RecordBatch, Failed> {
+fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<Batch, Failed> {
     let window_ns = window_ns.max(1);
     let mut windows: BTreeMap<(u32, usize, u64), (u64, u64, u64)> = BTreeMap::new();
-    each_row(Table::Timeline, inputs, |row| {
+    each_row(inputs, |row| {
         let (node, metric, (Nanos(from), Nanos(to)), sum) = lanes::lane(row)?;
         let metric = metric.parse::<Metric>().ok()?.index();
         let joined = windows.entry((node, metric, from / window_ns)).or_insert((from, to, 0));
         *joined = (joined.0.min(from), joined.1.max(to), Metric::ALL[metric].join(joined.2, sum));
         Some(())
     })?;
-    let mut columns = LaneColumns::default();
+    let mut rows = Batch::new(Table::Timeline);
     for ((node, metric, _), (from, to, sum)) in windows {
-        columns.push(node, Metric::ALL[metric], (from, to), sum);
+        lanes::push(&mut rows, node, Metric::ALL[metric], (from, to), sum);
     }
-    columns.finish().map_err(|error| error.to_string())
+    Ok(rows)
 }
 
 /// The newest row about each thing counts. There are no more than a profile keeps shapes.
-fn shapes(inputs: Vec<Batches>) -> Result<RecordBatch, Failed> {
+fn shapes(inputs: Vec<Batches>) -> Result<Batch, Failed> {
     let mut newest: BTreeMap<(u32, usize), [u32; 3]> = BTreeMap::new();
-    each_row(Table::Shapes, inputs, |row| {
+    each_row(inputs, |row| {
         let (node, what, spread) = devices::shape_row(row)?;
         newest.insert((node, what?), spread);
         Some(())
     })?;
-    let mut columns = ShapeColumns::default();
-    newest.into_iter().for_each(|((node, what), spread)| columns.push_row(node, what, spread));
-    columns.finish().map_err(|error| error.to_string())
+    let mut rows = Batch::new(Table::Shapes);
+    for ((node, what), spread) in newest {
+        devices::push_shape_row(&mut rows, node, what, spread);
+    }
+    Ok(rows)
 }
 
 /// A row of `values`: what it is about, and the figures.
@@ -185,8 +163,7 @@ impl Sorted {
 
     fn read(&mut self, input: &mut Batches) -> Result<Rows, Failed> {
         let Some(batch) = input.next()? else { return Ok(Vec::new()) };
-        let rows = schema::rows(Table::Values, &batch)?;
-        let rows = rows.iter().map(|row| {
+        let rows = batch.iter().map(|row| {
             let (node, metric, cell) = schema::value(&row)?;
             self.window = (self.window.0.min(row.u64("from_ns")?), self.window.1.max(row.u64("to_ns")?));
             Some(((metric.parse::<Metric>().ok()?.index(), node), cell))
@@ -218,26 +195,24 @@ impl Sorted {
         Ok(Some((least, sum)))
     }
 
-    fn batch(&mut self) -> Result<Option<RecordBatch>, Failed> {
+    fn batch(&mut self) -> Result<Option<Batch>, Failed> {
         let mut values = Vec::with_capacity(STEP_ROWS);
         while values.len() < BATCH_ROWS
             && let Some(value) = self.next_value()?
         {
             values.push(value);
         }
-        if values.is_empty() {
-            return Ok(None);
-        }
-        let mut columns = ValueColumns::new(self.window.0, self.window.1);
+        // The window is known when all of them were read.
+        let mut batch = Batch::new(Table::Values);
         for ((metric, node), cell) in values {
-            columns.push(NodeId::from_number(node), Metric::ALL[metric].name(), &cell);
+            schema::push_value(&mut batch, self.window, node, Metric::ALL[metric].name(), &cell);
         }
-        columns.finish().map(Some).map_err(|error| error.to_string())
+        Ok((batch.rows() > 0).then_some(batch))
     }
 }
 
 impl Iterator for Sorted {
-    type Item = Result<RecordBatch, Failed>;
+    type Item = Result<Batch, Failed>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.batch().transpose()

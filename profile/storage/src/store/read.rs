@@ -5,15 +5,16 @@
 
 use std::path::Path;
 
-use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
+use super::batch::{Batch, Row};
+use super::columns::Table;
 use super::devices::{self, Shapes};
 use super::lanes;
 use super::manifest::{Manifest, Segment};
 use super::place::Place;
-use super::schema::{self, LedgerRow, Table};
-use super::table::{Row, decode};
+use super::schema::{self, LedgerRow};
+use super::table::decode;
 use crate::error::OpenError;
 use crate::version::FormatVersion;
 use deepctx_profile::activity::{Activities, Activity, PROCESSES_MAX};
@@ -150,7 +151,7 @@ impl Reader<'_> {
     /// Reads a segment into the profile. One that breaks off counts as lost, though its first rows may be there.
     fn take(&mut self, table: Table, segment: &Segment) -> bool {
         let outcome = load(self.place, segment)
-            .and_then(|bytes| decode(bytes, segment.rows, |batch| self.take_batch(table, batch)));
+            .and_then(|bytes| decode(table, bytes, segment.rows, |batch| self.take_batch(table, batch)));
         outcome.map_err(|because| self.lose(segment, because)).is_ok()
     }
 
@@ -163,16 +164,15 @@ impl Reader<'_> {
         });
     }
 
-    fn take_batch(&mut self, table: Table, batch: &RecordBatch) -> Result<(), String> {
-        let rows = schema::rows(table, batch)?;
+    fn take_batch(&mut self, table: Table, batch: &Batch) -> Result<(), String> {
         if table == Table::Nodes {
-            let columns = rows.u32s("id")?.iter().zip(rows.u32s("parent")?).zip(rows.u32s("frame")?);
+            let columns = batch.u32s("id")?.iter().zip(batch.u32s("parent")?).zip(batch.u32s("frame")?);
             for ((&id, &parent), &frame) in columns {
                 self.take_node(id, parent, frame).ok_or_else(|| format!("node {id} makes no sense"))?;
             }
             return Ok(());
         }
-        for row in rows.iter() {
+        for row in batch.iter() {
             match table {
                 Table::Frames => self.take_frame(&row),
                 Table::Values => self.take_value(&row),
@@ -258,9 +258,8 @@ impl Reader<'_> {
         for segment in segments.iter().rev() {
             let mut rows = Vec::new();
             let outcome = load(self.place, segment).and_then(|bytes| {
-                decode(bytes, segment.rows, |batch| {
-                    let read = schema::rows(Table::Ledger, batch)?;
-                    rows.extend(read.iter().filter_map(|row| schema::ledger_row(&row)));
+                decode(Table::Ledger, bytes, segment.rows, |batch| {
+                    rows.extend(batch.iter().filter_map(|row| schema::ledger_row(&row)));
                     Ok(())
                 })
             });

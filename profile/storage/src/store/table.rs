@@ -1,64 +1,156 @@
-//! Rows of tables, to and from Parquet bytes.
+//! Tables, to and from the bytes of Parquet files.
 //!
-//! Owns: encoding, decoding, and typed access to the columns of a row. Because: whatever a file holds, reading it
-//! must end in rows or in one sentence that says why not. Does not: know what the columns mean.
+//! Owns: encoding and decoding. Because: whatever a file holds, reading it must end in rows or in one sentence that says
+//! why not. Does not: know what the columns mean.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Decimal128Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, RecordBatch};
-use arrow_schema::{ArrowError, Schema, SchemaRef};
 use bytes::Bytes;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
+    Int64Type,
 };
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::schema::types::ColumnPath;
+use parquet::file::reader::FileReader as _;
+use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::{ColumnPath, Type, TypePtr};
+
+use super::batch::{Batch, Cells, Texts, Values};
+use super::columns::{Column, Encode, Kind, Table};
 
 /// Rows that are in memory at once, beside the encoded bytes.
 pub(super) const BATCH_ROWS: usize = 64 * 1024;
+/// Bytes of a decimal of 38 digits.
+const DECIMAL_BYTES: usize = 16;
+/// Bytes of all texts of a column in one batch: a dictionary of one long text would otherwise unfold without bound.
+const TEXT_BYTES_MAX: usize = 1 << 30;
 
-/// How the values of a column lie beside each other, which decides how they are encoded. Columns that are not named have few
-/// values that repeat, for which a dictionary is best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encode {
-    /// Numbers that grow, or are near the one before.
-    Near,
-    /// Texts that are all different: a dictionary of them would be one more copy.
-    Unique,
+/// How a table is described within its files.
+fn schema(table: Table) -> Result<TypePtr, ParquetError> {
+    static SCHEMAS: LazyLock<[Result<TypePtr, String>; 8]> = LazyLock::new(|| {
+        Table::ALL.map(|table| {
+            let fields = table.columns().iter().map(|column| field(column).map(Arc::new));
+            let fields = fields.collect::<Result<_, ParquetError>>();
+            fields
+                .and_then(|fields| Type::group_type_builder(table.name()).with_fields(fields).build())
+                .map(Arc::new)
+                .map_err(|error| error.to_string())
+        })
+    });
+    SCHEMAS[table as usize].clone().map_err(ParquetError::General)
 }
 
-/// Encodes batches as one Parquet file.
-pub(super) fn encode(
-    schema: SchemaRef,
-    columns: &[(&'static str, Encode)],
-    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
-) -> Result<Vec<u8>, ParquetError> {
+fn field(column: &Column) -> Result<Type, ParquetError> {
+    let unsigned = |bit_width| Some(LogicalType::integer(bit_width, false));
+    let (physical, logical) = match column.kind {
+        Kind::Bool => (Physical::BOOLEAN, None),
+        Kind::U32 => (Physical::INT32, unsigned(32)),
+        Kind::U64 => (Physical::INT64, unsigned(64)),
+        Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        Kind::Decimal => (Physical::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::decimal(0, 38))),
+    };
+    let builder = Type::primitive_type_builder(column.name, physical).with_logical_type(logical);
+    let builder = match column.kind {
+        Kind::Decimal => builder.with_length(DECIMAL_BYTES as i32).with_precision(38).with_scale(0),
+        _ => builder,
+    };
+    builder.with_repetition(if column.optional { Repetition::OPTIONAL } else { Repetition::REQUIRED }).build()
+}
+
+fn properties(table: Table) -> Result<WriterProperties, ParquetError> {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
         .set_statistics_enabled(EnabledStatistics::Chunk);
-    for &(column, how) in columns {
-        let path = ColumnPath::from(column);
-        properties = properties.set_column_dictionary_enabled(path.clone(), false);
-        let encoding = match how {
+    for column in table.columns() {
+        let encoding = match column.encode {
+            Encode::Repeated => continue,
             Encode::Near => Encoding::DELTA_BINARY_PACKED,
             Encode::Unique => Encoding::DELTA_LENGTH_BYTE_ARRAY,
         };
+        let path = ColumnPath::from(column.name);
+        properties = properties.set_column_dictionary_enabled(path.clone(), false);
         properties = properties.set_column_encoding(path, encoding);
     }
-    let properties = properties.build();
-    // The Parquet types say it all; without Arrow's own copy of the schema there is one description, not two.
-    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-    let mut writer = ArrowWriter::try_new_with_options(Vec::new(), schema, options)?;
+    Ok(properties.build())
+}
+
+/// Encodes batches as one Parquet file. Small ones are joined: each group of rows has a cost of its own.
+pub(super) fn encode(
+    table: Table,
+    batches: impl Iterator<Item = Result<Batch, String>>,
+) -> Result<Vec<u8>, String> {
+    let (schema, properties) = (schema(table).map_err(text)?, properties(table).map_err(text)?);
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).map_err(text)?;
+    let mut waiting = Batch::new(table);
     for batch in batches {
-        writer.write(&batch?)?;
+        let batch = batch?;
+        if waiting.rows() + batch.rows() > BATCH_ROWS {
+            write_rows(&mut writer, &std::mem::replace(&mut waiting, batch))?;
+        } else {
+            waiting.append(batch);
+        }
     }
-    writer.into_inner()
+    write_rows(&mut writer, &waiting)?;
+    writer.into_inner().map_err(text)
+}
+
+fn text(error: ParquetError) -> String {
+    error.to_string()
+}
+
+fn write_rows(writer: &mut SerializedFileWriter<Vec<u8>>, batch: &Batch) -> Result<(), String> {
+    batch.check()?;
+    if batch.rows() == 0 {
+        return Ok(());
+    }
+    let mut group = writer.next_row_group().map_err(text)?;
+    for cells in batch.cells() {
+        if let Some(mut column) = group.next_column().map_err(text)? {
+            write_cells(&mut column, cells).and_then(|()| column.close()).map_err(text)?;
+        }
+    }
+    group.close().map(|_| ()).map_err(text)
+}
+
+fn write_cells(column: &mut SerializedColumnWriter<'_>, cells: &Cells) -> Result<(), ParquetError> {
+    match &cells.values {
+        Values::Bool(values) => write::<BoolType>(column, cells, values.iter().copied()),
+        // Parquet has unsigned numbers as the signed ones of the same bits.
+        Values::U32(values) => write::<Int32Type>(column, cells, values.iter().map(|&value| value as i32)),
+        Values::U64(values) => write::<Int64Type>(column, cells, values.iter().map(|&value| value as i64)),
+        Values::Decimal(values) => {
+            let all = Bytes::from(values.iter().flat_map(|value| value.to_be_bytes()).collect::<Vec<u8>>());
+            let one = |place| ByteArray::from(all.slice(place * DECIMAL_BYTES..(place + 1) * DECIMAL_BYTES));
+            let values = (0..values.len()).map(|place| FixedLenByteArray::from(one(place)));
+            write::<FixedLenByteArrayType>(column, cells, values)
+        }
+        Values::Text(texts) => {
+            let all = Bytes::copy_from_slice(texts.all().as_bytes());
+            let values = texts.ranges().map(|range| ByteArray::from(all.slice(range)));
+            write::<ByteArrayType>(column, cells, values)
+        }
+    }
+}
+
+/// Writes the values of the rows that have one.
+fn write<T: DataType>(
+    column: &mut SerializedColumnWriter<'_>,
+    cells: &Cells,
+    values: impl Iterator<Item = T::T>,
+) -> Result<(), ParquetError> {
+    let column = column.typed::<T>();
+    if cells.levels.is_empty() {
+        column.write_batch(&values.collect::<Vec<_>>(), None, None)?;
+    } else {
+        let given = values.zip(&cells.levels).filter(|(_, level)| **level > 0).map(|(value, _)| value);
+        column.write_batch(&given.collect::<Vec<_>>(), Some(&cells.levels), None)?;
+    }
+    Ok(())
 }
 
 /// The rows of a Parquet file, one batch after the other.
@@ -66,134 +158,184 @@ pub(super) fn encode(
 /// The bytes may be anything. The Parquet reader is not proof against all of it, so a panic in there ends this file
 /// and nothing else.
 pub(super) struct Batches {
-    reader: ParquetRecordBatchReader,
+    reader: SerializedFileReader<Bytes>,
+    table: Table,
+    /// Where the columns of the table are in the file.
+    places: Vec<usize>,
+    /// Readers of the columns of the group of rows that is being read, and how many of its rows are left.
+    columns: Vec<ColumnReader>,
+    left: usize,
+    next_group: usize,
+    batch_rows: usize,
     rows: u64,
     seen: u64,
 }
 
 impl Batches {
     /// A file of exactly `rows` rows, in batches of at most `batch_rows`.
-    pub(super) fn of(bytes: Vec<u8>, rows: u64, batch_rows: usize) -> Result<Self, String> {
-        let reader = guarded(|| {
-            let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-            let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(Bytes::from(bytes), options)?;
-            let found = reader.metadata().file_metadata().num_rows();
-            if u64::try_from(found) != Ok(rows) {
-                return Err(ParquetError::General(format!("it has {found} rows instead of {rows}")));
-            }
-            reader.with_batch_size(batch_rows).build()
-        })?;
-        Ok(Batches { reader, rows, seen: 0 })
+    pub(super) fn of(table: Table, bytes: Vec<u8>, rows: u64, batch_rows: usize) -> Result<Self, String> {
+        let reader = guarded(|| SerializedFileReader::new(Bytes::from(bytes)).map_err(text))?;
+        let file = reader.metadata().file_metadata();
+        if u64::try_from(file.num_rows()) != Ok(rows) {
+            return Err(format!("it has {} rows instead of {rows}", file.num_rows()));
+        }
+        let places = table.columns().iter().map(|column| find(&reader, column));
+        let places = places.collect::<Result<_, _>>()?;
+        let columns = Vec::new();
+        Ok(Batches { reader, table, places, columns, left: 0, next_group: 0, batch_rows, rows, seen: 0 })
     }
 
     /// The next batch; none behind the last row.
-    pub(super) fn next(&mut self) -> Result<Option<RecordBatch>, String> {
-        match guarded(|| self.reader.next().transpose().map_err(ParquetError::from))? {
-            Some(batch) => {
-                self.seen += batch.num_rows() as u64;
-                Ok(Some(batch))
+    pub(super) fn next(&mut self) -> Result<Option<Batch>, String> {
+        while self.left == 0 {
+            if self.next_group == self.reader.metadata().num_row_groups() {
+                return match self.seen == self.rows {
+                    true => Ok(None),
+                    false => Err(format!("it ended after {} of {} rows", self.seen, self.rows)),
+                };
             }
-            None if self.seen == self.rows => Ok(None),
-            None => Err(format!("it ended after {} of {} rows", self.seen, self.rows)),
+            guarded(|| self.open_group())?;
         }
+        let rows = self.left.min(self.batch_rows);
+        let batch = guarded(|| self.read(rows))?;
+        self.left -= rows;
+        self.seen += rows as u64;
+        Ok(Some(batch))
     }
+
+    fn open_group(&mut self) -> Result<(), String> {
+        let group = self.reader.get_row_group(self.next_group).map_err(text)?;
+        let rows = group.metadata().num_rows();
+        let columns = self.places.iter().map(|&place| group.get_column_reader(place));
+        let columns = columns.collect::<Result<_, _>>().map_err(text)?;
+        drop(group);
+        (self.columns, self.next_group) = (columns, self.next_group + 1);
+        let fits = usize::try_from(rows).ok().filter(|rows| *rows as u64 <= self.rows - self.seen);
+        self.left = fits.ok_or_else(|| format!("a part of it claims {rows} rows"))?;
+        Ok(())
+    }
+
+    fn read(&mut self, rows: usize) -> Result<Batch, String> {
+        let columns = self.table.columns().iter().zip(&mut self.columns);
+        let cells = columns.map(|(column, reader)| {
+            read_cells(column, reader, rows).map_err(|because| format!("column `{}`: {because}", column.name))
+        });
+        Batch::of(self.table, cells.collect::<Result<_, _>>()?, rows)
+    }
+}
+
+/// Where a column is in a file. Columns beyond those of the table are passed over.
+fn find(reader: &SerializedFileReader<Bytes>, column: &Column) -> Result<usize, String> {
+    let columns = reader.metadata().file_metadata().schema_descr().columns();
+    let name = column.name;
+    let place = columns.iter().position(|found| found.path().parts() == [name]);
+    let place = place.ok_or_else(|| format!("it has no column `{name}`"))?;
+    let (found, expected) = (&columns[place], field(column).map_err(text)?);
+    let same_type = found.physical_type() == expected.get_physical_type()
+        && found.converted_type() == expected.get_basic_info().converted_type();
+    let same_digits = column.kind != Kind::Decimal
+        || (found.type_length(), found.type_precision(), found.type_scale()) == (DECIMAL_BYTES as i32, 38, 0);
+    if !same_type || !same_digits || found.max_rep_level() > 0 || found.max_def_level() > 1 {
+        return Err(format!("column `{name}` has another type: {:?}", found.self_type()));
+    }
+    Ok(place)
+}
+
+fn read_cells(column: &Column, reader: &mut ColumnReader, rows: usize) -> Result<Cells, String> {
+    let (values, levels) = match (column.kind, reader) {
+        (Kind::Bool, ColumnReader::BoolColumnReader(reader)) => {
+            let (values, levels) = read(reader, rows)?;
+            (Values::Bool(spread(values, &levels)), levels)
+        }
+        (Kind::U32, ColumnReader::Int32ColumnReader(reader)) => {
+            let (values, levels) = read(reader, rows)?;
+            (Values::U32(spread(values, &levels).into_iter().map(|value| value as u32).collect()), levels)
+        }
+        (Kind::U64, ColumnReader::Int64ColumnReader(reader)) => {
+            let (values, levels) = read(reader, rows)?;
+            (Values::U64(spread(values, &levels).into_iter().map(|value| value as u64).collect()), levels)
+        }
+        (Kind::Decimal, ColumnReader::FixedLenByteArrayColumnReader(reader)) => {
+            let (values, levels) = read(reader, rows)?;
+            (Values::Decimal(spread(decimals(&values)?, &levels)), levels)
+        }
+        (Kind::Text, ColumnReader::ByteArrayColumnReader(reader)) => {
+            let (values, levels) = read(reader, rows)?;
+            let values = values.iter().map(ByteArray::data).collect();
+            (Values::Text(texts(&spread(values, &levels))?), levels)
+        }
+        _ => return Err("it has another type".to_owned()),
+    };
+    if column.optional {
+        let all = |levels: Vec<i16>| if levels.is_empty() { vec![1; rows] } else { levels };
+        return Ok(Cells { values, levels: all(levels) });
+    }
+    if levels.contains(&0) {
+        return Err("rows have no value".to_owned());
+    }
+    Ok(Cells { values, levels: Vec::new() })
+}
+
+/// Reads what some rows have in a column: the values, and for each row whether it has one, if it need not.
+fn read<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<(Vec<T::T>, Vec<i16>), String> {
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    let (records, ..) = reader.read_records(rows, Some(&mut levels), None, &mut values).map_err(text)?;
+    let given = levels.iter().filter(|level| **level > 0).count();
+    let whole = match levels.is_empty() {
+        true => values.len() == rows,
+        false => levels.len() == rows && values.len() == given,
+    };
+    match records == rows && whole {
+        true => Ok((values, levels)),
+        false => Err(format!("it ends {} rows early", rows.saturating_sub(records))),
+    }
+}
+
+/// A value for each row; for one that has none, the default.
+fn spread<T: Clone + Default>(values: Vec<T>, levels: &[i16]) -> Vec<T> {
+    if !levels.contains(&0) {
+        return values;
+    }
+    let mut values = values.into_iter();
+    let value = |level: &i16| if *level > 0 { values.next() } else { None };
+    levels.iter().map(value).map(Option::unwrap_or_default).collect()
+}
+
+fn decimals(values: &[FixedLenByteArray]) -> Result<Vec<i128>, String> {
+    let one = |value: &FixedLenByteArray| value.data().try_into().map(i128::from_be_bytes);
+    values.iter().map(one).collect::<Result<_, _>>().map_err(|_| "a number has a wrong length".to_owned())
+}
+
+fn texts(values: &[&[u8]]) -> Result<Texts, String> {
+    let mut texts = Texts::default();
+    for bytes in values {
+        let text = std::str::from_utf8(bytes).map_err(|_| "a text is no UTF-8")?;
+        if texts.all().len() + text.len() > TEXT_BYTES_MAX {
+            return Err("its texts are too long".to_owned());
+        }
+        texts.push(text);
+    }
+    Ok(texts)
 }
 
 /// Decodes a Parquet file of exactly `rows` rows.
 pub(super) fn decode(
+    table: Table,
     bytes: Vec<u8>,
     rows: u64,
-    mut take: impl FnMut(&RecordBatch) -> Result<(), String>,
+    mut take: impl FnMut(&Batch) -> Result<(), String>,
 ) -> Result<(), String> {
-    let mut batches = Batches::of(bytes, rows, BATCH_ROWS)?;
+    let mut batches = Batches::of(table, bytes, rows, BATCH_ROWS)?;
     while let Some(batch) = batches.next()? {
         take(&batch)?;
     }
     Ok(())
 }
 
-fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     // Nothing is used again after a panic: the caller gives the whole file up.
     match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(result) => result.map_err(|error| error.to_string()),
+        Ok(result) => result,
         Err(_) => Err("the Parquet reader gave up on it".to_owned()),
-    }
-}
-
-/// The rows of one batch, checked to have the columns of a schema. Columns beyond those are ignored.
-pub(super) struct Rows<'a> {
-    batch: &'a RecordBatch,
-}
-
-impl<'a> Rows<'a> {
-    pub(super) fn new(schema: &Schema, batch: &'a RecordBatch) -> Result<Self, String> {
-        for field in schema.fields() {
-            let name = field.name();
-            let Some(column) = batch.column_by_name(name) else {
-                return Err(format!("it has no column `{name}`"));
-            };
-            if column.data_type() != field.data_type() {
-                return Err(format!(
-                    "column `{name}` has the type {} instead of {}",
-                    column.data_type(),
-                    field.data_type()
-                ));
-            }
-            if !field.is_nullable() && column.null_count() > 0 {
-                return Err(format!("column `{name}` has rows without a value"));
-            }
-        }
-        Ok(Rows { batch })
-    }
-
-    /// A whole column: for tables of a million rows, where finding the column for each row would show.
-    pub(super) fn u32s(&self, name: &str) -> Result<&'a [u32], String> {
-        let column =
-            self.batch.column_by_name(name).and_then(|column| column.as_primitive_opt::<UInt32Type>());
-        column.map(|column| &column.values()[..]).ok_or_else(|| format!("it has no numbers in `{name}`"))
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = Row<'a>> {
-        let batch = self.batch;
-        (0..batch.num_rows()).map(move |at| Row { batch, at })
-    }
-}
-
-/// One row. A column that is null, missing or of another type has no value.
-pub(super) struct Row<'a> {
-    batch: &'a RecordBatch,
-    at: usize,
-}
-
-impl<'a> Row<'a> {
-    /// Place in its batch.
-    pub(super) fn number(&self) -> usize {
-        self.at
-    }
-
-    fn column(&self, name: &str) -> Option<&'a dyn Array> {
-        self.batch.column_by_name(name).filter(|column| column.is_valid(self.at)).map(AsRef::as_ref)
-    }
-
-    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
-        Some(self.column(name)?.as_string_opt::<i32>()?.value(self.at))
-    }
-
-    pub(super) fn u32(&self, name: &str) -> Option<u32> {
-        Some(self.column(name)?.as_primitive_opt::<UInt32Type>()?.value(self.at))
-    }
-
-    pub(super) fn u64(&self, name: &str) -> Option<u64> {
-        Some(self.column(name)?.as_primitive_opt::<UInt64Type>()?.value(self.at))
-    }
-
-    pub(super) fn decimal(&self, name: &str) -> Option<i128> {
-        Some(self.column(name)?.as_primitive_opt::<Decimal128Type>()?.value(self.at))
-    }
-
-    pub(super) fn bool(&self, name: &str) -> bool {
-        self.column(name)
-            .and_then(|column| column.as_boolean_opt())
-            .is_some_and(|column| column.value(self.at))
     }
 }

@@ -8,16 +8,15 @@ use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
 
-use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
-
 use super::StoreError;
+use super::batch::Batch;
+use super::columns::Table;
 use super::devices::{self, WrittenDevices};
 use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, put, sync};
 use super::merge;
 use super::place::Place;
-use super::schema::{self, FrameColumns, LedgerRow, NodeColumns, Table, ValueColumns};
+use super::schema::{self, LedgerRow};
 use super::table::{BATCH_ROWS, encode};
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::ledger::Stage;
@@ -163,53 +162,54 @@ impl Writer {
             pools: profile.memory.clone(),
             flushes: self.written.flushes,
         };
-        delta.add(Table::Frames, delta.frames.saturating_sub(self.written.frames), self.frames(profile))?;
-        delta.add(Table::Nodes, delta.nodes.saturating_sub(self.written.nodes), self.nodes(profile))?;
+        delta.add(Table::Frames, self.frames(profile))?;
+        delta.add(Table::Nodes, self.nodes(profile))?;
         let (values, totals) = self.values(profile, end_ns);
         delta.values = totals;
-        delta.add(Table::Values, delta.values.len(), values.into_iter().map(ValueColumns::finish))?;
+        delta.add(Table::Values, values)?;
         let (lanes, written) = new_rows(&profile.timeline, &self.written.lanes, end_ns);
         delta.lanes = written;
-        delta.add(Table::Timeline, lanes.rows, iter::once(lanes.finish()))?;
+        delta.add(Table::Timeline, [lanes])?;
         let (activities, shapes, written) = devices::new_rows(&profile.gpu, &self.written.devices);
         delta.devices = written;
-        delta.add(Table::Activities, activities.rows, iter::once(activities.finish()))?;
-        delta.add(Table::Shapes, shapes.rows, iter::once(shapes.finish()))?;
+        delta.add(Table::Activities, [activities])?;
+        delta.add(Table::Shapes, [shapes])?;
         if delta.ledger != self.written.ledger {
-            let batch = schema::ledger_batch(end_ns, &delta.ledger);
-            delta.add(Table::Ledger, delta.ledger.len(), iter::once(batch))?;
+            delta.add(Table::Ledger, [schema::ledger_batch(end_ns, &delta.ledger)])?;
         }
         let new = profile.executables.get(self.written.executables..).unwrap_or(&[]);
-        delta.add(Table::Executables, new.len(), iter::once(schema::executable_batch(new)))?;
+        delta.add(Table::Executables, [schema::executable_batch(new)])?;
         Ok(delta)
     }
 
-    fn frames<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> + 'p {
+    fn frames<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Batch> + 'p {
         let mut new = profile.frames.iter().skip(self.written.frames).peekable();
         iter::from_fn(move || {
             new.peek()?;
-            let mut columns = FrameColumns::default();
-            new.by_ref().take(BATCH_ROWS).for_each(|(id, frame)| columns.push(&profile.strings, id, &frame));
-            Some(columns.finish())
+            let mut batch = Batch::new(Table::Frames);
+            for (id, frame) in new.by_ref().take(BATCH_ROWS) {
+                schema::push_frame(&mut batch, &profile.strings, id, &frame);
+            }
+            Some(batch)
         })
     }
 
-    fn nodes<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> + 'p {
+    fn nodes<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Batch> + 'p {
         let mut new = (self.written.nodes as u32..profile.tree.len() as u32).peekable();
         iter::from_fn(move || {
             new.peek()?;
-            let mut columns = NodeColumns::default();
-            new.by_ref().take(BATCH_ROWS).for_each(|id| {
+            let mut batch = Batch::new(Table::Nodes);
+            for id in new.by_ref().take(BATCH_ROWS) {
                 let node = profile.tree.node(NodeId::from_number(id));
-                columns.push(id, node.parent.number(), node.frame);
-            });
-            Some(columns.finish())
+                schema::push_node(&mut batch, id, node.parent.number(), node.frame);
+            }
+            Some(batch)
         })
     }
 
-    fn values(&self, profile: &Profile, end_ns: u64) -> (Vec<ValueColumns>, Vec<(Metric, usize, Totals)>) {
-        let window = || ValueColumns::new(self.manifest.end_ns, end_ns);
-        let (mut batches, mut totals) = (vec![window()], Vec::new());
+    fn values(&self, profile: &Profile, end_ns: u64) -> (Vec<Batch>, Vec<(Metric, usize, Totals)>) {
+        let window = (self.manifest.end_ns, end_ns);
+        let (mut batches, mut totals) = (vec![Batch::new(Table::Values)], Vec::new());
         for &metric in Metric::ALL {
             let written = &self.written.values[metric.index()];
             for (node, place, cell) in profile.tree.placed_cells(metric) {
@@ -218,7 +218,7 @@ impl Writer {
                     continue;
                 }
                 if totals.len() % BATCH_ROWS == BATCH_ROWS - 1 {
-                    batches.push(window());
+                    batches.push(Batch::new(Table::Values));
                 }
                 let new = Cell {
                     count: cell.count.saturating_sub(before.count),
@@ -227,7 +227,7 @@ impl Writer {
                     ..*cell
                 };
                 if let Some(batch) = batches.last_mut() {
-                    batch.push(node, metric.name(), &new);
+                    schema::push_value(batch, window, node.number(), metric.name(), &new);
                 }
                 let Cell { count, sum, sum_squares, .. } = *cell;
                 totals.push((metric, place, Totals { count, sum, sum_squares }));
@@ -403,18 +403,20 @@ fn segment(table: Table, attempt: u32, rows: u64, bytes: &[u8]) -> Segment {
 }
 
 impl Delta {
-    fn add(
-        &mut self,
-        table: Table,
-        rows: usize,
-        batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
-    ) -> Result<(), StoreError> {
-        if rows == 0 {
+    /// Adds the rows of a table, if there are any.
+    fn add(&mut self, table: Table, batches: impl IntoIterator<Item = Batch>) -> Result<(), StoreError> {
+        let mut rows = 0;
+        let mut batches = batches.into_iter().filter(|batch| batch.rows() > 0).peekable();
+        if batches.peek().is_none() {
             return Ok(());
         }
-        let bytes = encode(table.schema(), table.encodings(), batches)
-            .map_err(|error| StoreError::Encode { table: table.name(), message: error.to_string() })?;
-        self.segments.push((table, rows as u64, bytes));
+        let counted = batches.map(|batch| {
+            rows += batch.rows() as u64;
+            Ok(batch)
+        });
+        let bytes =
+            encode(table, counted).map_err(|message| StoreError::Encode { table: table.name(), message })?;
+        self.segments.push((table, rows, bytes));
         Ok(())
     }
 

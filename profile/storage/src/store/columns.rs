@@ -1,0 +1,295 @@
+//! Columns: what the tables of a stored profile consist of.
+//!
+//! Owns: tables, names, types, encodings and meanings of their columns. Because: what is written, what is read and
+//! docs/formats.md are all made from this one list. Does not: know what a row stands for in a profile.
+
+/// A table of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Table {
+    Frames,
+    Nodes,
+    Values,
+    Timeline,
+    Activities,
+    Shapes,
+    Ledger,
+    Executables,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// Whether rows may have no value.
+    pub(super) optional: bool,
+    pub(super) encode: Encode,
+    /// For docs/formats.md.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the document from it"))]
+    pub(super) meaning: &'static str,
+}
+
+/// Type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bool,
+    U32,
+    U64,
+    /// A number of up to 38 digits.
+    Decimal,
+    Text,
+}
+
+/// How the values of a column lie beside each other, which decides how they are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encode {
+    /// Few values that repeat: a dictionary.
+    Repeated,
+    /// Numbers that grow, or are near the one before.
+    Near,
+    /// Texts that are all different: a dictionary of them would be one more copy.
+    Unique,
+}
+
+use Kind::{Bool, Decimal, Text, U32, U64};
+
+const fn column(name: &'static str, kind: Kind, meaning: &'static str) -> Column {
+    Column { name, kind, optional: false, encode: Encode::Repeated, meaning }
+}
+
+impl Column {
+    const fn or_none(self) -> Self {
+        Column { optional: true, ..self }
+    }
+
+    const fn near(self) -> Self {
+        Column { encode: Encode::Near, ..self }
+    }
+
+    const fn unique(self) -> Self {
+        Column { encode: Encode::Unique, ..self }
+    }
+}
+
+const FRAMES: &[Column] = &[
+    column("id", U32, "number of the frame").near(),
+    column(
+        "kind",
+        Text,
+        "`process` `thread` `python` `native` `native-unnamed` `kernel` `kernel-unnamed` `operator` `range` `layer` `wait` \
+         `gpu-api` `stream` `gpu-kernel` `instruction` `unresolved`, and the stand-ins `root` `tree-full` `table-full`",
+    ),
+    column("label", Text, "text of the frame, as in folded stacks").unique(),
+    column(
+        "name",
+        Text,
+        "name of the process or thread, qualified name of the function, symbol, operator, range, class of the layer; \
+         reason of a wait; which device a stream is of",
+    )
+    .or_none()
+    .unique(),
+    column("number", U32, "process or thread id; number of a stream").or_none(),
+    column("module", Text, "path of the executable or library; path of a layer in its model").or_none(),
+    column("file", Text, "path of the source file").or_none(),
+    column("line", U32, "line being executed").or_none(),
+    column("first_line", U32, "line of the definition").or_none(),
+    column("offset", U64, "address in the module, of native code without a name; in the kernel, of an instruction; device of a stream")
+        .or_none()
+        .near(),
+    column("inlined", Bool, "native code that was inlined into its caller"),
+    column("interpreter", Bool, "native code that is an interpreter's evaluation loop"),
+    column("dispatch", Bool, "native code that is a framework's dispatch within an operator"),
+    column("reason", Text, "why there is no name").or_none(),
+    column("origin", Text, "kind of code that an `unresolved` frame stands for: `native` `python` `kernel` `gpu`").or_none(),
+];
+
+const NODES: &[Column] = &[
+    column("id", U32, "number of the calling context; 0, the root, is not listed").near(),
+    column("parent", U32, "the caller's context; always smaller than `id`").near(),
+    column("frame", U32, "what is called"),
+];
+
+const VALUES: &[Column] = &[
+    column("node", U32, "calling context").near(),
+    column("metric", Text, "`cpu-time`, … (nanoseconds, bytes or counts)"),
+    column("from_ns", U64, "begin of a window of time, since the capture began"),
+    column("to_ns", U64, "end of the window; windows of older rows are wider"),
+    column("count", U64, "values in the window"),
+    column("sum", U64, "sum of the values in the window"),
+    column("min", U64, "smallest value from the start of the capture to the end of the window"),
+    column("max", U64, "largest value from the start of the capture to the end of the window"),
+    column("sum_squares", Decimal, "sum of the squares of the values in the window"),
+];
+
+const TIMELINE: &[Column] = &[
+    column("node", U32, "calling context, of a thread for instance, with all below it").near(),
+    column("metric", Text, "`cpu-time`, …"),
+    column(
+        "from_ns",
+        U64,
+        "begin of a window of time, since the capture began; finer than those of `values`",
+    )
+    .near(),
+    column("to_ns", U64, "end of the window").near(),
+    column("sum", U64, "of the values in the window"),
+];
+
+const ACTIVITIES: &[Column] = &[
+    column("kind", Text, "`kernel` `copy` `fill` `graph` `sync`: a row is one thing that a device did"),
+    column("node", U32, "calling context that it belongs to").near(),
+    column("pid", U32, "process that it ran for"),
+    column("device", U32, "number of the device in that process"),
+    column("context", U32, "context of the device"),
+    column("stream", U32, "stream of the context"),
+    column("correlation", U32, "id of the call that asked for it; 0 for none").near(),
+    column("start_ns", U64, "since the capture began").near(),
+    column("end_ns", U64, "since the capture began").near(),
+    column("launched_ns", U64, "when the host called for it").or_none().near(),
+    column("bytes", U64, "copied or filled"),
+];
+
+const SHAPES: &[Column] = &[
+    column("node", U32, "calling context of kernels; the newest rows of a node count").near(),
+    column(
+        "what",
+        Text,
+        "`grid.x` `grid.y` `grid.z` `block.x` `block.y` `block.z`, `dynamic-shared` `static-shared` (bytes of a block), \
+         `registers` (of a thread), `architecture` of the code (80: `sm_80`), `device-architecture`",
+    ),
+    column("min", U32, "smallest of the launches in that context"),
+    column("max", U32, "largest of them"),
+    column("last", U32, "that of the last one"),
+];
+
+const LEDGER: &[Column] = &[
+    column(
+        "at_ns",
+        U64,
+        "since the capture began; the newest rows hold the totals, older ones how they grew",
+    ),
+    column("stage", Text, "`kernel` `decode` `order` `resolve` `correlate` `attribute` `store`"),
+    column("class", Text, "`received` `kept` `merged` `dropped` `gap`"),
+    column("reason", Text, "stable name of why, for `dropped` and `gap`").or_none(),
+    column("sentence", Text, "the reason in words").or_none(),
+    column("count", U64, "records (or frames, for gaps) from the start of the capture"),
+];
+
+const EXECUTABLES: &[Column] = &[
+    column("path", Text, "as the target sees it").unique(),
+    column("build_id", Text, "in hex, or empty").unique(),
+    column("size", U64, "bytes"),
+];
+
+impl Table {
+    /// In the order in which they can be read: each refers only to earlier ones.
+    pub(super) const ALL: [Table; 8] = [
+        Table::Frames,
+        Table::Nodes,
+        Table::Values,
+        Table::Timeline,
+        Table::Activities,
+        Table::Shapes,
+        Table::Ledger,
+        Table::Executables,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Table::Frames => "frames",
+            Table::Nodes => "nodes",
+            Table::Values => "values",
+            Table::Timeline => "timeline",
+            Table::Activities => "activities",
+            Table::Shapes => "shapes",
+            Table::Ledger => "ledger",
+            Table::Executables => "executables",
+        }
+    }
+
+    pub(super) fn columns(self) -> &'static [Column] {
+        match self {
+            Table::Frames => FRAMES,
+            Table::Nodes => NODES,
+            Table::Values => VALUES,
+            Table::Timeline => TIMELINE,
+            Table::Activities => ACTIVITIES,
+            Table::Shapes => SHAPES,
+            Table::Ledger => LEDGER,
+            Table::Executables => EXECUTABLES,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    use expect_test::expect_file;
+
+    use super::super::devices::SHAPE;
+    use super::*;
+    use deepctx_profile::activity::ActivityKind;
+    use deepctx_profile::ledger::Stage;
+
+    const BEGIN: &str = "<!-- columns: begin -->\n";
+    const END: &str = "<!-- columns: end -->";
+
+    /// The columns of all tables, as docs/formats.md shows them.
+    fn markdown() -> String {
+        let mut out = String::from("| table | column | type | meaning |\n|---|---|---|---|\n");
+        for table in Table::ALL {
+            for (place, column) in table.columns().iter().enumerate() {
+                let table = if place == 0 { format!("`{}`", table.name()) } else { String::new() };
+                let kind = match column.kind {
+                    Bool => "bool",
+                    U32 => "u32",
+                    U64 => "u64",
+                    Decimal => "decimal(38, 0)",
+                    Text => "string",
+                };
+                let or_null = if column.optional { "?" } else { "" };
+                let Column { name, meaning, .. } = column;
+                writeln!(out, "| {table} | `{name}` | {kind}{or_null} | {meaning} |").unwrap();
+            }
+        }
+        out
+    }
+
+    /// `UPDATE_EXPECT=1` writes the table into the document.
+    #[test]
+    fn the_document_has_the_columns_of_the_schema() {
+        let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");
+        let text = std::fs::read_to_string(document).unwrap();
+        let (before, rest) = text.split_once(BEGIN).unwrap();
+        let (_, after) = rest.split_once(END).unwrap();
+        let expected = [before, BEGIN, &markdown(), END, after].concat();
+        expect_file!["../../../../docs/formats.md"].assert_eq(&expected);
+    }
+
+    /// Values that a column may have are all in its meaning, so that the document names them.
+    #[test]
+    fn meanings_name_the_values_that_columns_have() {
+        let check = |table: Table, name: &str, values: &mut dyn Iterator<Item = &'static str>| {
+            let column = table.columns().iter().find(|column| column.name == name).unwrap();
+            for value in values {
+                assert!(column.meaning.contains(&format!("`{value}`")), "{name}: {value}");
+            }
+        };
+        check(Table::Ledger, "stage", &mut Stage::ALL.iter().map(|stage| stage.name()));
+        check(Table::Activities, "kind", &mut ActivityKind::ALL.into_iter().map(ActivityKind::name));
+        check(Table::Shapes, "what", &mut SHAPE.into_iter());
+        check(Table::Frames, "origin", &mut ["native", "python", "kernel", "gpu"].into_iter());
+    }
+
+    #[test]
+    fn columns_have_different_names_that_need_no_quotes() {
+        for table in Table::ALL {
+            let names: Vec<&str> = table.columns().iter().map(|column| column.name).collect();
+            for (place, name) in names.iter().enumerate() {
+                assert!(!names[..place].contains(name), "{name}");
+                assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+            }
+        }
+    }
+}
