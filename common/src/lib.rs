@@ -18,6 +18,7 @@ pub mod layout;
 pub mod plain;
 pub mod process;
 pub mod python;
+pub mod reason;
 pub mod record;
 pub mod samples;
 pub mod unwind;

@@ -14,6 +14,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use deepctx_common::reasons;
+
 /// Stages that a record passes through, in order. Names are stored: append-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
@@ -71,10 +73,14 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The key of the gap of duty-cycled probes: their counts are of the time in which they were attached.
-pub const WATCHED_IN_TURNS: &str = "watched-in-turns";
+reasons! {
+    class Gap, page "probes.md";
+    /// Of duty-cycled probes: their counts are of the time in which they were attached. Its sentence in a profile states that time.
+    pub const WATCHED_IN_TURNS = "watched-in-turns",
+        "probes with a budget (`--probe-budget`) would have taken more than that, so they were watched in turns";
+}
 
-/// Why something was dropped or has a gap.
+/// Why something was dropped or has a gap, as a profile keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// Stable name for machines, kebab-case. Two reasons are the same when their keys are.
@@ -84,9 +90,15 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A reason known to the program.
+    /// A reason by its texts. Those of the program are declared, by [`reasons!`], and become one of these by `into()`.
     pub const fn new(key: &'static str, sentence: &'static str) -> Self {
         Reason { key: Cow::Borrowed(key), sentence: Cow::Borrowed(sentence) }
+    }
+}
+
+impl From<&'static deepctx_common::reason::Reason> for Reason {
+    fn from(declared: &'static deepctx_common::reason::Reason) -> Self {
+        Reason::new(declared.key, declared.sentence)
     }
 }
 
@@ -99,10 +111,11 @@ pub struct Tally {
 
 impl Tally {
     /// Adds `n` to a reason. Zero adds no row.
-    pub fn add(&mut self, reason: Reason, n: u64) {
+    pub fn add(&mut self, reason: impl Into<Reason>, n: u64) {
         if n == 0 {
             return;
         }
+        let reason = reason.into();
         match self.rows.iter_mut().find(|(known, _)| known.key == reason.key) {
             Some((_, count)) => *count = count.saturating_add(n),
             None => self.rows.push((reason, n)),
@@ -226,12 +239,12 @@ impl Ledger {
     }
 
     /// Counts `n` records that a stage lost.
-    pub fn dropped(&mut self, stage: Stage, reason: Reason, n: u64) {
+    pub fn dropped(&mut self, stage: Stage, reason: impl Into<Reason>, n: u64) {
         self.stage_mut(stage).dropped.add(reason, n);
     }
 
     /// Counts `n` gaps in what a stage kept.
-    pub fn gap(&mut self, stage: Stage, reason: Reason, n: u64) {
+    pub fn gap(&mut self, stage: Stage, reason: impl Into<Reason>, n: u64) {
         self.stage_mut(stage).gaps.add(reason, n);
     }
 
@@ -248,7 +261,8 @@ impl Ledger {
     /// The duty cycle of probes, as a sentence; `None` when they were attached all the time.
     pub fn watched_in_turns(&self) -> Option<&str> {
         let mut gaps = self.stage(Stage::Attribute).gaps.iter();
-        gaps.find(|(reason, _)| reason.key == WATCHED_IN_TURNS).map(|(reason, _)| reason.sentence.as_ref())
+        gaps.find(|(reason, _)| reason.key == WATCHED_IN_TURNS.key)
+            .map(|(reason, _)| reason.sentence.as_ref())
     }
 
     /// Lost records as a share of all received, 0..=1; `None` when nothing was received.

@@ -3,6 +3,7 @@
 //! Owns: the tables, the tree and the ledger, together with the options of the capture. Because: a capture, a replay,
 //! a file and a test all produce this one value, and every analysis reads it. Does not: forget; handles stay valid.
 
+use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
 
 use crate::activity::Gpu;
@@ -14,6 +15,17 @@ use crate::metric::Metric;
 use crate::timeline::Timeline;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Time, clock};
+
+reasons! {
+    class Gap, page "loss.md";
+    const TREE_FULL = "tree-full", "new contexts were joined below a [tree full] node";
+    const FRAMES_FULL = "frames-full", "new frames were joined as [frames full]";
+    const NAMES_FULL = "names-full", "new names were joined as [names full]";
+    const NAME_CUT = "name-cut", "names were too long and were cut";
+    const LANES_FULL = "lanes-full", "values of further threads are not in the timeline";
+    const TIME_TOO_FAR = "time-too-far", "values with an impossible time are not in the timeline";
+    const SHAPES_FULL = "shapes-full", "launches in further contexts have no grid and block sizes";
+}
 
 /// Everything that one capture recorded.
 #[derive(Clone, Debug)]
@@ -168,21 +180,15 @@ impl Profile {
     pub fn refusals(&self) -> impl Iterator<Item = (Reason, u64)> {
         let (no_lane, too_far) = self.timeline.refused();
         let full = [
-            (
-                Reason::new("tree-full", "new contexts were joined below a [tree full] node"),
-                self.tree.refused(),
-            ),
-            (Reason::new("frames-full", "new frames were joined as [frames full]"), self.frames.refused()),
-            (Reason::new("names-full", "new names were joined as [names full]"), self.strings.refused()),
-            (Reason::new("name-cut", "names were too long and were cut"), self.strings.cut()),
-            (Reason::new("lanes-full", "values of further threads are not in the timeline"), no_lane),
-            (Reason::new("time-too-far", "values with an impossible time are not in the timeline"), too_far),
-            (
-                Reason::new("shapes-full", "launches in further contexts have no grid and block sizes"),
-                self.gpu.shapes_refused(),
-            ),
+            (TREE_FULL, self.tree.refused()),
+            (FRAMES_FULL, self.frames.refused()),
+            (NAMES_FULL, self.strings.refused()),
+            (NAME_CUT, self.strings.cut()),
+            (LANES_FULL, no_lane),
+            (TIME_TOO_FAR, too_far),
+            (SHAPES_FULL, self.gpu.shapes_refused()),
         ];
-        full.into_iter().filter(|(_, n)| *n > 0)
+        full.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.into(), n))
     }
 }
 

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use deepctx_common::reasons;
+
 pub use crate::frame::FrameKind;
 pub use crate::ledger::LossRow;
 pub use crate::metric::Unit;
@@ -289,48 +291,18 @@ pub enum SourceText {
     Missing(NoText),
 }
 
-/// Why there is no text of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoText {
-    /// This source cannot read files.
-    NotHere,
-    /// The name is no path: code made while the program runs (`<string>`, `<frozen …>`).
-    NotAFile,
-    /// No file has this path here.
-    NotFound,
-    /// The path leads to something else than a file.
-    NotRegular,
-    /// It is too large to be source code.
-    TooLarge,
-    /// It is not text.
-    Binary,
-    /// It may not be read, or reading failed.
-    Unreadable,
-}
-
-impl NoText {
-    /// Every reason.
-    pub const ALL: [Self; 7] = [
-        Self::NotHere,
-        Self::NotAFile,
-        Self::NotFound,
-        Self::NotRegular,
-        Self::TooLarge,
-        Self::Binary,
-        Self::Unreadable,
-    ];
-
-    /// In words, to follow "no text: ".
-    #[must_use]
-    pub fn sentence(self) -> &'static str {
-        match self {
-            Self::NotHere => "files cannot be read here",
-            Self::NotAFile => "the code was made while the program ran and is in no file",
-            Self::NotFound => "there is no such file on this machine",
-            Self::NotRegular => "the path leads to something else than a file",
-            Self::TooLarge => "the file is too large for source code",
-            Self::Binary => "the file is not text",
-            Self::Unreadable => "the file could not be read",
-        }
+reasons! {
+    class Unread, page "view.md";
+    /// Why there is no text of a file. Its sentences follow "no text: ".
+    pub enum NoText {
+        NotHere, "source-not-here", "files cannot be read here";
+        /// Its name is `<string>`, `<frozen …>` or alike.
+        NotAFile, "source-not-a-file", "the code was made while the program ran and is in no file";
+        NotFound, "source-not-found", "there is no such file on this machine";
+        NotRegular, "source-not-regular", "the path leads to something else than a file";
+        TooLarge, "source-too-large", "the file is too large for source code";
+        Binary, "source-binary", "the file is not text";
+        /// It may not be read, or reading failed.
+        Unreadable, "source-unreadable", "the file could not be read";
     }
 }

@@ -8,19 +8,22 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// Why an address could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum ReadError {
-    /// The process, or the address space that it had when its memory was opened, is gone.
-    #[error("the process or its address space is gone")]
-    Gone,
-    /// The range is not mapped, or not completely.
-    #[error("the address is not mapped")]
-    Unmapped,
-    /// The kernel does not permit reading the target.
-    #[error("not permitted to read the memory of the process")]
-    Denied,
+use deepctx_common::reasons;
+
+reasons! {
+    class Unread, page "loss.md";
+    /// Why an address could not be read.
+    pub enum ReadError {
+        /// The process, or the address space that it had when its memory was opened.
+        Gone, "memory-gone", "the process or its address space is gone";
+        /// The range is not mapped, or not completely.
+        Unmapped, "memory-unmapped", "the address is not mapped";
+        /// The kernel refuses.
+        Denied, "memory-denied", "not permitted to read the memory of the process", helps "run the profiler as root";
+    }
 }
+
+impl std::error::Error for ReadError {}
 
 /// Memory of one address space. Little-endian, 64 bits.
 pub trait TargetMemory: Send {

@@ -248,7 +248,7 @@ fn figures_of_an_unreadable_file_are_shown_without_text() {
     program.text = Arc::new(SourceText::Missing(NoText::NotFound));
     program.press("/step Enter o");
     expect_file!["golden/source_missing_80x24.txt"].assert_eq(&program.screen());
-    let reasons: std::collections::HashSet<_> = NoText::ALL.iter().map(|it| it.sentence()).collect();
+    let reasons: std::collections::HashSet<_> = NoText::ALL.iter().map(|it| it.reason().sentence).collect();
     assert_eq!(reasons.len(), NoText::ALL.len());
 }
 

@@ -151,15 +151,15 @@ impl Row {
 }
 
 macro_rules! returns {
-    ($($variant:ident, $key:literal, $sentence:literal;)*) => {
+    ($($variant:ident, $label:literal, $sentence:literal;)*) => {
         /// Whether the return of a call must be seen too, and why.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ReturnProbe { $(#[doc = $sentence] $variant,)* }
 
         impl ReturnProbe {
             /// Stable name for machines, kebab-case.
-            pub const fn key(self) -> &'static str {
-                match self { $(ReturnProbe::$variant => $key,)* }
+            pub const fn name(self) -> &'static str {
+                match self { $(ReturnProbe::$variant => $label,)* }
             }
 
             /// One sentence for people.

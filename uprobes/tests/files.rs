@@ -199,7 +199,7 @@ fn a_library_that_is_no_elf_file_says_so() {
     fs::write(&path, "INPUT(libcuda.so.550)\n").unwrap();
     let planned = plan(&path, "", Layers::Lowest).unwrap();
     assert!(planned.sites.is_empty() && !planned.missing.is_empty());
-    assert!(planned.missing.iter().all(|missing| missing.because.key() == "not-elf"));
+    assert!(planned.missing.iter().all(|missing| missing.because.reason().key == "not-elf"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use world::*;
 #[track_caller]
 fn check(what: &str, world: &World, pc: u64, expect: &str) {
     let (words, native, python) = walk_as(world, pc, true, state::SHORT);
-    let got = format!("{} | {} {}", text(&words), native.key(), python.key());
+    let got = format!("{} | {} {}", text(&words), native.key(), ended(python));
     assert_eq!(got, expect, "{what}");
 }
 
@@ -77,7 +77,7 @@ fn a_native_walk_that_breaks_before_python_says_so() {
     let (words, native, python) = walk_as(&broken, LEAF, true, state::SHORT);
     let words = text(&words);
     assert!(words.ends_with("gap:no-mapping py:7000@6 py:7100@6 py:7200@6"), "{words}");
-    assert_eq!((native.key(), python.key()), ("no-mapping", "complete"));
+    assert_eq!((native.key(), ended(python)), ("no-mapping", "complete"));
 }
 
 #[test]
@@ -169,7 +169,7 @@ proptest! {
         prop_assert!(short.len() <= whole.len());
         let between = runs.len() > 1;
         prop_assert_eq!(native.key(), if between { "native-left-out" } else { "complete" });
-        prop_assert_eq!(python.key(), "complete");
+        prop_assert_eq!(ended(python), "complete");
         let gaps = short.iter().filter(|word| word::tag(**word) == word::GAP).count();
         prop_assert_eq!(gaps, if version == 0 { 0 } else { runs.len() - 1 });
     }

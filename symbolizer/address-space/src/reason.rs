@@ -3,58 +3,43 @@
 //! Owns: [`NoSymbol`] with its numbers, keys and sentences. Because: "no answer, because …" is a result that is counted and
 //! shown, not an error that is swallowed. Does not: describe failures of the profiler itself.
 
-use std::fmt;
 use std::io;
 
-macro_rules! reasons {
-    ($($variant:ident = $n:literal, $key:literal, $sentence:literal;)*) => {
-        /// Why an address has no name. Numbers are append-only.
-        #[repr(u8)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum NoSymbol { $(#[doc = $sentence] $variant = $n,)* }
-
-        impl NoSymbol {
-            /// Every reason, in numeric order.
-            pub const ALL: &'static [NoSymbol] = &[$(NoSymbol::$variant,)*];
-
-            /// Stable name for machines, kebab-case.
-            pub const fn key(self) -> &'static str {
-                match self { $(NoSymbol::$variant => $key,)* }
-            }
-
-            /// One sentence for people.
-            pub const fn sentence(self) -> &'static str {
-                match self { $(NoSymbol::$variant => $sentence,)* }
-            }
-        }
-    };
-}
+use deepctx_common::reasons;
 
 reasons! {
-    Unmapped = 0, "unmapped", "the address was in no executable mapping of the process at that time";
-    UnknownProcess = 1, "unknown-process", "the mappings of the process have not been read";
-    ProcessGone = 2, "process-gone", "the process ended before its mappings could be read";
-    PermissionDenied = 3, "permission-denied", "reading the process or the file behind the mapping is not permitted";
-    ModuleMissing = 4, "module-missing", "the file behind the mapping is no longer there";
-    ModuleDeleted = 5, "module-deleted", "the file behind the mapping was deleted and can be reached only with more privileges";
-    ModuleUnreadable = 6, "module-unreadable", "the file behind the mapping could not be read";
-    NotRegularFile = 7, "not-regular-file", "what is behind the mapping is not a regular file";
-    NotElf = 8, "not-elf", "the file behind the mapping is not an ELF file of this machine";
-    CorruptElf = 9, "corrupt-elf", "the ELF file contradicts itself or ends too early";
-    TooLarge = 10, "too-large", "the file or one of its tables is larger than the profiler accepts";
-    OutsideSegments = 11, "outside-segments", "no program header of the file describes this part of it";
-    NoSymbolTable = 12, "no-symbol-table", "the file was stripped of the symbols that could cover the address";
-    NotCovered = 13, "not-covered", "no symbol of the file covers the address";
-    ReaderFailed = 14, "reader-failed", "the reader of symbols gave up on this file";
-    JitWithoutMap = 15, "jit-without-map", "the code was generated at run time and its runtime wrote no map of it";
-    JitNotCovered = 16, "jit-not-covered", "the code was generated at run time and the map that its runtime wrote does not cover it";
-    UprobeTrampoline = 17, "uprobe-trampoline", "the address is the kernel's page for probed instructions";
-    SpecialMapping = 18, "special-mapping", "the address is in a special mapping of the kernel that has no symbols";
-    KernelRestricted = 19, "kernel-restricted", "kernel addresses are hidden from this user (kernel.kptr_restrict, CAP_SYSLOG)";
-    KernelNotCovered = 20, "kernel-not-covered", "no kernel symbol covers the address";
-    KernelUnreadable = 21, "kernel-unreadable", "/proc/kallsyms could not be read";
-    TooManyModules = 22, "too-many-modules", "more files are mapped than the profiler keeps track of";
-    FileChanged = 23, "file-changed", "the file behind the mapping was changed while it was read";
+    class Unnamed, page "loss.md";
+    /// Why an address has no name. Numbers are append-only.
+    pub enum NoSymbol: u8 {
+        Unmapped = 0, "unmapped", "the address was in no executable mapping of the process at that time";
+        UnknownProcess = 1, "process-unread", "the mappings of the process have not been read";
+        ProcessGone = 2, "process-gone", "the process ended before its mappings could be read";
+        PermissionDenied = 3, "permission-denied", "reading the process or the file behind the mapping is not permitted",
+            helps "run the profiler as root";
+        ModuleMissing = 4, "module-missing", "the file behind the mapping is no longer there";
+        ModuleDeleted = 5, "module-deleted", "the file behind the mapping was deleted and can be reached only with more privileges";
+        ModuleUnreadable = 6, "module-unreadable", "the file behind the mapping could not be read";
+        NotRegularFile = 7, "not-regular-file", "what is behind the mapping is not a regular file";
+        NotElf = 8, "not-elf", "the file behind the mapping is not an ELF file of this machine";
+        CorruptElf = 9, "corrupt-elf", "the ELF file contradicts itself or ends too early";
+        TooLarge = 10, "too-large", "the file or one of its tables is larger than the profiler accepts";
+        OutsideSegments = 11, "outside-segments", "no program header of the file describes this part of it";
+        NoSymbolTable = 12, "no-symbol-table", "the file was stripped of the symbols that could cover the address",
+            helps "a build that was not stripped";
+        NotCovered = 13, "not-covered", "no symbol of the file covers the address";
+        ReaderFailed = 14, "reader-failed", "the reader of symbols gave up on this file";
+        JitWithoutMap = 15, "jit-without-map", "the code was generated at run time and its runtime wrote no map of it",
+            helps "let the runtime write one (`/tmp/perf-PID.map`), such as `node --perf-basic-prof`";
+        JitNotCovered = 16, "jit-not-covered", "the code was generated at run time and the map that its runtime wrote does not cover it";
+        UprobeTrampoline = 17, "uprobe-trampoline", "the address is the kernel's page for probed instructions";
+        SpecialMapping = 18, "special-mapping", "the address is in a special mapping of the kernel that has no symbols";
+        KernelRestricted = 19, "kernel-restricted", "kernel addresses are hidden from this user (kernel.kptr_restrict, CAP_SYSLOG)",
+            helps "`sysctl kernel.kptr_restrict=0`";
+        KernelNotCovered = 20, "kernel-not-covered", "no kernel symbol covers the address";
+        KernelUnreadable = 21, "kernel-unreadable", "/proc/kallsyms could not be read";
+        TooManyModules = 22, "too-many-modules", "more files are mapped than the profiler keeps track of";
+        FileChanged = 23, "file-changed", "the file behind the mapping was changed while it was read";
+    }
 }
 
 impl NoSymbol {
@@ -65,12 +50,6 @@ impl NoSymbol {
             io::ErrorKind::NotFound => Self::ModuleMissing,
             _ => Self::ModuleUnreadable,
         }
-    }
-}
-
-impl fmt::Display for NoSymbol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.sentence())
     }
 }
 

@@ -26,6 +26,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
+use deepctx_common::reasons;
 use rustc_hash::FxHashMap;
 
 use crate::jit::{LocatedFunction, RegisteredFunction};
@@ -91,22 +92,21 @@ pub struct XlaModule<'a> {
     pub truncated: bool,
 }
 
-/// Why the origin of a kernel is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum NoOrigin {
-    /// The code is not from a supported compiler.
-    #[error("the code is not from a supported compiler")]
-    NotCompiled,
-    /// The compiler writes no files: its dump or cache is not enabled.
-    #[error("the compiler's dump or cache is not enabled")]
-    NoFiles,
-    /// The files of the compiler do not contain the kernel, so far.
-    #[error("the files of the compiler do not contain the kernel")]
-    NotFound,
-    /// More than one compilation has this code, from different operators.
-    #[error("several compilations have this code, from different operators")]
-    Ambiguous,
+reasons! {
+    class Unread, page "compiled.md";
+    /// Why the origin of a kernel is not known.
+    pub enum NoOrigin {
+        NotCompiled, "origin-not-compiled", "the code is not from a supported compiler";
+        /// It writes no files.
+        NoFiles, "origin-without-files", "the compiler's dump or cache is not enabled";
+        /// So far.
+        NotFound, "origin-not-found", "the files of the compiler do not contain the kernel";
+        /// More than one compilation.
+        Ambiguous, "origin-ambiguous", "several compilations have this code, from different operators";
+    }
 }
+
+impl std::error::Error for NoOrigin {}
 
 /// The origin of a kernel, or the reason why it is not known.
 pub type OriginResult = Result<Arc<KernelOrigin>, NoOrigin>;

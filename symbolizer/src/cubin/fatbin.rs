@@ -12,9 +12,10 @@
 //! ```
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::Read as _;
 
-use thiserror::Error;
+use deepctx_common::reasons;
 
 const MAGIC: u32 = 0xba55_ed50;
 const COMPRESSED_LZ4: u64 = 0x2000;
@@ -50,18 +51,38 @@ pub struct Image<'a> {
 }
 
 /// Why an image cannot be decompressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoImage {
     /// It would be larger than [`IMAGE_MAX`].
-    #[error("the image states a size of {0} bytes")]
     TooLarge(u64),
     /// Its compressed bytes are corrupt.
-    #[error("the compressed bytes of the image are corrupt")]
     Corrupt,
     /// It decompresses to another size than stated.
-    #[error("the image decompresses to another size than it states")]
     WrongSize,
 }
+
+impl NoImage {
+    reasons! {
+        class Unread, page "gpu.md";
+        /// Its key and its general sentence; [`Display`](fmt::Display) adds the size.
+        pub fn reason(self) {
+            Self::TooLarge(_) => "image-too-large", "an image of device code states a size that is not believed";
+            Self::Corrupt => "image-corrupt", "the compressed bytes of the image are corrupt";
+            Self::WrongSize => "image-of-wrong-size", "the image decompresses to another size than it states";
+        }
+    }
+}
+
+impl fmt::Display for NoImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge(bytes) => write!(f, "the image states a size of {bytes} bytes"),
+            _ => self.reason().fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NoImage {}
 
 impl<'a> Image<'a> {
     /// Its stated size after decompression.

@@ -24,11 +24,11 @@ pub mod stub;
 
 use std::fmt;
 
+use deepctx_common::reasons;
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHT_SYMTAB, STT_FUNC};
 use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
 use rustc_hash::FxHashMap;
-use thiserror::Error;
 
 /// ELF machine of device code.
 const EM_CUDA: u16 = 190;
@@ -66,18 +66,41 @@ pub struct Cubin {
 }
 
 /// Why bytes are not a cubin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoCubin {
     /// Not a 64-bit ELF file.
-    #[error("not a 64-bit ELF file")]
     NotElf,
     /// An ELF file for another machine.
-    #[error("an ELF file for machine {0}, not for a CUDA device")]
     OtherMachine(u16),
     /// One of its tables is corrupt.
-    #[error("the {0} cannot be read")]
     Corrupt(CubinTable),
 }
+
+impl NoCubin {
+    reasons! {
+        class Unread, page "gpu.md";
+        /// Its key and its general sentence; [`Display`](fmt::Display) adds the machine and the table.
+        pub fn reason(self) {
+            Self::NotElf => "cubin-not-elf", "not a 64-bit ELF file";
+            Self::OtherMachine(_) => "cubin-of-other-machine", "an ELF file for another machine than a CUDA device";
+            Self::Corrupt(_) => "cubin-corrupt", "a table of the device code cannot be read";
+        }
+    }
+}
+
+impl fmt::Display for NoCubin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherMachine(machine) => {
+                write!(f, "an ELF file for machine {machine}, not for a CUDA device")
+            }
+            Self::Corrupt(table) => write!(f, "the {table} cannot be read"),
+            Self::NotElf => self.reason().fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NoCubin {}
 
 /// A table of a cubin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

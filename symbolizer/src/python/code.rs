@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use deepctx_common::python::{CODE_WORDS, NO_FIELD, TEXT_HASH};
+use deepctx_common::reasons;
 use deepctx_walk::python::code_checksum;
 
 use super::layout::Layout;
@@ -18,17 +19,33 @@ use crate::memory::{ReadError, TargetMemory};
 pub const LINE_TABLE_MAX: u64 = 1 << 20;
 
 /// Why a code object could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CodeError {
     /// Its memory could not be read.
-    #[error("{0}")]
-    Read(#[from] ReadError),
+    Read(ReadError),
     /// The object at the address is not a complete code object.
-    #[error("the object at the address is not a code object")]
     NotACodeObject,
     /// It changed during each attempt to read it.
-    #[error("the code object changed while it was read")]
     Torn,
+}
+
+impl CodeError {
+    reasons! {
+        class Unread, page "python-frames.md";
+        /// Its key and sentence.
+        pub fn reason(self) {
+            Self::NotACodeObject => "no-code-object", "the object at the address is not a code object";
+            Self::Torn => "code-object-torn", "the code object changed while it was read";
+        } or {
+            Self::Read(memory) => memory.reason();
+        }
+    }
+}
+
+impl From<ReadError> for CodeError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
 }
 
 impl From<TextError> for CodeError {

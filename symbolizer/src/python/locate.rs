@@ -4,7 +4,10 @@
 //! library, embedded or stripped; symbols identify it, file names do not. Does not: list mappings or open files; the
 //! caller passes them, the most likely ones first.
 
+use std::fmt;
+
 use deepctx_common::python::{EVAL_RANGES, NO_FIELD, PythonProcess, thread_state};
+use deepctx_common::reasons;
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
 use object::ReadRef;
 
@@ -73,22 +76,17 @@ pub enum SlotSource {
 }
 
 /// Why a process has no interpreter that can be walked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoInterpreter {
     /// No module has the symbols of an interpreter.
-    #[error("no CPython interpreter in the process")]
     NotPython,
     /// It is an interpreter, but required symbols are missing.
-    #[error("the interpreter has no symbol {0}")]
     NoSymbol(&'static str),
     /// Its version could not be determined.
-    #[error("the version of the interpreter could not be determined")]
     NoVersion,
     /// There is no layout for its version.
-    #[error("CPython {0}.{1} is not supported")]
     UnsupportedVersion(u8, u8),
     /// The interpreter publishes another layout than its version has.
-    #[error("the interpreter has {field} at {process}, not at {table} as its version does")]
     LayoutDiffers {
         /// The field.
         field: &'static str,
@@ -98,17 +96,55 @@ pub enum NoInterpreter {
         process: u64,
     },
     /// From 3.13 on interpreters publish their layout; this one does not.
-    #[error("the interpreter does not publish its layout as its version does")]
     NoDebugOffsets,
     /// The interpreter is not initialised yet: try again soon.
-    #[error("the interpreter is not initialised yet")]
     NotInitialised,
     /// The slot of the thread state could not be determined.
-    #[error("the thread state could not be found")]
     NoThreadState,
     /// Memory of the process could not be read.
-    #[error("{0}")]
-    Memory(#[from] ReadError),
+    Memory(ReadError),
+}
+
+impl NoInterpreter {
+    reasons! {
+        class Unread, page "python-frames.md";
+        /// Its key and its general sentence; [`Display`](fmt::Display) adds names and numbers.
+        pub fn reason(self) {
+            Self::NotPython => "interpreter-none", "no CPython interpreter in the process";
+            Self::NoSymbol(_) => "interpreter-without-symbol", "the interpreter lacks a symbol that is needed";
+            Self::NoVersion => "interpreter-version-unknown", "the version of the interpreter could not be determined";
+            Self::UnsupportedVersion(..) => "interpreter-unsupported", "this version of CPython is not supported";
+            Self::LayoutDiffers { .. } => "interpreter-layout-differs", "the interpreter has another layout than its version";
+            Self::NoDebugOffsets => "interpreter-layout-unpublished",
+                "the interpreter does not publish its layout as its version does";
+            Self::NotInitialised => "interpreter-not-initialised", "the interpreter is not initialised yet",
+                helps "it is tried again";
+            Self::NoThreadState => "interpreter-without-thread-state", "the thread state could not be found";
+        } or {
+            Self::Memory(memory) => memory.reason();
+        }
+    }
+}
+
+impl fmt::Display for NoInterpreter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSymbol(name) => write!(f, "the interpreter has no symbol {name}"),
+            Self::UnsupportedVersion(major, minor) => write!(f, "CPython {major}.{minor} is not supported"),
+            Self::LayoutDiffers { field, table, process } => {
+                write!(f, "the interpreter has {field} at {process}, not at {table} as its version does")
+            }
+            _ => self.reason().fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NoInterpreter {}
+
+impl From<ReadError> for NoInterpreter {
+    fn from(error: ReadError) -> Self {
+        Self::Memory(error)
+    }
 }
 
 impl NoInterpreter {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use deepctx_common::reasons;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::code::{Code, CodeError, read_code, read_identity};
@@ -40,43 +41,25 @@ pub struct PythonFrame {
     pub incomplete: bool,
 }
 
-/// Why a Python frame has no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
-pub enum NoPythonName {
-    /// [`PythonSymbols::attach`] was not called for the process, or it was detached.
-    #[error("the interpreter of the process is not attached")]
-    NotAttached,
-    /// The process exited, or replaced its program, before the name was read.
-    #[error("the process ended before the name was read")]
-    ProcessGone,
-    /// The memory of the code object is not mapped (any more).
-    #[error("the code object could not be read")]
-    Unreadable,
-    /// Reading the process is not permitted.
-    #[error("not permitted to read the process")]
-    Denied,
-    /// The object at the address is not a code object.
-    #[error("the code object was freed before its name was read")]
-    NotACodeObject,
-    /// Another code object is at the address.
-    #[error("another code object took its place before its name was read")]
-    Replaced,
-    /// The code object changed while it was read.
-    #[error("the code object changed while it was read")]
-    Torn,
-}
-
-impl NoPythonName {
-    /// Every reason, in the order of [`PythonNameCounters::failed`].
-    pub const ALL: [Self; 7] = [
-        Self::NotAttached,
-        Self::ProcessGone,
-        Self::Unreadable,
-        Self::Denied,
-        Self::NotACodeObject,
-        Self::Replaced,
-        Self::Torn,
-    ];
+reasons! {
+    class Unnamed, page "python-frames.md";
+    /// Why a Python frame has no name.
+    pub enum NoPythonName {
+        /// [`PythonSymbols::attach`] was not called for the process, or it was detached.
+        NotAttached, "python-not-attached", "the interpreter of the process could not be found";
+        /// The process exited, or replaced its program.
+        ProcessGone, "python-process-gone", "the process ended before the Python name was read";
+        /// The memory of the code object is not mapped (any more).
+        Unreadable, "python-code-unreadable", "a code object could not be read";
+        /// The kernel refuses.
+        Denied, "python-denied", "reading the memory of the process is not permitted", helps "run the profiler as root";
+        /// The object at the address is not a code object.
+        NotACodeObject, "python-code-freed", "a code object was freed before its name was read";
+        /// Another code object is at the address.
+        Replaced, "python-code-replaced", "another code object took the place of one before its name was read";
+        /// Each attempt to read it met another state.
+        Torn, "python-code-changed", "a code object changed while it was read";
+    }
 }
 
 impl From<CodeError> for NoPythonName {

@@ -4,6 +4,8 @@
 //! in it. Because: they refer to each other through dictionaries, sets, closures and bound methods. Does not: trust the
 //! process: each container and each chain of base types is read up to a bound.
 
+use deepctx_common::reasons;
+
 use super::layout::Layout;
 use super::text::{TextError, read_text};
 use crate::memory::{ReadError, TargetMemory};
@@ -72,6 +74,18 @@ pub enum ObjectError {
     Read(ReadError),
     /// It is not the expected kind of object.
     WrongKind,
+}
+
+impl ObjectError {
+    reasons! {
+        class Unread, page "python-frames.md";
+        /// Its key and sentence.
+        pub fn reason(self) {
+            Self::WrongKind => "object-of-wrong-kind", "the object at the address is of another kind";
+        } or {
+            Self::Read(memory) => memory.reason();
+        }
+    }
 }
 
 impl From<ReadError> for ObjectError {

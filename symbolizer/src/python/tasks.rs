@@ -11,6 +11,7 @@
 
 use rustc_hash::FxHashMap;
 
+use deepctx_common::reasons;
 use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, read_frame};
 
@@ -73,23 +74,31 @@ pub struct AwaitChain {
 }
 
 /// Why there is no await chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoTask {
     /// The version is older than 3.11.
-    #[error("the tasks of this version of CPython are not read")]
     Unsupported,
     /// No task runs the coroutine: it is a generator, or belongs to another library than asyncio.
-    #[error("no task runs the coroutine")]
     None,
     /// The coroutine has ended.
-    #[error("the task ended before it was read")]
     Ended,
     /// Memory could not be read.
-    #[error("the tasks of the process could not be read")]
     Unreadable,
     /// There are more tasks than are examined.
-    #[error("the process has more tasks than are looked at")]
     TooMany,
+}
+
+impl NoTask {
+    reasons! {
+        class Gap, page "python-frames.md";
+        /// Its key and sentence, as a stack shows it.
+        pub fn reason(self) {
+            Self::Ended => "async-task-ended", "the task ended before it was read";
+            Self::TooMany => "async-too-many-tasks", "the process has more tasks than are read";
+            Self::None | Self::Unsupported | Self::Unreadable =>
+                "async-unreadable", "the tasks of the process could not be read";
+        }
+    }
 }
 
 /// The known tasks of one process.

@@ -6,6 +6,8 @@
 
 use std::fmt::Write as _;
 
+use deepctx_common::reasons;
+
 use super::layout::UserLayout;
 use crate::memory::{ReadError, TargetMemory};
 
@@ -19,6 +21,18 @@ pub enum TextError {
     Read(ReadError),
     /// The bytes are not a string of this version.
     NotText,
+}
+
+impl TextError {
+    reasons! {
+        class Unread, page "python-frames.md";
+        /// Its key and sentence.
+        pub fn reason(self) {
+            Self::NotText => "no-text-object", "the object at the address is not a string";
+        } or {
+            Self::Read(memory) => memory.reason();
+        }
+    }
 }
 
 impl From<ReadError> for TextError {

@@ -1,23 +1,23 @@
 //! Reasons why an executable has no unwind table.
 //!
-//! Owns: [`NoTable`] with its keys. Because: "no table, because …" is a result that the caller shows and counts. Does not:
+//! Owns: [`NoTable`] with its keys and sentences. Because: "no table, because …" is a result that the caller shows and counts. Does not:
 //! cover single frames or rows; those are counted in [`super::BuildStats`].
 
+use std::fmt;
+
 use deepctx_address_space::Arch;
+use deepctx_common::reasons;
 
 use super::Limits;
 
 /// Why a file has no unwind table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTable {
     /// The bytes are not an ELF file, or its headers are corrupt.
-    #[error("not a readable ELF file")]
     NotElf,
     /// The file is not a 64-bit little-endian ELF file of a machine in [`Arch`].
-    #[error("not an ELF file of a 64-bit machine whose stacks can be walked")]
     UnknownMachine,
     /// The file is for another architecture than expected.
-    #[error("an ELF file for {found}, not for {wanted}")]
     OtherMachine {
         /// The architecture of the file.
         found: Arch,
@@ -25,27 +25,55 @@ pub enum NoTable {
         wanted: Arch,
     },
     /// No segment is both loaded and executable.
-    #[error("no executable segment")]
     NoText,
     /// Neither `.eh_frame` nor `.debug_frame` has a frame in the text, and there are no function symbols to derive one for.
-    #[error("neither call frame information nor symbols for its text")]
     NoFrames,
     /// A section is larger than [`Limits::section_bytes`], before or after decompression.
-    #[error("a call frame section is larger than {0} bytes")]
     SectionTooLarge(u64),
     /// More frame descriptions than [`Limits::frames`].
-    #[error("more than {0} frame descriptions")]
     TooManyFrames(usize),
     /// More rows than [`Limits::rows`].
-    #[error("more than {0} rows")]
     TooManyRows(usize),
     /// More pages than [`Limits::pages`].
-    #[error("the text spans more than {0} pages of 64 KiB")]
     TooManyPages(usize),
     /// More different rules than [`Limits::rules`].
-    #[error("more than {0} different rules")]
     TooManyRules(usize),
 }
+
+impl NoTable {
+    reasons! {
+        class Unread, page "unwinding.md";
+        /// Its key and its general sentence; [`Display`](fmt::Display) adds machines and limits.
+        pub fn reason(self) {
+            Self::NotElf => "table-not-elf", "not a readable ELF file";
+            Self::UnknownMachine => "table-unknown-machine", "not an ELF file of a 64-bit machine whose stacks can be walked";
+            Self::OtherMachine { .. } => "table-other-machine", "an ELF file for another machine than this one";
+            Self::NoText => "table-without-text", "no executable segment";
+            Self::NoFrames => "table-without-frames", "neither call frame information nor symbols for its text";
+            Self::SectionTooLarge(_) => "table-section-too-large", "a call frame section is larger than is accepted";
+            Self::TooManyFrames(_) => "table-too-many-frames", "more frame descriptions than are accepted";
+            Self::TooManyRows(_) => "table-too-many-rows", "more rows than are accepted";
+            Self::TooManyPages(_) => "table-too-many-pages", "the text spans more pages than are accepted";
+            Self::TooManyRules(_) => "table-too-many-rules", "more different rules than are accepted";
+        }
+    }
+}
+
+impl fmt::Display for NoTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherMachine { found, wanted } => write!(f, "an ELF file for {found}, not for {wanted}"),
+            Self::SectionTooLarge(bytes) => write!(f, "a call frame section is larger than {bytes} bytes"),
+            Self::TooManyFrames(limit) => write!(f, "more than {limit} frame descriptions"),
+            Self::TooManyRows(limit) => write!(f, "more than {limit} rows"),
+            Self::TooManyPages(limit) => write!(f, "the text spans more than {limit} pages of 64 KiB"),
+            Self::TooManyRules(limit) => write!(f, "more than {limit} different rules"),
+            _ => self.reason().fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NoTable {}
 
 impl NoTable {
     pub(super) fn rows(limits: &Limits) -> Self {

@@ -196,7 +196,7 @@ impl Calls {
         let mut unread = 0;
         let arguments: Vec<u64> = (0u32..)
             .zip(&info.roles)
-            .map(|(at, role)| match given.remove(role.key()) {
+            .map(|(at, role)| match given.remove(role.name()) {
                 Some("unread") => {
                     unread |= 1 << at;
                     0

@@ -53,12 +53,13 @@ pub(crate) mod calls;
 use std::collections::BTreeMap;
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
+use deepctx_common::reasons;
 use deepctx_common::record::{
     ProcessEvent, RecordHeader, StackSample, Wake, kind, sample_flag, wake_stack, word,
 };
 use deepctx_pipeline::input::{DutyWindow, Input, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    Answer, CodeAddress, CompiledNames, CompiledStep, Name, NoName, PythonReference, SpaceId, Symbols,
+    Answer, CodeAddress, CompiledNames, CompiledStep, Name, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::ledger::When;
@@ -203,6 +204,24 @@ fn header(numbers: &mut BTreeMap<u16, u64>, time_ns: u64, cpu: u16) -> RecordHea
     RecordHeader { cpu, sequence: *sequence, time_ns, ..RecordHeader::default() }
 }
 
+/// The end of a Python walk by its key, without the prefix that all of them share.
+fn python_end(key: &str) -> PythonEnd {
+    let found = PythonEnd::ALL.iter().find(|end| end.key().strip_prefix("python-") == Some(key));
+    *found.expect("an end of a Python walk")
+}
+
+/// The same of a kernel walk.
+fn kernel_end(key: &str) -> KernelEnd {
+    let found = KernelEnd::ALL.iter().find(|end| end.key().strip_prefix("kernel-stack-") == Some(key));
+    *found.expect("an end of a kernel walk")
+}
+
+reasons! {
+    class Unnamed, page "loss.md";
+    const JIT = "jit", "no name";
+    const STRIPPED = "stripped", "no name";
+}
+
 fn sample(
     batch: &mut Vec<u8>,
     numbers: &mut BTreeMap<u16, u64>,
@@ -227,12 +246,10 @@ fn sample(
             match option {
                 "native" => fixed.native_end = value.parse().unwrap_or_else(|_| walk_end(value) as u8),
                 "python" => {
-                    fixed.python_end =
-                        PythonEnd::ALL.iter().find(|end| end.key() == value).copied().unwrap() as u8;
+                    fixed.python_end = python_end(value) as u8;
                 }
                 "kernel" => {
-                    fixed.kernel_end =
-                        KernelEnd::ALL.iter().find(|end| end.key() == value).copied().unwrap() as u8;
+                    fixed.kernel_end = kernel_end(value) as u8;
                 }
                 "flags" => fixed.flags = value.parse().unwrap(),
                 "period" => fixed.period = value.parse().unwrap(),
@@ -245,8 +262,7 @@ fn sample(
             fixed.python_frames += 1;
             user.extend(words);
         } else if let Some(key) = word_text.strip_prefix("gap:python-") {
-            let end = PythonEnd::ALL.iter().find(|end| end.key() == key).copied().expect("an end");
-            user.push(word::tagged(word::GAP, word::PYTHON_GAP | end as u64));
+            user.push(word::tagged(word::GAP, word::PYTHON_GAP | python_end(key) as u64));
         } else if let Some(end) = word_text.strip_prefix("gap:") {
             user.push(word::tagged(word::GAP, walk_end(end) as u64));
         } else if let Some(raw) = word_text.strip_prefix("raw:") {
@@ -353,8 +369,7 @@ impl Symbols for NamesInAddresses {
         for (n, CodeAddress::Exact(address) | CodeAddress::Return(address)) in addresses.iter().enumerate() {
             let text = name(*address);
             if let Some(key) = text.strip_prefix('?') {
-                let reason =
-                    NoName { key: if key == "jit" { "jit" } else { "stripped" }, sentence: "no name" };
+                let reason = if key == "jit" { JIT } else { STRIPPED };
                 answer(n, &[Name::NativeUnnamed { module: "", offset: *address, reason }]);
                 continue;
             }

@@ -65,7 +65,7 @@ fn title(model: &Model, file: &str, theme: &Theme, area: Rect, buffer: &mut Buff
     }
     pen.skip(2);
     let note = match model.source.text.as_deref() {
-        Some(SourceText::Missing(reason)) => format!("no text: {}", reason.sentence()),
+        Some(SourceText::Missing(reason)) => format!("no text: {}", reason),
         Some(SourceText::Lines { changed: true, .. }) => "file changed: lines may have moved".to_owned(),
         _ => match model.source_data().filter(|data| &*data.file == file).map_or(0, |data| data.without_line)
         {

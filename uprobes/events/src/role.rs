@@ -4,7 +4,7 @@
 //! asks for the stream. Does not: say what type an argument has or where it is.
 
 macro_rules! roles {
-    ($($variant:ident = $n:literal, $key:literal, $sentence:literal;)*) => {
+    ($($variant:ident = $n:literal, $label:literal, $sentence:literal;)*) => {
         /// What a parameter means. Numbers are append-only.
         #[repr(u8)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,8 +15,8 @@ macro_rules! roles {
             pub const ALL: &'static [Role] = &[$(Role::$variant,)*];
 
             /// Stable name for machines, kebab-case.
-            pub const fn key(self) -> &'static str {
-                match self { $(Role::$variant => $key,)* }
+            pub const fn name(self) -> &'static str {
+                match self { $(Role::$variant => $label,)* }
             }
         }
     };
@@ -136,7 +136,7 @@ mod tests {
     fn numbers_are_dense_and_keys_are_unique() {
         for (i, role) in Role::ALL.iter().enumerate() {
             assert_eq!(*role as usize, i);
-            assert_eq!(Role::ALL.iter().filter(|other| other.key() == role.key()).count(), 1);
+            assert_eq!(Role::ALL.iter().filter(|other| other.name() == role.name()).count(), 1);
         }
     }
 }

@@ -129,7 +129,7 @@ pub struct Argument {
 impl Argument {
     /// An argument that goes by the name of its role.
     pub fn new(role: Role, scalar: Scalar, location: Location) -> Self {
-        Self { role, name: Cow::Borrowed(role.key()), scalar, location }
+        Self { role, name: Cow::Borrowed(role.name()), scalar, location }
     }
 
     /// An argument of eight bytes.

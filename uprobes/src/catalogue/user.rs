@@ -263,7 +263,7 @@ fn arguments(raw: &[Spanned<RawArgument>]) -> Result<Vec<Argument>, Wrong> {
             let wrong = Wrong::value(argument.name.span(), "name", "each once");
             return Err(wrong.found(format!("'{name}' again")));
         }
-        let role = Role::ALL.iter().copied().find(|role| role.key() == name).unwrap_or(Role::User);
+        let role = Role::ALL.iter().copied().find(|role| role.name() == name).unwrap_or(Role::User);
         placed.push(Argument { role, name: Cow::Owned(name.clone()), scalar, location });
     }
     Ok(placed)

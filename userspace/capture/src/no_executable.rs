@@ -3,22 +3,47 @@
 //! Owns: [`NoExecutable`]. Because: files and code that was generated at run time have the same answers. Does not: look for
 //! tables.
 
+use std::fmt;
+
+use deepctx_common::reasons;
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::unwind_rows::NoTable;
 
 /// Why an executable has no table.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 pub(crate) enum NoExecutable {
     /// Its file cannot be read.
-    #[error("{}", .0.sentence())]
     File(NoSymbol),
     /// It has no usable call frame information.
-    #[error("{0}")]
     Table(NoTable),
     /// It was generated at run time, and nothing beside it says how to unwind it.
-    #[error("generated code without call frame information")]
     Generated,
     /// There was no room for its table.
-    #[error("{0}")]
     Room(String),
 }
+
+impl NoExecutable {
+    reasons! {
+        class Unread, page "unwinding.md";
+        /// Its key and its general sentence; [`Display`](fmt::Display) adds limits and machines.
+        pub(crate) fn reason(self) {
+            Self::Generated => "generated-without-frames", "generated code without call frame information";
+            Self::Room(_) => "table-without-room", "there was no room for the table";
+        } or {
+            Self::File(file) => file.reason();
+            Self::Table(table) => table.reason();
+        }
+    }
+}
+
+impl fmt::Display for NoExecutable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Table(table) => table.fmt(f),
+            Self::Room(why) => f.write_str(why),
+            Self::File(_) | Self::Generated => self.reason().fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NoExecutable {}

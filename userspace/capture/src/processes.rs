@@ -9,6 +9,8 @@ use std::io::Read as _;
 use std::path::Path;
 
 use deepctx_common::python::{NO_PYTHON, PythonProcess};
+use deepctx_common::reason::Reason;
+use deepctx_common::reasons;
 use deepctx_common::unwind::{self, executable_flag};
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
@@ -91,6 +93,15 @@ impl Missing {
     }
 }
 
+reasons! {
+    class Unread, page "unwinding.md";
+    const WITHOUT_FILE = "mapping-without-file", "executable mappings whose file could not be read";
+    const WITHOUT_ROWS = "mapping-without-rows",
+        "executable mappings without call frame information: walked by frame pointers, if at all";
+    const WITHOUT_ROOM = "mapping-without-room", "executable mappings whose unwind table found no room";
+    const LEFT_OUT = "mapping-left-out", "executable mappings beyond what is kept of a process";
+}
+
 /// Counters of this stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanCounters {
@@ -109,21 +120,13 @@ pub struct ScanCounters {
 }
 
 impl ScanCounters {
-    /// What is missing from the tables: a stable name, a sentence, and how often.
-    pub fn gaps(&self) -> [(&'static str, &'static str, u64); 4] {
+    /// What is missing from the tables, and how often.
+    pub fn gaps(&self) -> [(&'static Reason, u64); 4] {
         [
-            ("mapping-without-file", "executable mappings whose file could not be read", self.without_file),
-            (
-                "mapping-without-rows",
-                "executable mappings without call frame information: walked by frame pointers, if at all",
-                self.without_rows,
-            ),
-            (
-                "mapping-without-room",
-                "executable mappings whose unwind table found no room",
-                self.without_room,
-            ),
-            ("mapping-left-out", "executable mappings beyond what is kept of a process", self.left_out),
+            (WITHOUT_FILE, self.without_file),
+            (WITHOUT_ROWS, self.without_rows),
+            (WITHOUT_ROOM, self.without_room),
+            (LEFT_OUT, self.left_out),
         ]
     }
 }

@@ -129,7 +129,7 @@ fn table(sites: &[Site], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     let rows: Vec<[String; 5]> = sites
         .iter()
         .map(|site| {
-            let returns = if site.row.returns.is_needed() { site.row.returns.key() } else { "-" };
+            let returns = if site.row.returns.is_needed() { site.row.returns.name() } else { "-" };
             [
                 site.row.event.to_string(),
                 printable(&names(site)),
@@ -229,7 +229,7 @@ fn file_json(planned: &PlannedFile) -> Value {
             json!({
                 "symbol": missing.symbol,
                 "event": missing.row.event.to_string(),
-                "reason": missing.because.key(),
+                "reason": missing.because.reason().key,
                 "because": missing.because.to_string(),
             })
         })
@@ -268,7 +268,7 @@ fn site_json(site: &Site) -> Value {
         "frame": site.point.frame,
         "probe-on": site.point.to_string(),
         "single-stepped": matches!(site.point.cost, ProbeCost::Stepped(_)),
-        "return": site.row.returns.key(),
+        "return": site.row.returns.name(),
         "arguments": arguments,
     })
 }

@@ -6,12 +6,16 @@
 use std::collections::BTreeMap;
 
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
-use deepctx_profile::ledger::{Account, Ledger, Reason, Stage};
+use deepctx_common::reason::Reason;
+use deepctx_profile::ledger::{Account, Ledger, Stage};
 
 use crate::decode::{DecodeError, Sample};
 use crate::input::KernelCounters;
+use crate::reason::{
+    EARLY, LATE, MALFORMED_WORDS, SEQUENCE_GAP, UNEXPLAINED_GAP, UNKNOWN_END, WAIT_END_LOST,
+    WAIT_RATE_LIMITED, WAIT_SCRATCH_BUSY, WAIT_STACK_LOST,
+};
 use crate::stages::off_cpu::WaitGaps;
-use crate::symbols::NoName;
 
 const REASONS: usize = u8::MAX as usize + 1;
 
@@ -20,9 +24,9 @@ const REASONS: usize = u8::MAX as usize + 1;
 pub struct Accounts {
     kernel: Option<KernelCounters>,
     missing: u64,
-    tables: Vec<(NoName, u64)>,
+    tables: Vec<(&'static Reason, u64)>,
     received: u64,
-    undecoded: BTreeMap<&'static str, u64>,
+    undecoded: BTreeMap<&'static Reason, u64>,
     late: u64,
     processes: u64,
     samples: u64,
@@ -36,7 +40,7 @@ pub struct Accounts {
     native_ends: [u64; REASONS],
     python_ends: [u64; REASONS],
     kernel_ends: [u64; REASONS],
-    unnamed: Vec<(NoName, u64)>,
+    unnamed: Vec<(&'static Reason, u64)>,
     malformed_words: u64,
     early: u64,
 }
@@ -76,7 +80,7 @@ impl Accounts {
     }
 
     /// What the kernel programs' tables lack, total so far.
-    pub(crate) fn tables(&mut self, gaps: Vec<(NoName, u64)>) {
+    pub(crate) fn tables(&mut self, gaps: Vec<(&'static Reason, u64)>) {
         self.tables = gaps;
     }
 
@@ -92,7 +96,7 @@ impl Accounts {
 
     /// It could not be decoded.
     pub(crate) fn undecoded(&mut self, error: &DecodeError) {
-        *self.undecoded.entry(error.key()).or_default() += 1;
+        *self.undecoded.entry(error.reason()).or_default() += 1;
     }
 
     /// It came too late.
@@ -170,7 +174,7 @@ impl Accounts {
     }
 
     /// The number of a reason for a missing name, to be given to [`Accounts::sample`].
-    pub(crate) fn unnamed_number(&mut self, reason: NoName) -> u16 {
+    pub(crate) fn unnamed_number(&mut self, reason: &'static Reason) -> u16 {
         let at = match self.unnamed.iter().position(|(known, _)| known.key == reason.key) {
             Some(at) => at,
             None => {
@@ -213,41 +217,30 @@ impl Accounts {
         let kernel = ledger.stage_mut(Stage::Kernel);
         *kernel = self.kernel_account();
         for (reason, n) in &self.tables {
-            kernel.gaps.add(Reason::new(reason.key, reason.sentence), *n);
+            kernel.gaps.add(*reason, *n);
         }
 
         let decode = fresh(ledger, Stage::Decode, self.received, decoded);
-        for (key, n) in &self.undecoded {
-            decode.dropped.add(Reason::new(key, undecoded_sentence(key)), *n);
+        for (reason, n) in &self.undecoded {
+            decode.dropped.add(*reason, *n);
         }
         if let Some(kernel) = &self.kernel {
             let explained =
                 KERNEL_DROPS.iter().fold(0u64, |sum, counter| sum.saturating_add(kernel[*counter as usize]));
-            let reason = Reason::new(
-                "unexplained-gap",
-                "record numbers are missing that the kernel programs did not report as dropped",
-            );
-            decode.gaps.add(reason, self.missing.saturating_sub(explained));
+            decode.gaps.add(UNEXPLAINED_GAP, self.missing.saturating_sub(explained));
         }
 
         let order = fresh(ledger, Stage::Order, decoded, resolved);
-        order.dropped.add(Reason::new("late", "records arrived after later ones had been used"), self.late);
-        order.gaps.add(
-            Reason::new("early", "records were used before their time because too many were waiting"),
-            self.early,
-        );
+        order.dropped.add(LATE, self.late);
+        order.gaps.add(EARLY, self.early);
 
         let resolve = fresh(ledger, Stage::Resolve, resolved, kept + self.device_records);
         resolve.merged = merged;
         self.add_ends(resolve);
         for (reason, n) in &self.unnamed {
-            resolve.gaps.add(Reason::new(reason.key, reason.sentence), *n);
+            resolve.gaps.add(*reason, *n);
         }
-        let reason = Reason::new(
-            "malformed-words",
-            "words of stacks had an unknown form and stand as [unknown: malformed-words]",
-        );
-        resolve.gaps.add(reason, self.malformed_words);
+        resolve.gaps.add(MALFORMED_WORDS, self.malformed_words);
 
         // The stage itself tells what became of the rest; without any there was no such stage.
         if self.calls + self.device_records > 0 {
@@ -255,29 +248,13 @@ impl Accounts {
         }
 
         let attribute = fresh(ledger, Stage::Attribute, kept, kept);
-        for (key, sentence, n) in [
-            (
-                "wait-rate-limited",
-                "waits have their time and no stack: the share of walks was used up",
-                self.wait_gaps.rate_limited,
-            ),
-            (
-                "wait-scratch-busy",
-                "waits have their time and no stack: no scratch memory was free",
-                self.wait_gaps.scratch_busy,
-            ),
-            (
-                "wait-stack-lost",
-                "waits have their time and no stack: it was lost on its way",
-                self.wait_gaps.stack_lost,
-            ),
-            (
-                "wait-end-lost",
-                "waits have a stack and no time: their end was not seen",
-                self.wait_gaps.end_lost,
-            ),
+        for (reason, n) in [
+            (WAIT_RATE_LIMITED, self.wait_gaps.rate_limited),
+            (WAIT_SCRATCH_BUSY, self.wait_gaps.scratch_busy),
+            (WAIT_STACK_LOST, self.wait_gaps.stack_lost),
+            (WAIT_END_LOST, self.wait_gaps.end_lost),
         ] {
-            attribute.gaps.add(Reason::new(key, sentence), n);
+            attribute.gaps.add(reason, n);
         }
     }
 
@@ -288,7 +265,7 @@ impl Accounts {
             if self.missing > 0 {
                 account.received = self.received.saturating_add(self.missing);
                 account.kept = self.received;
-                account.dropped.add(Reason::new("sequence-gap", "record numbers are missing"), self.missing);
+                account.dropped.add(SEQUENCE_GAP, self.missing);
             }
             return account;
         };
@@ -301,7 +278,7 @@ impl Accounts {
         account.received = seen.saturating_sub(not_wanted);
         account.kept = value(Counter::RecordsEmitted);
         for counter in KERNEL_DROPS {
-            account.dropped.add(Reason::new(counter.key(), counter.sentence()), value(counter));
+            account.dropped.add(counter.reason(), value(counter));
         }
         let full = [
             Counter::DropTargetsFull,
@@ -310,33 +287,31 @@ impl Accounts {
             Counter::LaunchersUntracked,
         ];
         for full in full {
-            account.gaps.add(Reason::new(full.key(), full.sentence()), value(full));
+            account.gaps.add(full.reason(), value(full));
         }
         account
     }
 
     fn add_ends(&self, resolve: &mut Account) {
-        let unknown =
-            || Reason::new("unknown-end", "walks ended for a reason that this version does not know");
         for (number, n) in (0..=u8::MAX).zip(&self.native_ends) {
             match WalkEnd::from_number(number) {
                 Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack) => {}
-                Some(end) => resolve.gaps.add(Reason::new(end.key(), end.sentence()), *n),
-                None => resolve.gaps.add(unknown(), *n),
+                Some(end) => resolve.gaps.add(end.reason(), *n),
+                None => resolve.gaps.add(UNKNOWN_END, *n),
             }
         }
         for (number, n) in (0..=u8::MAX).zip(&self.python_ends) {
             match PythonEnd::from_number(number) {
                 Some(PythonEnd::Complete | PythonEnd::NotPython | PythonEnd::NotWalked) => {}
-                Some(end) => resolve.gaps.add(Reason::new(python_key(end), end.sentence()), *n),
-                None => resolve.gaps.add(unknown(), *n),
+                Some(end) => resolve.gaps.add(end.reason(), *n),
+                None => resolve.gaps.add(UNKNOWN_END, *n),
             }
         }
         for (number, n) in (0..=u8::MAX).zip(&self.kernel_ends) {
             match KernelEnd::from_number(number) {
                 Some(KernelEnd::Complete | KernelEnd::NotWalked) => {}
-                Some(end) => resolve.gaps.add(Reason::new(kernel_key(end), end.sentence()), *n),
-                None => resolve.gaps.add(unknown(), *n),
+                Some(end) => resolve.gaps.add(end.reason(), *n),
+                None => resolve.gaps.add(UNKNOWN_END, *n),
             }
         }
     }
@@ -351,39 +326,4 @@ fn fresh(ledger: &mut Ledger, stage: Stage, received: u64, kept: u64) -> &mut Ac
     let account = ledger.stage_mut(stage);
     *account = Account { received, kept, ..Account::default() };
     account
-}
-
-fn undecoded_sentence(key: &str) -> &'static str {
-    match key {
-        "short-record" => "records ended too early",
-        "unknown-kind" => "records were of an unknown kind",
-        _ => "the parts of records did not add up to their size",
-    }
-}
-
-/// Keys of the three kinds of end overlap (`complete`, `too-many-frames`); in one ledger they must not.
-pub(crate) fn python_key(end: PythonEnd) -> &'static str {
-    match end {
-        PythonEnd::Complete => "python-complete",
-        PythonEnd::NotPython => "not-python",
-        PythonEnd::NotWalked => "python-not-walked",
-        PythonEnd::NoThreadState => "python-no-thread-state",
-        PythonEnd::ThreadStateMismatch => "python-thread-state-mismatch",
-        PythonEnd::Unreadable => "python-unreadable",
-        PythonEnd::TooManyFrames => "python-too-many-frames",
-        PythonEnd::ChainShort => "python-chain-short",
-        PythonEnd::ChainLong => "python-chain-long",
-        PythonEnd::NoEvalFrame => "python-no-eval-frame",
-        PythonEnd::Torn => "python-torn",
-        PythonEnd::OtherState => "python-other-state",
-    }
-}
-
-fn kernel_key(end: KernelEnd) -> &'static str {
-    match end {
-        KernelEnd::Complete => "kernel-complete",
-        KernelEnd::NotWalked => "kernel-not-walked",
-        KernelEnd::Failed => "kernel-stack-failed",
-        KernelEnd::Truncated => "kernel-stack-truncated",
-    }
 }

@@ -7,6 +7,7 @@
 use deepctx_common::Plain;
 use deepctx_common::call::{ARGUMENTS_MAX, Call, Correlation, MESSAGE_BYTES_MAX, Message, Return, TEXT_MAX};
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
+use deepctx_common::reasons;
 use deepctx_common::record::{
     KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake, kind,
 };
@@ -155,12 +156,16 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Stable name for the ledger.
-    pub fn key(&self) -> &'static str {
-        match self {
-            DecodeError::ShortRecord { .. } => "short-record",
-            DecodeError::UnknownKind(_) => "unknown-kind",
-            DecodeError::BadLength { .. } => "bad-length",
+    reasons! {
+        class Loss, page "loss.md";
+        /// The reason for the ledger.
+        pub fn reason(self) {
+            Self::ShortRecord { .. } => "short-record", "records ended too early",
+                helps "only damaged or foreign captures show this";
+            Self::UnknownKind(_) => "unknown-kind", "records were of an unknown kind",
+                helps "only damaged or foreign captures show this";
+            Self::BadLength { .. } => "bad-length", "the parts of records did not add up to their size",
+                helps "only damaged or foreign captures show this";
         }
     }
 }

@@ -57,7 +57,7 @@ impl DutyCycle {
         let sentence = format!(
             "{what}: watched {share:.1} % of the time, in {turns} turn{s} (--probe-budget {budget}): counts are of these turns"
         );
-        account.gaps.add(Reason { key: WATCHED_IN_TURNS.into(), sentence: sentence.into() }, turns);
+        account.gaps.add(Reason { sentence: sentence.into(), ..WATCHED_IN_TURNS.into() }, turns);
     }
 }
 

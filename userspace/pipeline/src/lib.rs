@@ -29,6 +29,7 @@ pub mod order;
 mod pipeline;
 mod process_changes;
 mod python_seen;
+mod reason;
 mod resolve;
 mod scopes;
 mod sites;

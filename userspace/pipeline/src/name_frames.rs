@@ -9,6 +9,7 @@ use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 
+use crate::reason::PYTHON_INCOMPLETE;
 use crate::symbols::Name;
 
 /// A part of what code was compiled from, as a frame.
@@ -55,7 +56,7 @@ pub(crate) fn frame(name: &Name<'_>, role: Role, profile: &mut Profile) -> Frame
         }
         Name::Layer { path, class } => Frame::Layer { path: profile.text(path), class: profile.text(class) },
         Name::PythonIncomplete => {
-            Frame::Unresolved { reason: profile.text("incomplete"), origin: Origin::Python }
+            Frame::Unresolved { reason: profile.text(PYTHON_INCOMPLETE.key), origin: Origin::Python }
         }
         Name::PythonUnnamed { reason } => {
             Frame::Unresolved { reason: profile.text(reason.key), origin: Origin::Python }

@@ -7,6 +7,7 @@
 //! was mapped at one time is found by reading the process's mappings a little later.
 
 use deepctx_common::end::PythonEnd;
+use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::tree::NodeId;
@@ -22,7 +23,7 @@ use crate::resolve::Resolve;
 use crate::stack_cache::{CachedStack, StackCache, StackKey};
 use crate::stage::{ProcessChange, ProcessChangeKind};
 use crate::stages::Stages;
-use crate::symbols::{NoName, Symbols};
+use crate::symbols::Symbols;
 use crate::threads::Threads;
 
 /// Samples that are resolved together: enough for one question per module, few enough to bound what is in hand.
@@ -124,7 +125,7 @@ impl<S: Symbols> Pipeline<S> {
     }
 
     /// Takes in what the kernel programs' tables lack, total so far: reasons why stacks may be incomplete.
-    pub fn tables_lack(&mut self, gaps: Vec<(NoName, u64)>) {
+    pub fn tables_lack(&mut self, gaps: Vec<(&'static Reason, u64)>) {
         self.accounts.tables(gaps);
     }
 

@@ -6,6 +6,7 @@
 //! Does not: know where names come from ([`super::symbols`]), or lose a frame: what has no name says why.
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
+use deepctx_common::reason::Reason;
 use deepctx_common::record::sample_flag;
 use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::{Frame, Origin, Role};
@@ -13,14 +14,15 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
-use crate::account::{Accounts, python_key};
+use crate::account::Accounts;
 use crate::cpython_calls::Glue;
 use crate::decode::Sample;
 use crate::name_frames::frame;
 use crate::native_omitted;
+use crate::reason::{MALFORMED_WORDS, NOT_ANSWERED};
 use crate::stack_cache::StackKey;
 use crate::stack_words::{Code, Step, group, kernel_steps, repaired, user_steps};
-use crate::symbols::{Name, NoName, Symbols};
+use crate::symbols::{Name, Symbols};
 use crate::torch_calls::Plumbing;
 
 /// Addresses remembered: 256 Ki at about 40 bytes are 10 MiB; a torch process shows some ten thousand.
@@ -29,10 +31,6 @@ const ADDRESSES_MAX: usize = 1 << 18;
 const INLINED_MAX: usize = 64;
 /// Most parts of a chain of awaiting tasks: more than is ever read of one.
 const AWAITING_MAX: usize = 1 << 12;
-
-const NOT_ANSWERED: NoName = NoName { key: "not-answered", sentence: "the symbolizer gave no answer" };
-const MALFORMED: NoName =
-    NoName { key: "malformed-words", sentence: "words of the stack had an unknown form" };
 
 /// A stack, ready for the tree. Frames are those below the thread, root first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +214,7 @@ impl Resolve {
             }
             Step::Malformed => {
                 self.malformed_words += 1;
-                let malformed = self.malformed(profile, accounts);
+                let malformed = self.malformed(profile);
                 self.steps.push(malformed);
             }
         };
@@ -365,7 +363,7 @@ impl Resolve {
         if let Some(known) = self.python_gaps[end as usize] {
             return known;
         }
-        let known = self.single(python_key(end), Origin::Python, profile);
+        let known = self.single(end.key(), Origin::Python, profile);
         self.python_gaps[end as usize] = Some(known);
         known
     }
@@ -373,23 +371,22 @@ impl Resolve {
     /// Stands between user and kernel frames when kernel frames are missing there.
     fn kernel_gap(&mut self, sample: &Sample<'_>, profile: &mut Profile) -> Option<Known> {
         let end = sample.kernel_end()?;
-        let key = match end {
-            KernelEnd::Truncated => "kernel-stack-truncated",
-            KernelEnd::Failed if sample.fixed.flags & sample_flag::IN_KERNEL != 0 => "kernel-stack-failed",
+        match end {
+            KernelEnd::Truncated => {}
+            KernelEnd::Failed if sample.fixed.flags & sample_flag::IN_KERNEL != 0 => {}
             _ => return None,
-        };
+        }
         if self.kernel_gaps[end as usize].is_none() {
-            self.kernel_gaps[end as usize] = Some(self.single(key, Origin::Kernel, profile));
+            self.kernel_gaps[end as usize] = Some(self.single(end.key(), Origin::Kernel, profile));
         }
         self.kernel_gaps[end as usize]
     }
 
-    fn malformed(&mut self, profile: &mut Profile, accounts: &mut Accounts) -> Known {
+    fn malformed(&mut self, profile: &mut Profile) -> Known {
         if let Some(known) = self.malformed {
             return known;
         }
-        let unnamed = accounts.unnamed_number(MALFORMED);
-        let known = Known { unnamed, ..self.single(MALFORMED.key, Origin::Native, profile) };
+        let known = self.single(MALFORMED_WORDS.key, Origin::Native, profile);
         self.malformed = Some(known);
         known
     }
@@ -415,7 +412,7 @@ fn incomplete(sample: &Sample<'_>) -> Option<WalkEnd> {
     }
 }
 
-fn reason(name: &Name<'_>) -> Option<NoName> {
+fn reason(name: &Name<'_>) -> Option<&'static Reason> {
     match name {
         Name::NativeUnnamed { reason, .. }
         | Name::KernelUnnamed { reason }

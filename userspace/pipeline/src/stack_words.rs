@@ -11,11 +11,12 @@
 //! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why ([`user_steps`]).
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
+use deepctx_common::reason::Reason;
 use deepctx_common::record::word;
 use deepctx_profile::frame::Role;
 
 use crate::decode::Words;
-use crate::symbols::{AwaitingId, CodeAddress, ModuleReference, Name, NoName, PythonReference, SpaceId};
+use crate::symbols::{AwaitingId, CodeAddress, ModuleReference, Name, PythonReference, SpaceId};
 
 /// A word with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +61,7 @@ impl Code {
         }
     }
 
-    pub(crate) fn unnamed(&self, reason: NoName) -> Name<'static> {
+    pub(crate) fn unnamed(&self, reason: &'static Reason) -> Name<'static> {
         match self {
             Code::Native { address: CodeAddress::Exact(offset) | CodeAddress::Return(offset), .. } => {
                 Name::NativeUnnamed { module: "", offset: *offset, reason }

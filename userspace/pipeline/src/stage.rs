@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use deepctx_common::reason::Reason;
 use deepctx_common::record::StackSample;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
@@ -139,8 +140,14 @@ pub(crate) trait SiteTable {
     fn counted(&mut self, counts: &[u64]);
 }
 
-/// Something that a stage could not conclude: stable name and sentence of the reason, and how often.
-pub(crate) type StageGap = (&'static str, &'static str, u64);
+/// Something that a stage could not conclude.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StageGap {
+    /// Why.
+    pub(crate) reason: &'static Reason,
+    /// How often.
+    pub(crate) count: u64,
+}
 
 /// How a call is accounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Owns: the trait, and the form of questions and answers. Because: resolving is pure only as long as files, processes
 //! and caches of names are someone else's; tests answer from a table. Does not: know ELF, DWARF, `/proc` or CPython.
 
+use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
 
 use crate::input::SpaceUpdate;
@@ -44,15 +45,6 @@ pub struct PythonReference {
     pub instruction: Option<u32>,
 }
 
-/// Why there is no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NoName {
-    /// Stable name of the reason.
-    pub key: &'static str,
-    /// One sentence for people.
-    pub sentence: &'static str,
-}
-
 /// What an address or a Python reference stands for. The fields are those of `deepctx_profile::frame::Frame`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name<'a> {
@@ -76,7 +68,7 @@ pub enum Name<'a> {
         /// Address as the file states it, or the plain address when the file is unknown.
         offset: u64,
         /// Why there is no name.
-        reason: NoName,
+        reason: &'static Reason,
     },
     /// A kernel function.
     Kernel {
@@ -86,7 +78,7 @@ pub enum Name<'a> {
     /// Kernel code without a name.
     KernelUnnamed {
         /// Why there is no name.
-        reason: NoName,
+        reason: &'static Reason,
     },
     /// A Python function.
     Python {
@@ -130,7 +122,7 @@ pub enum Name<'a> {
     /// A Python function without a name.
     PythonUnnamed {
         /// Why there is no name.
-        reason: NoName,
+        reason: &'static Reason,
     },
 }
 

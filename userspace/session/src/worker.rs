@@ -12,7 +12,6 @@ use deepctx_capture::clock::monotonic_ns;
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::STEP_MARKER;
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
-use deepctx_pipeline::symbols::NoName;
 use deepctx_profile::profile::Executable;
 use deepctx_profile::units::{Bytes, Time};
 use deepctx_symbolizer::maps::Maps;
@@ -116,8 +115,7 @@ impl Worker {
             Message::CallsEnd(time_ns) => self.feed(Input::CallsEnd(time_ns)),
             Message::DutyWindow(window) => self.feed(Input::DutyWindow(window)),
             Message::Scans(counters) => {
-                let gaps = counters.gaps().map(|(key, sentence, n)| (NoName { key, sentence }, n));
-                self.pipeline.tables_lack(gaps.into());
+                self.pipeline.tables_lack(counters.gaps().into());
             }
             Message::TargetGone { pid } => {
                 self.status.target_ended(pid, &self.named);

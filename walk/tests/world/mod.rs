@@ -284,12 +284,17 @@ pub(crate) fn text(words: &[u64]) -> String {
             word::OBJECT => format!("on:{payload:x}/{:x}", words.next().unwrap()),
             _ if payload == word::PYTHON_GAP => continue,
             _ if payload & word::PYTHON_GAP != 0 => {
-                format!("gap:python-{}", PythonEnd::from_number(payload as u8).unwrap().key())
+                format!("gap:{}", PythonEnd::from_number(payload as u8).unwrap().key())
             }
             _ => format!("gap:{}", WalkEnd::from_number(payload as u8).unwrap().key()),
         });
     }
     out.join(" ")
+}
+
+/// The end of a Python walk, without the prefix that all of them share.
+pub(crate) fn ended(python: PythonEnd) -> &'static str {
+    python.key().trim_start_matches("python-")
 }
 
 pub(crate) fn check(what: &str, world: &World, python: bool, expect: &str) {
@@ -302,7 +307,7 @@ pub(crate) fn check_at(pc: u64, what: &str, world: &World, expect: &str) {
 
 pub(crate) fn check_from(pc: u64, what: &str, world: &World, python: bool, expect: &str) {
     let (words, native, python_end) = walk(world, pc, python);
-    let got = format!("{} | {} {}", text(&words), native.key(), python_end.key());
+    let got = format!("{} | {} {}", text(&words), native.key(), ended(python_end));
     assert_eq!(got, expect, "{what}");
 }
 

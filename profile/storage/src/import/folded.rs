@@ -43,7 +43,7 @@ pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Nanos {
         // A value that is too large becomes the largest.
         profile.add(&stack, Metric::Samples, value.round() as u64);
     }
-    super::gap(profile, "not-understood", "lines do not end in a number", odd);
-    super::gap(profile, "rounded", "values with decimals were rounded", rounded);
+    super::gap(profile, super::NOT_UNDERSTOOD, odd);
+    super::gap(profile, super::ROUNDED, rounded);
     Nanos(0)
 }

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{ImportError, Kind, gap, words};
+use super::{ImportError, Kind, NO_LAUNCH, NOT_UNDERSTOOD, gap, words};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::metric::Metric;
@@ -73,7 +73,7 @@ pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Result<Nanos, ImportE
         });
     }
     let Reader { mut events, names, skipped, base, .. } = reader;
-    gap(profile, "not-understood", "events have no time or no length", skipped);
+    gap(profile, NOT_UNDERSTOOD, skipped);
     let first = events.iter().map(|event| event.start).min().unwrap_or(0);
     let last = events.iter().map(|event| event.end).max().unwrap_or(0);
     profile.meta.started = Time::from_nanos(base.saturating_add(first));
@@ -254,7 +254,7 @@ fn device(
             Some((node, start)) => (node, Some(start)),
             None => {
                 lost += 1;
-                let reason = profile.text("no-launch");
+                let reason = profile.text(NO_LAUNCH.key);
                 let frame = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
                 (profile.tree.child(NodeId::ROOT, frame), None)
             }
@@ -279,7 +279,7 @@ fn device(
             profile.tree.add(node, Metric::CopyBytes, event.bytes);
         }
     }
-    gap(profile, "no-launch", "work on a device has no call that launched it", lost);
+    gap(profile, NO_LAUNCH, lost);
 }
 
 /// The document: an object with `traceEvents`, or the list itself.

@@ -25,7 +25,9 @@ use std::io::Read as _;
 
 use flate2::read::MultiGzDecoder;
 
-use deepctx_profile::ledger::{Reason, Stage};
+use deepctx_common::reason::Reason;
+use deepctx_common::reasons;
+use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::units::Nanos;
 
@@ -33,6 +35,26 @@ use deepctx_profile::units::Nanos;
 pub const BYTES_MAX: usize = 1 << 30;
 /// Bounds of an imported profile.
 const LIMITS: Limits = Limits { nodes: 1 << 24, frames: 1 << 22, string_bytes: 1 << 28 };
+
+reasons! {
+    class Unread, page "formats.md";
+    const NOT_UNDERSTOOD = "not-understood", "lines or events of the file are not of its format";
+    const ROUNDED = "rounded", "values with decimals were rounded";
+    const UNKNOWN_METRIC = "unknown-metric", "sample types have no counterpart here and were left out";
+    const NEGATIVE = "negative", "values below zero, as differences have, were left out";
+    const DANGLING = "dangling", "frames refer to locations that the file does not have";
+}
+
+reasons! {
+    class Gap, page "formats.md";
+    const NO_LAUNCH = "no-launch", "work on a device has no call that launched it";
+}
+
+reasons! {
+    class Unnamed, page "formats.md";
+    const NO_SYMBOL = "no-symbol", "the file has no name for the address";
+    const NO_LOCATION = "no-location", "the file lacks the location of the frame";
+}
 
 /// A format that can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,8 +204,8 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
 }
 
 /// Counts what a file holds that is not understood.
-fn gap(profile: &mut Profile, key: &'static str, sentence: &'static str, n: u64) {
-    profile.ledger.gap(Stage::Decode, Reason::new(key, sentence), n);
+fn gap(profile: &mut Profile, reason: &'static Reason, n: u64) {
+    profile.ledger.gap(Stage::Decode, reason, n);
 }
 
 #[cfg(test)]

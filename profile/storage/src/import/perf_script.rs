@@ -114,7 +114,7 @@ pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Nanos {
         }
     }
     sample.into_iter().for_each(|sample| sample.finish(profile));
-    super::gap(profile, "not-understood", "lines are neither the head of a sample nor a frame", odd);
+    super::gap(profile, super::NOT_UNDERSTOOD, odd);
     Nanos(last.saturating_sub(first))
 }
 
@@ -167,11 +167,11 @@ fn frame(profile: &mut Profile, line: &str) -> Option<Frame> {
     let module = if inlined || module == "[unknown]" { "" } else { module };
     let kernel = address >= KERNEL_FROM;
     Some(match (symbol.trim(), kernel) {
-        ("[unknown]" | "", true) => Frame::KernelUnnamed { reason: profile.text("no-symbol") },
+        ("[unknown]" | "", true) => Frame::KernelUnnamed { reason: profile.text(super::NO_SYMBOL.key) },
         ("[unknown]" | "", false) => Frame::NativeUnnamed {
             module: profile.text(module),
             offset: address,
-            reason: profile.text("no-symbol"),
+            reason: profile.text(super::NO_SYMBOL.key),
             role: Role::Code,
         },
         (symbol, true) => Frame::Kernel { symbol: profile.text(symbol) },

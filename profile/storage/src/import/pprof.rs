@@ -6,7 +6,7 @@
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
-use super::{ImportError, Kind, gap, words};
+use super::{DANGLING, ImportError, Kind, NEGATIVE, NO_LOCATION, NO_SYMBOL, UNKNOWN_METRIC, gap, words};
 use crate::proto::pprof::{Function, Location, Mapping, Sample, ValueType};
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::intern::FrameId;
@@ -207,7 +207,7 @@ fn metrics(tables: &Tables<'_>, profile: &mut Profile) -> Vec<Option<(Metric, u6
         metrics.push(metric.map(|metric| (metric, scale)));
     }
     let unknown = metrics.iter().filter(|metric| metric.is_none()).count() as u64;
-    gap(profile, "unknown-metric", "sample types have no counterpart here and were left out", unknown);
+    gap(profile, UNKNOWN_METRIC, unknown);
     metrics
 }
 
@@ -234,7 +234,7 @@ fn samples(
                 Some(location) => frames(tables, location, profile),
                 None => {
                     dangling += 1;
-                    let reason = profile.text("no-location");
+                    let reason = profile.text(NO_LOCATION.key);
                     vec![profile.frame(Frame::Unresolved { reason, origin: Default::default() })]
                 }
             });
@@ -254,8 +254,8 @@ fn samples(
             }
         }
     }
-    gap(profile, "negative", "values below zero, as differences have, were left out", negative);
-    gap(profile, "dangling", "frames refer to locations that the file does not have", dangling);
+    gap(profile, NEGATIVE, negative);
+    gap(profile, DANGLING, dangling);
     Ok(())
 }
 
@@ -282,7 +282,7 @@ fn frames(tables: &Tables<'_>, location: &Location, profile: &mut Profile) -> Ve
     let module = mapping.map(|mapping| tables.text(mapping.filename)).unwrap_or_default();
     let lines = location.line.len().min(DEPTH_MAX);
     if lines == 0 {
-        let (module, reason) = (profile.text(&module), profile.text("no-symbol"));
+        let (module, reason) = (profile.text(&module), profile.text(NO_SYMBOL.key));
         let frame = Frame::NativeUnnamed { module, offset: location.address, reason, role: Role::Code };
         return vec![profile.frame(frame)];
     }

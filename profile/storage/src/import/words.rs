@@ -39,7 +39,7 @@ pub(super) fn frame(profile: &mut Profile, text: &str) -> Frame {
         && let Ok(offset) = u64::from_str_radix(offset, 16)
         && module.contains(".so")
     {
-        let (module, reason) = (profile.text(module), profile.text("no-symbol"));
+        let (module, reason) = (profile.text(module), profile.text(super::NO_SYMBOL.key));
         return Frame::NativeUnnamed { module, offset, reason, role: Role::Code };
     }
     let inlined = text.ends_with("_[i]");

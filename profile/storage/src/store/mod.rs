@@ -54,6 +54,7 @@ mod merge;
 mod pack;
 mod place;
 mod read;
+mod reason;
 mod schema;
 mod table;
 mod write;

@@ -13,6 +13,7 @@ use super::devices::{self, Shapes};
 use super::lanes;
 use super::manifest::{Manifest, Segment};
 use super::place::Place;
+use super::reason::{CONTEXT_LOST, FRAME_LOST, NOT_FINISHED, SEGMENT_LOST};
 use super::schema::{self, LedgerRow};
 use super::table::decode;
 use crate::error::OpenError;
@@ -123,15 +124,10 @@ fn read(place: &Place<'_>, manifest: Manifest) -> Stored {
     profile.memory.truncate(POOLS_MAX);
     profile.gpu = gpu;
     if !lost.is_empty() {
-        let reason = Reason::new("segment-lost", "files of the profile could not be read");
-        profile.ledger.gap(Stage::Store, reason, lost.len() as u64);
+        profile.ledger.gap(Stage::Store, SEGMENT_LOST, lost.len() as u64);
     }
     if !manifest.complete {
-        let reason = Reason::new(
-            "not-finished",
-            "the capture did not end well: what came after the last flush is missing",
-        );
-        profile.ledger.gap(Stage::Store, reason, 1);
+        profile.ledger.gap(Stage::Store, NOT_FINISHED, 1);
     }
     Stored { profile, version, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost }
 }
@@ -201,7 +197,7 @@ impl Reader<'_> {
         let parent = self.node(parent);
         let frame = match self.frames.get(&frame) {
             Some(&frame) => frame,
-            None => self.stand_in("frame-lost"),
+            None => self.stand_in(FRAME_LOST),
         };
         let node = self.profile.tree.child(parent, frame);
         self.nodes.insert(id, node).is_none().then_some(())
@@ -242,14 +238,14 @@ impl Reader<'_> {
         match self.nodes.get(&number) {
             Some(&node) => node,
             None => {
-                let frame = self.stand_in("context-lost");
+                let frame = self.stand_in(CONTEXT_LOST);
                 self.profile.tree.child(NodeId::ROOT, frame)
             }
         }
     }
 
-    fn stand_in(&mut self, reason: &str) -> FrameId {
-        let reason = self.profile.strings.intern(reason);
+    fn stand_in(&mut self, reason: &deepctx_common::reason::Reason) -> FrameId {
+        let reason = self.profile.strings.intern(reason.key);
         self.profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() })
     }
 

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 
 use super::batch::{Batch, Row};
 use super::columns::Table;
+use super::reason::FRAME_KIND_UNKNOWN;
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::{FrameId, StrId, Strings};
 use deepctx_profile::metric::Cell;
@@ -184,7 +185,7 @@ pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)
                 row.text("origin").and_then(|name| ORIGINS.into_iter().find(|&o| origin_name(o) == name));
             Frame::Unresolved { reason: text("reason"), origin: origin.unwrap_or_default() }
         }
-        _ => Frame::Unresolved { reason: strings.intern("unknown-kind"), origin: Origin::Native },
+        _ => Frame::Unresolved { reason: strings.intern(FRAME_KIND_UNKNOWN.key), origin: Origin::Native },
     };
     Some((row.u32("id")?, frame))
 }

@@ -367,7 +367,7 @@ mod tests {
     ];
 
     fn text(arguments: &[Argument]) -> Vec<String> {
-        arguments.iter().map(|a| format!("{} {}", a.role.key(), a.location)).collect()
+        arguments.iter().map(|a| format!("{} {}", a.role.name(), a.location)).collect()
     }
 
     /// What is read, one word for each value.
@@ -378,8 +378,8 @@ mod tests {
         let mut counted: Vec<(&str, usize)> = Vec::new();
         for argument in &placed.arguments {
             match counted.last_mut() {
-                Some((last, n)) if *last == argument.role.key() => *n += 1,
-                _ => counted.push((argument.role.key(), 1)),
+                Some((last, n)) if *last == argument.role.name() => *n += 1,
+                _ => counted.push((argument.role.name(), 1)),
             }
         }
         let words: Vec<String> = counted

@@ -15,7 +15,7 @@ pub(crate) mod xla;
 
 use deepctx_common::call::{Call, SITES_MAX};
 use deepctx_common::record::StackSample;
-use deepctx_profile::ledger::{Reason, Stage as LedgerStage};
+use deepctx_profile::ledger::Stage as LedgerStage;
 use deepctx_profile::profile::Profile;
 
 use crate::config::Config;
@@ -142,8 +142,8 @@ macro_rules! stages {
             fn account(&self, profile: &mut Profile) {
                 $(
                     let account = profile.ledger.stage_mut(LedgerStage::Attribute);
-                    for (key, sentence, count) in self.$name.gaps() {
-                        account.gaps.add(Reason::new(key, sentence), count);
+                    for gap in self.$name.gaps() {
+                        account.gaps.add(gap.reason, gap.count);
                     }
                     self.$name.write_to(profile);
                 )+

@@ -20,7 +20,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use deepctx_pipeline::symbols::{AwaitingId, Name, NoName};
+use deepctx_common::reason::Reason;
+use deepctx_pipeline::symbols::{AwaitingId, Name};
+
+use super::reason::{TASK_CHANGED, TASK_NEW, TOO_MANY_CHAINS};
 
 /// Most coroutines, of all processes, of which readings are kept.
 const COROUTINES_MAX: usize = 1 << 14;
@@ -59,7 +62,7 @@ pub(super) enum Part {
         first_line: u32,
     },
     /// Something is missing here.
-    Unknown(NoName),
+    Unknown(&'static Reason),
 }
 
 impl Part {
@@ -70,7 +73,7 @@ impl Part {
             Part::Function { function, file, line, first_line } => {
                 Name::Python { function, file, line: *line, first_line: *first_line }
             }
-            Part::Unknown(reason) => Name::PythonUnnamed { reason: *reason },
+            Part::Unknown(reason) => Name::PythonUnnamed { reason },
         }
     }
 }
@@ -146,17 +149,6 @@ pub(super) struct AwaitChains {
     chains: Vec<Arc<Chain>>,
 }
 
-const CHANGED: NoName = NoName {
-    key: "async-task-changed",
-    sentence: "the coroutine was another task's before and after, or its awaiters changed just then",
-};
-const NEW: NoName = NoName {
-    key: "async-task-new",
-    sentence: "the coroutine's task was not read before the sample, or not often enough to be sure",
-};
-const MANY: NoName =
-    NoName { key: "async-too-many-chains", sentence: "more await chains than are kept apart" };
-
 impl AwaitChains {
     /// Whether the coroutine was read after this time.
     pub(super) fn was_read_after(&self, pid: u32, frame: u64, time_ns: u64) -> bool {
@@ -193,7 +185,7 @@ impl AwaitChains {
     /// The chain that held at a time; `None` when no task ran the coroutine then.
     pub(super) fn at(&mut self, pid: u32, frame: u64, time_ns: u64) -> Option<AwaitingId> {
         let unknown = match self.coroutines.get(&(pid, frame)) {
-            None => NEW,
+            None => TASK_NEW,
             Some(coroutine) => {
                 let before = coroutine.runs.iter().rev().find(|run| run.since_ns <= time_ns);
                 let after = coroutine.runs.iter().find(|run| run.until_ns >= time_ns);
@@ -207,12 +199,12 @@ impl AwaitChains {
                         if proven || coroutine.is_trusted() || self.is_unknown(before.chain) {
                             return Some(before.chain).filter(|_| !nothing);
                         }
-                        if coroutine.mixed { CHANGED } else { NEW }
+                        if coroutine.mixed { TASK_CHANGED } else { TASK_NEW }
                     }
                     // Nothing but generators and other libraries' coroutines was ever there.
                     _ if coroutine.runs.iter().all(|run| self.chain(run.chain).is_empty()) => return None,
-                    (Some(_), _) => CHANGED,
-                    (None, _) => NEW,
+                    (Some(_), _) => TASK_CHANGED,
+                    (None, _) => TASK_NEW,
                 }
             }
         };
@@ -283,7 +275,7 @@ impl AwaitChains {
 
     /// The chain that stands for all beyond the bound.
     fn overflow_chain(&mut self) -> AwaitingId {
-        let many = vec![Part::Unknown(MANY)];
+        let many = vec![Part::Unknown(TOO_MANY_CHAINS)];
         match self.numbers.get(&many) {
             Some(known) => *known,
             None => self.add(many),

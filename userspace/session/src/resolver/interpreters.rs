@@ -8,7 +8,8 @@
 
 use deepctx_capture::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_pipeline::symbols::{Answer, AwaitingId, ModuleReference, Name, NoName, PythonReference};
+use deepctx_common::reason::Reason;
+use deepctx_pipeline::symbols::{Answer, AwaitingId, ModuleReference, Name, PythonReference};
 use deepctx_symbolizer::maps::Mapping;
 use deepctx_symbolizer::python::{
     CalledModule, Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process,
@@ -17,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::await_chains::{AwaitChains, Part, Reading};
 use super::layers::{CodeObject, Layers};
-use super::reason::{NO_LAYER, no_python};
+use super::reason::NO_LAYER;
 use super::tasks::chain;
 
 /// Functions of one process that are compared with it each second: at about a microsecond each, far below a thousandth
@@ -124,7 +125,7 @@ impl Interpreters {
         for (n, frame) in frames.iter().enumerate() {
             let instruction = frame.instruction.unwrap_or(u32::MAX);
             let named = attached.and_then(|()| {
-                self.symbols.frame(pid, frame.code, frame.checksum, instruction).map_err(no_python)
+                self.symbols.frame(pid, frame.code, frame.checksum, instruction).map_err(NoPythonName::reason)
             });
             let named = match named {
                 Ok(named) => named,
@@ -259,9 +260,9 @@ impl Interpreters {
         self.await_chains.read(pid, frame, Reading { began_ns, ended_ns, chain, number });
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(), NoName> {
+    fn attach(&mut self, pid: u32) -> Result<(), &'static Reason> {
         let Some(interpreter) = self.by_pid.get_mut(&pid) else {
-            return Err(no_python(NoPythonName::NotAttached));
+            return Err(NoPythonName::NotAttached.reason());
         };
         let try_now = match &interpreter.state {
             Attachment::Attached => return Ok(()),
@@ -283,7 +284,7 @@ impl Interpreters {
                 }
             };
         }
-        Err(no_python(NoPythonName::NotAttached))
+        Err(NoPythonName::NotAttached.reason())
     }
 }
 

@@ -11,7 +11,6 @@ use deepctx_symbolizer::{Avma, CodeLocation, KernelAddr, Lookup, NoSymbol, Symbo
 use rustc_hash::FxHashMap;
 
 use super::processes::ProcessAt;
-use super::reason::no_symbol;
 
 /// Shown for a function of which only the line is known.
 const NO_FUNCTION: &str = "[line]";
@@ -75,7 +74,7 @@ pub(super) fn name_kernel(symbolizer: &mut Symbolizer, addresses: &[CodeAddress]
                 let names: Vec<_> = frames.iter().map(|frame| Name::Kernel { symbol: &frame.name }).collect();
                 answer(n, &names);
             }
-            Err(reason) => answer(n, &[Name::KernelUnnamed { reason: no_symbol(reason) }]),
+            Err(reason) => answer(n, &[Name::KernelUnnamed { reason: reason.reason() }]),
         }
     }
 }
@@ -91,7 +90,7 @@ fn answer_native(
     let frames = match named {
         Ok(frames) => frames,
         Err(reason) => {
-            answer(&[Name::NativeUnnamed { module, offset, reason: no_symbol(*reason) }]);
+            answer(&[Name::NativeUnnamed { module, offset, reason: reason.reason() }]);
             return false;
         }
     };

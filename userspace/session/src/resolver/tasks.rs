@@ -6,14 +6,14 @@
 use deepctx_symbolizer::python::{AwaitChain, AwaitLink, NoTask, PythonSymbols};
 
 use super::await_chains::{Chain, Part};
-use super::reason::{CHAIN_TOO_LONG, SEVERAL_AWAITERS, no_python, no_task};
+use super::reason::{CHAIN_TOO_LONG, SEVERAL_AWAITERS};
 
 /// A reading of tasks, with names. What no task runs gives an empty chain.
 pub(super) fn chain(pid: u32, awaited: Result<AwaitChain, NoTask>, python: &mut PythonSymbols) -> Chain {
     let links = match awaited {
         Ok(awaited) => awaited.links,
         Err(NoTask::None | NoTask::Unsupported) => return Chain::new(),
-        Err(reason) => return vec![Part::Unknown(no_task(reason))],
+        Err(reason) => return vec![Part::Unknown(reason.reason())],
     };
     let mut part = |link| match link {
         AwaitLink::Task(name) => Some(Part::Task(name)),
@@ -28,7 +28,7 @@ pub(super) fn chain(pid: u32, awaited: Result<AwaitChain, NoTask>, python: &mut 
                     line: frame.line.unwrap_or(0),
                     first_line: frame.first_line,
                 }),
-                Err(reason) => Some(Part::Unknown(no_python(reason))),
+                Err(reason) => Some(Part::Unknown(reason.reason())),
             }
         }
     };

@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 
 use deepctx_common::call::Call;
 use deepctx_common::end::WalkEnd;
+use deepctx_common::reasons;
 use deepctx_common::record::StackSample;
 use deepctx_events::{AutogradEvent, Event, Role};
 use deepctx_profile::frame::Frame;
@@ -43,6 +44,23 @@ use crate::stage::{
 };
 use open::Thread;
 use stand::Maker;
+
+reasons! {
+    class Gap, page "operators.md";
+    const FORWARD_UNKNOWN = "forward-unknown",
+        "steps of the backward pass are not below their operator: it ran before the capture began, between two turns, or too long ago";
+    const BACKWARD_UNCERTAIN = "backward-uncertain",
+        "stacks in the backward pass are not below an operator: they lack their beginning, or records before them are missing";
+    const BACKWARD_NOT_WATCHED = "backward-not-watched",
+        "stacks in the backward pass are not below an operator: it was not watched then";
+    const FORWARD_UNCERTAIN = "forward-uncertain",
+        "steps of the backward pass are below an operator that itself ran within a step, which is not certain";
+    const BACKWARD_NESTED = "backward-nested",
+        "steps of the backward pass are not below their operator: derivatives of derivatives are nested too deeply";
+    const BACKWARD_CALL_LOST = "backward-call-lost",
+        "steps of the backward pass, or operators that made them, were counted by their probe and never came";
+}
+
 pub(crate) use stand::{Stand, Within};
 use watch::{CopyId, Watch};
 
@@ -501,36 +519,12 @@ impl Stage for Autograd {
 
     fn gaps(&self) -> Vec<StageGap> {
         vec![
-            (
-                "forward-unknown",
-                "steps of the backward pass are not below their operator: it ran before the capture began, between two turns, or too long ago",
-                self.counts.unknown,
-            ),
-            (
-                "backward-uncertain",
-                "stacks in the backward pass are not below an operator: they lack their beginning, or records before them are missing",
-                self.counts.uncertain,
-            ),
-            (
-                "backward-not-watched",
-                "stacks in the backward pass are not below an operator: it was not watched then",
-                self.counts.not_watched,
-            ),
-            (
-                "forward-uncertain",
-                "steps of the backward pass are below an operator that itself ran within a step, which is not certain",
-                self.counts.misplaced,
-            ),
-            (
-                "backward-nested",
-                "steps of the backward pass are not below their operator: derivatives of derivatives are nested too deeply",
-                self.counts.nested,
-            ),
-            (
-                "backward-call-lost",
-                "steps of the backward pass, or operators that made them, were counted by their probe and never came",
-                self.sites.lost(),
-            ),
+            StageGap { reason: FORWARD_UNKNOWN, count: self.counts.unknown },
+            StageGap { reason: BACKWARD_UNCERTAIN, count: self.counts.uncertain },
+            StageGap { reason: BACKWARD_NOT_WATCHED, count: self.counts.not_watched },
+            StageGap { reason: FORWARD_UNCERTAIN, count: self.counts.misplaced },
+            StageGap { reason: BACKWARD_NESTED, count: self.counts.nested },
+            StageGap { reason: BACKWARD_CALL_LOST, count: self.sites.lost() },
         ]
     }
 }

@@ -17,7 +17,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
 use super::clock::HostTime;
-use super::counts::{Counts, Gap, Useless};
+use super::counts::{Counts, Gap, LAUNCH_NOT_SEEN, Useless};
 use super::graphs::Recorded;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
 use super::names::Named;
@@ -295,7 +295,7 @@ fn without_launch(
     profile: &mut Profile,
 ) -> NodeId {
     let kernel = activity.kind == kind::KERNEL;
-    let reason = profile.text("launch-not-seen");
+    let reason = profile.text(LAUNCH_NOT_SEEN.key);
     let unseen = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
     let node = profile.tree.path(process_node, [unseen, frame]);
     if kernel {

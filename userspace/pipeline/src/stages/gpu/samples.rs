@@ -26,7 +26,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
 use super::Gpu;
-use super::counts::{Counts, Gap};
+use super::counts::{Counts, Gap, INSTRUCTION_NOT_KNOWN, LAUNCH_NOT_SEEN};
 use super::kernels::kernel_frame;
 use super::work::WorkKind;
 use crate::input::{CubinLines, UnreadCubin};
@@ -180,7 +180,7 @@ impl Samples {
                 };
                 Frame::Instruction { kernel: name, offset: place.offset, file, line }
             }
-            _ => Frame::Unresolved { reason: profile.text("instruction-not-known"), origin: Origin::Gpu },
+            _ => Frame::Unresolved { reason: profile.text(INSTRUCTION_NOT_KNOWN.key), origin: Origin::Gpu },
         };
         let frame = profile.frame(frame);
         let node = profile.tree.child(place.kernel, frame);
@@ -371,7 +371,7 @@ impl Gpu {
             };
             launched.unwrap_or_else(|| {
                 counts.gap(Gap::SampleWithoutLaunch, samples);
-                let reason = profile.text("launch-not-seen");
+                let reason = profile.text(LAUNCH_NOT_SEEN.key);
                 let unseen = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
                 profile.tree.path(process_node, [unseen, frame])
             })

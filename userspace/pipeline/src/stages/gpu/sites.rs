@@ -8,6 +8,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 
+use super::counts::Gap;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::stage::SiteTable;
@@ -86,7 +87,7 @@ impl Sites {
     pub(super) fn site(&mut self, arguments: &Arguments<'_>, profile: &mut Profile) -> Site {
         let event = Event::from_number(arguments.call.event);
         let Some(known) = self.sites.get_mut(arguments.call.site as usize).and_then(Option::as_mut) else {
-            let name = profile.text("[unknown: probe-not-known]");
+            let name = profile.text(&format!("[unknown: {}]", Gap::SiteUnknown.reason().key));
             let frame = profile.frame(Frame::GpuApi { name });
             return Site { event, family: Family::User, frame, own_default_stream: false };
         };

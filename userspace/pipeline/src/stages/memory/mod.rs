@@ -18,6 +18,7 @@
 mod pool;
 
 use deepctx_common::call::call_flag;
+use deepctx_common::reasons;
 use deepctx_common::record::StackSample;
 use deepctx_events::{Event, Family, Role, TensorEvent};
 use deepctx_profile::frame::{Frame, Origin};
@@ -30,11 +31,32 @@ use rustc_hash::FxHashMap;
 use crate::attribute;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
+use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 use crate::sites::Sites;
 use crate::stage::{
     AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
 };
 use pool::{Given, Pool, Said, Taken};
+
+reasons! {
+    class Gap, page "memory.md";
+    const TENSOR_FREE_UNKNOWN = "tensor-free-unknown",
+        "tensors were freed whose allocation was not seen: it was before the capture began, or between two turns";
+    const TENSOR_NOT_WATCHED = "tensor-not-watched",
+        "tensors were live when the turn ended in which they were watched: when they are freed is not seen";
+    const TENSOR_FREE_MISSED = "tensor-free-missed",
+        "tensors were allocated where others were: that those were freed was not seen";
+    const TENSOR_FREE_DIFFERS = "tensor-free-differs",
+        "tensors were freed with another size than they were allocated with";
+    const TENSORS_FULL = "tensors-full",
+        "allocations of tensors were not followed: more are live, or on more devices, than are remembered";
+    const TENSOR_WITHOUT_STACK = "tensor-without-stack",
+        "allocations of tensors have no stack of their own: stacks are limited, or no scratch memory was free";
+    const TENSOR_UNREADABLE = "tensor-unreadable",
+        "calls of allocators had arguments that could not be read";
+    const TENSOR_CALL_LOST = "tensor-call-lost",
+        "allocations and frees of tensors were counted by their probe and never came";
+}
 
 /// Kinds of devices, by number (`c10::DeviceType`, c10/core/DeviceType.h).
 const KINDS: [&str; 21] = [
@@ -264,7 +286,7 @@ impl TensorMemory {
             Some(node) => node,
             None => {
                 self.counts.without_stack += 1;
-                let reason = profile.text(if limited { "stack-limited" } else { "stack-not-taken" });
+                let reason = profile.text(if limited { STACK_LIMITED.key } else { STACK_NOT_TAKEN.key });
                 let frame = profile.frame(Frame::Unresolved { reason, origin: Origin::Native });
                 profile.tree.child(caller.thread, frame)
             }
@@ -376,46 +398,14 @@ impl Stage for TensorMemory {
 
     fn gaps(&self) -> Vec<StageGap> {
         vec![
-            (
-                "tensor-free-unknown",
-                "tensors were freed whose allocation was not seen: it was before the capture began, or between two turns",
-                self.counts.free_unknown,
-            ),
-            (
-                "tensor-not-watched",
-                "tensors were live when the turn ended in which they were watched: when they are freed is not seen",
-                self.counts.not_watched,
-            ),
-            (
-                "tensor-free-missed",
-                "tensors were allocated where others were: that those were freed was not seen",
-                self.counts.free_missed,
-            ),
-            (
-                "tensor-free-differs",
-                "tensors were freed with another size than they were allocated with",
-                self.counts.free_differs,
-            ),
-            (
-                "tensors-full",
-                "allocations of tensors were not followed: more are live, or on more devices, than are remembered",
-                self.counts.full,
-            ),
-            (
-                "tensor-without-stack",
-                "allocations of tensors have no stack of their own: stacks are limited, or no scratch memory was free",
-                self.counts.without_stack,
-            ),
-            (
-                "tensor-unreadable",
-                "calls of allocators had arguments that could not be read",
-                self.counts.unreadable,
-            ),
-            (
-                "tensor-call-lost",
-                "allocations and frees of tensors were counted by their probe and never came",
-                self.sites.lost(),
-            ),
+            StageGap { reason: TENSOR_FREE_UNKNOWN, count: self.counts.free_unknown },
+            StageGap { reason: TENSOR_NOT_WATCHED, count: self.counts.not_watched },
+            StageGap { reason: TENSOR_FREE_MISSED, count: self.counts.free_missed },
+            StageGap { reason: TENSOR_FREE_DIFFERS, count: self.counts.free_differs },
+            StageGap { reason: TENSORS_FULL, count: self.counts.full },
+            StageGap { reason: TENSOR_WITHOUT_STACK, count: self.counts.without_stack },
+            StageGap { reason: TENSOR_UNREADABLE, count: self.counts.unreadable },
+            StageGap { reason: TENSOR_CALL_LOST, count: self.sites.lost() },
         ]
     }
 

@@ -15,6 +15,7 @@
 
 mod helpers;
 
+use deepctx_common::reasons;
 use deepctx_common::record::{StackSample, word};
 use deepctx_events::{Event, Family, OpenMpEvent, Role};
 use deepctx_profile::frame::Frame;
@@ -34,6 +35,14 @@ use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
 use helpers::{Handed, Process};
+
+reasons! {
+    class Gap, page "teams.md";
+    const TEAM_UNKNOWN = "team-unknown",
+        "work of OpenMP's threads stays where it ran: who handed it out was not seen, or not watched, or several threads do";
+    const TEAM_CALL_LOST = "team-call-lost",
+        "works handed to teams were counted by their probe and never came";
+}
 
 /// What a helper's part stands behind.
 pub(crate) const MARK: &str = "[team]";
@@ -293,16 +302,8 @@ impl Stage for OpenMp {
 
     fn gaps(&self) -> Vec<StageGap> {
         vec![
-            (
-                "team-unknown",
-                "work of OpenMP's threads stays where it ran: who handed it out was not seen, or not watched, or several threads do",
-                self.counts.unknown,
-            ),
-            (
-                "team-call-lost",
-                "works handed to teams were counted by their probe and never came",
-                self.sites.lost(),
-            ),
+            StageGap { reason: TEAM_UNKNOWN, count: self.counts.unknown },
+            StageGap { reason: TEAM_CALL_LOST, count: self.sites.lost() },
         ]
     }
 }

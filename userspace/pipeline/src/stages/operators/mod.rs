@@ -17,6 +17,7 @@ mod tensors;
 
 use deepctx_common::call::{Call, call_flag};
 use deepctx_common::end::WalkEnd;
+use deepctx_common::reasons;
 use deepctx_common::record::StackSample;
 use deepctx_events::{Event, OperatorEvent, Role};
 use deepctx_names::demangle;
@@ -40,6 +41,23 @@ use crate::stage::{
 };
 use nesting::{Memory, Open, Parent, Thread};
 use tensors::Told;
+
+reasons! {
+    class Gap, page "operators.md";
+    const OPERATOR_WITHOUT_STACK = "operator-without-stack",
+        "operators have no stack of their own: they stand within the one that they began in, or below [operators]";
+    const OPERATOR_UNCERTAIN = "operator-uncertain",
+        "operators stand below [operators] by themselves: within which one they began is not known";
+    const OPERATOR_CONTRADICTED = "operator-contradicted",
+        "stacks at two places showed one operator within the other, and once more outside of it";
+    const OPERATOR_NOT_WATCHED = "operator-not-watched",
+        "operators are not counted: they were seen to begin at the edges of a turn, when not all probes were in place";
+    const OPERATOR_UNNAMED = "operator-unnamed", "operators were called by a handle that told no name";
+    const OPERATOR_UNREADABLE = "operator-unreadable",
+        "what was read of operators or their tensors could not be what it should";
+    const OPERATOR_LOST = "operator-lost",
+        "operators, or what tells of them, were counted by their probe and never came";
+}
 
 /// Most bytes of an operator's name that are shown.
 const NAME_BYTES_MAX: usize = 128;
@@ -427,37 +445,13 @@ impl Stage for Operators {
 
     fn gaps(&self) -> Vec<StageGap> {
         vec![
-            (
-                "operator-without-stack",
-                "operators have no stack of their own: they stand within the one that they began in, or below [operators]",
-                self.counts.without_stack,
-            ),
-            (
-                "operator-uncertain",
-                "operators stand below [operators] by themselves: within which one they began is not known",
-                self.counts.nesting_unknown,
-            ),
-            (
-                "operator-contradicted",
-                "stacks at two places showed one operator within the other, and once more outside of it",
-                self.memory.contradicted,
-            ),
-            (
-                "operator-not-watched",
-                "operators are not counted: they were seen to begin at the edges of a turn, when not all probes were in place",
-                self.counts.not_watched,
-            ),
-            ("operator-unnamed", "operators were called by a handle that told no name", self.counts.unnamed),
-            (
-                "operator-unreadable",
-                "what was read of operators or their tensors could not be what it should",
-                self.counts.not_understood,
-            ),
-            (
-                "operator-lost",
-                "operators, or what tells of them, were counted by their probe and never came",
-                self.sites.lost(),
-            ),
+            StageGap { reason: OPERATOR_WITHOUT_STACK, count: self.counts.without_stack },
+            StageGap { reason: OPERATOR_UNCERTAIN, count: self.counts.nesting_unknown },
+            StageGap { reason: OPERATOR_CONTRADICTED, count: self.memory.contradicted },
+            StageGap { reason: OPERATOR_NOT_WATCHED, count: self.counts.not_watched },
+            StageGap { reason: OPERATOR_UNNAMED, count: self.counts.unnamed },
+            StageGap { reason: OPERATOR_UNREADABLE, count: self.counts.not_understood },
+            StageGap { reason: OPERATOR_LOST, count: self.sites.lost() },
         ]
     }
 }

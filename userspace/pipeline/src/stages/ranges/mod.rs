@@ -18,6 +18,7 @@
 mod markers;
 mod open;
 
+use deepctx_common::reasons;
 use deepctx_common::record::StackSample;
 use deepctx_events::{Event, RangeEvent, Role};
 use deepctx_profile::frame::Frame;
@@ -38,6 +39,20 @@ use crate::stage::{
 };
 use markers::Markers;
 use open::{Key, Open, Thread};
+
+reasons! {
+    class Gap, page "steps.md";
+    const RANGE_UNCERTAIN = "range-uncertain",
+        "ranges were given up before their end: records are missing in which they may have ended";
+    const RANGE_NOT_WATCHED = "range-not-watched",
+        "ranges were given up before their end: the turn in which they were watched was over";
+    const RANGE_UNNAMED = "range-unnamed", "names of ranges could not be read";
+    const RANGE_NESTED = "range-nested", "ranges are not told: too many are open in their thread";
+    const RANGE_UNFINISHED = "range-unfinished",
+        "ranges had not ended when their process did: they have no time";
+    const RANGE_CALL_LOST = "range-call-lost",
+        "beginnings or ends of ranges were counted by their probe and never came";
+}
 
 /// Places whose last end is remembered, to tell the time from step to step.
 const STEPS_MAX: usize = 1 << 12;
@@ -431,28 +446,12 @@ impl Stage for Ranges {
 
     fn gaps(&self) -> Vec<StageGap> {
         vec![
-            (
-                "range-uncertain",
-                "ranges were given up before their end: records are missing in which they may have ended",
-                self.counts.uncertain,
-            ),
-            (
-                "range-not-watched",
-                "ranges were given up before their end: the turn in which they were watched was over",
-                self.counts.not_watched,
-            ),
-            ("range-unnamed", "names of ranges could not be read", self.counts.unnamed),
-            ("range-nested", "ranges are not told: too many are open in their thread", self.counts.nested),
-            (
-                "range-unfinished",
-                "ranges had not ended when their process did: they have no time",
-                self.counts.unfinished,
-            ),
-            (
-                "range-call-lost",
-                "beginnings or ends of ranges were counted by their probe and never came",
-                self.sites.lost(),
-            ),
+            StageGap { reason: RANGE_UNCERTAIN, count: self.counts.uncertain },
+            StageGap { reason: RANGE_NOT_WATCHED, count: self.counts.not_watched },
+            StageGap { reason: RANGE_UNNAMED, count: self.counts.unnamed },
+            StageGap { reason: RANGE_NESTED, count: self.counts.nested },
+            StageGap { reason: RANGE_UNFINISHED, count: self.counts.unfinished },
+            StageGap { reason: RANGE_CALL_LOST, count: self.sites.lost() },
         ]
     }
 }

@@ -15,6 +15,7 @@ mod open;
 
 use deepctx_common::call::call_flag;
 use deepctx_common::end::WalkEnd;
+use deepctx_common::reasons;
 use deepctx_common::record::StackSample;
 use deepctx_events::xla::{UNIT_NAME_BYTES, class_of};
 use deepctx_events::{Event, Role, XlaEvent};
@@ -34,6 +35,17 @@ use crate::stage::{
 };
 use crate::symbols::{CompiledStep, Name};
 use open::{Class, Step, StepId, Thread};
+
+reasons! {
+    class Gap, page "compiled.md";
+    const THUNK_UNKNOWN = "thunk-unknown",
+        "stacks in thunks of XLA have the thunk's kind and not its name: its beginning was not seen, or which it is is not certain";
+    const THUNK_UNNAMED = "thunk-unnamed", "names of thunks could not be read";
+    const THUNK_UNCERTAIN = "thunk-uncertain",
+        "threads' thunks were given up: records are missing in which others may have begun";
+    const THUNK_CALL_LOST = "thunk-call-lost",
+        "beginnings of thunks were counted by their probe and never came";
+}
 
 /// Steps whose names are remembered: more than programs have.
 const STEPS_MAX: usize = 1 << 17;
@@ -387,23 +399,10 @@ impl Stage for XlaThunks {
 
     fn gaps(&self) -> Vec<StageGap> {
         vec![
-            (
-                "thunk-unknown",
-                "stacks in thunks of XLA have the thunk's kind and not its name: its beginning was not seen, or which it is \
-                 is not certain",
-                self.counts.unknown,
-            ),
-            ("thunk-unnamed", "names of thunks could not be read", self.counts.unnamed),
-            (
-                "thunk-uncertain",
-                "threads' thunks were given up: records are missing in which others may have begun",
-                self.counts.uncertain,
-            ),
-            (
-                "thunk-call-lost",
-                "beginnings of thunks were counted by their probe and never came",
-                self.sites.lost(),
-            ),
+            StageGap { reason: THUNK_UNKNOWN, count: self.counts.unknown },
+            StageGap { reason: THUNK_UNNAMED, count: self.counts.unnamed },
+            StageGap { reason: THUNK_UNCERTAIN, count: self.counts.uncertain },
+            StageGap { reason: THUNK_CALL_LOST, count: self.sites.lost() },
         ]
     }
 }

@@ -4,6 +4,7 @@
 //! that figures are added to. Does not: know what the call means.
 
 use deepctx_common::call::call_flag;
+use deepctx_common::reason::Reason;
 use deepctx_events::Role;
 use deepctx_profile::activity::Launch;
 use deepctx_profile::frame::{Frame, Origin};
@@ -18,6 +19,7 @@ use super::super::process::Process;
 use super::super::sites::{Given, Site, small};
 use super::super::streams::StreamKey;
 use super::super::work::Target;
+use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 
 /// One call, as the handlers of its group see it.
 pub(super) struct ApiCall<'a> {
@@ -52,7 +54,7 @@ impl<'a> ApiCall<'a> {
             None => self.at.node,
             Some(reason) => {
                 counts.gap(Gap::WithoutStack, 1);
-                let reason = profile.text(reason);
+                let reason = profile.text(reason.key);
                 let frame = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
                 profile.tree.child(self.at.thread, frame)
             }
@@ -61,14 +63,14 @@ impl<'a> ApiCall<'a> {
     }
 
     /// Why the call has no stack; `None` when it has one.
-    pub(super) fn without_stack(&self) -> Option<&'static str> {
+    pub(super) fn without_stack(&self) -> Option<&'static Reason> {
         let flags = self.at.arguments.call.flags;
         if flags & call_flag::STACK_LIMITED != 0 {
-            Some("stack-limited")
+            Some(STACK_LIMITED)
         } else if self.at.has_stack {
             None
         } else {
-            Some("stack-not-taken")
+            Some(STACK_NOT_TAKEN)
         }
     }
 

@@ -1,0 +1,42 @@
+//! Reasons that are of no single stage.
+//!
+//! Owns: what the pipeline itself drops or cannot tell. Because: accounts, frames and several stages mean the same ones. Does not:
+//! hold those of a stage, which stand in its folder.
+
+use deepctx_common::reasons;
+
+reasons! {
+    class Loss, page "loss.md";
+    pub(crate) const SEQUENCE_GAP = "sequence-gap", "record numbers are missing";
+    pub(crate) const LATE = "late", "records arrived after later ones had been used";
+}
+
+reasons! {
+    class Gap, page "loss.md";
+    pub(crate) const UNEXPLAINED_GAP = "unexplained-gap",
+        "record numbers are missing that the kernel programs did not report as dropped";
+    pub(crate) const EARLY = "early", "records were used before their time because too many were waiting";
+    pub(crate) const UNKNOWN_END = "unknown-end", "walks ended for a reason that this version does not know";
+    pub(crate) const MALFORMED_WORDS = "malformed-words",
+        "words of stacks had an unknown form and stand as [unknown: malformed-words]";
+    pub(crate) const PYTHON_INCOMPLETE = "incomplete", "a Python function was just being entered";
+    pub(crate) const STACK_LIMITED = "stack-limited", "the call has no stack: the limit of stacks was reached",
+        helps "`--launch-stacks`, `--operator-stacks`";
+    pub(crate) const STACK_NOT_TAKEN = "stack-not-taken", "the call has no stack: no scratch memory was free";
+}
+
+reasons! {
+    class Gap, page "off-cpu.md";
+    pub(crate) const WAIT_RATE_LIMITED = "wait-rate-limited",
+        "waits have their time and no stack: the share of walks was used up";
+    pub(crate) const WAIT_SCRATCH_BUSY = "wait-scratch-busy",
+        "waits have their time and no stack: no scratch memory was free";
+    pub(crate) const WAIT_STACK_LOST = "wait-stack-lost",
+        "waits have their time and no stack: it was lost on its way";
+    pub(crate) const WAIT_END_LOST = "wait-end-lost", "waits have a stack and no time: their end was not seen";
+}
+
+reasons! {
+    class Unnamed, page "loss.md";
+    pub(crate) const NOT_ANSWERED = "not-answered", "the symbolizer gave no answer";
+}
