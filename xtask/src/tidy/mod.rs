@@ -1,11 +1,13 @@
 //! `cargo xtask tidy`: rules that compilers and lints do not know.
 //!
 //! Owns: the list of rules. Because: a rule that only stands in a document drifts away from the code.
-//! Does not: change a file; it names the file, the line and the rule.
+//! Does not: change a file, but for tables that are made from the sources (`--write`); it names the file, the line and the rule.
 
+mod declarations;
 mod dependencies;
 mod figures;
 mod modules;
+mod reasons;
 mod shape;
 mod sources;
 mod syntax;
@@ -22,6 +24,9 @@ pub(crate) struct Options {
     /// Print counts instead: lines and files by crate, long functions, circles of files, words of the old vocabulary.
     #[arg(long)]
     figures: bool,
+    /// Write what is made from the sources anew: the tables of reasons in docs/loss.md.
+    #[arg(long, conflicts_with = "figures")]
+    write: bool,
     /// Count in this checkout instead of the one that this program was built in.
     #[arg(long, value_name = "FOLDER", requires = "figures")]
     root: Option<PathBuf>,
@@ -42,6 +47,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     dependencies::check(&mut broken)?;
     unused::check(&root, &crates, &mut broken)?;
     shape::check(&crates, &mut broken);
+    reasons::check(&root, &crates, options.write, &mut broken)?;
     sources::check(&root, &mut broken);
     licences(&mut broken);
     objects(&mut broken);

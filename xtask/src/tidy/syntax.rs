@@ -3,6 +3,8 @@
 //! Owns: telling code from text. Because: a rule that takes a comment for code is wrong where people look. Does not: parse;
 //! what it takes for a function ends where its brackets do.
 
+use std::ops::Range;
+
 /// One function.
 #[derive(Debug, PartialEq)]
 pub(super) struct Function {
@@ -15,8 +17,31 @@ pub(super) struct Function {
 
 /// The same text with comments, strings and characters made blank; line breaks stay.
 pub(super) fn code_of(text: &str) -> String {
+    let mut code = text.as_bytes().to_vec();
+    each_text(text, |part, _| {
+        for byte in &mut code[part] {
+            if *byte != b'\n' {
+                *byte = b' ';
+            }
+        }
+    });
+    String::from_utf8_lossy(&code).into_owned()
+}
+
+/// Where the strings of a text are, with their quotes; raw ones are left out.
+pub(super) fn strings(text: &str) -> Vec<Range<usize>> {
+    let mut strings = Vec::new();
+    each_text(text, |part, is_string| {
+        if is_string {
+            strings.push(part);
+        }
+    });
+    strings
+}
+
+/// Calls `found` with each comment, string and character, and whether it is a string that is not raw.
+fn each_text(text: &str, mut found: impl FnMut(Range<usize>, bool)) {
     let bytes = text.as_bytes();
-    let mut code = bytes.to_vec();
     let mut at = 0;
     while at < bytes.len() {
         let end = match bytes[at] {
@@ -30,14 +55,11 @@ pub(super) fn code_of(text: &str) -> String {
             b'\'' => character_end(bytes, at).unwrap_or(at),
             _ => at,
         };
-        for byte in &mut code[at..end] {
-            if *byte != b'\n' {
-                *byte = b' ';
-            }
+        if end > at {
+            found(at..end, bytes[at] == b'"');
         }
         at = end.max(at + 1);
     }
-    String::from_utf8_lossy(&code).into_owned()
 }
 
 fn after_word(bytes: &[u8], at: usize) -> bool {
@@ -177,6 +199,13 @@ mod tests {
         check(r#"f("x \" {", y)"#, "f( , y)");
         check(r##"f(r#"a"b"#, br"c", '{', '\'', '…', g::<'a>)"##, "f( , , , , , g::<'a>)");
         check("for r in b {}", "for r in b {}");
+    }
+
+    #[test]
+    fn strings_are_found_and_not_what_looks_like_one() {
+        let text = r##"f("a", '"', r#"b"#, "c\"d") // "e""##;
+        let found: Vec<_> = strings(text).into_iter().map(|part| &text[part]).collect();
+        assert_eq!(found, [r#""a""#, r#""c\"d""#]);
     }
 
     #[test]
