@@ -114,12 +114,15 @@ fn tensors_of_the_hottest_operators_are_told_from_their_choice_on() {
     let expect: Counts = of_tensors("33x64", "64x129").into();
     let before: Counts = of_tensors("32x64", "64x128").into();
     let chains = chains(&file, "calls");
-    let ends = chains.iter().filter_map(|(chain, calls)| Some((chain.split(';').next_back()?, *calls)));
-    let (after, rest): (Counts, Counts) =
-        ends.map(|(end, calls)| (end.to_owned(), calls)).partition(|(end, _)| expect.contains_key(end));
+    // Most calls come without a stack, and stand apart from those with one.
+    let mut ends = Counts::new();
+    for (chain, calls) in &chains {
+        *ends.entry(chain.split(';').next_back().unwrap_or_default().to_owned()).or_insert(0) += calls;
+    }
+    let (after, rest): (Counts, Counts) = ends.into_iter().partition(|(end, _)| expect.contains_key(end));
     assert!(!after.is_empty(), "{chains:?}");
     for (tensors, calls) in &after {
-        assert_eq!(expect.get(tensors), Some(calls), "{tensors} of {after:?}");
+        assert_eq!(expect.get(tensors), Some(calls), "{tensors} of {chains:?}");
     }
     assert!(rest.keys().all(|tensors| before.contains_key(tensors)), "{rest:?}");
 }
