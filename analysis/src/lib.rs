@@ -22,7 +22,12 @@
 //! # Ok::<(), deepctx_profile::text::BadLine>(())
 //! ```
 //!
-//! [`Report`] holds all tables; [`diff::compare`] compares two profiles.
+//! [`Report`] holds all tables; [`diff::compare`] compares two profiles. `docs/read-a-profile.md` begins with a file.
+
+// The page for those who read profiles from Rust: its code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/read-a-profile.md")]
+mod read_a_profile {}
 
 pub mod compilation;
 pub mod compiled;
