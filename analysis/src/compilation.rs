@@ -1,7 +1,7 @@
 //! Compilations: what compiling took, by stage and by the line of the program that began it.
 //!
-//! Owns: [`Compilations`], made from the tree alone. Because: compiling hides below the first call of a function. Does not:
-//! know how frames came into the tree; it reads their texts.
+//! Owns: [`Compilations`], made from the tree alone. Because: compiling hides below the first call of a function.
+//! Does not: know how frames came into the tree; it reads their texts.
 
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::FrameId;
@@ -163,8 +163,8 @@ fn trigger_label(profile: &Profile, trigger: Option<FrameId>) -> String {
     }
 }
 
-/// The stage that begins with a frame, or goes on in it. Some functions of compilers run compiled code too: only those that
-/// never do begin a compilation.
+/// The stage that begins with a frame, or goes on in it. Some functions of compilers run compiled code too: only
+/// those that never do begin a compilation.
 fn stage(profile: &Profile, frame: &Frame, within: Option<usize>) -> Option<usize> {
     let text = |id| profile.strings.get(id);
     match *frame {

@@ -1,6 +1,7 @@
 //! Contexts: the stacks with the highest values of their own.
 //!
-//! Owns: [`Contexts`]. Because: a hot function is fixed where it is called from. Does not: shorten stacks; renderers do.
+//! Owns: [`Contexts`]. Because: a hot function is fixed where it is called from. Does not: shorten stacks; renderers
+//! do.
 
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! Functions: what each cost over all its contexts.
 //!
-//! Owns: [`Functions`]. Because: it is the first question to a profile. Does not: tell lines of a function apart, unless the
-//! selection does.
+//! Owns: [`Functions`]. Because: it is the first question to a profile. Does not: tell lines of a function apart,
+//! unless the selection does.
 
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::request::Resolution;

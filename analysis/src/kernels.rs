@@ -1,7 +1,7 @@
 //! Kernels: what a block of them takes, and how many of their blocks that lets run at once.
 //!
-//! Owns: [`Kernels`]. Because: what limits a kernel's parallelism is known before it is measured. Does not: say how many
-//! blocks did run at once.
+//! Owns: [`Kernels`]. Because: what limits a kernel's parallelism is known before it is measured. Does not: say how
+//! many blocks did run at once.
 
 use deepctx_profile::activity::Shape;
 use deepctx_profile::frame::{Frame, clean};

@@ -1,7 +1,7 @@
 //! Layers of a model: what each cost, with the layers in it and without.
 //!
-//! Owns: [`Layers`]. Because: layers run the same functions, so that no table of functions tells them apart. Does not: know
-//! how a layer was recognised.
+//! Owns: [`Layers`]. Because: layers run the same functions, so that no table of functions tells them apart. Does
+//! not: know how a layer was recognised.
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;

@@ -1,8 +1,8 @@
 //! Analysis: tables of a profile as values.
 //!
-//! Owns: one table per file, each computed from a [`Subset`] of a profile, and their renderings in [`render`]. Because: text,
-//! JSON, HTML and the terminal must say the same, and a script must get at every figure that a report shows. Does not: open
-//! files, or draw on a terminal.
+//! Owns: one table per file, each computed from a [`Subset`] of a profile, and their renderings in [`render`].
+//! Because: text, JSON, HTML and the terminal must say the same, and a script must get at every figure that a report
+//! shows. Does not: open files, or draw on a terminal.
 //!
 //! ```
 //! use deepctx_analysis::{Functions, Selection, Subset};

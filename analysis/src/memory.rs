@@ -1,7 +1,7 @@
 //! Memory at its peak: who held the memory of each device when most of it was in use.
 //!
-//! Owns: [`PeakMemory`]. Because: "out of memory" has an answer: the lines that held it then. Does not: know when that was
-//! ([`deepctx_profile::memory`] does).
+//! Owns: [`PeakMemory`]. Because: "out of memory" has an answer: the lines that held it then. Does not: know when
+//! that was ([`deepctx_profile::memory`] does).
 
 use std::cmp::Reverse;
 

@@ -1,7 +1,7 @@
 //! Ranges: how long the named ranges of the program took, and the training steps that follow from them.
 //!
-//! Owns: [`Ranges`], for both. Because: who trains counts in steps, and asks whether they are even. Does not: know what a
-//! name means.
+//! Owns: [`Ranges`], for both. Because: who trains counts in steps, and asks whether they are even. Does not: know
+//! what a name means.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

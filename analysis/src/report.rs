@@ -1,7 +1,7 @@
 //! Reports: every table of a profile at once.
 //!
-//! Owns: [`Report`], its document for programs, and what stands above the tables. Because: one page must say where the time
-//! went and how far to believe it. Does not: render; see [`crate::render`].
+//! Owns: [`Report`], its document for programs, and what stands above the tables. Because: one page must say where
+//! the time went and how far to believe it. Does not: render; see [`crate::render`].
 
 use std::collections::BTreeMap;
 

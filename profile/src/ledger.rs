@@ -75,7 +75,8 @@ impl fmt::Display for Stage {
 
 reasons! {
     class Gap, page "probes.md";
-    /// Of duty-cycled probes: their counts are of the time in which they were attached. Its sentence in a profile states that time.
+    /// Of duty-cycled probes: their counts are of the time in which they were attached. Its sentence in a profile
+    /// states that time.
     pub const WATCHED_IN_TURNS = "watched-in-turns",
         "probes with a budget (`--probe-budget`) would have taken more than that, so they were watched in turns";
 }

@@ -1,8 +1,8 @@
 //! The profile: what a capture recorded, and the views of it.
 //!
-//! Owns: the calling context tree, interned frames and strings, metrics, the ledger, merged trees and snapshots. Because:
-//! analyses and views must be testable without a kernel, a process or a terminal. Does not: open files, know their
-//! formats (`deepctx-storage` does), know BPF, read clocks, draw.
+//! Owns: the calling context tree, interned frames and strings, metrics, the ledger, merged trees and snapshots.
+//! Because: analyses and views must be testable without a kernel, a process or a terminal. Does not: open files, know
+//! their formats (`deepctx-storage` does), know BPF, read clocks, draw.
 //!
 //! ```
 //! use deepctx_profile::request::Resolution;
@@ -21,9 +21,9 @@
 //! assert_eq!((table[0].label.as_str(), table[0].exclusive), ("aten::addmm", 10_000_000));
 //! ```
 //!
-//! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`], [`timeline`],
-//! [`device`], [`activity`], [`memory`], [`ledger`], [`profile`]; then [`selection`] and [`context`]; then [`request`],
-//! [`snapshot`] and [`view`].
+//! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`],
+//! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`]; then [`selection`] and [`context`];
+//! then [`request`], [`snapshot`] and [`view`].
 
 pub mod activity;
 pub mod context;

@@ -1,7 +1,7 @@
 //! The text form of a tree, for tests, examples and debuggers.
 //!
-//! Owns: [`tree`] and [`parse`]. Because: a golden file must be readable in a review, and an example must fit beside what it
-//! explains. Does not: promise a layout to programs; that is what exports are for.
+//! Owns: [`tree`] and [`parse`]. Because: a golden file must be readable in a review, and an example must fit beside
+//! what it explains. Does not: promise a layout to programs; that is what exports are for.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -54,8 +54,8 @@ pub fn tree(profile: &Profile) -> String {
 #[error("not a stack of frames with a value: `{0}`")]
 pub struct BadLine(pub String);
 
-/// A profile from one line per stack: frames from the outermost in, each a letter for its kind and its text, and a value
-/// of `cpu-time` at the end.
+/// A profile from one line per stack: frames from the outermost in, each a letter for its kind and its text, and a
+/// value of `cpu-time` at the end.
 ///
 /// | frame | is |
 /// |---|---|

@@ -1,7 +1,7 @@
 //! A bounded cache that evicts the least recently used half, and a pool of shared strings.
 //!
-//! Owns: [`Bounded`], [`Strings`] and their counters. Because: the number of addresses and names is not bounded by us, and
-//! each cache needs a bound and counters. Does not: know what it stores.
+//! Owns: [`Bounded`], [`Strings`] and their counters. Because: the number of addresses and names is not bounded by
+//! us, and each cache needs a bound and counters. Does not: know what it stores.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub struct CacheCounters {
     pub evicted: u64,
 }
 
-/// A map of at most `bound` entries in two generations. A lookup moves an entry to the young generation; when that holds
-/// half of the bound, the old generation is dropped. Constant time, without links between entries.
+/// A map of at most `bound` entries in two generations. A lookup moves an entry to the young generation; when that
+/// holds half of the bound, the old generation is dropped. Constant time, without links between entries.
 #[derive(Debug)]
 pub struct Bounded<K, V> {
     young: FxHashMap<K, V>,

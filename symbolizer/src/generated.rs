@@ -1,8 +1,9 @@
 //! Code that a process generated at run time, as an ELF image.
 //!
-//! Owns: finding the call frame information that compilers place beside such code, and wrapping both into an image from which
-//! unwind tables are built as from any file. Because: XLA and other users of LLVM write `.eh_frame` next to the code for
-//! their own unwinder, and no file contains it. Does not: read processes; the caller passes bytes and addresses.
+//! Owns: finding the call frame information that compilers place beside such code, and wrapping both into an image
+//! from which unwind tables are built as from any file. Because: XLA and other users of LLVM write `.eh_frame` next
+//! to the code for their own unwinder, and no file contains it. Does not: read processes; the caller passes bytes and
+//! addresses.
 
 use std::ops::Range;
 
@@ -183,8 +184,8 @@ mod tests {
     use super::{GeneratedCode, frame_runs};
     use crate::unwind_rows::UnwindTable;
 
-    /// A CIE (CFA = rsp + 8) and an FDE for 32 bytes at `pc`, which pushes after one byte. The FDE stores the distance from
-    /// its own field to `pc`.
+    /// A CIE (CFA = rsp + 8) and an FDE for 32 bytes at `pc`, which pushes after one byte. The FDE stores the
+    /// distance from its own field to `pc`.
     fn frames(address: u64, pc: u64) -> Vec<u8> {
         let mut bytes =
             vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];

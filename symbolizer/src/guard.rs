@@ -1,9 +1,9 @@
 //! Protection against faults while mapped files of others are read.
 //!
-//! Owns: the SIGBUS handler, silencing panics of parsers, and turning both into values. Because: a mapped file that is
-//! shortened (a rebuild that copies over a library is enough) raises SIGBUS at the next read, which kills the process; and
-//! a third-party parser may panic on unexpected bytes. Neither may end a capture. Does not: restore the bytes: missing
-//! pages read as zeros, and the result is discarded.
+//! Owns: the SIGBUS handler, silencing panics of parsers, and turning both into values. Because: a mapped file that
+//! is shortened (a rebuild that copies over a library is enough) raises SIGBUS at the next read, which kills the
+//! process; and a third-party parser may panic on unexpected bytes. Neither may end a capture. Does not: restore the
+//! bytes: missing pages read as zeros, and the result is discarded.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,8 +65,9 @@ fn install() {
     // SAFETY: no pointers are involved.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     PAGE_BYTES.store(usize::try_from(page).unwrap_or(4096), Ordering::Relaxed);
-    // SAFETY: all bytes zero are a valid `sigaction`; both pointers are to live values of that type. The previous action
-    // is stored before the new one is in force, and `on_sigbus` only makes calls that are allowed in a handler.
+    // SAFETY: all bytes zero are a valid `sigaction`; both pointers are to live values of that type. The previous
+    // action is stored before the new one is in force, and `on_sigbus` only makes calls that are allowed in a
+    // handler.
     unsafe {
         let previous = (*PREVIOUS.0.get()).as_mut_ptr();
         previous.write(std::mem::zeroed());
@@ -87,8 +88,8 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _conte
         let page = PAGE_BYTES.load(Ordering::Relaxed);
         let begin = (address & !(page - 1)) as *mut libc::c_void;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the page is part of a file mapping that cannot be read (the signal says so), so no valid data is replaced;
-        // the owner of the mapping unmaps the whole range later. `mmap` is a plain system call.
+        // SAFETY: the page is part of a file mapping that cannot be read (the signal says so), so no valid data is
+        // replaced; the owner of the mapping unmaps the whole range later. `mmap` is a plain system call.
         let mapped = unsafe { libc::mmap(begin, page, libc::PROT_READ, flags, -1, 0) };
         if mapped == begin {
             REPLACED.set(REPLACED.get().wrapping_add(1));

@@ -1,8 +1,8 @@
 //! Names of kernel code.
 //!
-//! Owns: the parser of `/proc/kallsyms` (pure), the table searched by address, and when it is read again. Because: modules and
-//! BPF programs are loaded and unloaded during a capture, and hidden addresses must be reported as hidden. Does not:
-//! decide how kernel frames are displayed.
+//! Owns: the parser of `/proc/kallsyms` (pure), the table searched by address, and when it is read again. Because:
+//! modules and BPF programs are loaded and unloaded during a capture, and hidden addresses must be reported as
+//! hidden. Does not: decide how kernel frames are displayed.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -161,8 +161,8 @@ fn parse_line(line: &[u8]) -> Option<(u64, u8, &str, &str)> {
     Some((u64::from_str_radix(address, 16).ok()?, kind.as_bytes()[0], name, module))
 }
 
-/// Prefers names that a developer would recognise: global before local before weak, few leading underscores, no marker symbols
-/// of the linker or the compiler.
+/// Prefers names that a developer would recognise: global before local before weak, few leading underscores, no
+/// marker symbols of the linker or the compiler.
 fn rank(kind: u8, name: &str) -> u16 {
     let kind = match kind {
         b'T' => 0,
@@ -199,8 +199,8 @@ impl Kernel {
         }
     }
 
-    /// The symbol of an address. `time_ns` is the time of the sample: if the address is not covered and the table is older
-    /// than ten seconds by that clock, the table is read again.
+    /// The symbol of an address. `time_ns` is the time of the sample: if the address is not covered and the table is
+    /// older than ten seconds by that clock, the table is read again.
     ///
     /// # Errors
     /// [`NoSymbol::KernelRestricted`], [`NoSymbol::KernelNotCovered`] or [`NoSymbol::KernelUnreadable`].

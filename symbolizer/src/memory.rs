@@ -1,7 +1,7 @@
 //! Reading the memory of another process.
 //!
-//! Owns: the trait for reading target memory, its implementation for live processes, and recorded memory. Because: decoders
-//! must run the same on a live process, on recorded bytes and under a fuzzer. Does not: interpret the bytes.
+//! Owns: the trait for reading target memory, its implementation for live processes, and recorded memory. Because:
+//! decoders must run the same on a live process, on recorded bytes and under a fuzzer. Does not: interpret the bytes.
 
 use std::collections::BTreeMap;
 use std::fs::File;

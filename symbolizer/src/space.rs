@@ -1,8 +1,8 @@
 //! Address spaces over time: the mapping that an address was in when the sample was taken.
 //!
-//! Owns: the versions of each process's executable regions, across fork, exec and exit, and when they are dropped. Because:
-//! a stack is resolved later than it was taken; by then the library may be unmapped, the process replaced or gone, and
-//! its pid reused. Does not: read `/proc`, open files or read a clock; events carry their time.
+//! Owns: the versions of each process's executable regions, across fork, exec and exit, and when they are dropped.
+//! Because: a stack is resolved later than it was taken; by then the library may be unmapped, the process replaced or
+//! gone, and its pid reused. Does not: read `/proc`, open files or read a clock; events carry their time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -141,8 +141,8 @@ impl Spaces {
         Self::default()
     }
 
-    /// Records the mappings of a process as read at `time_ns`. The first ones are taken to hold since the start of the process
-    /// (or its exec): nothing better is known, and earlier samples need them.
+    /// Records the mappings of a process as read at `time_ns`. The first ones are taken to hold since the start of
+    /// the process (or its exec): nothing better is known, and earlier samples need them.
     pub fn update(&mut self, pid: u32, time_ns: u64, space: AddressSpace) {
         match self.processes.get_mut(&pid).and_then(VecDeque::back_mut) {
             None => {
@@ -206,8 +206,8 @@ impl Spaces {
         }
     }
 
-    /// The region of an address at a time. A library that was mapped between two reads of the mappings is found in the later
-    /// one.
+    /// The region of an address at a time. A library that was mapped between two reads of the mappings is found in
+    /// the later one.
     ///
     /// # Errors
     /// [`NoSymbol::UnknownProcess`], [`NoSymbol::ProcessGone`] or [`NoSymbol::Unmapped`].

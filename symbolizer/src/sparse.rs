@@ -1,8 +1,8 @@
 //! An ELF file in memory, of which only the parts needed for unwinding were read.
 //!
-//! Owns: which ranges are read. Because: a library of half a gigabyte has 20 MB of call frame information; reading all of it
-//! costs a second and the memory, and if it were mapped, truncating the file would kill this process. Does not: decode
-//! anything; unread bytes are zero, and the builder of tables does not access them.
+//! Owns: which ranges are read. Because: a library of half a gigabyte has 20 MB of call frame information; reading
+//! all of it costs a second and the memory, and if it were mapped, truncating the file would kill this process. Does
+//! not: decode anything; unread bytes are zero, and the builder of tables does not access them.
 
 use std::borrow::Cow;
 use std::fs::File;

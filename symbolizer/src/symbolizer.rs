@@ -1,8 +1,9 @@
 //! The entry point for resolving: from (process, time, address) to a code location, from a code location to names.
 //!
-//! Owns: the order in which address spaces, modules, maps of runtimes and the kernel's symbols are consulted. Because: a
-//! location is cheap and decides whether two samples are in the same code; a name is expensive and is needed once per
-//! location, later, possibly after the process is gone. Does not: keep samples, read clocks, or wait for a network.
+//! Owns: the order in which address spaces, modules, maps of runtimes and the kernel's symbols are consulted.
+//! Because: a location is cheap and decides whether two samples are in the same code; a name is expensive and is
+//! needed once per location, later, possibly after the process is gone. Does not: keep samples, read clocks, or wait
+//! for a network.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,8 +102,9 @@ impl Symbolizer {
         }
     }
 
-    /// Reads the mappings of a process (pid as in the profiler's `/proc`) and opens new files. `time_ns` is the time from which
-    /// on the mappings hold, on the clock of the samples. Returns the mappings with their modules, to prepare unwinding.
+    /// Reads the mappings of a process (pid as in the profiler's `/proc`) and opens new files. `time_ns` is the time
+    /// from which on the mappings hold, on the clock of the samples. Returns the mappings with their modules, to
+    /// prepare unwinding.
     ///
     /// # Errors
     /// [`NoSymbol::ProcessGone`] or [`NoSymbol::PermissionDenied`]; what was known before stays.
@@ -113,8 +115,8 @@ impl Symbolizer {
         Ok(refreshed)
     }
 
-    /// First half of [`Self::refresh`], for mappings that were read already: opens new files, while the process still gives
-    /// access to them.
+    /// First half of [`Self::refresh`], for mappings that were read already: opens new files, while the process still
+    /// gives access to them.
     pub fn open_mappings(&mut self, pid: u32, maps: Maps) -> (ProcessMappings, AddressSpace) {
         let lost = maps.malformed + maps.dropped;
         self.jit.add_dump(pid, maps.jitdump.as_ref());
@@ -165,14 +167,14 @@ impl Symbolizer {
         self.compiled.retain(|pid| spaces.is_known(pid));
     }
 
-    /// Releases unused memory; to be called about every second. True when the caller should ask the allocator to return free
-    /// memory to the system (`malloc_trim`).
+    /// Releases unused memory; to be called about every second. True when the caller should ask the allocator to
+    /// return free memory to the system (`malloc_trim`).
     pub fn trim(&mut self) -> bool {
         self.native.trim()
     }
 
-    /// The location of a user-space address at the time of a sample. Reads at most a runtime's own map of its code, and only
-    /// when that has grown.
+    /// The location of a user-space address at the time of a sample. Reads at most a runtime's own map of its code,
+    /// and only when that has grown.
     pub fn locate(&mut self, pid: u32, time_ns: u64, address: Avma, lookup: Lookup) -> CodeLocation {
         self.now_ns = self.now_ns.max(time_ns);
         let address = Avma(lookup.address(address.0));
@@ -257,8 +259,8 @@ impl Symbolizer {
         }
     }
 
-    /// What a device kernel was compiled from, by its name; `siblings` are kernels that were loaded with the same code. True
-    /// when more may be known later.
+    /// What a device kernel was compiled from, by its name; `siblings` are kernels that were loaded with the same
+    /// code. True when more may be known later.
     pub fn device_kernel_origin(
         &mut self,
         pid: u32,

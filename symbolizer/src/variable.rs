@@ -1,8 +1,8 @@
 //! The address of a library's variable, by its name.
 //!
-//! Owns: searching the symbol tables of a file for one data symbol. Because: runtimes publish data in variables with agreed
-//! names (`__jit_debug_descriptor`, `environ`), often in static symbol tables of a million entries, of which a few dozen
-//! have the right size. Does not: read processes, or resolve symbol versions.
+//! Owns: searching the symbol tables of a file for one data symbol. Because: runtimes publish data in variables with
+//! agreed names (`__jit_debug_descriptor`, `environ`), often in static symbol tables of a million entries, of which a
+//! few dozen have the right size. Does not: read processes, or resolve symbol versions.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -3,8 +3,8 @@
 //! Owns: the tests from a sampled instruction to the stored profile. Because: each sample must be under its kernel, its
 //! instruction and its line, or be counted as lost. Does not: look into any stage. Needs root and BPF.
 //!
-//! A program of its own: whoever asks for samples has them taken of every process with the same file of the collector, so
-//! that other captures at the same time would see what they did not ask for.
+//! A program of its own: whoever asks for samples has them taken of every process with the same file of the
+//! collector, so that other captures at the same time would see what they did not ask for.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

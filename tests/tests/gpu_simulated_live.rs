@@ -181,8 +181,8 @@ fn who_comes_late_tells_what_came_after_and_leaves_the_program_as_it_was() {
     let process = capture.process();
     assert_eq!(process.tier, Tier::Collected, "{process:?}");
     assert!(process.launches > 1000 && process.kernels > 1000, "{process:?}");
-    // What was on its way when the collection began is on one side only: a queue's length at most. What was at the end is
-    // waited for.
+    // What was on its way when the collection began is on one side only: a queue's length at most. What was at the
+    // end is waited for.
     let untimed = capture.gap("launch-without-activity");
     assert!(untimed < 100, "{untimed} launches have no device time of {process:?}");
     assert!(process.difference().unsigned_abs() < 4096, "{process:?}");

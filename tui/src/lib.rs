@@ -22,8 +22,8 @@
 //! assert!(text.contains("aten::addmm"));
 //! ```
 //!
-//! Modules depend on each other in one direction: `tree` and `layout` (geometry), `page` (pages of text), `state` (where
-//! the user is in each tab), `model`, then `app` (updates) and `view` (drawing), then the event loop `run`.
+//! Modules depend on each other in one direction: `tree` and `layout` (geometry), `page` (pages of text), `state`
+//! (where the user is in each tab), `model`, then `app` (updates) and `view` (drawing), then the event loop `run`.
 
 mod app;
 mod difference;

@@ -1,7 +1,7 @@
 //! Where this machine gets Debian's packages from, as its own apt is told.
 //!
-//! Owns: reading apt's lists of sources. Because: a mirror is the choice of whoever set up the machine, and the only one that is
-//! sure to answer. Does not: fetch anything.
+//! Owns: reading apt's lists of sources. Because: a mirror is the choice of whoever set up the machine, and the only
+//! one that is sure to answer. Does not: fetch anything.
 
 use anyhow::{Result, bail};
 use std::fs;

@@ -1,7 +1,7 @@
 //! The types of the kernel programs (BTF): whether every function in them has a name that kernels take.
 //!
-//! Owns: reading the names of functions. Because: a kernel that refuses one of them refuses the types of the whole object, and
-//! the loader goes on without them, silently. Does not: check what types say.
+//! Owns: reading the names of functions. Because: a kernel that refuses one of them refuses the types of the whole
+//! object, and the loader goes on without them, silently. Does not: check what types say.
 
 use anyhow::{Context, Result, bail};
 use object::{Object as _, ObjectSection as _};
@@ -12,7 +12,8 @@ const MAGIC: u16 = 0xeb9f;
 /// `BTF_KIND_FUNC`
 const FUNC: u32 = 12;
 
-/// Refuses an object with a function that is left of a closure: it is a function of its own only where it was not inlined.
+/// Refuses an object with a function that is left of a closure: it is a function of its own only where it was not
+/// inlined.
 pub(crate) fn check(object: &[u8]) -> Result<()> {
     let object = object::File::parse(object).context("the linked object is not an ELF file")?;
     let section = object.section_by_name(".BTF").context("the object has no types")?;
@@ -58,8 +59,8 @@ pub(crate) fn registry(path: &[u8]) -> Option<&[u8]> {
     hash.iter().all(u8::is_ascii_hexdigit).then_some(folder)
 }
 
-/// Takes the folder of a registry off each path that begins with one. A string stays where it is, since offsets lead to it,
-/// and ends earlier. `None` when the bytes are no types.
+/// Takes the folder of a registry off each path that begins with one. A string stays where it is, since offsets lead
+/// to it, and ends earlier. `None` when the bytes are no types.
 pub(crate) fn shorten(btf: &mut [u8]) -> Option<()> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(btf.get(at..at + 4)?.try_into().ok()?) as usize);
     let from = u32_at(4)?.checked_add(u32_at(16)?)?;

@@ -4,8 +4,9 @@
 //! Owns: which kernels, the guest's files, the verdict on what it prints. Because: each kernel has a verifier of its
 //! own, and what one accepts another refuses. Does not: say what is captured: that is `tests/kernels/init.sh`.
 //!
-//! The guest is the product, three programs to look at, a simulated device, what they load, and a shell, all in memory; it needs no disk.
-//! Emulation without hardware help is some ten times slower than the machine, which is enough.
+//! The guest is the product, three programs to look at, a simulated device, what they load, and a shell, all in
+//! memory; it needs no disk. Emulation without hardware help is some ten times slower than the machine, which is
+//! enough.
 
 use crate::apt::Apt;
 use crate::{sh, sim};
@@ -39,7 +40,8 @@ const SECONDS_MAX: u32 = 400;
 /// line of a kernel that passes says how often that was.
 const ATTEMPTS: u32 = 4;
 /// Without the 16-byte compare-and-exchange: the emulator's (7.2) sometimes leaves an address in the flags, and the
-/// kernel's allocator, which is where it is used, ends in a double fault. Kernels do without where a processor lacks it.
+/// kernel's allocator, which is where it is used, ends in a double fault. Kernels do without where a processor lacks
+/// it.
 const PROCESSOR: &str = "max,-cx16";
 /// Checks that a guest prints.
 const CHECKS: usize = 5;

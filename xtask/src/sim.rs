@@ -3,8 +3,8 @@
 //! Owns: which folder has which library, under which soname, with which exports and symbol versions. Because: probes,
 //! loaders and runtimes look at all of these, and one archive of code cannot have them. Does not: start programs.
 //!
-//! `target/sim/cuda12` and `cuda13` are whole installations, `bare` is one without CUPTI, `hip` is AMD's. A program uses
-//! one by `LD_LIBRARY_PATH`.
+//! `target/sim/cuda12` and `cuda13` are whole installations, `bare` is one without CUPTI, `hip` is AMD's. A program
+//! uses one by `LD_LIBRARY_PATH`.
 
 use crate::sh;
 use anyhow::{Context, Result, bail};
@@ -100,8 +100,8 @@ pub(crate) fn collector() -> PathBuf {
 /// Builds everything that is older than its sources.
 pub(crate) fn run() -> Result<()> {
     sh::run(sh::command("cargo").args(["build", "--locked", "--quiet", "-p", "deepctx-collector"]))?;
-    // Functions of the vendors' libraries begin with a push, on which a probe is cheap; with frame pointers, so do these.
-    // In a folder of its own, since what is built with other flags would be built anew each time.
+    // Functions of the vendors' libraries begin with a push, on which a probe is cheap; with frame pointers, so do
+    // these. In a folder of its own, since what is built with other flags would be built anew each time.
     let builds = folder().join("build");
     let mut cargo = sh::command("cargo");
     cargo.env("RUSTFLAGS", "-C force-frame-pointers=yes").env("CARGO_TARGET_DIR", &builds);

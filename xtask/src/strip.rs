@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use object::build::elf::{Builder, SectionData};
 use object::elf;
 
-/// The same object without debug sections, their relocations and the symbols that only they used, and without the names of
-/// registries in paths of sources.
+/// The same object without debug sections, their relocations and the symbols that only they used, and without the
+/// names of registries in paths of sources.
 pub(crate) fn strip(object: &[u8]) -> Result<Vec<u8>> {
     let mut builder = Builder::read(object).context("the linked object is not an ELF file")?;
     for section in &mut builder.sections {

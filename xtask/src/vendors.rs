@@ -1,8 +1,8 @@
 //! Libraries of the vendors themselves, fetched from the package registries in the versions that are named here.
 //!
-//! Owns: the list, and the folder `target/vendors`. Because: the catalogue is right when the real libraries have what it names, and
-//! a record is read rightly when the real CUPTI hands it out; both can be seen without a device. Does not: compare; tests do, where
-//! `DEEPCTX_VENDOR_LIBRARIES` names the folder.
+//! Owns: the list, and the folder `target/vendors`. Because: the catalogue is right when the real libraries have what
+//! it names, and a record is read rightly when the real CUPTI hands it out; both can be seen without a device. Does
+//! not: compare; tests do, where `DEEPCTX_VENDOR_LIBRARIES` names the folder.
 
 use crate::apt::Apt;
 use crate::sh;
@@ -10,8 +10,8 @@ use anyhow::Result;
 use std::fs;
 use std::path::Path;
 
-/// CUPTI and the runtime of both major versions that are in use; the first CUPTI 13 too, since later ones read records only where
-/// there is a driver.
+/// CUPTI and the runtime of both major versions that are in use; the first CUPTI 13 too, since later ones read
+/// records only where there is a driver.
 const PYTHON: &[&str] = &[
     "nvidia-cuda-cupti==13.5.25",
     "nvidia-cuda-cupti==13.0.85",
@@ -40,8 +40,8 @@ pub(crate) fn list() -> Result<()> {
     Ok(())
 }
 
-/// Fetches what is not there yet (50 MB, and half a gigabyte with NCCL, whose headers come with its library). Gives the variables
-/// of tests.
+/// Fetches what is not there yet (50 MB, and half a gigabyte with NCCL, whose headers come with its library). Gives
+/// the variables of tests.
 pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
     let libraries = sh::target_dir().join("vendors");
     sh::unless_made(&libraries, &format!("{} {DEBIAN:?}", PYTHON.join(" ")), |folder| {
@@ -59,8 +59,8 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
     ])
 }
 
-/// Installs packages, each into a folder of its name: versions would lie in the same place, and they need one another only to
-/// run programs.
+/// Installs packages, each into a folder of its name: versions would lie in the same place, and they need one another
+/// only to run programs.
 fn from_python(folder: &Path, packages: &[&str]) -> Result<()> {
     fs::create_dir_all(folder)?;
     let python = folder.join("python");

@@ -1,8 +1,8 @@
 //! Example programs to profile: how each is built, where its packages come from, how it is started and ended.
 //!
-//! Owns: compiled programs under `target/workloads`, private Python environments under `target/venvs`, those with torch, half a
-//! gigabyte each, in the user's cache. Because: demo
-//! and benchmarks must run on the same programs, on a machine that has none of them. Does not: profile them.
+//! Owns: compiled programs under `target/workloads`, private Python environments under `target/venvs`, those with
+//! torch, half a gigabyte each, in the user's cache. Because: demo and benchmarks must run on the same programs, on a
+//! machine that has none of them. Does not: profile them.
 
 use crate::dialogue::Dialogue;
 use crate::{sh, sim};
@@ -257,9 +257,9 @@ fn torch_folder(release: Option<&str>) -> Result<PathBuf> {
     Ok(sh::cache_dir()?.join(name))
 }
 
-/// An interpreter with this release of torch, or with the current one. The wheel of the package index is built for CUDA and
-/// wants its libraries at import; stubs stand in for them (see `cuda_stubs.py`), so that no gigabytes are fetched that a CPU
-/// never calls.
+/// An interpreter with this release of torch, or with the current one. The wheel of the package index is built for
+/// CUDA and wants its libraries at import; stubs stand in for them (see `cuda_stubs.py`), so that no gigabytes are
+/// fetched that a CPU never calls.
 pub(crate) fn torch_python(release: Option<&str>) -> Result<Torch> {
     let pure =
         ["numpy", "typing_extensions", "sympy", "networkx", "jinja2", "filelock", "fsspec", "setuptools"];

@@ -1,7 +1,7 @@
 //! JSON: tables for programs.
 //!
-//! Owns: [`write()`]. Because: scripts read it; what its fields mean is stated in `docs/formats.md`. Does not: choose fields:
-//! the values say which they have.
+//! Owns: [`write()`]. Because: scripts read it; what its fields mean is stated in `docs/formats.md`. Does not: choose
+//! fields: the values say which they have.
 
 use std::io::{self, Write};
 

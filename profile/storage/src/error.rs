@@ -1,7 +1,7 @@
 //! Errors of opening: why a file gives no profile.
 //!
-//! Owns: [`OpenError`]. Because: a program that opens profiles acts on the reason, and a person needs to read what helps.
-//! Does not: cover damage inside a profile, which is a [`Note`](crate::Note) on the profile that was opened.
+//! Owns: [`OpenError`]. Because: a program that opens profiles acts on the reason, and a person needs to read what
+//! helps. Does not: cover damage inside a profile, which is a [`Note`](crate::Note) on the profile that was opened.
 
 use std::io;
 use std::path::PathBuf;

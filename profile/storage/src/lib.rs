@@ -1,8 +1,8 @@
 //! Storage: profiles on disk, ours and other tools'.
 //!
-//! Owns: the store, the imports, the exports. Because: the model must stay free of formats, files and the libraries that they
-//! need, and whoever only analyses a profile in memory builds none of them. Does not: compute anything of a profile, or know
-//! how it was captured.
+//! Owns: the store, the imports, the exports. Because: the model must stay free of formats, files and the libraries
+//! that they need, and whoever only analyses a profile in memory builds none of them. Does not: compute anything of a
+//! profile, or know how it was captured.
 //!
 //! ```
 //! use deepctx_profile::units::Time;
@@ -26,8 +26,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`open`] takes whatever can be read, and `docs/read-a-profile.md` goes on from there. [`Writer`] keeps a growing profile;
-//! [`export::Format`] lists the formats of other tools, and [`import::Kind`] what is read of them.
+//! [`open`] takes whatever can be read, and `docs/read-a-profile.md` goes on from there. [`Writer`] keeps a growing
+//! profile; [`export::Format`] lists the formats of other tools, and [`import::Kind`] what is read of them.
 
 #[cfg(feature = "parquet")]
 mod error;

@@ -1,7 +1,7 @@
 //! Opening: a profile from whatever holds one.
 //!
-//! Owns: [`open`], and telling our profiles from other tools' files. Because: every command, and every program beside ours,
-//! must open the same files in the same way. Does not: print; what should be known about a file are [`Note`]s.
+//! Owns: [`open`], and telling our profiles from other tools' files. Because: every command, and every program beside
+//! ours, must open the same files in the same way. Does not: print; what should be known about a file are [`Note`]s.
 
 use std::path::Path;
 
@@ -85,7 +85,8 @@ mod foreign {
     use crate::import::{self, Imported};
     use crate::store;
 
-    /// Whether there is something, and it is none of our profiles. Pipes are read as well: `deepctx-bpf report <(perf script)`.
+    /// Whether there is something, and it is none of our profiles. Pipes are read as well:
+    /// `deepctx-bpf report <(perf script)`.
     pub(super) fn is_foreign(path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|found| !found.is_dir()) && !store::is_packed(path)
     }

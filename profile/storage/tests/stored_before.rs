@@ -1,4 +1,5 @@
-//! A profile that was written before, and must open for ever: `fixtures/format-1.2`, a folder, and the same as one file.
+//! A profile that was written before, and must open for ever: `fixtures/format-1.2`, a folder, and the same as one
+//! file.
 //!
 //! The expected contents are built here once more, round by round as they were flushed, and compared without regard to
 //! the numbers of handles. The files are never written again: a format that cannot read them has a new major version.

@@ -1,8 +1,8 @@
 //! The machine architectures whose code can be profiled.
 //!
-//! Owns: [`Arch`], with its ELF number and its name. Because: a file of another architecture must be refused with a reason,
-//! and code that depends on the architecture matches on this type. Does not: know registers or instructions; each
-//! reader has one file per architecture.
+//! Owns: [`Arch`], with its ELF number and its name. Because: a file of another architecture must be refused with a
+//! reason, and code that depends on the architecture matches on this type. Does not: know registers or instructions;
+//! each reader has one file per architecture.
 
 use std::fmt;
 

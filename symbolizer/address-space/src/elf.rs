@@ -1,8 +1,9 @@
 //! The facts of an ELF file that decide how its addresses are named, read with a few small reads.
 //!
-//! Owns: program headers, the identity of a file, the list of relevant sections, safe opening of untrusted files. Because: a
-//! mapped file may be a FIFO, a device, truncated while it is read, or malicious. Reading (rather than mapping) a bounded
-//! number of bytes can fail but can neither hang nor crash. Does not: parse symbols, DWARF or call frame information.
+//! Owns: program headers, the identity of a file, the list of relevant sections, safe opening of untrusted files.
+//! Because: a mapped file may be a FIFO, a device, truncated while it is read, or malicious. Reading (rather than
+//! mapping) a bounded number of bytes can fail but can neither hang nor crash. Does not: parse symbols, DWARF or call
+//! frame information.
 
 use std::fmt;
 use std::fs::File;
@@ -245,8 +246,8 @@ impl ElfFacts {
 /// # Errors
 /// [`NoSymbol::NotRegularFile`], or a reason of the file system.
 pub fn open_regular(path: &Path) -> Result<File, NoSymbol> {
-    // Opening a device can have side effects (rewinding a tape), so check the type first. O_NONBLOCK and the second check
-    // catch a file that is swapped for a device in between.
+    // Opening a device can have side effects (rewinding a tape), so check the type first. O_NONBLOCK and the second
+    // check catch a file that is swapped for a device in between.
     let before = std::fs::metadata(path).map_err(|e| NoSymbol::from_io(&e))?;
     if !before.is_file() {
         return Err(NoSymbol::NotRegularFile);
@@ -385,8 +386,8 @@ fn build_id_note(mut notes: &[u8], align: u64) -> Option<BuildId> {
     None
 }
 
-/// Hashes up to [`HASHED_BYTES`] of the file: all of a small one, evenly spread pieces (with the first and the last) of a
-/// large one. Two link results of the same size differ in many places, because addresses shift.
+/// Hashes up to [`HASHED_BYTES`] of the file: all of a small one, evenly spread pieces (with the first and the last)
+/// of a large one. Two link results of the same size differ in many places, because addresses shift.
 fn content_hash(file: &File, size: u64) -> io::Result<u64> {
     let mut hasher = FxHasher::default();
     hasher.write_u64(size);

@@ -1,9 +1,9 @@
 //! Typed addresses, the mappings of processes, and the files behind them.
 //!
-//! Owns: the four kinds of address, the parser of `/proc/PID/maps`, safe opening of mapped files, facts of ELF files, and
-//! the reasons why there is no name. Because: the symbolizer and the search for probe sites both start from a mapping
-//! and its file, and neither should depend on the other. Does not: read symbols, DWARF or code. Files and processes may
-//! be hostile: reads are bounded, and failures are reasons ([`NoSymbol`]), never panics.
+//! Owns: the four kinds of address, the parser of `/proc/PID/maps`, safe opening of mapped files, facts of ELF files,
+//! and the reasons why there is no name. Because: the symbolizer and the search for probe sites both start from a
+//! mapping and its file, and neither should depend on the other. Does not: read symbols, DWARF or code. Files and
+//! processes may be hostile: reads are bounded, and failures are reasons ([`NoSymbol`]), never panics.
 //!
 //! ```
 //! use deepctx_address_space::maps::{self, Keep};

@@ -1,8 +1,8 @@
 //! The mappings of a process, and the files behind them.
 //!
-//! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, reading the vdso. Because: the path in a maps
-//! line is only a name. The file may be deleted, replaced, nameless or in another mount namespace, and only the kernel
-//! knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
+//! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, reading the vdso. Because: the path in
+//! a maps line is only a name. The file may be deleted, replaced, nameless or in another mount namespace, and only
+//! the kernel knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -270,9 +270,9 @@ pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
     Ok(parse(&bytes, keep))
 }
 
-/// Opens the file behind a mapping: through `/proc/PID/map_files`, which refers to the mapped file even if it was deleted,
-/// replaced or never had a name, else by its path below the root folder of the process. Never blocks on FIFOs or
-/// devices.
+/// Opens the file behind a mapping: through `/proc/PID/map_files`, which refers to the mapped file even if it was
+/// deleted, replaced or never had a name, else by its path below the root folder of the process. Never blocks on
+/// FIFOs or devices.
 ///
 /// # Errors
 /// The reason why neither way works.
@@ -299,8 +299,8 @@ pub fn map_files_path(pid: u32, mapping: &Mapping) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.begin.0, mapping.end.0))
 }
 
-/// Opens a path as the process sees it. Links are resolved within its root folder: an absolute link in a container must not
-/// lead to a file of the host.
+/// Opens a path as the process sees it. Links are resolved within its root folder: an absolute link in a container
+/// must not lead to a file of the host.
 ///
 /// # Errors
 /// [`NoSymbol::NotRegularFile`], or a reason of the file system.

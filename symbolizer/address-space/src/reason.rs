@@ -1,7 +1,7 @@
 //! Reasons why there is no name.
 //!
-//! Owns: [`NoSymbol`] with its numbers, keys and sentences. Because: "no answer, because …" is a result that is counted and
-//! shown, not an error that is swallowed. Does not: describe failures of the profiler itself.
+//! Owns: [`NoSymbol`] with its numbers, keys and sentences. Because: "no answer, because …" is a result that is
+//! counted and shown, not an error that is swallowed. Does not: describe failures of the profiler itself.
 
 use std::io;
 

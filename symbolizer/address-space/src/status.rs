@@ -1,7 +1,7 @@
 //! The identity of a process, from `/proc/PID/status`.
 //!
-//! Owns: the pid in the process's own namespace, and its user. Because: runtimes name files by the former, and only files of
-//! the latter can be trusted. Does not: read anything else of the file.
+//! Owns: the pid in the process's own namespace, and its user. Because: runtimes name files by the former, and only
+//! files of the latter can be trusted. Does not: read anything else of the file.
 
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
 //! Demangling of C++ and Rust symbols.
 //!
-//! Owns: detecting the language of a symbol, and bounds on the output. Because: a mangled C++ name of a hundred bytes can
-//! expand to gigabytes, and symbol tables are foreign input. Does not: know where the name came from.
+//! Owns: detecting the language of a symbol, and bounds on the output. Because: a mangled C++ name of a hundred bytes
+//! can expand to gigabytes, and symbol tables are foreign input. Does not: know where the name came from.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
-//! What a native function means to the framework that it belongs to: a PyTorch operator, an autograd node, an XLA thunk, or
-//! the dispatch code between them.
+//! What a native function means to the framework that it belongs to: a PyTorch operator, an autograd node, an XLA
+//! thunk, or the dispatch code between them.
 //!
-//! Owns: the rules on names. Because: these frameworks give each operator a function of its own, so a stack shows which
-//! operators it is in without any probe. Does not: read processes, or guess: a name that matches no rule is ordinary code,
-//! and an operator that the table lacks keeps the name of its function.
+//! Owns: the rules on names. Because: these frameworks give each operator a function of its own, so a stack shows
+//! which operators it is in without any probe. Does not: read processes, or guess: a name that matches no rule is
+//! ordinary code, and an operator that the table lacks keeps the name of its function.
 //!
 //! | function | meaning |
 //! |---|---|
@@ -37,9 +37,9 @@ pub enum Meaning {
     Ordinary,
 }
 
-/// ATen operators as their schemas name them, `name.overload`: those with an `at::_ops` function in PyTorch 2.15. Made by
-/// joining `torch._C._jit_get_all_schemas()` with the exported symbols. It is a table because `add__Tensor` alone does not
-/// show where the operator's name ends.
+/// ATen operators as their schemas name them, `name.overload`: those with an `at::_ops` function in PyTorch 2.15.
+/// Made by joining `torch._C._jit_get_all_schemas()` with the exported symbols. It is a table because `add__Tensor`
+/// alone does not show where the operator's name ends.
 const ATEN: &str = include_str!("aten.txt");
 
 /// The meaning of a function with this demangled name.
@@ -199,8 +199,8 @@ fn without_template(text: &str) -> Option<&str> {
     None
 }
 
-/// The identifiers of the operators with a name: `aten::add.Tensor` is one operator, `aten::add` all of its overloads. An
-/// operator that the table lacks may be newer; it is assumed to have the named overload, or none.
+/// The identifiers of the operators with a name: `aten::add.Tensor` is one operator, `aten::add` all of its
+/// overloads. An operator that the table lacks may be newer; it is assumed to have the named overload, or none.
 pub fn aten_identifiers(name: &str) -> Vec<String> {
     let name = name.strip_prefix("aten::").unwrap_or(name);
     let is_named = |known: &&str| *known == name || known.split('.').next() == Some(name);

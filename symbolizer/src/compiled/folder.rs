@@ -1,9 +1,9 @@
 //! A folder, as a process sees it.
 //!
-//! Owns: opening a folder below the root or working folder of the process, listing and reading it within bounds. Because: the
-//! settings of the program say where dumps and caches are, often in a container, and others may write to these folders.
-//! Only files of the process's own user, or of root, are accepted. Does not: follow links within the folder, or interpret
-//! the files.
+//! Owns: opening a folder below the root or working folder of the process, listing and reading it within bounds.
+//! Because: the settings of the program say where dumps and caches are, often in a container, and others may write to
+//! these folders. Only files of the process's own user, or of root, are accepted. Does not: follow links within the
+//! folder, or interpret the files.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -25,7 +25,8 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder of a process. A relative path is resolved from the working folder of the process and stays below it.
+    /// Opens a folder of a process. A relative path is resolved from the working folder of the process and stays
+    /// below it.
     pub(super) fn open(pid: u32, path: &Path) -> Option<Self> {
         let (begin, within) =
             if path.is_absolute() { ("root", ResolveFlags::IN_ROOT) } else { ("cwd", ResolveFlags::BENEATH) };

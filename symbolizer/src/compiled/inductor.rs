@@ -1,8 +1,8 @@
 //! The files that Inductor (`torch.compile`) writes.
 //!
-//! Owns: parsing generated wrappers and the text of graphs, and splitting a kernel's name into operators. Because: a fused
-//! kernel is called `kernel` in a library of its own, and only the wrapper with the same source identifies it. Does not:
-//! run or import anything, open files, or choose between two ways to split a name.
+//! Owns: parsing generated wrappers and the text of graphs, and splitting a kernel's name into operators. Because: a
+//! fused kernel is called `kernel` in a library of its own, and only the wrapper with the same source identifies it.
+//! Does not: run or import anything, open files, or choose between two ways to split a name.
 //!
 //! ```text
 //! wrapper  # Topologically Sorted Source Nodes: [h], Original ATen: [aten.relu]     before Triton kernels
@@ -212,16 +212,16 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-/// The operators in the name of a kernel: `mul`, `tanh` in `cpp_fused_mul_tanh_0`. `None` when the name can be split in more
-/// than one way, or in none.
+/// The operators in the name of a kernel: `mul`, `tanh` in `cpp_fused_mul_tanh_0`. `None` when the name can be split
+/// in more than one way, or in none.
 pub fn operators_in_name(kernel: &str) -> Option<Vec<&'static str>> {
     let (_, rest) = kernel.split_once("fused_")?;
     let (names, number) = rest.rsplit_once('_')?;
     if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) || names.len() > NAME_BYTES_MAX {
         return None;
     }
-    // Inductor sorts the names and lists each once, so a split is a rising sequence of names. The search ends at the second
-    // complete split.
+    // Inductor sorts the names and lists each once, so a split is a rising sequence of names. The search ends at the
+    // second complete split.
     let mut open: Vec<(usize, Vec<&'static str>)> = vec![(0, Vec::new())];
     let mut complete: Vec<Vec<&'static str>> = Vec::new();
     while let Some((at, read)) = open.pop() {

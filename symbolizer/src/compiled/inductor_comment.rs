@@ -1,8 +1,8 @@
 //! Comments of a generated wrapper: the graph nodes that a kernel, or one launch of it, was compiled from.
 //!
-//! Owns: parsing them line by line, and the launch sites of kernels. Because: equal kernels are defined once and launched from
-//! several lines for different nodes, and only the comment before a launch says for which. Does not: know source lines of
-//! the program (the graph does).
+//! Owns: parsing them line by line, and the launch sites of kernels. Because: equal kernels are defined once and
+//! launched from several lines for different nodes, and only the comment before a launch says for which. Does not:
+//! know source lines of the program (the graph does).
 //!
 //! ```text
 //! # Topologically Sorted Source Nodes: [h], Original ATen: [aten.add, aten.relu]

@@ -1,8 +1,8 @@
 //! The origin of compiled kernels: operators of a framework, and the source lines that they come from.
 //!
-//! Owns: the form of an origin, and the state of each process. Because: a compiler fuses operators of many lines into one
-//! kernel, and only its files (dumps, caches) say which. Does not: find code or its names, or guess: a kernel that two
-//! compilations explain differently has no origin.
+//! Owns: the form of an origin, and the state of each process. Because: a compiler fuses operators of many lines into
+//! one kernel, and only its files (dumps, caches) say which. Does not: find code or its names, or guess: a kernel
+//! that two compilations explain differently has no origin.
 //!
 //! | compiler | identifies the code by | takes the operators from |
 //! |---|---|---|
@@ -122,8 +122,8 @@ impl KernelOrigin {
         format!("[{compiler} {}]", self.unit)
     }
 
-    /// The source lines of the kernel: those of the operator that it is named after, or, for Inductor, those that all operators
-    /// share. For a kernel shared by several lines, their common callers.
+    /// The source lines of the kernel: those of the operator that it is named after, or, for Inductor, those that all
+    /// operators share. For a kernel shared by several lines, their common callers.
     pub fn stack(&self) -> &[SourceLine] {
         let Some(first) = self.ops.first() else { return &[] };
         let all = self.ops.iter().all(|op| op.stack == first.stack);
@@ -135,7 +135,8 @@ impl KernelOrigin {
         &first.stack[..length]
     }
 
-    /// The operators as one text, with the lines of those from other lines than the kernel's. `None` when none is known.
+    /// The operators as one text, with the lines of those from other lines than the kernel's. `None` when none is
+    /// known.
     pub fn operators(&self) -> Option<String> {
         let (first, rest) = self.ops.split_first().filter(|(first, _)| !first.name.is_empty())?;
         let line = self.stack().last();
@@ -190,8 +191,8 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// The origin of a function that a process registered for debuggers. `registered` are all functions that it registered;
-    /// `settings` is called at most once.
+    /// The origin of a function that a process registered for debuggers. `registered` are all functions that it
+    /// registered; `settings` is called at most once.
     ///
     /// # Errors
     /// [`NoOrigin`].
@@ -208,8 +209,8 @@ impl Compiled {
         process.kernel(time_ns, function, registered)
     }
 
-    /// The function at an address that a process loaded from a compilation cache, in this mapping; `settings` is called at most
-    /// once.
+    /// The function at an address that a process loaded from a compilation cache, in this mapping; `settings` is
+    /// called at most once.
     pub(crate) fn cached_function(
         &mut self,
         pid: u32,
@@ -243,8 +244,8 @@ impl Compiled {
         process.kernel(pid, time_ns, folder, stem)
     }
 
-    /// The origin of a device kernel, by its name; `siblings` are kernels that were loaded with the same code. `settings` is
-    /// called at most once. True when more may be known later.
+    /// The origin of a device kernel, by its name; `siblings` are kernels that were loaded with the same code.
+    /// `settings` is called at most once. True when more may be known later.
     pub(crate) fn device(
         &mut self,
         pid: u32,

@@ -1,7 +1,7 @@
 //! The folders where the compilers of a process write their files.
 //!
-//! Owns: reading the current environment of the process. Because: programs set these variables before they import a framework,
-//! and `/proc` has only the initial environment. Does not: see settings other than environment variables.
+//! Owns: reading the current environment of the process. Because: programs set these variables before they import a
+//! framework, and `/proc` has only the initial environment. Does not: see settings other than environment variables.
 
 use std::fs::File;
 use std::io::Read as _;

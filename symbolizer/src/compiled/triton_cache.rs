@@ -1,8 +1,8 @@
 //! Triton's cache: the source lines of Triton kernels.
 //!
-//! Owns: which entries have a kernel of a name, and parsing its line from Triton's IR. Because: on a device such a kernel has
-//! only the name of its function, and every program may have one of that name. Does not: know which entry a process
-//! loaded: if the entries of a name differ, only their common part is used.
+//! Owns: which entries have a kernel of a name, and parsing its line from Triton's IR. Because: on a device such a
+//! kernel has only the name of its function, and every program may have one of that name. Does not: know which entry
+//! a process loaded: if the entries of a name differ, only their common part is used.
 //!
 //! ```text
 //! CACHE/HASH/scale.json    scale.ttir    …

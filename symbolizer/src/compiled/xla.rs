@@ -1,8 +1,8 @@
 //! The files of XLA for the modules that a process compiled or loaded.
 //!
-//! Owns: which files are read when, and which module a function belongs to. Because: XLA registers the name and the code of
-//! each kernel for debuggers, but not its module; the dump and the cache contain the same code byte for byte. Does not:
-//! parse files (`hlo`), or choose between modules that have the same kernel from different operators.
+//! Owns: which files are read when, and which module a function belongs to. Because: XLA registers the name and the
+//! code of each kernel for debuggers, but not its module; the dump and the cache contain the same code byte for byte.
+//! Does not: parse files (`hlo`), or choose between modules that have the same kernel from different operators.
 
 mod thunks;
 
@@ -116,8 +116,8 @@ impl Process {
         }
     }
 
-    /// The origin of a device kernel. `siblings` are kernels that were loaded with the same code: its module has all of them
-    /// that any module has.
+    /// The origin of a device kernel. `siblings` are kernels that were loaded with the same code: its module has all
+    /// of them that any module has.
     pub(super) fn device(&mut self, time_ns: u64, name: &str, siblings: &[&str]) -> OriginResult {
         let Some(folder) = &self.dump else { return Err(NoOrigin::NoFiles) };
         self.device.scan(folder, time_ns);

@@ -1,16 +1,17 @@
 //! Inferring where a driver's kernel objects keep the kernel's name.
 //!
-//! Owns: the texts reachable from the objects of a process, and when they are sufficient evidence. Because: an object of the
-//! driver also leads to the names of other kernels (the next one, the first of the module), the memory after it is another
-//! object, and a wrong name is worse than none. Does not: read memory.
+//! Owns: the texts reachable from the objects of a process, and when they are sufficient evidence. Because: an object
+//! of the driver also leads to the names of other kernels (the next one, the first of the module), the memory after
+//! it is another object, and a wrong name is worse than none. Does not: read memory.
 //!
-//! The driver keeps the name of a kernel at the same place in each of its objects. So there is one pointer path, by which
+//! The driver keeps the name of a kernel at the same place in each of its objects. So there is one pointer path, by
+//! which
 //!
 //! - most handles lead to a text, and several of these texts are names of kernels whose code was found;
-//! - different handles lead to different texts: a shared text is not a kernel's name (so kernels that are loaded for several
-//!   devices at once get no names here);
-//! - and no shorter path leads to different texts as well, unless these contain the name (`.text.NAME`): they could be the
-//!   names of kernels whose code was not found, and texts further away those of other kernels.
+//! - different handles lead to different texts: a shared text is not a kernel's name (so kernels that are loaded for
+//!   several devices at once get no names here);
+//! - and no shorter path leads to different texts as well, unless these contain the name (`.text.NAME`): they could
+//!   be the names of kernels whose code was not found, and texts further away those of other kernels.
 //!
 //! A handle gets the name at this path if the code of that kernel was found and no other handle has the name.
 

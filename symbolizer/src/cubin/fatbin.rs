@@ -1,7 +1,7 @@
 //! Fat binaries: several images of the same device code, possibly compressed.
 //!
-//! Owns: finding images in a fat binary, or in a section of several, and decompressing them within bounds. Because: programs
-//! contain their kernels in this form. Does not: parse the images ([`super::read`]).
+//! Owns: finding images in a fat binary, or in a section of several, and decompressing them within bounds. Because:
+//! programs contain their kernels in this form. Does not: parse the images ([`super::read`]).
 //!
 //! The format, as written by `fatbinary` of CUDA 13.5 (little-endian):
 //!
@@ -130,8 +130,8 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(wide))
 }
 
-/// The images of one fat binary, or of several with padding between them. Other bytes are skipped; the iteration ends at the
-/// last byte whatever the content.
+/// The images of one fat binary, or of several with padding between them. Other bytes are skipped; the iteration ends
+/// at the last byte whatever the content.
 pub fn images(bytes: &[u8]) -> impl Iterator<Item = Image<'_>> {
     let mut rest = bytes;
     // Remaining images of the current fat binary.

@@ -1,11 +1,12 @@
 //! Source lines of device code.
 //!
-//! Owns: reading the line table of a cubin. Because: an offset in a kernel means nothing to its author. Does not: decode
-//! instructions.
+//! Owns: reading the line table of a cubin. Because: an offset in a kernel means nothing to its author. Does not:
+//! decode instructions.
 //!
-//! `.debug_line` is DWARF (version 2 by `ptxas` 12, 3 by 13), with a sequence for each function. A cubin is relocatable: each
-//! function starts at 0 in a section of its own, and a relocation at the first address of a sequence says which function it
-//! is. `.nv_debug_line_sass` beside it refers to lines of generated PTX, and is ignored.
+//! `.debug_line` is DWARF (version 2 by `ptxas` 12, 3 by 13), with a sequence for each function. A cubin is
+//! relocatable: each function starts at 0 in a section of its own, and a relocation at the first address of a
+//! sequence says which function it is. `.nv_debug_line_sass` beside it refers to lines of generated PTX, and is
+//! ignored.
 
 use std::num::NonZeroU32;
 

@@ -1,8 +1,8 @@
 //! Device code: the kernels in a CUDA binary, and the resources that they need.
 //!
-//! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]). Because: a profiler that attaches after a
-//! program loaded its kernels finds their names nowhere else; registers and shared memory limit how many blocks run at
-//! once. Does not: disassemble, or decide when to search a process.
+//! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]). Because: a profiler that attaches
+//! after a program loaded its kernels finds their names nowhere else; registers and shared memory limit how many
+//! blocks run at once. Does not: disassemble, or decide when to search a process.
 //!
 //! A cubin is an ELF file for machine 190. Up to CUDA 12 its OS/ABI is 0x33 with version 7, from CUDA 13 on 0x41 with
 //! version 8; the facts read here are the same in both (as written by `ptxas` 12.9 and 13.5):
@@ -184,8 +184,8 @@ pub fn read(bytes: &[u8]) -> Result<Cubin, NoCubin> {
     Ok(cubin)
 }
 
-/// Registers by symbol number. An attribute is a format byte, a kind byte, and two bytes that are the value or (format 4) the
-/// length of the value that follows.
+/// Registers by symbol number. An attribute is a format byte, a kind byte, and two bytes that are the value or
+/// (format 4) the length of the value that follows.
 fn register_counts(info: &[u8]) -> FxHashMap<u32, u32> {
     const SIZED: u8 = 4;
     const REGISTERS: u8 = 0x2f;

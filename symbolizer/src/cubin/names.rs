@@ -1,7 +1,7 @@
 //! The names of the kernels that a process may have.
 //!
-//! Owns: the kernels of all examined device code, by name. Because: a string found in the memory of a process is the name of a
-//! kernel only if the code of that kernel was found too. Does not: read the memory of processes.
+//! Owns: the kernels of all examined device code, by name. Because: a string found in the memory of a process is the
+//! name of a kernel only if the code of that kernel was found too. Does not: read the memory of processes.
 
 use rustc_hash::FxHashMap;
 
@@ -13,8 +13,8 @@ const NAMES_MAX: usize = 1 << 19;
 /// Most bytes of names.
 const NAME_BYTES_MAX: usize = 64 << 20;
 
-/// Facts from the code of a kernel. The same kernel may exist several times, for several architectures; a fact on which they
-/// differ is not known.
+/// Facts from the code of a kernel. The same kernel may exist several times, for several architectures; a fact on
+/// which they differ is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelFacts {
     /// Architecture of the code: 80 for `sm_80`.
@@ -75,8 +75,8 @@ impl KernelNames {
         }
     }
 
-    /// Adds the kernels of all cubins in one or more fat binaries, while their decompressed size fits into `budget` bytes, which
-    /// is reduced. Returns the number of images read, and of those not read.
+    /// Adds the kernels of all cubins in one or more fat binaries, while their decompressed size fits into `budget`
+    /// bytes, which is reduced. Returns the number of images read, and of those not read.
     pub fn add_fat_binaries(&mut self, bytes: &[u8], budget: &mut u64) -> (usize, usize) {
         let (mut read, mut left) = (0, 0);
         for image in fatbin::images(bytes).filter(|image| image.kind == Kind::Cubin) {

@@ -1,11 +1,13 @@
 //! Names of kernels that a live process loaded before the profiler attached, by their handles.
 //!
-//! Owns: the order in which a process is searched, the budget for it, and when a text is accepted as a name. Because: a wrong
-//! name is worse than none. Does not: decide when to search; it may take seconds, so callers run it in the background.
+//! Owns: the order in which a process is searched, the budget for it, and when a text is accepted as a name. Because:
+//! a wrong name is worse than none. Does not: decide when to search; it may take seconds, so callers run it in the
+//! background.
 //!
-//! A handle is either the address of a host stub in a file of the program, whose symbol gives the name ([`super::stub`]), or
-//! an object of the driver, which leads to texts ([`super::handle`]). The path to the name is inferred ([`super::evidence`])
-//! from texts that are names of kernels whose code was found in the files or the memory of the process.
+//! A handle is either the address of a host stub in a file of the program, whose symbol gives the name
+//! ([`super::stub`]), or an object of the driver, which leads to texts ([`super::handle`]). The path to the name is
+//! inferred ([`super::evidence`]) from texts that are names of kernels whose code was found in the files or the
+//! memory of the process.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -221,8 +223,8 @@ fn file_mapping(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
 
 /// Reads a mapped file; `None` when it cannot be mapped, or is shortened meanwhile.
 fn mapped<T>(file: &File, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
-    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and `catch_faults` turns
-    // missing pages into an error.
+    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and `catch_faults`
+    // turns missing pages into an error.
     let map = unsafe { memmap2::Mmap::map(file) }.ok()?;
     guard::catch_faults(|| read(&map)).ok()
 }

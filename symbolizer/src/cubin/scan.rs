@@ -1,8 +1,8 @@
 //! Scanning the memory of a process for device code.
 //!
-//! Owns: which pages are read, and finding complete images in them. Because: code compiled at run time is in no file, and drivers
-//! keep the images that they have loaded. Does not: read pages that the process never used, because that would allocate
-//! them.
+//! Owns: which pages are read, and finding complete images in them. Because: code compiled at run time is in no file,
+//! and drivers keep the images that they have loaded. Does not: read pages that the process never used, because that
+//! would allocate them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -47,8 +47,8 @@ impl ResidentPages for PageMap {
     }
 }
 
-/// Adds the kernels of all images in the anonymous memory of these mappings, while there is `budget` for bytes to read. Returns
-/// the number of images found.
+/// Adds the kernels of all images in the anonymous memory of these mappings, while there is `budget` for bytes to
+/// read. Returns the number of images found.
 pub fn add_loaded(
     memory: &dyn TargetMemory,
     resident: &dyn ResidentPages,

@@ -1,8 +1,9 @@
 //! Host stubs: the functions by which a program's own code launches its kernels.
 //!
-//! Owns: finding the symbols at given offsets of a file, and the kernels that they stand for. Because: a program passes the
-//! runtime the address of a stub (with HIP, of a variable). Does not: read processes; derive the kernel's name from the
-//! stub's ([`deepctx_names::kernel_of_stub`]); accept a file without device code, or a symbol that only lies nearby.
+//! Owns: finding the symbols at given offsets of a file, and the kernels that they stand for. Because: a program
+//! passes the runtime the address of a stub (with HIP, of a variable). Does not: read processes; derive the kernel's
+//! name from the stub's ([`deepctx_names::kernel_of_stub`]); accept a file without device code, or a symbol that only
+//! lies nearby.
 
 use deepctx_names::kernel_of_stub;
 use object::LittleEndian;
@@ -15,8 +16,8 @@ const DEVICE_SECTIONS: [&[u8]; 4] = [b".nv_fatbin", b"__nv_relfatbin", b".hip_fa
 /// Longest name of a symbol.
 const NAME_MAX: usize = 8192;
 
-/// The mangled names of the kernels at offsets of a file. Offsets without a symbol, or with symbols of several kernels, are left
-/// out.
+/// The mangled names of the kernels at offsets of a file. Offsets without a symbol, or with symbols of several
+/// kernels, are left out.
 pub fn kernels_at(file: &[u8], offsets: &[u64]) -> FxHashMap<u64, String> {
     names_at(file, offsets).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! jitdump: binary files in which runtimes record the code that they generate, with timestamps.
 //!
-//! Owns: the parser, pure and restartable. Because: the file contains the code itself, can be far larger than its records of
-//! interest, and is written while it is read. Does not: open files, keep code, or read its line tables.
+//! Owns: the parser, pure and restartable. Because: the file contains the code itself, can be far larger than its
+//! records of interest, and is written while it is read. Does not: open files, keep code, or read its line tables.
 
 use super::perf_map::{NAME_BYTES_MAX, truncated};
 

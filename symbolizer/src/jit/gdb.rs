@@ -1,8 +1,8 @@
 //! Code that a runtime registers for debuggers (GDB's JIT interface).
 //!
-//! Owns: the list behind `__jit_debug_descriptor`, and the functions of the object files in it. Because: LLVM reports what it
-//! compiled to debuggers only: each compilation is an object file with symbols in the memory of the process. Does not:
-//! find the variable ([`crate::variable`]), or keep names.
+//! Owns: the list behind `__jit_debug_descriptor`, and the functions of the object files in it. Because: LLVM reports
+//! what it compiled to debuggers only: each compilation is an object file with symbols in the memory of the process.
+//! Does not: find the variable ([`crate::variable`]), or keep names.
 //!
 //! ```text
 //! __jit_debug_descriptor { version u32, action u32, relevant *entry, first *entry }
@@ -94,8 +94,8 @@ pub(crate) fn object_functions(bytes: &[u8]) -> Vec<ObjectFunction<'_>> {
     read_functions(bytes).unwrap_or_default()
 }
 
-/// The ranges of a function's code that relocation changes, as offsets from its start. `None` when the file does not say, or
-/// is for an unsupported machine.
+/// The ranges of a function's code that relocation changes, as offsets from its start. `None` when the file does not
+/// say, or is for an unsupported machine.
 pub(crate) fn relocations(bytes: &[u8], function: &ObjectFunction<'_>) -> Option<Vec<Range<usize>>> {
     let begin = function.section_offset?;
     let header = bytes.get(..64)?;

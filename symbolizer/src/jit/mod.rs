@@ -1,8 +1,8 @@
 //! Names of code that runtimes generate at run time.
 //!
-//! Owns: one table of code per process, filled from its perf map, its jitdump and its registrations for debuggers as they
-//! grow. Because: only the runtime knows these names, and it writes them to files that other users could have planted.
-//! Does not: find the code (it is in anonymous executable mappings), or unwind it.
+//! Owns: one table of code per process, filled from its perf map, its jitdump and its registrations for debuggers as
+//! they grow. Because: only the runtime knows these names, and it writes them to files that other users could have
+//! planted. Does not: find the code (it is in anonymous executable mappings), or unwind it.
 
 mod dump;
 pub(crate) mod gdb;
@@ -141,8 +141,8 @@ impl Jit {
         Self::default()
     }
 
-    /// The name of the code at an address at the time of a sample. If the address is not found, reads what was added to the
-    /// process's files; searches for files at most ten times a second by the clock of the samples.
+    /// The name of the code at an address at the time of a sample. If the address is not found, reads what was added
+    /// to the process's files; searches for files at most ten times a second by the clock of the samples.
     ///
     /// # Errors
     /// [`NoSymbol::JitWithoutMap`] or [`NoSymbol::JitNotCovered`].
@@ -153,8 +153,8 @@ impl Jit {
         let interval = match (found, process.has_source()) {
             (Some(_), _) => REREAD_INTERVAL_NS,
             (None, false) => SEARCH_INTERVAL_NS,
-            // Each address is looked up once or a few times, and checking that nothing was added takes a system call or two. The
-            // time of a lookup may be long ago: when the process got these mappings.
+            // Each address is looked up once or a few times, and checking that nothing was added takes a system call
+            // or two. The time of a lookup may be long ago: when the process got these mappings.
             (None, true) => 0,
         };
         if process.read_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= interval) {
@@ -353,7 +353,8 @@ impl Jit {
                 }
             }
             if growing.offset == before {
-                // An incomplete line or record: the rest is not written yet. A full buffer without a line end will stay so.
+                // An incomplete line or record: the rest is not written yet. A full buffer without a line end will
+                // stay so.
                 growing.ended |= read == READ_BYTES;
                 self.counters.malformed += u64::from(growing.ended);
                 break;
@@ -426,8 +427,8 @@ impl Process {
     }
 }
 
-/// Opens `/tmp/perf-PID.map` as the process sees it, with the pid in its own namespace. All users can write to `/tmp`: only a
-/// file of the process's own user, or of root, is accepted.
+/// Opens `/tmp/perf-PID.map` as the process sees it, with the pid in its own namespace. All users can write to
+/// `/tmp`: only a file of the process's own user, or of root, is accepted.
 fn open_perf_map(pid: u32) -> Result<File, NoSymbol> {
     let status = ProcessStatus::read(pid).ok_or(NoSymbol::ProcessGone)?;
     let file = maps::open_below_root(pid, Path::new(&format!("/tmp/perf-{}.map", status.own_pid)))?;

@@ -1,7 +1,7 @@
 //! Perf maps: text files in which runtimes name the code that they generate (`/tmp/perf-PID.map`).
 //!
-//! Owns: the parser, pure and restartable. Because: the file grows while it is read, and its last line may be incomplete.
-//! Does not: open files.
+//! Owns: the parser, pure and restartable. Because: the file grows while it is read, and its last line may be
+//! incomplete. Does not: open files.
 
 /// Longest name kept; generated names can contain whole type expressions.
 pub(super) const NAME_BYTES_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! Generated code of one process by address, with its history.
 //!
-//! Owns: [`CodeTable`]. Because: runtimes reuse addresses for other code, and a sample taken before that must get the old name.
-//! Does not: know files or names.
+//! Owns: [`CodeTable`]. Because: runtimes reuse addresses for other code, and a sample taken before that must get the
+//! old name. Does not: know files or names.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,8 +34,8 @@ pub(super) struct CodeTable {
 }
 
 impl CodeTable {
-    /// Adds code, which replaces all ranges that it overlaps. `begin + size` must not overflow and `size` must not be 0. False
-    /// when there is no room.
+    /// Adds code, which replaces all ranges that it overlaps. `begin + size` must not overflow and `size` must not be
+    /// 0. False when there is no room.
     pub(super) fn insert(&mut self, begin: u64, size: u64, since_ns: u64, symbol: JitSymbol) -> bool {
         let end = begin + size;
         while let Some(overlapped) = self.last_before(end).filter(|code| code.end > begin) {

@@ -1,8 +1,8 @@
 //! Finding the file with the debug information of a module.
 //!
-//! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link. Because: the names of such files come from the
-//! module, which is untrusted. A search that opens any named file could be made to hang on a FIFO, or to read the file of
-//! another program. Does not: parse debug information.
+//! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link. Because: the names of such files come
+//! from the module, which is untrusted. A search that opens any named file could be made to hang on a FIFO, or to
+//! read the file of another program. Does not: parse debug information.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -95,8 +95,8 @@ fn is_owned_by_us(file: &File) -> bool {
 }
 
 fn nests_within_bounds(file: &File) -> bool {
-    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and `catch_faults` turns
-    // missing pages into an error.
+    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and `catch_faults`
+    // turns missing pages into an error.
     let map = unsafe { memmap2::Mmap::map(file) };
     map.is_ok_and(|map| guard::catch_faults(|| nesting::is_bounded(&map)) == Ok(true))
 }

@@ -1,8 +1,8 @@
 //! Names of native code in files: functions, inlined calls, source lines.
 //!
-//! Owns: symbolizing addresses of a module with `blazesym`, behind a bounded cache and protected against faults. Because: the
-//! reader serves all processes, its tables are expensive, and the files are untrusted. Does not: know processes; addresses
-//! are those stated in the file.
+//! Owns: symbolizing addresses of a module with `blazesym`, behind a bounded cache and protected against faults.
+//! Because: the reader serves all processes, its tables are expensive, and the files are untrusted. Does not: know
+//! processes; addresses are those stated in the file.
 
 mod debug_file;
 mod module;
@@ -31,8 +31,8 @@ const NAMES_MAX: usize = 1 << 16;
 /// Most modules whose symbol tables are kept; each costs descriptors and memory in proportion to its symbols.
 const LOADED_MAX: usize = 96;
 
-/// Calls of [`Native::trim`] after which the tables of an unused module are dropped. Names stay cached, so a busy program
-/// needs new ones ever less often; reading the tables of a big library again takes a tenth of a second.
+/// Calls of [`Native::trim`] after which the tables of an unused module are dropped. Names stay cached, so a busy
+/// program needs new ones ever less often; reading the tables of a big library again takes a tenth of a second.
 const IDLE_TRIMS: u64 = 60;
 
 /// One function at an address.
@@ -48,8 +48,8 @@ pub struct Frame {
     pub inlined: bool,
 }
 
-/// The functions at one address: first the function of the symbol table, then the calls inlined at the address, the innermost
-/// last. Never empty.
+/// The functions at one address: first the function of the symbol table, then the calls inlined at the address, the
+/// innermost last. Never empty.
 pub type SymbolResult = Result<Arc<[Frame]>, NoSymbol>;
 
 /// Counters of [`Native`].
@@ -98,8 +98,8 @@ pub struct Native {
 }
 
 fn new_reader() -> symbolize::Symbolizer {
-    // Files are passed as descriptors that always refer to the same file, so there is nothing to reload. Demangling happens
-    // here, within bounds.
+    // Files are passed as descriptors that always refer to the same file, so there is nothing to reload. Demangling
+    // happens here, within bounds.
     symbolize::Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build()
 }
 
@@ -123,8 +123,8 @@ impl Native {
         }
     }
 
-    /// Symbolizes addresses of one module, in their order. The first call for a module reads its tables, which takes time
-    /// proportional to its symbols.
+    /// Symbolizes addresses of one module, in their order. The first call for a module reads its tables, which takes
+    /// time proportional to its symbols.
     pub fn symbolize(
         &mut self,
         modules: &mut Modules,
@@ -249,8 +249,8 @@ impl Native {
         }
     }
 
-    /// Releases unused memory; to be called about every second. True when tables were dropped, so that the allocator may have
-    /// memory to return to the system.
+    /// Releases unused memory; to be called about every second. True when tables were dropped, so that the allocator
+    /// may have memory to return to the system.
     pub fn trim(&mut self) -> bool {
         self.trims += 1;
         let idle = |files: &Loaded| self.trims.saturating_sub(files.trims) > IDLE_TRIMS;
@@ -272,7 +272,8 @@ impl Native {
         !idle.is_empty()
     }
 
-    /// Symbolizes with the reader. Its parsers may panic on untrusted bytes: then this file is given up, not the profiler.
+    /// Symbolizes with the reader. Its parsers may panic on untrusted bytes: then this file is given up, not the
+    /// profiler.
     fn read_symbols(
         &mut self,
         module: ModuleHandle,

@@ -1,8 +1,8 @@
 //! The files that processes map, each kept once.
 //!
-//! Owns: the table of modules, their identity and segments, and open files for later reading. Because: hundreds of processes
-//! map the same few files, by different names and in different namespaces, and may be gone when a name is needed. Does
-//! not: read symbols.
+//! Owns: the table of modules, their identity and segments, and open files for later reading. Because: hundreds of
+//! processes map the same few files, by different names and in different namespaces, and may be gone when a name is
+//! needed. Does not: read symbols.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
@@ -205,8 +205,8 @@ impl Modules {
         let facts = ElfFacts::read(&file).and_then(|facts| Ok((facts.identity(&file)?, facts)));
         let (id, facts) = facts.inspect_err(|reason| self.refused.insert(key, *reason))?;
         if let Some(module) = self.by_id.get(&(id, facts.size)).copied() {
-            // The build-id counts only with equal segments: a file with a forged build-id of libc must not provide the names
-            // of the real one.
+            // The build-id counts only with equal segments: a file with a forged build-id of libc must not provide
+            // the names of the real one.
             if self.modules[module.index()].facts == facts {
                 self.counters.shared += 1;
                 self.by_key.insert(key, module);

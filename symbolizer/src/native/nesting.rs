@@ -1,7 +1,8 @@
 //! The nesting depth of debug information.
 //!
-//! Owns: checking the depth of a file's debug information before blazesym reads it. Because: blazesym recurses once per level,
-//! two bytes of a file are enough for a level, and a stack overflow kills the process. Does not: interpret the entries.
+//! Owns: checking the depth of a file's debug information before blazesym reads it. Because: blazesym recurses once
+//! per level, two bytes of a file are enough for a level, and a stack overflow kills the process. Does not: interpret
+//! the entries.
 
 use gimli::{DebugAbbrev, DebugInfo, EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection as _};

@@ -1,8 +1,8 @@
 //! Releasing resident pages of mapped files.
 //!
-//! Owns: finding blazesym's mappings among those of this process, and releasing their pages. Because: blazesym maps each file
-//! completely, and every page that it ever read counts as resident memory of this process. Does not: unmap anything, or
-//! affect private or writable mappings.
+//! Owns: finding blazesym's mappings among those of this process, and releasing their pages. Because: blazesym maps
+//! each file completely, and every page that it ever read counts as resident memory of this process. Does not: unmap
+//! anything, or affect private or writable mappings.
 
 use std::io;
 
@@ -11,24 +11,24 @@ use rustix::mm::{Advice, madvise};
 /// Most mappings examined: the kernel's default limit of a process.
 const MAPPINGS_MAX: usize = 65_530;
 
-/// Releases the pages of files that are mapped shared and read-only; a page returns when it is read again. Returns the number
-/// of mappings whose pages were released.
+/// Releases the pages of files that are mapped shared and read-only; a page returns when it is read again. Returns
+/// the number of mappings whose pages were released.
 ///
 /// # Errors
 /// The list of mappings cannot be read.
 pub(super) fn release() -> io::Result<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let released = |(begin, end): &(usize, usize)| {
-        // SAFETY: the mapping is shared, so all of its content is in the file: any read, now or later, returns the same bytes
-        // with or without the pages. Only blazesym maps files, on this thread, so no mapping is created or removed between
-        // reading the list and this call.
+        // SAFETY: the mapping is shared, so all of its content is in the file: any read, now or later, returns the
+        // same bytes with or without the pages. Only blazesym maps files, on this thread, so no mapping is created or
+        // removed between reading the list and this call.
         unsafe { madvise(*begin as *mut _, end - begin, Advice::LinuxDontNeed) }.is_ok()
     };
     Ok(maps.lines().take(MAPPINGS_MAX).filter_map(shared_file).filter(released).count())
 }
 
-/// Begin and end of a mapping of a file that is shared and read-only. Mapped kernel memory (ring buffers) has no file name,
-/// and its pages would not return.
+/// Begin and end of a mapping of a file that is shared and read-only. Mapped kernel memory (ring buffers) has no file
+/// name, and its pages would not return.
 fn shared_file(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.splitn(6, ' ');
     let (begin, end) = fields.next()?.split_once('-')?;

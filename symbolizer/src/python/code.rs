@@ -1,7 +1,7 @@
 //! Code objects of another process, which name its frames.
 //!
-//! Owns: reading one code object, and checking whether it still is the sampled one. Because: the kernel program records only
-//! its address and a checksum; names are read later, when it may have been freed. Does not: cache (see
+//! Owns: reading one code object, and checking whether it still is the sampled one. Because: the kernel program
+//! records only its address and a checksum; names are read later, when it may have been freed. Does not: cache (see
 //! [`super::names`]), or follow pointers other than the four it needs.
 
 use std::sync::Arc;

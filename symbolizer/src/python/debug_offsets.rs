@@ -1,8 +1,8 @@
 //! `_Py_DebugOffsets`: the layout that CPython publishes from 3.13 on.
 //!
-//! Owns: reading it from the start of `_PyRuntime`, and comparing it with the version table. Because: a vendor's build may
-//! differ from the headers of the table; then frames must not be read. Does not: replace the table: it lacks a third of the
-//! required fields (flags, keyword-only arguments, TLS).
+//! Owns: reading it from the start of `_PyRuntime`, and comparing it with the version table. Because: a vendor's
+//! build may differ from the headers of the table; then frames must not be read. Does not: replace the table: it
+//! lacks a third of the required fields (flags, keyword-only arguments, TLS).
 
 use super::layout::Layout;
 use crate::memory::{ReadError, TargetMemory};

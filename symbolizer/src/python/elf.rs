@@ -1,8 +1,8 @@
 //! Lookups in an ELF file for finding an interpreter.
 //!
-//! Owns: symbols by name, bytes by stated address, the frame description that covers an address. Because: many files are
-//! examined, most of which contain no interpreter; the symbol hash table rules those out at once. Does not: open files, or
-//! know what the names mean.
+//! Owns: symbols by name, bytes by stated address, the frame description that covers an address. Because: many files
+//! are examined, most of which contain no interpreter; the symbol hash table rules those out at once. Does not: open
+//! files, or know what the names mean.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindContext, UnwindSection,
@@ -153,8 +153,9 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         Some(&bytes[..bytes.iter().position(|b| *b == 0)?])
     }
 
-    /// The extent of the frame description that covers a stated address. `None` for files without the sorted index of frame
-    /// descriptions (`.eh_frame_hdr`, which every linker writes): a linear search for each address would take too long.
+    /// The extent of the frame description that covers a stated address. `None` for files without the sorted index of
+    /// frame descriptions (`.eh_frame_hdr`, which every linker writes): a linear search for each address would take
+    /// too long.
     pub(super) fn extent_at(&self, address: u64) -> Option<Extent> {
         let section = |name: &str| {
             let section = self.file.section_by_name(name)?;

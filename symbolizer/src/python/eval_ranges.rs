@@ -1,8 +1,8 @@
 //! The code of the evaluation loop, with the parts that the compiler split off.
 //!
-//! Owns: following jumps out of `_PyEval_EvalFrameDefault`. Because: with hot/cold splitting (PGO, BOLT) its symbol covers as
-//! little as a hundredth of it, and a native frame in an unknown part of the loop loses its Python frames. Does not: depend
-//! on names, which may be stripped; it uses them where they exist.
+//! Owns: following jumps out of `_PyEval_EvalFrameDefault`. Because: with hot/cold splitting (PGO, BOLT) its symbol
+//! covers as little as a hundredth of it, and a native frame in an unknown part of the loop loses its Python frames.
+//! Does not: depend on names, which may be stripped; it uses them where they exist.
 
 use std::cell::LazyCell;
 
@@ -72,16 +72,16 @@ fn jumps_out_of<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, [begin, end]: [u64; 2]) ->
     targets
 }
 
-/// The split-off part that contains `target`, unless the jump is a tail call of another function. `is_named`: whether a symbol
-/// names the code there as a part of the loop.
+/// The split-off part that contains `target`, unless the jump is a tail call of another function. `is_named`: whether
+/// a symbol names the code there as a part of the loop.
 fn cold_part<'a, R: ReadRef<'a>>(
     elf: &Elf<'a, R>,
     target: u64,
     is_named: impl FnOnce() -> bool,
 ) -> Option<[u64; 2]> {
     let extent = elf.extent_at(target)?;
-    // A part is entered with the stack frame of the loop; a function, with only a return address. Code that is entered in its
-    // middle cannot be another function.
+    // A part is entered with the stack frame of the loop; a function, with only a return address. Code that is
+    // entered in its middle cannot be another function.
     let is_call = extent.is_function && extent.begin == target && !is_named();
     (!is_call).then_some([extent.begin, extent.end])
 }

@@ -1,9 +1,9 @@
 //! Field offsets of each CPython version: one row per version.
 //!
-//! Owns: the version tables for the walker in the kernel and the readers in user space, and their stable numbers. Because:
-//! supporting another version must mean adding one row here. Does not: read a process. A test compares the rows with the
-//! headers of installed interpreters; from 3.13 on they are also compared with the offsets that the process publishes
-//! ([`super::debug_offsets`]).
+//! Owns: the version tables for the walker in the kernel and the readers in user space, and their stable numbers.
+//! Because: supporting another version must mean adding one row here. Does not: read a process. A test compares the
+//! rows with the headers of installed interpreters; from 3.13 on they are also compared with the offsets that the
+//! process publishes ([`super::debug_offsets`]).
 
 use deepctx_common::python::{
     Called, LAYOUTS_MAX, NO_CFRAME, NO_FIELD, PythonLayout, entry_rule::*, instruction_kind::*,
@@ -41,7 +41,8 @@ pub struct UserLayout {
     pub code_qualname: u16,
     /// `PyCodeObject.co_lnotab` or `co_linetable`.
     pub code_lines: u16,
-    /// `PyCodeObject._co_firsttraceable` (3.11+), or [`NO_FIELD`]: the code unit from which on the function has started.
+    /// `PyCodeObject._co_firsttraceable` (3.11+), or [`NO_FIELD`]: the code unit from which on the function has
+    /// started.
     pub code_first_traceable: u16,
     /// The format of that table.
     pub line_format: LineFormat,
@@ -70,8 +71,9 @@ pub struct UserLayout {
     pub frame_locals: u16,
     /// `_PyRuntime` → the main interpreter, for versions with `interpreter_jit`.
     pub runtime_main: u16,
-    /// `PyInterpreterState.jit`: the interpreter generates code that cannot be unwound by itself (3.14); else 0. Optional parts
-    /// of the structure precede it, so the offset holds only if `PyInterpreterState` has `interpreter_size` bytes.
+    /// `PyInterpreterState.jit`: the interpreter generates code that cannot be unwound by itself (3.14); else 0.
+    /// Optional parts of the structure precede it, so the offset holds only if `PyInterpreterState` has
+    /// `interpreter_size` bytes.
     pub interpreter_jit: u32,
     /// `sizeof(PyInterpreterState)` with a JIT and with a GIL; else 0.
     pub interpreter_size: u32,

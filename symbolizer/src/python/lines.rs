@@ -1,7 +1,8 @@
 //! Line tables of code objects, as runs of bytecode with one line each.
 //!
-//! Owns: the three formats of CPython (3.8–3.9, 3.10, 3.11 on). Because: the kernel program records an offset into the
-//! bytecode, and users read lines. Does not: read a process. A truncated or corrupt table gives fewer runs, never a panic.
+//! Owns: the three formats of CPython (3.8–3.9, 3.10, 3.11 on). Because: the kernel program records an offset into
+//! the bytecode, and users read lines. Does not: read a process. A truncated or corrupt table gives fewer runs, never
+//! a panic.
 
 /// The format of `co_lnotab` or `co_linetable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

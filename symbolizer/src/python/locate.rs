@@ -1,8 +1,8 @@
 //! Finding the interpreter of a process: its version, its evaluation loop, and where threads keep their thread states.
 //!
-//! Owns: the order of the search, and the reasons why there is no interpreter. Because: an interpreter may be the executable, a
-//! library, embedded or stripped; symbols identify it, file names do not. Does not: list mappings or open files; the
-//! caller passes them, the most likely ones first.
+//! Owns: the order of the search, and the reasons why there is no interpreter. Because: an interpreter may be the
+//! executable, a library, embedded or stripped; symbols identify it, file names do not. Does not: list mappings or
+//! open files; the caller passes them, the most likely ones first.
 
 use std::fmt;
 
@@ -190,8 +190,8 @@ pub fn locate<'a, R: ReadRef<'a>>(
     placed.interpreter(memory, &symbols, libc)
 }
 
-/// How likely a file is to contain an interpreter: the order in which to pass modules to [`locate`], most likely first. `libc`
-/// comes early because its TLS slots are needed.
+/// How likely a file is to contain an interpreter: the order in which to pass modules to [`locate`], most likely
+/// first. `libc` comes early because its TLS slots are needed.
 pub fn likelihood(file_name: &str, is_program: bool) -> u8 {
     let libc = ["libc.so", "libc-2", "libpthread", "ld-musl"];
     match () {

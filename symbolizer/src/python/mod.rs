@@ -1,8 +1,8 @@
 //! CPython from outside the process: where its frames are, and the names of their functions.
 //!
-//! Owns: version tables, finding the interpreter in a process, and reading names and lines of code objects. Because: the
-//! kernel program walks frames by the offsets prepared here, and reports addresses of code objects to be named here. Does
-//! not: walk stacks (`deepctx_walk::python` does), load BPF maps, or know the profile.
+//! Owns: version tables, finding the interpreter in a process, and reading names and lines of code objects. Because:
+//! the kernel program walks frames by the offsets prepared here, and reports addresses of code objects to be named
+//! here. Does not: walk stacks (`deepctx_walk::python` does), load BPF maps, or know the profile.
 //!
 //! ```text
 //! mappings + ELF bytes ─▶ locate ─▶ Interpreter { process: for the kernel, layout, code_type }

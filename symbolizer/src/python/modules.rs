@@ -1,8 +1,8 @@
 //! Modules of PyTorch: the names of layers within their model.
 //!
-//! Owns: reading the tree of modules below a called module, and the resulting name of each object. Because: a stack contains
-//! the called objects, and only their containers know their names. Does not: know stacks, or the time of a sample: names
-//! are the current ones.
+//! Owns: reading the tree of modules below a called module, and the resulting name of each object. Because: a stack
+//! contains the called objects, and only their containers know their names. Does not: know stacks, or the time of a
+//! sample: names are the current ones.
 //!
 //! ```text
 //!  called, outermost first:   GPT ─▶ Block ─▶ Attention          GPT._modules ─▶ { "h": … } ─▶ { "0": Block } ─▶ …
@@ -23,11 +23,11 @@ pub const MODULES_MAX: usize = 1 << 16;
 pub const DEPTH_MAX: usize = 64;
 /// Longest qualified name in bytes.
 pub const PATH_MAX: usize = 1 << 10;
-/// Most outermost modules of one process; at the bound the one whose last call is oldest is dropped. Losses and activations
-/// that are created for each call are among them.
+/// Most outermost modules of one process; at the bound the one whose last call is oldest is dropped. Losses and
+/// activations that are created for each call are among them.
 const ROOTS_MAX: usize = 256;
-/// Most outermost modules of one class with numbered names; others are `GPT#?`. Each new one checks whether the others still
-/// exist, at some five microseconds each.
+/// Most outermost modules of one class with numbered names; others are `GPT#?`. Each new one checks whether the
+/// others still exist, at some five microseconds each.
 const NUMBERED_MAX: u32 = 32;
 /// Most known classes; at the bound all are dropped.
 const CLASSES_MAX: usize = 1 << 12;
@@ -54,8 +54,9 @@ pub struct CalledModule {
 /// The names of a module that was called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// Its qualified name, which starts with the class of the outermost module: `GPT`, and `GPT#2` for another one of that class
-    /// that was called while the first existed. `None` for a module that neither contains others nor is contained.
+    /// Its qualified name, which starts with the class of the outermost module: `GPT`, and `GPT#2` for another one of
+    /// that class that was called while the first existed. `None` for a module that neither contains others nor is
+    /// contained.
     pub path: Option<Arc<str>>,
     /// The name of its class.
     pub class: Option<Arc<str>>,
@@ -99,8 +100,8 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// Records objects that called each other, innermost first. `complete`: the outermost one is among them. True when one of
-    /// them has another name than before: earlier results for it are out of date.
+    /// Records objects that called each other, innermost first. `complete`: the outermost one is among them. True
+    /// when one of them has another name than before: earlier results for it are out of date.
     pub fn record_calls(
         &mut self,
         memory: &dyn TargetMemory,
@@ -169,8 +170,8 @@ impl Modules {
         }
     }
 
-    /// Reads trees and classes again when they are due, and drops trees without recent calls. True when the name of a class has
-    /// changed: earlier results for it are out of date.
+    /// Reads trees and classes again when they are due, and drops trees without recent calls. True when the name of a
+    /// class has changed: earlier results for it are out of date.
     pub fn revalidate(&mut self, memory: &dyn TargetMemory, layout: &'static Layout, now_ns: u64) -> bool {
         let objects = Objects::of_attributes(memory, layout);
         self.new_roots = 0;
@@ -242,8 +243,8 @@ impl Modules {
         self.read_again(objects, now_ns, object);
     }
 
-    /// The number of an outermost module among the existing ones of its class: its previous number, or else the first free
-    /// one.
+    /// The number of an outermost module among the existing ones of its class: its previous number, or else the first
+    /// free one.
     fn number(&mut self, objects: Objects<'_>, called: CalledModule) -> u32 {
         let class = self.class(objects, called.of_type);
         let same_class: Vec<(u64, u64, u32)> = self

@@ -1,7 +1,7 @@
 //! Names of PyTorch modules in synthetic memory.
 //!
-//! Owns: building the objects of an interpreter that lead to a module, intact and corrupt. Because: no real interpreter has
-//! corrupt objects on demand. Does not: read a process.
+//! Owns: building the objects of an interpreter that lead to a module, intact and corrupt. Because: no real
+//! interpreter has corrupt objects on demand. Does not: read a process.
 
 use super::super::layout::all_layouts;
 use super::*;

@@ -1,7 +1,7 @@
 //! From a sampled Python frame to its names, or to the reason why there are none.
 //!
-//! Owns: the attached processes, and the cache of code objects with its bound, counters and revalidation. Because: the same
-//! few thousand functions make up every stack, and each should be read from its process once. Does not: find
+//! Owns: the attached processes, and the cache of code objects with its bound, counters and revalidation. Because:
+//! the same few thousand functions make up every stack, and each should be read from its process once. Does not: find
 //! interpreters (see [`super::locate`]), or know stacks.
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::modules::{CalledModule, Layer, Modules};
 use super::tasks::{AwaitChain, NoTask, Tasks};
 use crate::memory::{ReadError, TargetMemory};
 
-/// Most code objects kept of all processes: a process with torch loaded has about 60 000 and runs far fewer. At ~400 bytes
-/// each this is 25 MiB.
+/// Most code objects kept of all processes: a process with torch loaded has about 60 000 and runs far fewer. At ~400
+/// bytes each this is 25 MiB.
 pub const CODES_MAX: usize = 1 << 16;
 
 /// Most attached processes: as many as the kernel programs walk.
@@ -36,8 +36,8 @@ pub struct PythonFrame {
     pub line: Option<u32>,
     /// First line of the function.
     pub first_line: u32,
-    /// The frame exists but the function has not started: it is still receiving its arguments, or creating a generator. CPython
-    /// hides such frames.
+    /// The frame exists but the function has not started: it is still receiving its arguments, or creating a
+    /// generator. CPython hides such frames.
     pub incomplete: bool,
 }
 
@@ -116,8 +116,8 @@ struct AttachedProcess {
 }
 
 impl PythonSymbols {
-    /// Reads names of `pid` through `memory` from now on. Call it again after an exec: names read before are not used for the
-    /// new program. Returns false when [`PROCESSES_MAX`] others are attached.
+    /// Reads names of `pid` through `memory` from now on. Call it again after an exec: names read before are not used
+    /// for the new program. Returns false when [`PROCESSES_MAX`] others are attached.
     pub fn attach(&mut self, pid: u32, interpreter: &Interpreter, memory: Box<dyn TargetMemory>) -> bool {
         let attached = self.attach_to(pid, interpreter.layout, interpreter.code_type, memory);
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -179,8 +179,8 @@ impl PythonSymbols {
             .is_some_and(|process| process.modules.revalidate(&*process.memory, process.layout, now_ns))
     }
 
-    /// The offsets with which the kernel programs report the object that the function at `code` is called on; `None` for a
-    /// process that is not attached.
+    /// The offsets with which the kernel programs report the object that the function at `code` is called on; `None`
+    /// for a process that is not attached.
     pub fn called(&self, pid: u32, code: u64) -> Option<deepctx_common::python::Called> {
         self.processes.get(&pid).map(|process| process.layout.called(code))
     }
@@ -190,9 +190,9 @@ impl PythonSymbols {
         self.processes.remove(&pid);
     }
 
-    /// Marks every cached code object for validation: each is compared with its process when it is next requested. Only this
-    /// detects a code object that was freed and replaced by one with the same checksum. Called once a second, it costs one
-    /// short read per running function.
+    /// Marks every cached code object for validation: each is compared with its process when it is next requested.
+    /// Only this detects a code object that was freed and replaced by one with the same checksum. Called once a
+    /// second, it costs one short read per running function.
     pub fn revalidate(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         self.processes.values_mut().for_each(|process| process.tasks.reset_budget());
@@ -308,8 +308,8 @@ fn frame_of(code: &Code, instruction: u32) -> PythonFrame {
     }
 }
 
-/// (attachment, address, checksum). The checksum is part of the key, so that samples from before and after a reuse of the
-/// address each find their own code object.
+/// (attachment, address, checksum). The checksum is part of the key, so that samples from before and after a reuse of
+/// the address each find their own code object.
 type Key = (u64, u64, u32);
 
 struct Entry {

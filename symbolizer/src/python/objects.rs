@@ -1,8 +1,8 @@
 //! Objects of another process's interpreter: types, containers, attributes.
 //!
-//! Owns: the layout of the few kinds of objects that lead from one asyncio task to another, and from a module to the modules
-//! in it. Because: they refer to each other through dictionaries, sets, closures and bound methods. Does not: trust the
-//! process: each container and each chain of base types is read up to a bound.
+//! Owns: the layout of the few kinds of objects that lead from one asyncio task to another, and from a module to the
+//! modules in it. Because: they refer to each other through dictionaries, sets, closures and bound methods. Does not:
+//! trust the process: each container and each chain of base types is read up to a bound.
 
 use deepctx_common::reasons;
 
@@ -107,7 +107,8 @@ impl From<TextError> for ObjectError {
 pub type ReadResult<T> = Result<T, ObjectError>;
 
 impl<'m> Objects<'m> {
-    /// A reader for this version's layout. `None` for versions before 3.11, whose tuples and callables are not supported.
+    /// A reader for this version's layout. `None` for versions before 3.11, whose tuples and callables are not
+    /// supported.
     pub fn new(memory: &'m dyn TargetMemory, layout: &'static Layout) -> Option<Self> {
         (layout.minor >= 11).then_some(Self { memory, layout })
     }
@@ -374,8 +375,8 @@ impl<'m> Objects<'m> {
         if dictionary == 0 { Ok(Vec::new()) } else { self.entries(dictionary) }
     }
 
-    /// The value of a string key among `entries`. `known` is the address of the key object when it was found before: attribute
-    /// names are interned.
+    /// The value of a string key among `entries`. `known` is the address of the key object when it was found before:
+    /// attribute names are interned.
     pub fn find_known(&self, entries: &[(u64, u64)], key: &str, known: &mut u64) -> Option<u64> {
         if let Some((_, value)) = entries.iter().find(|(object, _)| object == known) {
             return Some(*value);
@@ -385,8 +386,8 @@ impl<'m> Objects<'m> {
         Some(value)
     }
 
-    /// The objects that a callable refers to: the object of a bound method, the closure of a function, the arguments of a
-    /// partial.
+    /// The objects that a callable refers to: the object of a bound method, the closure of a function, the arguments
+    /// of a partial.
     pub fn captured(&self, callable: u64) -> ReadResult<Vec<u64>> {
         if self.is_a(callable, "builtin_function_or_method")? || self.is_a(callable, "method")? {
             return Ok(vec![self.field(callable, field::BOUND_SELF)?]);

@@ -1,7 +1,8 @@
 //! Finding the interpreter of a live process among its mapped files.
 //!
-//! Owns: which files are examined, in which order, and how much of each is read. Because: a process maps hundreds of files,
-//! some of a gigabyte, one of which may contain an interpreter. Does not: decide what an interpreter is ([`locate`]).
+//! Owns: which files are examined, in which order, and how much of each is read. Because: a process maps hundreds of
+//! files, some of a gigabyte, one of which may contain an interpreter. Does not: decide what an interpreter is
+//! ([`locate`]).
 
 use std::cell::OnceCell;
 use std::ffi::OsStr;
@@ -55,7 +56,8 @@ const SECTION_BYTES_MAX: u64 = 4096;
 /// Most files searched for a section: extension modules of the interpreter, its library, the program.
 const SECTION_FILES_MAX: usize = 64;
 
-/// The section of this name, from the first file that has one: an extension module of CPython, libpython, or the program.
+/// The section of this name, from the first file that has one: an extension module of CPython, libpython, or the
+/// program.
 fn section(pid: u32, name: &str) -> Option<Vec<u8>> {
     let mappings = maps::read(pid, Keep::Executable).ok()?.mappings;
     let is_candidate = |mapping: &Mapping, is_program: bool| {

@@ -1,10 +1,10 @@
 //! The native frame of `_PyEval_EvalFrameDefault`, from the start of its code.
 //!
-//! Owns: the instructions where the evaluation loop has linked its `_PyCFrame` to the thread but not filled it yet (3.11,
-//! 3.12); the position of the sentinel in the native frame, for JIT code (3.14); and the same from the function that enters
-//! JIT code (3.15). Because: a sample between the two stores would follow stale pointers on the stack, which look valid;
-//! compilers place a dozen instructions there. And JIT code has neither unwind rows nor frame pointers. Does not: apply to
-//! other versions: from 3.13 on a single store links a complete chain.
+//! Owns: the instructions where the evaluation loop has linked its `_PyCFrame` to the thread but not filled it yet
+//! (3.11, 3.12); the position of the sentinel in the native frame, for JIT code (3.14); and the same from the
+//! function that enters JIT code (3.15). Because: a sample between the two stores would follow stale pointers on the
+//! stack, which look valid; compilers place a dozen instructions there. And JIT code has neither unwind rows nor
+//! frame pointers. Does not: apply to other versions: from 3.13 on a single store links a complete chain.
 
 use deepctx_common::python::{NO_CFRAME, PythonLayout};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -85,9 +85,9 @@ fn find(text: &[u8], layout: &PythonLayout) -> Option<(u32, u32)> {
     Some((u32::try_from(begin).ok()?, u32::try_from(end.checked_sub(begin)?).ok()?))
 }
 
-/// Offset from the symbol of the instruction to which generated code returns, and the distance from the sentinel to the frame
-/// pointer (positive) or the stack pointer. The loop marks the sentinel with a single store, at an address that it also
-/// takes. `None` when that is not found.
+/// Offset from the symbol of the instruction to which generated code returns, and the distance from the sentinel to
+/// the frame pointer (positive) or the stack pointer. The loop marks the sentinel with a single store, at an address
+/// that it also takes. `None` when that is not found.
 pub(super) fn generated_code_returns<'a, R: ReadRef<'a>>(
     elf: &Elf<'a, R>,
     eval: Symbol,
@@ -132,8 +132,9 @@ fn find_sentinel(text: &[u8], layout: &PythonLayout) -> Option<(u32, i32)> {
     None
 }
 
-/// For the function that enters generated code which preserves the frame pointer (3.15): the stated address to which that code
-/// returns, and the distance of this return address below the function's frame pointer. `None` for other functions.
+/// For the function that enters generated code which preserves the frame pointer (3.15): the stated address to which
+/// that code returns, and the distance of this return address below the function's frame pointer. `None` for other
+/// functions.
 pub(super) fn enters_generated_code<'a, R: ReadRef<'a>>(
     elf: &Elf<'a, R>,
     entry: Symbol,

@@ -1,7 +1,7 @@
 //! Field offsets of asyncio tasks: a row per version, and the offsets that `_asyncio` publishes.
 //!
-//! Owns: these offsets. Because: from 3.14 on `_asyncio` publishes its offsets for external readers, which hold for builds and
-//! releases that no table has. Does not: read tasks (see [`super::tasks`]).
+//! Owns: these offsets. Because: from 3.14 on `_asyncio` publishes its offsets for external readers, which hold for
+//! builds and releases that no table has. Does not: read tasks (see [`super::tasks`]).
 
 use super::debug_offsets;
 use super::layout::Layout;
@@ -78,8 +78,8 @@ pub(super) struct Roots {
     pub(super) modules: u64,
     /// `_PyThreadStateImpl.asyncio_running_task` (3.14+)
     pub(super) running: u64,
-    /// `_PyThreadStateImpl.asyncio_tasks_head` (3.14+). Tasks of threads that ended move to a list of the interpreter, and never
-    /// run again.
+    /// `_PyThreadStateImpl.asyncio_tasks_head` (3.14+). Tasks of threads that ended move to a list of the
+    /// interpreter, and never run again.
     pub(super) tasks: u64,
 }
 
@@ -109,8 +109,8 @@ impl Roots {
 pub(super) const SECTION: &str = ".AsyncioDebug";
 /// Number of u64 values in it: offsets in tasks, interpreter states and thread states, each group after the size.
 const NUMBERS: usize = 13;
-/// Largest plausible size of those structures; a thread state has 2 to 3 thousand bytes, an interpreter state two hundred
-/// thousand.
+/// Largest plausible size of those structures; a thread state has 2 to 3 thousand bytes, an interpreter state two
+/// hundred thousand.
 const SIZE_MAX: u64 = 1 << 24;
 
 /// The offsets that `_asyncio` publishes (3.14+), from the start of each object.
@@ -127,8 +127,8 @@ pub struct PublishedOffsets {
 }
 
 impl PublishedOffsets {
-    /// The offsets of the module in a process; `None` when it is not loaded, its values are implausible, or it belongs to another
-    /// interpreter than the one whose `_PyRuntime` is at `runtime`.
+    /// The offsets of the module in a process; `None` when it is not loaded, its values are implausible, or it
+    /// belongs to another interpreter than the one whose `_PyRuntime` is at `runtime`.
     pub fn of_process(memory: &dyn TargetMemory, runtime: u64) -> Option<Self> {
         let published = Self::parse(&memory.section(SECTION)?)?;
         let size = debug_offsets::interpreter_size(memory, runtime).ok()?;

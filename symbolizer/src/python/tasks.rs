@@ -1,8 +1,8 @@
 //! Await chains of asyncio tasks: the task of a coroutine, and the tasks that await it.
 //!
-//! Owns: where CPython 3.11 and later keep tasks, and finding the tasks and coroutines that await one. Because: a task runs on
-//! the stack of the event loop, which does not show on whose behalf it runs. Does not: know the time of a sample: a chain
-//! is the current one, and the caller compares times.
+//! Owns: where CPython 3.11 and later keep tasks, and finding the tasks and coroutines that await one. Because: a
+//! task runs on the stack of the event loop, which does not show on whose behalf it runs. Does not: know the time of
+//! a sample: a chain is the current one, and the caller compares times.
 //!
 //! ```text
 //!  frame of a coroutine ─▶ task ─▶ awaited_by (3.14+), or its callbacks: a task's wake-up, the closure of a gather or
@@ -24,8 +24,8 @@ use crate::memory::TargetMemory;
 const AWAITERS_MAX: usize = 64;
 /// Most coroutines of one task, each awaiting the next.
 const COROUTINES_MAX: usize = 128;
-/// Most searches for the `.AsyncioDebug` section: the coroutine may belong to another library, and `_asyncio` not be loaded
-/// yet.
+/// Most searches for the `.AsyncioDebug` section: the coroutine may belong to another library, and `_asyncio` not be
+/// loaded yet.
 const SECTION_SEARCHES_MAX: u8 = 4;
 /// Most links of a chain; the coroutines of the last task may exceed it.
 const LINKS_MAX: usize = 512;

@@ -1,8 +1,8 @@
 //! Where a thread keeps the pointer to its Python thread state.
 //!
-//! Owns: translating what the getter functions of CPython and libc do into a form that the walker in the kernel supports.
-//! Because: the walker has only the thread pointer to find the state, and cannot call functions of the thread. Does not:
-//! find symbols.
+//! Owns: translating what the getter functions of CPython and libc do into a form that the walker in the kernel
+//! supports. Because: the walker has only the thread pointer to find the state, and cannot call functions of the
+//! thread. Does not: find symbols.
 
 use deepctx_common::python::thread_state;
 
@@ -50,8 +50,9 @@ impl Slot {
         }
     }
 
-    /// The slot of a `pthread_key_t` in glibc since 2.1 (`struct pthread`: the first 32 keys at 0x310, then a table of blocks of
-    /// 32 keys at 0x510; each key has a sequence number and a value). Used when libc's own getter cannot be followed.
+    /// The slot of a `pthread_key_t` in glibc since 2.1 (`struct pthread`: the first 32 keys at 0x310, then a table
+    /// of blocks of 32 keys at 0x510; each key has a sequence number and a value). Used when libc's own getter cannot
+    /// be followed.
     pub(super) fn of_glibc_key(key: u32) -> Option<Self> {
         match u64::from(key) {
             0..32 => {

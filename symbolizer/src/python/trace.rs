@@ -1,8 +1,8 @@
 //! Symbolic execution of short getter functions.
 //!
-//! Owns: the few x86-64 instructions that compilers use in `return thread_local;`, `pthread_getspecific` and the like.
-//! Because: where such functions read is documented nowhere; it depends on the compiler, libc and linking. Does not: know
-//! what is searched for. An unsupported instruction gives an unknown value, never a guess.
+//! Owns: the few x86-64 instructions that compilers use in `return thread_local;`, `pthread_getspecific` and the
+//! like. Because: where such functions read is documented nowhere; it depends on the compiler, libc and linking. Does
+//! not: know what is searched for. An unsupported instruction gives an unknown value, never a guess.
 
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -51,8 +51,8 @@ pub(super) enum Outcome {
     Returned(Value),
     /// It called or jumped to another function with this first argument.
     Passed(Value),
-    /// It reads a pointer of its own module that is still 0, such as an entry of the global offset table that the dynamic loader
-    /// has not filled yet: what the function will do is not decided.
+    /// It reads a pointer of its own module that is still 0, such as an entry of the global offset table that the
+    /// dynamic loader has not filled yet: what the function will do is not decided.
     Unset,
     /// It did something unsupported.
     Unsupported,
@@ -80,8 +80,8 @@ pub(super) enum Calls {
 }
 
 impl Function<'_, '_> {
-    /// Executes the function until it ends. Branches that depend on values of a thread are not taken: compilers place the
-    /// paths for errors and unset values behind them.
+    /// Executes the function until it ends. Branches that depend on values of a thread are not taken: compilers place
+    /// the paths for errors and unset values behind them.
     pub(super) fn follow(&self, calls: Calls) -> Outcome {
         let mut machine = Machine {
             memory: self.memory,

@@ -1,13 +1,14 @@
 //! From frames to pages of rows.
 //!
-//! Owns: sorting frames by address, resolving overlaps, and forming pages of rows. Because: the kernel program's search needs
-//! rows that are sorted, disjoint and complete within each page. Does not: decode anything.
+//! Owns: sorting frames by address, resolving overlaps, and forming pages of rows. Because: the kernel program's
+//! search needs rows that are sorted, disjoint and complete within each page. Does not: decode anything.
 //!
 //! ```text
 //!   frames (any order, overlapping) ──cover──▶ pieces (sorted, disjoint) ──fill gaps from .debug_frame──▶ pages
 //! ```
-//! Where frames overlap, the one that starts last holds, as in the binary search of the C runtime; of two that start at the
-//! same address the shorter, of two equal ones the first in the file. Where the inner frame ends, the outer one holds again.
+//! Where frames overlap, the one that starts last holds, as in the binary search of the C runtime; of two that start
+//! at the same address the shorter, of two equal ones the first in the file. Where the inner frame ends, the outer
+//! one holds again.
 
 use std::cmp::Reverse;
 
@@ -19,8 +20,8 @@ use super::stats::{BuildStats, Count};
 use super::uncovered::{PADDING_MAX, UncoveredCode};
 use super::{Limits, NoTable, UnwindTable};
 
-/// Bytes after the entry point that are marked as outermost when it has no frame description: `_start` of every C library
-/// calls its first function well within them.
+/// Bytes after the entry point that are marked as outermost when it has no frame description: `_start` of every C
+/// library calls its first function well within them.
 pub const ENTRY_BYTES: u64 = 64;
 
 /// A part of a frame that holds in `from..to`.
@@ -149,8 +150,8 @@ fn order(piece: &Piece) -> (u64, Reverse<u64>, Reverse<(u32, u32)>) {
     (piece.from, Reverse(piece.to), Reverse((piece.slice, piece.frame)))
 }
 
-/// Splits overlapping pieces, sorted by [`order`], so that the last one holds. Linear: each piece is pushed and popped once,
-/// and each iteration emits at most one piece.
+/// Splits overlapping pieces, sorted by [`order`], so that the last one holds. Linear: each piece is pushed and
+/// popped once, and each iteration emits at most one piece.
 fn resolve(sorted: &[Piece], stats: &mut BuildStats) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::with_capacity(sorted.len() + 16);
     let mut open: Vec<Piece> = Vec::new();

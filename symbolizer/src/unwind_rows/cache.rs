@@ -1,11 +1,11 @@
 //! The disk cache of unwind tables.
 //!
-//! Owns: the key of an executable, and eviction. Because: attaching to a process with torch loaded needs millions of rows, and
-//! reading them is many times faster than building them. Does not: choose the directory, or share it between users: it
-//! must belong to the user of this process alone.
+//! Owns: the key of an executable, and eviction. Because: attaching to a process with torch loaded needs millions of
+//! rows, and reading them is many times faster than building them. Does not: choose the directory, or share it
+//! between users: it must belong to the user of this process alone.
 //!
-//! One file per table ([`super::stored`]), `KEY.rows`, written under a temporary name and renamed, so that readers never see an
-//! incomplete file. A corrupt file is removed, counted, and built again.
+//! One file per table ([`super::stored`]), `KEY.rows`, written under a temporary name and renamed, so that readers
+//! never see an incomplete file. A corrupt file is removed, counted, and built again.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
@@ -69,8 +69,8 @@ impl Key {
         Self(key)
     }
 
-    /// The key of a file without a build-id: a hash of its content, and its modification time, because the hash of a big file
-    /// covers only parts of it.
+    /// The key of a file without a build-id: a hash of its content, and its modification time, because the hash of a
+    /// big file covers only parts of it.
     pub fn of_content(hash: u64, file_bytes: u64, modified_ns: i128) -> Self {
         Self(format!("h{hash:016x}-{file_bytes:x}-{modified_ns:x}"))
     }
@@ -124,7 +124,8 @@ impl Cache {
         Ok(Self { directory: directory.to_owned(), max_bytes, counters, total: Mutex::new(None) })
     }
 
-    /// The table of an ELF file: read from the cache, or else built and stored. A failing cache costs time, never a table.
+    /// The table of an ELF file: read from the cache, or else built and stored. A failing cache costs time, never a
+    /// table.
     pub fn load_or_build(&self, bytes: &[u8]) -> Result<UnwindTable, NoTable> {
         let key = Key::of_elf(bytes);
         if let Some(table) = self.load(&key) {

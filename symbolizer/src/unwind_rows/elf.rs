@@ -1,7 +1,7 @@
 //! The parts of an ELF file that the builder needs.
 //!
-//! Owns: finding the executable segments and the call frame sections, bounded and decompressed. Because: the builder should
-//! only see addresses and plain sections. Does not: decode frames.
+//! Owns: finding the executable segments and the call frame sections, bounded and decompressed. Because: the builder
+//! should only see addresses and plain sections. Does not: decode frames.
 
 use std::borrow::Cow;
 
@@ -175,8 +175,8 @@ impl<'d> Image<'d> {
     }
 }
 
-/// Executable segments, sorted and disjoint. Code starts neither at address 0 nor inside the ELF header, where linkers leave
-/// the frames of functions that they removed.
+/// Executable segments, sorted and disjoint. Code starts neither at address 0 nor inside the ELF header, where
+/// linkers leave the frames of functions that they removed.
 fn texts(segments: &[ProgramHeader64<LittleEndian>]) -> Vec<Range> {
     let mut texts: Vec<Range> = segments
         .iter()

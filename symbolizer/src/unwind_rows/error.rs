@@ -1,7 +1,7 @@
 //! Reasons why an executable has no unwind table.
 //!
-//! Owns: [`NoTable`] with its keys and sentences. Because: "no table, because …" is a result that the caller shows and counts. Does not:
-//! cover single frames or rows; those are counted in [`super::BuildStats`].
+//! Owns: [`NoTable`] with its keys and sentences. Because: "no table, because …" is a result that the caller shows
+//! and counts. Does not: cover single frames or rows; those are counted in [`super::BuildStats`].
 
 use std::fmt;
 
@@ -26,7 +26,8 @@ pub enum NoTable {
     },
     /// No segment is both loaded and executable.
     NoText,
-    /// Neither `.eh_frame` nor `.debug_frame` has a frame in the text, and there are no function symbols to derive one for.
+    /// Neither `.eh_frame` nor `.debug_frame` has a frame in the text, and there are no function symbols to derive
+    /// one for.
     NoFrames,
     /// A section is larger than [`Limits::section_bytes`], before or after decompression.
     SectionTooLarge(u64),

@@ -1,16 +1,16 @@
 //! Native unwind tables: from the call frame information of an ELF file to the rows that the kernel searches.
 //!
-//! Owns: [`UnwindTable`], which has the exact form of the BPF maps (pages, blocks of rows, rules), and building, searching and
-//! caching it. Because: a correct stack needs correct rows and a correct walker (`walk`). Does not: know processes,
-//! mappings, BPF maps, or where a file is.
+//! Owns: [`UnwindTable`], which has the exact form of the BPF maps (pages, blocks of rows, rules), and building,
+//! searching and caching it. Because: a correct stack needs correct rows and a correct walker (`walk`). Does not:
+//! know processes, mappings, BPF maps, or where a file is.
 //!
 //! ```text
 //! ELF bytes ─elf─▶ sections ─frames─▶ slices of frames ─assemble─▶ UnwindTable ─cache─▶ disk
 //!                               └ program ─ rules      └ uncovered ─ derived
 //! ```
-//! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other. All input is
-//! untrusted: every list has a limit ([`Limits`]), defects are counted ([`BuildStats`]), and a file without a table has a
-//! reason ([`NoTable`]).
+//! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other. All
+//! input is untrusted: every list has a limit ([`Limits`]), defects are counted ([`BuildStats`]), and a file without
+//! a table has a reason ([`NoTable`]).
 
 mod assemble;
 pub mod cache;
@@ -77,8 +77,8 @@ impl Default for Limits {
 
 /// The unwind table of one executable, ready to be copied into the BPF maps.
 ///
-/// [`Page::first_block`] counts from the first block of this table and [`Page::shard`] is 0; the loader adds a base and sets
-/// the shard for each page ([`UnwindTable::page_blocks`]).
+/// [`Page::first_block`] counts from the first block of this table and [`Page::shard`] is 0; the loader adds a base
+/// and sets the shard for each page ([`UnwindTable::page_blocks`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwindTable {
     first_page: u32,
@@ -92,14 +92,14 @@ impl UnwindTable {
     /// Builds the table of an ELF file or vdso image from all of its bytes, on the threads of rayon's current pool.
     /// The file must be for the native architecture ([`Arch::NATIVE`]).
     ///
-    /// `.eh_frame` takes precedence; `.debug_frame` fills its gaps. Rows of functions that neither covers are derived from
-    /// their instructions ([`derived`]), on architectures with an instruction decoder.
+    /// `.eh_frame` takes precedence; `.debug_frame` fills its gaps. Rows of functions that neither covers are derived
+    /// from their instructions ([`derived`]), on architectures with an instruction decoder.
     pub fn from_elf(bytes: &[u8]) -> Result<Self, NoTable> {
         Self::from_elf_within(bytes, &Limits::default())
     }
 
-    /// As [`UnwindTable::from_elf`], but `bytes` contains only headers and call frame sections; symbols, and the code of
-    /// functions without frames, are read from `file`.
+    /// As [`UnwindTable::from_elf`], but `bytes` contains only headers and call frame sections; symbols, and the code
+    /// of functions without frames, are read from `file`.
     pub fn from_parts(bytes: &[u8], file: &dyn ReadAt) -> Result<Self, NoTable> {
         Self::build(bytes, file, Arch::NATIVE, &Limits::default())
     }
@@ -177,17 +177,17 @@ impl UnwindTable {
         }
     }
 
-    /// The blocks of each page, in order. The blocks of a page (at most 4096) fit into one shard; pages without rows have
-    /// none.
+    /// The blocks of each page, in order. The blocks of a page (at most 4096) fit into one shard; pages without rows
+    /// have none.
     pub fn page_blocks(&self) -> impl ExactSizeIterator<Item = &[RowBlock]> {
         self.pages.iter().map(|page| self.blocks_of(page))
     }
 
-    /// The rule at a stated address, found as the kernel program does: the last block whose first row is at or below the
-    /// address, then the row in it.
+    /// The rule at a stated address, found as the kernel program does: the last block whose first row is at or below
+    /// the address, then the row in it.
     ///
-    /// `None` outside all pages and in pages without rows; [`rule_kind::NONE`] between frames. Both mean that there is no
-    /// frame.
+    /// `None` outside all pages and in pages without rows; [`rule_kind::NONE`] between frames. Both mean that there
+    /// is no frame.
     pub fn lookup(&self, svma: u64) -> Option<Rule> {
         let page = (svma >> PAGE_SHIFT).checked_sub(u64::from(self.first_page))?;
         let page = self.pages.get(usize::try_from(page).ok()?)?;

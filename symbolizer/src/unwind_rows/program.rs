@@ -1,8 +1,8 @@
 //! The interpreter of call frame programs.
 //!
-//! Owns: running the instructions of a CIE or an FDE for three columns: CFA, frame pointer, return address. Because: general
-//! interpreters track every register, which costs most of the time and is not needed. Does not: decode bytes (gimli does),
-//! or decide which forms are supported ([`super::rules`]).
+//! Owns: running the instructions of a CIE or an FDE for three columns: CFA, frame pointer, return address. Because:
+//! general interpreters track every register, which costs most of the time and is not needed. Does not: decode bytes
+//! (gimli does), or decide which forms are supported ([`super::rules`]).
 
 use std::ops::Range;
 
@@ -37,8 +37,8 @@ pub(super) struct Cie {
 #[derive(Debug)]
 pub(super) struct Machine {
     state: State,
-    /// The last CFA of the form register + offset: `DW_CFA_def_cfa_register` and `DW_CFA_def_cfa_offset` change one half of it,
-    /// even after an expression (as in libgcc). Without one, they have no effect.
+    /// The last CFA of the form register + offset: `DW_CFA_def_cfa_register` and `DW_CFA_def_cfa_offset` change one
+    /// half of it, even after an expression (as in libgcc). Without one, they have no effect.
     base: Option<(Register, i64)>,
     remembered: Vec<(State, Option<(Register, i64)>)>,
 }
@@ -82,8 +82,8 @@ impl Machine {
         Err(Bad)
     }
 
-    /// Runs the program of an FDE for a range of addresses and emits each change as (address, rule), addresses ascending. A
-    /// corrupt program ends with [`BAD_PROGRAM`].
+    /// Runs the program of an FDE for a range of addresses and emits each change as (address, rule), addresses
+    /// ascending. A corrupt program ends with [`BAD_PROGRAM`].
     #[inline]
     pub(super) fn rows<'d, S: UnwindSection<Bytes<'d>>, E>(
         &mut self,
@@ -134,8 +134,8 @@ impl Machine {
         };
     }
 
-    /// Sets the CFA to register + offset. If a part is missing (a forged offset that does not fit, or one half without the
-    /// other), the CFA becomes unsupported.
+    /// Sets the CFA to register + offset. If a part is missing (a forged offset that does not fit, or one half
+    /// without the other), the CFA becomes unsupported.
     fn set_cfa(&mut self, register: Option<Register>, offset: Option<i64>) -> bool {
         self.state.cfa = match (register, offset) {
             (Some(register), Some(offset)) => {

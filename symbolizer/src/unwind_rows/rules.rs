@@ -1,8 +1,8 @@
 //! Unwind rules from the state of a call frame program.
 //!
-//! Owns: converting the state of CFA, frame pointer and return address into a [`Rule`], and numbering rules. Because: the
-//! supported forms are decided only here, in one file per architecture. Does not: decode call frame instructions, or know
-//! addresses.
+//! Owns: converting the state of CFA, frame pointer and return address into a [`Rule`], and numbering rules. Because:
+//! the supported forms are decided only here, in one file per architecture. Does not: decode call frame instructions,
+//! or know addresses.
 
 pub(super) mod aarch64;
 pub(super) mod x86_64;

@@ -1,6 +1,7 @@
 //! Counters of a build.
 //!
-//! Owns: the counters and their names. Because: everything that did not become a row is counted. Does not: decide anything.
+//! Owns: the counters and their names. Because: everything that did not become a row is counted. Does not: decide
+//! anything.
 
 /// The counters of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The file format of unwind tables.
 //!
-//! Owns: the format, and reading it in two parts: first the header, which says how much room the rows need, then the rows,
-//! directly into the memory of the BPF maps. Because: a process that trains a model has 16 MB of rows, and each copy of them
-//! costs more than reading the disk. Does not: choose names or folders ([`super::cache`]).
+//! Owns: the format, and reading it in two parts: first the header, which says how much room the rows need, then the
+//! rows, directly into the memory of the BPF maps. Because: a process that trains a model has 16 MB of rows, and each
+//! copy of them costs more than reading the disk. Does not: choose names or folders ([`super::cache`]).
 //!
 //! ```text
 //! magic 8 │ format u32 │ first page u32 │ pages u32 │ blocks u32 │ rules u32 │ CRC-32 of the rest │

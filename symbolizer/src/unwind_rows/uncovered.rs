@@ -1,8 +1,8 @@
 //! Functions without frame descriptions.
 //!
-//! Owns: finding the functions of a file that no frame description covers, reading their code, and converting derived rows to
-//! a slice of frames. Because: functions in assembler have symbols, but no call frame information. Does not: derive rows
-//! ([`super::derived`]), or resolve overlapping frames ([`super::assemble`]).
+//! Owns: finding the functions of a file that no frame description covers, reading their code, and converting derived
+//! rows to a slice of frames. Because: functions in assembler have symbols, but no call frame information. Does not:
+//! derive rows ([`super::derived`]), or resolve overlapping frames ([`super::assemble`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,8 +19,8 @@ use super::stats::{BuildStats, Count};
 
 const LE: LittleEndian = LittleEndian;
 
-/// Widest gap between frames that counts as part of the frame before it: functions are aligned to 16 bytes and the padding
-/// never runs, so it needs no row. Wider gaps get a row for "no frame".
+/// Widest gap between frames that counts as part of the frame before it: functions are aligned to 16 bytes and the
+/// padding never runs, so it needs no row. Wider gaps get a row for "no frame".
 pub const PADDING_MAX: u64 = 15;
 /// Bytes of one symbol (`Elf64_Sym`): name u32, info u8, other u8, section u16, value u64, size u64.
 const SYMBOL_BYTES: usize = 24;

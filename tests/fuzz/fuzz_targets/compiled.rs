@@ -1,7 +1,8 @@
-//! What compilers leave of compiled code, as arbitrary bytes: object files, modules of XLA in both forms, Inductor's files and
-//! Triton's.
+//! What compilers leave of compiled code, as arbitrary bytes: object files, modules of XLA in both forms, Inductor's
+//! files and Triton's.
 //!
-//! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": what is found is within what went in.
+//! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": what is found is within what
+//! went in.
 #![no_main]
 
 use deepctx_symbolizer::compiled::hlo::{find_modules, objects, parse_text};

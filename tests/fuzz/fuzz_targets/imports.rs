@@ -1,7 +1,7 @@
 //! Other tools' files, as arbitrary bytes: pprof, Kineto, perf script, folded stacks, and gzip around them.
 //!
-//! Beyond "no panic, no hang, bounded memory": what is imported has something to show, and can be exported again with the
-//! same total.
+//! Beyond "no panic, no hang, bounded memory": what is imported has something to show, and can be exported again with
+//! the same total.
 #![no_main]
 
 use deepctx_profile::Selection;

@@ -1,5 +1,5 @@
-//! Where probes go, from arbitrary bytes: an ELF file with the catalogue, a user's rows, the code of a function, marks for
-//! probes (USDT).
+//! Where probes go, from arbitrary bytes: an ELF file with the catalogue, a user's rows, the code of a function,
+//! marks for probes (USDT).
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": a probe lies within the file, a
 //! place is either found or has a reason, and an error of a user's file names a line that the file has.

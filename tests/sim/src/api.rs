@@ -106,8 +106,8 @@ const fn ends_with(name: &str, end: &[u8]) -> bool {
     i == end.len()
 }
 
-/// Defines C functions: `DOMAIN; fn name | other_name(argument: Type, …) { … } …`. The body gives a [`Status`], and knows
-/// its name by `PER_THREAD`: true when its default stream is each thread's own.
+/// Defines C functions: `DOMAIN; fn name | other_name(argument: Type, …) { … } …`. The body gives a [`Status`], and
+/// knows its name by `PER_THREAD`: true when its default stream is each thread's own.
 macro_rules! api {
     ($domain:ident; $($(#[$meta:meta])* fn $($name:ident)|+ ($($arguments:tt)*) $body:block)*) => {
         $($crate::api::api!(@row $domain [$($name)+] ($($arguments)*) $body);)*

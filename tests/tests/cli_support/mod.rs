@@ -42,7 +42,8 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// A process that is killed when it is dropped, also by a test that fails: one left behind would take a CPU from all others.
+/// A process that is killed when it is dropped, also by a test that fails: one left behind would take a CPU from all
+/// others.
 pub(crate) struct Busy(Child);
 
 impl Busy {

@@ -1,7 +1,8 @@
 //! A capture that runs until a test has seen what it waits for.
 //!
-//! Owns: starting `record`, the lines that it says, ending it. Because: on a busy machine everything takes longer, and a test that
-//! waits for a condition waits as long as that takes, and no longer. Does not: judge what was captured.
+//! Owns: starting `record`, the lines that it says, ending it. Because: on a busy machine everything takes longer,
+//! and a test that waits for a condition waits as long as that takes, and no longer. Does not: judge what was
+//! captured.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -98,8 +99,8 @@ impl Drop for Recording {
     }
 }
 
-/// Records a program that waits for a line on its input, from when its probes are there until it says `done`. Gives the file, in
-/// its folder.
+/// Records a program that waits for a line on its input, from when its probes are there until it says `done`. Gives
+/// the file, in its folder.
 #[track_caller]
 pub(crate) fn record_through(command: &mut Command, options: &[&str]) -> (tempfile::TempDir, String) {
     let mut target = Target::start(command.stdin(Stdio::piped()));

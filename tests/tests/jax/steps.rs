@@ -1,4 +1,5 @@
-//! Steps of jitted functions that call libraries, with jax as it is published, beside what runs in them and what XLA dumped.
+//! Steps of jitted functions that call libraries, with jax as it is published, beside what runs in them and what XLA
+//! dumped.
 
 use std::collections::BTreeMap;
 use std::path::Path;

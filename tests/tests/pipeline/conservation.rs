@@ -69,7 +69,8 @@ proptest! {
         prop_assert_eq!(accounted, profile.ledger.received());
     }
 
-    /// How input is cut into batches, and how often the pipeline is advanced, changes nothing as long as nothing is late.
+    /// How input is cut into batches, and how often the pipeline is advanced, changes nothing as long as nothing is
+    /// late.
     #[test]
     fn batches_do_not_matter(
         times in prop::collection::vec((1u64..20, 0u16..3, prop::sample::select(vec!["f! main", "g main", "k:sys f main", "py:fn@3 eval"])), 1..60),

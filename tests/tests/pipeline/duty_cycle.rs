@@ -1,4 +1,5 @@
-//! Probes that are watched in turns as a page of records → nothing is believed across a pause, and it is told that there was one.
+//! Probes that are watched in turns as a page of records → nothing is believed across a pause, and it is told that
+//! there was one.
 
 use crate::pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 use deepctx_profile::ledger::{Stage, When};

@@ -1,8 +1,9 @@
-//! Programs with backward passes, made up at random, that know what is true of them, and what a capture of them may say.
+//! Programs with backward passes, made up at random, that know what is true of them, and what a capture of them may
+//! say.
 //!
-//! Owns: threads that make steps, run them in any order, one within another, and are sampled meanwhile, while records are lost
-//! or probes come late. Because: what is told of a step is either right or missing and counted, whatever happens. Does
-//! not: know how it is told.
+//! Owns: threads that make steps, run them in any order, one within another, and are sampled meanwhile, while records
+//! are lost or probes come late. Because: what is told of a step is either right or missing and counted, whatever
+//! happens. Does not: know how it is told.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -261,8 +262,8 @@ pub(crate) fn check(program: &Program) {
     }
 }
 
-/// Whether the operator at the end of a stack stands below the step that it ran in. `None` of one that ran in a step which no
-/// operator made: where it stands is right, but that may not be certain.
+/// Whether the operator at the end of a stack stands below the step that it ran in. `None` of one that ran in a step
+/// which no operator made: where it stands is right, but that may not be certain.
 fn is_right(stack: &str, of: &Run) -> Option<bool> {
     let number =
         |stack: &str| stack.strip_suffix(";aten::mm").unwrap().rsplit_once(";m").unwrap().1.to_owned();

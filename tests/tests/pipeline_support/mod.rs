@@ -42,9 +42,9 @@
 //! ```
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
 //! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason. `o.mm` is the function with
-//! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator. `e.` is
-//! the function of PyTorch's engine that runs a step, `t.Dot` that of XLA's `DotThunk`,
-//! `h.` where a thread of XLA does the work of others. `c.` is the C library's, `g.` that of OpenMP's runtime.
+//! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator.
+//! `e.` is the function of PyTorch's engine that runs a step, `t.Dot` that of XLA's `DotThunk`, `h.` where a thread
+//! of XLA does the work of others. `c.` is the C library's, `g.` that of OpenMP's runtime.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -473,7 +473,8 @@ pub(crate) fn check_gaps(stage: &str, records: &str, expect: &str) {
     pipeline.profile().ledger.check(When::Finished).unwrap();
 }
 
-/// Feeds a page whose records were damaged: at each of these places a byte is another. The ledger adds up after each step.
+/// Feeds a page whose records were damaged: at each of these places a byte is another. The ledger adds up after each
+/// step.
 pub(crate) fn feed_damaged(
     pipeline: &mut Pipeline<NamesInAddresses>,
     page: &str,

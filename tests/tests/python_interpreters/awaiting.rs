@@ -114,8 +114,8 @@ fn a_task_is_not_shown_under_the_name_of_another_that_took_its_place() {
             }
         }
         row(&python.name, "tasks that take turns", 1, compared, equal, labelled);
-        // Their coroutines and tasks share addresses and everything in them. Names are believed after many readings, and
-        // none of an address at which two were met.
+        // Their coroutines and tasks share addresses and everything in them. Names are believed after many readings,
+        // and none of an address at which two were met.
         assert!(wrong == 0, "{}: {wrong} of {compared} under another's name", python.name);
         assert!(compared > 20, "{}: {compared}", python.name);
     }

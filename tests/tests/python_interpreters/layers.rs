@@ -12,7 +12,8 @@ const CAPTURES_MAX: usize = 100;
 
 const CONTEXT: &[&str] = &["--probe", "modules"];
 
-/// What is a layer among the frames of a stack: everything that is neither a Python function nor the thread's beginning.
+/// What is a layer among the frames of a stack: everything that is neither a Python function nor the thread's
+/// beginning.
 fn layers(frames: &[String]) -> Vec<String> {
     let is_layer = |frame: &&String| {
         !frame.contains(".py:")

@@ -17,8 +17,8 @@ fn versions() -> Vec<Python> {
     versions
 }
 
-/// Records an interpreter that is killed so long after the profiler was started; stacks of its workload that were compared,
-/// those that were right, and gaps.
+/// Records an interpreter that is killed so long after the profiler was started; stacks of its workload that were
+/// compared, those that were right, and gaps.
 fn killed(profiler: &Path, python: &Python, calls: &Calls, after: Duration) -> (u64, u64, u64) {
     let mut target = Target::start(python, &[&workload("python_moving.py")]);
     target.lines_until_ready();

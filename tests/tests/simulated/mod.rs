@@ -1,7 +1,7 @@
 //! A program on the simulated device, recorded from its start to its end.
 //!
-//! Owns: setting the libraries, the collector and the device's own account up, and questions to the stored profile. Does
-//! not: test.
+//! Owns: setting the libraries, the collector and the device's own account up, and questions to the stored profile.
+//! Does not: test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
@@ -64,8 +64,8 @@ pub(crate) struct Line {
 pub(crate) struct Capture {
     pub(crate) profile: Profile,
     pub(crate) account: Vec<Line>,
-    /// Samples by kernel, offset and reason, as the device took them; without a kernel, what became of others. Empty when
-    /// nobody sampled.
+    /// Samples by kernel, offset and reason, as the device took them; without a kernel, what became of others. Empty
+    /// when nobody sampled.
     pub(crate) samples: BTreeMap<(String, u64, String), u64>,
 }
 
@@ -158,8 +158,8 @@ pub(crate) fn record_and_wait(
     if !can_capture() || !is_built() {
         return None;
     }
-    // A collector counts its listeners, in every process that has the same file: who comes in the moment in which another one
-    // goes is noticed up to a second late, and these tests are exact.
+    // A collector counts its listeners, in every process that has the same file: who comes in the moment in which
+    // another one goes is noticed up to a second late, and these tests are exact.
     static ONE_LISTENS: Mutex<()> = Mutex::new(());
     let _alone = ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
@@ -326,7 +326,8 @@ impl Capture {
         functions.iter().map(|function| below(function)).collect()
     }
 
-    /// How often a kernel ran below exactly these Python frames (`function:line`) of a file, and one more that launched.
+    /// How often a kernel ran below exactly these Python frames (`function:line`) of a file, and one more that
+    /// launched.
     pub(crate) fn kernels_below(&self, kernel: &str, file: &str, expect: &[String]) -> u64 {
         let mut sum = 0;
         for (stack, count) in self.contexts_of(kernel) {

@@ -1,4 +1,5 @@
-//! Ranges of NVTX and roctx, what a program wants profiled, and a function that marks steps, as they are seen from outside.
+//! Ranges of NVTX and roctx, what a program wants profiled, and a function that marks steps, as they are seen from
+//! outside.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Operators without native frames: what is left of each stack is what a whole walk of it shows, and what is not says so.
+//! Operators without native frames: what is left of each stack is what a whole walk of it shows, and what is not says
+//! so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ const LEFT_OUT: &str = "[native code left out]";
 /// Samples by stack: frames below the thread, root first.
 type Stacks = BTreeMap<Vec<String>, u64>;
 
-/// What a capture of a program shows that has so many samples, its native frames but for the mark left out; and whether there
-/// were other ones.
+/// What a capture of a program shows that has so many samples, its native frames but for the mark left out; and
+/// whether there were other ones.
 fn captured(target: &Target, samples: u64, context: &[&str]) -> (Stacks, bool) {
     let options = [context, &["--no-gpu", "-F", "499"]].concat();
     let (_folder, file) = record_until(target, &options, |file| Samples::of(file).with(&[]) >= samples);
@@ -46,7 +47,8 @@ fn is_python(frame: &str) -> bool {
     frame.contains(".py:")
 }
 
-/// What a short walk sees of a stack: all Python frames, and the operators behind the last of them; all, where there is none.
+/// What a short walk sees of a stack: all Python frames, and the operators behind the last of them; all, where there
+/// is none.
 fn seen_short(stack: &[String]) -> Vec<String> {
     let last = stack.iter().rposition(|frame| is_python(frame)).unwrap_or(0);
     let kept = |(at, frame): &(usize, &String)| *at >= last || is_python(frame);
@@ -105,7 +107,8 @@ fn python_frames_and_the_operators_behind_them_are_those_of_a_whole_walk() {
         assert!(parts.iter().sum::<u64>() * 100 >= all * 95, "{parts:?} of {all}: {stacks:?}");
         assert!(parts.iter().all(|part| part * 10 > all), "{parts:?} of {all}: {stacks:?}");
     }
-    // Whatever stood between two evaluations is told to be missing. Up to 3.10 each function has one, and none is marked.
+    // Whatever stood between two evaluations is told to be missing. Up to 3.10 each function has one, and none is
+    // marked.
     let version =
         Command::new("python3").args(["-c", "import sys; print(sys.version_info[1])"]).output().unwrap();
     if String::from_utf8_lossy(&version.stdout).trim().parse::<u32>().unwrap() > 10 {

@@ -1,8 +1,8 @@
 //! Budget: how much of the targets' time probes may take, and when they are attached so that they take no more.
 //!
-//! Owns: [`Budget`], and the [`Governor`] that decides from what probes cost so far when to attach and detach them. Because: a
-//! trap at each operator of a program has its price; whoever cannot pay it for the whole run can pay it for a part, and
-//! must know which part. Does not: measure, attach, or read a clock: figures are given to it.
+//! Owns: [`Budget`], and the [`Governor`] that decides from what probes cost so far when to attach and detach them.
+//! Because: a trap at each operator of a program has its price; whoever cannot pay it for the whole run can pay it
+//! for a part, and must know which part. Does not: measure, attach, or read a clock: figures are given to it.
 //!
 //! ```text
 //!  balance   + budget x the targets' own CPU time   - what the probes took
@@ -17,15 +17,18 @@ use std::time::Duration;
 
 /// No window is shorter: attaching itself would take most of it.
 const WINDOW_SHORTEST: Duration = Duration::from_millis(20);
-/// The first window, randomly a quarter more or less: some whole training steps, and soon over where a capture is short.
+/// The first window, randomly a quarter more or less: some whole training steps, and soon over where a capture is
+/// short.
 const WINDOW_FIRST: Duration = Duration::from_millis(200);
-/// How much longer each window is than the one before, as a ratio: whole training steps of slow programs fit in the later ones.
+/// How much longer each window is than the one before, as a ratio: whole training steps of slow programs fit in the
+/// later ones.
 const WINDOW_GROWS: (u64, u64) = (3, 2);
 /// No window is longer.
 const WINDOW_LONGEST: Duration = Duration::from_secs(10);
 /// No pause is shorter.
 const PAUSE_SHORTEST: Duration = Duration::from_millis(100);
-/// A window ends when it takes a pause of this length to repay its debt: what is shown of a program should not be older.
+/// A window ends when it takes a pause of this length to repay its debt: what is shown of a program should not be
+/// older.
 const PAUSE: Duration = Duration::from_secs(5);
 /// However much is owed, there is a window after this time; one that begins in debt is a shortest one.
 const PAUSE_LONGEST: Duration = Duration::from_secs(20);

@@ -142,8 +142,8 @@ impl Capture {
         self.samplers.cpus()
     }
 
-    /// Waits until the probes of libraries that are already there are attached, for at most `longest`. Someone must read the
-    /// messages meanwhile.
+    /// Waits until the probes of libraries that are already there are attached, for at most `longest`. Someone must
+    /// read the messages meanwhile.
     pub fn wait_for_probes(&self, longest: Duration) {
         if let Some(probes) = &self.probes {
             probes.wait(longest);

@@ -1,7 +1,8 @@
 //! Cost: what the profiler itself uses, of its own and of the targets' time.
 //!
-//! Owns: CPU time, resident memory and locked map memory of this process, and giving back memory that is free; CPU time of
-//! others, and of programs in the kernel. Because: a profiler that claims to cost nothing shows what it costs. Does not: judge.
+//! Owns: CPU time, resident memory and locked map memory of this process, and giving back memory that is free; CPU
+//! time of others, and of programs in the kernel. Because: a profiler that claims to cost nothing shows what it
+//! costs. Does not: judge.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -96,7 +97,8 @@ impl Runs {
     }
 }
 
-/// Has the kernel count the runs of its programs, of everybody's, until this is closed. Each run takes two looks at the clock more.
+/// Has the kernel count the runs of its programs, of everybody's, until this is closed. Each run takes two looks at
+/// the clock more.
 ///
 /// # Errors
 /// The kernel does not let us (it asks for `CAP_SYS_ADMIN`), or is older than 5.8.

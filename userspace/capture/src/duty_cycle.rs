@@ -1,7 +1,7 @@
 //! Duty cycle: the probes that have a budget, attached while it lasts and detached when it is spent.
 //!
-//! Owns: where these probes go, what they took of the targets' time so far, and whether they are attached. Because: a probe
-//! that is attached costs its trap however little its program does. Does not: decide when ([`super::budget`]).
+//! Owns: where these probes go, what they took of the targets' time so far, and whether they are attached. Because: a
+//! probe that is attached costs its trap however little its program does. Does not: decide when ([`super::budget`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -25,12 +25,12 @@ use deepctx_pipeline::input::DutyWindow;
 
 /// What a trap costs where it cannot be tried, nanoseconds.
 const TRAP_NS: u64 = 1_000;
-/// Cost of a trap in a program that works, relative to one in a loop that does nothing else, in eighths: the kernel's code for it
-/// is not in the caches, and evicts the program's.
+/// Cost of a trap in a program that works, relative to one in a loop that does nothing else, in eighths: the kernel's
+/// code for it is not in the caches, and evicts the program's.
 const AT_WORK_EIGHTHS: u64 = 14;
 
-/// What a probe that has a budget is for, in words; `None` for one that is always attached: without the calls of an accelerator's
-/// libraries no device time is known.
+/// What a probe that has a budget is for, in words; `None` for one that is always attached: without the calls of an
+/// accelerator's libraries no device time is known.
 pub(super) fn feature_of(event: Event) -> Option<&'static str> {
     Some(match event {
         Event::Operator(OperatorEvent::Begins | OperatorEvent::Named) => "operators",
@@ -187,8 +187,8 @@ impl DutyCycle {
         self.governor.as_ref().map(Governor::next_check)
     }
 
-    /// Checks what was spent. When a window closes, the caller reports it before it calls [`DutyCycle::detach`]; when one opens,
-    /// its probes are attached already.
+    /// Checks what was spent. When a window closes, the caller reports it before it calls [`DutyCycle::detach`]; when
+    /// one opens, its probes are attached already.
     pub(super) fn check(&mut self) -> Option<Change> {
         let now = self.figures();
         let governor = self.governor.as_mut()?;
@@ -274,7 +274,8 @@ impl DutyCycle {
     }
 }
 
-/// A function to try a probe on. The kernel emulates its first instruction, so that it takes one trap, as nearly all probes do.
+/// A function to try a probe on. The kernel emulates its first instruction, so that it takes one trap, as nearly all
+/// probes do.
 #[unsafe(naked)]
 extern "C" fn tried() {
     core::arch::naked_asm!("nop", "ret")

@@ -61,8 +61,8 @@ pub(crate) fn fill(config: &mut Config) -> Result<Facts, OffsetsError> {
     Ok(Facts { uprobe_multi: has_uprobe_multi(&btf) })
 }
 
-/// Where the kernel keeps what its probes displaced. A kernel that does not say is not asked: stacks below functions whose
-/// return is probed then end there, with a reason.
+/// Where the kernel keeps what its probes displaced. A kernel that does not say is not asked: stacks below functions
+/// whose return is probed then end there, with a reason.
 fn fill_displaced(btf: &Btf<'_>, config: &mut Config) {
     let found = (|| {
         Some([

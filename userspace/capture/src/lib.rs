@@ -10,8 +10,8 @@
 //!                      scan thread ─▶ tables in the kernel ───────┘
 //! ```
 //!
-//! A [`CaptureConfig`] says what to record; [`Capture::start`] begins, or says why it cannot ([`CaptureError`]); what is
-//! recorded comes as [`Message`]s, in batches of records that the pipeline decodes.
+//! A [`CaptureConfig`] says what to record; [`Capture::start`] begins, or says why it cannot ([`CaptureError`]); what
+//! is recorded comes as [`Message`]s, in batches of records that the pipeline decodes.
 //!
 //! ```no_run
 //! use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Links: probes on places of a file, held by the kernel as long as their link is open.
 //!
-//! Owns: the two methods of attaching them. Because: one call for a whole file takes milliseconds where one for each place takes
-//! a second, but only kernels from 6.6 on have it. Does not: know what is at a place.
+//! Owns: the two methods of attaching them. Because: one call for a whole file takes milliseconds where one for each
+//! place takes a second, but only kernels from 6.6 on have it. Does not: know what is at a place.
 
 use std::ffi::CString;
 use std::fs;
@@ -107,8 +107,8 @@ pub(crate) fn attach(
     links
 }
 
-/// Takes probes away: all at once, the kernel waits some forty milliseconds with each link for threads that are at one of its
-/// probes, and the probes of the next link cost meanwhile.
+/// Takes probes away: all at once, the kernel waits some forty milliseconds with each link for threads that are at
+/// one of its probes, and the probes of the next link cost meanwhile.
 pub(crate) fn close(links: &mut Vec<OwnedFd>) {
     /// Most that are closed at once: one of each file, and programs have few that are probed.
     const TOGETHER: usize = 16;

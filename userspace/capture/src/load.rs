@@ -48,8 +48,8 @@ const OFF_CPU: &str = "off_cpu";
 /// The programs of probes.
 const PROBES: [&str; 3] = ["call", "call_return", "message"];
 
-/// The programs of probes, over the maps of the others, not loaded yet: they hold the walker once more, which the kernel
-/// verifies as long as all the rest, and samples need not wait for that.
+/// The programs of probes, over the maps of the others, not loaded yet: they hold the walker once more, which the
+/// kernel verifies as long as all the rest, and samples need not wait for that.
 pub(crate) struct ProbeObject {
     open: OpenObject,
 }
@@ -85,8 +85,9 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages): those that
-    /// follow threads off their CPUs only if they are wanted, those of probes not at all ([`Loaded::probe_object`]).
+    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages): those
+    /// that follow threads off their CPUs only if they are wanted, those of probes not at all
+    /// ([`Loaded::probe_object`]).
     pub(crate) fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
         if let Ok(mut log) = LOG.lock() {
             log.clear();

@@ -1,7 +1,7 @@
 //! Messages: what a running capture sends to the pipeline.
 //!
-//! Owns: [`Message`]. Because: records, mappings and counters come from three threads and are consumed by one. Does not:
-//! decode records.
+//! Owns: [`Message`]. Because: records, mappings and counters come from three threads and are consumed by one. Does
+//! not: decode records.
 
 use deepctx_common::end::Counter;
 use deepctx_pipeline::input::{DutyWindow, SiteInfo};
@@ -32,7 +32,8 @@ pub enum Message {
     Sites(Vec<SiteInfo>),
     /// Calls of each site so far, including those whose records were lost.
     SiteCounts(Vec<u64>),
-    /// No calls are recorded after this time, `CLOCK_MONOTONIC` nanoseconds. Collectors still report what was launched before.
+    /// No calls are recorded after this time, `CLOCK_MONOTONIC` nanoseconds. Collectors still report what was
+    /// launched before.
     CallsEnd(u64),
     /// The probes that have a budget were attached or detached: a duty window begins or ends.
     DutyWindow(DutyWindow),

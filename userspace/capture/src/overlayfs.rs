@@ -1,15 +1,15 @@
 //! Overlayfs: files as overlays show them, and the file below that backs each.
 //!
-//! Owns: telling whether two files have the same backing file. Because: the kernel puts probes on the backing file, whichever
-//! overlay shows it. Does not: find files.
+//! Owns: telling whether two files have the same backing file. Because: the kernel puts probes on the backing file,
+//! whichever overlay shows it. Does not: find files.
 
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 
-/// What a file on an overlay shows of its backing file: its inode number and times, on a device of the overlay's own. The
-/// kernel puts probes on the backing file, so one that two overlays show, or an overlay and the folder below it, must get
-/// its probes once.
+/// What a file on an overlay shows of its backing file: its inode number and times, on a device of the overlay's own.
+/// The kernel puts probes on the backing file, so one that two overlays show, or an overlay and the folder below it,
+/// must get its probes once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BackingFile {
     inode: u64,

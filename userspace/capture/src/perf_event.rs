@@ -1,7 +1,7 @@
 //! Perf events: asking the kernel for one.
 //!
-//! Owns: the system call and its attribute, and choosing between hardware cycles and the CPU clock. Because: the event decides
-//! what a sample's period means. Does not: attach programs to events, or read them.
+//! Owns: the system call and its attribute, and choosing between hardware cycles and the CPU clock. Because: the
+//! event decides what a sample's period means. Does not: attach programs to events, or read them.
 
 use std::ffi::CStr;
 use std::io;
@@ -107,8 +107,8 @@ pub(super) fn open_sampler(clock: Clock, cpu: u32, frequency: u32) -> io::Result
 /// Every process on one CPU.
 fn perf_event_open(attr: &PerfEventAttr, cpu: u32) -> io::Result<OwnedFd> {
     let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: the attribute is borrowed, has the size it states, and what it points to outlives the call in the callers;
-    // the other arguments are scalars: every process (-1), no group (-1).
+    // SAFETY: the attribute is borrowed, has the size it states, and what it points to outlives the call in the
+    // callers; the other arguments are scalars: every process (-1), no group (-1).
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, -1, cpu, -1, FLAG_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

@@ -52,8 +52,8 @@ impl Prepared {
         Ok(())
     }
 
-    /// Makes the processes targets, with those that they started meanwhile; gives all of them. The programs follow forks by
-    /// now. Processes that began another program since they were scanned are scanned again.
+    /// Makes the processes targets, with those that they started meanwhile; gives all of them. The programs follow
+    /// forks by now. Processes that began another program since they were scanned are scanned again.
     pub(super) fn add_targets(
         &mut self,
         config: &CaptureConfig,

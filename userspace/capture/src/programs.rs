@@ -91,8 +91,9 @@ fn kernel_config(config: &CaptureConfig) -> Result<(Config, Facts), CaptureError
 }
 
 /// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
-/// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two, as
-/// the kernel wants it. It counts three times: its pages are locked, and mapped twice in a row so that no record is cut.
+/// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two,
+/// as the kernel wants it. It counts three times: its pages are locked, and mapped twice in a row so that no record
+/// is cut.
 fn ring_bytes(frequency_hz: u32, calls: u32) -> u32 {
     const SAMPLE_BYTES: u64 = 1 << 10;
     let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len()) as u64;

@@ -1,7 +1,7 @@
 //! Why something has no place in the kernel's tables.
 //!
-//! Owns: [`TableError`]. Because: rows of unwind tables and what refers to them are kept by two files, and fail alike. Does not:
-//! place anything.
+//! Owns: [`TableError`]. Because: rows of unwind tables and what refers to them are kept by two files, and fail
+//! alike. Does not: place anything.
 
 use std::io;
 

@@ -59,28 +59,28 @@ pub struct CaptureArgs {
     /// What else to record, beside the frames of `--context`; several add up. Most of them attach probes to libraries.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
     pub probe: Vec<Probe>,
-    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than this
-    /// (like 512M or 2G; `off` reads none, which saves memory).
+    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than
+    /// this (like 512M or 2G; `off` reads none, which saves memory).
     #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
     pub debug_info: DebugInfo,
     /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
     #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub off_cpu: bool,
-    /// With `--probe ranges`: what ends a training step. A range whose name begins so (`ProfilerStep#`), or each call of a
-    /// library's function (`libmine.so*:train_step`). Repeat it for several.
+    /// With `--probe ranges`: what ends a training step. A range whose name begins so (`ProfilerStep#`), or each call
+    /// of a library's function (`libmine.so*:train_step`). Repeat it for several.
     #[arg(long, value_name = "NAME|LIBRARY:FUNCTION", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER,
           value_parser = step_marker::parse)]
     pub step_marker: Vec<String>,
     /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all")]
     pub launch_stacks: StackRate,
-    /// With `--probe operators` or `--shapes`: how many operators get a stack as they begin; all are counted in any case.
-    /// Default: 100/s; without `native` frames none, then operators are those that other stacks show.
+    /// With `--probe operators` or `--shapes`: how many operators get a stack as they begin; all are counted in any
+    /// case. Default: 100/s; without `native` frames none, then operators are those that other stacks show.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS")]
     pub operator_stacks: Option<StackRate>,
-    /// Record the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model derives
-    /// from them: names such as `aten::addmm,aten::convolution`, or `hottest` (`hottest:3`) for those that most samples
-    /// are in.
+    /// Record the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model
+    /// derives from them: names such as `aten::addmm,aten::convolution`, or `hottest` (`hottest:3`) for those that
+    /// most samples are in.
     #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
     pub shapes: Vec<TensorShapes>,
     /// Probe functions of other libraries too, listed in this TOML file (see docs/probes.md).
@@ -89,9 +89,9 @@ pub struct CaptureArgs {
     /// The former name of `--probe-file`.
     #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
     pub probes: Option<PathBuf>,
-    /// Most CPU time of the program, in percent of its own, that the probes of `--probe`, `--shapes` and `--probe-file` may take
-    /// together. Where they would take more they are duty-cycled: attached for a part of the time, and results are of that
-    /// part.
+    /// Most CPU time of the program, in percent of its own, that the probes of `--probe`, `--shapes` and
+    /// `--probe-file` may take together. Where they would take more they are duty-cycled: attached for a part of the
+    /// time, and results are of that part.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
     pub probe_budget: Option<Budget>,
     /// Attach no probes to the libraries of accelerators.
@@ -126,13 +126,14 @@ pub enum Context {
 /// What can be recorded beside frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Probe {
-    /// PyTorch's operators. With `native` frames each is counted as it begins, below the operators that it is in, and thunks of
-    /// XLA's modules on a CPU have their names. Without `native` frames, stacks show operators and leave native functions
-    /// out, which has the lowest overhead.
+    /// PyTorch's operators. With `native` frames each is counted as it begins, below the operators that it is in, and
+    /// thunks of XLA's modules on a CPU have their names. Without `native` frames, stacks show operators and leave
+    /// native functions out, which has the lowest overhead.
     Operators,
     /// Modules of PyTorch models that are called, by name and class, beside Python functions.
     Modules,
-    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python functions.
+    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python
+    /// functions.
     Backward,
     /// PyTorch's named ranges (`record_function`) and training steps, beside Python functions.
     Ranges,

@@ -184,8 +184,8 @@ pub struct RecordArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH). Without it
-    /// device times are bounded, not measured, unless the program collects them itself.
+    /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
+    /// Without it device times are bounded, not measured, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
     pub gpu_activity: bool,
     /// Samples of instructions.

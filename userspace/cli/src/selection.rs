@@ -62,8 +62,8 @@ pub fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
     Selection { view, ..Selection::of(options.metric.unwrap_or(metric)) }
 }
 
-/// The selection that the options ask for, of profiles: of what their timer measured unless they name a metric, and of the
-/// first metric that they have when they have no values of that.
+/// The selection that the options ask for, of profiles: of what their timer measured unless they name a metric, and
+/// of the first metric that they have when they have no values of that.
 ///
 /// # Errors
 /// The options name a metric that none of the profiles has.

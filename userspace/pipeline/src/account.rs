@@ -196,7 +196,8 @@ impl Accounts {
         self.first_complete_ns
     }
 
-    /// Of the samples whose user stack was walked: how many, and how many of them to the thread's start, as far as was asked.
+    /// Of the samples whose user stack was walked: how many, and how many of them to the thread's start, as far as
+    /// was asked.
     pub fn walked_and_complete(&self) -> (u64, u64) {
         let none =
             self.native_ends[WalkEnd::NotWalked as usize] + self.native_ends[WalkEnd::NoUserStack as usize];

@@ -1,7 +1,8 @@
 //! By address: what lies at which address of a process, up to a bound.
 //!
-//! Owns: [`AddressMap`]. Because: whoever gives memory back says an address, and how much that was and who asked for it stands with
-//! the allocation; and a program that allocates without end must not take the profiler with it. Does not: know kinds of memory.
+//! Owns: [`AddressMap`]. Because: whoever gives memory back says an address, and how much that was and who asked for
+//! it stands with the allocation; and a program that allocates without end must not take the profiler with it. Does
+//! not: know kinds of memory.
 
 use std::collections::BTreeMap;
 

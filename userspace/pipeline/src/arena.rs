@@ -1,7 +1,7 @@
 //! Arena: the bytes of records until each has been used.
 //!
-//! Owns: batches of records, references to single records, and emptied buffers. Because: a record waits for its turn, and
-//! copying each would cost more than decoding it again. Does not: know what is in a record.
+//! Owns: batches of records, references to single records, and emptied buffers. Because: a record waits for its turn,
+//! and copying each would cost more than decoding it again. Does not: know what is in a record.
 
 /// Where a record lies in the [`RecordArena`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

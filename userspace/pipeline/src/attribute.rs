@@ -25,8 +25,8 @@ pub fn below_thread(profile: &Profile, node: NodeId) -> Vec<FrameId> {
     stack
 }
 
-/// The frames of a call's stack, root first, without those of the kernel, which was just running our program; with `itself`,
-/// without the probed function either.
+/// The frames of a call's stack, root first, without those of the kernel, which was just running our program; with
+/// `itself`, without the probed function either.
 pub fn without_probed<'a>(profile: &Profile, frames: &'a [FrameId], itself: bool) -> &'a [FrameId] {
     let kernel =
         |id: &FrameId| matches!(profile.frames.get(*id), Frame::Kernel { .. } | Frame::KernelUnnamed { .. });

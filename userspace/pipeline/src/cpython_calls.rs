@@ -1,8 +1,9 @@
 //! Glue: the calls that an interpreter makes to get from one Python function to the next.
 //!
-//! Owns: their names, and marking them where they stand beside Python frames. Because: one call in Python is up to six in
-//! C, none of which says more than the Python frames around them; a reader wants to fold them with the evaluation loop.
-//! Does not: hide anything (views do), or touch a function of the same name that calls native code alone.
+//! Owns: their names, and marking them where they stand beside Python frames. Because: one call in Python is up to
+//! six in C, none of which says more than the Python frames around them; a reader wants to fold them with the
+//! evaluation loop. Does not: hide anything (views do), or touch a function of the same name that calls native code
+//! alone.
 //!
 //! ```text
 //!  root ▸ … evaluation loop │ caller.py:f │ PyObject_Vectorcall ▸ _PyFunction_Vectorcall ▸ _PyEval_Vector ▸ evaluation loop │ m.py:g ▸ …
@@ -13,8 +14,9 @@ use deepctx_profile::frame::{Frame, FrameKind, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 
-/// Functions that only pass a call on, as they were met in stacks of CPython 3.8 to 3.15: into the evaluation loop, into
-/// built-in functions, and into generators. What decides something (a slot, a method, `type.__call__`) is not among them.
+/// Functions that only pass a call on, as they were met in stacks of CPython 3.8 to 3.15: into the evaluation loop,
+/// into built-in functions, and into generators. What decides something (a slot, a method, `type.__call__`) is not
+/// among them.
 const NAMES: &[&str] = &[
     "PyEval_EvalCode",
     "PyEval_EvalCodeEx",

@@ -1,7 +1,8 @@
 //! Dispatch: records whose time has come → the stage that they belong to, in their order.
 //!
-//! Owns: what is used at once, what waits until its names were asked for, and what waits behind that. Because: a call can
-//! change what the records after it mean, so all of them keep their order. Does not: take records in, or decide when.
+//! Owns: what is used at once, what waits until its names were asked for, and what waits behind that. Because: a call
+//! can change what the records after it mean, so all of them keep their order. Does not: take records in, or decide
+//! when.
 
 use deepctx_common::record::{StackSample, Wake};
 use deepctx_profile::profile::Profile;

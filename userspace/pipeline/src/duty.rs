@@ -1,8 +1,9 @@
 //! DutyCycle: when the probes that have a budget were watched.
 //!
-//! Owns: how much of the time that was, in words for whoever reads the counts; and the edges of turns that the samples have not
-//! reached. Because: what such a probe tells is of its turns, and must never be read as if it were of the whole run. Does not:
-//! know what a stage keeps, or what lies between two times ([`super::loss_windows`] does).
+//! Owns: how much of the time that was, in words for whoever reads the counts; and the edges of turns that the
+//! samples have not reached. Because: what such a probe tells is of its turns, and must never be read as if it were
+//! of the whole run. Does not: know what a stage keeps, or what lies between two times ([`super::loss_windows`]
+//! does).
 
 use std::collections::VecDeque;
 
@@ -61,8 +62,8 @@ impl DutyCycle {
     }
 }
 
-/// Ends of turns and of pauses, for a stage that must forget something at each: between the two, some probes may be there and
-/// others not.
+/// Ends of turns and of pauses, for a stage that must forget something at each: between the two, some probes may be
+/// there and others not.
 #[derive(Debug, Default)]
 pub(crate) struct DutyEdges {
     paused: bool,

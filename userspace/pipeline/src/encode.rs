@@ -25,7 +25,8 @@ pub fn sample(out: &mut Vec<u8>, fixed: &StackSample, kernel: &[u64], user: &[u6
     }
 }
 
-/// Appends a call: the stack there, then the call, its arguments and its text. Sizes, counts and the kind are filled in.
+/// Appends a call: the stack there, then the call, its arguments and its text. Sizes, counts and the kind are filled
+/// in.
 pub fn call(
     out: &mut Vec<u8>,
     fixed: &StackSample,

@@ -1,7 +1,8 @@
 //! Input: everything that enters the pipeline.
 //!
-//! Owns: [`Input`] and the [`Source`] trait. Because: rings, raw captures and test vectors must be indistinguishable behind
-//! this point. Does not: open, read or wait for anything; those who implement [`Source`] do, outside this crate.
+//! Owns: [`Input`] and the [`Source`] trait. Because: rings, raw captures and test vectors must be indistinguishable
+//! behind this point. Does not: open, read or wait for anything; those who implement [`Source`] do, outside this
+//! crate.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -26,8 +27,8 @@ pub enum Input<M> {
     Sites(Vec<SiteInfo>),
     /// Calls of each probe so far, by index, counted before a record can be lost. Later values replace earlier ones.
     SiteCounts(Vec<u64>),
-    /// Calls of accelerators are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds; their activities
-    /// still come, late as ever.
+    /// Calls of accelerators are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds; their
+    /// activities still come, late as ever.
     CallsEnd(u64),
     /// Names of kernels that were found in processes since the last time, not told by calls.
     Recovered(Vec<RecoveredKernel>),

@@ -1,7 +1,7 @@
 //! From the records of the kernel programs to a calling context tree, without touching the machine.
 //!
-//! Owns: the stages of processing and their wiring. Because: live capture, replay and tests must take the very same way.
-//! Does not: open files, read clocks, start threads or know the kernel: the manifest names no crate that could.
+//! Owns: the stages of processing and their wiring. Because: live capture, replay and tests must take the very same
+//! way. Does not: open files, read clocks, start threads or know the kernel: the manifest names no crate that could.
 //!
 //! ```text
 //!  Input ──▶ decode ─┬─ fork, exec, exit, mappings ──▶ order ──▶ Symbols

@@ -1,8 +1,8 @@
 //! Shown: what a stack shows in whose walk native code was followed for its operators alone.
 //!
-//! Owns: leaving native functions out of such a stack, and the mark that stands where the walk itself left them out. Because:
-//! operators, calls of accelerators and waits are told by native functions, so all stages see them; the tree need not keep
-//! what nobody asked for. Does not: leave out operators, or what says that something is missing.
+//! Owns: leaving native functions out of such a stack, and the mark that stands where the walk itself left them out.
+//! Because: operators, calls of accelerators and waits are told by native functions, so all stages see them; the tree
+//! need not keep what nobody asked for. Does not: leave out operators, or what says that something is missing.
 
 use deepctx_common::record::sample_flag;
 use deepctx_profile::frame::{Frame, Role};
@@ -14,7 +14,8 @@ use crate::decode::Sample;
 /// Stands between two Python functions where native frames were not walked.
 const LEFT_OUT: &str = "[native code left out]";
 
-/// The frame of the mark: like the interpreter's own calls, which are nearly all that it stands for, it shows where these do.
+/// The frame of the mark: like the interpreter's own calls, which are nearly all that it stands for, it shows where
+/// these do.
 pub(crate) fn left_out(profile: &mut Profile) -> FrameId {
     let frame = Frame::Native {
         symbol: profile.text(LEFT_OUT),

@@ -1,7 +1,7 @@
 //! Order: one stream by (time, CPU, sequence) out of what arrives almost in order.
 //!
-//! Owns: the bounded heap, the point up to which the stream was given, and the count of what came too late.
-//! Because: a fork, an exec or a mapping must take effect before the samples that follow it, on whichever CPU they were taken.
+//! Owns: the bounded heap, the point up to which the stream was given, and the count of what came too late. Because:
+//! a fork, an exec or a mapping must take effect before the samples that follow it, on whichever CPU they were taken.
 //! Does not: know what it orders, or what time it is: the watermark is given.
 
 use std::cmp::Reverse;

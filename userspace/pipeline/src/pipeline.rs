@@ -1,10 +1,10 @@
 //! Pipeline: the stages of processing, wired.
 //!
-//! Owns: what waits for its time, and the order in which input reaches the stages. Because: live capture, replay and tests
-//! must take the very same way. Does not: read clocks or know names: time and symbols are given to it.
+//! Owns: what waits for its time, and the order in which input reaches the stages. Because: live capture, replay and
+//! tests must take the very same way. Does not: read clocks or know names: time and symbols are given to it.
 //!
-//! What changes processes is let through earlier than the samples by [`Config::mapping_lookahead_ns`], because a library that
-//! was mapped at one time is found by reading the process's mappings a little later.
+//! What changes processes is let through earlier than the samples by [`Config::mapping_lookahead_ns`], because a
+//! library that was mapped at one time is found by reading the process's mappings a little later.
 
 use deepctx_common::end::PythonEnd;
 use deepctx_common::reason::Reason;
@@ -69,8 +69,8 @@ enum Change<M> {
 /// What waits for the names of a stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unresolved {
-    /// A sample or a call whose stack was not seen before, or one `behind` a call whose stack was not: its scopes are known
-    /// once that call is.
+    /// A sample or a call whose stack was not seen before, or one `behind` a call whose stack was not: its scopes are
+    /// known once that call is.
     Stack { record: RecordRef, key: StackKey, hash: u64, behind: bool },
     /// A call whose stack is known, behind one whose is not.
     Call { record: RecordRef, thread: NodeId, stack: CachedStack },
@@ -137,7 +137,8 @@ impl<S: Symbols> Pipeline<S> {
         self.stages.advance(until_ns, &mut self.profile);
     }
 
-    /// Handles that were launched without a name since the last time: what is found of them comes as [`Input::Recovered`].
+    /// Handles that were launched without a name since the last time: what is found of them comes as
+    /// [`Input::Recovered`].
     pub fn unnamed_kernels(&mut self) -> Vec<UnnamedKernel> {
         self.stages.set.gpu.unnamed()
     }

@@ -1,7 +1,7 @@
 //! Changes of processes that the samples have not reached yet.
 //!
-//! Owns: their queue. Because: a fork, an exec or an exit is known as soon as its record is read, and must change what stages
-//! keep of the process only once all earlier records were attributed. Does not: know what a stage keeps.
+//! Owns: their queue. Because: a fork, an exec or an exit is known as soon as its record is read, and must change
+//! what stages keep of the process only once all earlier records were attributed. Does not: know what a stage keeps.
 
 use std::collections::VecDeque;
 

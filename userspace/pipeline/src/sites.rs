@@ -1,7 +1,8 @@
 //! Sites: the probes that are one stage's own.
 //!
-//! Owns: which site is for what, reading its arguments by their meaning, and how many of its calls never came. Because: each
-//! question to a framework is a stage of its own, and all of them are told by calls. Does not: know what a call means.
+//! Owns: which site is for what, reading its arguments by their meaning, and how many of its calls never came.
+//! Because: each question to a framework is a stage of its own, and all of them are told by calls. Does not: know
+//! what a call means.
 
 use deepctx_common::call::Call;
 use deepctx_events::Role;

@@ -1,8 +1,8 @@
 //! Stack cache: raw words seen before → the context they led to.
 //!
-//! Owns: a bounded cache from the bytes of a stack, in its thread, address space and scopes, to a node of the tree. Because:
-//! most samples repeat a stack, and comparing half a kilobyte is cheaper than sixty look-ups. Does not: trust a hash (the
-//! bytes are kept and compared), or know what a stage's scopes and notes mean.
+//! Owns: a bounded cache from the bytes of a stack, in its thread, address space and scopes, to a node of the tree.
+//! Because: most samples repeat a stack, and comparing half a kilobyte is cheaper than sixty look-ups. Does not:
+//! trust a hash (the bytes are kept and compared), or know what a stage's scopes and notes mean.
 //!
 //! Two generations bound it: new entries go to the young one; when that is full it becomes the old one, whose entries
 //! return to the young one when they are used again and are forgotten otherwise.

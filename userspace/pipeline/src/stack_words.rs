@@ -1,7 +1,7 @@
 //! Steps: what the words of a stack mean, one after another.
 //!
-//! Owns: the forms of user and kernel words, and moving runs of Python frames where only the whole stack tells whose they
-//! are. Because: a word means the same to whoever reads it. Does not: know names.
+//! Owns: the forms of user and kernel words, and moving runs of Python frames where only the whole stack tells whose
+//! they are. Because: a word means the same to whoever reads it. Does not: know names.
 //!
 //! ```text
 //!  words, leaf first:  kernel… | native  PYTHON PYTHON  native(eval loop)  native …  GAP

@@ -163,14 +163,15 @@ pub type Answer<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
 /// Those who know what compilers made code from.
 pub trait CompiledNames {
-    /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when more may be
-    /// known later.
+    /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when
+    /// more may be known later.
     fn device_kernel(&mut self, _kernel: &DeviceKernel<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
         false
     }
 
-    /// Asks what a generated file of a process launches. Each launch is answered: the name of the kernel, the line of the file
-    /// (0: not known), and what the kernel was compiled from, outermost first. True when more may be known later.
+    /// Asks what a generated file of a process launches. Each launch is answered: the name of the kernel, the line of
+    /// the file (0: not known), and what the kernel was compiled from, outermost first. True when more may be known
+    /// later.
     fn launched_by(
         &mut self,
         _pid: u32,
@@ -214,8 +215,8 @@ pub trait Symbols: CompiledNames {
     /// Asks for the parts of chains, root first. Each is answered once, in any order.
     fn awaiting_parts(&mut self, _chains: &[AwaitingId], _answer: &mut Answer<'_>) {}
 
-    /// Modules were called at a time, each by the next, innermost first; told at once, not in their turn. `whole`: none is
-    /// missing further out.
+    /// Modules were called at a time, each by the next, innermost first; told at once, not in their turn. `whole`:
+    /// none is missing further out.
     fn modules_seen(&mut self, _pid: u32, _time_ns: u64, _modules: &[ModuleReference], _whole: bool) {}
 
     /// Asks for modules of one space. Each is answered once, in any order.

@@ -1,8 +1,8 @@
 //! Plumbing: how PyTorch calls a module that has a frame of its own.
 //!
-//! Owns: which Python functions between a layer and the code of its module only lead from the one to the other. Because:
-//! there are two or three of them in each layer, and the layer tells what they would. Does not: touch them where no layer
-//! stands before.
+//! Owns: which Python functions between a layer and the code of its module only lead from the one to the other.
+//! Because: there are two or three of them in each layer, and the layer tells what they would. Does not: touch them
+//! where no layer stands before.
 
 use deepctx_names::is_torch_module_file;
 use deepctx_profile::frame::{Frame, Role};
@@ -84,7 +84,8 @@ mod tests {
 
     use super::*;
 
-    /// `L` is a layer, `n` native code, a word with a `:` a Python function and its file. What is marked comes back with a `*`.
+    /// `L` is a layer, `n` native code, a word with a `:` a Python function and its file. What is marked comes back
+    /// with a `*`.
     #[track_caller]
     fn check(path: &str, expect: &str) {
         let mut profile = Profile::new(Default::default(), Default::default());

@@ -1,8 +1,9 @@
 //! How fast the pipeline is on one core: `pipeline_rate RUNS SAMPLES DISTINCT [launches]`, one line
 //! `samples seconds nodes` per run.
 //!
-//! Owns: a synthetic stream of samples with 60 frames (44 native, 16 Python), `DISTINCT` different stacks; or of as many
-//! launches of kernels from there, each with its correlation id and what the device did. Because: the figure must not hang on a machine's kernel. Does not: look up names anywhere; answers are made up, and what a real
+//! Owns: a synthetic stream of samples with 60 frames (44 native, 16 Python), `DISTINCT` different stacks; or of as
+//! many launches of kernels from there, each with its correlation id and what the device did. Because: the figure
+//! must not hang on a machine's kernel. Does not: look up names anywhere; answers are made up, and what a real
 //! symbolizer costs comes on top, once per address.
 
 use deepctx_common::activity::{self, Activity};

@@ -1,7 +1,8 @@
 //! What a probe on a launch costs the thread that launches.
 //!
-//! Owns: the figure `launch-cost`. Because: a training loop launches thousands of times a second, and it is its own time
-//! that a probe takes. Does not: know devices; the driver is one that does nothing, so that the probe is all there is.
+//! Owns: the figure `launch-cost`. Because: a training loop launches thousands of times a second, and it is its own
+//! time that a probe takes. Does not: know devices; the driver is one that does nothing, so that the probe is all
+//! there is.
 
 use super::Options;
 use super::figure::{Figure, Target};

@@ -1,7 +1,8 @@
 //! How much slower a loop gets that launches ten thousand kernels a second, every launch with its whole stack.
 //!
-//! Owns: the figure `launch-overhead`. Because: what one launch costs means little without what lies between two. Windows
-//! with and without the profiler alternate, so that a busy machine disturbs both alike. Does not: count waiting.
+//! Owns: the figure `launch-overhead`. Because: what one launch costs means little without what lies between two.
+//! Windows with and without the profiler alternate, so that a busy machine disturbs both alike. Does not: count
+//! waiting.
 
 use super::Options;
 use super::figure::{Figure, Target};

@@ -1,7 +1,8 @@
-//! One program recorded by us and by perf at the same time: what a recording takes on disk, and how long it takes to text.
+//! One program recorded by us and by perf at the same time: what a recording takes on disk, and how long it takes to
+//! text.
 //!
-//! Owns: the figure `recording`. Because: sums by context and single samples are different things to keep, and what that
-//! costs is seen on the same program only. Does not: compare what is in the stacks; `completeness` does.
+//! Owns: the figure `recording`. Because: sums by context and single samples are different things to keep, and what
+//! that costs is seen on the same program only. Does not: compare what is in the stacks; `completeness` does.
 
 use super::Options;
 use super::figure::Figure;

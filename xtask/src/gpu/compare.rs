@@ -1,7 +1,7 @@
 //! Comparisons of what a program says with what a profile says.
 //!
-//! Owns: what counts as the same. Because: it is these that say whether a check holds, so they are tested by themselves. Does not:
-//! start anything.
+//! Owns: what counts as the same. Because: it is these that say whether a check holds, so they are tested by
+//! themselves. Does not: start anything.
 
 use super::row::Row;
 use super::told::{Entered, Kernel, Told, Traced};
@@ -157,8 +157,8 @@ pub(super) struct Recovered {
     pub(super) wrong: u64,
 }
 
-/// Compares names found late with the kernels of one step, as the program knows them. A launch is wrong if it has the name
-/// of no kernel of the step, or of one that was not launched as often.
+/// Compares names found late with the kernels of one step, as the program knows them. A launch is wrong if it has the
+/// name of no kernel of the step, or of one that was not launched as often.
 pub(super) fn recovered(step: &BTreeMap<String, u64>, told: &Told) -> Recovered {
     let plain = |name: &str| name.trim_end_matches("[recovered]").replace(' ', "");
     let step: BTreeMap<String, u64> = step.iter().map(|(name, times)| (plain(name), *times)).collect();

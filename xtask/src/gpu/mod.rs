@@ -1,11 +1,11 @@
 //! `cargo xtask gpu-check`: everything that only a machine with a GPU can show, in one command.
 //!
-//! Owns: the list of checks, which machine they run on, and the table that a note can take as it is. Because: time on such a
-//! machine is short, and nobody remembers what was still to be looked at. Does not: contain product code; it compares what a
-//! program says of itself with the profile of it.
+//! Owns: the list of checks, which machine they run on, and the table that a note can take as it is. Because: time on
+//! such a machine is short, and nobody remembers what was still to be looked at. Does not: contain product code; it
+//! compares what a program says of itself with the profile of it.
 //!
-//! The same list runs on the simulated device, so that it is known to work before there is a device, and known to fail when
-//! something is wrong.
+//! The same list runs on the simulated device, so that it is known to work before there is a device, and known to
+//! fail when something is wrong.
 
 mod bundle;
 mod compare;
@@ -42,7 +42,8 @@ pub(crate) struct Options {
     /// With --simulated: what CUPTI does wrong (docs/simulator.md).
     #[arg(long, requires = "simulated", default_value = "")]
     misbehaves: String,
-    /// Check nothing: put all that another machine needs into this folder, one without a compiler, a network or a checkout.
+    /// Check nothing: put all that another machine needs into this folder, one without a compiler, a network or a
+    /// checkout.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["simulated", "itself"])]
     bundle: Option<PathBuf>,
     /// A program that is built already, its collector beside it; nothing is built or installed then.
@@ -116,7 +117,8 @@ fn rows_of(options: &Options, product: &Path, folder: &Path) -> Result<Vec<Row>>
     })
 }
 
-/// Runs parts one after another; what fails does not keep the others from running. `so_far` is given the rows after each.
+/// Runs parts one after another; what fails does not keep the others from running. `so_far` is given the rows after
+/// each.
 fn list(stage: &Stage, chosen: &[&str], so_far: impl Fn(&[Row]) -> Result<()>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for part in PARTS.iter().filter(|part| chosen.is_empty() || chosen.contains(&part.name)) {
@@ -152,8 +154,8 @@ fn built(simulated: bool) -> Result<PathBuf> {
     Ok(sh::target_dir().join("debug/deepctx-bpf"))
 }
 
-/// That the list works: on the simulated device it holds, and it fails where the device's interface loses records, lets nobody
-/// sample or says nothing of devices, and where the program tells other times than it was told.
+/// That the list works: on the simulated device it holds, and it fails where the device's interface loses records,
+/// lets nobody sample or says nothing of devices, and where the program tells other times than it was told.
 fn simulated(product: &Path) -> Result<()> {
     /// What is wrong, and the part that must see it.
     const SEEN: [(&str, &str); 5] = [

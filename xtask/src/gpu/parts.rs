@@ -1,7 +1,7 @@
 //! The parts of the list: what is recorded, and which comparisons follow.
 //!
-//! Owns: one function for each part. Because: device time is short, so each can be run by itself. Does not: know how programs
-//! are started.
+//! Owns: one function for each part. Because: device time is short, so each can be run by itself. Does not: know how
+//! programs are started.
 
 use super::compare;
 use super::row::Row;
@@ -130,7 +130,8 @@ fn launches(stage: &Stage) -> Result<Vec<Row>> {
         for (tier, words) in [("T0", &[][..]), ("T2", &["--gpu-activity"])] {
             let run = stage.record(&format!("launches-{program}-{tier}"), words, bare, &commands)?;
             let named = |row: Row| Row { what: format!("{program} {tier}: {}", row.what), ..row };
-            // Kernels that a late attach or an odd road leaves without a name are seen here: they are missing below theirs.
+            // Kernels that a late attach or an odd road leaves without a name are seen here: they are missing below
+            // theirs.
             rows.extend(compare::counts(PART, &run.account, &run.told, tier == "T2").into_iter().map(named));
             if tier == "T2" {
                 rows.extend(compare::both_sides(PART, &run.told).into_iter().map(named));

@@ -1,8 +1,8 @@
 //! The Python interpreter of the checks.
 //!
-//! Owns: which one it is, whether it has PyTorch with a device, and where its CUPTI lies. Because: on a machine that is lent,
-//! nobody knows beforehand where things are, and a package manager puts them where no linker looks. Does not: start programs that
-//! are checked.
+//! Owns: which one it is, whether it has PyTorch with a device, and where its CUPTI lies. Because: on a machine that
+//! is lent, nobody knows beforehand where things are, and a package manager puts them where no linker looks. Does
+//! not: start programs that are checked.
 
 use super::LONGEST;
 use crate::sh;
@@ -13,7 +13,8 @@ use std::process::Command;
 const HAS_TORCH: &str =
     "import torch; assert torch.cuda.is_available(), 'no CUDA device'; print(torch.__version__)";
 
-/// Prints the folder of a CUPTI that the linker does not find by itself; nothing where it finds one, or where there is none.
+/// Prints the folder of a CUPTI that the linker does not find by itself; nothing where it finds one, or where there
+/// is none.
 const FIND_CUPTI: &str = r#"
 import ctypes, glob, os, site, sysconfig
 def opens(name):

@@ -1,7 +1,7 @@
 //! Where checks are made: the programs, what they are started with, and a folder for what they leave.
 //!
-//! Owns: recording the program from its start, and talking to one that runs. Because: on a real device and on the simulated one
-//! the same is done, with other surroundings. Does not: compare.
+//! Owns: recording the program from its start, and talking to one that runs. Because: on a real device and on the
+//! simulated one the same is done, with other surroundings. Does not: compare.
 
 use super::LONGEST;
 use super::python::Python;
@@ -16,7 +16,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// The program, and what it imports: carried within this one, which is then all that another machine needs beside the product.
+/// The program, and what it imports: carried within this one, which is then all that another machine needs beside the
+/// product.
 const SOURCES: [(&str, &str); 3] = [
     ("gpu_check.py", include_str!("../../../tests/workloads/gpu_check.py")),
     ("gpu_check_triton.py", include_str!("../../../tests/workloads/gpu_check_triton.py")),

@@ -1,8 +1,8 @@
 //! Test programs that end: each is waited for, but not forever.
 //!
-//! Owns: where their output goes, the time limit, what is killed after it. Because: one program that hangs must fail alone,
-//! and a process that it left behind must not hold up the others (the output is a file, not a pipe that a stranger can keep
-//! open). Does not: judge what was printed.
+//! Owns: where their output goes, the time limit, what is killed after it. Because: one program that hangs must fail
+//! alone, and a process that it left behind must not hold up the others (the output is a file, not a pipe that a
+//! stranger can keep open). Does not: judge what was printed.
 
 use std::fs::{self, File};
 use std::path::PathBuf;

@@ -4,9 +4,9 @@
 //! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
 //!
 //! All test programs are compiled once, for the whole workspace, and then run one after another. An integration test
-//! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
-//! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is
-//! `true`; only `skipped, no GPU: REASON` is excused there.
+//! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of
+//! the privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure
+//! where `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
 
 mod ended;
 mod outcome;
@@ -213,7 +213,8 @@ fn other_kernels(product: Option<&Path>) -> Outcome {
     Outcome { table, ..outcome }
 }
 
-/// What a machine with a GPU will be checked with, on the simulated device: it must hold there, and fail where that misbehaves.
+/// What a machine with a GPU will be checked with, on the simulated device: it must hold there, and fail where that
+/// misbehaves.
 fn list_of_gpu_checks(product: Option<&Path>) -> Outcome {
     check("list of GPU checks", || {
         let product = product.context("the product was not built")?;

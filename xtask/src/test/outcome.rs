@@ -1,7 +1,8 @@
 //! Outcomes: what each check came to, and the summary.
 //!
-//! Owns: counts of tests, reasons for what was skipped, the verdict. Because: a skipped test must not look like a passed one,
-//! and where `CI` is `true` only the lack of a GPU excuses one. Does not: run anything but the body of a check.
+//! Owns: counts of tests, reasons for what was skipped, the verdict. Because: a skipped test must not look like a
+//! passed one, and where `CI` is `true` only the lack of a GPU excuses one. Does not: run anything but the body of a
+//! check.
 
 use crate::sh;
 use anyhow::Result;

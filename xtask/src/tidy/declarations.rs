@@ -1,7 +1,8 @@
 //! Reading the declarations of reasons from the sources.
 //!
-//! Owns: what the macro `reasons!` of `common` looks like in a text. Because: the tables of `docs/loss.md` are made from the
-//! declarations, which only compilers could read if they had many forms. Does not: judge them; see [`super::reasons`].
+//! Owns: what the macro `reasons!` of `common` looks like in a text. Because: the tables of `docs/loss.md` are made
+//! from the declarations, which only compilers could read if they had many forms. Does not: judge them; see
+//! [`super::reasons`].
 //!
 //! ```text
 //! reasons! {
@@ -28,8 +29,8 @@ pub(super) struct Declared {
     pub(super) line: usize,
 }
 
-/// Where the blocks of a file are, from the first character behind the bracket to the closing one. `code`: the product of the
-/// file, without comments and strings.
+/// Where the blocks of a file are, from the first character behind the bracket to the closing one. `code`: the
+/// product of the file, without comments and strings.
 pub(super) fn blocks(code: &str) -> Vec<Range<usize>> {
     let block = |(at, _): (usize, &str)| {
         let begin = at + OPENS.len();

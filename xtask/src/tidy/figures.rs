@@ -1,7 +1,7 @@
 //! `cargo xtask tidy --figures`: how large the house is, and what is left of what should not be in it.
 //!
-//! Owns: lines and files by crate, long functions, circles, words of the old vocabulary; beside those of another checkout where one
-//! is named. Because: "smaller" and "clearer" are claims until somebody counts. Does not: fail.
+//! Owns: lines and files by crate, long functions, circles, words of the old vocabulary; beside those of another
+//! checkout where one is named. Because: "smaller" and "clearer" are claims until somebody counts. Does not: fail.
 
 use super::tree::{Crate, crates};
 use super::{shape, syntax};

@@ -1,7 +1,7 @@
 //! Rules on reasons: each is declared once, in one form, and stands in `docs/loss.md`.
 //!
-//! Owns: the rules, and the tables of the page. Because: a user looks the key up that a report shows; it must lead to one sentence,
-//! in a page that cannot fall behind. Does not: read declarations; see [`super::declarations`].
+//! Owns: the rules, and the tables of the page. Because: a user looks the key up that a report shows; it must lead to
+//! one sentence, in a page that cannot fall behind. Does not: read declarations; see [`super::declarations`].
 
 use super::declarations::{self, Declared};
 use super::syntax;

@@ -1,8 +1,9 @@
-//! Rules on the shape of the product: how long a function may be, which files may use each other, what a header promises.
+//! Rules on the shape of the product: how long a function may be, which files may use each other, what a header
+//! promises.
 //!
-//! Owns: the limits, and the exceptions that are left. Because: a function that fits on no screen and a circle of files are
-//! how a tree that was clear becomes one that is not. Does not: hold on to an exception: one that is not needed any more is
-//! a broken rule, too.
+//! Owns: the limits, and the exceptions that are left. Because: a function that fits on no screen and a circle of
+//! files are how a tree that was clear becomes one that is not. Does not: hold on to an exception: one that is not
+//! needed any more is a broken rule, too.
 
 use super::tree::Crate;
 use super::{modules, syntax};

@@ -1,14 +1,14 @@
 //! Chrome trace events, in the dialect of PyTorch's profiler: for Perfetto's page, `chrome://tracing` and trace tools.
 //!
-//! Owns: [`write`]. Because: whoever trains models has such a viewer open already. Does not: invent times. What was captured
-//! is sums per context, so each process (or thread) is a line on which the contexts lie side by side, as wide as their
-//! values; it starts at 0, and left or right of each other means nothing. Counters (`cpu-time`: CPUs in use, `off-cpu-time`:
-//! threads that wait) are the exception: they stand at their times since the capture began.
+//! Owns: [`write`]. Because: whoever trains models has such a viewer open already. Does not: invent times. What was
+//! captured is sums per context, so each process (or thread) is a line on which the contexts lie side by side, as
+//! wide as their values; it starts at 0, and left or right of each other means nothing. Counters (`cpu-time`: CPUs in
+//! use, `off-cpu-time`: threads that wait) are the exception: they stand at their times since the capture began.
 //!
 //! Widths are those of the selected metric, one nanosecond for each of its units; the arguments of an event hold the
-//! context's own values of every metric. Python functions are `python_function` and operators `cpu_op`, as PyTorch calls
-//! them; `native`, `kernel_code`, `gpu_api`, `gpu_kernel` and the rest are ours: PyTorch's own categories for device work
-//! stand for single launches, which a sum is not.
+//! context's own values of every metric. Python functions are `python_function` and operators `cpu_op`, as PyTorch
+//! calls them; `native`, `kernel_code`, `gpu_api`, `gpu_kernel` and the rest are ours: PyTorch's own categories for
+//! device work stand for single launches, which a sum is not.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -137,8 +137,8 @@ fn slice(
 /// Numbers of the lines that launches stand on, beside the threads that made them: no thread has so high a number.
 const LAUNCHES: u32 = 1 << 24;
 
-/// The line of a stream: as in PyTorch's traces its process is the device and its thread the stream, as long as that says
-/// it all.
+/// The line of a stream: as in PyTorch's traces its process is the device and its thread the stream, as long as that
+/// says it all.
 fn line_number(line: Line) -> u64 {
     u64::from(line.stream) | u64::from(line.nth) << 32
 }

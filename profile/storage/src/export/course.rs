@@ -20,7 +20,8 @@ pub(super) struct Counter {
     pub(super) steps: Vec<(u64, f64)>,
 }
 
-/// All of them: time as how many at once (CPUs in use, threads that wait), levels as they are, everything else per second.
+/// All of them: time as how many at once (CPUs in use, threads that wait), levels as they are, everything else per
+/// second.
 pub(super) fn counters(source: &Source<'_>) -> Vec<Counter> {
     let profile = source.profile;
     let window_ns = profile.timeline.window().0.max(1);

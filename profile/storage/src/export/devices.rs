@@ -1,7 +1,7 @@
 //! What devices did, one by one, as the trace formats draw it.
 //!
-//! Owns: [`Devices`]. Because: a sum says nothing of what ran beside what, and for devices the single activities are known.
-//! Does not: invent times: a launch is a moment, since how long its call took is known by context only.
+//! Owns: [`Devices`]. Because: a sum says nothing of what ran beside what, and for devices the single activities are
+//! known. Does not: invent times: a launch is a moment, since how long its call took is known by context only.
 
 use rustc_hash::FxHashMap;
 
@@ -11,8 +11,8 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-/// Lines that a stream may need at once: kernels of one stream follow each other, so more than one means that clocks are
-/// known badly, or that a graph runs its branches on the same stream.
+/// Lines that a stream may need at once: kernels of one stream follow each other, so more than one means that clocks
+/// are known badly, or that a graph runs its branches on the same stream.
 const LINES_MAX: usize = 8;
 
 /// What is known of the context of an activity.

@@ -1,12 +1,13 @@
 //! Hatchet and Proton: the nested JSON that `hatchet.GraphFrame` and `proton-viewer` read.
 //!
-//! Owns: [`write`]. Because: it is how call trees get into pandas, and how Triton's users look at kernels. Does not: go deeper
-//! than its readers can: they call themselves for every level, so below [`DEPTH_MAX`] everything is one node that says so.
+//! Owns: [`write`]. Because: it is how call trees get into pandas, and how Triton's users look at kernels. Does not:
+//! go deeper than its readers can: they call themselves for every level, so below [`DEPTH_MAX`] everything is one
+//! node that says so.
 //!
 //! The document is a list: the root node, and a table of devices, which is empty since these are sums over devices. A
 //! node is `{"frame": {"name", "type"}, "metrics": {…}, "children": […]}`. Its metrics are its own; times are called
-//! `NAME (ns)`, sizes `NAME (bytes)`. Where there is GPU time, `time (ns)` and `count` stand for it and its kernels, as in
-//! Proton; otherwise for the selected metric and its values.
+//! `NAME (ns)`, sizes `NAME (bytes)`. Where there is GPU time, `time (ns)` and `count` stand for it and its kernels,
+//! as in Proton; otherwise for the selected metric and its values.
 
 use std::io::{self, Write};
 

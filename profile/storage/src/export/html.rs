@@ -1,7 +1,8 @@
 //! HTML: one page with flame graphs from the root and from the leaves, a table of functions, and the losses.
 //!
-//! Owns: [`write`], [`write_with_tabs`], and the page in `page/`. Because: everyone has a browser, and a file can be mailed. Does not: load
-//! anything: script, style and data are in the page, and its own policy forbids it to ask for more.
+//! Owns: [`write`], [`write_with_tabs`], and the page in `page/`. Because: everyone has a browser, and a file can be
+//! mailed. Does not: load anything: script, style and data are in the page, and its own policy forbids it to ask for
+//! more.
 //!
 //! Texts come from other processes. They stand in the page as JSON without a single `<`, and the script only ever sets
 //! them as text.

@@ -3,9 +3,9 @@
 //! Owns: the writers, and the list of them. Because: people have viewers they know. Does not: open files; a writer is
 //! handed in.
 //!
-//! Every format holds the same totals, to the unit: [`Contexts`](deepctx_profile::context::Contexts) folds what is not asked for
-//! into its caller, and no writer leaves a context out. Formats with several metrics carry all that the profile has; those
-//! with one carry the selected one.
+//! Every format holds the same totals, to the unit: [`Contexts`](deepctx_profile::context::Contexts) folds what is
+//! not asked for into its caller, and no writer leaves a context out. Formats with several metrics carry all that the
+//! profile has; those with one carry the selected one.
 
 pub mod chrome;
 mod course;

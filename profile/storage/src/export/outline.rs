@@ -1,8 +1,8 @@
 //! The outline: the contexts of a selection in one fixed order, with what every format asks of them.
 //!
-//! Owns: order, texts, inclusive sums, and which process and thread a context belongs to. Because: the formats must agree
-//! on all of these, and must come out the same for the same profile, whatever the order in which it was captured.
-//! Does not: write anything.
+//! Owns: order, texts, inclusive sums, and which process and thread a context belongs to. Because: the formats must
+//! agree on all of these, and must come out the same for the same profile, whatever the order in which it was
+//! captured. Does not: write anything.
 
 use rustc_hash::FxHashMap;
 

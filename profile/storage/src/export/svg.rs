@@ -73,9 +73,9 @@ pub struct Difference<'c> {
     pub stacks: Vec<(Vec<&'c str>, [u64; 2])>,
 }
 
-/// Writes the flame graph of the second profile of a comparison, red where it has more than the first and blue where it has
-/// less, as shares of the totals. What only the first one has is as wide as nothing, so it does not show; the text form
-/// lists it.
+/// Writes the flame graph of the second profile of a comparison, red where it has more than the first and blue where
+/// it has less, as shares of the totals. What only the first one has is as wide as nothing, so it does not show; the
+/// text form lists it.
 ///
 /// # Errors
 /// Those of `out`, and `InvalidData` when the second profile has no values.

@@ -1,7 +1,7 @@
 //! Folded stacks back to a profile.
 //!
-//! Owns: [`split`], [`read`]. Because: every collapser writes them. Does not: know what was counted; values are taken as
-//! samples.
+//! Owns: [`split`], [`read`]. Because: every collapser writes them. Does not: know what was counted; values are taken
+//! as samples.
 
 use super::words;
 use deepctx_profile::intern::FrameId;

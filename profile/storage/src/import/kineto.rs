@@ -1,12 +1,12 @@
 //! Chrome trace events, as PyTorch's profiler (Kineto) writes them, to a profile.
 //!
-//! Owns: [`read`]. Because: whoever trains models has such traces. Does not: keep the times of single events; they become
-//! sums by calling context, and the profile's timeline stays empty.
+//! Owns: [`read`]. Because: whoever trains models has such traces. Does not: keep the times of single events; they
+//! become sums by calling context, and the profile's timeline stays empty.
 //!
-//! Complete events (`ph: X`) that lie within each other on a thread are a stack; what an event does not spend in others is
-//! its wall time. Work on a device hangs below the call that launched it, found by `correlation`: kernels with their time,
-//! their number and the delay from the launch, copies with their time and bytes. Without a launch they hang below a node that
-//! says so.
+//! Complete events (`ph: X`) that lie within each other on a thread are a stack; what an event does not spend in
+//! others is its wall time. Work on a device hangs below the call that launched it, found by `correlation`: kernels
+//! with their time, their number and the delay from the launch, copies with their time and bytes. Without a launch
+//! they hang below a node that says so.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! What `perf script` prints, to a profile.
 //!
-//! Owns: [`head`], [`read`]. Because: `perf record` runs where nothing may be installed. Does not: read `perf.data`, whose
-//! symbols only perf can find.
+//! Owns: [`head`], [`read`]. Because: `perf record` runs where nothing may be installed. Does not: read `perf.data`,
+//! whose symbols only perf can find.
 //!
 //! ```text
 //! python3  4711/4712 [001] 12345.678901:   10101010 cpu-clock:ppp:

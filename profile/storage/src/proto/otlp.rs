@@ -1,7 +1,8 @@
-//! `opentelemetry.proto.profiles.v1development`, which is still alpha, and the parts of `common` and `resource` it needs.
+//! `opentelemetry.proto.profiles.v1development`, which is still alpha, and the parts of `common` and `resource` it
+//! needs.
 //!
-//! Owns: its messages. Because: see the folder. Does not: know the rules between them (entry 0 of every table is the zero
-//! value, the leaf is first in a stack, a profile has one kind of value).
+//! Owns: its messages. Because: see the folder. Does not: know the rules between them (entry 0 of every table is the
+//! zero value, the leaf is first in a stack, a profile has one kind of value).
 
 use prost::{Message, Oneof};
 

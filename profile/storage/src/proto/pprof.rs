@@ -1,7 +1,7 @@
 //! `perftools.profiles.Profile`, the format of pprof.
 //!
-//! Owns: its messages. Because: see the folder. Does not: know the rules between them (ids are not 0, the first string is
-//! empty, the leaf is first in a sample).
+//! Owns: its messages. Because: see the folder. Does not: know the rules between them (ids are not 0, the first
+//! string is empty, the leaf is first in a sample).
 
 use prost::Message;
 

@@ -1,7 +1,7 @@
 //! Batches: rows of one table in memory, column by column.
 //!
-//! Owns: [`Batch`], adding rows to it and looking at them. Because: files hold columns, while profiles are made of rows.
-//! Does not: encode, or know what a row means.
+//! Owns: [`Batch`], adding rows to it and looking at them. Because: files hold columns, while profiles are made of
+//! rows. Does not: encode, or know what a row means.
 
 use std::ops::Range;
 

@@ -1,7 +1,8 @@
 //! What devices did, to and from its tables.
 //!
-//! Owns: the rows of single activities and of the shapes of launches, and what of them is new since the last flush. Because:
-//! a trace is drawn from single activities, and the profile in memory keeps only the last of them. Does not: touch files.
+//! Owns: the rows of single activities and of the shapes of launches, and what of them is new since the last flush.
+//! Because: a trace is drawn from single activities, and the profile in memory keeps only the last of them. Does not:
+//! touch files.
 
 use rustc_hash::FxHashMap;
 

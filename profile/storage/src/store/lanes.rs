@@ -1,7 +1,7 @@
 //! The timeline, to and from its table.
 //!
-//! Owns: what of a timeline is new since the last flush. Because: windows widen while a capture goes on, and values come
-//! for windows that are written already: a wait is known when it is over. Does not: touch files.
+//! Owns: what of a timeline is new since the last flush. Because: windows widen while a capture goes on, and values
+//! come for windows that are written already: a wait is known when it is over. Does not: touch files.
 
 use std::iter;
 

@@ -155,8 +155,8 @@ impl Manifest {
     }
 }
 
-/// Puts a file in place so that it is there with all its bytes, or not at all, whenever the machine stops. Its name lasts
-/// only after a [`sync`].
+/// Puts a file in place so that it is there with all its bytes, or not at all, whenever the machine stops. Its name
+/// lasts only after a [`sync`].
 pub(super) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let path = folder.join(name);
     let temporary = folder.join(format!(".{name}.new"));

@@ -1,12 +1,13 @@
 //! Merging: several segments of a table become one, and no figure changes.
 //!
 //! Owns: which segments of a table are joined when, and what joining means for each table. Because: a flush every few
-//! seconds for a day would leave a hundred thousand files, and rows for windows of time that nobody tells apart any more.
-//! Does not: replace anything on disk; the writer does.
+//! seconds for a day would leave a hundred thousand files, and rows for windows of time that nobody tells apart any
+//! more. Does not: replace anything on disk; the writer does.
 //!
-//! Segments have levels. A flush writes level 0; as soon as [`FAN_IN`] segments of a table have one level, they become one
-//! of the next. So there are few files however long a capture takes, every row is written again at most [`TOP`] times
-//! before it lies at the top, and what is old is coarse: a row of `values` at level 2 stands for 64 flushes.
+//! Segments have levels. A flush writes level 0; as soon as [`FAN_IN`] segments of a table have one level, they
+//! become one of the next. So there are few files however long a capture takes, every row is written again at most
+//! [`TOP`] times before it lies at the top, and what is old is coarse: a row of `values` at level 2 stands for 64
+//! flushes.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -37,8 +38,8 @@ const STEP_ROWS: usize = 8 * 1024;
 /// Why segments could not be joined: one of them cannot be read, or there is no memory for what they become.
 pub(super) type Failed = String;
 
-/// Which segments of a table shall become one, by their places among all segments, and the level of the result. `levels` are
-/// those of the table's segments, old ones first, each with its place and its rows.
+/// Which segments of a table shall become one, by their places among all segments, and the level of the result.
+/// `levels` are those of the table's segments, old ones first, each with its place and its rows.
 pub(super) fn due(table: Table, levels: &[(usize, u8, u64)]) -> Option<(Vec<usize>, u8)> {
     let runs = levels.chunk_by(|a, b| a.1 == b.1).filter(|run| run[0].1 <= TOP && run.len() >= FAN_IN);
     let run = &runs.min_by_key(|run| run[0].1)?[..FAN_IN];
@@ -141,8 +142,8 @@ fn shapes(inputs: Vec<Batches>) -> Result<Batch, Failed> {
 /// A row of `values`: what it is about, and the figures.
 type Value = ((usize, u32), Cell);
 
-/// Rows of `values` of several segments, those about one thing joined. Each segment has its rows in order already, so that
-/// a few of them at a time are enough.
+/// Rows of `values` of several segments, those about one thing joined. Each segment has its rows in order already, so
+/// that a few of them at a time are enough.
 struct Sorted {
     inputs: Vec<(Batches, Rows)>,
     window: (u64, u64),

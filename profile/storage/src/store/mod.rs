@@ -24,20 +24,23 @@
 //! same way. Files that the manifest does not list (of a flush that was cut short) mean nothing. Tables without new
 //! rows get no segment.
 //!
-//! Eight segments of a table become one, and eight of those, in the same way, so that a capture of any length has some
-//! dozens of files. What old ones are merged into has the same rows, but for three tables: rows of `values` about one
-//! context and metric become one row, of a window that is as wide as theirs together; so do rows of `timeline` about one
-//! window of its present width; and of the `ledger` the newest rows stay. Sums are the same. A segment that was merged is
-//! removed after the manifest lists the new one: a program that meets a missing file reads the manifest again.
+//! Eight segments of a table become one, and eight of those, in the same way, so that a capture of any length has
+//! some dozens of files. What old ones are merged into has the same rows, but for three tables: rows of `values`
+//! about one context and metric become one row, of a window that is as wide as theirs together; so do rows of
+//! `timeline` about one window of its present width; and of the `ledger` the newest rows stay. Sums are the same. A
+//! segment that was merged is removed after the manifest lists the new one: a program that meets a missing file reads
+//! the manifest again.
 //!
-//! All of a table's segments together are the table; `docs/formats.md` lists their columns, which `columns.rs` declares.
-//! (After a crash there may be files of a flush or of a merge that was cut short beside them; the manifest knows which count.)
+//! All of a table's segments together are the table; `docs/formats.md` lists their columns, which `columns.rs`
+//! declares. (After a crash there may be files of a flush or of a merge that was cut short beside them; the manifest
+//! knows which count.)
 //!
 //! The manifest is a JSON object: `format` (`"deepctx-profile"`), `version` (a reader refuses another one), `minor`
 //! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
 //! (time of the last flush since the capture began), `gpu` (what is known of each process that used a device),
-//! `memory` (what tensors took, by process and device), `activities_left_out` (how many no segment has), `meta` (see [`Meta`](deepctx_profile::profile::Meta)) and `segments`, each
-//! with `table`, `file`, `rows`, `bytes` and `crc32` (of the file).
+//! `memory` (what tensors took, by process and device), `activities_left_out` (how many no segment has), `meta` (see
+//! [`Meta`](deepctx_profile::profile::Meta)) and `segments`, each with `table`, `file`, `rows`, `bytes` and `crc32`
+//! (of the file).
 //!
 //! # One file
 //!

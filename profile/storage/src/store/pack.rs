@@ -1,8 +1,8 @@
 //! One file for a whole profile: the folder's files in a plain `tar` archive.
 //!
-//! Owns: writing of such a file; it is read by [`super::place`]. Because: one file is easier to copy, attach and keep; and `tar xf` turns it
-//! back into the folder, for every tool that reads Parquet. Does not: compress, since segments are compressed already, or
-//! hold anything but what the manifest lists. The manifest comes first.
+//! Owns: writing of such a file; it is read by [`super::place`]. Because: one file is easier to copy, attach and
+//! keep; and `tar xf` turns it back into the folder, for every tool that reads Parquet. Does not: compress, since
+//! segments are compressed already, or hold anything but what the manifest lists. The manifest comes first.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -30,8 +30,8 @@ pub fn pack(path: &Path, out: &mut dyn Write) -> Result<(), StoreError> {
     end(out).map_err(StoreError::write(path))
 }
 
-/// Writes a profile that was never in a folder as one file. All its values are of one window of time, which ends `elapsed`
-/// after the start.
+/// Writes a profile that was never in a folder as one file. All its values are of one window of time, which ends
+/// `elapsed` after the start.
 ///
 /// # Errors
 /// Those of `out`, and `Other` when rows cannot be encoded.

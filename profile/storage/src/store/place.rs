@@ -1,7 +1,7 @@
 //! Places: a folder, or one file with all that a folder would hold.
 //!
-//! Owns: finding and reading the files of a profile, however it lies there. Because: whoever reads need not know which it is, and
-//! both may be damaged. Does not: know what is in the files.
+//! Owns: finding and reading the files of a profile, however it lies there. Because: whoever reads need not know
+//! which it is, and both may be damaged. Does not: know what is in the files.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};

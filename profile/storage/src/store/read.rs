@@ -30,7 +30,8 @@ use deepctx_profile::units::Nanos;
 
 /// Activities that are read at most, the last ones: 80 MiB.
 const ACTIVITIES_MAX: usize = 1 << 20;
-/// A segment is the new rows of one table, of one flush or of many; the largest is all of a full tree at once, well below.
+/// A segment is the new rows of one table, of one flush or of many; the largest is all of a full tree at once, well
+/// below.
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Rows that a segment may claim: beyond what a tree can hold, a few bytes of a hostile file could claim any number.
 const SEGMENT_ROWS_MAX: u64 = 1 << 26;

@@ -1,7 +1,7 @@
 //! Reasons why something of a stored profile could not be read back.
 //!
-//! Owns: their declarations. Because: a damaged profile is opened as far as it goes, and says what it lacks. Does not: decide
-//! whether a profile can be opened at all ([`super::StoreError`] does).
+//! Owns: their declarations. Because: a damaged profile is opened as far as it goes, and says what it lacks. Does
+//! not: decide whether a profile can be opened at all ([`super::StoreError`] does).
 
 use deepctx_common::reasons;
 

@@ -1,7 +1,7 @@
 //! Rows of the tables: what of a profile they hold.
 //!
-//! Owns: what a row means, in both directions. Because: a profile has handles and enums, and a file has numbers and names.
-//! Does not: touch files, or know types of columns; see [`super::columns`].
+//! Owns: what a row means, in both directions. Because: a profile has handles and enums, and a file has numbers and
+//! names. Does not: touch files, or know types of columns; see [`super::columns`].
 
 use std::num::NonZeroU32;
 

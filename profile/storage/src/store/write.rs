@@ -297,8 +297,8 @@ impl Writer {
         }
     }
 
-    /// Old segments to be merged, if there are enough of them. [`Due::run`] does that, on any thread, while flushes go on;
-    /// [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
+    /// Old segments to be merged, if there are enough of them. [`Due::run`] does that, on any thread, while flushes
+    /// go on; [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
     pub fn due(&mut self) -> Option<Due> {
         let of_tables: Vec<_> = Table::ALL.into_iter().filter_map(|table| self.due_of(table)).collect();
         let window_ns = self.written.lanes.window_ns;
@@ -320,7 +320,8 @@ impl Writer {
         Some(DueOfTable { table, old, level, attempt })
     }
 
-    /// Lists what old segments became instead of them, and removes them. Readers see them or what they became, never both.
+    /// Lists what old segments became instead of them, and removes them. Readers see them or what they became, never
+    /// both.
     ///
     /// What could not be merged stays as it is: the profile is no less complete for it.
     pub fn adopt(&mut self, merged: Merged) {

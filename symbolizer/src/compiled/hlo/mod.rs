@@ -1,8 +1,8 @@
 //! An XLA module after optimization: the operators of the program behind each instruction.
 //!
-//! Owns: the data model of both parsers, and looking up kernels in it. Because: compiled kernels are named after the instruction
-//! that they compute, and the module contains what was fused into it and its source lines. Does not: interpret shapes,
-//! operands, or the order of execution.
+//! Owns: the data model of both parsers, and looking up kernels in it. Because: compiled kernels are named after the
+//! instruction that they compute, and the module contains what was fused into it and its source lines. Does not:
+//! interpret shapes, operands, or the order of execution.
 
 mod proto;
 mod text;
@@ -90,9 +90,10 @@ struct Frame {
 }
 
 impl Hlo {
-    /// The origin of the kernel with this name, which is an instruction, or a computation that instructions apply. `is_kernel`
-    /// says whether another name is a kernel of the module: an instruction without its own kernel may share that of an
-    /// instruction with the same base name (`fusion.2` that of `fusion`). `None` when the module has no such name.
+    /// The origin of the kernel with this name, which is an instruction, or a computation that instructions apply.
+    /// `is_kernel` says whether another name is a kernel of the module: an instruction without its own kernel may
+    /// share that of an instruction with the same base name (`fusion.2` that of `fusion`). `None` when the module has
+    /// no such name.
     pub fn kernel(&self, name: &str, is_kernel: &dyn Fn(&str) -> bool) -> Option<KernelOrigin> {
         let of_name = self.instructions.iter().find(|i| is_same_name(&i.name, name));
         let (instruction, sharing) = match of_name {
@@ -208,8 +209,8 @@ impl Hlo {
 }
 
 impl LocationTables {
-    /// The offset of parent numbers: the text of XLA since late 2025 counts parents from 2, so that a frame without parent seems
-    /// to be its own parent.
+    /// The offset of parent numbers: the text of XLA since late 2025 counts parents from 2, so that a frame without
+    /// parent seems to be its own parent.
     fn parent_offset(&self) -> u32 {
         u32::from(self.frames.first().is_some_and(|frame| frame.parent == 1))
     }
@@ -220,7 +221,8 @@ fn at<T: Clone>(rows: &[T], number: u32) -> Option<T> {
     rows.get((number as usize).checked_sub(1)?).cloned()
 }
 
-/// Whether a kernel has the name of an instruction: names of GPU kernels have `_` for characters that linkers do not accept.
+/// Whether a kernel has the name of an instruction: names of GPU kernels have `_` for characters that linkers do not
+/// accept.
 pub(super) fn is_same_name(instruction: &str, kernel: &str) -> bool {
     let same = |(a, b): (u8, u8)| a == b || (b == b'_' && matches!(a, b'.' | b'-'));
     instruction.len() == kernel.len() && instruction.bytes().zip(kernel.bytes()).all(same)

@@ -1,7 +1,7 @@
 //! The text form of a module, from XLA's dump.
 //!
-//! Owns: extracting the needed facts from each line. Because: the text is meant for people, changes between versions, and is
-//! the default form of a dump. Does not: reject a module: lines of another form are ignored.
+//! Owns: extracting the needed facts from each line. Because: the text is meant for people, changes between versions,
+//! and is the default form of a dump. Does not: reject a module: lines of another form are ignored.
 
 use super::{
     COMPUTATIONS_MAX, ComputationId, Frame, Hlo, INSTRUCTIONS_MAX, Instruction, LOCATIONS_MAX, Location,

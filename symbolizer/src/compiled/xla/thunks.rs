@@ -1,8 +1,8 @@
 //! The origin of thunks of running modules.
 //!
-//! Owns: finding the module by the number and name that the runtime reports. Because: a thunk that calls a library has no code of
-//! its own by which it could be found. Does not: choose between modules of the cache that have the same name and a different
-//! origin for the thunk.
+//! Owns: finding the module by the number and name that the runtime reports. Because: a thunk that calls a library
+//! has no code of its own by which it could be found. Does not: choose between modules of the cache that have the
+//! same name and a different origin for the thunk.
 
 use std::sync::Arc;
 

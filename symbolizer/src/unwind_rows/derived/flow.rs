@@ -1,7 +1,7 @@
 //! Control flow of one function.
 //!
-//! Owns: the control flow graph, and the state at each of its blocks. Because: an instruction is reached by several paths, and a
-//! rule must be right for all of them. Does not: know how an instruction changes the state.
+//! Owns: the control flow graph, and the state at each of its blocks. Because: an instruction is reached by several
+//! paths, and a rule must be right for all of them. Does not: know how an instruction changes the state.
 //!
 //! ```text
 //!   entries ─decode─▶ runs, operations, jump targets ─blocks─▶ graph ─join to a fixed point─▶ states
@@ -16,7 +16,8 @@ use super::state::State;
 pub(super) const INSTRUCTIONS_MAX: usize = 1 << 17;
 /// Most bytes of one function. Generated ones may be taken to extend to the next, far beyond their last instruction.
 pub(super) const GROUP_BYTES_MAX: u64 = 16 << 20;
-/// Most visits per block of a function on average: a state can lose facts some twenty times; in practice it does so twice.
+/// Most visits per block of a function on average: a state can lose facts some twenty times; in practice it does so
+/// twice.
 const VISITS_PER_BLOCK: usize = 16;
 
 /// Most merge points of one function where different stack pointers meet. Kernels that use one of two stacks have one.
@@ -112,8 +113,8 @@ impl Graph {
         entries: &[u32],
         unknown_entries: &[u32],
     ) -> Result<Vec<Option<State>>, Failure> {
-        // Different stack pointers are found late, when the states after the merge point already use one of them. Then the
-        // analysis starts again with that merge point.
+        // Different stack pointers are found late, when the states after the merge point already use one of them.
+        // Then the analysis starts again with that merge point.
         let mut merge_points = Vec::new();
         loop {
             match self.solve_once(entries, unknown_entries, &mut merge_points)? {
@@ -200,8 +201,8 @@ impl Graph {
         &self.ops[block.ops.0 as usize..block.ops.1 as usize]
     }
 
-    /// Runs every block from the state at its start. `emit` gets each range of code with its state, ascending. Returns every exit
-    /// to other code, as (address, whether rsp and rbp are as at the entry of a function).
+    /// Runs every block from the state at its start. `emit` gets each range of code with its state, ascending.
+    /// Returns every exit to other code, as (address, whether rsp and rbp are as at the entry of a function).
     pub(super) fn follow(
         &self,
         begin: u64,
@@ -363,8 +364,8 @@ impl GraphBuilder<'_> {
     }
 }
 
-/// Adds an operation to a block. Most clobbered registers hold no relevant value, so that consecutive clobbers are merged into
-/// one, at the first position.
+/// Adds an operation to a block. Most clobbered registers hold no relevant value, so that consecutive clobbers are
+/// merged into one, at the first position.
 fn push(ops: &mut Vec<PlacedOp>, first: usize, placed: PlacedOp) {
     const KEPT: u16 = 1 << super::lower::RSP | 1 << super::lower::RBP;
     if let Op::Clobber { mask } = placed.op

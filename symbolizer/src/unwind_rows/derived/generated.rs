@@ -1,7 +1,7 @@
 //! Finding functions in generated code.
 //!
-//! Owns: finding the starts of functions in memory that a program filled with code. Because: such code has no symbols, and
-//! generators place each function on a page or at an aligned address. Does not: derive rows.
+//! Owns: finding the starts of functions in memory that a program filled with code. Because: such code has no
+//! symbols, and generators place each function on a page or at an aligned address. Does not: derive rows.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ const PAGES_MAX: usize = 1 << 16;
 
 /// The functions that start at a page boundary of `code` at `address`, each up to the start of the next.
 ///
-/// A function starts with an instruction that hardly occurs elsewhere: `endbr64`, a push of a callee-saved register, or a
-/// stack allocation. Empty for architectures without an instruction decoder.
+/// A function starts with an instruction that hardly occurs elsewhere: `endbr64`, a push of a callee-saved register,
+/// or a stack allocation. Empty for architectures without an instruction decoder.
 pub fn entries_of_generated_code(arch: Arch, code: &[u8], address: u64) -> Vec<Range<u64>> {
     if of_arch(arch).is_none() {
         return Vec::new();

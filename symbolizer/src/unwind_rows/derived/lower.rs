@@ -1,7 +1,7 @@
 //! Lowering of instructions to operations on the stack.
 //!
-//! Owns: reducing an instruction to its effect on stack addresses and on control flow. Because: nine in ten instructions affect
-//! neither, and the others are visited several times. Does not: know the values of registers.
+//! Owns: reducing an instruction to its effect on stack addresses and on control flow. Because: nine in ten
+//! instructions affect neither, and the others are visited several times. Does not: know the values of registers.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess,

@@ -1,15 +1,15 @@
 //! Unwind rows derived from instructions, for code without call frame information.
 //!
-//! Owns: an abstract interpretation of functions, from the state at their entry to a [`Rule`] for each instruction. Because: the
-//! hot kernels of numeric libraries are written in assembler or generated at run time, without call frame information. Does
-//! not: guess. Where two paths to an instruction disagree, or the stack pointer comes from arithmetic that was not
-//! followed, there is no row, and that is counted.
+//! Owns: an abstract interpretation of functions, from the state at their entry to a [`Rule`] for each instruction.
+//! Because: the hot kernels of numeric libraries are written in assembler or generated at run time, without call
+//! frame information. Does not: guess. Where two paths to an instruction disagree, or the stack pointer comes from
+//! arithmetic that was not followed, there is no row, and that is counted.
 //!
 //! ```text
 //!   code ─lower─▶ operations on the stack ─flow─▶ graph ─state─▶ states at all instructions ─▶ rows
 //! ```
-//! It decodes x86-64 only. It is a pure function of its input, which is untrusted; the work is bounded by [`Bounds`], per
-//! function and in total.
+//! It decodes x86-64 only. It is a pure function of its input, which is untrusted; the work is bounded by [`Bounds`],
+//! per function and in total.
 
 mod flow;
 mod generated;
@@ -101,7 +101,8 @@ impl Stats {
 /// A function that derives rows: [`derive_all`].
 pub type Derive = fn(&[Code<'_>], &[Range<u64>], &Bounds) -> Derived;
 
-/// The function that derives rows for `arch`. `None`: not supported, so code without frame information has no rows there.
+/// The function that derives rows for `arch`. `None`: not supported, so code without frame information has no rows
+/// there.
 pub fn of_arch(arch: Arch) -> Option<Derive> {
     match arch {
         Arch::X86_64 => Some(derive_all),

@@ -1,11 +1,11 @@
 //! The abstract state at an instruction.
 //!
-//! Owns: the known values (registers relative to the CFA, where the caller's rbp is), how an operation changes them, and the
-//! [`Rule`] that follows. Because: a rule is correct exactly when the state is. Does not: decode instructions, or know their
-//! order.
+//! Owns: the known values (registers relative to the CFA, where the caller's rbp is), how an operation changes them,
+//! and the [`Rule`] that follows. Because: a rule is correct exactly when the state is. Does not: decode
+//! instructions, or know their order.
 //!
-//! Two assumptions: an unknown stack pointer never rises above memory that is still in use, and code overwrites its own saved
-//! registers only through addresses whose distance from them is known here.
+//! Two assumptions: an unknown stack pointer never rises above memory that is still in use, and code overwrites its
+//! own saved registers only through addresses whose distance from them is known here.
 
 use deepctx_common::unwind::{Rule, fp_kind, rule_detail, rule_kind};
 
@@ -34,8 +34,8 @@ pub(super) enum Value {
     CallerRbp,
     /// CFA + offset.
     Cfa(i32),
-    /// Offset from an unknown address: rsp after the instruction that ends at this offset in the function aligned it, subtracted
-    /// a variable amount, or replaced it.
+    /// Offset from an unknown address: rsp after the instruction that ends at this offset in the function aligned it,
+    /// subtracted a variable amount, or replaced it.
     Fresh(u32, i32),
 }
 
@@ -92,8 +92,8 @@ impl State {
         Self { registers: [Value::Unknown; REGISTERS], slots: [None; SLOTS_MAX], is_unknown: true }
     }
 
-    /// Keeps the facts that hold in both states; true when some were dropped. Each register and slot is dropped at most once,
-    /// which bounds the number of visits.
+    /// Keeps the facts that hold in both states; true when some were dropped. Each register and slot is dropped at
+    /// most once, which bounds the number of visits.
     ///
     /// Where the stack pointers differ, rsp at this offset `site` becomes a fresh address, the same one at every visit.
     pub(super) fn join(&mut self, other: &Self, site: u32) -> bool {
@@ -201,8 +201,8 @@ impl State {
         }
     }
 
-    /// `register` becomes a fresh address. Values relative to the address of an earlier execution of the same instruction are
-    /// dropped.
+    /// `register` becomes a fresh address. Values relative to the address of an earlier execution of the same
+    /// instruction are dropped.
     fn rebase(&mut self, register: Register, site: u32) {
         let is_stale = |value: Value| matches!(value, Value::Fresh(of, _) if of == site);
         // rsp, and other addresses on the stack.

@@ -1,7 +1,7 @@
 //! Rules of x86-64.
 //!
-//! Owns: which rows of x86-64 are supported. Because: calls push their return address, and compilers that realign the stack keep
-//! the CFA in memory or in a register. Does not: unwind by rules (`walk` does).
+//! Owns: which rows of x86-64 are supported. Because: calls push their return address, and compilers that realign the
+//! stack keep the CFA in memory or in a register. Does not: unwind by rules (`walk` does).
 
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
 use gimli::{Register, X86_64};

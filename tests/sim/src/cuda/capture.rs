@@ -1,7 +1,7 @@
 //! Recording the work of streams into a graph instead of doing it.
 //!
-//! Owns: which nodes the next one comes after, through forks and joins of streams. Because: frameworks make their graphs
-//! this way. Does not: launch them.
+//! Owns: which nodes the next one comes after, through forks and joins of streams. Because: frameworks make their
+//! graphs this way. Does not: launch them.
 
 use std::sync::{Arc, PoisonError};
 

@@ -1,7 +1,7 @@
 //! `libcuda.so.1`: the driver.
 //!
-//! Owns: its state (devices, contexts, handles), and what becomes of finished work. Because: the functions in the modules
-//! below, HIP's and the other libraries' all lead here. Does not: lay out activity records; CUPTI does that.
+//! Owns: its state (devices, contexts, handles), and what becomes of finished work. Because: the functions in the
+//! modules below, HIP's and the other libraries' all lead here. Does not: lay out activity records; CUPTI does that.
 
 pub(crate) mod capture;
 pub(crate) mod context;

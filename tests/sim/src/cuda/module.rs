@@ -1,7 +1,7 @@
 //! Modules, libraries and the kernels in them.
 //!
-//! Owns: which kernels an image has. Because: names of kernels come from here. Does not: understand code: of an ELF file
-//! the sections `.text.NAME` count, of PTX the lines `.entry NAME`; of any other image every name is taken.
+//! Owns: which kernels an image has. Because: names of kernels come from here. Does not: understand code: of an ELF
+//! file the sections `.text.NAME` count, of PTX the lines `.entry NAME`; of any other image every name is taken.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +14,8 @@ use crate::link;
 
 /// A kernel, or a function of a module: here they are the same.
 ///
-/// Like a driver's object it points to its name, and to much else: to text that is none, and to its neighbour, which has a name
-/// too. Who finds a handle in a process can find the name.
+/// Like a driver's object it points to its name, and to much else: to text that is none, and to its neighbour, which
+/// has a name too. Who finds a handle in a process can find the name.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Function {

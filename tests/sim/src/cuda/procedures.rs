@@ -1,7 +1,7 @@
 //! Functions that hand out functions, and names of results.
 //!
-//! Owns: `cuGetProcAddress` and `cuGetExportTable`. Because: runtimes and compilers fetch the driver's functions here, not
-//! from the dynamic linker. Does not: hand out what is not exported: each address is that of the symbol.
+//! Owns: `cuGetProcAddress` and `cuGetExportTable`. Because: runtimes and compilers fetch the driver's functions
+//! here, not from the dynamic linker. Does not: hand out what is not exported: each address is that of the symbol.
 
 use std::ffi::{CStr, CString, c_char};
 

@@ -1,13 +1,14 @@
 //! Memory, copies and fills.
 //!
-//! Owns: what the runtime's functions mean in the driver's. Because: they have directions and pitches of their own. Does
-//! not: copy arrays and symbols.
+//! Owns: what the runtime's functions mean in the driver's. Because: they have directions and pitches of their own.
+//! Does not: copy arrays and symbols.
 
 use super::driver::check;
 use super::ready;
 use crate::api::{Code, Extent, In, Out, PitchedPointer, Raw, Status, api};
 
-/// `CUDA_MEMCPY2D`: x, y, kind of memory (4: by the address), host, device, array, pitch, for both sides; then the size.
+/// `CUDA_MEMCPY2D`: x, y, kind of memory (4: by the address), host, device, array, pitch, for both sides; then the
+/// size.
 #[repr(C)]
 struct Lines {
     from: [usize; 2],

@@ -1,7 +1,7 @@
 //! Buffers of records: asked for, filled, and handed back.
 //!
-//! Owns: which record goes into which buffer, and when a buffer is complete. Because: clients get records late, in heaps,
-//! on a thread that is not theirs. Does not: know what is in a record.
+//! Owns: which record goes into which buffer, and when a buffer is complete. Because: clients get records late, in
+//! heaps, on a thread that is not theirs. Does not: know what is in a record.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,7 @@
 //! Callbacks: what is told at the moment at which it happens.
 //!
-//! Owns: the way from the driver to the subscribers. Because: correlation ids are learned here. Does not: keep anything.
+//! Owns: the way from the driver to the subscribers. Because: correlation ids are learned here. Does not: keep
+//! anything.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Once;

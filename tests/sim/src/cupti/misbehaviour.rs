@@ -29,7 +29,8 @@ pub(crate) struct Misbehaviour {
     pub(crate) overrun: Option<u64>,
     /// `drop=N`: every so many samples, the device drops one and counts it.
     pub(crate) drop: Option<u64>,
-    /// `astray=N`: every so many instructions, the sample is garbage: a name that points nowhere, no image, absurd numbers.
+    /// `astray=N`: every so many instructions, the sample is garbage: a name that points nowhere, no image, absurd
+    /// numbers.
     pub(crate) astray: Option<u64>,
     /// `no-devices`: nothing is told of devices.
     pub(crate) no_devices: bool,

@@ -3,8 +3,8 @@
 //! Owns: their layout in CUPTI 12.9 and 13.5. Because: clients read them by fixed offsets. Does not: fill in what the
 //! device does not simulate: those members are 0.
 //!
-//! Of each kind, the layout of 12.9 is how that of 13.5 begins, so one structure serves both. `tests/layouts.rs` compares
-//! them with the headers.
+//! Of each kind, the layout of 12.9 is how that of 13.5 begins, so one structure serves both. `tests/layouts.rs`
+//! compares them with the headers.
 
 use std::ffi::c_char;
 

@@ -1,12 +1,14 @@
 //! Samples of instructions (`cupti_pcsampling.h`), context by context.
 //!
-//! Owns: what a simulated kernel's instructions wait for, who asked for it, and the account of it (`DEEPCTX_SIM_LOG` with
-//! `.pc` behind it). Because: samples follow from which kernels ran for how long, so what a profiler makes of them can be
-//! compared. Does not: know instructions: each kernel has as many as its code has room for, and stands at some of them.
+//! Owns: what a simulated kernel's instructions wait for, who asked for it, and the account of it (`DEEPCTX_SIM_LOG`
+//! with `.pc` behind it). Because: samples follow from which kernels ran for how long, so what a profiler makes of
+//! them can be compared. Does not: know instructions: each kernel has as many as its code has room for, and stands at
+//! some of them.
 //!
-//! As in the real one: sampling begins with `Enable` and takes its settings after that; what is not read waits; an instruction
-//! is told once for each launch where kernels are serialized, else once; of reasons only those that were chosen are counted;
-//! `Disable` puts what is left into the buffer that was configured, and forgets what does not fit.
+//! As in the real one: sampling begins with `Enable` and takes its settings after that; what is not read waits; an
+//! instruction is told once for each launch where kernels are serialized, else once; of reasons only those that were
+//! chosen are counted; `Disable` puts what is left into the buffer that was configured, and forgets what does not
+//! fit.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
@@ -133,8 +135,8 @@ pub(super) fn kinds() -> u64 {
     if ON.load(Ordering::Relaxed) { 1 << kind::CONCURRENT_KERNEL | 1 << kind::FILL } else { 0 }
 }
 
-/// Reasons of the device, as `libnvperf_host` calls them. CUPTI 12's devices are sm_80, those of 13 sm_90, which have one more
-/// and count from another number.
+/// Reasons of the device, as `libnvperf_host` calls them. CUPTI 12's devices are sm_80, those of 13 sm_90, which have
+/// one more and count from another number.
 const NAMES: [&str; 19] = [
     "barrier",
     "branch_resolving",

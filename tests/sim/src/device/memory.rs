@@ -1,7 +1,7 @@
 //! Memory of devices, and pinned memory of the host: both are plain memory of this process.
 //!
-//! Owns: what is allocated. Because: copies really copy, a free of what was never allocated is an error, and the kind of
-//! memory decides how long a copy takes. Does not: keep devices' memory apart.
+//! Owns: what is allocated. Because: copies really copy, a free of what was never allocated is an error, and the kind
+//! of memory decides how long a copy takes. Does not: keep devices' memory apart.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;

@@ -74,8 +74,8 @@ pub struct CaptureConfig {
     /// How often the profile is written to disk.
     #[serde(with = "seconds")]
     pub flush: Duration,
-    /// A command is about to start: also attach to installed drivers and runtimes that no process has mapped yet, so that
-    /// its first calls are seen. Other processes that map them pay for the traps.
+    /// A command is about to start: also attach to installed drivers and runtimes that no process has mapped yet, so
+    /// that its first calls are seen. Other processes that map them pay for the traps.
     #[serde(skip)]
     pub starts_command: bool,
     /// Folder in which unwind tables are kept between runs.
@@ -132,7 +132,8 @@ pub enum SamplingMode {
     Serialized,
 }
 
-/// The frames that the programs in the kernel record: what [`CaptureConfig::context`] says, and what probe features need.
+/// The frames that the programs in the kernel record: what [`CaptureConfig::context`] says, and what probe features
+/// need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frames {
     pub(super) python: bool,

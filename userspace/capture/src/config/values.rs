@@ -1,7 +1,7 @@
 //! Values: the types of a configuration's fields, and how they are written and read.
 //!
-//! Owns: rates, periods and sizes with their units, and their texts. Because: options, files and stored profiles share them.
-//! Does not: know which option has which value.
+//! Owns: rates, periods and sizes with their units, and their texts. Because: options, files and stored profiles
+//! share them. Does not: know which option has which value.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! Probes: what is attached in the libraries of the targets, and when.
 //!
-//! Owns: the handle of the thread that attaches them. Because: whoever starts and stops a capture need not know how it is
-//! done. Does not: attach (`worker`), or choose functions (`deepctx_uprobes`).
+//! Owns: the handle of the thread that attaches them. Because: whoever starts and stops a capture need not know how
+//! it is done. Does not: attach (`worker`), or choose functions (`deepctx_uprobes`).
 
 mod files;
 mod installed;
@@ -37,8 +37,8 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Starts the thread: it loads the programs, then attaches to the libraries and processes of the setup, then answers
-    /// requests.
+    /// Starts the thread: it loads the programs, then attaches to the libraries and processes of the setup, then
+    /// answers requests.
     ///
     /// # Errors
     /// No thread can be made.

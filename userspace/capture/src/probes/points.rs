@@ -1,7 +1,7 @@
 //! Points: where the probes of one file go, sorted by how they are attached.
 //!
-//! Owns: giving each planned probe its site, and the order in which they are attached. Because: a call that is awaited must
-//! be seen to return, and one that ends something must not be missed. Does not: attach.
+//! Owns: giving each planned probe its site, and the order in which they are attached. Because: a call that is
+//! awaited must be seen to return, and one that ends something must not be missed. Does not: attach.
 
 use deepctx_common::call::{self, site_flag};
 use deepctx_events::{AutogradEvent, CuptiEvent, Event};
@@ -87,8 +87,8 @@ impl FilePoints {
             self.calls.push(point);
         }
         if returns {
-            // Where nothing was pushed yet the return address is still where the kernel looks for it, and one breakpoint
-            // serves both.
+            // Where nothing was pushed yet the return address is still where the kernel looks for it, and one
+            // breakpoint serves both.
             let offset = if site.point.frame == 0 { site.offset.0 } else { site.entry.0 };
             self.returns.push(ProbeSite { offset, ..point });
         }

@@ -1,7 +1,7 @@
 //! Site table: the numbers of probes, and what the programs in the kernel know of each.
 //!
-//! Owns: the map `SITES`. Because: a site must be in the map before its probe is attached, and is changed while the probe
-//! is there. Does not: decide what a site does (`sites`).
+//! Owns: the map `SITES`. Because: a site must be in the map before its probe is attached, and is changed while the
+//! probe is there. Does not: decide what a site does (`sites`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -76,8 +76,8 @@ enum Program {
 }
 
 impl ProbeWorker {
-    /// Loads the programs, and attaches to the libraries and processes that the setup names. `dropped` counts requests that
-    /// found no room.
+    /// Loads the programs, and attaches to the libraries and processes that the setup names. `dropped` counts
+    /// requests that found no room.
     ///
     /// # Errors
     /// The kernel refuses the programs.
@@ -155,7 +155,8 @@ impl ProbeWorker {
         }
     }
 
-    /// Ends the recording of calls at one moment, and then drains collectors: they still report on what was launched before.
+    /// Ends the recording of calls at one moment, and then drains collectors: they still report on what was launched
+    /// before.
     fn end(&mut self) {
         let now_ns = monotonic_ns();
         self.sites.mute_calls();
@@ -324,8 +325,8 @@ impl ProbeWorker {
         }
     }
 
-    /// Whether our own collector is in a process with this file: then the records that the process itself reads need not be
-    /// read along, at the price of a trap for each.
+    /// Whether our own collector is in a process with this file: then the records that the process itself reads need
+    /// not be read along, at the price of a trap for each.
     fn is_collected(&self, planned: &PlannedFile) -> bool {
         let collectors = self.planner.planned().iter().filter(|other| other.collector.is_some());
         collectors.flat_map(|collector| &collector.pids).any(|pid| planned.pids.contains(pid))

@@ -1,8 +1,8 @@
 //! The stages, in the order in which they are asked.
 //!
-//! Owns: the list, and static dispatch over it. Because: the order decides what a stage sees of the others (a range stands
-//! among the frames that autograd looks at), so it is stated once, here. Does not: know what a stage keeps; to add one,
-//! write its folder and add its line to the list below.
+//! Owns: the list, and static dispatch over it. Because: the order decides what a stage sees of the others (a range
+//! stands among the frames that autograd looks at), so it is stated once, here. Does not: know what a stage keeps; to
+//! add one, write its folder and add its line to the list below.
 
 pub(crate) mod autograd;
 pub(crate) mod gpu;
@@ -179,7 +179,8 @@ stages! {
     operators: Operators = operators::Operators,
     /// Memory of tensors.
     memory: Memory = memory::TensorMemory,
-    /// Calls of accelerators' libraries, and what devices did because of them. It takes the probes that no other stage does.
+    /// Calls of accelerators' libraries, and what devices did because of them. It takes the probes that no other
+    /// stage does.
     gpu: Gpu = gpu::Gpu,
 }
 
@@ -298,7 +299,8 @@ impl Stages {
         self.process_changes.add(change);
     }
 
-    /// Whether anything is due that the stages were told ahead of its time. What is not resolved is to be attributed before.
+    /// Whether anything is due that the stages were told ahead of its time. What is not resolved is to be attributed
+    /// before.
     #[inline]
     pub(crate) fn change_is_due(&self, now_ns: u64) -> bool {
         self.process_changes.is_due(now_ns) || self.duty_edges.is_due(now_ns) || self.set.is_due(now_ns)

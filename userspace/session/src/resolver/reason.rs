@@ -1,7 +1,7 @@
 //! Reason: why something of Python has no name or place, beside what the symbolizer says.
 //!
-//! Owns: the reasons that arise here. Because: who awaits a task and which layer is called is concluded from several readings, which
-//! the symbolizer does not see together. Does not: decide when a reason holds.
+//! Owns: the reasons that arise here. Because: who awaits a task and which layer is called is concluded from several
+//! readings, which the symbolizer does not see together. Does not: decide when a reason holds.
 
 use deepctx_common::reasons;
 

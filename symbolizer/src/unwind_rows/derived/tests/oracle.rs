@@ -148,8 +148,9 @@ fn derived_rows_agree_with_gcc() {
     assert!(compared > 10_000, "none of the libraries is installed");
 }
 
-/// LLVM 21 has wrong rows for some epilogues: where it moves an `add rsp, n` that two paths share in front of the branch, the
-/// row after it still has the previous stack pointer. Some 30 of half a million instructions of this program.
+/// LLVM 21 has wrong rows for some epilogues: where it moves an `add rsp, n` that two paths share in front of the
+/// branch, the row after it still has the previous stack pointer. Some 30 of half a million instructions of this
+/// program.
 #[test]
 fn derived_rows_agree_with_llvm_except_epilogues() {
     let report = compare(&std::env::current_exe().unwrap()).unwrap();

@@ -1,19 +1,19 @@
-//! Backward: which operator of the forward pass a step of the backward pass belongs to, and the place of such a step in the
-//! tree: below that operator.
+//! Backward: which operator of the forward pass a step of the backward pass belongs to, and the place of such a step
+//! in the tree: below that operator.
 //!
-//! Owns: the contexts of the operators that made a step, until it runs; the steps that each thread is in; and moving stacks
-//! below their operator. Because: nobody writes the backward pass: the line that costs is the one whose gradient is
-//! computed, and it has long returned by then. Does not: guess: where the step that runs is not certain, or its operator was
-//! not seen, the stack stays where it was taken, and the ledger says how often.
+//! Owns: the contexts of the operators that made a step, until it runs; the steps that each thread is in; and moving
+//! stacks below their operator. Because: nobody writes the backward pass: the line that costs is the one whose
+//! gradient is computed, and it has long returned by then. Does not: guess: where the step that runs is not certain,
+//! or its operator was not seen, the stack stays where it was taken, and the ledger says how often.
 //!
 //! ```text
 //!  forward thread    train.py:step ▸ net.py:forward ▸ aten::linear ▸ aten::addmm ▸ get_and_increment  → thread 1, number 7
 //!  backward thread   … ▸ Engine::evaluate_function(thread 1, number 7) ▸ AddmmBackward0 ▸ aten::mm
 //!  in the tree       train.py:step ▸ net.py:forward ▸ aten::linear ▸ aten::addmm ▸ [backward] ▸ AddmmBackward0 ▸ aten::mm
 //! ```
-//! Only beginnings are probed. What ends is seen by what is on a stack: one with `n` frames of the engine's function is in the
-//! `n`th of the steps that are open, and those behind it are over. A backward pass within a step (checkpoints) tells by
-//! its own stack how many steps are open when it begins.
+//! Only beginnings are probed. What ends is seen by what is on a stack: one with `n` frames of the engine's function
+//! is in the `n`th of the steps that are open, and those behind it are over. A backward pass within a step
+//! (checkpoints) tells by its own stack how many steps are open when it begins.
 
 mod open;
 mod stand;
@@ -200,8 +200,8 @@ impl Autograd {
         Some(probe)
     }
 
-    /// A call that says what a stack has to tell: the operator at `node` makes a step, or a backward pass begins in a stack
-    /// with so many steps.
+    /// A call that says what a stack has to tell: the operator at `node` makes a step, or a backward pass begins in a
+    /// stack with so many steps.
     fn called(
         &mut self,
         who: &StackSample,
@@ -353,8 +353,8 @@ impl Autograd {
         })
     }
 
-    /// Where a stack in so many steps stands; if that is below the operator that made the step: the context there, and how
-    /// many of the stack's frames, root first, that context stands for.
+    /// Where a stack in so many steps stands; if that is below the operator that made the step: the context there,
+    /// and how many of the stack's frames, root first, that context stands for.
     fn place_stack(
         &mut self,
         within: Within,

@@ -1,7 +1,7 @@
 //! Stand: what is known of the steps around a stack, and where it stands by that.
 //!
-//! Owns: the words for it. Because: what is concluded of a stack must be counted as it was concluded, also when the stack
-//! is understood later than it was taken, or was seen before. Does not: conclude.
+//! Owns: the words for it. Because: what is concluded of a stack must be counted as it was concluded, also when the
+//! stack is understood later than it was taken, or was seen before. Does not: conclude.
 
 use deepctx_profile::tree::NodeId;
 

@@ -1,10 +1,11 @@
 //! Watch: since when nothing that a process does in a backward pass can be missed.
 //!
-//! Owns: the copies of the framework that each process has shown, and since when all probes of each are there. Because: a
-//! stack without steps says where a thread is only if a step that began before it would have been seen. Does not: place
-//! probes; that they are placed in an order of their own is what it relies on.
+//! Owns: the copies of the framework that each process has shown, and since when all probes of each are there.
+//! Because: a stack without steps says where a thread is only if a step that began before it would have been seen.
+//! Does not: place probes; that they are placed in an order of their own is what it relies on.
 //!
-//! The probe on the beginning of a backward pass is placed last in each file. Who meets it knows that the others are there.
+//! The probe on the beginning of a backward pass is placed last in each file. Who meets it knows that the others are
+//! there.
 
 use rustc_hash::FxHashMap;
 
@@ -17,8 +18,8 @@ pub(super) struct CopyId(pub(super) u32);
 /// The copies by process.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Each with the time, `CLOCK_MONOTONIC` nanoseconds, since when all of its probes are there, if that is known. There
-    /// are as many copies as files with such probes at most.
+    /// Each with the time, `CLOCK_MONOTONIC` nanoseconds, since when all of its probes are there, if that is known.
+    /// There are as many copies as files with such probes at most.
     processes: FxHashMap<u32, Vec<(CopyId, Option<u64>)>>,
 }
 

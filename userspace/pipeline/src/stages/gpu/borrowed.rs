@@ -9,8 +9,9 @@
 //! belongs to the next launch of the same kernel and shape (or copy of the same size). Where some were passed over, the
 //! record after it must fit as well.
 //!
-//! The members read here ([`cupti`]) lie where they lay in every CUPTI from 11.7 to 13.5 (`tests/fixtures/cupti_records.tsv`,
-//! computed by a C compiler from its headers): records only ever grew at their end.
+//! The members read here ([`cupti`]) lie where they lay in every CUPTI from 11.7 to 13.5
+//! (`tests/fixtures/cupti_records.tsv`, computed by a C compiler from its headers): records only ever grew at their
+//! end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -326,8 +327,8 @@ impl Gpu {
         }
     }
 
-    /// Joins the borrowed records of a process that have waited long enough; with `u64::MAX` all of them. All are joined
-    /// before any is entered: what the last ones tell of the clock holds for the first ones too.
+    /// Joins the borrowed records of a process that have waited long enough; with `u64::MAX` all of them. All are
+    /// joined before any is entered: what the last ones tell of the clock holds for the first ones too.
     pub(super) fn settle(&mut self, pid: u32, now_ns: u64, profile: &mut Profile) {
         let mut joined = Vec::new();
         while let Some(records) = self.join_next(pid, now_ns, profile) {

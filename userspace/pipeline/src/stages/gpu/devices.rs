@@ -1,7 +1,8 @@
 //! Devices: what a collector tells of those that a process has.
 //!
-//! Owns: from its record to what the profile keeps, and to the labels of streams. Because: a program's devices are numbered in an
-//! order of their own, so a number alone does not say which one did the work. Does not: guess from other processes.
+//! Owns: from its record to what the profile keeps, and to the labels of streams. Because: a program's devices are
+//! numbered in an order of their own, so a number alone does not say which one did the work. Does not: guess from
+//! other processes.
 
 use deepctx_common::Plain as _;
 use deepctx_common::device::{self as told, flag};

@@ -4,11 +4,11 @@
 //! Because: everything a graph runs has one launch, and that launch says nothing about who asked for which kernel.
 //! Does not: see graphs that were made before the profiler came.
 //!
-//! The profiling interface numbers the nodes of a launched graph anew. A collector tells each number when a node is made or
-//! cloned: then it is known which is which. Where nobody told (another tool's records; a graph that was made before the
-//! collector listened; one that was updated), numbers are taken to be in the order in which nodes were recorded: once as many
-//! have come, the smallest is the first recorded, and so on; if the names agree. Until then, and where they do not, the
-//! numbers of a name are taken in the order in which they come.
+//! The profiling interface numbers the nodes of a launched graph anew. A collector tells each number when a node is
+//! made or cloned: then it is known which is which. Where nobody told (another tool's records; a graph that was made
+//! before the collector listened; one that was updated), numbers are taken to be in the order in which nodes were
+//! recorded: once as many have come, the smallest is the first recorded, and so on; if the names agree. Until then,
+//! and where they do not, the numbers of a name are taken in the order in which they come.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,8 +137,8 @@ impl Graphs {
         }
     }
 
-    /// The context of a node by its number, when its graph is launched from a place; `make` makes it. `None` when its number
-    /// was not told.
+    /// The context of a node by its number, when its graph is launched from a place; `make` makes it. `None` when its
+    /// number was not told.
     pub(super) fn numbered(
         &mut self,
         launch: NodeId,
@@ -261,7 +261,8 @@ impl Launchable {
         Arc::clone(made)
     }
 
-    /// Which of its nodes an activity is of, by the number that the profiling interface gave the node, and by what it is.
+    /// Which of its nodes an activity is of, by the number that the profiling interface gave the node, and by what it
+    /// is.
     pub(super) fn place(&mut self, number: u64, frame: FrameId) -> Option<usize> {
         if let Some(place) = self.places.get(&number) {
             return Some(*place);

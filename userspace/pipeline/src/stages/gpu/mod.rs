@@ -1,9 +1,9 @@
 //! Gpu: calls of accelerators' libraries, and what devices did because of them → figures in the tree.
 //!
-//! Owns: what is remembered of each process's handles, streams, graphs and memory; calls that wait for their return, and
-//! launches that wait for what a device will tell of them. Because: a kernel runs long after its launch, under a number
-//! that only the calls around it explain. Does not: invent: device time is measured ([`activities`]), or bounded and
-//! called so, and what could not be joined has a reason in the ledger.
+//! Owns: what is remembered of each process's handles, streams, graphs and memory; calls that wait for their return,
+//! and launches that wait for what a device will tell of them. Because: a kernel runs long after its launch, under a
+//! number that only the calls around it explain. Does not: invent: device time is measured ([`activities`]), or
+//! bounded and called so, and what could not be joined has a reason in the ledger.
 //!
 //! ```text
 //!  CALL ──▶ launch site → [API] → [kernel]   kernels, copy-bytes, …    at once
@@ -158,8 +158,8 @@ impl Gpu {
         self.calls_end_ns = Some(time_ns);
     }
 
-    /// Takes in names of kernels that no call told. They are used from the time at which they were read: what was launched
-    /// before may have been another kernel.
+    /// Takes in names of kernels that no call told. They are used from the time at which they were read: what was
+    /// launched before may have been another kernel.
     pub(crate) fn recovered(&mut self, kernels: Vec<RecoveredKernel>) {
         for kernel in kernels {
             if self.found.len() >= ASKED_MAX {

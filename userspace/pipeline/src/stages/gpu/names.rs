@@ -1,7 +1,7 @@
 //! Names: handles and host stubs of one process → their kernels.
 //!
-//! Owns: what each handle was called when it was made, or by the first activity of a launch of it. Because: a launch says
-//! which handle, and only the calls before it said what that is. Does not: look into the process, or demangle.
+//! Owns: what each handle was called when it was made, or by the first activity of a launch of it. Because: a launch
+//! says which handle, and only the calls before it said what that is. Does not: look into the process, or demangle.
 
 use deepctx_profile::intern::FrameId;
 use rustc_hash::FxHashMap;
@@ -115,8 +115,8 @@ impl Names {
         self.get(handle).is_none() && self.unnamed.get(&handle).is_some_and(|(last, _)| *last == asked_ns)
     }
 
-    /// A module is gone: its handles may come again as something else. So may those that were found, whose module nobody
-    /// knows.
+    /// A module is gone: its handles may come again as something else. So may those that were found, whose module
+    /// nobody knows.
     pub(super) fn unload(&mut self, module: u64) {
         if module != 0 {
             self.handles.retain(|_, named| named.module != module && !named.recovered);

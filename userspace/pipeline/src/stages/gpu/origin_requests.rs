@@ -1,7 +1,7 @@
 //! What compiled kernels were made from: asked once, before a launch, and remembered by process.
 //!
-//! Owns: the way of these requests and their answers between processes and the pipeline. Because: a kernel is placed below the
-//! lines that its compiler read, which only files of the process say. Does not: read them, or keep them
+//! Owns: the way of these requests and their answers between processes and the pipeline. Because: a kernel is placed
+//! below the lines that its compiler read, which only files of the process say. Does not: read them, or keep them
 //! ([`super::origins`]).
 
 use deepctx_common::record::StackSample;
@@ -14,8 +14,8 @@ use super::{Gpu, Question};
 use crate::decode::Arguments;
 
 impl Gpu {
-    /// A call is about to be entered, of the caller at this node: whether there is something to ask before, since it launches a
-    /// kernel.
+    /// A call is about to be entered, of the caller at this node: whether there is something to ask before, since it
+    /// launches a kernel.
     #[inline]
     pub(crate) fn launches_unknown(
         &mut self,

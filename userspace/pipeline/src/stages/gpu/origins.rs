@@ -1,8 +1,9 @@
 //! Origins: what kernels of devices were compiled from, above each kernel in the tree.
 //!
-//! Owns: what is known of a process's kernels and of the generated files that launch them, and what is still to be asked.
-//! Because: a kernel that a compiler made says nothing of the program; the line of the generated file that launches it does, or
-//! else its name. Does not: look anything up: questions are taken from here and answered to here.
+//! Owns: what is known of a process's kernels and of the generated files that launch them, and what is still to be
+//! asked. Because: a kernel that a compiler made says nothing of the program; the line of the generated file that
+//! launches it does, or else its name. Does not: look anything up: questions are taken from here and answered to
+//! here.
 
 use deepctx_names::inductor::is_generated;
 use deepctx_profile::frame::Frame;
@@ -60,7 +61,8 @@ pub(crate) enum About {
     },
 }
 
-/// What a line of a generated file launches: the kernel's name, the line (0: not known), and the frames above the kernel.
+/// What a line of a generated file launches: the kernel's name, the line (0: not known), and the frames above the
+/// kernel.
 pub(crate) type Launch = (StrId, u32, Vec<FrameId>);
 
 /// When something is asked again.
@@ -132,8 +134,8 @@ impl Origins {
         self.kernels.get(&(kernel, module)).map_or(&[], |kernel| &kernel.frames)
     }
 
-    /// A kernel is about to be launched by a caller, if its handle has a name (`kernel`, with the module that it is of): what is
-    /// not known of it is asked for.
+    /// A kernel is about to be launched by a caller, if its handle has a name (`kernel`, with the module that it is
+    /// of): what is not known of it is asked for.
     pub(super) fn launched(
         &mut self,
         caller: NodeId,

@@ -1,8 +1,8 @@
 //! Samples of instructions: where kernels stood, and what they waited for → instructions below kernels.
 //!
-//! Owns: in which context a sample counts, and samples that wait for lines. Because: where kernels run side by side, a sample says
-//! its kernel and not its launch; so it belongs to a context for certain only if there is but one. Does not: share samples out
-//! among contexts: that would be a guess.
+//! Owns: in which context a sample counts, and samples that wait for lines. Because: where kernels run side by side,
+//! a sample says its kernel and not its launch; so it belongs to a context for certain only if there is but one. Does
+//! not: share samples out among contexts: that would be a guess.
 //!
 //! | samples | stand |
 //! |---|---|
@@ -287,7 +287,8 @@ impl Samples {
 }
 
 impl Gpu {
-    /// Device code was loaded of which there is a copy: told as soon as it comes in, since the process may end any time.
+    /// Device code was loaded of which there is a copy: told as soon as it comes in, since the process may end any
+    /// time.
     pub(crate) fn note_cubin(&mut self, message: &Message, bytes: &[u8]) {
         let Some(cubin) = Cubin::read_from(bytes).filter(|_| is_cubin(message)) else { return };
         let unread = UnreadCubin {

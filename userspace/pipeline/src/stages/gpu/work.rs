@@ -1,7 +1,7 @@
 //! Work that was launched, and whose activities have not all come.
 //!
-//! Owns: [`Work`], what kind it is, and what it waits for. Because: calls and activities of a launch arrive apart, in either
-//! order. Does not: pair them.
+//! Owns: [`Work`], what kind it is, and what it waits for. Because: calls and activities of a launch arrive apart, in
+//! either order. Does not: pair them.
 
 use deepctx_common::activity;
 use deepctx_profile::activity::Launch;

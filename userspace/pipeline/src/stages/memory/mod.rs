@@ -1,8 +1,9 @@
 //! Tensors: memory that a framework's allocators give out and take back → figures in the tree, by who allocated it.
 //!
-//! Owns: the live allocations of each process on each device ([`pool`]), and what their calls mean. Because: a free says an
-//! address, and who is to answer for the memory stands with the allocation; and when a device has most is known only when it
-//! has less again. Does not: guess: a free whose allocation was not seen is counted, and takes nothing from anybody.
+//! Owns: the live allocations of each process on each device ([`pool`]), and what their calls mean. Because: a free
+//! says an address, and who is to answer for the memory stands with the allocation; and when a device has most is
+//! known only when it has less again. Does not: guess: a free whose allocation was not seen is counted, and takes
+//! nothing from anybody.
 //!
 //! ```text
 //!  allocation ─▶ …callers ▸ [memory] cuda:0   tensor-bytes               at once
@@ -12,8 +13,9 @@
 //! ```
 //!
 //! Two sources may tell of one allocation on a device: what the allocator reports, and the mark where it was asked
-//! ([`TensorEvent::Request`]). The report counts; the mark adds how much was asked for. Only where nothing is reported (caching
-//! is switched off, a library of another build) an allocation is known by its mark alone; who told of it tells of its end.
+//! ([`TensorEvent::Request`]). The report counts; the mark adds how much was asked for. Only where nothing is
+//! reported (caching is switched off, a library of another build) an allocation is known by its mark alone; who told
+//! of it tells of its end.
 
 mod pool;
 

@@ -1,11 +1,11 @@
 //! Pool: the memory of one process on one device.
 //!
-//! Owns: its live allocations, how much of them each context has, and how much each had when there was most. Because: the moment
-//! of the peak is recognised when the next one is higher, so what each context had must be noted as it goes. Does not: read
-//! records.
+//! Owns: its live allocations, how much of them each context has, and how much each had when there was most. Because:
+//! the moment of the peak is recognised when the next one is higher, so what each context had must be noted as it
+//! goes. Does not: read records.
 //!
-//! Each new peak takes over only the contexts that changed since the last one, so an allocation costs the same however many
-//! there are.
+//! Each new peak takes over only the contexts that changed since the last one, so an allocation costs the same
+//! however many there are.
 
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::memory;
@@ -17,7 +17,8 @@ use rustc_hash::FxHashMap;
 
 use crate::address_map::{AddressMap, Put};
 
-/// Allocations remembered of a process on a device: large models have some ten thousand tensors. About 20 MiB when full.
+/// Allocations remembered of a process on a device: large models have some ten thousand tensors. About 20 MiB when
+/// full.
 const RANGES_MAX: usize = 1 << 18;
 
 /// Who told of an allocation.

@@ -1,11 +1,11 @@
 //! Helpers: which thread hands work to which.
 //!
-//! Owns: [`Process`]. Because: each thread that hands out work has helpers of its own for as long as it lives, and nothing in a
-//! helper's stack names it. Does not: know contexts.
+//! Owns: [`Process`]. Because: each thread that hands out work has helpers of its own for as long as it lives, and
+//! nothing in a helper's stack names it. Does not: know contexts.
 //!
-//! A helper runs the function that its thread handed out last. If only one thread of the process handed out that function last, it is
-//! that one; two works of it that agree settle it, since a work may have begun before anybody watched. Functions are told apart by
-//! where they begin: the last beginning at or before the code that runs.
+//! A helper runs the function that its thread handed out last. If only one thread of the process handed out that
+//! function last, it is that one; two works of it that agree settle it, since a work may have begun before anybody
+//! watched. Functions are told apart by where they begin: the last beginning at or before the code that runs.
 
 use std::collections::BTreeSet;
 
@@ -117,7 +117,8 @@ mod tests {
         Handed { listed: None, function, since_ns }
     }
 
-    /// A helper is seen at these addresses, each after these threads handed out these functions: who settles as its own in the end.
+    /// A helper is seen at these addresses, each after these threads handed out these functions: who settles as its
+    /// own in the end.
     fn check(works: &[(&[(u32, u64)], u64)], expect: Option<u64>) {
         let (mut process, mut now_ns) = (Process::default(), 0);
         for (before, code) in works {

@@ -1,17 +1,18 @@
 //! Teams: for whom the threads of OpenMP work.
 //!
-//! Owns: what each thread last handed to its team, and telling a helper's stack from any other. Because: a helper's stack begins in
-//! the runtime and says what it does, not who asked; the line that asked waits meanwhile. Does not: guess: where several threads
-//! of a process hand work out, or records are missing, work stays where it runs, and the ledger says how often.
+//! Owns: what each thread last handed to its team, and telling a helper's stack from any other. Because: a helper's
+//! stack begins in the runtime and says what it does, not who asked; the line that asked waits meanwhile. Does not:
+//! guess: where several threads of a process hand work out, or records are missing, work stays where it runs, and the
+//! ledger says how often.
 //!
 //! ```text
 //!  GOMP_parallel on thread 1         main ▸ step ▸ aten::mul ▸ parallel_for
 //!  a sample of thread 2              clone3 ▸ start_thread ▸ gomp_thread_start ▸ loop._omp_fn.0
 //!  in the tree                       main ▸ step ▸ aten::mul ▸ parallel_for ▸ [team] ▸ loop._omp_fn.0
 //! ```
-//! A helper has work only between two calls of the thread that hands it out, which takes part itself and waits for the others;
-//! so what that thread handed out last is what the helper does. Between works it waits within the runtime. Who that thread is
-//! follows from the functions that were handed out: see [`helpers`].
+//! A helper has work only between two calls of the thread that hands it out, which takes part itself and waits for
+//! the others; so what that thread handed out last is what the helper does. Between works it waits within the
+//! runtime. Who that thread is follows from the functions that were handed out: see [`helpers`].
 
 mod helpers;
 
@@ -144,8 +145,8 @@ impl OpenMp {
         (!loss.any(handed.since_ns, who.header.time_ns)).then_some(handed.listed)?
     }
 
-    /// Where a stack in a part of a region belongs: below whoever asked for the region, when that is certain. `scope` is what the
-    /// thread works at.
+    /// Where a stack in a part of a region belongs: below whoever asked for the region, when that is certain. `scope`
+    /// is what the thread works at.
     fn place_part(
         &mut self,
         scope: Option<ScopeId>,
@@ -184,7 +185,8 @@ impl OpenMp {
         place
     }
 
-    /// How many frames, root first, lead to a helper's part of a work; `None` of a thread that is in no team, or waits for work.
+    /// How many frames, root first, lead to a helper's part of a work; `None` of a thread that is in no team, or
+    /// waits for work.
     fn part(&mut self, frames: &[FrameId], profile: &Profile) -> Option<usize> {
         let first = frames.iter().position(|frame| self.file(*frame, profile) != File::Starting)?;
         if self.file(frames[first], profile) != File::Runtime {

@@ -1,9 +1,10 @@
-//! Operators: each beginning of a framework's operator → one more call of it in the tree, below the operator that it is in.
+//! Operators: each beginning of a framework's operator → one more call of it in the tree, below the operator that it
+//! is in.
 //!
-//! Owns: which operators a thread is in, what was told of the next one (its name, its tensors), and their place in the tree.
-//! Because: stacks are samples, while each operator says that it begins: counts are exact, however short it is. Does not:
-//! guess: an operator whose context no stack has told stands below `[operators]`, and one of which it is not known within which
-//! it began stands there by itself.
+//! Owns: which operators a thread is in, what was told of the next one (its name, its tensors), and their place in
+//! the tree. Because: stacks are samples, while each operator says that it begins: counts are exact, however short it
+//! is. Does not: guess: an operator whose context no stack has told stands below `[operators]`, and one of which it
+//! is not known within which it began stands there by itself.
 //!
 //! ```text
 //!  with a stack    train.py:step ▸ linear.py:Linear.forward ▸ aten::linear                    1 call
@@ -112,8 +113,8 @@ struct Counts {
 }
 
 impl Operators {
-    /// The sample with the one frame that is known of an operator's beginning without a stack: where its function goes on.
-    /// Any other call as it is.
+    /// The sample with the one frame that is known of an operator's beginning without a stack: where its function
+    /// goes on. Any other call as it is.
     #[inline]
     pub(crate) fn named_by_return<'a>(&self, sample: Sample<'a>, arguments: &Arguments<'a>) -> Sample<'a> {
         let begins = matches!(self.sites.what(&arguments.call), Some(What::Begins));
@@ -319,8 +320,8 @@ fn operator(name: &str, profile: &mut Profile) -> FrameId {
     profile.frame(Frame::Operator { name })
 }
 
-/// `namespace::name.overload` of an operator's entry: a text, and the length and first bytes of another one. `None` when that is
-/// no such name.
+/// `namespace::name.overload` of an operator's entry: a text, and the length and first bytes of another one. `None`
+/// when that is no such name.
 fn boxed_name(text: &[u8], overload: &[u64]) -> Option<String> {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let name = str::from_utf8(text).ok().filter(|name| name.len() <= NAME_BYTES_MAX)?;
@@ -342,8 +343,8 @@ fn boxed_name(text: &[u8], overload: &[u64]) -> Option<String> {
     })
 }
 
-/// Whether a path ends with the operator that begins: its function, which asks whether a profiler listens, and nothing between.
-/// Frames are root first.
+/// Whether a path ends with the operator that begins: its function, which asks whether a profiler listens, and
+/// nothing between. Frames are root first.
 pub(crate) fn ends_with_operator(frames: &[FrameId], profile: &Profile) -> bool {
     let Some(last) =
         frames.iter().rposition(|frame| matches!(profile.frames.get(*frame), Frame::Operator { .. }))

@@ -1,12 +1,12 @@
 //! Nesting: which operators are open when another one begins, by where each of them stands on the stack.
 //!
-//! Owns: the operators of a thread that may be open, and what stacks have shown of such places. Because: only beginnings are
-//! seen (a probe on returns would break exceptions, which pass through operators every day), and a stack for each is dear.
-//! Does not: guess: one that begins deeper than another may be within it or behind it; where no stack has told of the same two
-//! places, or stacks have told both, it is not known.
+//! Owns: the operators of a thread that may be open, and what stacks have shown of such places. Because: only
+//! beginnings are seen (a probe on returns would break exceptions, which pass through operators every day), and a
+//! stack for each is dear. Does not: guess: one that begins deeper than another may be within it or behind it; where
+//! no stack has told of the same two places, or stacks have told both, it is not known.
 //!
-//! What is certain: an operator is over when one begins that does not stand below it. What is learnt: in the frame of one
-//! operator, at this very distance, that function's call of the other one was seen in (or outside of) it.
+//! What is certain: an operator is over when one begins that does not stand below it. What is learnt: in the frame of
+//! one operator, at this very distance, that function's call of the other one was seen in (or outside of) it.
 
 use rustc_hash::FxHashMap;
 
@@ -110,8 +110,8 @@ impl Thread {
         self.open.push(open);
     }
 
-    /// Takes in a stack at the beginning of an operator: the operators in it, outermost first, without the one that begins.
-    /// Those that are not in it are over.
+    /// Takes in a stack at the beginning of an operator: the operators in it, outermost first, without the one that
+    /// begins. Those that are not in it are over.
     pub(super) fn shown(
         &mut self,
         process: u32,

@@ -1,7 +1,8 @@
-//! Tensors: what a probe read of an operator's tensors → sizes that can be, their text, and the work that a model derives.
+//! Tensors: what a probe read of an operator's tensors → sizes that can be, their text, and the work that a model
+//! derives.
 //!
-//! Owns: the checks. Because: the fields are found by their distances within an object of another program: what lies there
-//! may be anything. Does not: show a tensor of which anything is not as it must be.
+//! Owns: the checks. Because: the fields are found by their distances within an object of another program: what lies
+//! there may be anything. Does not: show a tensor of which anything is not as it must be.
 
 use deepctx_events::Role;
 use deepctx_profile::operand::Operand;

@@ -1,9 +1,9 @@
-//! Ranges: which named parts of the program a thread is in (`record_function("…")`, NVTX, roctx), and the steps of training
-//! that follow from them.
+//! Ranges: which named parts of the program a thread is in (`record_function("…")`, NVTX, roctx), and the steps of
+//! training that follow from them.
 //!
-//! Owns: the ranges that are open in each thread; where a range stands in a stack; how long each took. Because: programs name
-//! their own parts, and optimizers and data loaders do so unasked, whether or not somebody listens. Does not: guess: after lost
-//! records nothing is known to be open any more, and the ledger says how often.
+//! Owns: the ranges that are open in each thread; where a range stands in a stack; how long each took. Because:
+//! programs name their own parts, and optimizers and data loaders do so unasked, whether or not somebody listens.
+//! Does not: guess: after lost records nothing is known to be open any more, and the ledger says how often.
 //!
 //! ```text
 //!  enter_new("Optimizer.step#SGD.step")   name, and the stack: main ▸ train ▸ wrapper ▸ record_function.__enter__ …
@@ -12,8 +12,8 @@
 //!  nvtxRangePushA("batch"), nvtxRangePop   the same at once; the end is that of the last one in its thread and domain
 //!  in the tree                            main ▸ train ▸ wrapper ▸ [range] Optimizer.step#SGD.step ▸ SGD.step ▸ …
 //! ```
-//! A range stands behind the frames that a stack within it shares with the stack at its beginning: usually up to the function
-//! with the `with` statement.
+//! A range stands behind the frames that a stack within it shares with the stack at its beginning: usually up to the
+//! function with the `with` statement.
 
 mod markers;
 mod open;
@@ -308,8 +308,8 @@ impl Ranges {
     }
 }
 
-/// The part of a stack, root first, that says where a range begins or a training step ends: up to the last Python function that
-/// does more than enter a range.
+/// The part of a stack, root first, that says where a range begins or a training step ends: up to the last Python
+/// function that does more than enter a range.
 fn caller<'a>(frames: &'a [FrameId], profile: &Profile) -> &'a [FrameId] {
     let says = |frame: &FrameId| match profile.frames.get(*frame) {
         Frame::Python { file, .. } => {
@@ -322,8 +322,9 @@ fn caller<'a>(frames: &'a [FrameId], profile: &Profile) -> &'a [FrameId] {
     &frames[..end]
 }
 
-/// How many of a stack's frames, root first, it shares with the caller of a range. Only Python functions are compared: native
-/// frames between them can differ by the instruction. The last one that is shared goes on, so its line may be another.
+/// How many of a stack's frames, root first, it shares with the caller of a range. Only Python functions are
+/// compared: native frames between them can differ by the instruction. The last one that is shared goes on, so its
+/// line may be another.
 fn shared(caller: &[FrameId], frames: &[FrameId], profile: &Profile) -> usize {
     let mut callers = caller.iter().filter(|frame| is_python(**frame, profile));
     let mut shared = 0;

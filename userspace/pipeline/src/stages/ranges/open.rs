@@ -1,7 +1,7 @@
 //! Open: the ranges that a thread is in.
 //!
-//! Owns: the order of what is open, and taking away what ends. Because: a record is ended by its address, not by its place, and
-//! more than once: when its range ends, and again when it is destroyed. Does not: know names.
+//! Owns: the order of what is open, and taking away what ends. Because: a record is ended by its address, not by its
+//! place, and more than once: when its range ends, and again when it is destroyed. Does not: know names.
 
 use deepctx_profile::tree::NodeId;
 
@@ -108,7 +108,8 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// `+R` record R begins, `-R` it ends, `>D` and `<D` push and pop in a domain; the numbers that are open in the end.
+    /// `+R` record R begins, `-R` it ends, `>D` and `<D` push and pop in a domain; the numbers that are open in the
+    /// end.
     #[track_caller]
     fn check(events: &str, expect: &[u64]) -> Vec<(u64, bool)> {
         let (mut thread, mut lists) = (Thread::default(), ScopeLists::default());

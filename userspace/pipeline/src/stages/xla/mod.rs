@@ -1,8 +1,9 @@
 //! Thunks: which step of which module of XLA a stack is in.
 //!
-//! Owns: the steps that each thread began; which of them a stack shows; the frames that say so. Because: what XLA calls from
-//! libraries (`DotThunk`, `SortThunk`) is half of its time on a CPU, and its stacks name only the kind. Does not: guess: a stack
-//! whose step is not certain keeps the kind, and the ledger says how often; or know files: what a step was made from is asked.
+//! Owns: the steps that each thread began; which of them a stack shows; the frames that say so. Because: what XLA
+//! calls from libraries (`DotThunk`, `SortThunk`) is half of its time on a CPU, and its stacks name only the kind.
+//! Does not: guess: a stack whose step is not certain keeps the kind, and the ledger says how often; or know files:
+//! what a step was made from is asked.
 //!
 //! ```text
 //!  DotThunk::Execute(this)     begins: module, number and operator, read behind `this`; where the stack is, and whose callers are where
@@ -56,8 +57,9 @@ const KIND: &str = "xla::cpu::";
 const UNIT: &str = "[xla ";
 /// Where a thread that waits for its own work does that of others meanwhile.
 const HELPING: &str = "::SlinkyThreadPool::Impl::WorkOnTasks(";
-/// Classes whose steps run no other step on their thread. The others are control flow, calls of a program's own functions, and what
-/// waits for other processes. One of these that is seen to do so nevertheless is believed no more.
+/// Classes whose steps run no other step on their thread. The others are control flow, calls of a program's own
+/// functions, and what waits for other processes. One of these that is seen to do so nevertheless is believed no
+/// more.
 const LEAVES: [&str; 15] = [
     "ConvolutionThunk",
     "CopyThunk",

@@ -1,7 +1,7 @@
 //! Open: the steps that a thread began, and which of them its stack shows.
 //!
-//! Owns: what is certain of both. Because: ends are not told, a loop runs other steps within its own, and a thread of a pool begins one
-//! step above and the next one below. Does not: know names or frames.
+//! Owns: what is certain of both. Because: ends are not told, a loop runs other steps within its own, and a thread of
+//! a pool begins one step above and the next one below. Does not: know names or frames.
 //!
 //! | the stack shows | it is |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | as many steps of a class that runs others as may still be open | these, in order |
 //! | otherwise | not known |
 //!
-//! A step that runs others is over when one begins that is not below it on the stack, or whose callers are above it and it is not
-//! among them.
+//! A step that runs others is over when one begins that is not below it on the stack, or whose callers are above it
+//! and it is not among them.
 
 use crate::scopes::{ScopeId, ScopeLists};
 
@@ -55,8 +55,8 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// A step begins at this place on the stack, called by functions whose frames are at these; one that runs others has its place
-    /// in `outer_at`.
+    /// A step begins at this place on the stack, called by functions whose frames are at these; one that runs others
+    /// has its place in `outer_at`.
     pub(super) fn begins(
         &mut self,
         step: Step,
@@ -116,8 +116,8 @@ impl Thread {
     }
 }
 
-/// Which steps those are that a stack shows, outermost first, by their classes. `steps` are those that run others and the last one;
-/// `nests`: the innermost that the stack shows may run others.
+/// Which steps those are that a stack shows, outermost first, by their classes. `steps` are those that run others and
+/// the last one; `nests`: the innermost that the stack shows may run others.
 pub(super) fn shown(steps: &[Step], classes: &[Class], nests: bool) -> Vec<Option<StepId>> {
     let Some((last, outer)) = steps.split_last() else { return vec![None; classes.len()] };
     let innermost = classes.len().wrapping_sub(1);
@@ -142,8 +142,8 @@ mod tests {
     const WHILE: u16 = 0;
     const DOT: u16 = 1;
 
-    /// `wN@S` a loop begins at S, `dN@S` a product, each with its caller's frame 8 above and those of further callers behind `^`;
-    /// the rest is what the stack shows.
+    /// `wN@S` a loop begins at S, `dN@S` a product, each with its caller's frame 8 above and those of further callers
+    /// behind `^`; the rest is what the stack shows.
     #[track_caller]
     fn check(events: &str, stack: &str, expect: &[Option<u32>]) {
         let mut thread = Thread::default();

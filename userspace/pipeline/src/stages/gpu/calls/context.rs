@@ -1,7 +1,7 @@
 //! Contexts: which one a thread works in.
 //!
-//! Owns: what calls say about the current context. Because: a wait for a context ends the work of that one only. Does not: know
-//! devices; activities name them.
+//! Owns: what calls say about the current context. Because: a wait for a context ends the work of that one only. Does
+//! not: know devices; activities name them.
 
 use deepctx_events::{ContextCall, Role};
 

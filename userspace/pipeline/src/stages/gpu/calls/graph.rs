@@ -1,7 +1,7 @@
 //! Graphs: recorded from streams, built by hand, instantiated and launched.
 //!
-//! Owns: what calls about graphs change, and what a launch of one runs. Because: a graph is launched without its kernels' names,
-//! which the calls that built it gave. Does not: keep graphs ([`super::super::graphs`]).
+//! Owns: what calls about graphs change, and what a launch of one runs. Because: a graph is launched without its
+//! kernels' names, which the calls that built it gave. Does not: keep graphs ([`super::super::graphs`]).
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Launches of kernels.
 //!
-//! Owns: the name, shape and context of what a call launches. Because: a kernel has the context of its launch, and its handle
-//! says who it is only if the calls before gave it a name. Does not: know graphs ([`super::graph`]) or activities.
+//! Owns: the name, shape and context of what a call launches. Because: a kernel has the context of its launch, and
+//! its handle says who it is only if the calls before gave it a name. Does not: know graphs ([`super::graph`]) or
+//! activities.
 
 use deepctx_events::{LaunchCall, Role};
 use deepctx_names::kernel_of_readable_stub;

@@ -1,7 +1,7 @@
 //! Memory of devices, and pinned memory of the host.
 //!
-//! Owns: what allocations and frees add to their contexts. Because: an allocation has an address only when its call returns, and
-//! a free says only that. Does not: keep ranges ([`super::super::memory`]).
+//! Owns: what allocations and frees add to their contexts. Because: an allocation has an address only when its call
+//! returns, and a free says only that. Does not: keep ranges ([`super::super::memory`]).
 
 use deepctx_events::{MemoryCall, MemoryKind, Role};
 use deepctx_profile::metric::Metric;

@@ -1,7 +1,8 @@
 //! Calls: what each call of a library does to the profile and to what later calls build on.
 //!
-//! Owns: the way of a call to the handler of its group, and of a return to what waits for it. Because: a launch can only be named,
-//! bounded and placed by what the calls before it said. Does not: know activities ([`super::activities`]).
+//! Owns: the way of a call to the handler of its group, and of a return to what waits for it. Because: a launch can
+//! only be named, bounded and placed by what the calls before it said. Does not: know activities
+//! ([`super::activities`]).
 //!
 //! | group | file |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! What a call leaves behind: work for a device, and what its return will say.
 //!
-//! Owns: [`Outcome`], [`PendingCall`], [`ReturnAction`] and [`Returned`]. Because: handles, addresses and waits are known only
-//! when a call returns, and most calls leave neither. Does not: decide what a call means.
+//! Owns: [`Outcome`], [`PendingCall`], [`ReturnAction`] and [`Returned`]. Because: handles, addresses and waits are
+//! known only when a call returns, and most calls leave neither. Does not: decide what a call means.
 
 use deepctx_events::MemoryKind;
 use deepctx_profile::intern::FrameId;

@@ -1,7 +1,7 @@
 //! Waits of the host, and the order of streams that bounds what they wait for.
 //!
-//! Owns: what a wait says of the work before it, and how long the host was blocked. Because: without activities, a wait is all
-//! that bounds the time of kernels. Does not: keep streams ([`super::super::streams`]).
+//! Owns: what a wait says of the work before it, and how long the host was blocked. Because: without activities, a
+//! wait is all that bounds the time of kernels. Does not: keep streams ([`super::super::streams`]).
 
 use std::iter;
 
@@ -82,7 +82,8 @@ impl Process {
     }
 }
 
-/// The host was blocked in a call, between two times of `CLOCK_MONOTONIC`: in its context, and on the line of its thread.
+/// The host was blocked in a call, between two times of `CLOCK_MONOTONIC`: in its context, and on the line of its
+/// thread.
 pub(in crate::stages::gpu) fn blocked(node: NodeId, from_ns: u64, to_ns: u64, profile: &mut Profile) {
     let took_ns = to_ns.saturating_sub(from_ns);
     profile.tree.add(node, Metric::SyncTime, took_ns);
