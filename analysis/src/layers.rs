@@ -1,6 +1,6 @@
 //! Layers of a model: what each cost, with the layers in it and without.
 //!
-//! Owns: [`Layers`]. Because: layers run the same functions, so that no table of functions tells them apart. Does
+//! Owns: [`Layers`]. Because: layers run the same functions, so that no table of functions distinguishes them. Does
 //! not: know how a layer was recognised.
 
 use deepctx_profile::frame::Frame;

@@ -131,7 +131,7 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
 }
 
-/// Runs a program in a terminal of its own, waits until it has drawn `drawn`, closes the terminal, and tells how the
+/// Runs a program in a terminal of its own, waits until it has drawn `drawn`, closes the terminal, and returns how the
 /// program ended.
 const IN_A_TERMINAL: &str = "
 import fcntl, os, pty, select, struct, sys, termios, time

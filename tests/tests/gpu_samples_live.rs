@@ -121,7 +121,7 @@ fn every_sample_is_under_its_kernel_its_instruction_and_its_line() {
         compare(&capture);
         let told = told(&capture);
         let [scale, sum] = KERNELS.map(|(_, name)| name);
-        // One was launched from one place, the other from two, and nothing tells its samples apart.
+        // One was launched from one place, the other from two, and nothing distinguishes its samples.
         let all: u64 = told.iter().map(|told| told.samples).sum();
         let (sums, scales) = (below(&told, sum, "launch_sum"), below(&told, scale, "[all callers]"));
         assert_eq!(sums + scales, all);

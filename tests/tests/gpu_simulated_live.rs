@@ -62,7 +62,7 @@ fn time(account: &[Line], what: &[&str]) -> u64 {
     lines.map(|line| line.end - line.start).sum()
 }
 
-/// Each activity that was told has the times that the device says, and none is missing.
+/// Each activity that was reported has the times that the device says, and none is missing.
 fn compare_times(capture: &Capture) {
     let key = |correlation: u32, start: u64, end: u64| (correlation, end - start);
     let mut told: Vec<_> = capture

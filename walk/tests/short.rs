@@ -109,7 +109,7 @@ fn an_evaluation_that_has_not_hung_its_frames_on_the_chain_leaves_the_others_the
         begins,
         "py:7000@6 py:7200@6 | native-left-out complete",
     );
-    // What is named and not filled is told by the next evaluation's, to which native frames lead.
+    // What is named and not filled is known from the next evaluation's, to which native frames lead.
     let named =
         with_cframes(world_from(begins, &returns), &[(0x7000, 1), (0x7100, 1)], Some([0x1234, 0x5678]));
     let expect = "!102 330 py:7000@6 gap:native-left-out py:7100@6 | native-left-out complete";

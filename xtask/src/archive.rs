@@ -1,4 +1,4 @@
-//! Where this machine gets Debian's packages from, as its own apt is told.
+//! Where this machine gets Debian's packages from, as its own apt is configured.
 //!
 //! Owns: reading apt's lists of sources. Because: a mirror is the choice of whoever set up the machine, and the only
 //! one that is sure to answer. Does not: fetch anything.

@@ -1,7 +1,7 @@
-//! A program that is told things, and answers each with a line.
+//! A program that takes commands, and answers each with a line.
 //!
 //! Owns: [`Dialogue`]. Because: what is measured alternates within one process, so the program must do it when it is
-//! told to. Does not: know what is said.
+//! asked to. Does not: know what is said.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};

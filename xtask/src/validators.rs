@@ -43,7 +43,7 @@ const TRACES: &[&str] = &[
 
 const NODE: &[&str] = &["speedscope@1.25.0", "@firefox-devtools/profiler-cli@0.10.0"];
 
-/// Fetches what is not there yet. Gives what tests are told.
+/// Fetches what is not there yet. Gives what tests need to find it.
 pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
     let folder = sh::target_dir().join("validators");
     fs::create_dir_all(&folder)?;

@@ -130,7 +130,7 @@ pub(crate) fn launch_bound(python_depth: u32, native_depth: u32) -> Result<Launc
     Ok(Launcher { program, driver })
 }
 
-/// That program, which launches when it is told to.
+/// That program, which launches when it is asked to.
 pub(crate) struct Launcher {
     program: Dialogue,
     driver: PathBuf,
@@ -239,7 +239,7 @@ pub(crate) struct Torch {
 }
 
 impl Torch {
-    /// How tests are told of it.
+    /// The variables by which tests find it.
     pub(crate) fn variables(&self) -> [(&'static str, OsString); 2] {
         [("TEST_TORCH_PYTHON", (&self.python).into()), ("TEST_TORCH_LIBRARIES", (&self.stubs).into())]
     }
@@ -291,7 +291,7 @@ pub(crate) fn torch() -> Result<Workload> {
     Ok(Workload { name: "torch", command })
 }
 
-/// A training loop of small operators with torch, which takes steps as it is told.
+/// A training loop of small operators with torch, which takes steps as it is asked to.
 pub(crate) fn torch_small() -> Result<Command> {
     let Torch { python, stubs, .. } = torch_python(None)?;
     let mut command = Command::new(python);

@@ -1,4 +1,4 @@
-//! Everything that opens, what is told about it, and what does not open: through the one door that programs use.
+//! Everything that opens, what is reported about it, and what does not open: through the one door that programs use.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

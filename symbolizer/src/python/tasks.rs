@@ -22,7 +22,7 @@ use crate::memory::TargetMemory;
 
 /// Most tasks from a running task to the one that no task awaits.
 const AWAITERS_MAX: usize = 64;
-/// Most coroutines of one task, each awaiting the next.
+/// Most coroutines of one task, each waiting for the next.
 const COROUTINES_MAX: usize = 128;
 /// Most searches for the `.AsyncioDebug` section: the coroutine may belong to another library, and `_asyncio` not be
 /// loaded yet.

@@ -2,7 +2,7 @@
 //!
 //! The first byte chooses: a whole packed profile, its manifest alone, or the file of one table, whose checksum is
 //! made right so that the Parquet reader and our reading of its rows are reached. Beyond "no panic, no hang, bounded
-//! memory": what opens can be reported, and what is missing is told.
+//! memory": what opens can be reported, and what is missing is reported.
 #![no_main]
 
 use std::io::Write as _;

@@ -23,7 +23,7 @@ pub(crate) const RESOURCE: u32 = 3;
 /// The table's name, made up.
 pub(crate) static TABLE_ID: [u8; 16] = *b"deepctx-sim-1.0\0";
 
-/// What a tool gets told.
+/// What a tool is notified of.
 #[repr(C)]
 pub(crate) struct Hooks {
     /// Domain, callback id, data of the domain.
@@ -214,7 +214,7 @@ thread_local! {
     static CORRELATION: Cell<u32> = const { Cell::new(0) };
     /// What is about to be launched, for the callback at the end of the call.
     static SYMBOL: Cell<usize> = const { Cell::new(0) };
-    /// Set while a tool is being told something: what it calls is not announced.
+    /// Set while a tool is being notified: what it calls is not announced.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn count_calls_from(number: u32) {
     LAST.store(number, Ordering::Relaxed);
 }
 
-/// Tells a tool something, unless it is the tool itself that called.
+/// Notifies a tool, unless it is the tool itself that called.
 pub(crate) fn tell(domain: u32, id: u32, data: *const c_void) {
     if !TELLING.replace(true) {
         crate::cuda::MASKS.tell(domain, id, data);

@@ -20,7 +20,7 @@ fn a_collector_is_heard_while_someone_listens() {
     assert_eq!(scene.tell("samplers"), 0, "nobody asked for samples");
     scene.tell("say");
     scene.until(|told| told.said.len() >= 5 && told.correlations.len() >= 2);
-    // What a collector reads it tells by itself.
+    // A collector reports by itself what it reads.
     scene.tell("records CUPTI 20");
     scene.end();
     assert_eq!(scene.told.said.len(), 5);

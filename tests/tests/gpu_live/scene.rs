@@ -28,7 +28,7 @@ pub(crate) struct Seen {
     pub(crate) text: String,
 }
 
-/// Everything that was told.
+/// Everything that was reported.
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) calls: Vec<Seen>,

@@ -31,7 +31,7 @@ fn check(samples: &Samples, kernel: &str, function: &str, mark: &str, operator: 
 
 #[test]
 fn kernels_stand_below_the_lines_that_asked_for_them() {
-    // From what tells of the module: XLA's dump, or the cache of this very compilation.
+    // From what describes the module: XLA's dump, or the cache of this very compilation.
     let sources: [&[(&str, &str)]; 2] = [
         &[("XLA_FLAGS", "--xla_dump_to=dump")],
         &[("JAX_COMPILATION_CACHE_DIR", "cache"), ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")],
@@ -49,7 +49,7 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
             "update",
             "/sub [fused: mul]",
         );
-        // What is not told stays as it is: a thunk by its type.
+        // What is not known stays as it is: a thunk by its type.
         let thunks = samples.with(&["xla::cpu::"]);
         assert!(thunks > 100, "{samples}");
         let report = expect_code(0, &["report", &file]);
@@ -70,7 +70,7 @@ fn code_that_was_loaded_from_the_cache_is_known_by_its_bytes() {
     let (_folder, _, samples) = captured(&target);
     check(&samples, ";region_0.1", "loss", "sort", "sort;region_0.1");
     check(&samples, ";wrapped_tanh", "layer", "tanh", "/tanh;");
-    // oneDNN's kernels are made anew in each process, and it tells nobody.
+    // oneDNN's kernels are made anew in each process, and it reports that to nobody.
     let unnamed = samples.with(&["[unknown: jit-"]) - samples.with(&["[unknown: jit-", "dnnl::"]);
     println!("| {unnamed} of {} samples in code of XLA without a name", samples.with(&[]));
     assert!(unnamed * 20 < samples.with(&[]), "{samples}");

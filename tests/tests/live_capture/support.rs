@@ -174,7 +174,7 @@ impl Captured {
         assert!(rest.is_empty(), "a batch holds whole records");
     }
 
-    /// Stops the capture and reads until it has told everything.
+    /// Stops the capture and reads until it has reported everything.
     pub(crate) fn finish(&mut self, capture: Capture, messages: Receiver<Message>) {
         self.counters = capture.stop();
         for message in messages {

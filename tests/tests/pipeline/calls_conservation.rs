@@ -185,7 +185,7 @@ fn check(profile: &Profile) {
     let gap = |key| profile.ledger.stage(Stage::Correlate).gaps.count(key);
     let total = |metric| profile.tree.total(metric).sum;
     let (kernels, joined) = (sum(profile, |p| p.kernels), sum(profile, |p| p.joined));
-    // A launch is counted when it is called; a kernel that no one launched, when it is told.
+    // A launch is counted when it is called; a kernel that no one launched, when it is reported.
     assert_eq!(total(Metric::Kernels), sum(profile, |p| p.launches) + kernels - joined);
     let without = gap("launch-without-activity") + gap("launch-without-correlation") + gap("expired");
     let collected = profile.tree.total(Metric::GpuTime).count + profile.tree.total(Metric::CopyTime).count;
@@ -231,7 +231,7 @@ proptest! {
         check(pipeline.profile());
     }
 
-    /// When nothing is lost, every nanosecond that was told is in the tree, in whatever order the records arrive.
+    /// When nothing is lost, every nanosecond that was reported is in the tree, in whatever order the records arrive.
     #[test]
     fn every_nanosecond_that_is_told_lands_once(
         all in prop::collection::vec(happens(), 0..120),

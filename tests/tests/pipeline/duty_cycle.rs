@@ -1,5 +1,4 @@
-//! Probes that are watched in turns as a page of records → nothing is believed across a pause, and it is told that
-//! there was one.
+//! Duty-cycled probes as a page of records → nothing is believed across a pause, and the pause is reported.
 
 use crate::pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 use deepctx_profile::ledger::{Stage, When};
@@ -15,7 +14,7 @@ fn check_metric(records: &str, metric: Metric, expect: &str) {
     assert_eq!(folded_as(pipeline.profile(), Selection::of(metric)), page(expect));
 }
 
-/// A range begins in a turn, which ends.
+/// A range begins in a duty window, which ends.
 const RANGE: &str = "
     1 turn begins
     10 call 1 named 7/7 app text=epoch : ! py:_enter@1 py:train@3 py:main@9
@@ -90,7 +89,7 @@ fn a_step_lasts_no_longer_than_a_turn() {
             call + 2
         )
     };
-    // Two ends in the first turn, 20 apart, and two in the second one, 30 apart.
+    // Two ends in the first duty window, 20 apart, and two in the second one, 30 apart.
     let records = ["1 turn begins\n", &step(10, 1), &step(30, 4), "40 turn ends\n", "90 turn begins\n"]
         .concat()
         + &step(100, 7)

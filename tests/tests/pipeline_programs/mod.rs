@@ -2,8 +2,8 @@
 //! say.
 //!
 //! Owns: threads that make steps, run them in any order, one within another, and are sampled meanwhile, while records
-//! are lost or probes come late. Because: what is told of a step is either right or missing and counted, whatever
-//! happens. Does not: know how it is told.
+//! are lost or probes come late. Because: what is known of a step is either right or missing and counted, whatever
+//! happens. Does not: know how it becomes known.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -431,7 +431,7 @@ pub(crate) fn python_words(text: &str) -> Option<[u64; 2]> {
     Some([word::tagged(word::PYTHON, address(function)), word::python_detail(0, line.parse().unwrap())])
 }
 
-/// A pipeline without foresight, so that the times on a page mean what they say.
+/// A pipeline without lookahead, so that the times on a page mean what they say.
 pub(crate) fn config() -> Config {
     Config { mapping_lookahead_ns: 0, ..Config::default() }
 }

@@ -30,8 +30,8 @@ fn a_function_is_not_shown_under_the_name_of_another_that_took_its_address() {
             compared += count;
         }
         row(&python.name, "code objects reused", 1, compared, equal, unnamed);
-        // Since 3.12 a code object has a version that no other shares; before, what its name says tells it from the
-        // next, though they agree in every field and every address.
+        // Since 3.12 a code object has a version that no other shares; before, what its name says distinguishes it from
+        // the next, though they agree in every field and every address.
         assert!(wrong == 0, "{}: {wrong} of {compared} under another function's name", python.name);
         assert!(compared > 20, "{}: {compared}", python.name);
     });

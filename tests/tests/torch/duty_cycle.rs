@@ -1,4 +1,4 @@
-//! Operators that are watched in turns under a budget, as they are seen from outside, beside what the program does.
+//! Operators that are duty-cycled under a budget, as they are seen from outside, beside what the program does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn beyond_the_budget_operators_are_counted_in_turns_that_are_told_and_stand_wher
     let recording = Recording::start(&target, &options("0.5%"));
     recording.wait_for_probes();
     target.go();
-    // Several turns are over, and something was seen in them.
+    // Several duty windows are over, and something was seen in them.
     recording.wait_until(|file| {
         let profile = deepctx_storage::open(file).unwrap().profile;
         told(&profile, &["watched-in-turns"]) > 2 && calls_of(&stacks(file, "calls"), "aten::linear") > 0
@@ -95,12 +95,12 @@ fn beyond_the_budget_operators_are_counted_in_turns_that_are_told_and_stand_wher
     let share: f64 = share.unwrap().0.parse().unwrap();
     assert!(share < 90.0 && sentence.starts_with("operators, tensors: "), "{sentence}");
     assert!(report.contains(sentence), "{report}");
-    // Each round calls each of them as often; at the edges of a turn a round is cut in two.
+    // Each round calls each of them as often; at the edges of a duty window a round is cut in two.
     for (operator, each) in [("aten::cat", 1), ("aten::relu_", 2), ("aten::embedding", 1)] {
         let count = calls_of(&calls, operator);
         assert!(count.abs_diff(each * linear) <= 2 * each * turns, "{operator}: {seen}");
     }
-    // None stands where it does not run: of one that began before its turn, the inner one may be seen alone.
+    // None stands where it does not run: of one that began before its window, the inner one may be seen alone.
     for chain in calls.keys() {
         let known = [
             "aten::linear",
@@ -111,7 +111,7 @@ fn beyond_the_budget_operators_are_counted_in_turns_that_are_told_and_stand_wher
             "mylib::twice.out",
         ];
         let addmm = chain.strip_prefix("aten::linear;").unwrap_or(chain);
-        // What was told of the next operator in one turn is not told of one in the next turn.
+        // What was reported of the next operator in one duty window is not taken for one in the next.
         let unnamed = chain == "[operator without a name]" && calls[chain] <= turns;
         let is_addmm = addmm == "aten::addmm" || addmm == format!("aten::addmm;{ADDMM}");
         assert!(known.contains(&chain.as_str()) || is_addmm || unnamed, "{chain}: {seen}");

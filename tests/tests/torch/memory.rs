@@ -95,7 +95,7 @@ fn told(file: &str) -> (Sums, Vec<String>) {
 /// An allocation (bytes above 0) or a free, in the order in which they were.
 type Change = (u64, i64);
 
-/// What the probes told of the host's allocator, between two allocations of these sizes, both included.
+/// What the probes reported of the host's allocator, between two allocations of these sizes, both included.
 fn seen(raw: &Path, (first, last): (i64, i64)) -> Vec<Change> {
     let mut reader = RawReader::new(BufReader::new(File::open(raw).unwrap())).unwrap();
     let mut sites: BTreeMap<u32, SiteInfo> = BTreeMap::new();

@@ -129,8 +129,8 @@ fn every_step_of_a_backward_pass_stands_below_the_line_that_made_it() {
 
 type Steps = BTreeMap<String, u64>;
 
-/// The steps of a program by the Python stacks that made them, as it tells itself, and as they are seen from outside;
-/// and what is told of those that are not where they belong.
+/// The steps of a program by the Python stacks that made them, as it reports them itself, and as they are seen from
+/// outside; and what is known of those that are not where they belong.
 fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     const STEPS: u64 = 200;
     let mut command = with_torch("torch_backward.py")?;
@@ -140,7 +140,7 @@ fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     let options = ["--context", "python,native", "--probe", "backward", "-F", "499"];
     let (_folder, file) = record_through(&mut command, &options);
     let said = std::fs::read_to_string(&said).unwrap();
-    // Of a step that was made within another one the program tells who called the engine, and the profile who made
+    // Of a step that was made within another one the program says who called the engine, and the profile who made
     // the other.
     let mut expect: Steps = Steps::new();
     for line in said.lines() {

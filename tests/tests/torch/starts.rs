@@ -218,7 +218,7 @@ fn compared(said: &Said, calls: &Counts, flops: &Counts, nested: bool) -> String
         differences.extend(different("operators", &said.chains, &chains));
     } else {
         differences.extend(different("operators", &by_operator(&said.chains), &by_operator(&chains)));
-        // Without a stack it is told within which operators one began, from outside in, or that it is not known.
+        // Without a stack the profile says within which operators one began, from outside in, or that it is not known.
         let ends: BTreeSet<&str> = said.chains.keys().flat_map(|chain| ends_of(chain)).collect();
         differences.extend(
             chains.keys().filter(|chain| !ends.contains(&***chain)).map(|chain| format!("no {chain}")),

@@ -107,7 +107,7 @@ fn python_frames_and_the_operators_behind_them_are_those_of_a_whole_walk() {
         assert!(parts.iter().sum::<u64>() * 100 >= all * 95, "{parts:?} of {all}: {stacks:?}");
         assert!(parts.iter().all(|part| part * 10 > all), "{parts:?} of {all}: {stacks:?}");
     }
-    // Whatever stood between two evaluations is told to be missing. Up to 3.10 each function has one, and none is
+    // Whatever stood between two evaluations is said to be missing. Up to 3.10 each function has one, and none is
     // marked.
     let version =
         Command::new("python3").args(["-c", "import sys; print(sys.version_info[1])"]).output().unwrap();

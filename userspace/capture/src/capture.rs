@@ -38,7 +38,7 @@ use super::threads::{self, DrainSetup, KernelCounters, SiteCounts};
 /// hold the kernel counts.
 const MESSAGES_MAX: usize = 16;
 
-/// Tells the threads of a capture to stop once they have read and sent everything.
+/// Asks the threads of a capture to stop once they have read and sent everything.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {

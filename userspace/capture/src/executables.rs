@@ -76,7 +76,7 @@ impl Executables {
 
     /// Finds, builds and places the tables of all mappings of a process, in the order of the mappings.
     ///
-    /// Ids may be freed by [`Tables::remove_process`] and the like; [`Executables::forget`] must be told.
+    /// Ids may be freed by [`Tables::remove_process`] and the like; then call [`Executables::forget`].
     pub(crate) fn locate(
         &mut self,
         pid: u32,

@@ -48,7 +48,7 @@ pub(super) struct Generated {
 }
 
 impl Generated {
-    /// What is known of an anonymous executable mapping, or a new table to be placed and told by
+    /// What is known of an anonymous executable mapping, or a new table to be placed and reported by
     /// [`Generated::placed`]. `all` are the mappings of the process, whatever their permissions.
     pub(super) fn find(
         &mut self,

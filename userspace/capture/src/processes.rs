@@ -1,4 +1,4 @@
-//! Processes: what the kernel programs are told of each process, and when it is looked at again.
+//! Processes: what the kernel programs know of each process, and when it is looked at again.
 //!
 //! Owns: scanning a process (mappings, tables, interpreter), publishing it, and the rate limit of re-scans. Because: a
 //! sample that meets an unknown PC asks for a scan, and a process with code that cannot be known would ask for ever.
@@ -248,7 +248,7 @@ impl Processes {
         self.executables.forget(&gone);
     }
 
-    /// Forgets processes that are gone although nobody told: requests may be dropped under load.
+    /// Forgets processes that are gone although nobody reported it: requests may be dropped under load.
     pub(crate) fn sweep(&mut self, now_ns: u64) {
         let gone: Vec<u32> =
             self.states.keys().copied().filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()).collect();

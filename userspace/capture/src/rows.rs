@@ -145,7 +145,7 @@ impl Rows {
         }
     }
 
-    /// Tells the kernel programs of shards that are new: all at once, because after each change of such a map the
+    /// Gives the kernel programs the new shards: all at once, because after each change of such a map the
     /// kernel waits until no program uses what was there before, which takes some ten milliseconds.
     pub(crate) fn publish(&mut self, shards: &MapHandle) -> Result<(), TableError> {
         let new = self.shards.get(self.published..).unwrap_or_default();

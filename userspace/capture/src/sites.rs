@@ -1,7 +1,7 @@
 //! Sites: from a planned probe to what the kernel program must know of it, and what those behind it must.
 //!
 //! Owns: which calls get a stack, which returns are watched, and the recipe of each argument. Because: a probe costs
-//! the target's own time, so the program is told to do what is needed there and nothing else. Does not: attach.
+//! the target's own time, so the program does what is needed there and nothing else. Does not: attach.
 
 use deepctx_common::activity::probe;
 use deepctx_common::call::{self, ARGUMENTS_MAX, Fetch, NO_TEXT, fetch_base, site_flag};
@@ -61,7 +61,7 @@ pub(crate) fn message(what: u16) -> call::Site {
     call::Site { event: what, flags: site_flag::MESSAGE, ..call::Site::default() }
 }
 
-/// The same site where a collector tells which id belongs to which call.
+/// The same site where a collector reports which id belongs to which call.
 pub(crate) fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
     if is_work(event) {
         site.flags |= site_flag::LAUNCH;

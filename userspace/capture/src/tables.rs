@@ -318,7 +318,7 @@ impl Tables {
     }
 }
 
-/// Tells the programs where interpreters keep their fields.
+/// Gives the programs the places where interpreters keep their fields.
 pub(crate) fn set_layouts(loaded: &Loaded, layouts: &[(u32, PythonLayout)]) -> Result<(), TableError> {
     let map = loaded.map(map::PYTHON_LAYOUTS)?;
     for (index, layout) in layouts {

@@ -191,7 +191,7 @@ mod tests {
         let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
             .join()
             .unwrap();
-        // The thread has ended, or it is told apart; either way it is no process.
+        // The thread has ended, or it is recognised as one; either way it is no process.
         assert!(describe(thread).is_err());
     }
 }

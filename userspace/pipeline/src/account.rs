@@ -145,12 +145,12 @@ impl Accounts {
         self.device_records += 1;
     }
 
-    /// It told of what a framework does: of a step of a backward pass, or of a range of the program.
+    /// It reported what a framework does: an autograd node, or a range of the program.
     pub(crate) fn scope_change(&mut self) {
         self.steps += 1;
     }
 
-    /// What could not be told of waits, totals so far.
+    /// Gaps in what is known of waits, totals so far.
     pub(crate) fn waits(&mut self, gaps: WaitGaps) {
         self.wait_gaps = gaps;
     }
@@ -243,7 +243,7 @@ impl Accounts {
         }
         resolve.gaps.add(MALFORMED_WORDS, self.malformed_words);
 
-        // The stage itself tells what became of the rest; without any there was no such stage.
+        // The stage itself reports what became of the rest; without any there was no such stage.
         if self.calls + self.device_records > 0 {
             fresh(ledger, Stage::Correlate, kept + self.device_records, kept);
         }

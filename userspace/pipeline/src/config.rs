@@ -25,7 +25,7 @@ pub struct Config {
     pub timer: Metric,
     /// Waits are captured too: wall time is time on and off the CPU.
     pub off_cpu: bool,
-    /// Launches that may wait for what a device tells of them.
+    /// Launches that may wait for what a device reports of them.
     pub launches: usize,
     /// How the names of ranges begin that end a training step.
     pub step_markers: Vec<String>,

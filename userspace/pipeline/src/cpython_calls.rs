@@ -1,4 +1,4 @@
-//! Glue: the calls that an interpreter makes to get from one Python function to the next.
+//! CPython call chain: the calls that an interpreter makes to get from one Python function to the next.
 //!
 //! Owns: their names, and marking them where they stand beside Python frames. Because: one call in Python is up to
 //! six in C, none of which says more than the Python frames around them; a reader wants to fold them with the
@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  root ▸ … evaluation loop │ caller.py:f │ PyObject_Vectorcall ▸ _PyFunction_Vectorcall ▸ _PyEval_Vector ▸ evaluation loop │ m.py:g ▸ …
-//!                             Python        └──────────────────────── glue ───────────────────────────┘                    Python
+//!                             Python        └──────────────────── call chain ─────────────────────────┘                    Python
 //! ```
 
 use deepctx_profile::frame::{Frame, FrameKind, Origin, Role};
@@ -90,13 +90,13 @@ enum Part {
     /// Nothing.
     #[default]
     Other,
-    /// Python, or the interpreter's own frame: glue may follow on either side.
+    /// Python, or the interpreter's own frame: its call chain may follow on either side.
     Python,
-    /// Glue: the same frame as the interpreter's own.
+    /// Part of the call chain: the same frame as the interpreter's own.
     Glue(FrameId),
 }
 
-/// Which frames are glue.
+/// Which frames are CPython's call chain.
 #[derive(Debug, Default)]
 pub(crate) struct Glue {
     /// By number of the frame, as far as any was learned.
@@ -130,7 +130,7 @@ impl Glue {
         self.parts[id.index()] = part;
     }
 
-    /// Marks the glue of a path as the interpreter's own, from both sides of each run of Python frames.
+    /// Marks the call chain in a path as the interpreter's own, from both sides of each run of Python frames.
     pub(crate) fn mark(&self, path: &mut [FrameId]) {
         self.mark_after_python(path.iter_mut());
         self.mark_after_python(path.iter_mut().rev());

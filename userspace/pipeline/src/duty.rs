@@ -1,7 +1,7 @@
 //! DutyCycle: when the probes that have a budget were watched.
 //!
-//! Owns: how much of the time that was, in words for whoever reads the counts; and the edges of turns that the
-//! samples have not reached. Because: what such a probe tells is of its turns, and must never be read as if it were
+//! Owns: how much of the time that was, in words for whoever reads the counts; and the edges of duty windows that the
+//! samples have not reached. Because: what such a probe reports is of its windows, and must never be read as if it were
 //! of the whole run. Does not: know what a stage keeps, or what lies between two times ([`super::loss_windows`]
 //! does).
 
@@ -11,15 +11,15 @@ use deepctx_profile::ledger::{Account, Reason, WATCHED_IN_TURNS};
 
 use crate::input::DutyWindow;
 
-/// DutyEdges of turns that may wait for the samples: a minute of the shortest turns.
+/// Edges of duty windows that may wait for the samples: a minute of the shortest windows.
 const EDGES_MAX: usize = 1024;
 
-/// The turns so far.
+/// The duty windows so far.
 #[derive(Debug, Default)]
 pub(crate) struct DutyCycle {
     /// When the first one began, `CLOCK_MONOTONIC` nanoseconds.
     first_ns: Option<u64>,
-    /// Since when it is this turn; `None` in a pause.
+    /// When this window began; `None` in a pause.
     since_ns: Option<u64>,
     watched_ns: u64,
     turns: u64,
@@ -62,8 +62,8 @@ impl DutyCycle {
     }
 }
 
-/// Ends of turns and of pauses, for a stage that must forget something at each: between the two, some probes may be
-/// there and others not.
+/// Ends of duty windows and of pauses, for a stage that must forget something at each: between the two, some probes may
+/// be there and others not.
 #[derive(Debug, Default)]
 pub(crate) struct DutyEdges {
     paused: bool,
@@ -71,7 +71,7 @@ pub(crate) struct DutyEdges {
 }
 
 impl DutyEdges {
-    /// A turn begins or ends at a time that the samples have not reached.
+    /// A duty window begins or ends at a time that the samples have not reached.
     pub(crate) fn take(&mut self, turn: &DutyWindow) {
         self.paused |= !turn.watched;
         if !self.paused {

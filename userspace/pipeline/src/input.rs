@@ -30,11 +30,11 @@ pub enum Input<M> {
     /// Calls of accelerators are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds; their
     /// activities still come, late as ever.
     CallsEnd(u64),
-    /// Names of kernels that were found in processes since the last time, not told by calls.
+    /// Names of kernels that were found in processes since the last time, not reported by calls.
     Recovered(Vec<RecoveredKernel>),
     /// Lines of device code that was read since the last time.
     Lines(Vec<CubinLines>),
-    /// Probes that are watched in turns begin to be, or cease.
+    /// A duty window begins or ends.
     DutyWindow(DutyWindow),
 }
 
@@ -72,7 +72,7 @@ pub struct SiteInfo {
     pub roles: Vec<Role>,
 }
 
-/// A turn of the probes that have a budget begins or ends.
+/// A duty window of the probes that have a budget begins or ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DutyWindow {
@@ -82,7 +82,7 @@ pub struct DutyWindow {
     pub watched: bool,
     /// The budget, as the user would write it.
     pub budget: String,
-    /// What is told by these probes, for people: `operators, backward`.
+    /// What these probes record, for people: `operators, backward`.
     pub what: String,
 }
 
@@ -139,7 +139,7 @@ pub struct UnreadCubin {
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// When it was told of: `CLOCK_MONOTONIC`, nanoseconds.
+    /// When it was reported: `CLOCK_MONOTONIC`, nanoseconds.
     pub asked_ns: u64,
 }
 

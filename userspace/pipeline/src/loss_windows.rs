@@ -72,7 +72,7 @@ impl LossWindows {
         push(&mut self.unused, gap);
     }
 
-    /// Takes note of a turn's beginning or end.
+    /// Takes note of the beginning or end of a duty window.
     pub(crate) fn duty_window(&mut self, window: &DutyWindow) {
         match self.pauses.back_mut() {
             Some((_, to_ns)) if window.watched && *to_ns == u64::MAX => *to_ns = window.time_ns,
@@ -105,7 +105,7 @@ impl LossWindows {
         }
     }
 
-    /// Whether probes that are watched in turns were not, at some time between two.
+    /// Whether duty-cycled probes were detached at some time between two.
     #[inline]
     pub(crate) fn not_probed(&self, from_ns: u64, to_ns: u64) -> bool {
         let recent = self.pauses.iter().rev().take_while(|(_, end_ns)| *end_ns >= from_ns);

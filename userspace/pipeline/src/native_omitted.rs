@@ -1,8 +1,8 @@
 //! Shown: what a stack shows in whose walk native code was followed for its operators alone.
 //!
 //! Owns: leaving native functions out of such a stack, and the mark that stands where the walk itself left them out.
-//! Because: operators, calls of accelerators and waits are told by native functions, so all stages see them; the tree
-//! need not keep what nobody asked for. Does not: leave out operators, or what says that something is missing.
+//! Because: operators, calls of accelerators and waits are recognised by native functions, so all stages see them; the
+//! tree need not keep what nobody asked for. Does not: leave out operators, or what says that something is missing.
 
 use deepctx_common::record::sample_flag;
 use deepctx_profile::frame::{Frame, Role};

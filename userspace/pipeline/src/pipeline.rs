@@ -269,7 +269,7 @@ impl<S: Symbols> Pipeline<S> {
         self.arena.seal(batch);
     }
 
-    /// Tells of Python functions that were not met before, so that they are read while they are there.
+    /// Reports Python functions that were not met before, so that they are read while they are there.
     fn note_python(&mut self, sample: &Sample<'_>) {
         let new = self.python_seen.new_in(sample);
         let pid = sample.fixed.pid;
@@ -296,7 +296,7 @@ impl<S: Symbols> Pipeline<S> {
         }
     }
 
-    /// Tells the next change of processes; false when none is due.
+    /// Passes on the next change of processes; false when none is due.
     fn change(&mut self, watermark_ns: u64) -> bool {
         let Some((_, change)) = self.changes.pop(watermark_ns) else { return false };
         if !matches!(change, Change::Space(_)) {

@@ -1,7 +1,7 @@
-//! Seen: Python functions, coroutines and modules, told the moment they come in.
+//! Seen: Python functions, coroutines and modules, reported the moment they come in.
 //!
-//! Owns: which functions of which process were told already. Because: what can only be read while the process lives, or
-//! while a coroutine runs, must be read long before the sample has its turn. Does not: read.
+//! Owns: which functions of which process were reported already. Because: what can only be read while the process
+//! lives, or while a coroutine runs, must be read long before the sample has its turn. Does not: read.
 
 use deepctx_common::record::word;
 use rustc_hash::FxHashSet;
@@ -10,10 +10,10 @@ use crate::decode::Sample;
 use crate::stack_words::python_reference;
 use crate::symbols::{ModuleReference, PythonReference};
 
-/// Functions remembered by [`PythonSeen`]; at the bound all are forgotten and told again.
+/// Functions remembered by [`PythonSeen`]; at the bound all are forgotten and reported again.
 const SEEN_MAX: usize = 1 << 16;
 
-/// Python functions that were met already, so that each is told once.
+/// Python functions that were met already, so that each is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct PythonSeen {
     seen: FxHashSet<(u32, u64, u32)>,

@@ -29,7 +29,7 @@ use crate::torch_calls::Plumbing;
 const ADDRESSES_MAX: usize = 1 << 18;
 /// Most frames of one address: how deep compilers inline, with a wide margin.
 const INLINED_MAX: usize = 64;
-/// Most parts of a chain of awaiting tasks: more than is ever read of one.
+/// Most parts of an await chain: more than is ever read of one.
 const AWAITING_MAX: usize = 1 << 12;
 
 /// A stack, ready for the tree. Frames are those below the thread, root first.

@@ -1,7 +1,7 @@
 //! Sites: the probes that are one stage's own.
 //!
 //! Owns: which site is for what, reading its arguments by their meaning, and how many of its calls never came.
-//! Because: each question to a framework is a stage of its own, and all of them are told by calls. Does not: know
+//! Because: each question to a framework is a stage of its own, and all of them are answered by calls. Does not: know
 //! what a call means.
 
 use deepctx_common::call::Call;

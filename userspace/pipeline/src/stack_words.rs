@@ -1,6 +1,6 @@
 //! Steps: what the words of a stack mean, one after another.
 //!
-//! Owns: the forms of user and kernel words, and moving runs of Python frames where only the whole stack tells whose
+//! Owns: the forms of user and kernel words, and moving runs of Python frames where only the whole stack says whose
 //! they are. Because: a word means the same to whoever reads it. Does not: know names.
 //!
 //! ```text

@@ -110,7 +110,7 @@ pub(crate) trait Stage {
     /// others are not. All earlier records were attributed.
     fn on_duty_edge(&mut self, _time_ns: u64, _profile: &mut Profile) {}
 
-    /// Whether something that the stage was told ahead of its time is due once the samples have reached `now_ns`.
+    /// Whether something that the stage received ahead of its time is due once the samples have reached `now_ns`.
     #[inline]
     fn is_due(&self, _now_ns: u64) -> bool {
         false
@@ -181,7 +181,7 @@ pub(crate) struct CallStack<N> {
 }
 
 impl<N> CallStack<N> {
-    /// The context of the caller, when there is a stack that tells it.
+    /// The context of the caller, when there is a stack that shows it.
     pub(crate) fn caller(&self) -> Option<NodeId> {
         self.has_frames.then_some(self.node)
     }

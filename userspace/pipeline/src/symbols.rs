@@ -39,7 +39,7 @@ pub enum CodeAddress {
 pub struct PythonReference {
     /// Address of the code object.
     pub code: u64,
-    /// Checksum over the code object's header at that time: tells a reused address from the same function.
+    /// Checksum over the code object's header at that time: distinguishes a reused address from the same function.
     pub checksum: u32,
     /// Byte offset of the current instruction in the bytecode; `None` when it was not known.
     pub instruction: Option<u32>,
@@ -186,20 +186,22 @@ pub trait CompiledNames {
     fn compiled_step(&mut self, _step: &CompiledStep<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) {}
 }
 
-/// Those who know names. Processes and address spaces are told in time order; questions may be about any time since.
+/// Those who know names. Processes and address spaces are reported in time order; questions may be about any time
+/// since.
 pub trait Symbols: CompiledNames {
     /// Form in which an address space is described.
     type Space;
 
-    /// A process was seen to replace its image. Unlike [`Symbols::replaced`], this is told at once, not in its turn.
+    /// A process was seen to replace its image. Unlike [`Symbols::replaced`], this is reported at once, not in time
+    /// order.
     fn replacement_seen(&mut self, _pid: u32) {}
 
-    /// Python frames were seen, at once, not in their turn: what can only be read while the process lives should be.
-    /// Each function of a process is told once, or a few times.
+    /// Python frames were seen, at once, not in time order: what can only be read while the process lives should be.
+    /// Each function of a process is reported once, or a few times.
     fn python_seen(&mut self, _pid: u32, _frames: &[PythonReference]) {}
 
-    /// Coroutines whose frames are at these addresses ran at a time, told at once, not in their turn: which tasks they
-    /// are, and who awaits those, can be read while they run.
+    /// Coroutines whose frames are at these addresses ran at a time, reported at once, not in time order: which tasks
+    /// they are, and who awaits those, can be read while they run.
     fn coroutines_seen(&mut self, _pid: u32, _time_ns: u64, _frames: &[u64]) {}
 
     /// Which of the coroutines that ran, innermost first, is a task's, and who awaited that task at the time.
@@ -215,7 +217,7 @@ pub trait Symbols: CompiledNames {
     /// Asks for the parts of chains, root first. Each is answered once, in any order.
     fn awaiting_parts(&mut self, _chains: &[AwaitingId], _answer: &mut Answer<'_>) {}
 
-    /// Modules were called at a time, each by the next, innermost first; told at once, not in their turn. `whole`:
+    /// Modules were called at a time, each by the next, innermost first; reported at once, not in time order. `whole`:
     /// none is missing further out.
     fn modules_seen(&mut self, _pid: u32, _time_ns: u64, _modules: &[ModuleReference], _whole: bool) {}
 

@@ -1,7 +1,7 @@
-//! Plumbing: how PyTorch calls a module that has a frame of its own.
+//! Torch call wrappers: how PyTorch calls a module that has a frame of its own.
 //!
 //! Owns: which Python functions between a layer and the code of its module only lead from the one to the other.
-//! Because: there are two or three of them in each layer, and the layer tells what they would. Does not: touch them
+//! Because: there are two or three of them in each layer, and the layer says what they would. Does not: touch them
 //! where no layer stands before.
 
 use deepctx_names::is_torch_module_file;
@@ -26,7 +26,7 @@ enum Part {
     Begins,
 }
 
-/// Which frames are plumbing.
+/// Which frames are torch call wrappers.
 #[derive(Debug, Default)]
 pub(crate) struct Plumbing {
     /// By number of the frame, as far as any was learned.
@@ -61,7 +61,7 @@ impl Plumbing {
         self.parts[id.index()] = part;
     }
 
-    /// Marks the plumbing of a path as dispatch.
+    /// Marks the torch call wrappers in a path as dispatch.
     pub(crate) fn mark(&self, path: &mut [FrameId]) {
         if !self.any {
             return;

@@ -74,7 +74,7 @@ pub(super) fn at_calls(profiler: u32) -> Vec<ProgramStatistics> {
     programs
 }
 
-/// The same under a peer that only counts, at the function's entry, as it does when it is not told better.
+/// The same under a peer that only counts, at the function's entry, as it does by default.
 fn counted(options: &Options, bpftrace: &Path) -> Result<Vec<f64>> {
     let mut launcher = workloads::launch_bound(1, 1)?;
     let without = launcher.native(LAUNCHES, 0)?;

@@ -54,9 +54,9 @@ const MODES: [(&str, &[&str], f64); 11] = [
     ),
 ];
 
-/// Probes are watched in turns: a window must hold some.
+/// The probes are duty-cycled: a measurement must span several duty windows.
 const BUDGET: &str = "--probe-budget";
-/// Windows one after the other that make one of turns: half a minute.
+/// Windows measured one after the other that make one where the probes are duty-cycled: half a minute.
 const OF_TURNS: u32 = 150;
 
 /// What the kernel counted at the probes of one step.

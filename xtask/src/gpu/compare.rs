@@ -86,7 +86,7 @@ fn text(entered: Entered) -> String {
     format!("{} calls, {} bytes", entered.times, entered.sum)
 }
 
-/// The times of one run, told twice: kernel by kernel, by the number of their calls.
+/// The times of one run, from both sides: kernel by kernel, by the number of their calls.
 pub(super) fn same_run(part: &'static str, theirs: &[Traced], ours: &[Traced]) -> Vec<Row> {
     /// By number of the call: kernels, microseconds.
     fn by_call(kernels: &[Traced]) -> BTreeMap<u64, (u64, f64)> {

@@ -155,7 +155,7 @@ fn built(simulated: bool) -> Result<PathBuf> {
 }
 
 /// That the list works: on the simulated device it holds, and it fails where the device's interface loses records,
-/// lets nobody sample or says nothing of devices, and where the program tells other times than it was told.
+/// lets nobody sample or says nothing of devices, and where the program reports other times than it got.
 fn simulated(product: &Path) -> Result<()> {
     /// What is wrong, and the part that must see it.
     const SEEN: [(&str, &str); 5] = [

@@ -26,14 +26,14 @@ const SOURCES: [(&str, &str); 3] = [
 /// Device code with a table of lines, for the simulated device.
 const CUBIN: &[u8] = include_bytes!("../../../symbolizer/tests/fixtures/cubin/lines13.cubin");
 
-/// Wrong on the simulated device: the program, not CUPTI, tells times that are longer than they were.
+/// Wrong on the simulated device: the program, not CUPTI, reports times that are longer than they were.
 pub(super) const STRETCHED: &str = "stretched";
 
 /// Surroundings of all checks.
 pub(super) struct Stage {
     /// The program that users run.
     product: PathBuf,
-    /// The library that the driver is told of.
+    /// The library that the driver is to load.
     collector: PathBuf,
     /// An interpreter; with PyTorch, if `torch`.
     python: PathBuf,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) struct Kernel {
     /// Launches that probes counted.
     pub(super) launches: u64,
-    /// Runs of which a time was told.
+    /// Runs of which a time was reported.
     pub(super) timed: u64,
     /// Their time, nanoseconds.
     pub(super) ns: u64,

@@ -68,7 +68,7 @@ pub(super) fn compile() -> Result<(Built, Outcome)> {
 
 /// Name of the program that users run.
 const PRODUCT: &str = "deepctx-bpf";
-/// Tells tests that run the program where it is.
+/// Gives tests that run the program its path.
 const PRODUCT_VARIABLE: &str = "TEST_BINARY_DEEPCTX_BPF";
 
 /// The test program that one line of cargo's report announces.

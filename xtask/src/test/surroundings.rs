@@ -7,7 +7,7 @@ use super::outcome::{Outcome, check};
 use super::{Options, TORCH_OLDER};
 use crate::{interpreters, kernels, sh, validators, vendors, workloads};
 
-/// What test programs are told of the world around them.
+/// What test programs know of the world around them.
 #[derive(Default)]
 pub(super) struct Surroundings {
     /// For the tests of Python frames.

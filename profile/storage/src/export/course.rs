@@ -14,7 +14,7 @@ use deepctx_profile::view::lanes::{Owned, ordered};
 pub(super) struct Counter {
     /// Process; 0 when unknown.
     pub(super) pid: u32,
-    /// What is counted, and of which thread when threads are told apart.
+    /// What is counted, and of which thread when threads are distinguished.
     pub(super) name: String,
     /// Time since the capture began in nanoseconds, and the value from then on.
     pub(super) steps: Vec<(u64, f64)>,

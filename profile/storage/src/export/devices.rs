@@ -64,7 +64,7 @@ impl Launch {
 
 /// All activities of a profile.
 pub(super) struct Devices {
-    /// Which device has a number, where all processes that were told agree.
+    /// Which device has a number, where all processes that reported it agree.
     names: FxHashMap<u32, Option<String>>,
     places: FxHashMap<NodeId, Place>,
     /// Line by line, by their begin.

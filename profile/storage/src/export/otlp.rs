@@ -3,8 +3,8 @@
 //! Owns: [`write`]. Because: collectors and backends agree on it across languages. Does not: send anything, and
 //! cannot be sure of tomorrow: the format is alpha, here as of version 1.11.
 //!
-//! A process is a resource, with one profile for each metric it has values of. Threads, when they are told apart, are
-//! attributes of samples.
+//! A process is a resource, with one profile for each metric it has values of. Threads, when they are distinguished,
+//! are attributes of samples.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -38,7 +38,7 @@ pub(crate) struct Layout {
     pub(crate) lengths: Vec<u64>,
 }
 
-/// A process or one of its threads, when threads are told apart.
+/// A process or one of its threads, when threads are distinguished.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lane {
     /// Name and id; `None` for what belongs to no process.

@@ -4,7 +4,7 @@
 //! what it has no place for: extremes and squares of values.
 //!
 //! The process is the outermost frame, since many viewers show nothing else, and also a label (`process`, `pid`) to
-//! select by; so are threads (`thread`, `tid`) when they are told apart. Losses and gaps are comments (`-comments`).
+//! select by; so are threads (`thread`, `tid`) when they are distinguished. Losses and gaps are comments (`-comments`).
 
 use std::io::{self, Write};
 

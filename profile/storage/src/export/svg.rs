@@ -138,7 +138,7 @@ fn scale(unit: Unit, total: u64) -> (&'static str, f64) {
     }
 }
 
-/// The hue tells the kind of frame, the shade tells neighbours of one kind apart; the same text always has the same
+/// The hue shows the kind of frame, the shade distinguishes neighbours of one kind; the same text always has the same
 /// colour. Light enough for black text.
 fn colour(kind: FrameKind, text: &str) -> Color {
     let (r, g, b) = match kind {

@@ -3,7 +3,7 @@
 //! Owns: telling formats apart by their content, the bounds on what is read, and the errors. Because: views, reports
 //! and exports are of use to people who recorded elsewhere. Does not: open files; bytes are handed in.
 //!
-//! | format | told by | metrics |
+//! | format | recognised by | metrics |
 //! |---|---|---|
 //! | pprof | protobuf that holds samples | those of its sample types that have a counterpart here |
 //! | Kineto and Chrome traces | JSON with `traceEvents` | wall time of nested events; kernels, copies, launches and synchronization by correlation |
@@ -97,7 +97,7 @@ pub enum ImportError {
     /// It is none of the formats.
     #[error("it is neither a profile nor anything that can be imported: {because}")]
     Unknown {
-        /// What tells.
+        /// How it is recognised.
         because: String,
     },
     /// It begins like one of them and then is something else.
@@ -171,7 +171,7 @@ fn plain(bytes: &[u8]) -> Result<Cow<'_, [u8]>, ImportError> {
     Ok(Cow::Owned(out))
 }
 
-/// Tells the format by its beginning.
+/// Recognises the format by its beginning.
 fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     let unknown = |because: &str| Err(ImportError::Unknown { because: because.to_owned() });
     // Enough for the long header that some tools write, little enough to look at at once.

@@ -263,7 +263,7 @@ proptest! {
     fn folded_stacks_come_back_as_they_went(stacks in stacks(), selection in selections()) {
         let mut profile = profile("");
         grow(&mut profile, &stacks, Metric::CpuTime);
-        // Threads have no sign in folded stacks by which they could be told.
+        // Threads cannot be recognised in folded stacks.
         let selection = Selection { group_by: GroupBy::Process, ..selection };
         let out = folded(&profile, selection);
         if let Ok(imported) = read(out.as_bytes(), "x") {

@@ -139,7 +139,7 @@ impl Shapes {
         Some(())
     }
 
-    /// Adds all shapes; `node` tells the context for a number on disk.
+    /// Adds all shapes; `node` gives the context for a number on disk.
     pub(super) fn finish(self, gpu: &mut Gpu, mut node: impl FnMut(u32) -> NodeId) {
         for (number, spreads) in self.rows {
             let node = node(number);

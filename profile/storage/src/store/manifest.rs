@@ -59,8 +59,8 @@ pub(super) struct Segment {
     pub(super) level: u8,
 }
 
-/// Only what tells a profile from anything else, so that a later version need keep nothing but this: the first two. The
-/// others are told if they are still what they are today.
+/// Only what distinguishes a profile from anything else, so that a later version need keep nothing but this: the first
+/// two. The others are shown if they are still what they are today.
 #[derive(Deserialize)]
 struct Preamble {
     format: String,

@@ -1,7 +1,7 @@
 //! Merging: several segments of a table become one, and no figure changes.
 //!
 //! Owns: which segments of a table are joined when, and what joining means for each table. Because: a flush every few
-//! seconds for a day would leave a hundred thousand files, and rows for windows of time that nobody tells apart any
+//! seconds for a day would leave a hundred thousand files, and rows for windows of time that nobody distinguishes any
 //! more. Does not: replace anything on disk; the writer does.
 //!
 //! Segments have levels. A flush writes level 0; as soon as [`FAN_IN`] segments of a table have one level, they

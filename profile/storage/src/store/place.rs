@@ -94,7 +94,7 @@ impl<'p> Place<'p> {
     }
 }
 
-/// Places of the files in an archive. One that breaks off gives the files before: what is missing is told as lost.
+/// Places of the files in an archive. One that breaks off gives the files before: what is missing is reported as lost.
 fn index(path: &Path) -> io::Result<FxHashMap<String, (u64, u64)>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -106,7 +106,7 @@ fn index(path: &Path) -> io::Result<FxHashMap<String, (u64, u64)>> {
         file.read_exact(&mut block)?;
         let Some(header) = Header::read(&block) else { break };
         let start = at + BLOCK as u64;
-        // A file that claims to reach behind the end is as long as it is; its checksum tells.
+        // A file that claims to reach behind the end is as long as it is; its checksum shows that.
         files.entry(header.name).or_insert((start, header.size.min(length - start)));
         let next =
             header.size.checked_next_multiple_of(BLOCK as u64).and_then(|size| start.checked_add(size));

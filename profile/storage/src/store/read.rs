@@ -1,7 +1,7 @@
 //! The reader: a folder back to a profile, as far as it can be read.
 //!
 //! Owns: [`open`], [`Stored`]. Because: a profile with one damaged file is still worth most of what it was, as long
-//! as the damage is told. Does not: repair anything on disk.
+//! as the damage is reported. Does not: repair anything on disk.
 
 use std::path::Path;
 
@@ -74,7 +74,7 @@ pub(crate) struct LostSegment {
     pub(crate) because: String,
 }
 
-/// Opens a profile, a folder or one file. Damaged or missing segments are left out and told in [`Stored::lost`].
+/// Opens a profile, a folder or one file. Damaged or missing segments are left out and reported in [`Stored::lost`].
 pub(crate) fn open(path: &Path) -> Result<Stored, OpenError> {
     let place = Place::at(path)?;
     let mut manifest = Manifest::read(&place)?;

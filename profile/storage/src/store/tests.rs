@@ -498,7 +498,7 @@ proptest! {
         writer.finish(&profile, at(99)).unwrap();
         let opened = open(&path).unwrap();
         prop_assert!(opened.is_complete());
-        // Sums that stopped at the largest value cannot be told from their parts.
+        // Sums that stopped at the largest value cannot be distinguished from their parts.
         let saturated = profile.tree.metrics().any(|m| profile.tree.cells(m).any(|(_, c)| c.sum == u64::MAX && c.count > 1));
         if saturated {
             prop_assert_eq!(opened.profile.tree.len(), profile.tree.len());

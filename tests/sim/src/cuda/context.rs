@@ -175,7 +175,7 @@ struct ResourceData {
     descriptor: usize,
 }
 
-/// Tells tools of something that was made or is about to go.
+/// Notifies tools of something that was made or is about to go.
 pub(crate) fn announce(id: u32, context: usize) {
     announce_with(id, context, 0, 0);
 }

@@ -197,8 +197,8 @@ fn ordered(entries: &[Entry]) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// Makes it ready to be launched. The copy has numbers of its own, told by callbacks with those they were made from.
-/// They run backwards: nobody promises an order.
+/// Makes it ready to be launched. The copy has numbers of its own, reported by callbacks with those they were made
+/// from. They run backwards: nobody promises an order.
 pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
     let source = GRAPHS.get(graph)?;
     let entries = source.entries();

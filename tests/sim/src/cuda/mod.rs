@@ -129,7 +129,7 @@ pub(crate) fn tell(done: &Finished) {
         end_ns,
         ..Record::default()
     };
-    // Whole graphs are told either as one or by their nodes.
+    // Whole graphs are reported either as one or by their nodes.
     if tags.node != 0 && MASKS.wants_kind(kind::GRAPH) {
         return;
     }

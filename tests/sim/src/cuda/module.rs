@@ -49,9 +49,9 @@ impl Function {
 /// A module or library.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Names, when the image tells them.
+    /// Names, when the image has them.
     kernels: Option<Vec<image::Kernel>>,
-    /// A copy of the code, where the image tells how long it is.
+    /// A copy of the code, where the image says how long it is.
     code: Vec<u64>,
     /// What CUPTI calls it.
     crc: u64,
@@ -72,7 +72,7 @@ impl Module {
         unsafe { std::slice::from_raw_parts(self.code.as_ptr().cast(), self.code.len() * 8) }
     }
 
-    /// Tells tools that it is there, or about to go.
+    /// Notifies tools that it is there, or about to go.
     fn announce(&self, id: u32) {
         let image = self.image();
         let data = ModuleData {

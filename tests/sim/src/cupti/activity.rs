@@ -28,7 +28,7 @@ fn switch(client: &Client, kind: u32, on: bool) -> Status {
     update_kinds()
 }
 
-/// Turns a kind on, and tells of what there is already.
+/// Turns a kind on, and reports what there is already.
 fn switch_on_and_dump(client: &Client, kind: u32) -> Status {
     switch(client, kind, true)?;
     if kind == kind::DEVICE {

@@ -48,7 +48,7 @@ struct Buffer {
     address: usize,
     size: usize,
     used: usize,
-    /// Records that still fit by the client's wish.
+    /// Records that still fit by the client's setting.
     room: usize,
     full_since: Instant,
 }

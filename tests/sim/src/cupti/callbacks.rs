@@ -1,4 +1,4 @@
-//! Callbacks: what is told at the moment at which it happens.
+//! Callbacks: what is reported at the moment at which it happens.
 //!
 //! Owns: the way from the driver to the subscribers. Because: correlation ids are learned here. Does not: keep
 //! anything.

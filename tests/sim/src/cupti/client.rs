@@ -124,7 +124,7 @@ impl Client {
         slot.is_some_and(|slot| slot.load(Ordering::Relaxed) != 0)
     }
 
-    /// Tells the subscriber.
+    /// Calls the subscriber.
     pub(crate) fn call(&self, domain: u32, id: u32, data: *const std::ffi::c_void) {
         let function = self.callback.load(Ordering::Acquire);
         if function != 0 && self.is_enabled(domain, id) {
@@ -171,7 +171,7 @@ impl Client {
     }
 }
 
-/// Tells the driver which kinds of activities anybody wants.
+/// Reports to the driver which kinds of activities anybody wants.
 pub(crate) fn update_kinds() -> Status {
     let kinds = all().fold(0, |kinds, client| kinds | client.kinds.load(Ordering::Relaxed));
     driver()?.masks().kinds.store(kinds | super::sampling::kinds(), Ordering::Relaxed);

@@ -32,7 +32,7 @@ pub(crate) struct Misbehaviour {
     /// `astray=N`: every so many instructions, the sample is garbage: a name that points nowhere, no image, absurd
     /// numbers.
     pub(crate) astray: Option<u64>,
-    /// `no-devices`: nothing is told of devices.
+    /// `no-devices`: nothing is reported of devices.
     pub(crate) no_devices: bool,
     /// `skew`: a version from the future, whose records are longer, with kinds that nobody knows between them.
     pub(crate) skew: bool,

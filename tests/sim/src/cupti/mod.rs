@@ -1,7 +1,8 @@
 //! `libcupti.so`: the profiling interface.
 //!
-//! Owns: who subscribed to what, and nothing else is delivered. Because: a look-alike that tells everybody everything
-//! hides that something was never asked for. Does not: know the device; all it learns comes over [`crate::link`].
+//! Owns: who subscribed to what, and nothing else is delivered. Because: a look-alike that reports everything to
+//! everybody hides that something was never asked for. Does not: know the device; all it learns comes over
+//! [`crate::link`].
 //!
 //! The file is `libcupti.so.12` (12.9, one subscriber) or `libcupti.so.13` (13.5, several that use the `_v2`
 //! functions).

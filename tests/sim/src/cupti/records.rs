@@ -449,7 +449,7 @@ pub(crate) fn write(record: &Record, difference: u64, wild: bool, to: &mut [u8; 
     size_of(record.kind).unwrap_or(0)
 }
 
-/// A device; gives the record's size. `number` tells its number, and which instance it is of one that is divided.
+/// A device; gives the record's size. `number` gives its number, and which instance it is of one that is divided.
 pub(crate) fn write_device(number: u32, to: &mut [u8; SIZE_MAX]) -> usize {
     let attribute = |number| context::attribute(number).unwrap_or(0).cast_unsigned();
     let divided = context::divided();

@@ -6,8 +6,8 @@
 //! some of them.
 //!
 //! As in the real one: sampling begins with `Enable` and takes its settings after that; what is not read waits; an
-//! instruction is told once for each launch where kernels are serialized, else once; of reasons only those that were
-//! chosen are counted; `Disable` puts what is left into the buffer that was configured, and forgets what does not
+//! instruction is reported once for each launch where kernels are serialized, else once; of reasons only those that
+//! were chosen are counted; `Disable` puts what is left into the buffer that was configured, and forgets what does not
 //! fit.
 
 use std::collections::BTreeMap;

@@ -39,7 +39,7 @@ pub(crate) struct Device {
     wake: Condvar,
     /// Work was done.
     done: Condvar,
-    /// Told of all work that was done.
+    /// Notified of all work that was done.
     tell: fn(&Finished),
 }
 
@@ -183,7 +183,7 @@ impl Device {
         }
     }
 
-    /// Does what has come to its end, tells of it, and lets go who waits for it.
+    /// Does what has come to its end, reports it, and lets go who waits for it.
     fn carry_out(&self, batch: &mut Vec<Due>, to_host: Option<&Sender<Op>>) {
         let mut ended = Vec::with_capacity(batch.len());
         for due in batch.drain(..) {

@@ -1,7 +1,7 @@
 //! `libamdhip64.so`: AMD's runtime.
 //!
 //! Owns: HIP's functions over the same simulated device. Because: HIP is one library where CUDA is two, and has
-//! launches of its own kind (in threads instead of blocks). Does not: simulate AMD's tracing; nothing here tells of
+//! launches of its own kind (in threads instead of blocks). Does not: simulate AMD's tracing; nothing here reports
 //! activities.
 
 mod kernels;

@@ -37,7 +37,7 @@ fn load() -> Option<Loaded> {
             std::mem::transmute::<usize, ByName>(driver.symbol(c"cuLibraryGetKernel")?),
         )
     };
-    // An image that tells no names: every name is found in it.
+    // An image that has no names: every name is found in it.
     let mut library = 0;
     if load(&raw mut library, c"collectives".as_ptr().cast(), 0, 0, 0, 0, 0, 0) != 0 {
         return None;

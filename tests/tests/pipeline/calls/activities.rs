@@ -1,4 +1,4 @@
-//! What devices did, told by collectors or read along, as a page of records → device time below launches.
+//! What devices did, reported by collectors or read along, as a page of records → device time below launches.
 
 use deepctx_profile::activity::Join;
 

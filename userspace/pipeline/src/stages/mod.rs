@@ -46,7 +46,7 @@ macro_rules! stages {
         pub(crate) struct StageSet { $(pub(crate) $name: $stage,)+ }
 
         impl StageSet {
-            /// Gives each probe to the first stage that claims it, and tells which that was.
+            /// Gives each probe to the first stage that claims it, and reports which that was.
             fn learn(&mut self, mut sites: Vec<SiteInfo>, mut owner: impl FnMut(&SiteInfo, StageId)) {
                 $(
                     let own: Vec<SiteInfo> = sites.extract_if(.., |site| self.$name.claims(site)).collect();
@@ -299,14 +299,14 @@ impl Stages {
         self.process_changes.add(change);
     }
 
-    /// Whether anything is due that the stages were told ahead of its time. What is not resolved is to be attributed
+    /// Whether anything is due that the stages received ahead of its time. What is not resolved is to be attributed
     /// before.
     #[inline]
     pub(crate) fn change_is_due(&self, now_ns: u64) -> bool {
         self.process_changes.is_due(now_ns) || self.duty_edges.is_due(now_ns) || self.set.is_due(now_ns)
     }
 
-    /// Tells the stages what is due.
+    /// Gives the stages what is due.
     pub(crate) fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
         while let Some(change) = self.process_changes.reached(now_ns) {
             self.set.on_process(change, profile);

@@ -1,5 +1,5 @@
-//! Backward: which operator of the forward pass a step of the backward pass belongs to, and the place of such a step
-//! in the tree: below that operator.
+//! Backward: which operator of the forward pass an autograd node belongs to, and the place of such a node in the tree:
+//! below that operator.
 //!
 //! Owns: the contexts of the operators that made a step, until it runs; the steps that each thread is in; and moving
 //! stacks below their operator. Because: nobody writes the backward pass: the line that costs is the one whose
@@ -13,7 +13,7 @@
 //! ```
 //! Only beginnings are probed. What ends is seen by what is on a stack: one with `n` frames of the engine's function
 //! is in the `n`th of the steps that are open, and those behind it are over. A backward pass within a step
-//! (checkpoints) tells by its own stack how many steps are open when it begins.
+//! (checkpoints) shows by its own stack how many steps are open when it begins.
 
 mod open;
 mod stand;
@@ -194,7 +194,7 @@ impl Autograd {
         let probe = self.sites.record(call).copied();
         let probe = probe?;
         if self.watch.came(who.pid, probe.copy) {
-            // A stack without steps of the other copies told nothing of this one.
+            // A stack without steps of the other copies said nothing of this one.
             self.threads.of_process(who.pid).for_each(Thread::nothing_is_certain);
         }
         Some(probe)
@@ -328,7 +328,7 @@ impl Autograd {
         }
     }
 
-    /// How many steps a stack is in, as far as it tells: frames root first.
+    /// How many steps a stack is in, as far as it shows them: frames root first.
     fn steps_in(&mut self, sample: &Sample<'_>, frames: &[FrameId], profile: &Profile) -> u8 {
         let steps = frames.iter().filter(|frame| self.is_engine(**frame, profile)).count();
         match u8::try_from(steps) {
@@ -513,7 +513,7 @@ impl Stage for Autograd {
     }
 
     fn on_duty_edge(&mut self, _time_ns: u64, _profile: &mut Profile) {
-        // Another thread may have their numbers by the time of the next turn.
+        // Another thread may have their numbers by the time of the next duty window.
         self.first.clear();
     }
 

@@ -1,7 +1,7 @@
 //! Open: the steps that a thread is in, by their beginnings alone.
 //!
 //! Owns: which of the steps that began may still run. Because: to watch the end of a step costs more than its
-//! beginning, and the next beginning tells as much. Does not: know what a step is.
+//! beginning, and the next beginning says as much. Does not: know what a step is.
 //!
 //! Within one backward pass, steps follow one another. A backward pass that is begun within a step stands on the
 //! stack above it, so its steps have lower stack pointers than its own beginning has; as soon as a step begins higher

@@ -24,8 +24,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// A process told something of a copy. True when it is the first word of this one, but not of the process: what was
-    /// concluded before did not know of it.
+    /// A process reported something of a copy. True when it is the first report of this one, but not of the process:
+    /// what was concluded before did not know of it.
     pub(super) fn came(&mut self, pid: u32, copy: CopyId) -> bool {
         if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&pid) {
             return false;
@@ -74,7 +74,7 @@ mod tests {
         watch.passes(7, one, 10);
         watch.passes(7, one, 20);
         assert_eq!(watch.since(7), Some(10));
-        // Another copy tells something: nothing is certain until its last probe has.
+        // Another copy reports something: nothing is certain until its last probe has.
         assert!(watch.came(7, other));
         assert!(!watch.came(7, other));
         assert_eq!(watch.since(7), None);

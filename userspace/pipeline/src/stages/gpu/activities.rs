@@ -1,4 +1,4 @@
-//! Activities: what a collector tells of a device → figures of the launches that it belongs to.
+//! Activities: what a collector reports of a device → figures of the launches that it belongs to.
 //!
 //! Owns: the messages of a collector. Because: this is where device time is measured, so each nanosecond of it must
 //! land in the context that caused it, or say why it could not. Does not: guess: an activity without a launch has a
@@ -28,7 +28,7 @@ use super::{EXPIRY_NS, Gpu};
 
 /// Stands for a kernel whose name the collector did not tell.
 const UNTOLD: &str = "[unknown: name-not-told]";
-/// Stands for a graph whose nodes were not told one by one.
+/// Stands for a graph whose nodes were not reported one by one.
 const WHOLE_GRAPH: &str = "graph";
 /// A delay is entered when the clocks are known this well, or to a tenth of the delay.
 const WITHIN_MAX: Nanos = Nanos(20_000);

@@ -1,7 +1,7 @@
 //! Borrowed: records of another tool's collection, as CUPTI handed them out.
 //!
 //! Owns: reading CUPTI's own records, and finding the launch of each. Because: a process that is being profiled already
-//! measures its kernels, and reading along costs it nothing. Does not: claim more than it knows: nothing told us which
+//! measures its kernels, and reading along costs it nothing. Does not: claim more than it knows: nothing reports which
 //! launch got which correlation id, so launches are found by order, and every profile says so.
 //!
 //! Correlation ids are given out in the order of calls, and calls are known in the order of their times. So the records
@@ -40,10 +40,10 @@ const PASSED_OVER_MAX: usize = 256;
 const NEXT_WITHIN: usize = 16;
 /// Calls as CUPTI saw them, remembered for the clock.
 const API_MAX: usize = 1 << 16;
-/// From this long a span on, the units of the other tool's clock can be told.
+/// From this long a span on, the units of the other tool's clock can be derived.
 const SPAN_MIN_NS: u64 = 20_000_000;
 
-/// Whether switching on this kind of record makes kernels be told.
+/// Whether switching on this kind of record makes CUPTI report kernels.
 pub(super) fn tells_kernels(kind: u64) -> bool {
     cupti::kind::KERNELS.iter().any(|kernel| u64::from(*kernel) == kind)
 }
@@ -136,7 +136,7 @@ struct HeldRecord {
     frame: Option<FrameId>,
 }
 
-/// More records must come before it can be told.
+/// More records must come before it can be decided.
 struct Unsure;
 
 impl Queued {
@@ -181,7 +181,7 @@ impl Units {
 
     /// A time in nanoseconds of a clock that runs as fast as the host's; `None` when the units are not known.
     fn nanoseconds(&self, other: u64, started_ns: u64) -> Option<u64> {
-        // Nanoseconds, as CUPTI gives them unless it was told otherwise.
+        // Nanoseconds, as CUPTI gives them unless it was set otherwise.
         if (self.ratio - 1.0).abs() < 0.02 {
             return Some(other);
         }
@@ -195,7 +195,7 @@ impl Units {
     }
 }
 
-/// What a process's other collection has told.
+/// What a process's other collection has reported.
 #[derive(Debug, Default)]
 pub(super) struct Borrowed {
     /// Records of kernels are switched on, as far as was seen.
@@ -263,7 +263,7 @@ impl Borrowed {
         self.on = false;
     }
 
-    /// Counts launches of a process whose kernels should be told.
+    /// Counts launches of a process whose kernels should be reported.
     pub(super) fn count(&mut self, kernels: u64, process: &mut GpuProcess) {
         if process.tier == Tier::Borrowed {
             process.launches_collected += kernels;

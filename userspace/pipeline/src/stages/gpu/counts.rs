@@ -1,7 +1,7 @@
 //! Counts: what became of calls and activities, by reason.
 //!
 //! Owns: the reasons of this stage, and how they stand in the ledger. Because: a time that could not be attributed is
-//! told, not forgotten. Does not: decide anything.
+//! reported, not forgotten. Does not: decide anything.
 
 use deepctx_common::reasons;
 use deepctx_profile::ledger::Account;

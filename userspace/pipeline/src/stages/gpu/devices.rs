@@ -1,4 +1,4 @@
-//! Devices: what a collector tells of those that a process has.
+//! Devices: what a collector reports of those that a process has.
 //!
 //! Owns: from its record to what the profile keeps, and to the labels of streams. Because: a program's devices are
 //! numbered in an order of their own, so a number alone does not say which one did the work. Does not: guess from
@@ -35,7 +35,7 @@ fn device(record: &told::Device) -> Device {
 }
 
 impl Process {
-    /// A device was told.
+    /// A device was reported.
     pub(super) fn device(&mut self, bytes: &[u8], counts: &mut Counts) {
         let Some(device) = told::Device::read_from(bytes).map(|record| device(&record)) else {
             return counts.gap(Gap::Malformed, 1);
@@ -56,7 +56,7 @@ impl Process {
         self.info.devices.iter().find(|device| device.number == number)
     }
 
-    /// Which device that is, for labels; empty when it was not told.
+    /// Which device that is, for labels; empty when it was not reported.
     pub(super) fn device_label(&self, number: u32, profile: &mut Profile) -> StrId {
         let label = self.device_of(number).map(Device::label).unwrap_or_default();
         if label.is_empty() { StrId::EMPTY } else { profile.text(&label) }

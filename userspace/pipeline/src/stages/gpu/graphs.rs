@@ -4,11 +4,11 @@
 //! Because: everything a graph runs has one launch, and that launch says nothing about who asked for which kernel.
 //! Does not: see graphs that were made before the profiler came.
 //!
-//! The profiling interface numbers the nodes of a launched graph anew. A collector tells each number when a node is
-//! made or cloned: then it is known which is which. Where nobody told (another tool's records; a graph that was made
-//! before the collector listened; one that was updated), numbers are taken to be in the order in which nodes were
-//! recorded: once as many have come, the smallest is the first recorded, and so on; if the names agree. Until then,
-//! and where they do not, the numbers of a name are taken in the order in which they come.
+//! The profiling interface numbers the nodes of a launched graph anew. A collector reports each number when a node is
+//! made or cloned: then it is known which is which. Where nobody reported it (another tool's records; a graph that was
+//! made before the collector listened; one that was updated), numbers are taken to be in the order in which nodes were
+//! recorded: once as many have come, the smallest is the first recorded, and so on; if the names agree. Until then, and
+//! where they do not, the numbers of a name are taken in the order in which they come.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub(super) struct Graphs {
     launchable: FxHashMap<u64, Launchable>,
     /// What each thread has just recorded, until its node has a number.
     latest: FxHashMap<u32, Recorded>,
-    /// Nodes by the numbers that were told.
+    /// Nodes by the numbers that were reported.
     numbered: FxHashMap<u64, Recorded>,
     below: FxHashMap<(NodeId, u64), NodeId>,
     left_out: u64,
@@ -138,7 +138,7 @@ impl Graphs {
     }
 
     /// The context of a node by its number, when its graph is launched from a place; `make` makes it. `None` when its
-    /// number was not told.
+    /// number was not reported.
     pub(super) fn numbered(
         &mut self,
         launch: NodeId,
@@ -166,7 +166,7 @@ impl Graphs {
         if nodes.len() < NODES_MAX { nodes.push(node) } else { self.left_out += 1 }
     }
 
-    /// A recording became a graph; 0 when nobody told which.
+    /// A recording became a graph; 0 when nobody reported which.
     pub(super) fn recorded(&mut self, recording: u64, graph: u64) {
         let nodes = self.recording.remove(&recording).unwrap_or_default();
         if graph != 0 {
@@ -288,7 +288,7 @@ impl Launchable {
     fn learn(&mut self) {
         let same = |(node, frame): (&Recorded, &FrameId)| match node.what {
             What::Kernel => node.frame == *frame,
-            // A transfer's direction, and a name that was not known, may be told in other words.
+            // A transfer's direction, and a name that was not known, may be reported in other words.
             What::KernelUnnamed | What::Transfer => true,
         };
         if self.nodes.iter().zip(self.learning.values()).all(same) {

@@ -1,6 +1,6 @@
 //! Kernels as frames, and where a graph's stand.
 //!
-//! Owns: how a kernel is called, whoever told its name, and what is shown of one that nobody named. Because: calls,
+//! Owns: how a kernel is called, whoever reported its name, and what is shown of one that nobody named. Because: calls,
 //! activities and samples of one kernel must meet in one frame. Does not: know what was launched.
 
 use deepctx_names::demangle;

@@ -81,7 +81,7 @@ pub(crate) struct Gpu {
     /// Beginnings and ends of processes, in the order of their times, that are still ahead of the samples.
     /// Kernels that were found in processes, in the order in which they were read there.
     found: VecDeque<RecoveredKernel>,
-    /// Device code whose lines are to be read, and lines of code that was not told in its turn yet.
+    /// Device code whose lines are to be read, and lines of code that is still ahead of the samples.
     unread: Vec<UnreadCubin>,
     lines_ahead: Vec<CubinLines>,
     /// From when on calls are not watched any more, nanoseconds.
@@ -158,7 +158,7 @@ impl Gpu {
         self.calls_end_ns = Some(time_ns);
     }
 
-    /// Takes in names of kernels that no call told. They are used from the time at which they were read: what was
+    /// Takes in names of kernels that no call reported. They are used from the time at which they were read: what was
     /// launched before may have been another kernel.
     pub(crate) fn recovered(&mut self, kernels: Vec<RecoveredKernel>) {
         for kernel in kernels {
@@ -180,7 +180,7 @@ impl Gpu {
         unnamed
     }
 
-    /// The samples have reached this time: what was found until then is used. What calls told is surer, and stays.
+    /// The samples have reached this time: what was found until then is used. What calls reported is surer, and stays.
     fn use_found(&mut self, now_ns: u64, profile: &mut Profile) {
         while let Some(kernel) = self.found.pop_front_if(|kernel| kernel.read_ns <= now_ns) {
             if let Some(process) = self.processes.get_mut(kernel.pid)

@@ -27,14 +27,14 @@ pub(super) struct Named {
     pub(super) frame: FrameId,
     /// The module that its code came with; 0 when it is not known.
     pub(super) module: u64,
-    /// It was found in the process, not told by a call.
+    /// It was found in the process, not reported by a call.
     pub(super) recovered: bool,
     /// What its code says, if that was found.
     pub(super) code: Option<CodeFacts>,
 }
 
 impl Named {
-    /// A kernel that a call told the name of.
+    /// A kernel whose name a call reported.
     pub(super) fn told(frame: FrameId, module: u64) -> Self {
         Self { frame, module, recovered: false, code: None }
     }
@@ -75,7 +75,7 @@ impl Names {
         self.handles.get(&handle).copied()
     }
 
-    /// The kernels of a module, as far as calls told them; none of a module that is not known.
+    /// The kernels of a module, as far as calls reported them; none of a module that is not known.
     pub(super) fn of_module(&self, module: u64) -> impl Iterator<Item = FrameId> {
         let of_module = self.handles.values().filter(move |named| module != 0 && named.module == module);
         of_module.map(|named| named.frame)

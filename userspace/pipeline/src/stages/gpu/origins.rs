@@ -21,7 +21,7 @@ const KNOWN_MAX: usize = 1 << 14;
 const CALLERS_MAX: usize = 1 << 16;
 /// Most questions that wait; those of a launch that comes again are asked then.
 const QUESTIONS_MAX: usize = 1 << 12;
-/// Most kernels of the same code that are told with a question.
+/// Most kernels of the same code that are passed with a question.
 const SIBLINGS_MAX: usize = 64;
 /// How far above a call a generated file is looked for.
 const ABOVE_MAX: usize = 64;
@@ -158,7 +158,7 @@ impl Origins {
         };
         match self.kernels.get(&(frame, module)) {
             Some(known) if known.again.due_ns.is_none() => {}
-            // With more of its code known, its module may be told from others.
+            // With more of its code known, its module may be distinguished from others.
             Some(known)
                 if !known.again.is_due(time_ns) && names.of_module(module).count() <= known.siblings => {}
             _ if in_file(self, profile) => {}

@@ -52,7 +52,7 @@ pub(super) struct Process {
     pub(super) context_seen: bool,
     contexts: FxHashMap<u32, u64>,
     lanes: FxHashMap<(u32, u32), NodeId>,
-    /// By device and stream: the frame that tells them apart.
+    /// By device and stream: the frame that distinguishes them.
     stream_frames: FxHashMap<(u32, u32), FrameId>,
 }
 
@@ -86,7 +86,7 @@ impl Process {
         GpuProcess { clock: self.clock.offset(), ..self.info.clone() }
     }
 
-    /// What could not be told of it so far, beside what was counted when it happened.
+    /// Gaps in what is known of it so far, beside what was counted when it happened.
     pub(super) fn count_gaps(&self, counts: &mut Counts) {
         counts.gap(Gap::BoundUnknown, self.streams.unbounded());
         counts.gap(Gap::StateFull, self.graphs.left_out());
@@ -99,7 +99,7 @@ impl Process {
         self.info()
     }
 
-    /// The frame of a stream; `None` when there are too many, whose work is then not told apart.
+    /// The frame of a stream; `None` when there are too many, whose work is then not distinguished.
     pub(super) fn stream_frame(
         &mut self,
         device: u32,

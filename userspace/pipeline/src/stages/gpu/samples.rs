@@ -125,7 +125,7 @@ impl Samples {
         }
     }
 
-    /// A collector told a name.
+    /// A collector reported a name.
     pub(super) fn named(&mut self, id: u64, name: &[u8], profile: &mut Profile) {
         if self.names.len() < super::names::TOLD_MAX {
             self.names.insert(id, profile.text(&String::from_utf8_lossy(name)));
@@ -287,7 +287,7 @@ impl Samples {
 }
 
 impl Gpu {
-    /// Device code was loaded of which there is a copy: told as soon as it comes in, since the process may end any
+    /// Device code was loaded of which there is a copy: reported as soon as it comes in, since the process may end any
     /// time.
     pub(crate) fn note_cubin(&mut self, message: &Message, bytes: &[u8]) {
         let Some(cubin) = Cubin::read_from(bytes).filter(|_| is_cubin(message)) else { return };
@@ -308,7 +308,7 @@ impl Gpu {
         std::mem::take(&mut self.unread)
     }
 
-    /// Lines were read; those of an image of which nothing was told yet wait for that.
+    /// Lines were read; those of an image of which nothing was reported yet wait for that.
     pub(crate) fn lines_read(&mut self, lines: Vec<CubinLines>, profile: &mut Profile) {
         for lines in lines {
             let Some(process) = self.processes.get_mut(lines.pid) else {
@@ -366,7 +366,7 @@ impl Gpu {
             let waiting = ids.get(&(pid, sample.correlation)).and_then(|call| work.get_mut(*call));
             let launched = match waiting {
                 Some(work) if matches!(work.kind, WorkKind::Kernel) && work.held.is_none() => Some(work.node),
-                // What it runs is told later, or one of several: the launch itself is certain.
+                // What it runs is reported later, or one of several: the launch itself is certain.
                 Some(work) => Some(profile.tree.child(work.api, frame)),
                 None => process.samples.finished.0.get(&sample.correlation).copied(),
             };
@@ -410,7 +410,7 @@ impl Gpu {
     }
 }
 
-/// Whether a message tells of device code.
+/// Whether a message reports device code.
 fn is_cubin(message: &Message) -> bool {
     message.what == probe::SAMPLES && (message.values[0] >> 32) as u32 == part::CUBIN
 }

@@ -25,7 +25,7 @@ struct Known {
     info: SiteInfo,
     /// Its frame; made with the first call.
     frame: Option<FrameId>,
-    /// Its calls' returns are told.
+    /// Its calls' returns are recorded.
     returns: bool,
     /// Calls that came as records.
     calls: u64,

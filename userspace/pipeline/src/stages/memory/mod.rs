@@ -12,10 +12,10 @@
 //!  both ───────▶ process ▸ [memory] cuda:0    live-bytes, reserved-bytes by time
 //! ```
 //!
-//! Two sources may tell of one allocation on a device: what the allocator reports, and the mark where it was asked
+//! Two sources may report one allocation on a device: what the allocator reports, and the mark where it was asked
 //! ([`TensorEvent::Request`]). The report counts; the mark adds how much was asked for. Only where nothing is
-//! reported (caching is switched off, a library of another build) an allocation is known by its mark alone; who told
-//! of it tells of its end.
+//! reported (caching is switched off, a library of another build) an allocation is known by its mark alone; who
+//! reported it reports its end.
 
 mod pool;
 
@@ -147,12 +147,12 @@ struct Counts {
     without_stack: u64,
     /// Arguments that could not be read.
     unreadable: u64,
-    /// What was live when a turn ended.
+    /// What was live when a duty window ended.
     not_watched: u64,
 }
 
 impl TensorMemory {
-    /// Whether a report is of memory that is given out, and that nobody else tells of.
+    /// Whether a report is of memory that is given out, and that nobody else reports.
     fn is_allocation(&self, arguments: &Arguments<'_>) -> bool {
         self.sites.argument(arguments, Role::Bytes).is_some_and(|bytes| bytes.cast_signed() > 0)
             && self.sites.argument(arguments, Role::PackedDevice).map(Device::packed) != Some(Device::CPU)
@@ -307,7 +307,7 @@ impl TensorMemory {
                 Taken::Unknown => by_report |= *device != Device::CPU && pool.reports(),
             }
         }
-        // The host's own frees are told by nobody else.
+        // The host's own frees are reported by nobody else.
         self.counts.free_unknown += u64::from(!by_report);
     }
 }

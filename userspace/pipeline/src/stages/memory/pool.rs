@@ -21,7 +21,7 @@ use crate::address_map::{AddressMap, Put};
 /// full.
 const RANGES_MAX: usize = 1 << 18;
 
-/// Who told of an allocation.
+/// Who reported an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// The allocator.
@@ -46,7 +46,7 @@ pub(super) enum Given {
 pub(super) enum Taken {
     /// So many bytes are no longer live.
     Bytes(u64),
-    /// Whoever told of the allocation will tell of its end.
+    /// Whoever reported the allocation will report its end.
     BySomeoneElse,
     /// Nothing is live there.
     Unknown,
@@ -133,7 +133,7 @@ impl Pool {
         }
     }
 
-    /// So much was asked for. False when nobody else told of the allocation.
+    /// So much was asked for. False when nobody else reported the allocation.
     pub(super) fn asked(&mut self, address: u64, bytes: u64) -> bool {
         match self.ranges.get_mut(address).filter(|live| live.said == Said::Report) {
             Some(live) => {

@@ -54,7 +54,7 @@ pub(crate) struct Context {
     pub(crate) thread: NodeId,
 }
 
-/// What could not be told of waits.
+/// Gaps in what is known of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitGaps {
     /// Waits without a stack, because the CPU had used up its share of walks.
@@ -173,7 +173,7 @@ impl OffCpu {
         });
     }
 
-    /// What could not be told so far.
+    /// The gaps so far.
     pub(crate) fn wait_gaps(&self) -> WaitGaps {
         self.gaps
     }

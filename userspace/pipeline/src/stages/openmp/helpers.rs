@@ -5,7 +5,7 @@
 //!
 //! A helper runs the function that its thread handed out last. If only one thread of the process handed out that
 //! function last, it is that one; two works of it that agree settle it, since a work may have begun before anybody
-//! watched. Functions are told apart by where they begin: the last beginning at or before the code that runs.
+//! watched. Functions are distinguished by where they begin: the last beginning at or before the code that runs.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(super) struct Handed {
 #[derive(Clone, Copy, Debug)]
 struct Helper {
     by: u32,
-    /// The work by which that was told first.
+    /// The work by which that was first known.
     since_ns: u64,
     is_settled: bool,
 }

@@ -1,9 +1,9 @@
 //! Teams: for whom the threads of OpenMP work.
 //!
-//! Owns: what each thread last handed to its team, and telling a helper's stack from any other. Because: a helper's
-//! stack begins in the runtime and says what it does, not who asked; the line that asked waits meanwhile. Does not:
-//! guess: where several threads of a process hand work out, or records are missing, work stays where it runs, and the
-//! ledger says how often.
+//! Owns: what each thread last handed to its team, and distinguishing a helper's stack from any other. Because: a
+//! helper's stack begins in the runtime and says what it does, not who asked; the line that asked waits meanwhile. Does
+//! not: guess: where several threads of a process hand work out, or records are missing, work stays where it runs, and
+//! the ledger says how often.
 //!
 //! ```text
 //!  GOMP_parallel on thread 1         main ▸ step ▸ aten::mul ▸ parallel_for
@@ -88,7 +88,7 @@ struct Counts {
     unknown: u64,
 }
 
-/// What a stack is to a team, besides the context that it leads to.
+/// What a stack is to an OpenMP team, besides the context that it leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RegionPart {
     /// Nothing.

@@ -1,9 +1,9 @@
 //! Operators: each beginning of a framework's operator → one more call of it in the tree, below the operator that it
 //! is in.
 //!
-//! Owns: which operators a thread is in, what was told of the next one (its name, its tensors), and their place in
+//! Owns: which operators a thread is in, what was reported of the next one (its name, its tensors), and their place in
 //! the tree. Because: stacks are samples, while each operator says that it begins: counts are exact, however short it
-//! is. Does not: guess: an operator whose context no stack has told stands below `[operators]`, and one of which it
+//! is. Does not: guess: an operator whose context no stack has shown stands below `[operators]`, and one of which it
 //! is not known within which it began stands there by itself.
 //!
 //! ```text
@@ -66,7 +66,7 @@ const NAME_BYTES_MAX: usize = 128;
 pub(crate) const MARK: &str = "[operators]";
 /// An operator that was called by a handle of which nothing could be read.
 const UNNAMED: &str = "[operator without a name]";
-/// Scope of operators (`at::RecordScope::FUNCTION`); others are steps of the backward pass, scripts and the user's own.
+/// Scope of operators (`at::RecordScope::FUNCTION`); others are autograd nodes, scripts and the user's own.
 const SCOPE_FUNCTION: u64 = 0;
 
 /// The stage's state.
@@ -76,7 +76,7 @@ pub(crate) struct Operators {
     sites: Sites<What>,
     /// Beginnings are seen themselves, not only by their tensors.
     starts: bool,
-    /// Names, without their overloads, of the operators whose tensors are told.
+    /// Names, without their overloads, of the operators whose tensors are recorded.
     told: FxHashSet<String>,
     threads: OpenScopes<Watched>,
     memory: Memory,
@@ -88,7 +88,7 @@ pub(crate) struct Operators {
 pub(crate) enum What {
     Begins,
     Named,
-    /// The operator's name, and whether it may have tensors that are not told.
+    /// The operator's name, and whether it may have tensors that are not recorded.
     Tensors(String, bool),
 }
 
@@ -96,9 +96,9 @@ pub(crate) enum What {
 #[derive(Debug, Default)]
 struct Watched {
     nesting: Thread,
-    /// When something was last told of its operators, `CLOCK_MONOTONIC` nanoseconds.
+    /// When something was last reported of its operators, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
-    /// What was told of the next one.
+    /// What was reported of the next one.
     named: Option<FrameId>,
     tensors: Option<(FrameId, Option<Work>)>,
 }
@@ -140,21 +140,21 @@ impl Operators {
     }
 
     /// The samples have reached this time.
-    /// What is certain of a thread of which something is told now.
+    /// What is certain of a thread of which something is reported now.
     fn certain(&mut self, who: &StackSample, loss: &LossWindows) -> &mut Watched {
         let now_ns = who.header.time_ns;
         let known = self.threads.get(who);
         let hole = known.is_some_and(|known| loss.any(known.newest_ns, now_ns));
         let watched = self.threads.entry(who);
         if hole {
-            // What began meanwhile is not known, nor what was told of the next one.
+            // What began meanwhile is not known, nor what was reported of the next one.
             *watched = Watched::default();
         }
         watched.newest_ns = now_ns;
         watched
     }
 
-    /// A call that tells of the operator that begins next.
+    /// A call that describes the operator that begins next.
     pub(crate) fn next(
         &mut self,
         who: &StackSample,

@@ -2,8 +2,8 @@
 //!
 //! Owns: the operators of a thread that may be open, and what stacks have shown of such places. Because: only
 //! beginnings are seen (a probe on returns would break exceptions, which pass through operators every day), and a
-//! stack for each is dear. Does not: guess: one that begins deeper than another may be within it or behind it; where
-//! no stack has told of the same two places, or stacks have told both, it is not known.
+//! stack for each is expensive. Does not: guess: one that begins deeper than another may be within it or behind it;
+//! where no stack has shown the same two places, or stacks have shown both, it is not known.
 //!
 //! What is certain: an operator is over when one begins that does not stand below it. What is learnt: in the frame of
 //! one operator, at this very distance, that function's call of the other one was seen in (or outside of) it.
@@ -66,7 +66,7 @@ pub(super) enum Parent {
     None,
     /// In this one.
     In(Open),
-    /// Nothing tells.
+    /// Nothing says.
     Unknown,
 }
 
@@ -228,7 +228,7 @@ mod tests {
         // 2 ended before 3 began, both within 1.
         check("1@900, 2@800, 3@700(1), 1@900, 2@800(1), 3@700", "in 1");
         check("1@900, 2@800(1), 3@700(1 2), 1@900, 2@800, 3@700", "in 2");
-        // Frames that are no operators which were seen to begin, such as steps of the backward pass, are passed over.
+        // Frames that are no operators which were seen to begin, such as autograd nodes, are passed over.
         check("1@900, 2@800(7 1 8), 1@900, 2@800", "in 1");
     }
 }

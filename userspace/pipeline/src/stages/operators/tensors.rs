@@ -16,7 +16,7 @@ const TOLD_MAX: u64 = 1 << 20;
 /// Tensors of a list beyond which something else was read.
 const LIST_MAX: u64 = 1 << 20;
 
-/// What was told of an operator's tensors.
+/// What was reported of an operator's tensors.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     /// What it was given.

@@ -1,7 +1,7 @@
 //! Open: the steps that a thread began, and which of them its stack shows.
 //!
-//! Owns: what is certain of both. Because: ends are not told, a loop runs other steps within its own, and a thread of
-//! a pool begins one step above and the next one below. Does not: know names or frames.
+//! Owns: what is certain of both. Because: ends are not reported, a loop runs other steps within its own, and a thread
+//! of a pool begins one step above and the next one below. Does not: know names or frames.
 //!
 //! | the stack shows | it is |
 //! |---|---|

@@ -83,7 +83,7 @@ impl Process {
         Outcome { launched, on_return }
     }
 
-    /// The name of a handle: told by a call, or found in the process, or that of the stub which launches it.
+    /// The name of a handle: reported by a call, or found in the process, or that of the stub which launches it.
     fn name_of(
         &mut self,
         handle: u64,
