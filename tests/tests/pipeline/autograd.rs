@@ -131,20 +131,20 @@ fn what_is_not_certain_stays_where_it_ran() {
             "21 call 4 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
             "",
         ),
-        // A record is missing, perhaps of the step that runs.
+        // A record is missing, perhaps of the node that runs.
         (&format!("{step}\nlose 0 1\n22 sample 7/7 app x! e. back main"), "attribute backward-uncertain 1\n"),
-        // Its beginning may have been missed: no stack without steps came before it.
+        // Its beginning may have been missed: no stack without nodes came before it.
         (
             "28 call 5 step 7/8 app sequence=1 forward-thread=1 stack-pointer=400\n29 sample 7/8 app x! e. run",
             "attribute backward-uncertain 1\n",
         ),
-        // The stack lacks its beginning, so the number of steps is not known; or whether it is in one at all.
+        // The stack lacks its beginning, so the number of nodes is not known; or whether it is in one at all.
         (
             &format!("{step}\n22 sample 7/7 app x! e. gap:no-row native=no-row"),
             "attribute backward-uncertain 1\n",
         ),
         (&format!("{step}\n22 sample 7/7 app x! gap:no-row native=no-row"), ""),
-        // Another step may be about to begin.
+        // Another node may be about to begin.
         (&format!("{step}\n22 sample 7/7 app e.! back main"), ""),
         (&format!("{step}\n22 sample 7/7 app k:trap e.! back main"), ""),
     ] {
@@ -174,7 +174,7 @@ fn a_process_that_comes_with_the_number_of_another_has_its_own_steps() {
 
 #[test]
 fn stacks_that_were_taken_before_all_probes_were_there_end_nothing() {
-    // The thread may have been in a step, or in a pass within one, whose beginning was not probed yet.
+    // The thread may have been in a node, or in a pass within one, whose beginning was not probed yet.
     let page = "
         10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
         12 call 2 step 7/7 app sequence=9 forward-thread=1 stack-pointer=400

@@ -1,9 +1,9 @@
 //! Programs with backward passes, made up at random, that know what is true of them, and what a capture of them may
 //! say.
 //!
-//! Owns: threads that make steps, run them in any order, one within another, and are sampled meanwhile, while records
-//! are lost or probes come late. Because: what is known of a step is either right or missing and counted, whatever
-//! happens. Does not: know how it becomes known.
+//! Owns: threads that make autograd nodes, run them in any order, one within another, and are sampled meanwhile, while
+//! records are lost or probes come late. Because: what is known of a node is either right or missing and counted,
+//! whatever happens. Does not: know how it becomes known.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,15 +18,15 @@ use super::pipeline_support::{folded, folded_as, run};
 /// What a thread does next, if it can.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// An operator makes a step.
+    /// An operator makes a node.
     Make,
     /// A backward pass begins.
     Pass,
-    /// A step of it begins: this one of all that were made. Any step before it is over.
+    /// A node of it begins: this one of all that were made. Any node before it is over.
     Step(prop::sample::Index),
     /// One that no operator made.
     Accumulate,
-    /// The innermost step, or else the innermost pass, ends.
+    /// The innermost node, or else the innermost pass, ends.
     End,
     Sample,
 }
@@ -76,7 +76,7 @@ pub(crate) fn programs() -> impl Strategy<Value = Program> {
     })
 }
 
-/// A step that was made, by a function called `m` and its number among all, within the step of that other one.
+/// A node that was made, by a function called `m` and its number among all, within the node of that other one.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     thread: usize,
@@ -98,7 +98,7 @@ struct Run {
     made: Vec<Made>,
     levels: [Vec<Level>; THREADS],
     sequences: [u64; THREADS],
-    /// Steps that begin and whose record comes, with and without an operator.
+    /// Nodes that begin and whose record comes, with and without an operator.
     began: [u64; 2],
     calls: u64,
     lost: bool,
@@ -116,7 +116,7 @@ impl Run {
         frames
     }
 
-    /// The innermost step that a thread is in.
+    /// The innermost node that a thread is in.
     fn step(&self, thread: usize) -> Option<usize> {
         let made = |level: &Level| match level {
             Level::Step { made } => Some(*made),
@@ -179,7 +179,7 @@ impl Run {
         }
     }
 
-    /// A step begins.
+    /// A node begins.
     fn begins(&mut self, at: usize, event: Event, program: &Program) {
         let levels = &mut self.levels[event.thread];
         levels.pop_if(|level| matches!(level, Level::Step { .. }));
@@ -219,7 +219,7 @@ pub(crate) fn check(program: &Program) {
     let gaps = &profile.ledger.stage(Stage::Attribute).gaps;
     let counted = |key: &str| gaps.count(key);
 
-    // Each step once: below its operator, or for a reason.
+    // Each node once: below its operator, or for a reason.
     let calls = folded_as(profile, Selection { interpreter: true, ..Selection::of(Metric::Calls) });
     let (mut paired, mut misplaced, mut unsure) = (0, 0, 0);
     for line in calls.lines() {
@@ -241,7 +241,7 @@ pub(crate) fn check(program: &Program) {
         "{misplaced} and {unsure} of {told}: {calls}{of:?}"
     );
 
-    // Each stack in a step below the right one, or where it ran.
+    // Each stack in a node below the right one, or where it ran.
     let samples = folded(profile);
     let mut elsewhere = BTreeMap::new();
     for line in samples.lines() {
@@ -262,7 +262,7 @@ pub(crate) fn check(program: &Program) {
     }
 }
 
-/// Whether the operator at the end of a stack stands below the step that it ran in. `None` of one that ran in a step
+/// Whether the operator at the end of a stack stands below the node that it ran in. `None` of one that ran in a node
 /// which no operator made: where it stands is right, but that may not be certain.
 fn is_right(stack: &str, of: &Run) -> Option<bool> {
     let number =
@@ -278,7 +278,7 @@ fn is_right(stack: &str, of: &Run) -> Option<bool> {
         (within, below) => {
             assert!(below.is_none(), "{stack} in {of:?}");
             let in_step = before.contains("evaluate_function");
-            // A stack that lacks its beginning may be in a step or not.
+            // A stack that lacks its beginning may be in a node or not.
             (within.is_some() || !in_step).then(|| within.is_none() && before.contains("main"))
         }
     }

@@ -22,7 +22,7 @@
 //!                         lacks its beginning; text=…, flags=limited
 //! 12 return 5 out=0x100 entered=10      call 5 returned
 //! 11 correlate 5 77       call 5 has the correlation id 77
-//! 10 call 5 made 7/7 app sequence=3 forward-thread=1 : ! o.mm main     an operator makes step 3 of a backward pass
+//! 10 call 5 made 7/7 app sequence=3 forward-thread=1 : ! o.mm main     an operator makes autograd node 3
 //! 20 call 6 pass 7/7 app stack-pointer=500 : ! main                    a backward pass begins
 //! 21 call 7 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400     the step begins
 //!                         made2, pass2, step2: the same of a second copy of the framework

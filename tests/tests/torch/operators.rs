@@ -67,7 +67,7 @@ fn the_backward_pass_stands_below_the_operators_that_it_belongs_to() {
     const AGAIN: &str = "aten::sum;[backward];SumBackward0;aten::mul.Tensor;[backward]";
     const STEPS: [&str; 4] =
         ["aten::index.Tensor;[backward]", "aten::addmm;[backward]", "aten::sum;[backward]", AGAIN];
-    // Each pass has all four steps, and each step was made once. Where the first ones were made is not certain yet.
+    // Each pass has all four nodes, and each node was made once. Where the first ones were made is not certain yet.
     let of = STEPS.map(|stack| calls.get(stack).copied().unwrap_or(0));
     let (least, most) = (of.iter().min().unwrap(), of.iter().max().unwrap());
     assert!(*least > 100 && most - least <= 2 + most / 20, "{calls:?}");
@@ -129,7 +129,7 @@ fn every_step_of_a_backward_pass_stands_below_the_line_that_made_it() {
 
 type Steps = BTreeMap<String, u64>;
 
-/// The steps of a program by the Python stacks that made them, as it reports them itself, and as they are seen from
+/// The nodes of a program by the Python stacks that made them, as it reports them itself, and as they are seen from
 /// outside; and what is known of those that are not where they belong.
 fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     const STEPS: u64 = 200;
@@ -140,7 +140,7 @@ fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     let options = ["--context", "python,native", "--probe", "backward", "-F", "499"];
     let (_folder, file) = record_through(&mut command, &options);
     let said = std::fs::read_to_string(&said).unwrap();
-    // Of a step that was made within another one the program says who called the engine, and the profile who made
+    // Of a node that was made within another one the program says who called the engine, and the profile who made
     // the other.
     let mut expect: Steps = Steps::new();
     for line in said.lines() {

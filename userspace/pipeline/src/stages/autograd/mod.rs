@@ -1,9 +1,9 @@
 //! Backward: which operator of the forward pass an autograd node belongs to, and the place of such a node in the tree:
 //! below that operator.
 //!
-//! Owns: the contexts of the operators that made a step, until it runs; the steps that each thread is in; and moving
+//! Owns: the contexts of the operators that made a node, until it runs; the nodes that each thread is in; and moving
 //! stacks below their operator. Because: nobody writes the backward pass: the line that costs is the one whose
-//! gradient is computed, and it has long returned by then. Does not: guess: where the step that runs is not certain,
+//! gradient is computed, and it has long returned by then. Does not: guess: where the node that runs is not certain,
 //! or its operator was not seen, the stack stays where it was taken, and the ledger says how often.
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //!  in the tree       train.py:step ▸ net.py:forward ▸ aten::linear ▸ aten::addmm ▸ [backward] ▸ AddmmBackward0 ▸ aten::mm
 //! ```
 //! Only beginnings are probed. What ends is seen by what is on a stack: one with `n` frames of the engine's function
-//! is in the `n`th of the steps that are open, and those behind it are over. A backward pass within a step
-//! (checkpoints) shows by its own stack how many steps are open when it begins.
+//! is in the `n`th of the nodes that are open, and those behind it are over. A backward pass within a node
+//! (checkpoints) shows by its own stack how many nodes are open when it begins.
 
 mod open;
 mod stand;
@@ -64,29 +64,29 @@ reasons! {
 pub(crate) use stand::{Stand, Within};
 use watch::{CopyId, Watch};
 
-/// Steps whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
+/// Autograd nodes whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
 pub(crate) const STEPS_MAX: usize = 1 << 17;
 /// Processes that are followed: as many as may run on a big host.
 const PROCESSES_MAX: usize = 1 << 16;
-/// Places that are remembered, of steps below their operators.
+/// Places that are remembered, of nodes below their operators.
 const PLACES_MAX: usize = 1 << 16;
-/// How often a step may be the step of a step: derivatives of a higher order are rare, and each doubles the path.
+/// How deep nodes made by nodes may nest: derivatives of a higher order are rare, and each doubles the path.
 const NESTED_MAX: usize = 4;
-/// The number of a step that no operator made, such as one that accumulates a gradient.
+/// The number of a node that no operator made, such as one that accumulates a gradient.
 const NO_NUMBER: u64 = u64::MAX;
 /// What stands between an operator and its backward pass.
 pub(crate) const MARK: &str = "[backward]";
 /// [`StackNote::steps`] when the stack does not tell.
 pub(crate) const UNSURE: u8 = u8::MAX;
-/// The same of a stack in at least one step.
+/// The same of a stack in at least one node.
 const SOME: u8 = UNSURE - 1;
 
 /// What a call of one of the probed functions says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An operator makes a step.
+    /// An operator makes an autograd node.
     Created,
-    /// A step begins.
+    /// A node begins.
     Begins,
     /// A backward pass begins.
     Backward,
@@ -126,19 +126,20 @@ pub(crate) struct Autograd {
     processes_seen: u32,
     made: FxHashMap<Step, Made>,
     made_in_order: VecDeque<Step>,
-    /// The first step of a thread is made before the framework numbers the thread.
+    /// The first node of a thread is made before the framework numbers the thread.
     first: FxHashMap<First, (u64, Made)>,
     threads: OpenScopes<Thread>,
     watch: Watch,
     lists: ScopeLists<Maker>,
     /// By thread and context of the operator.
     places: FxHashMap<(NodeId, NodeId), Option<NodeId>>,
-    /// Whether a frame is the engine's function that runs a step, by number of the frame.
+    /// Whether a frame is the engine's function that runs a node, by number of the frame.
     engine: Vec<Option<bool>>,
     counts: Counts,
 }
 
-/// A step: process (by its number here), copy of the framework, thread that made it (as that counts), and number.
+/// An autograd node: process (by its number here), copy of the framework, thread that made it (as that counts), and
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Step {
     process: u32,
@@ -155,23 +156,23 @@ struct First {
     tid: u32,
 }
 
-/// Who made a step.
+/// Who made an autograd node.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     /// Context of the operator.
     node: NodeId,
-    /// Whether that is where it belongs: the operator itself may have run within a step.
+    /// Whether that is where it belongs: the operator itself may have run within a node.
     is_right: bool,
 }
 
-/// What became of steps that began, each counted once, and of stacks in steps.
+/// What became of autograd nodes that began, each counted once, and of stacks in nodes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Steps whose operator was not seen.
+    /// Nodes whose operator was not seen.
     unknown: u64,
-    /// Steps below an operator that may stand at the wrong place.
+    /// Nodes below an operator that may stand at the wrong place.
     misplaced: u64,
-    /// Steps that are nested too deeply.
+    /// Nodes that are nested too deeply.
     nested: u64,
     /// Stacks.
     uncertain: u64,
@@ -194,14 +195,14 @@ impl Autograd {
         let probe = self.sites.record(call).copied();
         let probe = probe?;
         if self.watch.came(who.pid, probe.copy) {
-            // A stack without steps of the other copies said nothing of this one.
+            // A stack without nodes of the other copies said nothing of this one.
             self.threads.of_process(who.pid).for_each(Thread::nothing_is_certain);
         }
         Some(probe)
     }
 
-    /// A call that says what a stack has to tell: the operator at `node` makes a step, or a backward pass begins in a
-    /// stack with so many steps.
+    /// A call that says what a stack has to tell: the operator at `node` makes an autograd node, or a backward pass
+    /// begins in a stack with so many of them.
     fn called(
         &mut self,
         who: &StackSample,
@@ -259,7 +260,7 @@ impl Autograd {
         }
     }
 
-    /// A step begins on a thread, whose node is `thread`.
+    /// An autograd node begins on a thread, whose node in the tree is `thread`.
     fn begins(
         &mut self,
         who: &StackSample,
@@ -298,7 +299,7 @@ impl Autograd {
         }
     }
 
-    /// What is known of the steps that a thread is in.
+    /// What is known of the nodes that a thread is in.
     #[inline]
     fn steps_of(&mut self, who: &StackSample, loss: &LossWindows) -> Within {
         let thread = self.threads.get(who);
@@ -320,7 +321,7 @@ impl Autograd {
         }
     }
 
-    /// No step is open at the time of a stack.
+    /// No node is open at the time of a stack.
     fn none_is_open(&mut self, who: &StackSample) {
         let time_ns = who.header.time_ns;
         if self.watch.since(who.pid).is_some_and(|since| since <= time_ns) {
@@ -328,7 +329,7 @@ impl Autograd {
         }
     }
 
-    /// How many steps a stack is in, as far as it shows them: frames root first.
+    /// How many nodes a stack is in, as far as it shows them: frames root first.
     fn steps_in(&mut self, sample: &Sample<'_>, frames: &[FrameId], profile: &Profile) -> u8 {
         let steps = frames.iter().filter(|frame| self.is_engine(**frame, profile)).count();
         match u8::try_from(steps) {
@@ -353,7 +354,7 @@ impl Autograd {
         })
     }
 
-    /// Where a stack in so many steps stands; if that is below the operator that made the step: the context there,
+    /// Where a stack in so many nodes stands; if that is below the operator that made the node: the context there,
     /// and how many of the stack's frames, root first, that context stands for.
     fn place_stack(
         &mut self,
@@ -377,7 +378,7 @@ impl Autograd {
             None => return (Stand::Uncertain, None),
         };
         let last = frames.iter().rposition(|frame| self.is_engine(*frame, profile));
-        // In the function itself another step may be about to begin.
+        // In the function itself another node may be about to begin.
         let within = last.and_then(|last| frames.get(last + 1)).map(|within| profile.frames.get(*within));
         let (Some(last), Some(within)) = (last, within) else { return (Stand::Own, None) };
         if matches!(within, Frame::Kernel { .. } | Frame::KernelUnnamed { .. }) {

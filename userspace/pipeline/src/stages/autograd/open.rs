@@ -1,23 +1,23 @@
-//! Open: the steps that a thread is in, by their beginnings alone.
+//! Open: the autograd nodes that a thread is in, by their beginnings alone.
 //!
-//! Owns: which of the steps that began may still run. Because: to watch the end of a step costs more than its
-//! beginning, and the next beginning says as much. Does not: know what a step is.
+//! Owns: which of the nodes that began may still run. Because: to watch the end of a node costs more than its
+//! beginning, and the next beginning says as much. Does not: know what a node is.
 //!
-//! Within one backward pass, steps follow one another. A backward pass that is begun within a step stands on the
-//! stack above it, so its steps have lower stack pointers than its own beginning has; as soon as a step begins higher
+//! Within one backward pass, nodes follow one another. A backward pass that is begun within a node stands on the
+//! stack above it, so its nodes have lower stack pointers than its own beginning has; as soon as a node begins higher
 //! up, it is over.
 
 use super::UNSURE;
 use super::stand::Maker;
 use crate::scopes::ScopeId;
 
-/// Steps within steps that are followed. The framework itself begins another thread at 60.
+/// Nodes within nodes that are followed. The framework itself begins another thread at 60.
 const OPEN_MAX: usize = 128;
 
-/// A thread that runs steps.
+/// A thread that runs nodes.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    /// Who made the steps that are open, outermost first; those that are over may be among the last.
+    /// Who made the nodes that are open, outermost first; those that are over may be among the last.
     open: Vec<Maker>,
     /// Backward passes that are open, outermost first.
     passes: Vec<Pass>,
@@ -25,24 +25,24 @@ pub(super) struct Thread {
     pub(super) certain_since: Option<u64>,
     /// When something was last seen to begin, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
-    /// The number of the list of open steps; `None` when there are none.
+    /// The number of the list of open nodes; `None` when there are none.
     pub(super) listed: Option<ScopeId>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pass {
     stack_pointer: u64,
-    /// Steps that are open around it.
+    /// Nodes that are open around it.
     within: usize,
 }
 
 impl Thread {
-    /// Who made the steps that may be open.
+    /// Who made the nodes that may be open.
     pub(super) fn open(&self) -> &[Maker] {
         &self.open
     }
 
-    /// A stack has shown that no step was open at a time. Stacks are understood later than they are taken.
+    /// A stack has shown that no node was open at a time. Stacks are understood later than they are taken.
     pub(super) fn none_is_open(&mut self, now_ns: u64) {
         if now_ns < self.newest_ns {
             return;
@@ -53,12 +53,12 @@ impl Thread {
         self.certain_since = Some(now_ns);
     }
 
-    /// Steps may have been missed.
+    /// Nodes may have been missed.
     pub(super) fn nothing_is_certain(&mut self) {
         self.certain_since = None;
     }
 
-    /// A backward pass begins within so many steps.
+    /// A backward pass begins within so many nodes.
     pub(super) fn backward_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, steps: u8) {
         self.newest_ns = self.newest_ns.max(now_ns);
         let within = usize::from(steps);
@@ -72,7 +72,7 @@ impl Thread {
         }
     }
 
-    /// A step begins.
+    /// A node begins.
     pub(super) fn step_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, made_by: Maker) {
         self.newest_ns = self.newest_ns.max(now_ns);
         let Some(stack_pointer) = stack_pointer else {
@@ -98,7 +98,7 @@ mod tests {
         Maker::Operator(NodeId::from_number(number))
     }
 
-    /// Letters: `s POINTER OPERATOR` a step, `b POINTER STEPS` a backward pass, `0` a stack without steps.
+    /// Letters: `s POINTER OPERATOR` a node, `b POINTER STEPS` a backward pass, `0` a stack without nodes.
     #[track_caller]
     fn check(events: &str, expect: &[u32]) {
         let mut thread = Thread::default();
@@ -130,7 +130,7 @@ mod tests {
         check("b 1000 0, s 900 1, b 500 1, s 400 2, s 400 3", &[1, 3]);
         check("b 1000 0, s 900 1, b 500 1, s 400 2, b 200 2, s 100 3", &[1, 2, 3]);
         check("b 1000 0, s 900 1, b 500 1, s 400 2, s 900 4", &[4]);
-        // Two checkpoints, one after the other, within one step.
+        // Two checkpoints, one after the other, within one node.
         check("b 1000 0, s 900 1, b 500 1, s 400 2, b 450 1, s 350 3", &[1, 3]);
     }
 

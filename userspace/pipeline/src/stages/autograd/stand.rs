@@ -1,4 +1,4 @@
-//! Stand: what is known of the steps around a stack, and where it stands by that.
+//! Stand: what is known of the autograd nodes around a stack, and where it stands by that.
 //!
 //! Owns: the words for it. Because: what is concluded of a stack must be counted as it was concluded, also when the
 //! stack is understood later than it was taken, or was seen before. Does not: conclude.
@@ -7,7 +7,7 @@ use deepctx_profile::tree::NodeId;
 
 use crate::scopes::ScopeId;
 
-/// What is known of the steps that a thread is in.
+/// What is known of the autograd nodes that a thread is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Within {
     /// Something may have been missed.
@@ -21,7 +21,7 @@ pub(crate) enum Within {
     Steps(ScopeId),
 }
 
-/// Who made a step.
+/// Who made an autograd node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Maker {
     /// No operator.
@@ -35,19 +35,19 @@ pub(super) enum Maker {
 /// Where a stack stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// Where it was taken, and belongs: in no step, in one that no operator made, or between two.
+    /// Where it was taken, and belongs: in no node, in one that no operator made, or between two.
     Own,
-    /// Below the operator that made its step.
+    /// Below the operator that made its node.
     Below,
-    /// Where it was taken: which step it is in is not certain.
+    /// Where it was taken: which node it is in is not certain.
     Uncertain,
-    /// Where it was taken: steps were not watched then.
+    /// Where it was taken: nodes were not watched then.
     NotWatched,
-    /// Where it was taken: it lacks its beginning, so that it may be in a step or not.
+    /// Where it was taken: it lacks its beginning, so that it may be in a node or not.
     Cut,
-    /// Where it was taken: the operator that made its step was not seen.
+    /// Where it was taken: the operator that made its node was not seen.
     Unknown,
-    /// Where it was taken: its step is nested too deeply.
+    /// Where it was taken: its node is nested too deeply.
     Nested,
 }
 

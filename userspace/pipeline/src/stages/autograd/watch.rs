@@ -1,7 +1,7 @@
 //! Watch: since when nothing that a process does in a backward pass can be missed.
 //!
 //! Owns: the copies of the framework that each process has shown, and since when all probes of each are there.
-//! Because: a stack without steps says where a thread is only if a step that began before it would have been seen.
+//! Because: a stack without nodes says where a thread is only if a node that began before it would have been seen.
 //! Does not: place probes; that they are placed in an order of their own is what it relies on.
 //!
 //! The probe on the beginning of a backward pass is placed last in each file. Who meets it knows that the others are
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::PROCESSES_MAX;
 
-/// A copy of the framework's library. Two of them in one process have numbers of their own for threads and steps.
+/// A copy of the framework's library. Two of them in one process have numbers of their own for threads and nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CopyId(pub(super) u32);
 
