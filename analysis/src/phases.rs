@@ -1,6 +1,6 @@
 //! Phases: what each part of training took.
 //!
-//! Owns: [`Phases`]. Because: it is where a reader begins. Does not: tell phases apart ([`deepctx_profile::phase`]).
+//! Owns: [`Phases`]. Because: it is where a reader begins. Does not: recognise phases ([`deepctx_profile::phase`]).
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::phase::{Phase, phases};

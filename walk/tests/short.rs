@@ -1,4 +1,4 @@
-//! Short walks: as many native frames as tell operators, all Python frames, and a gap wherever something was left out.
+//! Short walks: as many native frames as show operators, all Python frames, and a gap wherever something was left out.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 

@@ -1,7 +1,7 @@
 //! Notes: what the reader of a profile should know about it, beside what it holds.
 //!
-//! Owns: [`Note`]. Because: a script must be able to tell a profile that broke off from one that lacks a file, without
-//! reading sentences. Does not: stop anything; what does is an [`OpenError`](crate::OpenError).
+//! Owns: [`Note`]. Because: a script must be able to distinguish a profile that broke off from one that lacks a file,
+//! without reading sentences. Does not: stop anything; what does is an [`OpenError`](crate::OpenError).
 
 use std::fmt;
 

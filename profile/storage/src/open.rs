@@ -1,7 +1,8 @@
 //! Opening: a profile from whatever holds one.
 //!
-//! Owns: [`open`], and telling our profiles from other tools' files. Because: every command, and every program beside
-//! ours, must open the same files in the same way. Does not: print; what should be known about a file are [`Note`]s.
+//! Owns: [`open`], and distinguishing our profiles from other tools' files. Because: every command, and every program
+//! beside ours, must open the same files in the same way. Does not: print; what should be known about a file are
+//! [`Note`]s.
 
 use std::path::Path;
 
@@ -48,7 +49,7 @@ pub enum FileFormat {
 /// Opens a profile, be it a folder or one file, and with the feature `import` also what other tools recorded.
 ///
 /// A profile with damaged files opens without them, and one of a newer minor version without what that added: the
-/// [notes](Opened::notes) tell.
+/// [notes](Opened::notes) say so.
 ///
 /// # Errors
 /// It is no profile, cannot be read, or has a version that would be misread.

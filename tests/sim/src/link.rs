@@ -38,7 +38,7 @@ pub(crate) struct Masks {
     pub(crate) callbacks: [[AtomicU8; CALLBACKS]; DOMAINS],
     /// Bit `n`: activities of CUPTI's kind `n` are wanted.
     pub(crate) kinds: AtomicU64,
-    /// Whom to tell.
+    /// Whom to notify.
     pub(crate) hooks: AtomicPtr<Hooks>,
 }
 
@@ -312,7 +312,7 @@ fn announce(frame: &mut Frame, site: u32) {
 /// Runs the body of a function, and announces it.
 pub(crate) fn call(point: &'static Point, parameters: *const c_void, body: impl FnOnce() -> Status) -> i32 {
     if !is_announced(point.domain) {
-        // Functions that do the same are not to become one: probes tell them apart by their places.
+        // Functions that do the same are not to become one: probes distinguish them by their places.
         std::hint::black_box(point);
         return code_of(body());
     }

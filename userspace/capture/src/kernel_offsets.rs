@@ -25,7 +25,7 @@ pub enum OffsetsError {
 /// Deepest nesting of anonymous structures and of arrays that is followed.
 const DEPTH_MAX: usize = 8;
 
-/// What else the types tell of the kernel.
+/// What else the types say about the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// It can attach one program to many places at once (`uprobe_multi`).

@@ -1,6 +1,6 @@
 //! Overlayfs: files as overlays show them, and the file below that backs each.
 //!
-//! Owns: telling whether two files have the same backing file. Because: the kernel puts probes on the backing file,
+//! Owns: deciding whether two files have the same backing file. Because: the kernel puts probes on the backing file,
 //! whichever overlay shows it. Does not: find files.
 
 use std::collections::HashSet;

@@ -76,7 +76,7 @@ impl Waiting {
     }
 }
 
-/// Makes the child tell its pid, and wait for a byte, between fork and exec.
+/// Makes the child report its pid, and wait for a byte, between fork and exec.
 fn hold_before_exec(child: &mut Command, tell_pid: PipeWriter, may_go: PipeReader, go: i32) {
     let (tell_pid, may_go) = (OwnedFd::from(tell_pid), OwnedFd::from(may_go));
     let hold = move || {

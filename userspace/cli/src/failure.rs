@@ -79,7 +79,7 @@ impl Failure {
         if self.quiet {
             return ExitCode::SUCCESS;
         }
-        // Standard error may be gone as well; there is nobody left to tell.
+        // Standard error may be gone as well; there is nobody left to report to.
         let _ = io::Write::write_all(&mut io::stderr().lock(), format!("{self}\n").as_bytes());
         ExitCode::from(COULD_NOT_RUN)
     }

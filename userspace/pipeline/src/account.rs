@@ -262,7 +262,7 @@ impl Accounts {
     fn kernel_account(&self) -> Account {
         let mut account = Account::default();
         let Some(counters) = &self.kernel else {
-            // A replay without counters: only the numbers of the records tell what is missing.
+            // A replay without counters: only the numbers of the records show what is missing.
             if self.missing > 0 {
                 account.received = self.received.saturating_add(self.missing);
                 account.kept = self.received;

@@ -1,6 +1,6 @@
 //! Reasons that are of no single stage.
 //!
-//! Owns: what the pipeline itself drops or cannot tell. Because: accounts, frames and several stages mean the same
+//! Owns: what the pipeline itself drops or cannot know. Because: accounts, frames and several stages mean the same
 //! ones. Does not: hold those of a stage, which stand in its folder.
 
 use deepctx_common::reasons;

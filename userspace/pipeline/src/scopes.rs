@@ -2,7 +2,7 @@
 //!
 //! Owns: what each stage keeps of each thread, bounded and forgotten with its process ([`OpenScopes`]); a number for
 //! each list of scopes ([`ScopeLists`]), since the same stack means something else within others, and whoever caches
-//! stacks must tell such lists apart, cheaply. Because: four stages follow what is open in a thread, and differ only
+//! stacks must distinguish such lists cheaply. Because: four stages follow what is open in a thread, and differ only
 //! in what opens and closes it. Does not: know what a scope is, or when it ends ([`crate::loss_windows`] says when
 //! that may have been missed).
 

@@ -89,7 +89,7 @@ pub(crate) fn python_reference(code: u64, detail: u64) -> PythonReference {
     PythonReference { code, checksum: (detail >> 32) as u32, instruction }
 }
 
-/// One step of a user stack as the words tell it.
+/// One step of a user stack as the words describe it.
 pub(crate) enum Step {
     Code(Code),
     Gap(WalkEnd),

@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) entered: u16,
     /// The code that the interpreter made is in no mapping that is known.
     pub(crate) unknown: bool,
-    /// The function whose calls tell what they are made on.
+    /// The function whose calls show what they are made on.
     pub(crate) called: Called,
     /// Frame pointer of the interrupted thread; 0 stands for one that leads nowhere.
     pub(crate) frame_pointer: u64,

@@ -86,7 +86,7 @@ impl Profilers {
         self.start(Kind::Ours, command)
     }
 
-    /// Our own profiler, telling more.
+    /// Our own profiler, verbose.
     pub(super) fn attach_verbose(&self, pid: u32, frequency: u32) -> Result<Attached> {
         let mut command = self.command(Kind::Ours, pid, frequency)?;
         command.arg("-v");

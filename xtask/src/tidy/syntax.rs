@@ -1,8 +1,8 @@
 //! As much of Rust's syntax as rules need: code without comments and strings, product code without its tests,
 //! functions.
 //!
-//! Owns: telling code from text. Because: a rule that takes a comment for code is wrong where people look. Does not:
-//! parse; what it takes for a function ends where its brackets do.
+//! Owns: distinguishing code from text. Because: a rule that takes a comment for code is wrong where people look. Does
+//! not: parse; what it takes for a function ends where its brackets do.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Imports: what other tools recorded, as a profile.
 //!
-//! Owns: telling formats apart by their content, the bounds on what is read, and the errors. Because: views, reports
+//! Owns: distinguishing formats by their content, the bounds on what is read, and the errors. Because: views, reports
 //! and exports are of use to people who recorded elsewhere. Does not: open files; bytes are handed in.
 //!
 //! | format | recognised by | metrics |

@@ -66,7 +66,7 @@ const MODULE_LOADED: u32 = 6;
 const MODULE_UNLOAD_STARTING: u32 = 7;
 
 impl Module {
-    /// The code as CUPTI shows it; nothing where the image does not tell how long it is.
+    /// The code as CUPTI shows it; nothing where the image does not say how long it is.
     fn image(&self) -> &[u8] {
         // SAFETY: words are bytes, eight each.
         unsafe { std::slice::from_raw_parts(self.code.as_ptr().cast(), self.code.len() * 8) }
@@ -187,7 +187,7 @@ mod image {
         pub(super) symbol: u32,
     }
 
-    /// The kernels; `None` when the image is of a kind that does not tell.
+    /// The kernels; `None` when the image is of a kind that does not list them.
     pub(super) fn kernels(address: usize) -> Option<Vec<Kernel>> {
         match at::<u32>(address)? {
             0x464c_457f => Some(of_elf(address)),

@@ -13,7 +13,7 @@ use crate::link::{Hooks, Record};
 
 static HOOKS: Hooks = Hooks { callback, activity };
 
-/// Makes the driver tell us things.
+/// Makes the driver report to us.
 pub(crate) fn attach() -> Status {
     static ONCE: Once = Once::new();
     let driver = driver()?;

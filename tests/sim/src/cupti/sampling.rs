@@ -159,7 +159,7 @@ const NAMES: [&str; 19] = [
     "warpgroup_arrive",
 ];
 
-/// Reasons as the functions tell them: number and name; of each its second form, and one that is no reason.
+/// Reasons as the functions list them: number and name; of each its second form, and one that is no reason.
 fn reasons() -> Vec<(u32, String)> {
     let (first, names) = match super::version() {
         Version::Twelve => (1, &NAMES[..18]),
@@ -254,7 +254,7 @@ impl Sampling {
             let chosen = |(reason, _): &(&u32, &u32)| self.chosen.contains(reason);
             let told: Vec<_> = reasons.iter().filter(chosen).collect();
             if told.is_empty() {
-                // CUPTI does not tell instructions without a chosen reason.
+                // CUPTI does not report instructions without a chosen reason.
                 continue;
             }
             // SAFETY: the client promises `room` of them, each with as many reasons as were chosen.

@@ -1,6 +1,6 @@
 //! Files: those that have their probes.
 //!
-//! Owns: telling whether a file is one of them, by whatever path it is reached. Because: the kernel puts probes on a
+//! Owns: deciding whether a file is one of them, by whatever path it is reached. Because: the kernel puts probes on a
 //! file, not on a path, and one that gets them twice is counted twice. Does not: attach.
 
 use std::collections::HashSet;

@@ -76,7 +76,7 @@ const NESTED_MAX: usize = 4;
 const NO_NUMBER: u64 = u64::MAX;
 /// What stands between an operator and its backward pass.
 pub(crate) const MARK: &str = "[backward]";
-/// [`StackNote::steps`] when the stack does not tell.
+/// [`StackNote::steps`] when the stack does not show it.
 pub(crate) const UNSURE: u8 = u8::MAX;
 /// The same of a stack in at least one node.
 const SOME: u8 = UNSURE - 1;
@@ -95,7 +95,7 @@ pub(crate) enum Kind {
 /// What a stack says about the autograd nodes that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StackNote {
-    /// How many; [`UNSURE`] when it does not tell.
+    /// How many; [`UNSURE`] when it does not show it.
     steps: u8,
     /// Where the context is by these.
     stand: Stand,
@@ -201,7 +201,7 @@ impl Autograd {
         Some(probe)
     }
 
-    /// A call that says what a stack has to tell: the operator at `node` makes an autograd node, or a backward pass
+    /// A call that says what a stack shows: the operator at `node` makes an autograd node, or a backward pass
     /// begins in a stack with so many of them.
     fn called(
         &mut self,

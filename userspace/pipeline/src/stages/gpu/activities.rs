@@ -26,7 +26,7 @@ use super::process::Process;
 use super::work::{Work, WorkKind};
 use super::{EXPIRY_NS, Gpu};
 
-/// Stands for a kernel whose name the collector did not tell.
+/// Stands for a kernel whose name the collector did not report.
 const UNTOLD: &str = "[unknown: name-not-told]";
 /// Stands for a graph whose nodes were not reported one by one.
 const WHOLE_GRAPH: &str = "graph";
@@ -312,7 +312,7 @@ fn duration(activity: &Activity) -> Option<u64> {
     activity.end_ns.checked_sub(activity.start_ns).filter(|_| known)
 }
 
-/// From the launch to the start; `None` when the clocks are not known well enough to tell.
+/// From the launch to the start; `None` when the clocks are not known well enough for it.
 fn delay(start: HostTime, launched_ns: u64) -> Option<Nanos> {
     let (start_ns, within) = (start.time.as_nanos(), start.within);
     if start_ns.saturating_add(within.0) < launched_ns {

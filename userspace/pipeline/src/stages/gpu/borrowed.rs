@@ -225,7 +225,7 @@ impl Borrowed {
         self.queue.push_back(queued);
     }
 
-    /// The place in the queue of the launch of a record; `Err` when more records must come to tell.
+    /// The place in the queue of the launch of a record; `Err` when more records must come to decide it.
     fn find(
         &self,
         record: &HeldRecord,
@@ -328,7 +328,7 @@ impl Gpu {
     }
 
     /// Joins the borrowed records of a process that have waited long enough; with `u64::MAX` all of them. All are
-    /// joined before any is entered: what the last ones tell of the clock holds for the first ones too.
+    /// joined before any is entered: what the last ones say about the clock holds for the first ones too.
     pub(super) fn settle(&mut self, pid: u32, now_ns: u64, profile: &mut Profile) {
         let mut joined = Vec::new();
         while let Some(records) = self.join_next(pid, now_ns, profile) {

@@ -82,7 +82,7 @@ impl DeviceClock {
     /// A device time by the host's clock; `None` without a reading.
     pub(super) fn host(&self, device: Time<clock::Device>) -> Option<HostTime> {
         let near = self.readings.last()?;
-        // Any reading is near enough to tell when this was, for the choice of the best.
+        // Any reading is near enough to say when this was, for the choice of the best.
         let about = near.offset_ns + i128::from(device.as_nanos());
         let about = u64::try_from(about.max(0)).unwrap_or(u64::MAX);
         let best = self.readings.iter().min_by_key(|reading| reading.uncertainty_at(about))?;

@@ -70,7 +70,7 @@ type Nodes = Arc<Vec<Recorded>>;
 #[derive(Debug, Default)]
 pub(super) struct Launchable {
     nodes: Nodes,
-    /// Numbers that came, with what they named, while there are too few to tell.
+    /// Numbers that came, with what they named, while there are too few to decide.
     learning: BTreeMap<u64, FrameId>,
     /// Places in `nodes` by number.
     places: FxHashMap<u64, usize>,

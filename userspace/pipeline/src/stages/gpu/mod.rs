@@ -1,7 +1,7 @@
 //! Gpu: calls of accelerators' libraries, and what devices did because of them → figures in the tree.
 //!
 //! Owns: what is remembered of each process's handles, streams, graphs and memory; calls that wait for their return,
-//! and launches that wait for what a device will tell of them. Because: a kernel runs long after its launch, under a
+//! and launches that wait for what a device will report of them. Because: a kernel runs long after its launch, under a
 //! number that only the calls around it explain. Does not: invent: device time is measured ([`activities`]), or
 //! bounded and called so, and what could not be joined has a reason in the ledger.
 //!

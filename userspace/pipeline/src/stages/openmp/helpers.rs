@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn what_two_threads_handed_out_tells_nothing() {
         check(&[(&[(1, SHARED), (2, SHARED)], SHARED), (&[(1, SHARED), (2, SHARED)], SHARED)], None);
-        // Later works tell them apart.
+        // Later works distinguish them.
         check(
             &[
                 (&[(1, SHARED), (2, SHARED)], SHARED),

@@ -209,7 +209,7 @@ impl Operators {
     ) {
         let CallRecord { sample: who, arguments, thread } = *call;
         let Some(what) = self.sites.record(&arguments.call) else { return };
-        // While probes are put in place or taken away, some tell and others do not.
+        // While probes are put in place or taken away, some report and others do not.
         if loss.not_probed(who.header.time_ns, who.header.time_ns) {
             self.counts.not_watched += 1;
             return;
@@ -279,7 +279,7 @@ impl Operators {
                 .filter(|frame| matches!(profile.frames.get(*frame), Frame::Operator { .. }))
                 .collect();
             let around = &around[..around.len().saturating_sub(usize::from(ends_with_it))];
-            // One that lacks its beginning does not tell what is over.
+            // One that lacks its beginning does not show what is over.
             if who.native_end == WalkEnd::Complete as u8 {
                 watched.nesting.shown(who.pid, code, stack_pointer, around, memory);
             } else {

@@ -54,7 +54,7 @@ reasons! {
         "beginnings or ends of ranges were counted by their probe and never came";
 }
 
-/// Places whose last end is remembered, to tell the time from step to step.
+/// Places whose last end is remembered, to measure the time from step to step.
 const STEPS_MAX: usize = 1 << 12;
 /// Files of PyTorch and Python whose functions only lead to the entering of a range.
 const ENTERING: [&str; 8] = [
