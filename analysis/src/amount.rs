@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_of_an_amount_is_in_the_name_of_its_field() {
+    fn field_name_of_an_amount_includes_its_unit() {
         let json = |unit| serde_json::to_string(&Row { name: "f", amount: Amount::new(7, unit) }).unwrap();
         assert_eq!(json(Unit::Nanoseconds), r#"{"name":"f","value_ns":7}"#);
         assert_eq!(json(Unit::Bytes), r#"{"name":"f","value_bytes":7}"#);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_has_the_shape_of_the_context_that_launched_it_most() {
+    fn kernel_shape_comes_from_the_most_frequent_launch_context() {
         let mut profile = Profile::new(Default::default(), Default::default());
         launch(&mut profile, "n a / g gemm", Some(64), 1);
         launch(&mut profile, "n b / g gemm", Some(128), 9);

@@ -126,7 +126,7 @@ mod tests {
     use crate::Selection;
 
     #[test]
-    fn a_layer_is_counted_with_and_without_the_layers_in_it() {
+    fn layers_have_inclusive_and_exclusive_values() {
         let mut profile = Profile::new(Default::default(), Default::default());
         let mut layer = |path: &str, class: &str| {
             let (path, class) = (profile.text(path), profile.text(class));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_was_cut_short_may_have_records_under_way() {
+    fn unfinished_capture_may_have_records_in_flight() {
         let mut profile = text::parse("").unwrap();
         profile.ledger.stage_mut(Stage::Decode).received = 4;
         profile.ledger.gap(Stage::Store, Reason::new("not-finished", "cut short"), 1);

@@ -96,7 +96,7 @@ mod tests {
     use crate::Selection;
 
     #[test]
-    fn ranges_are_told_apart_by_name_and_by_the_line_of_the_program() {
+    fn ranges_are_distinguished_by_name_and_source_line() {
         let mut profile = text::parse("").unwrap();
         let mut add = |path: &str, metric, values: &[u64]| {
             let stack: Vec<_> =

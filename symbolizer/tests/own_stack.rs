@@ -194,7 +194,7 @@ fn stack_end() -> u64 {
 }
 
 #[test]
-fn a_thread_interrupted_twice_is_walked_to_its_start_as_the_c_runtime_does() {
+fn walk_of_a_twice_interrupted_thread_matches_the_c_runtime() {
     handle(libc::SIGUSR1, outer);
     handle(libc::SIGUSR2, inner);
     let seen = std::thread::spawn(|| {

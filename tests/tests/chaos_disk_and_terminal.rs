@@ -57,7 +57,7 @@ while time.time() < end:
 ";
 
 #[test]
-fn a_disk_that_fills_up_ends_the_capture_and_keeps_what_was_flushed() {
+fn full_disk_ends_the_capture_and_keeps_flushed_data() {
     if !can_capture() {
         return;
     }

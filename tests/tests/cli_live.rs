@@ -57,7 +57,7 @@ fn a_busy_process_is_recorded_by_pid() {
 }
 
 #[test]
-fn a_command_is_recorded_with_its_children_and_its_code_is_passed_on() {
+fn command_is_recorded_with_children_and_its_exit_code_returned() {
     if !can_capture() {
         return;
     }
@@ -81,7 +81,7 @@ fn a_command_that_cannot_start_leaves_no_profile() {
 }
 
 #[test]
-fn an_interrupt_ends_a_capture_cleanly_and_keeps_the_data_also_the_second_time() {
+fn repeated_interrupts_end_a_capture_cleanly_and_keep_its_data() {
     if !can_capture() {
         return;
     }
@@ -171,7 +171,7 @@ fn a_raw_copy_is_replayed_to_the_same_stacks() {
 }
 
 #[test]
-fn time_off_the_cpu_is_recorded_with_its_stack_and_its_reason() {
+fn off_cpu_time_is_recorded_with_stack_and_reason() {
     if !can_capture() {
         return;
     }
@@ -199,7 +199,7 @@ fn time_off_the_cpu_is_recorded_with_its_stack_and_its_reason() {
 }
 
 #[test]
-fn cycles_are_counted_where_there_are_any_and_missed_clearly_where_there_are_none() {
+fn cycles_are_counted_or_reported_as_unavailable() {
     if !can_capture() {
         return;
     }

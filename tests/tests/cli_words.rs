@@ -241,7 +241,7 @@ fn files_of_other_tools_are_reported_shown_and_exported() {
 }
 
 #[test]
-fn a_foreign_file_that_claims_to_be_a_profile_is_named_for_what_is_wrong_with_it() {
+fn invalid_files_in_foreign_formats_are_refused_with_the_cause() {
     let folder = tempfile::tempdir().unwrap();
     let check = |name: &str, bytes: &[u8], expect: &str| {
         let path = folder.path().join(name);
@@ -337,7 +337,7 @@ fn names_cannot_reach_the_terminal_as_commands() {
 }
 
 #[test]
-fn doctor_says_what_it_found_and_agrees_with_its_exit_code() {
+fn doctor_exit_code_matches_its_findings() {
     let output = run(&["doctor", "--format", "json"]);
     let checks: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     let checks = checks.as_array().unwrap();

@@ -125,7 +125,7 @@ fn compiled_kernels(capture: &Capture) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn kernels_of_a_device_stand_below_the_lines_that_their_compilers_tell() {
+fn compiled_device_kernels_appear_below_their_source_lines() {
     const STEPS: u64 = 20;
     const FUSED: &str = "triton_poi_fused_add_relu_0";
     for (libraries, collector) in [("cuda13", true), ("bare", false)] {

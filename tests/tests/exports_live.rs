@@ -109,7 +109,7 @@ fn read(validators: &Path, reader: &str, file: &Path) -> Totals {
 }
 
 #[test]
-fn every_format_is_read_by_its_owners_with_the_same_totals() {
+fn reference_readers_see_the_same_totals_in_every_export_format() {
     let (Some(capture), Some(validators)) = (capture(), validators()) else { return };
     assert!(capture.totals["cpu-time"] > 0, "{:?}", capture.totals);
     let only_time: Totals =
@@ -343,7 +343,7 @@ int main(int count, char **words) {
 ";
 
 #[test]
-fn lines_of_native_code_are_seen_unless_they_are_not_wanted() {
+fn native_source_lines_are_shown_unless_debug_info_is_off() {
     if !can_capture() {
         return;
     }

@@ -113,7 +113,7 @@ fn below(told: &[Told], kernel: &str, function: &str) -> u64 {
 }
 
 #[test]
-fn every_sample_is_under_its_kernel_its_instruction_and_its_line() {
+fn every_sample_appears_under_its_kernel_instruction_and_line() {
     let _turn = turn();
     for (libraries, words) in [("cuda12", &[][..]), ("cuda13", &["--early"])] {
         let setting = Setting { libraries, collector: true, words: &["--pc-sampling"], ..Setting::default() };
@@ -146,7 +146,7 @@ fn where_kernels_are_serialized_each_sample_is_under_its_launch() {
 }
 
 #[test]
-fn what_goes_wrong_with_samples_is_told_and_the_program_goes_on() {
+fn sampling_errors_are_reported_and_the_program_keeps_running() {
     let _turn = turn();
     let of = |misbehaves| {
         let words = &["--pc-sampling"];

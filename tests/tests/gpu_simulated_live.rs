@@ -92,7 +92,7 @@ fn launcher(setting: Setting) -> Option<Capture> {
 }
 
 #[test]
-fn ten_thousand_launches_a_second_of_four_threads_are_counted_and_timed_exactly() {
+fn ten_thousand_launches_per_second_are_counted_and_timed_exactly() {
     let Some(capture) = launcher(Setting { libraries: "cuda12", collector: true, ..Setting::default() })
     else {
         return;
@@ -130,7 +130,7 @@ fn ten_thousand_launches_a_second_of_four_threads_are_counted_and_timed_exactly(
 }
 
 #[test]
-fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
+fn training_loop_kernels_appear_below_the_lines_that_launched_them() {
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     let log = tempfile::NamedTempFile::new().unwrap();
     let words = ["--threads", "2", "--steps", "25", "--attended", "--log", log.path().to_str().unwrap()];
@@ -168,7 +168,7 @@ fn every_kernel_of_a_training_loop_is_under_the_line_that_launched_it() {
 }
 
 #[test]
-fn who_comes_late_tells_what_came_after_and_leaves_the_program_as_it_was() {
+fn late_attach_records_later_work_and_leaves_the_program_unchanged() {
     let Some(program) = simulated::launcher() else { return };
     let words = "--threads 4 --rate 10000 --seconds 20 --copies";
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
@@ -201,7 +201,7 @@ fn who_comes_late_tells_what_came_after_and_leaves_the_program_as_it_was() {
 }
 
 #[test]
-fn who_comes_late_finds_the_names_of_kernels_in_the_process_and_never_a_wrong_one() {
+fn late_attach_recovers_kernel_names_and_never_a_wrong_one() {
     let Some(program) = simulated::latecomer() else { return };
     for (libraries, words, by_handle) in [("bare", &[][..], true), ("hip", &["--hip"], false)] {
         let setting = Setting { libraries, ..Setting::default() };
@@ -253,7 +253,7 @@ fn what_another_tool_collects_is_read_along() {
 }
 
 #[test]
-fn without_a_collector_launches_are_counted_and_device_time_is_never_claimed() {
+fn without_a_collector_launches_are_counted_without_device_time() {
     let Some(capture) = launcher(Setting { libraries: "bare", ..Setting::default() }) else { return };
     let process = capture.process();
     assert_eq!((process.tier, process.launches, process.graph_launches), (Tier::Observed, 10_000, 200));
@@ -266,7 +266,7 @@ fn without_a_collector_launches_are_counted_and_device_time_is_never_claimed() {
 }
 
 #[test]
-fn an_instance_of_a_device_is_told_as_such_and_one_that_nobody_told_of_has_its_number() {
+fn mig_instances_are_named_and_unreported_devices_have_their_number() {
     let Some(program) = simulated::launcher() else { return };
     let arguments = ["--threads", "1", "--rate", "5000", "--launches", "200", "--attended"];
     for (variables, misbehaves, devices, stream) in [
@@ -292,7 +292,7 @@ fn an_instance_of_a_device_is_told_as_such_and_one_that_nobody_told_of_has_its_n
 }
 
 #[test]
-fn each_misbehaviour_of_cupti_is_a_gap_with_a_label_and_the_program_goes_on() {
+fn cupti_misbehaviour_becomes_a_labelled_gap_and_the_program_continues() {
     for (words, tier) in [
         ("busy", Tier::Observed),
         ("denied", Tier::Observed),

@@ -49,7 +49,7 @@ fn every_row_of_the_installed_libraries_is_what_readelf_prints() {
 }
 
 #[test]
-fn every_row_of_the_libraries_of_aarch64_is_what_readelf_prints() {
+fn aarch64_library_unwind_rows_match_readelf() {
     if !has_readelf() {
         return;
     }

@@ -580,7 +580,7 @@ fn a_key_without_a_meaning_causes_no_drawing() {
 }
 
 #[test]
-fn a_buffer_of_another_size_is_drawn_as_far_as_it_fits() {
+fn mismatched_buffer_size_is_drawn_as_far_as_it_fits() {
     let mut program = Program::new(80, 24);
     for (width, height) in [(1, 1), (40, 10), (200, 60), (0, 0)] {
         program.terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

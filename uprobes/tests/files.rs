@@ -47,7 +47,7 @@ fn because(planned: &PlannedFile, symbol: &str) -> NoProbe {
 }
 
 #[test]
-fn a_driver_is_found_by_its_name_and_says_how_old_it_is() {
+fn driver_is_found_by_name_and_reports_its_version() {
     let folder = tempfile::tempdir().unwrap();
     let source = "int cuLaunchKernel(void *f) { return f != 0; }
         int cuLaunchKernel_ptsz(void *f) __attribute__((alias(\"cuLaunchKernel\")));
@@ -154,7 +154,7 @@ fn usdt_probes_lead_to_their_very_instructions_or_are_missing() {
 }
 
 #[test]
-fn a_runtime_linked_into_a_file_is_found_until_it_is_stripped() {
+fn statically_linked_runtime_is_found_unless_stripped() {
     let folder = tempfile::tempdir().unwrap();
     let source = "__attribute__((section(\".nv_fatbin\"), used)) static const char code[8] = {1};
         __attribute__((visibility(\"hidden\"), noinline, used)) void *__cudaRegisterFatBinary(void *f) { return f; }
@@ -176,7 +176,7 @@ fn a_runtime_linked_into_a_file_is_found_until_it_is_stripped() {
 }
 
 #[test]
-fn rows_of_the_user_are_found_in_the_libraries_that_they_name() {
+fn user_rows_are_found_in_the_libraries_they_name() {
     let folder = tempfile::tempdir().unwrap();
     let source = "int xyzEnqueue(void *q, int n) { return q != 0 && n; }";
     let Some(path) = compile(folder.path(), "libxyz.so.3", source, &[]) else { return };

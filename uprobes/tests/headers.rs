@@ -110,7 +110,7 @@ fn class_of(kind: Type) -> String {
 }
 
 #[test]
-fn every_symbol_has_the_parameters_and_the_version_that_its_header_declares() {
+fn every_symbol_matches_the_parameters_and_version_in_its_header() {
     let mut declared = declared();
     for row in rows() {
         for name in row.names.iter() {

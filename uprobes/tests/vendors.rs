@@ -42,7 +42,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 #[test]
-fn a_program_with_nvidias_runtime_linked_in_is_found_by_its_symbols() {
+fn statically_linked_nvidia_runtime_is_found_by_its_symbols() {
     let Some(folder) = folder() else { return };
     let built = tempfile::tempdir().unwrap();
     let source = built.path().join("main.c");
@@ -74,7 +74,7 @@ fn a_program_with_nvidias_runtime_linked_in_is_found_by_its_symbols() {
 }
 
 #[test]
-fn every_row_is_found_in_the_vendors_libraries_or_missing_for_a_reason() {
+fn every_row_is_found_in_vendor_libraries_or_explained() {
     let Some(folder) = folder() else { return };
     let mut planner = Planner::new(Vec::new(), Layers::All, Kernel { version: (6, 12) });
     for path in files(&folder) {

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use world::*;
 
 #[test]
-fn native_frames_are_listed_up_to_the_start_of_the_thread() {
+fn native_frames_are_listed_to_the_start_of_the_thread() {
     let stack = [TEXT + 0x220, TEXT + 0x330, TEXT + 0xf10];
     check("three calls", &world(&stack), false, "!10 220 330 f10 | complete not-python");
 }
@@ -45,7 +45,7 @@ fn python_frames_stand_before_the_evaluation_frame_that_runs_them() {
 }
 
 #[test]
-fn a_function_tells_what_it_is_called_on_where_it_is_asked() {
+fn called_object_is_recorded_for_requested_functions() {
     let stack = [TEXT + 0x110, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7100, 0), (0x7200, 1)];
     let mut made = with_python(world(&stack), entry_rule::LAST_REAL, 1, &frames);
@@ -67,7 +67,7 @@ fn a_function_tells_what_it_is_called_on_where_it_is_asked() {
 }
 
 #[test]
-fn a_native_walk_that_breaks_keeps_the_python_frames_behind_a_gap() {
+fn broken_native_walk_keeps_python_frames_behind_a_gap() {
     let stack = [TEXT + 0x330, 0x9999];
     let broken = with_python(world(&stack), entry_rule::LAST_REAL, 1, &[(0x7000, 0), (0x7100, 1)]);
     let got = walk(&broken, TEXT + 0x10, true);
@@ -80,7 +80,7 @@ fn a_native_walk_that_breaks_keeps_the_python_frames_behind_a_gap() {
 }
 
 #[test]
-fn chains_and_evaluation_frames_that_do_not_pair_up_are_told() {
+fn mismatched_python_chains_and_evaluation_frames_are_reported() {
     let stack = [TEXT + 0x110, TEXT + 0x120, TEXT + 0xf10];
     let short = with_python(world(&stack), entry_rule::LAST_REAL, 1, &[(0x7000, 1)]);
     check(
@@ -120,7 +120,7 @@ fn chains_and_evaluation_frames_that_do_not_pair_up_are_told() {
 }
 
 #[test]
-fn an_evaluation_that_has_not_hung_its_frames_on_the_chain_leaves_the_others_theirs() {
+fn evaluation_not_yet_linked_to_the_chain_takes_no_frames() {
     let returns = [TEXT + 0x330, TEXT + 0x120, TEXT + 0x340, TEXT + 0x130, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
     let made = world_from(EVAL[0] + 2, &returns);
@@ -141,7 +141,7 @@ fn an_evaluation_that_has_not_hung_its_frames_on_the_chain_leaves_the_others_the
 }
 
 #[test]
-fn an_evaluation_that_was_not_recognised_gives_its_frames_to_the_next() {
+fn frames_of_an_unrecognised_evaluation_go_to_the_next() {
     let made = world(&[TEXT + 0x330, TEXT + 0x120, TEXT + 0xf10]);
     // The inner sentinel lies where no known evaluation is.
     let stack = [STACK - 0x80, made.evaluations[0]];
@@ -151,7 +151,7 @@ fn an_evaluation_that_was_not_recognised_gives_its_frames_to_the_next() {
 }
 
 #[test]
-fn a_sentinel_at_the_root_of_the_chain_is_its_end() {
+fn sentinel_at_the_root_ends_the_python_chain() {
     let made = world(&[TEXT + 0x110, TEXT + 0xf10]);
     let rooted = with_python(made, entry_rule::SENTINEL, 3, &[(0x7000, 0), (0x7001, 3), (0x7002, 3)]);
     check("3.15", &rooted, true, "!10 py:7000@6 110 f10 | complete complete");
@@ -165,7 +165,7 @@ fn a_run_without_an_end_is_torn_and_not_shown() {
 }
 
 #[test]
-fn python_frames_without_an_evaluation_in_a_whole_native_stack_are_told() {
+fn python_frames_without_an_evaluation_frame_are_reported() {
     let made = world(&[TEXT + 0x330, TEXT + 0xf10]);
     let hung = hung_at(made.clone(), entry_rule::SENTINEL, 3, &[(0x7000, 0), (0x7001, 3)], &[STACK + 0x40]);
     let expect = "!10 330 f10 gap:python-no-eval-frame py:7000@6 | complete no-eval-frame";
@@ -178,7 +178,7 @@ fn python_frames_without_an_evaluation_in_a_whole_native_stack_are_told() {
 }
 
 #[test]
-fn generated_code_is_left_by_way_of_the_sentinel_of_the_evaluation_that_called_it() {
+fn generated_code_is_unwound_through_the_sentinel_of_its_caller() {
     let stack = [GENERATED + 0x10, TEXT + 0x110, TEXT + 0x330, TEXT + 0x110, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7100, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
     let mut made = with_python(world(&stack), entry_rule::SENTINEL, 3, &frames);
@@ -206,7 +206,7 @@ fn generated_code_is_left_by_way_of_the_sentinel_of_the_evaluation_that_called_i
 // Where a call puts its return address onto the stack; what it is found by is only read off such machines' instructions.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn generated_code_that_leaves_the_frame_pointer_alone_is_left_by_way_of_the_function_that_entered_it() {
+fn generated_code_preserving_fp_is_unwound_through_its_entry_function() {
     let entering = TEXT + 0x420;
     let stack = [GENERATED + 0x10, entering, TEXT + 0x110, TEXT + 0x330, TEXT + 0x110, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7100, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
@@ -292,7 +292,7 @@ fn a_cycle_of_python_frames_ends_at_the_bound() {
 }
 
 #[test]
-fn code_without_rows_is_walked_by_frame_pointers_where_that_may_be() {
+fn frame_pointers_unwind_code_without_rows_where_permitted() {
     let mut generated = world(&[]);
     generated.rules.insert(TEXT, Rule::default());
     generated.flags = executable_flag::FRAME_POINTERS;

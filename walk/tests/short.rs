@@ -21,7 +21,7 @@ fn check(what: &str, world: &World, pc: u64, expect: &str) {
 const LEAF: u64 = TEXT + 0x10;
 
 #[test]
-fn native_frames_end_at_the_first_evaluation_and_python_frames_do_not() {
+fn native_frames_stop_at_the_first_evaluation_but_python_continues() {
     let stack = [TEXT + 0x330, TEXT + 0x110, TEXT + 0x340, TEXT + 0x120, TEXT + 0xf10];
     let real = with_python(world(&stack), entry_rule::LAST_REAL, 1, &[(0x7000, 0), (0x7100, 1), (0x7200, 1)]);
     let expect = "!10 330 py:7000@6 py:7100@6 gap:native-left-out py:7200@6 | native-left-out complete";
@@ -92,7 +92,7 @@ fn where_the_chain_cannot_be_told_native_frames_are_walked() {
 }
 
 #[test]
-fn an_evaluation_that_has_not_hung_its_frames_on_the_chain_leaves_the_others_theirs() {
+fn evaluation_not_yet_linked_to_the_chain_takes_no_frames() {
     let returns = [TEXT + 0x330, TEXT + 0x120, TEXT + 0x340, TEXT + 0x130, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
     let begins = EVAL[0] + 2;
@@ -117,7 +117,7 @@ fn an_evaluation_that_has_not_hung_its_frames_on_the_chain_leaves_the_others_the
 }
 
 #[test]
-fn coroutines_and_what_functions_are_called_on_are_told_as_ever() {
+fn coroutines_are_marked_across_omitted_native_frames() {
     let stack = [TEXT + 0x110, TEXT + 0x330, TEXT + 0x120, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
     let mut made = with_python(world(&stack), entry_rule::SENTINEL, 3, &frames);
@@ -143,7 +143,7 @@ fn parts(words: &[u64]) -> (Vec<u64>, Vec<u64>) {
 
 proptest! {
     #[test]
-    fn the_python_frames_are_those_of_the_whole_walk_and_so_are_the_native_ones_before_them(
+    fn python_frames_and_leading_native_frames_match_the_whole_walk(
         runs in prop::collection::vec((0usize..6, 1usize..5), 1..6),
         version in 0usize..3,
     ) {
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_memory_holds_a_short_walk_ends_within_its_bounds(
+    fn short_walk_stays_within_bounds_for_any_memory_contents(
         stack in prop::collection::vec(prop_oneof![TEXT..TEXT + 0x1000, any::<u64>()], 0..40),
         rules in prop::collection::btree_map(TEXT..TEXT + 0x1000, arbitrary_rule(), 0..20),
         frames in prop::collection::vec((0x7000u64..0x9000, any::<u8>()), 0..10),

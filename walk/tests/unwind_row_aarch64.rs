@@ -148,7 +148,7 @@ fn a_signed_return_address_loses_its_signature_wherever_it_was() {
 }
 
 #[test]
-fn behind_a_frame_record_the_stack_pointer_is_not_believed_until_a_rule_gives_it() {
+fn frame_record_leaves_sp_unknown_until_a_rule_restores_it() {
     let record = Rule { cfa: rule_kind::FRAME_POINTER, ..Rule::default() };
     // Two frames without rows, then one of GCC whose record, at the bottom of its frame, lies above locals of others.
     let stack = [STACK + 16, CALLER, STACK + 8 * 6, CALLER + 4, 0, 0, SAVED_FP, CALLER + 8, 0, 0];
@@ -171,7 +171,7 @@ fn behind_a_frame_record_the_stack_pointer_is_not_believed_until_a_rule_gives_it
 }
 
 #[test]
-fn a_signal_frame_gives_back_every_register_of_the_interrupted_one() {
+fn signal_frame_restores_every_register_of_the_interrupted_frame() {
     // siginfo, ucontext up to the faulting address; then x0 to x30, sp, pc.
     let mut stack = vec![0u64; 16 + 22 + 1];
     stack.extend((0..31).map(|number| 100 + number));
@@ -237,7 +237,7 @@ impl Memory for AtHand<'_> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
     #[test]
-    fn a_caller_that_is_peeked_at_is_the_one_that_a_step_leads_to(
+    fn peeked_caller_equals_the_one_a_step_reaches(
         kinds in (0u8..14, 0u8..5, 0u8..6),
         offsets in ((-4i32..20), (-4i32..20), (-4i32..20)).prop_map(|(a, b, c)| [8 * a, 8 * b, 8 * c]),
         stack in prop::collection::vec(prop_oneof![Just(CALLER), Just(CALLER | SIGNATURE), Just(0)], 24),

@@ -141,7 +141,7 @@ fn a_plt_stub_has_pushed_once_behind_its_push() {
 }
 
 #[test]
-fn a_signal_frame_gives_back_every_register_of_the_interrupted_one() {
+fn signal_frame_restores_every_register_of_the_interrupted_frame() {
     let mut stack = vec![0u64; 5];
     // r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip
     stack.extend(100..108);
@@ -201,7 +201,7 @@ fn with(register: usize, value: u64) -> [u64; dwarf::COUNT] {
 }
 
 #[test]
-fn recorded_bytes_are_read_as_words_and_never_beyond_their_end() {
+fn recorded_memory_is_read_by_word_within_its_bounds() {
     let memory = Slice { begin: 0x1000, bytes: &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0x80] };
     assert_eq!(memory.read_u64(0x1000), Some(1));
     assert_eq!(memory.read_array(0x1000), Some([1, 0x8000_0000_0000_0002]));

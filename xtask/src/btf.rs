@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_that_was_not_inlined_is_refused_by_its_name() {
+    fn closure_that_was_not_inlined_is_refused_by_name() {
         assert!(check(&object_with(&types("walk_user"))).is_ok());
         let error = check(&object_with(&types("closure_env_0"))).expect_err("it has a closure");
         assert!(error.to_string().contains("'closure_env_0'"), "{error}");

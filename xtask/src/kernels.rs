@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_faults_is_told_from_a_check_that_fails() {
+    fn kernel_fault_is_distinguished_from_a_failed_check() {
         assert!(!faulted(GOOD));
         assert!(!faulted(&GOOD.replace("290 of", "200 of")));
         assert!(faulted("SeaBIOS (version 1.16.2)\n"));

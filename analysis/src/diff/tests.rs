@@ -93,7 +93,7 @@ fn another_build_of_the_same_program_is_no_difference() {
 }
 
 #[test]
-fn offsets_without_a_name_tell_contexts_apart_only_within_one_build() {
+fn unnamed_offsets_distinguish_contexts_only_within_one_build() {
     let unnamed = |offset: u64, build_id: &str| {
         let mut profile = profile("");
         let (module, reason) = (profile.text("/l/libx.so.1"), profile.text("no-symbol"));
@@ -134,7 +134,7 @@ fn draw(seed: &mut u64, contexts: u64, n: u64) -> Vec<u64> {
 }
 
 #[test]
-fn two_draws_from_the_same_program_differ_by_less_than_the_bounds() {
+fn random_differences_between_two_draws_stay_within_the_bounds() {
     let names: Vec<String> = (0..40).map(|n| format!("P app-1 / n f{n:02}")).collect();
     let mut seed = 0x9e37_79b9_7f4a_7c15;
     let (mut rows, mut beyond, mut significant) = (0, 0, 0);

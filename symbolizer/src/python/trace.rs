@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_local_with_its_offset_in_the_got_is_found() {
+    fn thread_local_with_its_offset_in_the_got_is_found() {
         // mov rax, [rip + 0x1000]; mov rax, fs:[rax]; ret
         let text = [0x48, 0x8b, 0x05, 0, 0x10, 0, 0, 0x64, 0x48, 0x8b, 0, 0xc3];
         let mut memory = RecordedMemory::default();

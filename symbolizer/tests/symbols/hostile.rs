@@ -8,7 +8,7 @@ use deepctx_symbolizer::{NoSymbol, Svma, elf};
 use crate::program::{Program, has, is_root, left_out, pretended, run, shown};
 
 #[test]
-fn what_is_not_an_elf_file_says_what_it_is_and_is_not_waited_for() {
+fn non_elf_files_are_refused_with_a_reason_without_blocking() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     run("mkfifo", &[at("fifo").to_str().unwrap()]);
@@ -79,7 +79,7 @@ fn damaged_files_never_end_the_profiler() {
 }
 
 #[test]
-fn a_section_that_claims_to_unpack_to_an_exabyte_is_not_unpacked() {
+fn section_claiming_an_exabyte_uncompressed_is_not_decompressed() {
     let Some(program) = Program::compile(&["-g", "-gz=zlib"]) else { return };
     let mut bytes = std::fs::read(&program.path).unwrap();
     let mut modules = Modules::new();
@@ -105,7 +105,7 @@ fn a_section_that_claims_to_unpack_to_an_exabyte_is_not_unpacked() {
 }
 
 #[test]
-fn more_modules_than_are_kept_open_are_named_all_the_same() {
+fn modules_beyond_the_open_limit_are_still_symbolized() {
     let Some(program) = Program::compile(&["-g"]) else { return };
     let bytes = std::fs::read(&program.path).unwrap();
     let address = Svma(program.function("work::outer(long)").0);
@@ -131,7 +131,7 @@ fn more_modules_than_are_kept_open_are_named_all_the_same() {
 }
 
 #[test]
-fn a_file_that_is_shortened_after_it_was_read_does_not_end_the_profiler() {
+fn file_truncated_after_reading_does_not_crash_the_profiler() {
     let Some(program) = Program::compile(&["-g"]) else { return };
     let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
     let (module, _) = modules.open_mapping(std::process::id(), &pretended(&program.path)).unwrap();
@@ -222,7 +222,7 @@ fn debug_information_that_nests_without_end_is_not_followed() {
 }
 
 #[test]
-fn the_identity_of_a_file_is_its_build_id_or_its_content() {
+fn file_identity_is_its_build_id_or_its_content() {
     let Some(with) = Program::compile(&["-Wl,--build-id=sha1"]) else { return };
     let Some(without) = Program::compile(&["-Wl,--build-id=none"]) else { return };
     let identity = |path: &Path| {

@@ -64,7 +64,7 @@ fn a_program_without_symbols_has_the_file_and_the_offset() {
 }
 
 #[test]
-fn a_separate_debug_file_is_believed_only_with_the_right_checksum() {
+fn separate_debug_file_is_used_only_with_a_matching_checksum() {
     let Some(program) = Program::compile(&["-g", "-Wl,--build-id=none"]) else { return };
     let debug = program.folder.path().join(".debug");
     std::fs::create_dir(&debug).unwrap();
@@ -136,7 +136,7 @@ fn a_program_that_never_had_a_file_is_named() {
 }
 
 #[test]
-fn a_program_in_other_namespaces_is_read_where_it_sees_its_files() {
+fn files_of_a_process_are_read_in_its_mount_namespace() {
     let Some(program) = Program::compile(&["-g"]).filter(|_| is_root()) else { return };
     let hidden = program.folder.path().join("hidden");
     std::fs::create_dir(&hidden).unwrap();
@@ -203,7 +203,7 @@ fn generated_code_is_named_by_the_map_of_its_runtime() {
 }
 
 #[test]
-fn generated_code_is_named_by_a_jitdump_found_among_the_mappings() {
+fn jitdump_found_among_the_mappings_names_generated_code() {
     let pid = std::process::id();
     let code = memmap2::MmapMut::map_anon(4096).unwrap().make_exec().unwrap();
     let begin = code.as_ptr() as u64;
@@ -234,7 +234,7 @@ fn generated_code_is_named_by_a_jitdump_found_among_the_mappings() {
 }
 
 #[test]
-fn a_process_in_another_pid_namespace_is_found_by_the_pid_that_it_knows() {
+fn jit_map_is_found_by_the_pid_inside_the_namespace() {
     if !has("python3") || !is_root() {
         left_out("python3 or root");
         return;

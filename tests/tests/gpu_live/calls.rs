@@ -14,7 +14,7 @@ fn argument(scene: &Scene, seen: &Seen, symbol: &str, role: Role) -> u64 {
 }
 
 #[test]
-fn each_launch_is_one_call_with_its_arguments_and_its_whole_stack() {
+fn each_launch_is_recorded_once_with_arguments_and_full_stack() {
     if !can_capture() {
         return;
     }
@@ -99,7 +99,7 @@ fn samples_below_a_function_whose_return_is_probed_are_whole() {
 }
 
 #[test]
-fn a_library_that_comes_later_and_a_child_are_watched_too() {
+fn libraries_loaded_later_and_child_processes_are_probed_too() {
     if !can_capture() {
         return;
     }
@@ -115,7 +115,7 @@ fn a_library_that_comes_later_and_a_child_are_watched_too() {
 }
 
 #[test]
-fn a_row_of_ones_own_is_a_call_like_any_other() {
+fn user_defined_probe_rows_record_calls_like_any_other() {
     if !can_capture() {
         return;
     }
@@ -147,7 +147,7 @@ arguments = [{ name = "count", type = "u32" }]
 }
 
 #[test]
-fn stacks_can_be_left_out_and_thinned_while_all_are_counted() {
+fn launches_are_all_counted_when_stacks_are_limited_or_off() {
     if !can_capture() {
         return;
     }

@@ -46,7 +46,7 @@ fn a_process_that_hides_itself_is_watched_all_the_same() {
 }
 
 #[test]
-fn a_library_that_is_closed_and_loaded_again_keeps_its_probes() {
+fn library_closed_and_loaded_again_keeps_its_probes() {
     if !can_capture() {
         return;
     }

@@ -45,7 +45,7 @@ fn a_collector_is_heard_while_someone_listens() {
 }
 
 #[test]
-fn who_asks_for_samples_hears_them_and_a_counter_of_their_own_says_so() {
+fn requesting_pc_samples_delivers_them_and_sets_their_own_counter() {
     if !can_capture() {
         return;
     }
@@ -64,7 +64,7 @@ fn who_asks_for_samples_hears_them_and_a_counter_of_their_own_says_so() {
 }
 
 #[test]
-fn records_of_another_collection_are_read_as_they_are_handed_out() {
+fn activity_records_of_another_tool_are_read_on_delivery() {
     if !can_capture() {
         return;
     }

@@ -64,7 +64,7 @@ fn records_that_nvidias_own_cupti_hands_out_are_read() {
 }
 
 #[test]
-fn every_probe_of_the_vendors_libraries_is_one_that_the_kernel_takes() {
+fn every_probe_of_vendor_libraries_is_accepted_by_the_kernel() {
     if !can_capture() {
         return;
     }

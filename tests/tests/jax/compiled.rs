@@ -59,7 +59,7 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
 }
 
 #[test]
-fn code_that_was_loaded_from_the_cache_is_known_by_its_bytes() {
+fn code_loaded_from_the_cache_is_identified_by_its_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let variables =
         [("JAX_COMPILATION_CACHE_DIR", "cache"), ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")];
@@ -77,7 +77,7 @@ fn code_that_was_loaded_from_the_cache_is_known_by_its_bytes() {
 }
 
 #[test]
-fn without_a_dump_kernels_have_their_own_names_and_no_lines() {
+fn without_a_dump_kernels_have_names_but_no_lines() {
     let folder = tempfile::tempdir().unwrap();
     let Some(target) = start(folder.path(), &[]) else { return };
     let (_folder, _, samples) = captured(&target);

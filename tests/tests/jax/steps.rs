@@ -68,7 +68,7 @@ fn fits(kind: &str, instruction: &str) -> bool {
 }
 
 #[test]
-fn each_step_is_the_one_that_what_runs_in_it_says() {
+fn each_thunk_matches_the_code_running_in_it() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut command) = with_jax(PROGRAM) else { return };
     let dump = folder.path().join("dump");

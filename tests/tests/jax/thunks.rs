@@ -55,7 +55,7 @@ fn captured(program: &Path) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn each_step_is_named_as_the_program_named_it_and_none_by_the_name_of_another() {
+fn thunks_have_their_own_names_and_never_those_of_others() {
     if !can_capture_arguments() {
         return;
     }
@@ -86,7 +86,7 @@ fn each_step_is_named_as_the_program_named_it_and_none_by_the_name_of_another() 
 }
 
 #[test]
-fn a_library_without_symbols_or_of_another_form_has_no_probes_and_says_why() {
+fn stripped_or_unfamiliar_libraries_get_no_probes_and_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     look_alike_of("jax_common", "xla_thunks.cpp", "-fno-omit-frame-pointer", folder.path());
     let library = folder.path().join("libjax_common.so");

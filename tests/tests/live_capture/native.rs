@@ -7,7 +7,7 @@ use deepctx_common::end::WalkEnd;
 use crate::support::{Names, Target, can_capture, capture_samples, compile, has_program, options, workload};
 
 #[test]
-fn stacks_of_code_without_frame_pointers_reach_the_start_of_the_thread() {
+fn stacks_without_frame_pointers_reach_the_start_of_the_thread() {
     if !can_capture() || !has_program("g++") {
         return;
     }

@@ -35,7 +35,7 @@ fn a_step_stands_below_the_operator_that_made_it() {
 }
 
 #[test]
-fn the_same_stack_stands_elsewhere_in_another_step_however_often_it_was_seen() {
+fn equal_stacks_in_different_autograd_nodes_stay_separate() {
     let steps: String = (0..6)
         .map(|n| {
             format!(
@@ -83,7 +83,7 @@ fn steps_of_several_threads_have_the_same_numbers() {
 }
 
 #[test]
-fn the_first_step_of_a_thread_is_made_before_the_thread_has_a_number() {
+fn first_autograd_node_of_a_thread_precedes_the_thread_number() {
     check(
         "
         10 call 1 made 7/7 app sequence=0 forward-thread=0 : ! o.mm f main
@@ -156,7 +156,7 @@ fn what_is_not_certain_stays_where_it_ran() {
 }
 
 #[test]
-fn a_process_that_comes_with_the_number_of_another_has_its_own_steps() {
+fn process_reusing_a_pid_has_its_own_autograd_nodes() {
     check(
         &format!(
             "{FORWARD}
@@ -173,7 +173,7 @@ fn a_process_that_comes_with_the_number_of_another_has_its_own_steps() {
 }
 
 #[test]
-fn stacks_that_were_taken_before_all_probes_were_there_end_nothing() {
+fn stacks_taken_before_all_probes_attached_close_no_scope() {
     // The thread may have been in a node, or in a pass within one, whose beginning was not probed yet.
     let page = "
         10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
@@ -199,7 +199,7 @@ fn stacks_that_were_taken_before_all_probes_were_there_end_nothing() {
 }
 
 #[test]
-fn steps_of_an_operator_that_ran_within_an_uncertain_step_are_counted() {
+fn nodes_created_within_an_uncertain_autograd_node_are_counted() {
     let page = "
         10 call 1 made 7/8 app sequence=2 forward-thread=1 : ! o.sin part e. back main
         11 call 2 made 7/8 app sequence=3 forward-thread=1 : ! o.cos gap:no-row
@@ -241,7 +241,7 @@ fn steps_that_are_nested_too_deeply_are_each_counted() {
 }
 
 #[test]
-fn two_copies_of_the_framework_in_a_process_number_their_threads_and_steps_alike() {
+fn thread_and_node_numbers_are_separate_per_copy_of_torch() {
     check(
         &format!(
             "{FORWARD}
@@ -265,7 +265,7 @@ fn two_copies_of_the_framework_in_a_process_number_their_threads_and_steps_alike
 
 proptest! {
     #[test]
-    fn each_step_is_paired_or_counted_and_no_stack_stands_below_another_operator(
+    fn each_autograd_node_is_paired_or_counted_and_never_misattributed(
         program in crate::pipeline_programs::programs()
     ) {
         crate::pipeline_programs::check(&program);

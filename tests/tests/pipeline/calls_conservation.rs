@@ -210,7 +210,7 @@ proptest! {
 
     /// In any order of arrival, with records that are lost, late and damaged, and with hardly any room to wait.
     #[test]
-    fn every_launch_is_attributed_and_its_time_is_too_or_has_a_reason(
+    fn every_launch_and_its_time_is_attributed_or_explained(
         all in prop::collection::vec(happens(), 0..120),
         arrival in prop::collection::vec(any::<u16>(), 1..60),
         launches in prop_oneof![1usize..8, Just(1 << 10)],

@@ -44,7 +44,7 @@ fn a_range_is_over_for_us_when_its_turn_is() {
 }
 
 #[test]
-fn a_range_of_the_next_turn_is_within_none_of_the_last() {
+fn ranges_do_not_nest_across_duty_windows() {
     let records = format!(
         "{RANGE}
         50 turn begins
@@ -64,7 +64,7 @@ fn a_range_of_the_next_turn_is_within_none_of_the_last() {
 }
 
 #[test]
-fn a_name_that_was_told_in_a_turn_is_no_name_in_the_next() {
+fn range_names_are_forgotten_when_a_duty_window_ends() {
     let records = "
         1 turn begins
         10 call 1 named 7/7 app text=epoch : ! py:_enter@1 py:train@3 py:main@9
@@ -98,7 +98,7 @@ fn a_step_lasts_no_longer_than_a_turn() {
 }
 
 #[test]
-fn a_step_of_the_backward_pass_stands_below_an_operator_of_an_earlier_turn_and_elsewhere_in_a_pause() {
+fn autograd_nodes_are_attributed_across_duty_windows_not_between_them() {
     let records = "
         1 turn begins
         2 call 90 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
@@ -124,7 +124,7 @@ fn a_step_of_the_backward_pass_stands_below_an_operator_of_an_earlier_turn_and_e
 }
 
 #[test]
-fn a_thread_without_a_number_is_another_one_in_the_next_turn() {
+fn unnumbered_thread_is_a_new_one_in_each_duty_window() {
     let of = |pause: &str| {
         format!(
             "1 turn begins
@@ -142,7 +142,7 @@ fn a_thread_without_a_number_is_another_one_in_the_next_turn() {
 }
 
 #[test]
-fn what_is_live_when_a_turn_ends_is_not_known_any_more() {
+fn live_allocations_are_forgotten_when_a_duty_window_ends() {
     let records = "
         1 turn begins
         10 call 1 new 7/7 app address=64 bytes=100 : ! f main
@@ -183,7 +183,7 @@ fn what_is_live_when_a_turn_ends_is_not_known_any_more() {
 }
 
 #[test]
-fn for_whom_a_helper_works_is_found_out_again_in_each_turn() {
+fn owner_of_an_openmp_helper_is_relearned_each_duty_window() {
     let work = |at: u64, call: u64| {
         format!(
             "{at} call {call} team 7/7 app host-function=102 count=2 : ! mul main
@@ -246,7 +246,7 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 
 proptest! {
     #[test]
-    fn whatever_is_watched_when_nothing_is_lost_and_nothing_is_counted_twice(lines in lines()) {
+    fn duty_windows_lose_nothing_and_count_nothing_twice(lines in lines()) {
         let without: Vec<String> = lines.iter().filter(|line| !line.contains("turn ")).cloned().collect();
         let of = |lines: &[String]| {
             let mut pipeline = run(&lines.join("\n"));

@@ -47,7 +47,7 @@ fn check(records: &str, expect: &str) {
 }
 
 #[test]
-fn memory_stands_with_who_allocated_it_and_the_peak_with_who_had_it_then() {
+fn memory_is_counted_by_allocating_stack_and_at_peak() {
     check(
         "
         10 call 1 new 7/7 app address=64 bytes=100 : ! f main
@@ -75,7 +75,7 @@ fn memory_stands_with_who_allocated_it_and_the_peak_with_who_had_it_then() {
 }
 
 #[test]
-fn a_device_reports_what_it_gives_and_holds_and_a_mark_says_what_was_asked() {
+fn allocated_reserved_and_requested_device_bytes_are_recorded() {
     check(
         "
         10 call 1 report 7/7 app address=64 bytes=512 total-allocated=1512 total-reserved=4096 packed-device=257 : ! f main
@@ -121,7 +121,7 @@ fn where_nothing_is_reported_a_mark_tells_alone() {
 }
 
 #[test]
-fn what_the_hosts_allocator_tells_a_profiler_is_not_counted_twice() {
+fn host_allocator_reports_are_not_counted_twice() {
     check(
         "
         10 call 1 new 7/7 app address=64 bytes=100 : ! f main
@@ -179,7 +179,7 @@ fn what_does_not_fit_together_is_counted() {
 }
 
 #[test]
-fn memory_of_a_process_that_is_gone_is_not_taken_for_that_of_the_next_one() {
+fn reused_pid_does_not_inherit_memory_of_the_ended_process() {
     check(
         "
         10 call 1 new 7/7 app address=64 bytes=100 : ! f main

@@ -11,7 +11,7 @@ const SETTLED: &str = "
 ";
 
 #[test]
-fn a_work_stands_below_the_line_that_handed_it_out_once_two_works_agree_on_whom() {
+fn openmp_helpers_are_attributed_once_two_regions_agree_on_ownership() {
     check(
         &format!(
             "{SETTLED}
@@ -45,7 +45,7 @@ fn a_thread_that_waits_for_work_stays_where_it_is() {
 }
 
 #[test]
-fn what_is_handed_out_within_a_work_and_what_is_for_nobody_else_leaves_helpers_where_they_were() {
+fn nested_and_single_thread_openmp_regions_leave_helpers_in_place() {
     check(
         &format!(
             "{SETTLED}
@@ -62,7 +62,7 @@ fn what_is_handed_out_within_a_work_and_what_is_for_nobody_else_leaves_helpers_w
 }
 
 #[test]
-fn a_work_that_its_thread_did_not_hand_out_is_left_and_counted() {
+fn unmatched_openmp_work_is_left_in_place_and_counted() {
     let records = format!(
         "{SETTLED}
         50 call 3 team 7/7 app host-function=104 : ! relu main
@@ -73,7 +73,7 @@ fn a_work_that_its_thread_did_not_hand_out_is_left_and_counted() {
 }
 
 #[test]
-fn whoever_hands_out_the_same_as_another_is_not_told_from_it() {
+fn threads_starting_the_same_openmp_region_are_not_distinguished() {
     check(
         "
         10 call 1 team 7/7 app host-function=102 : ! mul main
@@ -88,7 +88,7 @@ fn whoever_hands_out_the_same_as_another_is_not_told_from_it() {
 }
 
 #[test]
-fn where_records_are_missing_nobody_is_concluded_from_the_last_call() {
+fn openmp_owner_is_not_inferred_across_missing_records() {
     check(
         &format!(
             "{SETTLED} 45 sample 7/7 app main

@@ -35,7 +35,7 @@ fn a_range_stands_behind_the_function_that_entered_it() {
 }
 
 #[test]
-fn a_function_that_enters_a_range_and_returns_leaves_it_to_its_caller() {
+fn range_entered_by_a_returned_function_belongs_to_its_caller() {
     // A generator behind `with`: its frame is gone while the range is open.
     check(
         &format!(
@@ -76,7 +76,7 @@ fn other_threads_are_not_in_it() {
 }
 
 #[test]
-fn the_same_stack_stands_elsewhere_in_another_range_however_often_it_was_seen() {
+fn equal_stacks_in_different_ranges_stay_separate() {
     let mut records = String::new();
     for n in 0..6 {
         let (at, name) = (10 * n, ["a", "b"][n % 2]);
@@ -126,7 +126,7 @@ fn time_in_ranges_is_that_of_each_alone() {
 }
 
 #[test]
-fn a_step_lasts_from_the_end_of_one_to_the_end_of_the_next_at_the_same_place() {
+fn training_step_lasts_between_range_ends_at_the_same_place() {
     let mut records = String::new();
     for (n, end) in [100, 130, 170].into_iter().enumerate() {
         for (line, later) in [(5, 0), (8, 7)] {
@@ -186,7 +186,7 @@ fn a_record_without_a_name_is_no_range() {
 }
 
 #[test]
-fn what_is_pushed_is_a_range_until_it_is_popped_in_its_domain() {
+fn pushed_range_is_open_until_popped_in_its_domain() {
     let records = "
         10 call 1 pushed 7/7 app text=epoch : ! py:push@1 py:train@3 py:main@9
         11 call 2 pushed 7/7 app text=batch handle=0x9 : ! py:push@1 py:train@4 py:main@9

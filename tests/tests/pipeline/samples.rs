@@ -56,7 +56,7 @@ fn check(records: &str, expect: &[&str]) -> Profile {
 }
 
 #[test]
-fn samples_of_a_kernel_with_one_context_stand_there_and_of_several_below_all_callers() {
+fn kernel_samples_go_below_the_only_context_or_all_callers() {
     let profile = check(
         "
         20 pc 7 name=1 offset=0x20 reason=4 n=3
@@ -76,7 +76,7 @@ fn samples_of_a_kernel_with_one_context_stand_there_and_of_several_below_all_cal
 }
 
 #[test]
-fn where_kernels_are_serialized_each_sample_stands_below_its_launch_before_and_after_its_activity() {
+fn serialized_kernels_have_samples_below_their_launch_in_any_order() {
     check(
         "
         12 state 7 sampling 0x10000000a
@@ -97,7 +97,7 @@ fn where_kernels_are_serialized_each_sample_stands_below_its_launch_before_and_a
 }
 
 #[test]
-fn while_a_launch_has_no_name_or_graphs_run_no_kernel_has_a_context_for_certain() {
+fn unnamed_launches_and_graph_launches_make_kernel_contexts_uncertain() {
     for uncertain in [
         "12 call 3 cuLaunchKernel 7/7 app function=0x999 : ! h main",
         "12 call 3 cuGraphLaunch 7/7 app graph-exec=0x5 : ! h main",
@@ -110,7 +110,7 @@ fn while_a_launch_has_no_name_or_graphs_run_no_kernel_has_a_context_for_certain(
 }
 
 #[test]
-fn what_is_not_known_of_a_sample_is_said_and_the_sample_counts() {
+fn samples_with_unknown_parts_are_labelled_and_counted() {
     let profile = check(
         "
         20 pc 7 name=9 offset=0x20 reason=4
@@ -142,7 +142,7 @@ fn with_lines(records: &str) -> Profile {
 }
 
 #[test]
-fn samples_wait_for_the_lines_of_their_image_and_not_for_ever() {
+fn samples_wait_a_bounded_time_for_their_source_lines() {
     let at = |line: &str| {
         format!(
             "app-7; app/7; main; f; cuLaunchKernel; [gpu] gemm(float*); gemm(float*)+0x30{line} stall:wait=2"
@@ -243,7 +243,7 @@ proptest! {
 }
 
 #[test]
-fn instructions_show_in_every_view_of_what_runs_on_a_device() {
+fn instructions_appear_in_every_device_view() {
     let mut pipeline = run(&format!("{BEGIN}20 pc 7 name=1 offset=0x20 reason=4 n=3"));
     for group_by in [GroupBy::Process, GroupBy::Thread, GroupBy::Stream] {
         let of_metric = deepctx_analysis::Selection::of(Metric::StallWait);

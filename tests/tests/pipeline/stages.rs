@@ -38,7 +38,7 @@ fn evaluations_without_python_frames_say_why() {
 }
 
 #[test]
-fn runs_that_were_given_to_evaluations_too_far_in_are_moved_out() {
+fn python_frames_assigned_too_far_inward_are_moved_outward() {
     check(
         "10 sample 7/7 app py:b eval! call py:a eval call2 py:main eval call3 gap:python-chain-short eval start",
         "app-7;start;eval;m.py:main;call3;eval;m.py:a;call2;eval;m.py:b;call;eval 1",
@@ -96,7 +96,7 @@ fn inlined_functions_follow_the_function_they_are_in() {
 }
 
 #[test]
-fn a_failed_walk_says_so_at_the_root_side_of_what_it_saw() {
+fn failed_walk_adds_a_gap_at_the_root_end() {
     check("10 sample 7/7 app f! g gap:no-row native=no-row", "app-7;[unknown: no-row];g;f 1");
     // The record had no room for the word.
     check("10 sample 7/7 app f! g native=too-many-frames", "app-7;[unknown: too-many-frames];g;f 1");
@@ -108,7 +108,7 @@ fn a_failed_walk_says_so_at_the_root_side_of_what_it_saw() {
 }
 
 #[test]
-fn a_kernel_stack_that_was_cut_says_so_between_user_and_kernel() {
+fn truncated_kernel_stack_has_a_gap_above_the_user_frames() {
     check(
         "10 sample 7/7 app k:a k:b main kernel=truncated flags=1",
         "app-7;main;[unknown: kernel-stack-truncated]_[k];b_[k];a_[k] 1",
@@ -143,7 +143,7 @@ fn equal_stacks_are_one_context_and_their_values_add_up() {
 }
 
 #[test]
-fn an_address_is_asked_for_once_and_together_with_all_others_that_are_missing() {
+fn missing_addresses_are_requested_once_and_in_batches() {
     let mut pipeline = run("
         10 sample 7/7 app k:sys a! b main
         11 sample 7/8 app b! c main
@@ -178,7 +178,7 @@ fn python_functions_are_told_at_once_and_once() {
 }
 
 #[test]
-fn a_stack_means_what_the_address_space_said_when_it_was_taken() {
+fn stack_is_resolved_in_the_address_space_at_its_time() {
     check(
         "
         5 space 7 app v1
@@ -195,7 +195,7 @@ fn a_stack_means_what_the_address_space_said_when_it_was_taken() {
 }
 
 #[test]
-fn what_code_was_compiled_from_stands_once_above_all_of_it() {
+fn origin_of_compiled_code_appears_once_above_all_its_frames() {
     check("10 sample 7/7 app k^u! f", "app-7;f;[xla u];m.py:traced;k 1");
     check("10 sample 7/7 app l^u! k^u f", "app-7;f;[xla u];m.py:traced;k;l 1");
     check("10 sample 7/7 app k^u! g k^u f", "app-7;f;[xla u];m.py:traced;k;g;k 1");
@@ -297,7 +297,7 @@ fn off_cpu(page: &str) -> String {
 }
 
 #[test]
-fn a_wait_is_the_time_from_a_stack_to_the_return_of_its_thread() {
+fn off_cpu_wait_lasts_until_the_thread_runs_again() {
     let check = |page: &str, expect: &str| assert_eq!(off_cpu(page), expect, "{page}");
     // Either half first: the second wait's stack is known when it begins.
     check(

@@ -16,7 +16,7 @@ fn check(records: &str, expect: &str) {
 }
 
 #[test]
-fn a_stack_in_a_step_says_which_one_and_what_it_was_made_from() {
+fn stack_within_a_thunk_shows_its_name_and_origin() {
     check(
         "
         10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
@@ -54,7 +54,7 @@ fn what_runs_in_a_loop_stands_below_it() {
 }
 
 #[test]
-fn a_step_of_another_thread_or_kind_is_not_taken_for_the_one_that_began() {
+fn thunk_of_another_thread_or_kind_is_not_matched() {
     let records = "
         10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
         20 sample 7/8 app f t.Dot main
@@ -70,7 +70,7 @@ fn a_step_of_another_thread_or_kind_is_not_taken_for_the_one_that_began() {
 }
 
 #[test]
-fn which_of_two_loops_a_stack_is_in_is_said_when_one_of_them_must_be_over() {
+fn loop_thunk_is_named_once_the_other_must_have_ended() {
     // The second begins further down: the first may go on around it. A whole stack outside of both ends them.
     let two = "
         10 call 1 t.While 7/7 app text=while.1 unit=jit_f stack-pointer=100
@@ -95,7 +95,7 @@ fn which_of_two_loops_a_stack_is_in_is_said_when_one_of_them_must_be_over() {
 }
 
 #[test]
-fn a_kind_that_is_seen_to_run_others_is_believed_to_from_then_on() {
+fn thunk_kind_seen_running_others_is_remembered_as_nesting() {
     check(
         "
         10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
@@ -135,7 +135,7 @@ fn names_that_are_none_leave_the_kind() {
 }
 
 #[test]
-fn a_name_that_was_not_read_to_its_end_says_so() {
+fn truncated_module_name_is_shown_as_far_as_read() {
     check(
         "
         10 call 1 t.Sort 7/7 app text=sort.0 unit=jit_f unit-name-bytes=3 stack-pointer=100
@@ -145,7 +145,7 @@ fn a_name_that_was_not_read_to_its_end_says_so() {
 }
 
 #[test]
-fn where_records_are_missing_no_step_is_concluded_from_the_last_one() {
+fn thunks_are_not_inferred_across_missing_records() {
     check(
         "
         10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100
@@ -173,7 +173,7 @@ fn another_program_in_the_process_has_begun_nothing() {
 }
 
 #[test]
-fn work_of_others_that_a_waiting_step_does_is_not_called_its_own() {
+fn waiting_thunk_is_not_credited_with_work_of_others() {
     check(
         "
         10 call 1 t.Ynn 7/7 app text=fusion.1 unit=jit_f stack-pointer=100

@@ -65,7 +65,7 @@ fn check(profiler: &Path, python: &Python) {
 }
 
 #[test]
-fn the_chain_that_awaits_a_task_is_the_one_that_the_program_wrote_down() {
+fn await_chain_matches_the_one_the_program_recorded() {
     let Some(profiler) = profiler() else { return };
     for python in programs().iter().filter(|python| python.minor >= OLDEST_MINOR) {
         check(&profiler, python);
@@ -73,7 +73,7 @@ fn the_chain_that_awaits_a_task_is_the_one_that_the_program_wrote_down() {
 }
 
 #[test]
-fn the_offsets_that_asyncio_states_of_itself_are_found_and_are_those_of_the_table() {
+fn published_asyncio_offsets_are_found_and_match_the_table() {
     for python in pythons().iter().filter(|python| python.minor >= STATES_FROM_MINOR) {
         let mut target =
             Target::start(python, &["-c", "import asyncio; print('{\"ready\"', flush=True); input()"]);
@@ -92,7 +92,7 @@ fn the_offsets_that_asyncio_states_of_itself_are_found_and_are_those_of_the_tabl
 }
 
 #[test]
-fn a_task_is_not_shown_under_the_name_of_another_that_took_its_place() {
+fn task_is_not_named_after_another_that_replaced_it() {
     let Some(profiler) = profiler() else { return };
     for python in programs().iter().filter(|python| python.minor >= OLDEST_MINOR) {
         let mut target = Target::start(python, &[&workload("python_async_turns.py")]);

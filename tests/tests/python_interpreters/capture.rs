@@ -94,7 +94,7 @@ fn compare<'e>(
 }
 
 #[test]
-fn every_captured_stack_is_one_that_the_program_says_it_has() {
+fn every_captured_stack_matches_one_reported_by_the_program() {
     let Some(profiler) = profiler() else { return };
     println!(
         "| interpreter                      | scenarios                |   n | stacks |  equal | gaps |"

@@ -67,7 +67,7 @@ fn process(python: &Python) -> (Target, ProcessMemory, Vec<(Mapping, Vec<u8>)>) 
 }
 
 #[test]
-fn garbage_in_place_of_memory_gives_a_reason_or_a_bounded_answer() {
+fn garbage_memory_gives_a_reason_or_a_bounded_answer() {
     for python in pythons() {
         let (_target, memory, files) = process(&python);
         assert!(ask(&memory, &files).is_ok(), "{python:?}");
@@ -107,7 +107,7 @@ fn a_damaged_file_gives_a_reason_or_a_bounded_answer() {
 }
 
 #[test]
-fn a_file_that_is_cut_gives_a_reason_or_a_bounded_answer() {
+fn truncated_file_gives_a_reason_or_a_bounded_answer() {
     let python = pythons().into_iter().find(|python| python.minor >= 11).unwrap();
     let (_target, memory, files) = process(&python);
     for eighths in 0..8 {
@@ -119,7 +119,7 @@ fn a_file_that_is_cut_gives_a_reason_or_a_bounded_answer() {
 }
 
 #[test]
-fn a_version_of_the_future_is_told_and_not_guessed_at() {
+fn future_version_is_reported_and_not_guessed() {
     let python = pythons().into_iter().find(|python| python.minor >= 11).unwrap();
     let (_target, memory, mut files) = process(&python);
     let version = ask(&memory, &files).unwrap().version;

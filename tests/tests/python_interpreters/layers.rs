@@ -75,7 +75,7 @@ fn check(profiler: &Path, python: &Python, plain: bool) {
 }
 
 #[test]
-fn the_modules_of_a_stack_are_those_that_the_program_knows_to_run() {
+fn layer_frames_match_the_modules_the_program_runs() {
     let Some(profiler) = profiler() else { return };
     for_each(&programs(), |python| {
         check(&profiler, python, false);

@@ -107,7 +107,7 @@ fn every_thread_is_walked_as_the_program_itself_sees_it() {
 }
 
 #[test]
-fn every_code_object_of_the_standard_library_is_named_as_the_interpreter_names_it() {
+fn standard_library_code_objects_have_the_interpreters_names() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python_interpreters/codes.py");
     for python in pythons() {
         let mut target = Target::start(&python, &[program.to_str().unwrap()]);

@@ -59,7 +59,7 @@ fn killed(profiler: &Path, python: &Python, calls: &Calls, after: Duration) -> (
 }
 
 #[test]
-fn an_interpreter_that_is_killed_while_it_is_walked_leaves_nothing_wrong_behind() {
+fn interpreter_killed_during_a_walk_leaves_no_wrong_frames() {
     let Some(profiler) = profiler() else { return };
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     let extended: Vec<_> = versions().into_iter().filter(|python| python.extension.is_some()).collect();
@@ -100,7 +100,7 @@ fn stayed(stacks: &[(Vec<String>, u64)]) -> BTreeSet<u8> {
 }
 
 #[test]
-fn a_process_that_becomes_another_interpreter_shows_the_frames_of_each_in_its_time() {
+fn exec_into_another_interpreter_shows_the_frames_of_each() {
     let Some(profiler) = profiler() else { return };
     let versions = versions();
     let of = |minor: u8| versions.iter().find(|python| python.minor == minor);
@@ -119,7 +119,7 @@ fn a_process_that_becomes_another_interpreter_shows_the_frames_of_each_in_its_ti
 }
 
 #[test]
-fn interpreters_of_several_versions_in_one_tree_of_processes_are_each_read_as_what_they_are() {
+fn each_interpreter_version_in_a_process_tree_is_read_correctly() {
     let Some(profiler) = profiler() else { return };
     let versions = versions();
     let Some(parent) = versions.first() else { return };

@@ -91,7 +91,7 @@ fn check_stacks(stacks: &[(Vec<String>, u64)], python: &Python, what: &str, call
 }
 
 #[test]
-fn frames_that_come_and_go_stand_behind_the_c_function_that_calls_them() {
+fn short_lived_frames_appear_below_the_c_function_calling_them() {
     let Some(profiler) = profiler() else { return };
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     assert!(calls.len() >= 10);

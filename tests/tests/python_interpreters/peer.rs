@@ -64,7 +64,7 @@ fn check(peer: &PathBuf, python: &Python) -> bool {
 }
 
 #[test]
-fn a_peer_sees_the_same_threads_where_it_knows_the_version() {
+fn peer_profiler_sees_the_same_threads_for_supported_versions() {
     let Some(peer) = peer() else { return };
     // It does not read every build of a version that it knows: the table says which.
     let known: Vec<_> = pythons().into_iter().filter(|python| python.minor <= NEWEST_MINOR).collect();

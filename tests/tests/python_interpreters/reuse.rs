@@ -8,7 +8,7 @@ fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
 }
 
 #[test]
-fn a_function_is_not_shown_under_the_name_of_another_that_took_its_address() {
+fn function_is_not_named_after_another_reusing_its_address() {
     let Some(profiler) = profiler() else { return };
     for_each(&programs(), |python| {
         let program = workload("python_reuse.py");

@@ -8,7 +8,7 @@ use crate::simulated::Setting;
 const PROGRAM: &str = "torch_compile.py";
 
 #[test]
-fn fused_kernels_and_their_compilation_belong_to_lines_of_the_program() {
+fn fused_kernels_and_compilation_are_attributed_to_program_lines() {
     let Some(mut command) = with_torch(PROGRAM) else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.dctx").display().to_string();
@@ -48,7 +48,7 @@ fn fused_kernels_and_their_compilation_belong_to_lines_of_the_program() {
 }
 
 #[test]
-fn a_kernel_that_is_written_for_triton_stands_below_its_function() {
+fn triton_kernel_appears_below_its_python_function() {
     const PROGRAM: &str = "triton_kernels.py";
     let Some(mut command) = with_triton(PROGRAM).filter(|_| crate::simulated::is_built()) else { return };
     let folder = tempfile::tempdir().unwrap();

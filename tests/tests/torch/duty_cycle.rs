@@ -69,7 +69,7 @@ fn a_budget_that_is_not_used_up_changes_nothing() {
 }
 
 #[test]
-fn beyond_the_budget_operators_are_counted_in_turns_that_are_told_and_stand_where_they_ran() {
+fn over_budget_operators_are_counted_in_reported_duty_windows() {
     if !can_capture_arguments() {
         return;
     }

@@ -39,7 +39,7 @@ fn workers(said: &Path) -> BTreeSet<u32> {
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn workers_that_start_during_the_capture_are_tied_to_their_trainer_however_they_are_started() {
+fn loader_workers_started_during_capture_are_tied_to_their_trainer() {
     let _alone = ALONE.lock();
     for method in ["spawn", "forkserver"] {
         let Some(mut command) = with_torch("torch_loading.py") else { return };
@@ -62,7 +62,7 @@ fn workers_that_start_during_the_capture_are_tied_to_their_trainer_however_they_
 }
 
 #[test]
-fn phases_are_those_of_the_training_loop_and_of_its_workers() {
+fn phases_match_the_training_loop_and_its_workers() {
     let _alone = ALONE.lock();
     let Some(mut command) = with_torch("torch_loading.py") else { return };
     let folder = tempfile::tempdir().unwrap();

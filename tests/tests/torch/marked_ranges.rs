@@ -51,7 +51,7 @@ fn captured(command: &mut Command, marker: &str) -> (tempfile::TempDir, String) 
 }
 
 #[test]
-fn ranges_that_are_pushed_and_functions_that_mark_steps_are_told() {
+fn pushed_ranges_and_training_step_functions_are_recorded() {
     const ROUNDS: u64 = 100;
     if !can_capture_arguments() {
         return;

@@ -30,7 +30,7 @@ fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String,
 }
 
 #[test]
-fn memory_is_told_by_who_allocated_it_and_by_who_had_it_at_the_peak() {
+fn memory_is_reported_by_allocating_stack_and_at_peak() {
     if !can_capture_arguments() {
         return;
     }
@@ -162,7 +162,7 @@ fn noted(trace: &Path, (first, last): (i64, i64)) -> Vec<Change> {
 }
 
 #[test]
-fn every_allocation_and_free_is_the_one_that_torchs_own_profiler_noted() {
+fn allocations_and_frees_match_torchs_own_profiler() {
     const MARKS: (i64, i64) = (1_234_567, 1_234_569);
     let Some(mut command) = with_torch("torch_memory.py") else { return };
     let folder = tempfile::tempdir().unwrap();

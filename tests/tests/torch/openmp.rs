@@ -26,7 +26,7 @@ fn check(target: &Target, lines: &[(&str, &str)]) {
 }
 
 #[test]
-fn what_helpers_do_stands_below_the_function_that_handed_it_to_them() {
+fn openmp_helpers_appear_below_the_function_starting_their_region() {
     if !can_capture_arguments() {
         return;
     }
@@ -40,7 +40,7 @@ fn what_helpers_do_stands_below_the_function_that_handed_it_to_them() {
 }
 
 #[test]
-fn what_helpers_of_torch_do_stands_below_the_line_of_python() {
+fn torch_openmp_helpers_appear_below_the_python_line() {
     let Some(mut program) = with_torch("torch_team.py") else { return };
     let target = Target::start(&mut program);
     check(&target, &[(":grow", "_omp_fn"), (":bend", "_omp_fn")]);

@@ -54,7 +54,7 @@ fn with_backward(target: &Target, seconds: u32) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn the_backward_pass_stands_below_the_operators_that_it_belongs_to() {
+fn backward_pass_appears_below_the_operators_it_belongs_to() {
     if !can_capture_arguments() {
         return;
     }
@@ -116,7 +116,7 @@ fn chain<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 #[test]
-fn every_step_of_a_backward_pass_stands_below_the_line_that_made_it() {
+fn every_autograd_node_appears_below_the_line_that_created_it() {
     let Some((expect, mut found, told)) = steps_of_a_program() else { return };
     let all: u64 = expect.values().sum();
     let elsewhere: Steps = found.extract_if(.., |chain, _| !expect.contains_key(chain)).collect();
@@ -170,7 +170,7 @@ fn file_and_line(frame: &str) -> Option<String> {
 }
 
 #[test]
-fn the_gradient_of_an_index_stands_below_the_line_that_indexes() {
+fn index_gradient_appears_below_the_indexing_line() {
     let Some(mut command) = with_torch("torch_embedding.py") else { return };
     let target = Target::start(&mut command);
     let (_folder, file) = with_backward(&target, 10);
@@ -186,7 +186,7 @@ fn the_gradient_of_an_index_stands_below_the_line_that_indexes() {
 }
 
 #[test]
-fn layers_are_those_that_torchs_own_hooks_saw_also_in_the_backward_pass() {
+fn layers_match_torch_hooks_in_forward_and_backward_passes() {
     let Some(mut command) = with_torch("torch_layers.py") else { return };
     let folder = tempfile::tempdir().unwrap();
     let said = folder.path().join("chains");
@@ -226,7 +226,7 @@ fn layers_are_those_that_torchs_own_hooks_saw_also_in_the_backward_pass() {
 }
 
 #[test]
-fn operators_of_a_training_loop_nest_as_torchs_own_profiler_saw_them() {
+fn training_loop_operators_nest_as_in_torchs_own_profiler() {
     let Some(mut command) = with_torch("torch_train.py") else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("chains");

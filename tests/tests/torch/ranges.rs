@@ -56,7 +56,7 @@ fn ranges_and_steps_are_those_that_the_program_made() {
 }
 
 #[test]
-fn ranges_of_a_training_loop_stand_behind_the_lines_that_enter_them() {
+fn training_loop_ranges_appear_below_the_lines_entering_them() {
     const STEPS: u64 = 1000;
     let Some(mut command) = with_torch("torch_steps.py") else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ fn chains(file: &str, metric: &str) -> Counts {
 }
 
 #[test]
-fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
+fn every_operator_call_is_counted_below_its_enclosing_operator() {
     const ROUNDS: u64 = 1000;
     if !can_capture_arguments() {
         return;
@@ -82,7 +82,7 @@ fn every_beginning_of_an_operator_is_counted_below_the_one_that_it_is_in() {
 }
 
 #[test]
-fn tensors_of_the_hottest_operators_are_told_from_their_choice_on() {
+fn tensors_of_the_hottest_operators_are_recorded_once_chosen() {
     const ROUNDS: u64 = 400;
     if !can_capture_arguments() {
         return;
@@ -180,7 +180,7 @@ const PROBED: &str = "aten::addmm,aten::mm,aten::bmm,aten::baddbmm,aten::linear,
                       aten::stack,aten::cat,aten::_scaled_dot_product_flash_attention_for_cpu";
 
 #[test]
-fn operators_and_tensors_of_a_training_loop_are_those_that_torch_recorded() {
+fn training_loop_operators_and_tensors_match_those_torch_recorded() {
     let Some(mut command) = with_torch("torch_starts.py") else { return };
     let rounds = 50;
     let folder = tempfile::tempdir().unwrap();

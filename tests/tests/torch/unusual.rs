@@ -56,7 +56,7 @@ fn calls(program: &Path, rounds: u64, processes: u64, libraries: &[&PathBuf]) ->
 }
 
 #[test]
-fn stripped_libraries_copies_of_one_and_forked_children_tell_each_call_and_garbage_stays_unknown() {
+fn stripped_copied_and_forked_libraries_record_all_calls_despite_garbage() {
     const ROUNDS: u64 = 1000;
     if !can_capture_arguments() {
         return;
@@ -84,7 +84,7 @@ fn stripped_libraries_copies_of_one_and_forked_children_tell_each_call_and_garba
 }
 
 #[test]
-fn of_a_version_that_is_not_known_the_backward_pass_stays_where_it_runs_and_the_rest_is_told() {
+fn unknown_torch_version_only_leaves_the_backward_pass_in_place() {
     if !can_capture_arguments() {
         return;
     }
@@ -112,7 +112,7 @@ fn of_a_version_that_is_not_known_the_backward_pass_stays_where_it_runs_and_the_
 }
 
 #[test]
-fn steps_that_are_none_are_told_by_their_numbers_alone_or_stay_unknown() {
+fn invalid_autograd_nodes_are_matched_by_number_or_stay_unknown() {
     const ROUNDS: u64 = 1000;
     if !can_capture_arguments() {
         return;

@@ -72,7 +72,7 @@ fn library(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn python_frames_and_the_operators_behind_them_are_those_of_a_whole_walk() {
+fn python_frames_and_operators_match_those_of_a_full_walk() {
     if !can_capture() {
         return;
     }

@@ -282,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn callees_of_a_column_have_boxes_and_the_rest_share_one(
+        fn callees_a_column_wide_get_boxes_and_others_share_one(
             values in prop::collection::vec(1u64..10_000, 1..60), width in 1u16..200,
         ) {
             let tree = tree(&values.iter().map(|&value| (0, value)).collect::<Vec<_>>());

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dim3_takes_two_registers_and_y_shares_one_with_x() {
+    fn dim3_takes_two_registers_with_x_and_y_sharing_one() {
         check(
             Family::CudaRuntime,
             "cudaLaunchKernel",

@@ -486,7 +486,7 @@ arguments = [
 
     proptest! {
         #[test]
-        fn any_text_is_rows_or_an_error_with_a_line_of_it(text in ".{0,300}") {
+        fn any_text_parses_or_gives_an_error_with_a_line(text in ".{0,300}") {
             if let Err(error) = parse(&text) {
                 prop_assert!((1..=text.lines().count() + 1).contains(&error.line()));
             }

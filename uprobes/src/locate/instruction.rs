@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn five_byte_nops_are_avoided_where_the_red_zone_is_used() {
+    fn code_using_the_red_zone_avoids_five_byte_nops() {
         // mov %rax, -8(%rsp); nopl 0(%rax,%rax); push %rbp
         let code = [0x48, 0x89, 0x44, 0x24, 0xf8, 0x0f, 0x1f, 0x44, 0, 0, 0x55];
         check(&code, NEW, "push at +10");

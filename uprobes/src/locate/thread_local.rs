@@ -100,7 +100,7 @@ mod tests {
         ],
     );
     #[test]
-    fn the_accessors_of_a_release_lead_to_one_block_of_the_thread() {
+    fn accessors_of_a_release_share_one_thread_local_block() {
         let sequence = Accessor::of(GET_AND_INCREMENT.1, GET_AND_INCREMENT.0).unwrap();
         let thread = Accessor::of(CURRENT_THREAD_ID.1, CURRENT_THREAD_ID.0).unwrap();
         assert_eq!(sequence, Accessor { call: 11, frame: 8, module: 0x14eb_c598, offset: 0x1d0 });

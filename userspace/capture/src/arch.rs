@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_as_long_as_one_at_the_top_of_the_stack() {
+    fn address_size_follows_from_the_top_of_the_stack() {
         let check = |address, bits| assert_eq!(bits_of(address), bits, "{address:#x}");
         check(0xffff_d4a1_bfe8, 48);
         check(0x7f_e3a1_bfe8, 39);

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_less_than_the_budget_is_watched_all_the_time() {
+    fn probes_cheaper_than_the_budget_are_always_attached() {
         check("10%", 0.0, 1.0, 100.0..=100.0, 1..=1);
         check("10%", 0.099, 1.0, 100.0..=100.0, 1..=1);
         check("100%", 0.9, 8.0, 100.0..=100.0, 1..=1);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_is_watched_for_the_share_that_the_budget_pays() {
+    fn probes_above_the_budget_are_attached_for_the_affordable_share() {
         // Watched w of the time: w c / (1 + c) = b (1 - w c / (1 + c)).
         check("10%", 3.89, 1.0, 10.5..=12.5, 9..=20);
         check("10%", 3.89, 8.0, 10.5..=12.5, 9..=20);

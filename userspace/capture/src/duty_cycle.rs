@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_of_features_have_a_budget_and_calls_of_devices_none() {
+    fn feature_probes_have_a_budget_and_device_calls_do_not() {
         let check = |event: Event, expect: bool| assert_eq!(feature_of(event).is_some(), expect, "{event:?}");
         check(Event::Operator(OperatorEvent::Begins), true);
         check(Event::OpenMp(OpenMpEvent::ParallelBegins), true);

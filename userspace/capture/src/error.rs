@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampling_event_that_is_not_permitted_has_its_own_error() {
+    fn sampling_event_without_permission_has_its_own_error() {
         let event = |errno| AttachError::PerfEvent {
             cpu: 3,
             frequency: 99,

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_is_fetched_by_registers_and_from_the_stack_at_its_entry() {
+    fn launch_arguments_are_fetched_from_registers_and_the_stack() {
         let (site, name) = described("cuLaunchKernel");
         let of = |role| site.fetches[name.roles.iter().position(|other| *other == role).unwrap()];
         let register = |base| Fetch { base, reads: 0, bytes: 4, signed: 0, offsets: [0, 0] };
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_collection_is_found_by_buffer_size_and_cursor() {
+    fn borrowed_records_are_located_by_buffer_size_and_cursor() {
         for symbol in ["cuptiActivityGetNextRecord", "cuptiActivityGetNextRecord_v2"] {
             let (site, name) = described(symbol);
             assert_eq!(name.roles, [Role::Buffer, Role::Bytes, Role::Out], "{symbol}");

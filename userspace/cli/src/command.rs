@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_waits_until_it_may_go_and_its_code_is_kept() {
+    fn command_waits_to_start_and_its_exit_code_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("ran");
         let script = format!("touch {}; exit 7", mark.display());

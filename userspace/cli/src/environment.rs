@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_of_an_old_name_is_refused_with_the_new_one() {
+    fn renamed_variable_is_refused_with_its_new_name() {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         for (old, _) in RENAMED {
             let refused = refuse_renamed(&words(&["deepctx-bpf", "report", "x"]), |name| name == old);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn each_variable_is_of_one_option_with_one_kind_of_value() {
+    fn each_variable_belongs_to_one_option_and_value_kind() {
         let command = Cli::command();
         let mut options: BTreeMap<String, (Option<String>, Option<String>)> = BTreeMap::new();
         for argument in command.get_subcommands().flat_map(clap::Command::get_arguments) {

@@ -171,7 +171,7 @@ mod tests {
     const NOW: Places = Places { running: true, began_ns: 0 };
 
     #[test]
-    fn a_text_is_read_by_lines_also_when_it_is_not_utf_8() {
+    fn source_lines_are_read_even_from_invalid_utf_8() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.py");
         fs::write(&path, b"one\n\ttwo \xff\nthree").unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_source_file_is_said_and_not_waited_for() {
+    fn unreadable_sources_are_reported_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let check = |path: &Path, expected| {
             for pid in [0, std::process::id()] {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_profile_takes_the_place_of_its_folder_and_can_be_replaced() {
+    fn packed_profile_replaces_its_folder_and_can_be_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("run.dctx");
         let profile = deepctx_profile::Profile::new(Default::default(), Default::default());

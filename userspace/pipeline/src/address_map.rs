@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_so_many_and_one_takes_the_place_of_another() {
+    fn full_map_refuses_new_keys_but_replaces_known_ones() {
         let mut ranges = AddressMap::<&str, 2>::default();
         assert_eq!([ranges.put(8, "a"), ranges.put(4, "b")], [Put::New, Put::New]);
         assert_eq!([ranges.put(9, "c"), ranges.put(8, "d")], [Put::Full, Put::Replaced("a")]);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_leaves_with_its_last_record_and_its_number_is_used_again() {
+    fn batch_leaves_with_its_last_record_and_frees_its_number() {
         let mut arena = RecordArena::default();
         let batch = arena.put(vec![1, 2, 3, 4]);
         let first = arena.refer(batch, 0, 2);

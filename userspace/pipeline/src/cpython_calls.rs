@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_python_frames_and_passes_calls_on_is_marked() {
+    fn call_forwarding_frames_between_python_frames_are_marked() {
         check(
             "main PyEval_EvalCode _PyEval_Vector e p PyObject_Vectorcall _PyFunction_Vectorcall.part.0 e p",
             "main PyEval_EvalCode* _PyEval_Vector* e p PyObject_Vectorcall* _PyFunction_Vectorcall.part.0* e p",

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn how_much_was_watched_is_told_once_it_is_not_all() {
+    fn recorded_share_is_reported_unless_everything_was_recorded() {
         check(&[], 1000, None);
         check(&[100], 1000, None);
         check(
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_is_reached_once_and_the_first_beginning_is_none() {
+    fn duty_window_edge_is_reached_once_and_first_start_ignored() {
         let mut edges = DutyEdges::default();
         for (time_ns, watched) in [(5, true), (10, false), (20, true), (30, false)] {
             edges.take(&DutyWindow { time_ns, watched, ..DutyWindow::default() });

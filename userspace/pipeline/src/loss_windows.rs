@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_pauses_the_oldest_become_one_that_covers_them() {
+    fn oldest_pauses_beyond_the_limit_merge_into_one() {
         let mut gaps = LossWindows::default();
         for number in 0..200u64 {
             gaps.duty_window(&DutyWindow {
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_whatever_order_a_gap_is_seen_while_and_only_while_a_number_is_missing(
+        fn gaps_match_missing_sequence_numbers_in_any_order_of_arrival(
             mut kept in proptest::collection::btree_set(1..200u64, 1..150), seed: u64
         ) {
             // Neighbours swap at random.

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_the_median_of_its_runs_beside_target_and_peers() {
+    fn figure_is_the_median_run_with_target_and_peers() {
         let figure = Figure::new("sample-cost", "60 frames", "ns", vec![7.0, 5.0, 6.0])
             .target(Target::AtMost(6.5))
             .peer("other", &[1.0, 2.0]);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_kernel_that_was_not_launched_so_often_is_wrong() {
+    fn kernel_name_with_too_many_launches_is_wrong() {
         let step = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 3)]);
         let check = |kernels: &[(&str, u64, u64)], right, unnamed, wrong| {
             assert_eq!(recovered(&step, &told(kernels)), Recovered { right, unnamed, wrong });

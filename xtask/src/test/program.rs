@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_file_belongs_to_the_group_that_begins_its_name() {
+    fn test_file_belongs_to_the_group_its_name_starts_with() {
         let check = |target: &str, group: &str| assert_eq!(group_of(target).name, group, "{target}");
         check("live", "live");
         check("live_native", "live");

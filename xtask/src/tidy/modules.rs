@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_folder_may_use_what_its_own_file_declares() {
+    fn submodules_may_use_declarations_of_their_parent_file() {
         let own = ("lib.rs", "mod b; use b::{self, B}; pub struct Own;");
         check(&[own, ("b.rs", "use super::Own; pub struct B;")], &[]);
     }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_code_needs_an_argument_and_words_about_it_do_not() {
+    fn unsafe_code_needs_a_safety_argument_but_mentions_do_not() {
         let expect = ["a.rs:2: `unsafe` without a SAFETY argument"];
         check("a.rs", "//! X.\nlet x = unsafe { f() };\n", &expect);
         check("a.rs", "//! X.\n// SAFETY: f only reads.\nlet x = unsafe { f() };\n", &[]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_said_in_one_place_is_not_said_elsewhere() {
+    fn names_reserved_for_one_place_are_refused_elsewhere() {
         let text = "//! X.\nuse libbpf_rs::Map;\n";
         check("userspace/capture/src/load.rs", text, &[]);
         check(

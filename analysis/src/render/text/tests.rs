@@ -34,7 +34,7 @@ fn check_tables(profile: &Profile, rows: usize, title: &str, expect: Expect) {
 }
 
 #[test]
-fn a_page_tells_where_the_time_went_and_what_was_lost() {
+fn text_report_shows_where_time_went_and_what_was_lost() {
     let mut profile = profile(
         "P python3-7 / n _start@python3 / y /srv/a/very/long/path/to/some/where/in/the/tree/train.py:main:9 / y /a/train.py:step:30 / o aten::addmm / n gemm@/l/libmkl.so 5000000000
          P python3-7 / n _start@python3 / y /srv/a/very/long/path/to/some/where/in/the/tree/train.py:main:9 / n read@/l/libc.so / k vfs_read 40000000

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_on_a_device_stands_below_it_when_devices_are_told_apart() {
+    fn grouping_by_device_puts_kernels_below_their_device() {
         let profile = profile(
             "P a-1 / T a/1 / y m.py:f / a cuLaunchKernel / s 0/7 / g gemm 5
          P a-1 / T a/1 / y m.py:f / a cuLaunchKernel / s 0/9 / g gemm 3
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_ends_in_a_number_cannot_be_taken_for_a_second_value() {
+    fn names_ending_in_a_number_are_not_mistaken_for_values() {
         let profile = profile("P a-1 / n odd 12 34");
         let mut out = Vec::new();
         write(&profile, &CPU, &mut out).unwrap();

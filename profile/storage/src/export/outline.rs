@@ -222,7 +222,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn boxes_of_a_line_lie_within_their_callers_and_never_overlap(
+        fn boxes_lie_within_their_callers_and_never_overlap(
             stacks in stacks(),
             selection in selections(),
         ) {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_come_depth_first_by_text_and_know_their_process_and_thread() {
+    fn contexts_are_listed_depth_first_with_their_process_and_thread() {
         let profile = profile(
             "P b-2 / T b/2 / n z 1
              P b-2 / T w/3 / n y / n x 2

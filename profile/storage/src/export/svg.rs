@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_has_the_target_and_a_box_for_each_frame() {
+    fn svg_shows_the_target_and_a_box_per_frame() {
         let svg = draw("P a-1 / y t.py:f<int> & co / n g 3000000\n P a-1 / k h 2000000").unwrap();
         assert!(svg.contains("cpu-time of python train.py (pid 7)"));
         for title in [
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_one_kind_have_one_hue_and_the_same_text_has_one_colour() {
+    fn hue_follows_frame_kind_and_equal_text_has_equal_colour() {
         let svg = draw("P a-1 / y t.py:f / n g 1\n P a-1 / n g 2").unwrap();
         let fill = |title: &str| {
             let at = svg.find(title).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_a_difference_shows_the_change_of_each_box() {
+    fn svg_of_a_difference_shows_the_change_per_box() {
         let stacks = vec![(vec!["a", "f"], [1_000_000, 6_000_000]), (vec!["a", "g"], [1_000_000, 2_000_000])];
         let difference = Difference { metric: Metric::CpuTime, totals: [2_000_000, 8_000_000], stacks };
         let mut out = Vec::new();

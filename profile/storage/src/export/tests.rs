@@ -268,13 +268,13 @@ proptest! {
 }
 
 #[test]
-fn an_empty_profile_is_a_valid_file_in_every_format_that_can_say_nothing() {
+fn empty_profile_is_valid_in_every_format_that_allows_it() {
     let profile = profile("");
     check_totals(&profile, Selection::of(Metric::CpuTime));
 }
 
 #[test]
-fn a_stack_of_ten_thousand_frames_is_written_in_every_format() {
+fn every_format_writes_a_stack_of_ten_thousand_frames() {
     let mut deep = profile("");
     let frames: Vec<_> = (0..10_000)
         .map(|n| {
@@ -339,7 +339,7 @@ fn hostile_names_stay_data_in_every_format() {
 }
 
 #[test]
-fn a_page_joins_what_is_too_small_when_there_is_too_much_and_keeps_the_totals() {
+fn html_page_merges_small_frames_of_large_profiles_keeping_totals() {
     let mut wide = profile("");
     let names: Vec<_> = (0..1000)
         .map(|n| {
@@ -361,7 +361,7 @@ fn a_page_joins_what_is_too_small_when_there_is_too_much_and_keeps_the_totals() 
 }
 
 #[test]
-fn names_of_formats_are_distinct_and_units_have_a_word_in_each() {
+fn format_names_are_distinct_and_every_unit_is_exported() {
     for (place, format) in Format::ALL.iter().enumerate() {
         assert!(Format::ALL[..place].iter().all(|other| other.name() != format.name()));
     }
@@ -374,7 +374,7 @@ fn names_of_formats_are_distinct_and_units_have_a_word_in_each() {
 }
 
 #[test]
-fn traces_say_when_a_process_was_busy_and_when_it_waited() {
+fn traces_show_when_a_process_was_busy_and_when_waiting() {
     let mut profile = profile("P a-1 / T a/1 / n f 30");
     let thread = deepctx_profile::tree::NodeId::from_number(2);
     let ms = |ms: u64| deepctx_profile::units::Nanos(ms * 1_000_000);
@@ -455,7 +455,7 @@ fn with_devices() -> deepctx_profile::profile::Profile {
 }
 
 #[test]
-fn chrome_traces_draw_an_arrow_from_each_launch_to_what_it_asked_for() {
+fn chrome_traces_link_each_launch_to_its_device_work() {
     let profile = with_devices();
     let source = Source { profile: &profile, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(0) };
     let trace = json_of(&bytes(Format::Chrome, &source));

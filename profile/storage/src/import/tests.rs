@@ -136,7 +136,7 @@ const KINETO: &str = r#"{"schemaVersion":1,"baseTimeNanoseconds":1000,"traceEven
 ]}"#;
 
 #[test]
-fn a_kineto_trace_becomes_stacks_with_device_work_below_its_launch() {
+fn imported_kineto_trace_puts_device_work_below_its_launch() {
     check(
         KINETO.as_bytes(),
         expect![[r#"
@@ -173,7 +173,7 @@ fn a_list_of_events_is_a_trace_too() {
 }
 
 #[test]
-fn what_is_none_of_the_formats_is_refused_with_what_tells() {
+fn unknown_formats_are_refused_with_the_reason() {
     check(
         b"",
         expect![[r#"

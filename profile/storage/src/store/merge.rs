@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_merged_stays_as_it_is_and_is_not_tried_again() {
+    fn unmergeable_segments_are_left_unchanged_and_not_retried() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.dctx");
         let mut profile = new_profile();

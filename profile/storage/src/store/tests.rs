@@ -175,7 +175,7 @@ fn what_was_written_is_what_is_opened() {
 }
 
 #[test]
-fn an_unfinished_profile_opens_up_to_its_last_flush_and_says_so() {
+fn unfinished_profile_opens_at_its_last_flush_with_a_gap() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.dctx");
     let mut profile = small_profile();
@@ -211,7 +211,7 @@ fn a_flush_with_nothing_new_adds_no_file() {
 }
 
 #[test]
-fn a_taken_name_is_refused_with_a_hint_and_left_alone() {
+fn existing_output_is_refused_with_a_hint_and_left_untouched() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.dctx");
     fs::write(&path, "precious").unwrap();
@@ -228,7 +228,7 @@ fn a_missing_parent_folder_is_an_error_with_a_hint() {
 }
 
 #[test]
-fn a_flush_that_fails_leaves_the_last_one_intact_and_the_next_one_makes_up_for_it() {
+fn failed_flush_keeps_the_previous_one_and_the_next_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.dctx");
     let mut profile = small_profile();
@@ -266,7 +266,7 @@ fn a_delta_that_was_overtaken_is_refused() {
 }
 
 #[test]
-fn each_damaged_segment_is_a_labelled_loss_and_the_rest_is_read() {
+fn damaged_segments_are_labelled_losses_and_the_rest_is_read() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage, &str); 5] = [
         ("missing", |file| fs::remove_file(file).unwrap(), "No such file"),
@@ -327,7 +327,7 @@ fn contexts_of_a_lost_segment_are_shown_as_lost() {
 }
 
 #[test]
-fn when_the_newest_ledger_is_lost_the_one_before_it_is_read() {
+fn previous_ledger_is_read_when_the_newest_is_lost() {
     let (_folder, path, profile) = stored();
     fs::remove_file(path.join("ledger-000001.parquet")).unwrap();
     let opened = open(&path).unwrap();
@@ -387,7 +387,7 @@ fn a_packed_profile_is_the_folder_in_one_file() {
 }
 
 #[test]
-fn a_packed_profile_cut_anywhere_opens_with_its_losses_or_says_what_is_wrong() {
+fn truncated_packed_profile_opens_incomplete_or_fails_with_an_error() {
     let (folder, path, _) = stored();
     let mut whole = Vec::new();
     pack(&path, &mut whole).unwrap();
@@ -418,7 +418,7 @@ fn a_segment_cannot_point_outside_the_profile() {
 }
 
 #[test]
-fn a_manifest_cut_anywhere_is_an_error_and_never_a_panic() {
+fn truncated_manifest_is_an_error_and_never_a_panic() {
     let (_folder, path, _) = stored();
     let manifest = path.join("manifest.json");
     let text = fs::read(&manifest).unwrap();
@@ -442,7 +442,7 @@ fn writes_until_it_is_killed() {
 }
 
 #[test]
-fn a_writer_killed_at_any_moment_leaves_a_profile_that_opens() {
+fn writer_killed_at_any_moment_leaves_a_readable_profile() {
     let folder = tempfile::tempdir().unwrap();
     // Long enough for several merges, which come with every eighth flush.
     for round in 0..12 {

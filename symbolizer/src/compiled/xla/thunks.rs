@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thunk_belongs_to_the_module_with_its_number_and_name() {
+    fn thunks_are_matched_to_modules_by_number_and_name() {
         let (f, g) = (
             "module_0003.jit_f.cpu_after_optimizations.txt",
             "module_0012.jit_f.cpu_after_optimizations.txt",

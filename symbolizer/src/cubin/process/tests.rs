@@ -52,7 +52,7 @@ fn names_are_checked_against_code_in_memory() {
 }
 
 #[test]
-fn an_address_in_a_file_without_device_code_is_no_stub() {
+fn addresses_in_files_without_device_code_are_not_stubs() {
     let handle = names_are_checked_against_code_in_memory as *const () as u64;
     let mut process = ProcessKernels::open(std::process::id()).unwrap();
     assert!(process.identify(&[handle]).is_empty());

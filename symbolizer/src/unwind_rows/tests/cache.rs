@@ -144,7 +144,7 @@ fn the_least_recently_used_table_is_evicted_first() {
 }
 
 #[test]
-fn a_table_larger_than_the_bound_is_built_but_not_stored() {
+fn tables_above_the_size_limit_are_built_but_not_cached() {
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::open(directory.path(), 100).unwrap();
     assert!(cache.load_or_build(&elf(10)).is_ok());

@@ -148,7 +148,7 @@ fn a_plt_entry_keeps_its_threshold() {
 }
 
 #[test]
-fn a_signal_frame_is_one_rule_from_the_byte_before_it() {
+fn signal_frame_is_one_rule_including_the_preceding_byte() {
     let mut section = Section::default();
     let cie = section.cie("zRS", &initial());
     let strange = [def_cfa_expression(&[0x96]), advance(4), undefined(RA)].concat();

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_memory_is_known_in_the_middle_of_a_block() {
+    fn memory_kind_is_known_in_the_middle_of_a_block() {
         let memory = Memory::new();
         let address = memory.allocate(4096, Place::Pinned).unwrap();
         assert_eq!(memory.place(address + 4095), Place::Pinned);

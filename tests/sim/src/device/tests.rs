@@ -39,7 +39,7 @@ fn ends(tickets: &[&Ticket]) -> Vec<Option<u64>> {
 const TEN: &std::ffi::CStr = c"k_10us";
 
 #[test]
-fn a_stream_keeps_its_order_and_other_streams_run_beside_it() {
+fn work_is_ordered_within_a_stream_and_concurrent_across_streams() {
     let mut state = State::new();
     let (a, b) = (state.open(false), state.open(false));
     let first = state.submit(a, kernel(TEN), Tags::default(), 0);
@@ -50,7 +50,7 @@ fn a_stream_keeps_its_order_and_other_streams_run_beside_it() {
 }
 
 #[test]
-fn the_default_stream_waits_for_blocking_streams_and_they_for_it() {
+fn default_stream_and_blocking_streams_wait_for_each_other() {
     let mut state = State::new();
     let (blocking, free) = (state.open(true), state.open(false));
     let first = state.submit(blocking, kernel(TEN), Tags::default(), 0);
@@ -74,7 +74,7 @@ fn copies_in_and_out_have_an_engine_each() {
 }
 
 #[test]
-fn a_stream_that_waits_for_an_event_of_another_starts_after_it() {
+fn stream_waiting_for_an_event_starts_after_it() {
     let mut state = State::new();
     let (a, b) = (state.open(false), state.open(false));
     state.submit(a, kernel(TEN), Tags::default(), 0);
@@ -85,7 +85,7 @@ fn a_stream_that_waits_for_an_event_of_another_starts_after_it() {
 }
 
 #[test]
-fn what_comes_after_a_function_of_the_host_waits_until_it_has_come_back() {
+fn work_after_a_host_function_waits_until_it_returns() {
     extern "C" fn nothing(_: *mut std::ffi::c_void) {}
     let mut state = State::new();
     let (a, b) = (state.open(false), state.open(false));
@@ -104,7 +104,7 @@ fn what_comes_after_a_function_of_the_host_waits_until_it_has_come_back() {
 }
 
 #[test]
-fn a_graph_keeps_the_order_of_its_edges_and_of_its_stream() {
+fn graph_runs_in_the_order_of_its_edges_and_stream() {
     let mut state = State::new();
     let lane = state.open(false);
     let before = state.submit(lane, kernel(TEN), Tags::default(), 0);

@@ -149,7 +149,7 @@ fn time_without_a_launch_and_launches_without_time_are_told() {
 }
 
 #[test]
-fn what_a_device_begins_when_launches_are_not_watched_any_more_is_left_out() {
+fn device_work_starting_after_launch_recording_ends_is_ignored() {
     // The clock of the device is 997 ahead.
     let records = format!(
         "{NAMED}{COLLECTING}
@@ -203,7 +203,7 @@ const BORROWING: &str = "
 ";
 
 #[test]
-fn records_of_another_tool_are_joined_by_order_and_say_so() {
+fn records_of_another_tool_are_joined_by_order_and_labelled() {
     let records = format!(
         "{NAMED}{BORROWING}
         10 call 2 cuLaunchKernel 7/7 app function=0x100 grid-x=4 block-x=64 : ! f main

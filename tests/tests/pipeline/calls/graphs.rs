@@ -55,7 +55,7 @@ fn a_graph_runs_what_was_recorded_below_its_launch() {
 }
 
 #[test]
-fn kernels_of_a_graph_find_the_node_that_they_were_recorded_as() {
+fn graph_kernels_are_attributed_to_the_node_recorded_for_them() {
     let records = format!(
         "{NAMED}{COLLECTING}{CAPTURED}
         6 correlate 4 60
@@ -87,7 +87,7 @@ fn kernels_of_a_graph_find_the_node_that_they_were_recorded_as() {
 }
 
 #[test]
-fn a_node_whose_number_was_told_has_its_own_context_whatever_the_order() {
+fn nodes_with_reported_numbers_keep_their_context_in_any_order() {
     // Clones are numbered backwards, and the launchable handle was not seen being made.
     let records = format!(
         "{NAMED}{COLLECTING}

@@ -71,7 +71,7 @@ fn a_launch_stands_below_its_stack_as_call_and_kernel() {
 }
 
 #[test]
-fn a_launch_of_an_unknown_handle_says_so_until_something_names_it() {
+fn launch_of_an_unknown_handle_is_labelled_until_named() {
     let records = "
         10 call 1 cuLaunchKernel 7/7 app function=0x100 : ! main
         11 call 2 cuModuleGetFunction 7/7 app module=0x50 text=relu
@@ -131,7 +131,7 @@ fn what_is_not_measured_is_bounded_by_the_next_wait() {
 }
 
 #[test]
-fn copies_fills_and_memory_count_bytes_where_they_were_asked_for() {
+fn copies_fills_and_allocations_count_bytes_at_their_call() {
     let records = "
         1 call 1 cuMemAlloc_v2 7/7 app bytes=4096 : ! init main
         2 return 1 out=0x7000 entered=1
@@ -173,7 +173,7 @@ fn copies_fills_and_memory_count_bytes_where_they_were_asked_for() {
 }
 
 #[test]
-fn calls_without_a_stack_are_counted_exactly_and_say_why_they_have_none() {
+fn calls_without_a_stack_are_counted_exactly_with_a_reason() {
     let records = format!(
         "{NAMED}
         10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
@@ -222,7 +222,7 @@ fn a_process_that_ends_takes_its_handles_with_it() {
 }
 
 #[test]
-fn a_recovered_name_says_so_and_gives_way_to_one_that_was_told() {
+fn recovered_names_are_labelled_and_replaced_by_reported_ones() {
     let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
     // Two handles are found; a third would be, but a module is unloaded meanwhile.
     let recovered = [(0x100, 10), (0x300, 11), (0x400, 11)].map(|(handle, asked_ns)| RecoveredKernel {
@@ -268,7 +268,7 @@ fn a_recovered_name_says_so_and_gives_way_to_one_that_was_told() {
 }
 
 #[test]
-fn a_process_whose_calls_are_used_before_its_beginning_is_one_process() {
+fn calls_processed_before_their_process_start_create_no_second_process() {
     let calls: String =
         (10..30).map(|n| format!("{n} call {n} cuLaunchKernel 7/7 app function=0x100 : ! main\n")).collect();
     // More wait than may, so the oldest are used early.

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_several_kinds_is_read_where_it_is_an_array() {
+    fn tagged_list_is_read_where_it_holds_an_array() {
         let Placed { arguments, array } = placed(CAT, CAT_CODE).unwrap();
         let array = array.unwrap();
         assert_eq!(

@@ -86,7 +86,7 @@ fn each_kind_of_record_is_read_back_as_written() {
 }
 
 #[test]
-fn parts_of_calls_and_messages_that_do_not_add_up_are_refused() {
+fn calls_and_messages_with_inconsistent_sizes_are_refused() {
     let fixed = size_of::<StackSample>();
     // The count of arguments and the length of the text, as u16, 8 bytes into the call.
     check(
@@ -129,7 +129,7 @@ fn damaged_records_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_damaged_record_costs_only_itself_while_its_size_is_believable() {
+fn damaged_record_with_a_plausible_size_costs_only_itself() {
     let batch = [exec_bytes(), with_u32(exec_bytes(), 4, 99), sample_bytes(&[], &[1])].concat();
     let kinds: Vec<_> = records(&batch).map(|slot| slot.event.is_ok()).collect();
     assert_eq!(kinds, [true, false, true]);
@@ -140,7 +140,7 @@ fn a_damaged_record_costs_only_itself_while_its_size_is_believable() {
 }
 
 #[test]
-fn missing_numbers_are_counted_per_cpu_and_swapped_ones_are_not() {
+fn missing_sequence_numbers_are_counted_per_cpu_despite_reordering() {
     let mut sequences = Sequences::default();
     for (cpu, sequence) in [(0, 1), (0, 3), (0, 2), (5, 1), (5, 4), (0, 6)] {
         sequences.saw(cpu, sequence);
@@ -152,7 +152,7 @@ fn missing_numbers_are_counted_per_cpu_and_swapped_ones_are_not() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_split_without_a_panic_and_without_a_byte_left(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn any_bytes_split_into_records_without_panic_or_remainder(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let mut end = 0;
         for slot in records(&bytes) {
             prop_assert_eq!(slot.offset, end);

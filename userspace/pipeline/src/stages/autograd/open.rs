@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_within_a_step_is_over_when_a_step_begins_above_it() {
+    fn nested_backward_pass_ends_when_an_outer_autograd_node_begins() {
         check("b 1000 0, s 900 1, b 500 1, s 400 2", &[1, 2]);
         check("b 1000 0, s 900 1, b 500 1, s 400 2, s 400 3", &[1, 3]);
         check("b 1000 0, s 900 1, b 500 1, s 400 2, b 200 2, s 100 3", &[1, 2, 3]);

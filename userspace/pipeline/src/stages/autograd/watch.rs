@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_watched_once_a_pass_of_each_of_its_copies_began() {
+    fn process_is_covered_once_each_torch_copy_began_a_pass() {
         let mut watch = Watch::default();
         let (one, other) = (CopyId(0), CopyId(1));
         assert_eq!(watch.since(7), None);

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_as_the_headers_of_every_version_lay_them_out() {
+    fn records_are_read_with_the_layout_of_every_cupti_version() {
         for version in versions() {
             let kernel = record(
                 version,
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_cut_is_none_and_one_of_another_kind_is_left_alone() {
+    fn truncated_records_are_rejected_and_other_kinds_ignored() {
         let version = versions()[0];
         let kernel = record(version, "Kernel", &[("kind", 3), ("correlationId", 70)]);
         assert!((0..96).all(|cut| read(&kernel[..cut]).is_none()));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_in_other_units_is_told_from_one_in_nanoseconds() {
+    fn clocks_in_other_units_are_distinguished_from_nanoseconds() {
         let started = 1_700_000_000_000_000_000;
         let mut units = Units::default();
         assert_eq!(units.nanoseconds(started + 5, started), Some(started + 5));

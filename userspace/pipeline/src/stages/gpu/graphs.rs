@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_the_same_name_are_told_apart_once_all_numbers_have_come() {
+    fn nodes_of_equal_name_are_separate_once_all_numbers_arrived() {
         let mut graphs = launchable(&[5, 6, 5]);
         let graph = graphs.launchable(0x200).unwrap();
         // The first round comes out of order; the last to come completes it.
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_number_was_told_is_known_whatever_the_order() {
+    fn node_with_a_reported_number_is_known_in_any_order() {
         let mut graphs = Graphs::default();
         let context = |recorded: &Recorded| recorded.node;
         let place = NodeId::from_number(1);

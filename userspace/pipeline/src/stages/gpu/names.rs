@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_looked_for_now_and_then_and_not_for_ever() {
+    fn handle_lookups_back_off_and_eventually_stop() {
         let mut names = Names::default();
         let times: Vec<u64> = (0..2000).map(|n| n * 100_000_000).collect();
         let mut asked = Vec::new();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_before_a_module_was_unloaded_is_not_used_after_it() {
+    fn names_found_before_a_module_unload_are_discarded() {
         let frame = FrameId::from_number(10);
         let found = Named { frame, module: 0, recovered: true, code: None };
         let mut names = Names::default();

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_the_file_that_launches_tells_more_than_the_name() {
+    fn launching_line_is_more_specific_than_the_kernel_name() {
         let mut profile = Profile::new(Default::default(), Default::default());
         let kernel = kernel_frame("triton_poi_fused_add_0", &mut profile);
         let [unit, first, second, by_name] =
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_asked_again_now_and_then_and_when_more_of_its_code_came() {
+    fn unknown_origins_are_requested_again_with_backoff_and_new_code() {
         let mut profile = Profile::new(Default::default(), Default::default());
         let [kernel, sibling, other, signature] =
             ["loop_add_fusion", "loop_exp_fusion", "gemm", "gemm(float*, int)"]
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_one_name_in_two_modules_are_two_kernels_until_their_modules_are_gone() {
+    fn equally_named_kernels_of_two_modules_differ_until_unload() {
         let mut profile = Profile::new(Default::default(), Default::default());
         let kernel = kernel_frame("loop_add_fusion", &mut profile);
         let [f, g] = ["[xla jit_f]", "[xla jit_g]"].map(|text| operator(text, &mut profile));

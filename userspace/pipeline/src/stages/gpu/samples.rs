@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_has_one_context_until_it_is_launched_in_another() {
+    fn kernel_has_a_single_context_until_launched_from_another() {
         let (mut samples, process) = (Samples::default(), GpuProcess::default());
         let mut profile = Profile::new(Default::default(), Default::default());
         let [gemm, relu] = ["gemm", "relu"].map(|name| kernel_frame(name, &mut profile));

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_bounds_what_its_stream_was_given_before_it_began() {
+    fn wait_bounds_work_launched_on_its_stream_before_it() {
         let mut streams = Streams::default();
         streams.launched(key(10), 0, node(1), 100);
         streams.launched(key(11), 0, node(2), 110);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_bounds_what_came_before_it_and_what_its_stream_had_waited_for() {
+    fn event_bounds_earlier_work_and_what_its_stream_awaited() {
         let mut streams = Streams::default();
         streams.launched(key(10), 0, node(1), 1);
         assert!(streams.recorded(70, key(10)));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_a_context_bounds_only_its_own_when_there_are_several() {
+    fn context_wait_bounds_only_its_own_work_among_several() {
         let mut streams = Streams::default();
         streams.launched(key(10), 500, node(1), 1);
         streams.launched(key(11), 600, node(2), 2);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_wait_for_a_recording_one_record_too_until_it_ends() {
+    fn streams_waiting_for_a_capture_join_it_until_it_ends() {
         let mut streams = Streams::default();
         let graph = streams.capture_begins(key(10));
         streams.recorded(70, key(10));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_described_by_a_structure_is_the_product_of_its_extents() {
+    fn structured_copy_size_is_the_product_of_its_extents() {
         use Role::*;
         let lines = [(Width, 100), (Height, 3)];
         let driver = [&[(SourceKind, 1), (DestinationKind, 2)][..], &lines].concat();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn host_memory_is_pageable_only_when_all_pinned_memory_was_seen() {
+    fn host_memory_is_labelled_pageable_only_with_all_pinned_known() {
         let arguments = [(Role::Source, HEAP), (Role::Bytes, 1)];
         for (known, label) in [(true, "memcpy HtoD pageable"), (false, "memcpy HtoD")] {
             let found = with_given(&arguments, Family::CudaDriver, |given| {

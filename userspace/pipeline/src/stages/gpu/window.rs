@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_went_in_comes_out_once_and_the_order_stays_bounded(
+        fn entries_leave_the_window_once_and_its_order_stays_bounded(
             steps in prop::collection::vec((0u8..4, 0u16..50), 0..400), most in 1usize..20,
         ) {
             let mut window = Window::new(most);

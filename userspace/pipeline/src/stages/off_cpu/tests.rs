@@ -39,7 +39,7 @@ fn either_half_may_be_known_first() {
 }
 
 #[test]
-fn a_wait_that_goes_on_is_entered_piece_by_piece_and_no_time_twice() {
+fn ongoing_wait_is_recorded_in_pieces_without_double_counting() {
     let mut profile = profile();
     let mut waits = OffCpu::default();
     waits.began(id(1, 100), 7);
@@ -90,7 +90,7 @@ fn our_own_program_is_no_part_of_the_wait() {
 }
 
 #[test]
-fn the_end_of_a_process_ends_its_waits_and_no_others() {
+fn process_exit_ends_only_its_own_waits() {
     let mut profile = profile();
     let mut waits = OffCpu::default();
     for (tid, pid) in [(1, 7), (2, 7), (3, 8)] {
@@ -126,7 +126,7 @@ fn a_wait_without_a_stack_says_why() {
 }
 
 #[test]
-fn the_innermost_frame_that_says_anything_names_what_is_waited_for() {
+fn innermost_known_kernel_frame_determines_the_wait_reason() {
     let check = |kernel: &[&str], expect: &str| {
         let mut profile = Profile::new(Default::default(), Default::default());
         let main = profile.text("futex_is_a_user_function_here");

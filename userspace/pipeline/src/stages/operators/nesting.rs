@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_that_does_not_stand_below_another_is_not_within_it() {
+    fn operator_not_below_another_on_the_stack_is_not_nested() {
         check("1@900, 2@900", "none");
         check("1@900, 2@950", "none");
         check("1@900, 2@800, 3@900", "none");
     }
 
     #[test]
-    fn below_another_one_it_is_within_it_or_behind_it_as_stacks_have_shown() {
+    fn operator_below_another_nests_as_earlier_stacks_have_shown() {
         check("1@900, 2@800", "unknown");
         check("1@900, 2@800(1), 1@900, 2@800", "in 1");
         check("1@900, 2@800(), 1@900, 2@800", "none");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn those_between_are_over_when_a_stack_does_not_show_them() {
+    fn intermediate_operators_end_when_a_stack_omits_them() {
         // 2 ended before 3 began, both within 1.
         check("1@900, 2@800, 3@700(1), 1@900, 2@800(1), 3@700", "in 1");
         check("1@900, 2@800(1), 3@700(1 2), 1@900, 2@800, 3@700", "in 2");

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_optional_tensor_is_looked_at_only_where_it_is_there() {
+    fn optional_tensor_is_read_only_when_present() {
         let x = with_strides(tensor(2, 6, [2, 3, 0, 0, 0]), [3, 1]);
         let bias = with_strides(tensor(1, 6, [3, 0, 0, 0, 0]), [1]);
         let garbage = with_strides(tensor(77, 99, [u64::MAX; 5]), [5]);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_runs_no_others_is_the_last_one_that_began() {
+    fn leaf_thunk_is_the_last_one_that_began() {
         check("d1@100", "d", &[Some(1)]);
         check("d1@100 d2@100", "d", &[Some(2)]);
         // However the stacks stand to each other.
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn which_of_two_loops_it_is_is_not_known_when_one_may_be_over() {
+    fn loop_thunk_is_unknown_when_either_may_be_running() {
         check("w1@100 w2@50", "w", &[None]);
         // Its caller is above the first one, which must be over.
         check("w1@100 w2@50^120", "w", &[Some(2)]);
