@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn code_using_the_red_zone_avoids_five_byte_nops() {
+    fn probes_avoid_five_byte_nops_in_red_zone_code() {
         // mov %rax, -8(%rsp); nopl 0(%rax,%rax); push %rbp
         let code = [0x48, 0x89, 0x44, 0x24, 0xf8, 0x0f, 0x1f, 0x44, 0, 0, 0x55];
         check(&code, NEW, "push at +10");
