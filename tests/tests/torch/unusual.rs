@@ -56,7 +56,7 @@ fn calls(program: &Path, rounds: u64, processes: u64, libraries: &[&PathBuf]) ->
 }
 
 #[test]
-fn stripped_or_copied_libraries_and_forks_record_all_calls_despite_garbage() {
+fn stripped_or_duplicate_libraries_and_forks_record_every_call() {
     const ROUNDS: u64 = 1000;
     if !can_capture_arguments() {
         return;
