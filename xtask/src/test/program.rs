@@ -105,6 +105,8 @@ impl Program {
     ) -> Vec<sh::Variable> {
         let mut variables = sh::kept(&["CI", "PATH", "HOME", "CARGO_TARGET_DIR"]);
         variables.push(("CARGO_MANIFEST_DIR", self.folder.clone().into()));
+        // Where golden files are looked for; without it, below the topmost Cargo.toml of all parent folders.
+        variables.push(("CARGO_WORKSPACE_DIR", sh::root().into()));
         variables.extend(product.map(|path| (PRODUCT_VARIABLE, path.into())));
         if self.group.name == "python" {
             variables.extend(surroundings.interpreters.iter().cloned());
