@@ -112,23 +112,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let (surroundings, fetched) =
             fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         outcomes.extend(fetched);
-        match compiled {
-            Ok((built, outcome)) => {
-                outcomes.push(outcome);
-                outcomes.extend(programs_of(&built, &surroundings, options));
-            }
-            Err(error) => outcomes.push(Outcome::failed("compile", &error)),
+        let (built, outcome) = match compiled {
+            Ok(compiled) => compiled,
+            Err(error) => return outcomes.push(Outcome::failed("compile", &error)),
+        };
+        outcomes.push(outcome);
+        if options.wants_any(&["unit", "live", "gpu", "torch", TORCH_OLDER]) {
+            outcomes.push(check("simulated device", sim::run));
         }
+        // Most programs run their tests one after another: the compiler can have the other CPUs meanwhile.
+        let beside = scope.spawn(|| {
+            lower_priority();
+            builds(options)
+        });
+        outcomes.extend(programs_of(&built, &surroundings, options));
+        outcomes.extend(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     });
-    if options.wants("unit") {
-        outcomes
-            .push(cargo("documentation examples", &["test", "--workspace", "--doc", "--locked", "--quiet"]));
-    }
-    if options.wants("ebpf") {
-        outcomes.push(drift(options));
-    }
-    if options.wants("aarch64") {
-        outcomes.push(other_machine());
+    if !programs {
+        outcomes.extend(builds(options));
     }
     if options.wants("fuzz") {
         outcomes.push(check("fuzz targets", || fuzz::run(&fuzz::Options::default())));
@@ -146,12 +147,34 @@ fn style() -> [Outcome; 3] {
     ]
 }
 
+/// What is compiled and hardly runs.
+fn builds(options: &Options) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    if options.wants("unit") {
+        outcomes
+            .push(cargo("documentation examples", &["test", "--workspace", "--doc", "--locked", "--quiet"]));
+    }
+    if options.wants("ebpf") {
+        outcomes.push(drift(options));
+    }
+    if options.wants("aarch64") {
+        outcomes.push(other_machine());
+    }
+    outcomes
+}
+
+/// Gives all that this thread starts from now on less of the CPU than the tests beside it. Without `renice` it has as much.
+fn lower_priority() {
+    let thread = std::fs::read_link("/proc/thread-self");
+    let id = thread.ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    if let Some(id) = id {
+        sh::succeeds(sh::command("renice").args(["-n", "10", "-p", &id]));
+    }
+}
+
 /// Runs the test programs of the wanted groups, and what needs the product.
 fn programs_of(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    if options.wants_any(&["unit", "live", "gpu", "torch", TORCH_OLDER]) {
-        outcomes.push(check("simulated device", sim::run));
-    }
     let product = built.product.as_deref();
     let run = |program: &program::Program, release| {
         program.run(product, surroundings, release, options.filter.as_deref())
