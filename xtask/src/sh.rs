@@ -6,7 +6,7 @@
 use anyhow::{Context, Result, bail};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Root of the checkout.
@@ -133,24 +133,30 @@ pub(crate) fn finished(mut command: Command, what: &str, longest: Duration) -> R
     };
     let output = reader(child.stdout.take().map(|pipe| Box::new(pipe) as Box<_>));
     let errors = reader(child.stderr.take().map(|pipe| Box::new(pipe) as Box<_>));
-    let end = Instant::now() + longest;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if Instant::now() > end {
-            child.kill()?;
-            child.wait()?;
-            bail!("{what} took longer than {longest:?}");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    if !ends_within(&mut child, longest)? {
+        child.kill()?;
+        child.wait()?;
+        bail!("{what} took longer than {longest:?}");
+    }
+    let status = child.wait()?;
     let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
     if !status.success() {
         let last: Vec<&str> = errors.lines().rev().take(4).collect();
         bail!("{what} ended with {status}: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / "));
     }
     Ok(output)
+}
+
+/// Waits for a child, but not for ever: false when it still runs after `longest`.
+pub(crate) fn ends_within(child: &mut Child, longest: Duration) -> Result<bool> {
+    let end = Instant::now() + longest;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > end {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(true)
 }
 
 /// True when the command can be started and ends well; nothing is printed.

@@ -55,11 +55,11 @@ pub enum FileFormat {
 /// It is no profile, cannot be read, or has a version that would be misread.
 pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
     let path = path.as_ref();
+    let packed = store::is_packed(path);
     #[cfg(feature = "import")]
-    if foreign::is_foreign(path) {
+    if !packed && foreign::is_file(path) {
         return foreign::open(path);
     }
-    let packed = store::is_packed(path);
     let Stored { profile, version, finished, elapsed, lost } = store::open(path)?;
     let known = FormatVersion::CURRENT;
     let newer = (version > known).then_some(Note::NewerMinor { found: version, known });
@@ -84,12 +84,10 @@ mod foreign {
 
     use super::{FileFormat, Note, OpenError, Opened};
     use crate::import::{self, Imported};
-    use crate::store;
 
-    /// Whether there is something, and it is none of our profiles. Pipes are read as well:
-    /// `deepctx-bpf report <(perf script)`.
-    pub(super) fn is_foreign(path: &Path) -> bool {
-        fs::metadata(path).is_ok_and(|found| !found.is_dir()) && !store::is_packed(path)
+    /// Whether there is something, and it is no folder. Pipes are read as well: `deepctx-bpf report <(perf script)`.
+    pub(super) fn is_file(path: &Path) -> bool {
+        fs::metadata(path).is_ok_and(|found| !found.is_dir())
     }
 
     pub(super) fn open(path: &Path) -> Result<Opened, OpenError> {

@@ -104,7 +104,7 @@ mod tests {
             assert_eq!(Settings::parse(&variables).triton, expect.map(PathBuf::from), "{variables:?}");
         };
         check(&[], None);
-        check(&["HOME=/home/me"], Some("/home/me/.triton/cache"));
+        check(&["HOME=/h"], Some("/h/.triton/cache"));
         check(&["HOME=/home/me", "TRITON_HOME=/srv"], Some("/srv/.triton/cache"));
         check(&["HOME=/home/me", "TRITON_HOME=/srv", "TRITON_CACHE_DIR=/tmp/c"], Some("/tmp/c"));
     }

@@ -104,20 +104,22 @@ fn one_line(text: &str) -> String {
 
 /// A store's error as a user reads it.
 pub fn store_failure(error: &StoreError) -> Failure {
-    let failure = Failure::new(error);
-    match (error, error.hint()) {
-        (StoreError::AlreadyExists(_), _) => {
-            failure.hint("add --force to replace it, or choose another name with -o")
+    match error {
+        StoreError::AlreadyExists(_) => {
+            Failure::new(error).hint("add --force to replace it, or choose another name with -o")
         }
-        (_, Some(hint)) => failure.hint(hint),
-        (_, None) => failure,
+        _ => hinted(error, error.hint()),
     }
 }
 
 /// Why a profile cannot be opened, as a user reads it.
 pub fn open_failure(error: &OpenError) -> Failure {
+    hinted(error, error.hint())
+}
+
+fn hinted(error: impl fmt::Display, hint: Option<String>) -> Failure {
     let failure = Failure::new(error);
-    match error.hint() {
+    match hint {
         Some(hint) => failure.hint(hint),
         None => failure,
     }

@@ -5,10 +5,9 @@
 //! of the whole run. Does not: know what a stage keeps, or what lies between two times ([`super::loss_windows`]
 //! does).
 
-use std::collections::VecDeque;
-
 use deepctx_profile::ledger::{Account, Reason, WATCHED_IN_TURNS};
 
+use crate::due_queue::DueQueue;
 use crate::input::DutyWindow;
 
 /// Edges of duty windows that may wait for the samples: a minute of the shortest windows.
@@ -67,32 +66,28 @@ impl DutyCycle {
 #[derive(Debug, Default)]
 pub(crate) struct DutyEdges {
     paused: bool,
-    times: VecDeque<u64>,
+    edges: DueQueue<(), EDGES_MAX>,
 }
 
 impl DutyEdges {
     /// A duty window begins or ends at a time that the samples have not reached.
     pub(crate) fn take(&mut self, turn: &DutyWindow) {
         self.paused |= !turn.watched;
-        if !self.paused {
-            return;
+        if self.paused {
+            self.edges.add(turn.time_ns, ());
         }
-        if self.times.len() >= EDGES_MAX {
-            self.times.pop_front();
-        }
-        self.times.push_back(turn.time_ns);
     }
 
     /// Whether the samples have reached one at this time, `CLOCK_MONOTONIC` nanoseconds.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        self.times.front().is_some_and(|time_ns| *time_ns <= now_ns)
+        self.edges.is_due(now_ns)
     }
 
     /// The next one that the samples have reached.
     #[inline]
     pub(crate) fn reached(&mut self, now_ns: u64) -> Option<u64> {
-        self.times.pop_front_if(|time_ns| *time_ns <= now_ns)
+        self.edges.reached(now_ns).map(|(time_ns, ())| time_ns)
     }
 }
 

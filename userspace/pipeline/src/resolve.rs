@@ -371,10 +371,9 @@ impl Resolve {
     /// Stands between user and kernel frames when kernel frames are missing there.
     fn kernel_gap(&mut self, sample: &Sample<'_>, profile: &mut Profile) -> Option<Known> {
         let end = sample.kernel_end()?;
-        match end {
-            KernelEnd::Truncated => {}
-            KernelEnd::Failed if sample.fixed.flags & sample_flag::IN_KERNEL != 0 => {}
-            _ => return None,
+        let in_kernel = sample.fixed.flags & sample_flag::IN_KERNEL != 0;
+        if end != KernelEnd::Truncated && (end != KernelEnd::Failed || !in_kernel) {
+            return None;
         }
         if self.kernel_gaps[end as usize].is_none() {
             self.kernel_gaps[end as usize] = Some(self.single(end.key(), Origin::Kernel, profile));

@@ -52,9 +52,9 @@ impl<T: Default> OpenScopes<T> {
         self.0.iter_mut().filter(move |((of, _), _)| *of == pid).map(|(_, thread)| thread)
     }
 
-    /// Gives up the threads of a process, and gives what was kept of them.
-    pub(crate) fn forget_process(&mut self, pid: u32) -> impl Iterator<Item = T> {
-        self.0.extract_if(move |(of, _), _| *of == pid).map(|(_, thread)| thread)
+    /// Gives up the threads of a process.
+    pub(crate) fn forget_process(&mut self, pid: u32) {
+        self.0.retain(|(of, _), _| *of != pid);
     }
 }
 

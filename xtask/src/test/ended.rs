@@ -6,8 +6,8 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -29,7 +29,7 @@ impl Ended {
         let output = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
         let mut child = command.spawn()?;
-        let killed = !ends_within(&mut child, longest)?;
+        let killed = !sh::ends_within(&mut child, longest)?;
         if killed {
             kill_with_descendants(child.id());
         }
@@ -45,17 +45,6 @@ fn output_file(name: &str) -> Result<PathBuf> {
     fs::create_dir_all(&folder)?;
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.') { c } else { '-' };
     Ok(folder.join(format!("{}.txt", name.chars().map(plain).collect::<String>())))
-}
-
-fn ends_within(child: &mut Child, longest: Duration) -> Result<bool> {
-    let end = Instant::now() + longest;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > end {
-            return Ok(false);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(true)
 }
 
 fn kill_with_descendants(pid: u32) {
@@ -85,6 +74,8 @@ fn parents() -> Vec<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn shell(script: &str, longest: Duration) -> Ended {

@@ -107,30 +107,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if options.wants("style") {
             outcomes.extend(style());
         }
-        let Some(fetching) = fetching else { return };
-        let compiled = program::compile();
-        let (surroundings, fetched) =
-            fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        outcomes.extend(fetched);
-        let (built, outcome) = match compiled {
-            Ok(compiled) => compiled,
-            Err(error) => return outcomes.push(Outcome::failed("compile", &error)),
-        };
-        outcomes.push(outcome);
-        if options.wants_any(&["unit", "live", "gpu", "torch", TORCH_OLDER]) {
-            outcomes.push(check("simulated device", sim::run));
-        }
+        let compiled = fetching.map(|fetching| {
+            let (built, outcome) = program::compile();
+            let (surroundings, fetched) =
+                fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            outcomes.extend(fetched);
+            outcomes.push(outcome);
+            if options.wants_any(&["unit", "live", "gpu", "torch", TORCH_OLDER]) {
+                outcomes.push(check("simulated device", sim::run));
+            }
+            (built, surroundings)
+        });
         // Most programs run their tests one after another: the compiler can have the other CPUs meanwhile.
         let beside = scope.spawn(|| {
             lower_priority();
             builds(options)
         });
-        outcomes.extend(programs_of(&built, &surroundings, options));
+        if let Some((built, surroundings)) = compiled {
+            outcomes.extend(programs_of(&built, &surroundings, options));
+        }
         outcomes.extend(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     });
-    if !programs {
-        outcomes.extend(builds(options));
-    }
     if options.wants("fuzz") {
         outcomes.push(check("fuzz targets", || fuzz::run(&fuzz::Options::default())));
     }

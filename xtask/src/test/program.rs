@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, bail};
 
 use super::ended::Ended;
 use super::outcome::{Counts, Outcome, Skip, check};
@@ -41,7 +41,7 @@ pub(super) struct Built {
 }
 
 /// Compiles every test program of the workspace at once: any other selection would build dependencies twice.
-pub(super) fn compile() -> Result<(Built, Outcome)> {
+pub(super) fn compile() -> (Built, Outcome) {
     let mut built = Built::default();
     let outcome = check("compile", || {
         let mut cargo = sh::command("cargo");
@@ -63,7 +63,7 @@ pub(super) fn compile() -> Result<(Built, Outcome)> {
         let place = GROUPS.iter().position(|group| group.name == program.group.name);
         (place, program.title.clone())
     });
-    Ok((built, outcome))
+    (built, outcome)
 }
 
 /// Name of the program that users run.

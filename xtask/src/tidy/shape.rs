@@ -1,17 +1,14 @@
 //! Rules on the shape of the product: how long a function may be, which files may use each other, what a header
 //! promises.
 //!
-//! Owns: the limits, and the exceptions that are left. Because: a function that fits on no screen and a circle of
-//! files are how a tree that was clear becomes one that is not. Does not: hold on to an exception: one that is not
-//! needed any more is a broken rule, too.
+//! Owns: the limits. Because: a function that fits on no screen and a circle of files are how a tree that was clear
+//! becomes one that is not. Does not: excuse anybody.
 
 use super::tree::Crate;
 use super::{modules, syntax};
 
 /// Longer functions do more than one thing.
 pub(super) const FUNCTION_LINES_MAX: usize = 80;
-/// Files that may use each other: end of a path of each circle. There are none.
-const CIRCLES: &[&str] = &[];
 /// Calls that read a clock.
 const CLOCKS: &[&str] =
     &["Instant::now(", "SystemTime::now(", "clock_gettime(", "monotonic_ns(", ".elapsed()", "gettimeofday("];
@@ -40,23 +37,11 @@ fn functions<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut Vec<Strin
 }
 
 fn circles<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut Vec<String>) {
-    let mut needed = vec![false; CIRCLES.len()];
     for one in crates {
         for circle in circles_of(one) {
-            match CIRCLES.iter().position(|end| circle.iter().any(|file| file.ends_with(end))) {
-                Some(at) => needed[at] = true,
-                None => broken.push(format!(
-                    "{}: files that use each other in a circle: {}",
-                    one.folder,
-                    circle.join(", ")
-                )),
-            }
+            let files = circle.join(", ");
+            broken.push(format!("{}: files that use each other in a circle: {files}", one.folder));
         }
-    }
-    for (end, _) in CIRCLES.iter().zip(needed).filter(|(_, needed)| !needed) {
-        broken.push(format!(
-            "xtask/src/tidy/shape.rs: the exception for a circle of {end} is not needed any more"
-        ));
     }
 }
 
@@ -113,7 +98,6 @@ mod tests {
         functions(std::iter::once(&one), &mut broken);
         circles(std::iter::once(&one), &mut broken);
         clocks(&one, &mut broken);
-        broken.retain(|line| !line.contains("not needed any more"));
         assert_eq!(broken, expect, "{files:?}");
     }
 

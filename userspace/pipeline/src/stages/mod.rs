@@ -20,11 +20,14 @@ use deepctx_profile::profile::Profile;
 
 use crate::config::Config;
 use crate::decode::Arguments;
+use crate::due_queue::DueQueue;
 use crate::duty::{DutyCycle, DutyEdges};
 use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::LossWindows;
-use crate::process_changes::ProcessChanges;
 use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
+
+/// Changes of processes that may wait for the samples.
+const CHANGES_MAX: usize = 1 << 16;
 
 /// Makes the set of stages, what they keep of a stack, and the calls of all of them, from one list.
 macro_rules! stages {
@@ -193,7 +196,7 @@ pub(crate) struct Stages {
     pub(crate) loss: LossWindows,
     duty: DutyCycle,
     /// Changes of processes that the samples have not reached.
-    process_changes: ProcessChanges,
+    process_changes: DueQueue<ProcessChange, CHANGES_MAX>,
     /// Edges of duty windows that the samples have not reached.
     duty_edges: DutyEdges,
 }
@@ -216,7 +219,7 @@ impl Stages {
             owners: Vec::new(),
             loss: LossWindows::default(),
             duty: DutyCycle::default(),
-            process_changes: ProcessChanges::default(),
+            process_changes: DueQueue::default(),
             duty_edges: DutyEdges::default(),
         }
     }
@@ -296,7 +299,7 @@ impl Stages {
 
     /// A process changes at a time that the samples have not reached.
     pub(crate) fn on_process(&mut self, change: ProcessChange) {
-        self.process_changes.add(change);
+        self.process_changes.add(change.time_ns, change);
     }
 
     /// Whether anything is due that the stages received ahead of its time. What is not resolved is to be attributed
@@ -308,7 +311,7 @@ impl Stages {
 
     /// Gives the stages what is due.
     pub(crate) fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
-        while let Some(change) = self.process_changes.reached(now_ns) {
+        while let Some((_, change)) = self.process_changes.reached(now_ns) {
             self.set.on_process(change, profile);
         }
         while let Some(time_ns) = self.duty_edges.reached(now_ns) {

@@ -44,6 +44,8 @@ use crate::stage::{
 };
 use open::Thread;
 use stand::Maker;
+pub(crate) use stand::{Stand, Within};
+use watch::{CopyId, Watch};
 
 reasons! {
     class Gap, page "operators.md";
@@ -61,13 +63,10 @@ reasons! {
         "steps of the backward pass, or operators that made them, were counted by their probe and never came";
 }
 
-pub(crate) use stand::{Stand, Within};
-use watch::{CopyId, Watch};
-
 /// Autograd nodes whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
 pub(crate) const STEPS_MAX: usize = 1 << 17;
-/// Processes that are followed: as many as may run on a big host.
-const PROCESSES_MAX: usize = 1 << 16;
+/// Processes that are followed, and threads without a number: as many as may run on a big host.
+const THREADS_MAX: usize = 1 << 16;
 /// Places that are remembered, of nodes below their operators.
 const PLACES_MAX: usize = 1 << 16;
 /// How deep nodes made by nodes may nest: derivatives of a higher order are rare, and each doubles the path.
@@ -181,7 +180,7 @@ struct Counts {
 
 impl Autograd {
     fn process(&mut self, pid: u32) -> u32 {
-        if self.processes.len() >= PROCESSES_MAX {
+        if self.processes.len() >= THREADS_MAX {
             self.processes.clear();
         }
         *self.processes.entry(pid).or_insert_with(|| {
@@ -192,8 +191,7 @@ impl Autograd {
 
     /// A call has come: what it says, and of which copy.
     fn came(&mut self, who: &StackSample, call: &Call) -> Option<Probe> {
-        let probe = self.sites.record(call).copied();
-        let probe = probe?;
+        let probe = self.sites.record(call).copied()?;
         if self.watch.came(who.pid, probe.copy) {
             // A stack without nodes of the other copies said nothing of this one.
             self.threads.of_process(who.pid).for_each(Thread::nothing_is_certain);
@@ -236,7 +234,7 @@ impl Autograd {
         let (Some(made), Some(number), Some(thread)) = (made, number, thread) else { return };
         let first = First { process, copy, tid: who.tid };
         if thread == 0 {
-            if self.first.len() < PROCESSES_MAX {
+            if self.first.len() < THREADS_MAX {
                 self.first.insert(first, (number, made));
             }
             return;
@@ -292,11 +290,9 @@ impl Autograd {
                 Maker::Operator(made.node)
             }
         };
-        self.threads.entry(who).step_begins(who.header.time_ns, stack_pointer, maker);
-        let Self { threads, lists, .. } = self;
-        if let Some(thread) = threads.get_mut(who) {
-            thread.listed = lists.id(thread.open());
-        }
+        let of = self.threads.entry(who);
+        of.step_begins(who.header.time_ns, stack_pointer, maker);
+        of.listed = self.lists.id(of.open());
     }
 
     /// What is known of the nodes that a thread is in.
@@ -509,7 +505,7 @@ impl Stage for Autograd {
         if let Some(process) = self.processes.remove(&change.pid) {
             self.first.retain(|of, _| of.process != process);
         }
-        self.threads.forget_process(change.pid).for_each(drop);
+        self.threads.forget_process(change.pid);
         self.watch.forget(change.pid);
     }
 

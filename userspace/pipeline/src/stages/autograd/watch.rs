@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::PROCESSES_MAX;
+use super::THREADS_MAX;
 
 /// A copy of the framework's library. Two of them in one process have numbers of their own for threads and nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ impl Watch {
     /// A process reported something of a copy. True when it is the first report of this one, but not of the process:
     /// what was concluded before did not know of it.
     pub(super) fn came(&mut self, pid: u32, copy: CopyId) -> bool {
-        if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&pid) {
+        if self.processes.len() >= THREADS_MAX && !self.processes.contains_key(&pid) {
             return false;
         }
         let copies = self.processes.entry(pid).or_default();

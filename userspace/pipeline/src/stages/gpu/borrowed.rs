@@ -248,9 +248,7 @@ impl Borrowed {
         }
         Ok(None)
     }
-}
 
-impl Borrowed {
     /// A tool switches records of kernels on.
     pub(super) fn begins(&mut self) {
         self.queue.clear();

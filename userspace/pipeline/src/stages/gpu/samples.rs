@@ -28,6 +28,7 @@ use rustc_hash::FxHashMap;
 use super::Gpu;
 use super::counts::{Counts, Gap, INSTRUCTION_NOT_KNOWN, LAUNCH_NOT_SEEN};
 use super::kernels::kernel_frame;
+use super::names::TOLD_MAX;
 use super::work::WorkKind;
 use crate::input::{CubinLines, UnreadCubin};
 
@@ -127,7 +128,7 @@ impl Samples {
 
     /// A collector reported a name.
     pub(super) fn named(&mut self, id: u64, name: &[u8], profile: &mut Profile) {
-        if self.names.len() < super::names::TOLD_MAX {
+        if self.names.len() < TOLD_MAX {
             self.names.insert(id, profile.text(&String::from_utf8_lossy(name)));
         }
     }
@@ -206,37 +207,7 @@ impl Samples {
             self.enter(&place, samples, profile);
         }
     }
-}
 
-/// Adds to what is said of a process, once.
-fn add_note(note: &mut String, more: &str) {
-    // A process that says ever new things does not fill memory.
-    const NOTE_MAX: usize = 512;
-    if !note.contains(more) && note.len() < NOTE_MAX {
-        if !note.is_empty() {
-            note.push_str(", ");
-        }
-        note.push_str(more);
-    }
-}
-
-/// CUPTI's errors (`cupti_result.h`), as far as users can do something about them.
-fn refusal(number: u64) -> String {
-    let because = match number {
-        0xffff_fffe => "this CUPTI has no functions for it",
-        26 => "another profiler has the counters (DCGM, Nsight Compute)",
-        27 | 42 => "the device does not support it",
-        33 => "the device is virtual",
-        35 | 40 => "only administrators may (NVreg_RestrictProfilingToAdminUsers, see `doctor`)",
-        38 => "the device is too old for it, or another profiling interface is in use",
-        41 => "confidential computing forbids it",
-        43 => "the device is a part of one (MIG)",
-        _ => return format!("CUPTI's error {number}"),
-    };
-    because.to_owned()
-}
-
-impl Samples {
     /// The one context in which a kernel was launched; `None` when there are several, or there may be.
     fn only_context(&self, kernel: FrameId, process: &GpuProcess) -> Option<NodeId> {
         // What graphs run, and launches of handles without a name, may be this kernel.
@@ -284,6 +255,34 @@ impl Samples {
             self.cubins.insert(crc, Image::Read(Box::default()));
         }
     }
+}
+
+/// Adds to what is said of a process, once.
+fn add_note(note: &mut String, more: &str) {
+    // A process that says ever new things does not fill memory.
+    const NOTE_MAX: usize = 512;
+    if !note.contains(more) && note.len() < NOTE_MAX {
+        if !note.is_empty() {
+            note.push_str(", ");
+        }
+        note.push_str(more);
+    }
+}
+
+/// CUPTI's errors (`cupti_result.h`), as far as users can do something about them.
+fn refusal(number: u64) -> String {
+    let because = match number {
+        0xffff_fffe => "this CUPTI has no functions for it",
+        26 => "another profiler has the counters (DCGM, Nsight Compute)",
+        27 | 42 => "the device does not support it",
+        33 => "the device is virtual",
+        35 | 40 => "only administrators may (NVreg_RestrictProfilingToAdminUsers, see `doctor`)",
+        38 => "the device is too old for it, or another profiling interface is in use",
+        41 => "confidential computing forbids it",
+        43 => "the device is a part of one (MIG)",
+        _ => return format!("CUPTI's error {number}"),
+    };
+    because.to_owned()
 }
 
 impl Gpu {

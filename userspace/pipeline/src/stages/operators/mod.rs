@@ -440,7 +440,7 @@ impl Stage for Operators {
     }
 
     fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
-        self.threads.forget_process(change.pid).for_each(drop);
+        self.threads.forget_process(change.pid);
         self.memory.forget(change.pid);
     }
 

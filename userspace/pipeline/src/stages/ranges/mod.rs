@@ -221,12 +221,10 @@ impl Ranges {
                 return;
             }
         };
-        let begun = self.threads.entry(who).begins(Open { key, place, thread, began_ns, within_ns: 0 });
+        let of = self.threads.entry(who);
+        let begun = of.begins(Open { key, place, thread, began_ns, within_ns: 0 });
         self.counts.nested += u64::from(!begun);
-        let Self { threads, lists, .. } = self;
-        if let Some(of) = threads.get_mut(who) {
-            of.list(lists);
-        }
+        of.list(&mut self.lists);
     }
 
     /// Names that end a training step, and that no range began with.
@@ -441,8 +439,9 @@ impl Stage for Ranges {
     }
 
     fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
-        let unfinished = self.threads.forget_process(change.pid).map(|thread| thread.open().len() as u64);
+        let unfinished = self.threads.of_process(change.pid).map(|thread| thread.open().len() as u64);
         self.counts.unfinished += unfinished.sum::<u64>();
+        self.threads.forget_process(change.pid);
     }
 
     fn gaps(&self) -> Vec<StageGap> {

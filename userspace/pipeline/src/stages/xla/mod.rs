@@ -394,7 +394,7 @@ impl Stage for XlaThunks {
     }
 
     fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
-        self.threads.forget_process(change.pid).for_each(drop);
+        self.threads.forget_process(change.pid);
         // Another program may mean something else by the same names.
         self.numbers.retain(|key, _| key.pid != change.pid);
     }
