@@ -1,4 +1,4 @@
-//! Activities: what a device did when, as the collector inside a process tells it.
+//! Activities: what a device did when, as the collector inside a process reports it.
 //!
 //! Owns: the collector's records and the functions that carry them. Because: the collector, the kernel program and the
 //! decoder are built apart, and one of them may be older. Does not: know CUPTI's own structures
@@ -39,7 +39,7 @@ pub mod probe {
     /// `deepctx_collector_samples(part << 32 | number, address, bytes)`: samples of instructions, and what explains them
     /// ([`crate::samples`]). It has a counter of listeners of its own: who wants no samples puts no probe there.
     pub const SAMPLES: u16 = 8;
-    /// `deepctx_collector_device(0, address of a [`crate::device::Device`], its bytes)`: a device that the process has. Told
+    /// `deepctx_collector_device(0, address of a [`crate::device::Device`], its bytes)`: a device that the process has. Reported
     /// when it is known, and again each second.
     pub const DEVICE: u16 = 9;
 
@@ -114,7 +114,7 @@ pub mod kind {
     pub const SYNC: u8 = 5;
     /// The profiling interface itself took time.
     pub const OVERHEAD: u8 = 6;
-    /// A graph ran, told as one.
+    /// A graph ran, reported as one.
     pub const GRAPH: u8 = 7;
 }
 

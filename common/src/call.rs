@@ -113,7 +113,7 @@ pub mod site_flag {
     pub const REPEATS: u16 = 32;
     /// The native part of the stack is wanted whole ([`crate::config::config_flag::OPERATORS`] does not hold).
     pub const WHOLE: u16 = 64;
-    /// Nobody listens any more: calls are neither told nor counted. Returns of those that were told still come.
+    /// Nobody listens any more: calls are neither reported nor counted. Returns of those that were reported still come.
     pub const MUTE: u16 = 128;
 }
 

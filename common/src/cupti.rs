@@ -141,7 +141,7 @@ pub const OVERHEAD: Layout = Layout {
     graph: 0,
     node: 0,
 };
-/// A graph told as one: `CUpti_ActivityGraphTrace2`.
+/// A graph reported as one: `CUpti_ActivityGraphTrace2`.
 pub const GRAPH: Layout = Layout {
     kind: ours::GRAPH,
     bytes: 40,

@@ -1,10 +1,10 @@
 //! Devices: what is the same of one as long as it is there.
 //!
-//! Owns: the record that the collector tells of each, and where its members lie in CUPTI's. Because: a number of a device means
+//! Owns: the record that the collector writes of each, and where its members lie in CUPTI's. Because: a number of a device means
 //! something within a process only (programs are shown some of a machine's devices, each in an order of their own), while its
 //! UUID is the same everywhere. Does not: read anything.
 //!
-//! They are told by [`crate::activity::probe::DEVICE`].
+//! They are reported through [`crate::activity::probe::DEVICE`].
 
 use crate::Plain;
 

@@ -35,7 +35,7 @@ reasons! {
             helps "the walk would be nonsense: the stack is damaged, or a row is wrong";
         TableCorrupt = 16, "table-corrupt", "an index in the unwind tables is out of range",
             helps "a bug, please report it";
-        LeftOut = 17, "native-left-out", "native frames between Python frames are left out, as asked: operators among them are not told";
+        LeftOut = 17, "native-left-out", "native frames between Python frames are left out, as asked: operators among them are not reported";
     }
 }
 

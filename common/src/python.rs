@@ -40,9 +40,9 @@ pub struct PythonLayout {
     pub entry_value: u8,
     /// Low bits of `frame_code` that are tags and must be cleared.
     pub code_tag_mask: u8,
-    /// Frame → the byte that says who owns it (3.11+), or 0 when coroutines are not to be told.
+    /// Frame → the byte that says who owns it (3.11+), or 0 when coroutines are not walked.
     pub frame_owner: u16,
-    /// `co_name`, in bytes behind `code_identity`, where no version tells code objects apart (≤ 3.11); else 0. What it says
+    /// `co_name`, in bytes behind `code_identity`, where no version distinguishes code objects (≤ 3.11); else 0. What it says
     /// then counts too, see [`TEXT_HASH`].
     pub code_name: u16,
 }

@@ -1,10 +1,10 @@
 //! Samples of instructions: where kernels stood on a device, and what they waited for.
 //!
-//! Owns: the records that the collector tells of them, and the variables that say how it samples. Because: the collector, the
+//! Owns: the records that the collector writes of them, and the variables that say how it samples. Because: the collector, the
 //! kernel program and the decoder are built apart. Does not: know the names of reasons, which differ by architecture: they
-//! are told.
+//! are reported.
 //!
-//! They are told by [`crate::activity::probe::SAMPLES`], whose first argument is one of [`part`] in the upper half and a
+//! They are reported through [`crate::activity::probe::SAMPLES`], whose first argument is one of [`part`] in the upper half and a
 //! number in the lower.
 
 use crate::Plain;

@@ -167,7 +167,7 @@ pub static IN_FLIGHT: HashMap<u64, InFlight, { IN_FLIGHT_MAX as usize }> = HashM
 #[btf_map]
 pub static LAUNCHED: HashMap<u32, Launched, { LAUNCHERS_MAX as usize }> = HashMap::new();
 
-/// Processes in which our own collector collects: what it reads of records is told by itself. As many as are sampled.
+/// Processes in which our own collector collects: it reports the records that it reads itself. As many as are sampled.
 #[btf_map]
 pub static COLLECTED: HashMap<u32, u32, { PROCESSES_MAX as usize }> = HashMap::new();
 

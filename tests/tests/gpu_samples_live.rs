@@ -28,14 +28,14 @@ const LINES: &str = include_str!("../../symbolizer/tests/fixtures/cubin/lines.ts
 const KERNELS: [(&str, &str); 2] = [("_Z5scalePfi", "scale(float*, int)"), ("_Z3sumPf", "sum(float*)")];
 
 /// A sampled instruction in the profile: the functions above its kernel; file and line.
-struct Told {
+struct Reported {
     above: Vec<String>,
     place: (String, u64, String),
     source: Option<(String, u32)>,
     samples: u64,
 }
 
-fn told(capture: &Capture) -> Vec<Told> {
+fn reported(capture: &Capture) -> Vec<Reported> {
     let (tree, frames, strings) = (&capture.profile.tree, &capture.profile.frames, &capture.profile.strings);
     let mut all = Vec::new();
     for metric in Metric::ALL.iter().filter(|metric| metric.name().starts_with("stall:")) {
@@ -52,7 +52,7 @@ fn told(capture: &Capture) -> Vec<Told> {
             };
             let place = (strings.get(kernel).to_owned(), offset, reason);
             let above = above.iter().map(|frame| capture.text(*frame)).collect();
-            all.push(Told { above, place, source, samples: cell.sum });
+            all.push(Reported { above, place, source, samples: cell.sum });
         }
     }
     all
@@ -89,15 +89,15 @@ fn compare(capture: &Capture) {
         }
     }
     assert!(done.values().sum::<u64>() > 100, "{:?}", capture.samples);
-    let told = told(capture);
+    let reported = reported(capture);
     let mut sums = BTreeMap::new();
-    for told in &told {
-        *sums.entry(told.place.clone()).or_insert(0) += told.samples;
-        let (mangled, _) = KERNELS.iter().find(|(_, name)| *name == told.place.0).unwrap();
-        let row = format!("lines13\t{mangled}\t{}\t", told.place.1);
+    for reported in &reported {
+        *sums.entry(reported.place.clone()).or_insert(0) += reported.samples;
+        let (mangled, _) = KERNELS.iter().find(|(_, name)| *name == reported.place.0).unwrap();
+        let row = format!("lines13\t{mangled}\t{}\t", reported.place.1);
         let known = LINES.lines().find_map(|line| line.strip_prefix(&row)?.split_once('\t'));
         let known = known.map(|(file, line)| (file.to_owned(), line.parse().unwrap()));
-        assert_eq!(told.source, known, "{:?}", told.place);
+        assert_eq!(reported.source, known, "{:?}", reported.place);
     }
     assert_eq!(sums, done);
     let of = |what: &str| capture.samples.get(&(String::new(), 0, what.to_owned())).copied().unwrap_or(0);
@@ -107,9 +107,11 @@ fn compare(capture: &Capture) {
 }
 
 /// Samples of a kernel below a function; without one, below `[all callers]`.
-fn below(told: &[Told], kernel: &str, function: &str) -> u64 {
-    let is_it = |told: &&Told| told.place.0 == kernel && told.above.iter().any(|frame| frame == function);
-    told.iter().filter(is_it).map(|told| told.samples).sum()
+fn below(reported: &[Reported], kernel: &str, function: &str) -> u64 {
+    let is_it = |reported: &&Reported| {
+        reported.place.0 == kernel && reported.above.iter().any(|frame| frame == function)
+    };
+    reported.iter().filter(is_it).map(|reported| reported.samples).sum()
 }
 
 #[test]
@@ -119,11 +121,11 @@ fn every_sample_appears_under_its_kernel_instruction_and_line() {
         let setting = Setting { libraries, collector: true, words: &["--pc-sampling"], ..Setting::default() };
         let Some(capture) = sample(setting, words) else { return };
         compare(&capture);
-        let told = told(&capture);
+        let reported = reported(&capture);
         let [scale, sum] = KERNELS.map(|(_, name)| name);
         // One was launched from one place, the other from two, and nothing distinguishes its samples.
-        let all: u64 = told.iter().map(|told| told.samples).sum();
-        let (sums, scales) = (below(&told, sum, "launch_sum"), below(&told, scale, "[all callers]"));
+        let all: u64 = reported.iter().map(|reported| reported.samples).sum();
+        let (sums, scales) = (below(&reported, sum, "launch_sum"), below(&reported, scale, "[all callers]"));
         assert_eq!(sums + scales, all);
         assert_eq!(lost(&capture, "pc-sample-shared"), scales);
         assert!(capture.process().note.contains("sampled every 1024 cycles"), "{:?}", capture.process());
@@ -137,11 +139,12 @@ fn where_kernels_are_serialized_each_sample_is_under_its_launch() {
     let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
     let Some(capture) = sample(setting, &[]) else { return };
     compare(&capture);
-    let told = told(&capture);
-    let [here, there] = ["launch_here", "launch_there"].map(|function| below(&told, KERNELS[0].1, function));
+    let reported = reported(&capture);
+    let [here, there] =
+        ["launch_here", "launch_there"].map(|function| below(&reported, KERNELS[0].1, function));
     assert!(here > 0, "{:?}", capture.process());
     assert_eq!(here, there, "the same kernel as often for as long");
-    assert_eq!(below(&told, KERNELS[0].1, "[all callers]"), 0);
+    assert_eq!(below(&reported, KERNELS[0].1, "[all callers]"), 0);
     assert!(capture.process().note.contains("every 512 cycles, kernels one after the other"));
 }
 
@@ -156,7 +159,7 @@ fn sampling_errors_are_reported_and_the_program_keeps_running() {
         [("unsampled=35", "NVreg_RestrictProfilingToAdminUsers"), ("unsampled=26", "another profiler")]
     {
         let Some(capture) = of(misbehaves) else { return };
-        assert!(told(&capture).is_empty() && capture.samples.is_empty());
+        assert!(reported(&capture).is_empty() && capture.samples.is_empty());
         assert!(capture.process().note.contains(says), "{:?}", capture.process());
     }
     let Some(capture) = of("drop=7") else { return };
@@ -166,12 +169,12 @@ fn sampling_errors_are_reported_and_the_program_keeps_running() {
     let full = capture.samples.get(&(String::new(), 0, "overrun".to_owned())).copied().unwrap_or(0);
     let taken: u64 =
         capture.samples.iter().filter(|((kernel, ..), _)| !kernel.is_empty()).map(|(_, n)| n).sum();
-    let told_of: u64 = told(&capture).iter().map(|told| told.samples).sum();
+    let reported_of: u64 = reported(&capture).iter().map(|reported| reported.samples).sum();
     assert!(full > 0 && lost(&capture, "pc-buffer-full") > 0, "{:?}", capture.samples);
-    assert_eq!(told_of + full, taken);
+    assert_eq!(reported_of + full, taken);
     let Some(capture) = of("astray=3") else { return };
     assert!(lost(&capture, "pc-out-of-range") > 0);
-    assert!(told(&capture).iter().any(|told| told.place.0.starts_with("[unknown: ")));
+    assert!(reported(&capture).iter().any(|reported| reported.place.0.starts_with("[unknown: ")));
 }
 
 #[test]
@@ -183,5 +186,5 @@ fn nobody_asking_nothing_is_sampled() {
     let words: Vec<_> = words.split(' ').collect();
     let Some(capture) = record(setting, &program, &words) else { return };
     assert_eq!(capture.process().kernels, 500);
-    assert!(capture.samples.is_empty() && told(&capture).is_empty());
+    assert!(capture.samples.is_empty() && reported(&capture).is_empty());
 }

@@ -65,7 +65,7 @@ fn time(account: &[Line], what: &[&str]) -> u64 {
 /// Each activity that was reported has the times that the device says, and none is missing.
 fn compare_times(capture: &Capture) {
     let key = |correlation: u32, start: u64, end: u64| (correlation, end - start);
-    let mut told: Vec<_> = capture
+    let mut reported: Vec<_> = capture
         .profile
         .gpu
         .activities
@@ -79,10 +79,10 @@ fn compare_times(capture: &Capture) {
         .filter(|line| ["kernel", "copy", "fill"].contains(&line.what.as_str()))
         .map(|line| key(line.correlation, line.start, line.end))
         .collect();
-    told.sort_unstable();
+    reported.sort_unstable();
     done.sort_unstable();
-    assert_eq!(told.len(), done.len());
-    assert_eq!(told, done);
+    assert_eq!(reported.len(), done.len());
+    assert_eq!(reported, done);
 }
 
 /// A program of four threads at ten thousand launches a second, with graphs and copies.
@@ -189,8 +189,8 @@ fn late_attach_records_later_work_and_leaves_the_program_unchanged() {
     assert!(process.joined <= process.kernels, "{process:?}");
     let done: BTreeMap<u32, u64> =
         capture.account.iter().map(|line| (line.correlation, line.end - line.start)).collect();
-    let told = capture.profile.gpu.activities.iter().filter(|activity| activity.correlation != 0);
-    for activity in told {
+    let reported = capture.profile.gpu.activities.iter().filter(|activity| activity.correlation != 0);
+    for activity in reported {
         assert_eq!(
             done.get(&activity.correlation),
             Some(&(activity.end.0 - activity.start.0)),
@@ -283,8 +283,8 @@ fn mig_instances_are_named_and_unreported_devices_have_their_number() {
         let setting =
             Setting { libraries: "cuda13", collector: true, variables, misbehaves, ..Setting::default() };
         let Some(capture) = simulated::record(setting, &program, &arguments) else { return };
-        let told: Vec<String> = capture.process().devices.iter().map(Device::line).collect();
-        assert_eq!(told, devices);
+        let reported: Vec<String> = capture.process().devices.iter().map(Device::line).collect();
+        assert_eq!(reported, devices);
         assert_eq!(capture.streams(), [stream]);
         assert_eq!(capture.process().difference(), 0);
         capture.adds_up();
@@ -311,8 +311,8 @@ fn cupti_misbehaviour_becomes_a_labelled_gap_and_the_program_continues() {
         assert_eq!((process.tier, process.launches), (tier, 2000), "{words}: {process:?}");
         let labels: Vec<String> =
             capture.profile.ledger.rows().iter().map(|row| format!("{row:?}")).collect();
-        let told = !process.note.is_empty() || !labels.is_empty();
-        assert!(told, "{words} is told nowhere: {process:?}");
+        let reported = !process.note.is_empty() || !labels.is_empty();
+        assert!(reported, "{words} is reported nowhere: {process:?}");
         println!("{words}: {:?} {labels:?}", process.note);
         capture.adds_up();
     }

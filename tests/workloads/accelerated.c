@@ -1,4 +1,4 @@
-/* A process that calls libraries such as those of accelerator.c, as it is told to on its standard input: one command a
+/* A process that calls libraries such as those of accelerator.c, as it is reported to on its standard input: one command a
  * line, answered by a line "done …" when it is done. Prints "ready PID" first.
  *
  *   open DRIVER      load a driver            launch N [THREADS]  launch kernels: 0, 1, 2 … blocks in x

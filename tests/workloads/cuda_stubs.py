@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 WANTED = re.compile(r"lib(cu|nv|nccl)")
-# Libraries whose symbols carry no version: they are told by how their names begin.
+# Libraries whose symbols carry no version: they are reported by how their names begin.
 UNVERSIONED = {
     "libnccl.so": "nccl",
     "libcusparseLt.so": "cusparseLt",

@@ -1,7 +1,7 @@
 """Kernels as compilers hand them to a device: Inductor's below its wrapper, XLA's by module, one that is written for Triton.
 
 Owns: a program that leaves the files those compilers leave, where they leave them, loads kernels of their names and launches
-each as often as it is told. Because: the profile must then have the lines that the files tell, and only those. Does not:
+each as often as it is reported. Because: the profile must then have the lines that the files tell, and only those. Does not:
 compile anything, or need more than the driver's library.
 
     gpu_compiled.py FOLDER --steps N [--attended] [--linger S]

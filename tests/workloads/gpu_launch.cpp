@@ -141,7 +141,7 @@ __attribute__((noinline)) int step(const Work &work, int which) {
     return result;
 }
 
-// The same kernel, recorded from two places: only by its size can it be told which one runs.
+// The same kernel, recorded from two places: only by its size can it be reported which one runs.
 __attribute__((noinline)) void capture_first(const Work &work, Handle kernel) {
     check(driver->launch(kernel, 1, 1, 1, 32, 1, 1, 0, work.stream, nullptr, nullptr), "captured launch");
     asm volatile("" ::: "memory");

@@ -19,7 +19,7 @@ import time
 FILE = os.path.basename(__file__)
 # Task → the task that awaits it.
 awaited_by = {}
-told = set()
+reported = set()
 LEAVES = 10
 
 
@@ -48,7 +48,7 @@ def waiting(coroutine):
 
 def tell(leaf):
     """Prints the chain of the running task once, without the frames that run."""
-    if leaf in told:
+    if leaf in reported:
         return
     task = asyncio.current_task()
     chain = [label(task)]
@@ -56,7 +56,7 @@ def tell(leaf):
         task = awaited_by[task]
         chain[:0] = [label(task), *waiting(task.get_coro())]
     say({"leaf": leaf, "chain": chain})
-    told.add(leaf)
+    reported.add(leaf)
 
 
 def spin(leaf):
@@ -126,7 +126,7 @@ async def main():
 
 
 def ready():
-    while len(told) < LEAVES:
+    while len(reported) < LEAVES:
         time.sleep(0.01)
     say({"ready": True, "pid": os.getpid()})
     sys.stdin.read()

@@ -1,4 +1,4 @@
-"""A training loop of small operators on the CPU with torch, step by step as it is told.
+"""A training loop of small operators on the CPU with torch, step by step as it is reported.
 
 Prints `ready PID`, then answers each line of its standard input with the nanoseconds of CPU time that one step took: `run N`
 takes N steps, `profile N` takes them under torch's own profiler. There to see what an operator costs when it is watched.

@@ -6,7 +6,7 @@
 // handle, and one that is left by an exception. Because: the real library is half a gigabyte. Does not: compute anything. The
 // layout is that of 2.15 (`c10/core/TensorImpl.h`, `aten/src/ATen/core/dispatch/OperatorEntry.h`).
 //
-// It says `ready`, waits for a line, calls each operator as often as it is told, and says `done`.
+// It says `ready`, waits for a line, calls each operator as often as it is reported, and says `done`.
 
 #include <poll.h>
 

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 torch.manual_seed(0)
 torch.set_num_threads(1)
 
-# Operators, and which of their arguments are told: tensors, optional tensors and lists of them.
+# Operators, and which of their arguments are reported: tensors, optional tensors and lists of them.
 PROBED = {
     "aten::addmm": (0, 1, 2),
     "aten::mm": (0, 1),
@@ -34,7 +34,7 @@ PROBED = {
     "aten::stack": (0,),
     "aten::cat": (0,),
 }
-# Of how many dimensions the strides are told, where it is not of all.
+# Of how many dimensions the strides are reported, where it is not of all.
 STRIDES = {
     "aten::linear": (3, 2, 1),
     "aten::convolution": (0, 0),
@@ -92,9 +92,9 @@ def step():
         torch.cat([words, words, words, words, words])
 
 
-def layout(one, told):
-    """How the elements of a tensor lie, as torch itself takes it; `told` are the dimensions of which that is asked."""
-    if one.dim() > told:
+def layout(one, reported):
+    """How the elements of a tensor lie, as torch itself takes it; `reported` are the dimensions of which that is asked."""
+    if one.dim() > reported:
         return " (strides ?)"
     if one.is_contiguous():
         return ""
@@ -105,20 +105,20 @@ def layout(one, told):
     return f" (strides {'x'.join(map(str, one.stride()))})"
 
 
-def tensor(one, told):
+def tensor(one, reported):
     if one is None:
         return "none", None
     same = torch.empty_strided(one.sizes, one.strides, dtype=one.dtype, device="meta")
     sizes = "x".join(str(size) for size in one.sizes) or "scalar"
-    return sizes + layout(same, told), TYPES[str(one.dtype).removeprefix("torch.")]
+    return sizes + layout(same, reported), TYPES[str(one.dtype).removeprefix("torch.")]
 
 
 def tensors(inputs, strides):
-    told = []
+    reported = []
     for one, dimensions in zip(inputs, strides):
         items = one[:ITEMS] if isinstance(one, list) else [one]
-        told.append((one, [tensor(item, dimensions) for item in items]))
-    kinds = {kind for _, items in told for _, kind in items} - {None}
+        reported.append((one, [tensor(item, dimensions) for item in items]))
+    kinds = {kind for _, items in reported for _, kind in items} - {None}
     same = len(kinds) == 1
 
     def text(one, items):
@@ -127,7 +127,7 @@ def tensors(inputs, strides):
             return texts[0]
         return f"list({', '.join(texts)}{f' of {len(one)}' if len(one) > ITEMS else ''})"
 
-    return f"[{', '.join(text(*one) for one in told)}]{f' {kinds.pop()}' if same else ''}"
+    return f"[{', '.join(text(*one) for one in reported)}]{f' {kinds.pop()}' if same else ''}"
 
 
 for _ in range(3):

@@ -4,7 +4,7 @@
 // Owns: several copies in one process, children that are forked and call too, tensors and handles that are garbage. Because: what
 // is read of a process may be anything. Does not: look like PyTorch itself.
 //
-// It says `ready`, waits for a line, forks, and calls two operators of each library as often as it is told.
+// It says `ready`, waits for a line, forks, and calls two operators of each library as often as it is reported.
 
 #include <cstdint>
 #include <cstdio>

@@ -5,7 +5,7 @@
 //! Does not: loop. The caller steps until [`Flow::Stop`], at most [`STEPS_MAX`] times.
 //!
 //! Python frames come in runs, one for each native frame of the evaluation loop. Which run belongs to which native frame
-//! is told by an address: since 3.11 each evaluation keeps a structure on the C stack that its run is hung on, and it
+//! is recognized by an address: since 3.11 each evaluation keeps a structure on the C stack that its run is hung on, and it
 //! lies within that native frame and no other. So a sample that falls between the call of an evaluation and the
 //! moment at which it hangs its frames on the chain, or between their removal and its return, pairs as it should.
 //!
@@ -41,7 +41,7 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         if env.put_back(walk) {
             return Flow::Continue;
         }
-        // Generated since mappings were last read: what tells the way out tells that it is such code, too.
+        // Generated since mappings were last read: what marks the way out marks such code, too.
         if walk.process.python.entered != 0 && walk.generated_tried == 0 {
             walk.phase = phase::GENERATED;
             return Flow::Continue;

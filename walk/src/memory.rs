@@ -52,7 +52,7 @@ pub trait Memory {
         self.read_array(address).map(|[word]| word)
     }
 
-    /// Like [`Self::read_u64`], of a word that stays as it is for as long as its `holder` lives, which is told from most
+    /// Like [`Self::read_u64`], of a word that stays as it is for as long as its `holder` lives, which is distinguished from most
     /// others by this number: an implementer may trust what it read for a small part of the time since it first did.
     #[inline(always)]
     fn read_lasting(&self, address: u64, _holder: u64) -> Option<u64> {

@@ -17,7 +17,7 @@ const POINTER_FRAME_WORDS: usize = 10;
 /// The instruction offset of a frame is not known.
 pub const NO_INSTRUCTION: u32 = u32::MAX;
 
-/// Tells code objects at the same address apart; changes when the address is reused by another function.
+/// Distinguishes code objects at the same address; changes when the address is reused by another function.
 ///
 /// Over the first `count` of the words at [`PythonLayout::code_identity`]: numbers of arguments and lines, and a version
 /// that no two code objects share (3.12+), or the addresses of its names and tables; these may all be used again, so that

@@ -3,7 +3,7 @@
 //! Owns: where such a walk leaves native frames, and what it says of those that it leaves out. Because: operators that run now
 //! stand between the leaf and the first evaluation of Python; all Python frames are found from there on by the interpreter's own
 //! chain, and the native frames between and below them (most of a deep stack's) cost a step each to say nothing more.
-//! Does not: leave out what it cannot do without: where the chain cannot be told, native frames are walked as ever.
+//! Does not: leave out what it cannot do without: where the chain is unknown, native frames are walked as ever.
 //!
 //! ```text
 //!  native, leaf first                        Python, innermost first
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Since 3.11 the chain shows where one evaluation ends and the next one out begins: there stands the gap. Before, each
-//! function has an evaluation of its own, and no gap is told but that of the whole stack ([`WalkEnd::LeftOut`]).
+//! function has an evaluation of its own, and no gap is reported but that of the whole stack ([`WalkEnd::LeftOut`]).
 
 use deepctx_common::end::WalkEnd;
 use deepctx_common::python::entry_rule;

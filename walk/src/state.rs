@@ -286,7 +286,7 @@ impl Walk {
             if self.short != short::WHOLE {
                 return;
             }
-            // Nothing tells which run is whose: it is the innermost evaluations that lack theirs, not these.
+            // Nothing says which run is whose: it is the innermost evaluations that lack theirs, not these.
             if self.run_frames + 1 < self.evaluations {
                 self.note_python(PythonEnd::ChainShort);
             }

@@ -57,8 +57,8 @@ fn called_object_is_recorded_for_requested_functions() {
     let plain = "!10 py:7000@6 py:7100@6 py:7200@6 110 f10 | complete complete";
     check("nobody asks", &made, true, plain);
     made.called = Called { code: 0x7100, frame_locals: 80, object_type: 8 };
-    let told = "!10 py:7000@6 py:7100@6 on:9100/8800 py:7200@6 110 f10 | complete complete";
-    check("without its tags", &made, true, told);
+    let expected = "!10 py:7000@6 py:7100@6 on:9100/8800 py:7200@6 110 f10 | complete complete";
+    check("without its tags", &made, true, expected);
     made.memory.remove(&(0x9100 + 8));
     check("an object that cannot be read", &made, true, plain);
     made.memory.insert(0x9100 + 8, 0x8800);

@@ -391,7 +391,7 @@ fn send_call(slot: &mut Scratch, words: u32, [first, second]: [u64; 2], text: u6
         if read <= 0 {
             flags |= call_flag::TEXT_UNREAD;
         } else {
-            // With the zero at its end, which is not told.
+            // With the zero at its end, which is not reported.
             let bytes = core::hint::black_box(read as u64 - 1) & (TEXT_MAX as u64 - 1);
             if read as usize == TEXT_MAX {
                 flags |= call_flag::TEXT_CUT;

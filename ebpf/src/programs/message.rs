@@ -72,7 +72,7 @@ pub fn message(ctx: ProbeContext) -> u32 {
 #[inline(always)]
 fn note_state(pid: u32, what: u64) {
     if what == state::COLLECTING {
-        // Without room the records are read twice, and told apart by who told them.
+        // Without room the records are read twice, and distinguished by who reported them.
         let _ = COLLECTED.insert(&pid, 1, 0);
     } else if what == state::IDLE {
         let _ = COLLECTED.remove(&pid);

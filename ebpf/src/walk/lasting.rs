@@ -1,6 +1,6 @@
 //! Words of an interpreter that last, remembered across walks.
 //!
-//! Owns: for how long one is trusted. Because: in CPython up to 3.11 only its name tells a code object from another that
+//! Owns: for how long one is trusted. Because: in CPython up to 3.11 only its name distinguishes a code object from another that
 //! came to lie at the same addresses, and to read a name costs as much as the rest of a frame. What has lasted goes on
 //! lasting: a word is read anew once a 64th of the time has passed for which it is known to stand. A program that makes
 //! functions and drops them is read at every frame; one that keeps them, hardly ever.
@@ -15,14 +15,14 @@ const TRUST_SHIFT: u32 = 6;
 /// Longest trust, in ticks of the kernel: a quarter of a second to two and a half, by how the kernel was built.
 const TRUST_MAX: u64 = 256;
 
-/// Words that were read lately.
+/// Words that were read recently.
 #[repr(C)]
 pub struct LastingWords([Lasting; WORDS]);
 
 /// One word.
 #[repr(C)]
 struct Lasting {
-    /// What tells its holder from others; 0 is free.
+    /// What distinguishes its holder from others; 0 is free.
     holder: u64,
     /// The word.
     word: u64,

@@ -223,6 +223,6 @@ impl Words for RecordWords {
 struct Kernel {
     ahead: *mut Ahead,
     rules: *const RuleCache,
-    /// Tells the process that is walked from others.
+    /// Distinguishes the process that is walked from others.
     process: u64,
 }

@@ -1,4 +1,4 @@
-//! Unwind tables as the kernel programs see them: searches in maps, and the rules found lately.
+//! Unwind tables as the kernel programs see them: searches in maps, and the rules found recently.
 //!
 //! Owns: both searches. Each is a function with external linkage: the verifier checks it once, whatever the number of
 //! frames. Does not: know what a rule means.
@@ -16,7 +16,7 @@ use crate::maps::{EXECUTABLES, MAPPINGS, PAGES, PYTHON_LAYOUTS, RULE_CACHE, RULE
 use crate::words::copy;
 
 /// What is cached of `executable` at the stated address `svma`: 24 bits of serial number above 40 bits of address. 0
-/// when that cannot be told apart from others.
+/// when that cannot be distinguished from others.
 #[inline(always)]
 fn cache_key(executable: &Executable, svma: u64) -> u64 {
     let serial = u64::from(executable.flags >> EXECUTABLE_SERIAL_SHIFT);

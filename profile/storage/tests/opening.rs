@@ -172,9 +172,9 @@ fn damage_and_an_early_end_are_notes() {
     };
     assert_eq!((file.as_str(), table.as_str()), ("values-000008.parquet", "values"));
     assert!(because.contains("it has 0 bytes instead of"), "{because}");
-    let told: Vec<String> = opened.notes.iter().map(Note::to_string).collect();
-    assert_eq!(told[0], "the capture did not end well; this is what was written until its last flush");
-    assert!(told[1].starts_with("values-000008.parquet: left out: it has 0 bytes"), "{told:?}");
+    let notes: Vec<String> = opened.notes.iter().map(Note::to_string).collect();
+    assert_eq!(notes[0], "the capture did not end well; this is what was written until its last flush");
+    assert!(notes[1].starts_with("values-000008.parquet: left out: it has 0 bytes"), "{notes:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use deepctx_profile::profile::Meta;
 use deepctx_symbolizer::cubin::{self, fatbin, lines};
 use deepctx_uprobes::rows;
 use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
-use deepctx_pipeline::symbols::{Answer, CodeAddress, CompiledNames, PythonReference, SpaceId, Symbols};
+use deepctx_pipeline::symbols::{NameReceiver, CodeAddress, CompiledNames, PythonReference, SpaceId, Symbols};
 use deepctx_pipeline::{Config, Pipeline};
 use libfuzzer_sys::fuzz_target;
 
@@ -34,9 +34,9 @@ impl Symbols for NoNames {
     fn process_name(&mut self, _: u32, _: u64) -> Option<&str> {
         None
     }
-    fn user(&mut self, _: SpaceId, _: &[CodeAddress], _: &mut Answer<'_>) {}
-    fn python(&mut self, _: SpaceId, _: &[PythonReference], _: &mut Answer<'_>) {}
-    fn kernel(&mut self, _: &[CodeAddress], _: &mut Answer<'_>) {}
+    fn user(&mut self, _: SpaceId, _: &[CodeAddress], _: &mut NameReceiver<'_>) {}
+    fn python(&mut self, _: SpaceId, _: &[PythonReference], _: &mut NameReceiver<'_>) {}
+    fn kernel(&mut self, _: &[CodeAddress], _: &mut NameReceiver<'_>) {}
 }
 
 fuzz_target!(|data: &[u8]| {

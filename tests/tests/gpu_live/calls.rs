@@ -9,7 +9,7 @@ use crate::scene::{Scene, Seen};
 use crate::support::{Names, can_capture};
 
 fn argument(scene: &Scene, seen: &Seen, symbol: &str, role: Role) -> u64 {
-    let at = scene.told.site(symbol).roles.iter().position(|other| *other == role).unwrap();
+    let at = scene.reported.site(symbol).roles.iter().position(|other| *other == role).unwrap();
     seen.arguments[at]
 }
 
@@ -21,11 +21,11 @@ fn each_launch_is_recorded_once_with_arguments_and_full_stack() {
     const LAUNCHES: usize = 1000;
     let mut scene = Scene::new(&["open DRIVER"], |_| {});
     scene.tell(&format!("launch {LAUNCHES}"));
-    scene.until(|told| told.calls.len() >= LAUNCHES);
+    scene.until(|reported| reported.calls.len() >= LAUNCHES);
     scene.end();
     let pid = scene.target.pid();
-    let calls = scene.told.of("cuLaunchKernel");
-    assert_eq!((calls.len(), scene.told.count("cuLaunchKernel")), (LAUNCHES, LAUNCHES as u64));
+    let calls = scene.reported.of("cuLaunchKernel");
+    assert_eq!((calls.len(), scene.reported.count("cuLaunchKernel")), (LAUNCHES, LAUNCHES as u64));
     for (i, seen) in calls.iter().enumerate() {
         let get = |role| argument(&scene, seen, "cuLaunchKernel", role);
         assert_eq!(get(Role::Function), 0x5eed);
@@ -52,12 +52,12 @@ fn what_a_call_gives_back_is_joined_by_its_number() {
     let handle = scene.tell("name a_kernel_of_mine");
     let address = scene.tell("alloc 4096");
     scene.tell("sync");
-    scene.until(|told| told.returns.len() >= 3);
+    scene.until(|reported| reported.returns.len() >= 3);
     scene.end();
-    let told = &scene.told;
+    let reported = &scene.reported;
     let back = |symbol: &str| {
-        let seen = told.of(symbol)[0];
-        let back = told.returns.iter().find(|back| back.call == seen.sample.fixed.period).unwrap();
+        let seen = reported.of(symbol)[0];
+        let back = reported.returns.iter().find(|back| back.call == seen.sample.fixed.period).unwrap();
         assert_eq!((back.site, back.event, back.result), (seen.call.site, seen.call.event, 0), "{symbol}");
         (seen, back)
     };
@@ -85,17 +85,17 @@ fn samples_below_a_function_whose_return_is_probed_are_whole() {
     for _ in 0..200 {
         scene.tell("sync");
     }
-    scene.until(|told| told.returns.len() >= 200);
+    scene.until(|reported| reported.returns.len() >= 200);
     scene.end();
     let mut names = Names::of(pid);
     let mut inside = 0;
-    for sample in scene.told.samples.iter().filter(|sample| sample.fixed.pid == pid) {
+    for sample in scene.reported.samples.iter().filter(|sample| sample.fixed.pid == pid) {
         let names = names.functions(sample);
         assert_eq!(sample.native_end(), WalkEnd::Complete, "{names:?}");
         assert!(names.iter().any(|name| name == "main" || name == "_start"), "{names:?}");
         inside += usize::from(names.iter().any(|name| name.contains("cuStreamSynchronize")));
     }
-    assert!(inside > 10, "{inside} of {} samples", scene.told.samples.len());
+    assert!(inside > 10, "{inside} of {} samples", scene.reported.samples.len());
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn libraries_loaded_later_and_child_processes_are_probed_too() {
     }
     let mut scene = Scene::new(&[], |_| {});
     scene.tell("open DRIVER");
-    scene.until(|told| told.probes.probes > 0);
+    scene.until(|reported| reported.probes.probes > 0);
     scene.tell("launch 5");
     let child = scene.tell("fork 7");
-    scene.until(|told| told.calls.len() >= 12);
+    scene.until(|reported| reported.calls.len() >= 12);
     scene.end();
-    let of = |pid: u32| scene.told.calls.iter().filter(|seen| seen.sample.fixed.pid == pid).count();
+    let of = |pid: u32| scene.reported.calls.iter().filter(|seen| seen.sample.fixed.pid == pid).count();
     assert_eq!((of(scene.target.pid()), of(child as u32)), (5, 7));
 }
 
@@ -136,14 +136,16 @@ arguments = [{ name = "count", type = "u32" }]
     let mut scene = Scene::new(&["open DRIVER"], |options| {
         options.probe_rows = user;
     });
-    scene.until(|told| told.sites.iter().any(|site| site.symbol == "train") && told.probes.files > 1);
+    scene.until(|reported| {
+        reported.sites.iter().any(|site| site.symbol == "train") && reported.probes.files > 1
+    });
     scene.tell("launch 3");
     scene.tell("free");
-    scene.until(|told| told.calls.len() >= 6 && !told.returns.is_empty());
+    scene.until(|reported| reported.calls.len() >= 6 && !reported.returns.is_empty());
     scene.end();
-    assert_eq!(scene.told.of("train")[0].arguments, [3]);
-    assert_eq!(scene.told.of("real_cuMemFree_v2")[0].arguments, [0x7000001000]);
-    assert_eq!(scene.told.returns[0].call, scene.told.of("train")[0].sample.fixed.period);
+    assert_eq!(scene.reported.of("train")[0].arguments, [3]);
+    assert_eq!(scene.reported.of("real_cuMemFree_v2")[0].arguments, [0x7000001000]);
+    assert_eq!(scene.reported.returns[0].call, scene.reported.of("train")[0].sample.fixed.period);
 }
 
 #[test]
@@ -158,11 +160,11 @@ fn launches_are_all_counted_when_stacks_are_limited_or_off() {
             options.ring = Some(Bytes(16 << 20));
         });
         scene.tell(&format!("launch {LAUNCHES}"));
-        let told = scene.end();
-        assert_eq!(told.count("cuLaunchKernel"), LAUNCHES);
-        let stacks = told.calls.iter().filter(|seen| !seen.sample.user.is_empty());
+        let reported = scene.end();
+        assert_eq!(reported.count("cuLaunchKernel"), LAUNCHES);
+        let stacks = reported.calls.iter().filter(|seen| !seen.sample.user.is_empty());
         assert!(stacks.clone().count() <= most, "{limit}: {}", stacks.count());
-        let limited = told.calls.iter().filter(|seen| seen.call.flags == call_flag::STACK_LIMITED);
-        assert!(limited.count() as u64 >= LAUNCHES - most as u64 - told.counter(Counter::DropRingFull));
+        let limited = reported.calls.iter().filter(|seen| seen.call.flags == call_flag::STACK_LIMITED);
+        assert!(limited.count() as u64 >= LAUNCHES - most as u64 - reported.counter(Counter::DropRingFull));
     }
 }

@@ -7,14 +7,14 @@ use crate::scene::Scene;
 use crate::support::can_capture;
 
 /// What the kernel programs took note of is what they sent and dropped.
-fn adds_up(told: &crate::scene::Told) {
-    let seen = told.counter(Counter::SamplesSeen)
-        + told.counter(Counter::ProcessEventsSeen)
-        + told.counter(Counter::CallsSeen);
-    let dropped = told.counter(Counter::DropRingFull) + told.counter(Counter::DropScratchBusy);
-    let unwanted = told.counter(Counter::SamplesFiltered) + told.counter(Counter::SamplesIdle);
-    assert_eq!(seen - unwanted, told.counter(Counter::RecordsEmitted) + dropped);
-    assert_eq!(told.counter(Counter::RecordsEmitted), told.records, "what was emitted was read");
+fn adds_up(reported: &crate::scene::Reported) {
+    let seen = reported.counter(Counter::SamplesSeen)
+        + reported.counter(Counter::ProcessEventsSeen)
+        + reported.counter(Counter::CallsSeen);
+    let dropped = reported.counter(Counter::DropRingFull) + reported.counter(Counter::DropScratchBusy);
+    let unwanted = reported.counter(Counter::SamplesFiltered) + reported.counter(Counter::SamplesIdle);
+    assert_eq!(seen - unwanted, reported.counter(Counter::RecordsEmitted) + dropped);
+    assert_eq!(reported.counter(Counter::RecordsEmitted), reported.records, "what was emitted was read");
 }
 
 #[test]
@@ -25,11 +25,11 @@ fn when_launches_flood_the_ring_each_is_still_counted() {
     const LAUNCHES: u64 = 50_000;
     let mut scene = Scene::new(&["open DRIVER"], |options| options.ring = Some(Bytes(64 << 10)));
     scene.tell(&format!("launch {LAUNCHES} 4"));
-    let told = scene.end();
-    assert_eq!(told.count("cuLaunchKernel"), 4 * LAUNCHES);
-    assert!(told.counter(Counter::DropRingFull) > 0, "the ring was never full");
-    adds_up(told);
-    assert!((told.of("cuLaunchKernel").len() as u64) < 4 * LAUNCHES);
+    let reported = scene.end();
+    assert_eq!(reported.count("cuLaunchKernel"), 4 * LAUNCHES);
+    assert!(reported.counter(Counter::DropRingFull) > 0, "the ring was never full");
+    adds_up(reported);
+    assert!((reported.of("cuLaunchKernel").len() as u64) < 4 * LAUNCHES);
 }
 
 #[test]
@@ -39,10 +39,10 @@ fn a_process_that_hides_itself_is_watched_all_the_same() {
     }
     let mut scene = Scene::new(&["undumpable", "open DRIVER"], |_| {});
     scene.tell("launch 10");
-    scene.until(|told| told.calls.len() >= 10);
-    let told = scene.end();
-    assert_eq!(told.count("cuLaunchKernel"), 10);
-    adds_up(told);
+    scene.until(|reported| reported.calls.len() >= 10);
+    let reported = scene.end();
+    assert_eq!(reported.count("cuLaunchKernel"), 10);
+    adds_up(reported);
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn library_closed_and_loaded_again_keeps_its_probes() {
         scene.tell("launch 4");
         scene.tell("close");
         scene.tell("open DRIVER");
-        scene.until(|told| told.calls.len() >= 4 * round);
+        scene.until(|reported| reported.calls.len() >= 4 * round);
     }
-    let told = scene.end();
-    assert_eq!((told.count("cuLaunchKernel"), told.calls.len()), (12, 12));
-    assert_eq!(told.probes.files, 1, "one file has its probes once");
-    adds_up(told);
+    let reported = scene.end();
+    assert_eq!((reported.count("cuLaunchKernel"), reported.calls.len()), (12, 12));
+    assert_eq!(reported.probes.files, 1, "one file has its probes once");
+    adds_up(reported);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_process_that_is_no_target_leaves_nothing() {
         other.line();
     }
     scene.tell("launch 1");
-    scene.until(|told| !told.calls.is_empty());
-    let told = scene.end();
-    assert_eq!((told.count("cuLaunchKernel"), told.calls.len()), (1, 1));
+    scene.until(|reported| !reported.calls.is_empty());
+    let reported = scene.end();
+    assert_eq!((reported.count("cuLaunchKernel"), reported.calls.len()), (1, 1));
 }

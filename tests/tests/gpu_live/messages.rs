@@ -15,24 +15,24 @@ fn a_collector_is_heard_while_someone_listens() {
         return;
     }
     let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR", "records CUPTI 1"], |_| {});
-    scene.until(|told| told.probes.collectors == 1 && told.probes.files == 3);
+    scene.until(|reported| reported.probes.collectors == 1 && reported.probes.files == 3);
     assert_eq!(scene.tell("listeners"), 7, "one for each message");
     assert_eq!(scene.tell("samplers"), 0, "nobody asked for samples");
     scene.tell("say");
-    scene.until(|told| told.said.len() >= 5 && told.correlations.len() >= 2);
+    scene.until(|reported| reported.said.len() >= 5 && reported.correlations.len() >= 2);
     // A collector reports by itself what it reads.
     scene.tell("records CUPTI 20");
     scene.end();
-    assert_eq!(scene.told.said.len(), 5);
+    assert_eq!(scene.reported.said.len(), 5);
     assert_eq!(scene.tell("listeners"), 0, "nobody listens any more");
 
-    let told = &scene.told;
-    let launch = told.of("cuLaunchKernel")[0];
-    let ids: Vec<_> = told.correlations.iter().map(|c| (c.call, c.correlation, c.api)).collect();
+    let reported = &scene.reported;
+    let launch = reported.of("cuLaunchKernel")[0];
+    let ids: Vec<_> = reported.correlations.iter().map(|c| (c.call, c.correlation, c.api)).collect();
     assert_eq!(ids, [(launch.sample.fixed.period, 4711, 3 << 16 | 307), (0, 4712, 3 << 16 | 307)]);
     assert_eq!(launch.call.flags & call_flag::STACK_LIMITED, 0);
 
-    let one = |what| told.said.iter().find(|(said, _)| said.what == what).unwrap();
+    let one = |what| reported.said.iter().find(|(said, _)| said.what == what).unwrap();
     let (said, bytes) = one(probe::ACTIVITIES);
     assert_eq!((said.flags, said.values[1], bytes.len()), (0, 3, 3 * size_of::<Activity>()));
     let words: Vec<u64> = bytes.chunks(8).map(|word| u64::read_from(word).unwrap()).collect();
@@ -52,13 +52,13 @@ fn requesting_pc_samples_delivers_them_and_sets_their_own_counter() {
     let mut scene = Scene::new(&["open DRIVER", "collector COLLECTOR"], |options| {
         options.pc_sampling = Some(SamplingPeriod::Auto);
     });
-    scene.until(|told| told.probes.collectors == 1 && told.probes.files == 2);
+    scene.until(|reported| reported.probes.collectors == 1 && reported.probes.files == 2);
     assert_eq!((scene.tell("listeners"), scene.tell("samplers")), (7, 1));
     scene.tell("say");
-    scene.until(|told| told.said.len() >= 6);
+    scene.until(|reported| reported.said.len() >= 6);
     scene.end();
     assert_eq!((scene.tell("listeners"), scene.tell("samplers")), (0, 0));
-    let (said, bytes) = scene.told.said.iter().find(|(said, _)| said.what == probe::SAMPLES).unwrap();
+    let (said, bytes) = scene.reported.said.iter().find(|(said, _)| said.what == probe::SAMPLES).unwrap();
     assert_eq!((said.flags, said.values[0]), (0, u64::from(part::REASON) << 32 | 7));
     assert_eq!(&bytes[..], b"a_reason");
 }
@@ -69,12 +69,12 @@ fn activity_records_of_another_tool_are_read_on_delivery() {
         return;
     }
     let mut scene = Scene::new(&["records CUPTI 1"], |_| {});
-    scene.until(|told| told.probes.files == 1);
+    scene.until(|reported| reported.probes.files == 1);
     scene.tell("records CUPTI 20");
-    scene.until(|told| told.said.len() >= 20);
-    let told = scene.end();
-    assert_eq!(told.said.len(), 20);
-    for (i, (said, bytes)) in told.said.iter().enumerate() {
+    scene.until(|reported| reported.said.len() >= 20);
+    let reported = scene.end();
+    assert_eq!(reported.said.len(), 20);
+    for (i, (said, bytes)) in reported.said.iter().enumerate() {
         assert_eq!((said.what, said.flags), (probe::BORROWED, 0));
         let (record, name) = bytes.split_at(said.values[0] as usize);
         assert_eq!(u32::read_from(&record[92..]), Some(100 + i as u32));

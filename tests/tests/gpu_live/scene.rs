@@ -30,7 +30,7 @@ pub(crate) struct Seen {
 
 /// Everything that was reported.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     pub(crate) calls: Vec<Seen>,
     pub(crate) returns: Vec<Return>,
     pub(crate) correlations: Vec<Correlation>,
@@ -44,7 +44,7 @@ pub(crate) struct Told {
     pub(crate) counters: [u64; Counter::ALL.len()],
 }
 
-impl Told {
+impl Reported {
     fn take(&mut self, message: Message) {
         match message {
             Message::Records(batch) => self.records(&batch),
@@ -159,7 +159,7 @@ pub(crate) struct Scene {
     pub(crate) target: Target,
     capture: Option<Capture>,
     messages: Receiver<Message>,
-    pub(crate) told: Told,
+    pub(crate) reported: Reported,
 }
 
 impl Scene {
@@ -176,9 +176,10 @@ impl Scene {
         change(&mut options);
         let capture = Capture::start(options).unwrap();
         let messages = capture.messages();
-        let mut scene = Self { built, target, capture: Some(capture), messages, told: Told::default() };
+        let mut scene =
+            Self { built, target, capture: Some(capture), messages, reported: Reported::default() };
         if before.iter().any(|command| command.starts_with("open")) {
-            scene.until(|told| told.probes.files > 0);
+            scene.until(|reported| reported.probes.files > 0);
         }
         scene
     }
@@ -189,26 +190,31 @@ impl Scene {
     }
 
     /// Reads until something is so.
-    pub(crate) fn until(&mut self, done: impl Fn(&Told) -> bool) {
+    pub(crate) fn until(&mut self, done: impl Fn(&Reported) -> bool) {
         let end = Instant::now() + LONGEST;
-        while !done(&self.told) {
-            assert!(Instant::now() < end, "told: {:?}, {:?}", self.told.probes, self.told.notices);
+        while !done(&self.reported) {
+            assert!(
+                Instant::now() < end,
+                "reported: {:?}, {:?}",
+                self.reported.probes,
+                self.reported.notices
+            );
             if let Ok(message) = self.messages.recv_timeout(Duration::from_millis(100)) {
-                self.told.take(message);
+                self.reported.take(message);
             }
         }
     }
 
     /// Ends the capture and reads what is left.
-    pub(crate) fn end(&mut self) -> &Told {
+    pub(crate) fn end(&mut self) -> &Reported {
         let capture = self.capture.take().unwrap();
         let messages = self.messages.clone();
         let reader = std::thread::spawn(move || messages.iter().collect::<Vec<_>>());
-        self.told.counters = capture.stop();
+        self.reported.counters = capture.stop();
         for message in reader.join().unwrap() {
-            self.told.take(message);
+            self.reported.take(message);
         }
-        &self.told
+        &self.reported
     }
 }
 

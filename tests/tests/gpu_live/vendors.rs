@@ -43,17 +43,17 @@ fn records_that_nvidias_own_cupti_hands_out_are_read() {
     for cupti in &cuptis {
         let path = cupti.display();
         let mut scene = Scene::new(&[&format!("records {path} 1")], |_| {});
-        scene.until(|told| told.probes.files == 1);
+        scene.until(|reported| reported.probes.files == 1);
         if scene.tell(&format!("records {path} 0")) == 0 {
             println!("{path}: reads no records without a driver");
             continue;
         }
         read += 1;
         scene.tell(&format!("records {path} 20"));
-        scene.until(|told| told.said.len() >= 20);
-        let told = scene.end();
-        assert_eq!(told.said.len(), 20, "{path}");
-        for (i, (said, bytes)) in told.said.iter().enumerate() {
+        scene.until(|reported| reported.said.len() >= 20);
+        let reported = scene.end();
+        assert_eq!(reported.said.len(), 20, "{path}");
+        for (i, (said, bytes)) in reported.said.iter().enumerate() {
             assert_eq!((said.what, said.flags), (probe::BORROWED, 0), "{path}");
             let (record, name) = bytes.split_at(said.values[0] as usize);
             assert_eq!(u32::read_from(&record[92..]), Some(100 + i as u32), "{path}");
@@ -74,10 +74,10 @@ fn every_probe_of_vendor_libraries_is_accepted_by_the_kernel() {
             planner.add_libraries(vec![Library::of_file(&library).unwrap()]);
             let planned = planner.planned()[0].sites.len() as u64;
             let mut scene = Scene::new(&[&format!("map {}", library.display())], |_| {});
-            scene.until(|told| told.probes.files == 1);
-            let told = scene.end();
+            scene.until(|reported| reported.probes.files == 1);
+            let reported = scene.end();
             assert!(planned > 5, "{}: {planned}", library.display());
-            let attached = (told.probes.probes, told.probes.refused, &told.notices[..]);
+            let attached = (reported.probes.probes, reported.probes.refused, &reported.notices[..]);
             assert_eq!(attached, (planned, 0, &[][..]), "{}", library.display());
             println!("{}: {planned} probes", library.display());
         }

@@ -65,10 +65,10 @@ fn thunks_have_their_own_names_and_never_those_of_others() {
     let samples = Samples::of(&file);
     let of = |work: &str| samples.with(&[&format!(";{work}")]);
     let named = |work: &str| samples.with(&["[xla ", &format!(";{work}")]);
-    let (all, told) =
-        WORKS.iter().fold((0, 0), |(all, told), (work, _)| (all + of(work), told + named(work)));
-    println!("| {told} of {all} samples in steps are named");
-    assert!(told * 100 >= all * 95, "{samples}");
+    let (all, reported) =
+        WORKS.iter().fold((0, 0), |(all, reported), (work, _)| (all + of(work), reported + named(work)));
+    println!("| {reported} of {all} samples in steps are named");
+    assert!(reported * 100 >= all * 95, "{samples}");
     for (work, step) in WORKS {
         let right = samples.with(&[step, &format!(";{work}")]);
         // What has a name has the right one; nearly all have one.

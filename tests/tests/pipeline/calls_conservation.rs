@@ -189,12 +189,12 @@ fn check(profile: &Profile) {
     assert_eq!(total(Metric::Kernels), sum(profile, |p| p.launches) + kernels - joined);
     let without = gap("launch-without-activity") + gap("launch-without-correlation") + gap("expired");
     let collected = profile.tree.total(Metric::GpuTime).count + profile.tree.total(Metric::CopyTime).count;
-    let told = collected - gap("activity-without-launch");
+    let reported = collected - gap("activity-without-launch");
     let bounded = profile.tree.total(Metric::GpuTimeBound).count + gap("bound-unknown");
     let launches = sum(profile, |p| p.launches);
     assert_eq!(launches, sum(profile, |p| p.launches_collected) + bounded);
     let waited = sum(profile, |p| p.launches_collected) + sum(profile, |p| p.transfers_collected);
-    assert_eq!(waited, told + without);
+    assert_eq!(waited, reported + without);
 }
 
 fn run(lines: &[(u64, String)], config: Config) -> Pipeline<NamesInAddresses> {
@@ -243,11 +243,11 @@ proptest! {
             lines.sort_by_key(|(time, _)| *time);
             lines
         };
-        let mut told = [0, 0];
+        let mut reported = [0, 0];
         for one in &all {
             match one {
-                Happens::Launch { id: Some(_), took, .. } | Happens::Stray { took, .. } => told[0] += u64::from(*took),
-                Happens::Copy { id: Some(_), took, .. } => told[1] += u64::from(*took),
+                Happens::Launch { id: Some(_), took, .. } | Happens::Stray { took, .. } => reported[0] += u64::from(*took),
+                Happens::Copy { id: Some(_), took, .. } => reported[1] += u64::from(*took),
                 _ => {}
             }
         }
@@ -257,7 +257,7 @@ proptest! {
         let mut pipeline = run(&shuffled, config());
         let profile = pipeline.profile();
         check(profile);
-        prop_assert_eq!([Metric::GpuTime, Metric::CopyTime].map(|metric| profile.tree.total(metric).sum), told);
+        prop_assert_eq!([Metric::GpuTime, Metric::CopyTime].map(|metric| profile.tree.total(metric).sum), reported);
         let launches = all.iter().filter(|one| matches!(one, Happens::Launch { .. })).count() as u64;
         prop_assert_eq!(sum(profile, |p| p.launches), launches);
     }
@@ -279,7 +279,7 @@ proptest! {
         let profile = pipeline.profile();
         profile.ledger.check(When::Finished).unwrap();
         let joined: u64 = profile.gpu.processes.iter().map(|process| process.joined).sum();
-        let told: u64 = profile.gpu.processes.iter().map(|process| process.kernels + process.graph_kernels).sum();
-        prop_assert!(joined <= told);
+        let reported: u64 = profile.gpu.processes.iter().map(|process| process.kernels + process.graph_kernels).sum();
+        prop_assert!(joined <= reported);
     }
 }

@@ -11,7 +11,7 @@ use deepctx_profile::view::Selection;
 use proptest::prelude::*;
 
 /// Folded stacks of every metric of memory, and the gaps of the stage.
-fn told(profile: &Profile) -> String {
+fn reported(profile: &Profile) -> String {
     let mut text = String::new();
     for metric in [Metric::TensorBytes, Metric::TensorReturnedBytes, Metric::PeakBytes, Metric::LiveBytes] {
         let folded = folded_as(profile, Selection { interpreter: true, ..Selection::of(metric) });
@@ -42,7 +42,7 @@ fn told(profile: &Profile) -> String {
 #[track_caller]
 fn check(records: &str, expect: &str) {
     let mut pipeline = run(records);
-    assert_eq!(told(pipeline.profile()), page(expect));
+    assert_eq!(reported(pipeline.profile()), page(expect));
     pipeline.profile().ledger.check(When::Finished).unwrap();
 }
 

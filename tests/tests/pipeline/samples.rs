@@ -120,7 +120,7 @@ fn samples_with_unknown_parts_are_labelled_and_counted() {
         24 state 7 not-sampling 35
         ",
         &[
-            "app-7; [all callers]; [gpu] [unknown: name-not-told]; [unknown: name-not-told]+0x20 stall:wait=1",
+            "app-7; [all callers]; [gpu] [unknown: name-not-reported]; [unknown: name-not-reported]+0x20 stall:wait=1",
             "app-7; app/7; main; f; cuLaunchKernel; [gpu] gemm(float*); [unknown: instruction-not-known] stall:membar=1",
             "app-7; app/7; main; f; cuLaunchKernel; [gpu] gemm(float*); gemm(float*)+0x20 stall:misc=4294967295",
         ],

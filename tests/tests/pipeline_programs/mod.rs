@@ -233,12 +233,12 @@ pub(crate) fn check(program: &Program) {
             None => unsure += n,
         }
     }
-    let told = counted("forward-unknown") + counted("backward-nested");
-    assert_eq!(of.began[0], paired + told, "{of:?}");
-    let told = counted("forward-uncertain");
+    let reported = counted("forward-unknown") + counted("backward-nested");
+    assert_eq!(of.began[0], paired + reported, "{of:?}");
+    let reported = counted("forward-uncertain");
     assert!(
-        misplaced <= told && told <= misplaced + unsure,
-        "{misplaced} and {unsure} of {told}: {calls}{of:?}"
+        misplaced <= reported && reported <= misplaced + unsure,
+        "{misplaced} and {unsure} of {reported}: {calls}{of:?}"
     );
 
     // Each stack in a node below the right one, or where it ran.

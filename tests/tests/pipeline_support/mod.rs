@@ -59,7 +59,7 @@ use deepctx_common::record::{
 };
 use deepctx_pipeline::input::{DutyWindow, Input, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    Answer, CodeAddress, CompiledNames, CompiledStep, Name, PythonReference, SpaceId, Symbols,
+    CodeAddress, CompiledNames, CompiledStep, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::ledger::When;
@@ -360,7 +360,7 @@ impl Symbols for NamesInAddresses {
         Some(self.version(pid, time_ns).2.as_str())
     }
 
-    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
         self.count("user", addresses.len());
         if self.silent {
             return;
@@ -405,7 +405,7 @@ impl Symbols for NamesInAddresses {
         }
     }
 
-    fn python(&mut self, _: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>) {
+    fn python(&mut self, _: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>) {
         self.count("python", frames.len());
         for (n, frame) in frames.iter().enumerate() {
             let function = name(frame.code);
@@ -416,7 +416,7 @@ impl Symbols for NamesInAddresses {
         }
     }
 
-    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
         self.count("kernel", addresses.len());
         for (n, CodeAddress::Exact(address) | CodeAddress::Return(address)) in addresses.iter().enumerate() {
             answer(n, &[Name::Kernel { symbol: &name(*address) }]);

@@ -3,7 +3,7 @@
 // A test that cannot go on fails; this file is nothing but tests.
 #![allow(clippy::unwrap_used)]
 
-mod awaiting;
+mod await_chains;
 mod capture;
 mod headers;
 mod hostile;

@@ -40,7 +40,7 @@ fn calls_of(calls: &BTreeMap<String, u64>, operator: &str) -> u64 {
 }
 
 /// How often a gap or a loss came up whose key has one of these in it.
-fn told(profile: &Profile, keys: &[&str]) -> u64 {
+fn reported(profile: &Profile, keys: &[&str]) -> u64 {
     let rows = profile.ledger.rows();
     rows.iter().filter(|row| keys.iter().any(|key| row.reason == *key)).map(|row| row.count).sum()
 }
@@ -54,7 +54,7 @@ fn a_budget_that_is_not_used_up_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (_folder, file) = record_through(&mut rounds(folder.path(), ROUNDS), &options("100%"));
     let (profile, calls, report) = opened(&file);
-    assert_eq!(told(&profile, &["operator-lost", "ring-full"]), 0, "{report}");
+    assert_eq!(reported(&profile, &["operator-lost", "ring-full"]), 0, "{report}");
     let expect = [
         ("aten::cat".to_owned(), ROUNDS),
         ("aten::embedding".to_owned(), ROUNDS),
@@ -81,15 +81,15 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
     // Several duty windows are over, and something was seen in them.
     recording.wait_until(|file| {
         let profile = deepctx_storage::open(file).unwrap().profile;
-        told(&profile, &["watched-in-turns"]) > 2 && calls_of(&stacks(file, "calls"), "aten::linear") > 0
+        reported(&profile, &["watched-in-turns"]) > 2 && calls_of(&stacks(file, "calls"), "aten::linear") > 0
     });
     let (_folder, file) = recording.end();
     let (profile, calls, report) = opened(&file);
-    let turns = told(&profile, &["watched-in-turns"]);
+    let turns = reported(&profile, &["watched-in-turns"]);
     let linear = calls_of(&calls, "aten::linear");
     let seen = format!("{turns} turns, {calls:?}\n{report}");
     println!("| {turns} turns, {linear} rounds in them");
-    assert_eq!(told(&profile, &["operator-lost", "ring-full"]), 0, "{seen}");
+    assert_eq!(reported(&profile, &["operator-lost", "ring-full"]), 0, "{seen}");
     let sentence = profile.ledger.watched_in_turns().unwrap();
     let share = sentence.split_once("watched ").and_then(|(_, rest)| rest.split_once(" %"));
     let share: f64 = share.unwrap().0.parse().unwrap();

@@ -48,7 +48,7 @@ fn memory_is_reported_by_allocating_stack_and_at_peak() {
 
     let mut program = Command::new(folder.path().join("program"));
     let (_folder, file) = record_through(&mut program, &["--context", "native", "--probe", "memory"]);
-    assert_eq!(told(&file), expected());
+    assert_eq!(reported(&file), expected());
 }
 
 type Sums = Vec<(String, u64)>;
@@ -74,7 +74,7 @@ fn expected() -> (Sums, Vec<String>) {
     (sums, lines.map(str::to_owned).into())
 }
 
-fn told(file: &str) -> (Sums, Vec<String>) {
+fn reported(file: &str) -> (Sums, Vec<String>) {
     const FUNCTIONS: [&str; 4] = ["model", "step", "weights", "activations"];
     let mut sums = Sums::new();
     for metric in ["tensor-bytes", "tensor-returned-bytes", "peak-bytes", "live-bytes"] {

@@ -117,12 +117,15 @@ fn chain<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 
 #[test]
 fn every_autograd_node_appears_below_the_line_that_created_it() {
-    let Some((expect, mut found, told)) = steps_of_a_program() else { return };
+    let Some((expect, mut found, reported)) = steps_of_a_program() else { return };
     let all: u64 = expect.values().sum();
     let elsewhere: Steps = found.extract_if(.., |chain, _| !expect.contains_key(chain)).collect();
     let stayed: u64 = elsewhere.values().sum();
     let paired: u64 = expect.iter().map(|(chain, n)| *n.min(found.get(chain).unwrap_or(&0))).sum();
-    println!("| {paired} of {all} steps in {} chains; {stayed} elsewhere, told: {told:?}", expect.len());
+    println!(
+        "| {paired} of {all} steps in {} chains; {stayed} elsewhere, reported: {reported:?}",
+        expect.len()
+    );
     assert_eq!(found, expect, "elsewhere {elsewhere:?}");
     assert!(stayed == 0 && expect.len() > 20, "elsewhere {elsewhere:?}");
 }
@@ -158,8 +161,9 @@ fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     }
     let profile = deepctx_storage::open(&file).unwrap().profile;
     let rows = profile.ledger.rows().into_iter();
-    let told = rows.filter(|row| row.reason.contains("ward-")).map(|row| (row.reason.to_string(), row.count));
-    Some((expect, found, told.collect()))
+    let reported =
+        rows.filter(|row| row.reason.contains("ward-")).map(|row| (row.reason.to_string(), row.count));
+    Some((expect, found, reported.collect()))
 }
 
 /// `net.py:12` of a frame `net.py:Net.forward:12`; `None` for an operator.

@@ -72,10 +72,10 @@ fn training_loop_ranges_appear_below_the_lines_entering_them() {
     let numbers = said.lines().map(|line| line.split_once(' ').unwrap().0.parse::<u64>().unwrap());
     let (mut steps, mut took) = (0, 0);
     numbers.for_each(|ns| (steps, took) = (steps + 1, took + ns));
-    let told = by_name(&profile, Metric::StepTime)["Optimizer.step#SGD.step"];
-    println!("| {steps} steps in {took} ns; from outside {} in {} ns", told.count, told.sum);
+    let reported = by_name(&profile, Metric::StepTime)["Optimizer.step#SGD.step"];
+    println!("| {steps} steps in {took} ns; from outside {} in {} ns", reported.count, reported.sum);
     // All steps together begin and end where the program says, but for the moment between its clock and the probe.
-    assert!(told.count == steps && told.sum.abs_diff(took) < took / 10, "{told:?}, {took}");
+    assert!(reported.count == steps && reported.sum.abs_diff(took) < took / 10, "{reported:?}, {took}");
     let samples = stacks(&file, "samples");
     // Every sample of what the ranges are about is within them, behind the line that is in them.
     const WITHIN: [&str; 2] = [":work:34;[range] work;", ":work:36;[range] work;[range] inner;"];

@@ -48,7 +48,7 @@ fn resident_bytes() -> u64 {
 
 /// Has the allocator give back what is free. After the start that is most of what it has: tables were built, symbol
 /// tables and debug information unpacked, on threads that will not need as much again.
-pub fn give_back() {
+pub fn malloc_trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes the allocator's own locks; nothing else is touched.
     let _ = unsafe { libc::malloc_trim(0) };

@@ -140,7 +140,7 @@ pub struct LiveArgs {
     /// What the terminal view opens with.
     #[command(flatten)]
     pub tui: TuiArgs,
-    /// Print one still picture after the duration (2s unless told) instead of a live view.
+    /// Print one still picture after the duration (2s by default) instead of a live view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
     /// Quit after this time.

@@ -114,7 +114,7 @@ impl Accounts {
         self.processes += 1;
     }
 
-    /// It was a sample, and it is in the tree. `unnamed`: as in [`super::stack_cache::Known`].
+    /// It was a sample, and it is in the tree. `unnamed`: as in [`super::stack_cache::CachedStack`].
     #[inline]
     pub(crate) fn sample(&mut self, sample: &Sample<'_>, unnamed: u16) {
         self.samples += 1;

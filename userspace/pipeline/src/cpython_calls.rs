@@ -93,29 +93,29 @@ enum Part {
     /// Python, or the interpreter's own frame: its call chain may follow on either side.
     Python,
     /// Part of the call chain: the same frame as the interpreter's own.
-    Glue(FrameId),
+    CallChain(FrameId),
 }
 
 /// Which frames are CPython's call chain.
 #[derive(Debug, Default)]
-pub(crate) struct Glue {
+pub(crate) struct CpythonCalls {
     /// By number of the frame, as far as any was learned.
     parts: Vec<Part>,
 }
 
-impl Glue {
+impl CpythonCalls {
     /// Takes note of a frame.
     pub(crate) fn learn(&mut self, id: FrameId, profile: &mut Profile) {
         let part = match profile.frames.get(id) {
             frame if frame.is_interpreter() || frame.kind() == FrameKind::Python => Part::Python,
             Frame::Unresolved { origin: Origin::Python, .. } => Part::Python,
             Frame::Native { symbol, module, file, line, inlined, .. }
-                if is_glue(profile.strings.get(symbol)) =>
+                if is_call_chain(profile.strings.get(symbol)) =>
             {
                 let role = Role::Interpreter;
                 let twin = profile.frame(Frame::Native { symbol, module, file, line, inlined, role });
                 self.set(twin, Part::Python);
-                Part::Glue(twin)
+                Part::CallChain(twin)
             }
             _ => return,
         };
@@ -141,15 +141,15 @@ impl Glue {
         for frame in path {
             match self.parts.get(frame.index()).copied().unwrap_or_default() {
                 Part::Python => after = true,
-                Part::Glue(twin) if after => *frame = twin,
-                Part::Glue(_) | Part::Other => after = false,
+                Part::CallChain(twin) if after => *frame = twin,
+                Part::CallChain(_) | Part::Other => after = false,
             }
         }
     }
 }
 
 /// Compilers append what they did to a function (`.part.0`, `.lto_priv.1`).
-fn is_glue(symbol: &str) -> bool {
+fn is_call_chain(symbol: &str) -> bool {
     let name = symbol.split('.').next().unwrap_or(symbol);
     NAMES.binary_search(&name).is_ok()
 }
@@ -168,7 +168,7 @@ mod tests {
     #[track_caller]
     fn check(path: &str, expect: &str) {
         let mut profile = Profile::new(Default::default(), Default::default());
-        let mut glue = Glue::default();
+        let mut calls = CpythonCalls::default();
         let mut frames: Vec<FrameId> = path
             .split(' ')
             .map(|word| {
@@ -193,11 +193,11 @@ mod tests {
                     _ => native(Role::Code),
                 };
                 let id = profile.frame(frame);
-                glue.learn(id, &mut profile);
+                calls.learn(id, &mut profile);
                 id
             })
             .collect();
-        glue.mark(&mut frames);
+        calls.mark(&mut frames);
         let marked: Vec<String> = frames
             .iter()
             .map(|id| {

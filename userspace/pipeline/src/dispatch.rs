@@ -44,14 +44,14 @@ impl<S: Symbols> Pipeline<S> {
         let space = self.symbols.space(pid, time_ns);
         let Self { stages, stacks, resolve, profile, accounts, config, .. } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
-        let awaiting = if self.coroutines_seen {
-            self.symbols.awaiting(pid, time_ns, &mut python_seen::coroutines(&sample))
+        let await_chain = if self.coroutines_seen {
+            self.symbols.await_chain(pid, time_ns, &mut python_seen::coroutines(&sample))
         } else {
             None
         };
         // Which scopes a stack is in is known once all calls before it are.
         let must_wait = self.calls_wait && stages.follows_calls();
-        let mut key = StackKey::new(thread, space, &sample, awaiting);
+        let mut key = StackKey::new(thread, space, &sample, await_chain);
         if !must_wait {
             key.scopes = stages.scopes(&sample.fixed);
         }

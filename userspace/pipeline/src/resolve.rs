@@ -15,7 +15,7 @@ use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
 use crate::account::Accounts;
-use crate::cpython_calls::Glue;
+use crate::cpython_calls::CpythonCalls;
 use crate::decode::Sample;
 use crate::name_frames::frame;
 use crate::native_omitted;
@@ -23,14 +23,14 @@ use crate::reason::{MALFORMED_WORDS, NOT_ANSWERED};
 use crate::stack_cache::StackKey;
 use crate::stack_words::{Code, Step, group, kernel_steps, repaired, user_steps};
 use crate::symbols::{Name, Symbols};
-use crate::torch_calls::Plumbing;
+use crate::torch_calls::TorchCallWrappers;
 
 /// Addresses remembered: 256 Ki at about 40 bytes are 10 MiB; a torch process shows some ten thousand.
 const ADDRESSES_MAX: usize = 1 << 18;
 /// Most frames of one address: how deep compilers inline, with a wide margin.
 const INLINED_MAX: usize = 64;
 /// Most parts of an await chain: more than is ever read of one.
-const AWAITING_MAX: usize = 1 << 12;
+const AWAIT_CHAIN_FRAMES_MAX: usize = 1 << 12;
 
 /// A stack, ready for the tree. Frames are those below the thread, root first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) struct CallPath<'a> {
 
 /// What a word stands for: some frames in [`Resolve::frames`], outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
+struct CachedFrames {
     begin: u32,
     /// 0 for what is not shown.
     len: u16,
@@ -60,32 +60,32 @@ enum Part {
     /// An operator that begins.
     Begins,
     /// An operator in whose dispatch the stack is: it begins here unless it is the one that the stack is in already.
-    Within,
+    Dispatched,
     /// What the code was compiled from: it stands once for all code of the same origin.
     Origin,
 }
 
 /// Stands for the answer until there is one.
-const ASKED: Known = Known { begin: u32::MAX, len: 0, unnamed: 0 };
+const ASKED: CachedFrames = CachedFrames { begin: u32::MAX, len: 0, unnamed: 0 };
 
 /// The stage's state.
 #[derive(Debug, Default)]
 pub(crate) struct Resolve {
-    known: FxHashMap<Code, Known>,
+    known: FxHashMap<Code, CachedFrames>,
     frames: Vec<FrameId>,
     /// What each of `frames` is to the operators of a stack.
     parts: Vec<Part>,
     missing: Vec<Code>,
-    gaps: [Option<Known>; WalkEnd::ALL.len()],
-    kernel_gaps: [Option<Known>; KernelEnd::ALL.len()],
-    python_gaps: [Option<Known>; PythonEnd::ALL.len()],
-    malformed: Option<Known>,
+    gaps: [Option<CachedFrames>; WalkEnd::ALL.len()],
+    kernel_gaps: [Option<CachedFrames>; KernelEnd::ALL.len()],
+    python_gaps: [Option<CachedFrames>; PythonEnd::ALL.len()],
+    malformed: Option<CachedFrames>,
     /// What the words of the sample at hand stand for, leaf first.
-    steps: Vec<Known>,
+    steps: Vec<CachedFrames>,
     malformed_words: u64,
     path: Vec<FrameId>,
-    glue: Glue,
-    plumbing: Plumbing,
+    cpython_calls: CpythonCalls,
+    torch_wrappers: TorchCallWrappers,
 }
 
 impl Resolve {
@@ -137,9 +137,9 @@ impl Resolve {
                     let modules: Vec<_> = codes.iter().filter_map(Code::module).collect();
                     symbols.modules(space, &modules, &mut answer);
                 }
-                Code::Awaiting(_) => {
-                    let chains: Vec<_> = codes.iter().filter_map(Code::awaiting).collect();
-                    symbols.awaiting_parts(&chains, &mut answer);
+                Code::AwaitChain(_) => {
+                    let chains: Vec<_> = codes.iter().filter_map(Code::await_chain).collect();
+                    symbols.await_chain_parts(&chains, &mut answer);
                 }
             }
             for code in codes {
@@ -204,8 +204,8 @@ impl Resolve {
             }
             Step::PythonGap(PythonEnd::Complete) => {}
             Step::Coroutine(frame) => {
-                if let Some((_, chain)) = key.awaiting.filter(|(of, _)| *of == frame) {
-                    all_known &= self.add(Code::Awaiting(chain), asked, profile, accounts);
+                if let Some((_, chain)) = key.await_chain.filter(|(of, _)| *of == frame) {
+                    all_known &= self.add(Code::AwaitChain(chain), asked, profile, accounts);
                 }
             }
             Step::PythonGap(end) => {
@@ -255,7 +255,7 @@ impl Resolve {
 
     /// The gathered steps as one path, root first.
     fn joined(&mut self) -> CallPath<'_> {
-        let Self { frames, parts, path, steps, glue, plumbing, .. } = self;
+        let Self { frames, parts, path, steps, cpython_calls, torch_wrappers, .. } = self;
         path.clear();
         let mut unnamed = 0;
         let mut operator = None;
@@ -271,10 +271,10 @@ impl Resolve {
                 origin = here;
             }
             for (&frame, part) in frames[range.clone()].iter().zip(&parts[range]) {
-                if *part == Part::Within && operator == Some(frame) {
+                if *part == Part::Dispatched && operator == Some(frame) {
                     continue;
                 }
-                if matches!(part, Part::Begins | Part::Within) {
+                if matches!(part, Part::Begins | Part::Dispatched) {
                     operator = Some(frame);
                 }
                 path.push(frame);
@@ -283,8 +283,8 @@ impl Resolve {
                 unnamed = step.unnamed;
             }
         }
-        glue.mark(path);
-        plumbing.mark(path);
+        cpython_calls.mark(path);
+        torch_wrappers.mark(path);
         CallPath { frames: &self.path, unnamed, malformed: self.malformed_words }
     }
 
@@ -295,12 +295,12 @@ impl Resolve {
         names: &[Name<'_>],
         profile: &mut Profile,
         accounts: &mut Accounts,
-    ) -> Known {
+    ) -> CachedFrames {
         let none = [code.unnamed(NOT_ANSWERED)];
         let names: &[Name<'_>] = match names {
             [] => &none,
             [Name::PythonIncomplete] => &[],
-            names if matches!(code, Code::Awaiting(_)) => &names[..names.len().min(AWAITING_MAX)],
+            names if matches!(code, Code::AwaitChain(_)) => &names[..names.len().min(AWAIT_CHAIN_FRAMES_MAX)],
             names => &names[..names.len().min(INLINED_MAX)],
         };
         let begin = self.frames.len() as u32;
@@ -319,11 +319,11 @@ impl Resolve {
                 self.push(frame, Part::Origin);
                 continue;
             }
-            self.glue.learn(frame, profile);
-            self.plumbing.learn(frame, profile);
+            self.cpython_calls.learn(frame, profile);
+            self.torch_wrappers.learn(frame, profile);
             self.push(frame, Part::None);
         }
-        let known = Known { begin, len: (self.frames.len() - begin as usize) as u16, unnamed };
+        let known = CachedFrames { begin, len: (self.frames.len() - begin as usize) as u16, unnamed };
         self.known.insert(code, known);
         known
     }
@@ -337,7 +337,7 @@ impl Resolve {
     fn operator(&mut self, symbol: &str, profile: &mut Profile) -> Role {
         let (name, part) = match framework::meaning(symbol) {
             Meaning::Entry(name) => (name, Part::Begins),
-            Meaning::Inner(name) => (name, Part::Within),
+            Meaning::Inner(name) => (name, Part::Dispatched),
             Meaning::Dispatch => return Role::Dispatch,
             Meaning::Ordinary => return Role::Code,
         };
@@ -347,7 +347,7 @@ impl Resolve {
         Role::Dispatch
     }
 
-    fn gap(&mut self, end: WalkEnd, profile: &mut Profile) -> Known {
+    fn gap(&mut self, end: WalkEnd, profile: &mut Profile) -> CachedFrames {
         if let Some(known) = self.gaps[end as usize] {
             return known;
         }
@@ -359,7 +359,7 @@ impl Resolve {
         known
     }
 
-    fn python_gap(&mut self, end: PythonEnd, profile: &mut Profile) -> Known {
+    fn python_gap(&mut self, end: PythonEnd, profile: &mut Profile) -> CachedFrames {
         if let Some(known) = self.python_gaps[end as usize] {
             return known;
         }
@@ -369,7 +369,7 @@ impl Resolve {
     }
 
     /// Stands between user and kernel frames when kernel frames are missing there.
-    fn kernel_gap(&mut self, sample: &Sample<'_>, profile: &mut Profile) -> Option<Known> {
+    fn kernel_gap(&mut self, sample: &Sample<'_>, profile: &mut Profile) -> Option<CachedFrames> {
         let end = sample.kernel_end()?;
         let in_kernel = sample.fixed.flags & sample_flag::IN_KERNEL != 0;
         if end != KernelEnd::Truncated && (end != KernelEnd::Failed || !in_kernel) {
@@ -381,7 +381,7 @@ impl Resolve {
         self.kernel_gaps[end as usize]
     }
 
-    fn malformed(&mut self, profile: &mut Profile) -> Known {
+    fn malformed(&mut self, profile: &mut Profile) -> CachedFrames {
         if let Some(known) = self.malformed {
             return known;
         }
@@ -390,16 +390,16 @@ impl Resolve {
         known
     }
 
-    fn single(&mut self, key: &str, origin: Origin, profile: &mut Profile) -> Known {
+    fn single(&mut self, key: &str, origin: Origin, profile: &mut Profile) -> CachedFrames {
         let reason = profile.text(key);
         let frame = profile.frame(Frame::Unresolved { reason, origin });
         self.one(frame, profile)
     }
 
-    fn one(&mut self, frame: FrameId, profile: &mut Profile) -> Known {
-        self.glue.learn(frame, profile);
+    fn one(&mut self, frame: FrameId, profile: &mut Profile) -> CachedFrames {
+        self.cpython_calls.learn(frame, profile);
         self.push(frame, Part::None);
-        Known { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0 }
+        CachedFrames { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0 }
     }
 }
 

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::decode::Sample;
 use crate::stages::{Notes, Scopes};
-use crate::symbols::{AwaitingId, SpaceId};
+use crate::symbols::{AwaitChainId, SpaceId};
 
 /// Everything besides the words that decides what a stack means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) struct StackKey {
     /// Number of kernel words, ends of the two walks, flags, kind of the record.
     walk: [u8; 6],
     /// The coroutine among the words that is a task's, and the chain of those who await that task.
-    pub(crate) awaiting: Option<(u64, AwaitingId)>,
+    pub(crate) await_chain: Option<(u64, AwaitChainId)>,
     /// The scopes that the thread is in.
     pub(crate) scopes: Scopes,
 }
@@ -37,14 +37,14 @@ impl StackKey {
         thread: NodeId,
         space: SpaceId,
         sample: &Sample<'_>,
-        awaiting: Option<(u64, AwaitingId)>,
+        await_chain: Option<(u64, AwaitChainId)>,
     ) -> Self {
         let fixed = &sample.fixed;
         let [low, high] = fixed.kernel_words.to_ne_bytes();
         // Kinds of records are few.
         let kind = fixed.header.kind as u8;
         let walk = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
-        Self { thread, space, walk, awaiting, scopes: Scopes::default() }
+        Self { thread, space, walk, await_chain, scopes: Scopes::default() }
     }
 
     /// Hash of the key and the words.
@@ -54,7 +54,7 @@ impl StackKey {
         hasher.write_u32(self.thread.number());
         hasher.write_u32(self.space.0);
         hasher.write(&self.walk);
-        if let Some((_, chain)) = self.awaiting {
+        if let Some((_, chain)) = self.await_chain {
             hasher.write_u32(chain.0);
         }
         if self.scopes != Scopes::default() {
@@ -171,7 +171,7 @@ mod tests {
             thread: NodeId::from_number(thread),
             space: SpaceId(0),
             walk: [0; 6],
-            awaiting: None,
+            await_chain: None,
             scopes: Scopes::default(),
         }
     }

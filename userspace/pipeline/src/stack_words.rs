@@ -16,7 +16,7 @@ use deepctx_common::record::word;
 use deepctx_profile::frame::Role;
 
 use crate::decode::Words;
-use crate::symbols::{AwaitingId, CodeAddress, ModuleReference, Name, PythonReference, SpaceId};
+use crate::symbols::{AwaitChainId, CodeAddress, ModuleReference, Name, PythonReference, SpaceId};
 
 /// A word with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ pub(crate) enum Code {
     /// Kernel code.
     Kernel { address: CodeAddress },
     /// Tasks and coroutines that await.
-    Awaiting(AwaitingId),
+    AwaitChain(AwaitChainId),
     /// A module that is called.
     Module { space: SpaceId, module: ModuleReference },
 }
@@ -37,7 +37,7 @@ impl Code {
     pub(crate) fn address(&self) -> Option<CodeAddress> {
         match self {
             Code::Native { address, .. } | Code::Kernel { address } => Some(*address),
-            Code::Python { .. } | Code::Awaiting(_) | Code::Module { .. } => None,
+            Code::Python { .. } | Code::AwaitChain(_) | Code::Module { .. } => None,
         }
     }
 
@@ -46,8 +46,8 @@ impl Code {
         Some(python_reference(code, detail))
     }
 
-    pub(crate) fn awaiting(&self) -> Option<AwaitingId> {
-        if let Code::Awaiting(chain) = self { Some(*chain) } else { None }
+    pub(crate) fn await_chain(&self) -> Option<AwaitChainId> {
+        if let Code::AwaitChain(chain) = self { Some(*chain) } else { None }
     }
 
     pub(crate) fn module(&self) -> Option<ModuleReference> {
@@ -57,7 +57,9 @@ impl Code {
     pub(crate) fn role(&self) -> Role {
         match self {
             Code::Native { role, .. } => *role,
-            Code::Python { .. } | Code::Kernel { .. } | Code::Awaiting(_) | Code::Module { .. } => Role::Code,
+            Code::Python { .. } | Code::Kernel { .. } | Code::AwaitChain(_) | Code::Module { .. } => {
+                Role::Code
+            }
         }
     }
 
@@ -66,7 +68,7 @@ impl Code {
             Code::Native { address: CodeAddress::Exact(offset) | CodeAddress::Return(offset), .. } => {
                 Name::NativeUnnamed { module: "", offset: *offset, reason }
             }
-            Code::Python { .. } | Code::Awaiting(_) | Code::Module { .. } => Name::PythonUnnamed { reason },
+            Code::Python { .. } | Code::AwaitChain(_) | Code::Module { .. } => Name::PythonUnnamed { reason },
             Code::Kernel { .. } => Name::KernelUnnamed { reason },
         }
     }
@@ -78,7 +80,7 @@ pub(crate) fn group(code: &Code) -> (u8, u32) {
         Code::Kernel { .. } => (0, 0),
         Code::Native { space, .. } => (1, space.0),
         Code::Python { space, .. } => (2, space.0),
-        Code::Awaiting(_) => (3, 0),
+        Code::AwaitChain(_) => (3, 0),
         Code::Module { space, .. } => (4, space.0),
     }
 }
@@ -146,27 +148,27 @@ fn gap_step(payload: u64) -> Step {
     step.unwrap_or(Step::Malformed)
 }
 
-const LACKING: u64 = word::tagged(word::GAP, word::PYTHON_GAP | PythonEnd::ChainShort as u64);
+const MISSING: u64 = word::tagged(word::GAP, word::PYTHON_GAP | PythonEnd::ChainShort as u64);
 
 /// The words with each run of Python frames at the evaluation it belongs to. Up to 3.10 nothing in the stack says which
 /// one that is, so the walk gives the first run to the innermost evaluation, and the outermost ones come out short. But
 /// it is the innermost that have none: one that has not hung its frame on the chain yet, or those of a sub-interpreter.
 /// `None` when nothing has to be moved.
 pub(crate) fn repaired(words: Words<'_>) -> Option<Vec<u64>> {
-    let lacking = words.iter().filter(|word| *word == LACKING).count();
-    if lacking == 0 {
+    let missing = words.iter().filter(|word| *word == MISSING).count();
+    if missing == 0 {
         return None;
     }
-    let mut runs = std::collections::VecDeque::with_capacity(lacking);
+    let mut runs = std::collections::VecDeque::with_capacity(missing);
     // The first runs are nobody's: silently that of one evaluation, which is just beginning or ending.
-    let end = if lacking == 1 { PythonEnd::Complete } else { PythonEnd::OtherState };
-    runs.extend(std::iter::repeat_n(vec![word::tagged(word::GAP, word::PYTHON_GAP | end as u64)], lacking));
+    let end = if missing == 1 { PythonEnd::Complete } else { PythonEnd::OtherState };
+    runs.extend(std::iter::repeat_n(vec![word::tagged(word::GAP, word::PYTHON_GAP | end as u64)], missing));
     let (mut out, mut run) = (Vec::with_capacity(words.len()), Vec::new());
     let mut words = words.iter();
     while let Some(current) = words.next() {
         match word::tag(current) {
             word::PYTHON | word::OBJECT => run.extend(std::iter::once(current).chain(words.next())),
-            _ if current == LACKING => {
+            _ if current == MISSING => {
                 out.extend(runs.pop_front().unwrap_or_default());
             }
             _ => {

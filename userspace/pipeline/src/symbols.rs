@@ -14,7 +14,7 @@ pub struct SpaceId(pub u32);
 
 /// A chain of tasks and coroutines of asyncio, each of which awaits the next. The same number, the same chain, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AwaitingId(pub u32);
+pub struct AwaitChainId(pub u32);
 
 /// A module of PyTorch that was called, as the walk saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -159,7 +159,7 @@ pub struct CompiledStep<'a> {
 }
 
 /// Receives the answer to question `n`: the frames of that address, outermost first (inlined functions follow).
-pub type Answer<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
+pub type NameReceiver<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
 /// Those who know what compilers made code from.
 pub trait CompiledNames {
@@ -205,24 +205,24 @@ pub trait Symbols: CompiledNames {
     fn coroutines_seen(&mut self, _pid: u32, _time_ns: u64, _frames: &[u64]) {}
 
     /// Which of the coroutines that ran, innermost first, is a task's, and who awaited that task at the time.
-    fn awaiting(
+    fn await_chain(
         &mut self,
         _pid: u32,
         _time_ns: u64,
         _frames: &mut dyn Iterator<Item = u64>,
-    ) -> Option<(u64, AwaitingId)> {
+    ) -> Option<(u64, AwaitChainId)> {
         None
     }
 
     /// Asks for the parts of chains, root first. Each is answered once, in any order.
-    fn awaiting_parts(&mut self, _chains: &[AwaitingId], _answer: &mut Answer<'_>) {}
+    fn await_chain_parts(&mut self, _chains: &[AwaitChainId], _answer: &mut NameReceiver<'_>) {}
 
     /// Modules were called at a time, each by the next, innermost first; reported at once, not in time order. `whole`:
     /// none is missing further out.
     fn modules_seen(&mut self, _pid: u32, _time_ns: u64, _modules: &[ModuleReference], _whole: bool) {}
 
     /// Asks for modules of one space. Each is answered once, in any order.
-    fn modules(&mut self, _space: SpaceId, _modules: &[ModuleReference], _answer: &mut Answer<'_>) {}
+    fn modules(&mut self, _space: SpaceId, _modules: &[ModuleReference], _answer: &mut NameReceiver<'_>) {}
 
     /// The address space of a process was read.
     fn space_changed(&mut self, update: SpaceUpdate<Self::Space>);
@@ -246,11 +246,11 @@ pub trait Symbols: CompiledNames {
     fn process_name(&mut self, pid: u32, time_ns: u64) -> Option<&str>;
 
     /// Asks for user addresses of one space. Each is answered once, in any order.
-    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>);
+    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>);
 
     /// Asks for Python frames of one space. Each is answered once, in any order.
-    fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>);
+    fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>);
 
     /// Asks for kernel addresses, exact or (`Return`) behind a call. Each is answered once, in any order.
-    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>);
+    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>);
 }

@@ -17,11 +17,11 @@ const THREADS_MAX: usize = 1 << 16;
 /// The threads met so far.
 #[derive(Debug, Default)]
 pub struct Threads {
-    known: FxHashMap<(u32, u32), Known>,
+    known: FxHashMap<(u32, u32), NamedThread>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct NamedThread {
     space: SpaceId,
     comm: [u8; 16],
     node: NodeId,
@@ -62,7 +62,7 @@ impl Threads {
         if self.known.len() >= THREADS_MAX {
             self.known.clear();
         }
-        self.known.insert(key, Known { space, comm: sample.comm, node });
+        self.known.insert(key, NamedThread { space, comm: sample.comm, node });
         node
     }
 }

@@ -28,14 +28,14 @@ enum Part {
 
 /// Which frames are torch call wrappers.
 #[derive(Debug, Default)]
-pub(crate) struct Plumbing {
+pub(crate) struct TorchCallWrappers {
     /// By number of the frame, as far as any was learned.
     parts: Vec<Part>,
     /// A layer was learned.
     any: bool,
 }
 
-impl Plumbing {
+impl TorchCallWrappers {
     /// Takes note of a frame.
     pub(crate) fn learn(&mut self, id: FrameId, profile: &mut Profile) {
         let part = match profile.frames.get(id) {
@@ -89,7 +89,7 @@ mod tests {
     #[track_caller]
     fn check(path: &str, expect: &str) {
         let mut profile = Profile::new(Default::default(), Default::default());
-        let mut plumbing = Plumbing::default();
+        let mut wrappers = TorchCallWrappers::default();
         let mut frames: Vec<FrameId> = path
             .split(' ')
             .map(|word| {
@@ -103,11 +103,11 @@ mod tests {
                     None => Frame::Kernel { symbol: text },
                 };
                 let id = profile.frame(frame);
-                plumbing.learn(id, &mut profile);
+                wrappers.learn(id, &mut profile);
                 id
             })
             .collect();
-        plumbing.mark(&mut frames);
+        wrappers.mark(&mut frames);
         let marked: Vec<String> = path
             .split(' ')
             .zip(&frames)

@@ -13,7 +13,7 @@ use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, word};
 use deepctx_events::{Event, Family, GpuCall, LaunchCall, Role};
 use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    Answer, CodeAddress, CompiledNames, Name, PythonReference, SpaceId, Symbols,
+    CodeAddress, CompiledNames, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::profile::Meta;
@@ -48,7 +48,7 @@ impl Symbols for MadeUp {
         Some("synthetic")
     }
 
-    fn user(&mut self, _: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+    fn user(&mut self, _: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
         for (n, CodeAddress::Exact(pc) | CodeAddress::Return(pc)) in addresses.iter().enumerate() {
             let symbol = format!("made_up_{pc:x}");
             let module = "/usr/lib/libmade_up.so";
@@ -56,14 +56,14 @@ impl Symbols for MadeUp {
         }
     }
 
-    fn python(&mut self, _: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>) {
+    fn python(&mut self, _: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>) {
         for (n, frame) in frames.iter().enumerate() {
             let function = format!("made_up_{:x}", frame.code);
             answer(n, &[Name::Python { function: &function, file: "made_up.py", line: 1, first_line: 1 }]);
         }
     }
 
-    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
         for n in 0..addresses.len() {
             answer(n, &[Name::Kernel { symbol: "made_up" }]);
         }
@@ -89,7 +89,7 @@ fn stack(which: u64, words: &mut Vec<u64>) {
 /// All batches of a run, made beforehand so that only the pipeline is timed.
 fn batches(samples: u64, distinct: u64, launches: bool) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
-    let mut told = Vec::new();
+    let mut activities = Vec::new();
     let mut sequences = [0u64; 8];
     let starts = (0..samples).step_by(BATCH as usize);
     starts
@@ -140,7 +140,7 @@ fn batches(samples: u64, distinct: u64, launches: bool) -> Vec<Vec<u8>> {
                 let (pid, tid) = (sample.pid, sample.tid);
                 let record = Correlation { header: next(), pid, tid, call, correlation, api: 0 };
                 encode::correlation(&mut batch, &record);
-                told.push(Activity {
+                activities.push(Activity {
                     kind: activity::kind::KERNEL,
                     correlation,
                     start_ns: header.time_ns,
@@ -148,9 +148,9 @@ fn batches(samples: u64, distinct: u64, launches: bool) -> Vec<Vec<u8>> {
                     name: number % 500,
                     ..Activity::default()
                 });
-                if told.len() == activity::BATCH_MAX || number + 1 == samples {
+                if activities.len() == activity::BATCH_MAX || number + 1 == samples {
                     let head = Message { header: next(), pid, tid, ..Message::default() };
-                    encode::activities(&mut batch, &head, &std::mem::take(&mut told));
+                    encode::activities(&mut batch, &head, &std::mem::take(&mut activities));
                 }
             }
             batch

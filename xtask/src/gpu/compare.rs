@@ -3,8 +3,8 @@
 //! Owns: what counts as the same. Because: it is these that say whether a check holds, so they are tested by
 //! themselves. Does not: start anything.
 
+use super::reported::{Entered, Kernel, Reported, Traced};
 use super::row::Row;
-use super::told::{Entered, Kernel, Told, Traced};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const TIMES_WITHIN: f64 = 0.01;
 const RUNS_WITHIN: f64 = 0.05;
 
 /// The program's own counts of kernels, those of probes, and those of activities; `timed`: there are activities.
-pub(super) fn counts(part: &'static str, account: &[Value], told: &Told, timed: bool) -> Vec<Row> {
+pub(super) fn counts(part: &'static str, account: &[Value], reported: &Reported, timed: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |what: &str, own: u64, kernel: Kernel| {
         rows.push(Row::equal(part, format!("{what}: own count = probes"), own, kernel.launches));
@@ -28,9 +28,9 @@ pub(super) fn counts(part: &'static str, account: &[Value], told: &Told, timed: 
         said.for_each(|(name, count)| *own.entry(name).or_default() += count.as_u64().unwrap_or(0));
         for (name, count) in own {
             let kernel = if exactly {
-                told.kernels.get(name).copied().unwrap_or_default()
+                reported.kernels.get(name).copied().unwrap_or_default()
             } else {
-                told.containing(name)
+                reported.containing(name)
             };
             add(name, count, kernel);
         }
@@ -39,10 +39,10 @@ pub(super) fn counts(part: &'static str, account: &[Value], told: &Told, timed: 
 }
 
 /// All launches of a process that was collected: probes and CUPTI in the same run.
-pub(super) fn both_sides(part: &'static str, told: &Told) -> Vec<Row> {
-    let of = |name| told.number(name);
+pub(super) fn both_sides(part: &'static str, reported: &Reported) -> Vec<Row> {
+    let of = |name| reported.number(name);
     let mut rows = vec![
-        Row::equal(part, "tier", "collected", told.process["tier"].as_str().unwrap_or("none")),
+        Row::equal(part, "tier", "collected", reported.process["tier"].as_str().unwrap_or("none")),
         Row::equal(part, "all kernels: probes = CUPTI", of("launches_collected"), of("kernels")),
         Row::equal(
             part,
@@ -59,17 +59,17 @@ pub(super) fn both_sides(part: &'static str, told: &Told) -> Vec<Row> {
         "activity-skipped",
         "call-lost",
     ] {
-        rows.push(Row::equal(part, gap, 0, told.losses.get(gap).copied().unwrap_or(0)));
+        rows.push(Row::equal(part, gap, 0, reported.losses.get(gap).copied().unwrap_or(0)));
     }
     rows
 }
 
 /// What calls were entered with, by function and metric.
-pub(super) fn calls(part: &'static str, account: &[Value], told: &Told) -> Vec<Row> {
+pub(super) fn calls(part: &'static str, account: &[Value], reported: &Reported) -> Vec<Row> {
     let mut rows = Vec::new();
     for (function, metrics) in account.iter().filter_map(|said| said["calls"].as_object()).flatten() {
         for (metric, own) in metrics.as_object().into_iter().flatten() {
-            let got = told.calls.get(function).and_then(|metrics| metrics.get(metric));
+            let got = reported.calls.get(function).and_then(|metrics| metrics.get(metric));
             let got = got.copied().unwrap_or_default();
             let what = format!("{function}: {metric}");
             let own_times = own["calls"].as_u64().unwrap_or(0);
@@ -99,7 +99,7 @@ pub(super) fn same_run(part: &'static str, theirs: &[Traced], ours: &[Traced]) -
     }
     let (theirs, ours) = (by_call(theirs), by_call(ours));
     let kernels = |calls: &BTreeMap<u64, (u64, f64)>| calls.values().map(|call| call.0).sum::<u64>();
-    let mut rows = vec![Row::equal(part, "same run: kernels told", kernels(&theirs), kernels(&ours))];
+    let mut rows = vec![Row::equal(part, "same run: kernels reported", kernels(&theirs), kernels(&ours))];
     let worst = theirs.iter().filter_map(|(call, (_, theirs))| {
         let (_, ours) = ours.get(call)?;
         // Traces have three decimals of a microsecond.
@@ -107,21 +107,21 @@ pub(super) fn same_run(part: &'static str, theirs: &[Traced], ours: &[Traced]) -
     });
     let (count, worst) = worst.fold((0u64, 0f64), |(count, worst), off| (count + 1, worst.max(off)));
     rows.push(Row::equal(part, "same run: kernels of the same calls", theirs.len() as u64, count));
-    let told = format!("worst of {count}: {:.3} %", worst * 100.0);
+    let reported = format!("worst of {count}: {:.3} %", worst * 100.0);
     rows.push(Row::holds(
         part,
         "same run: time of each kernel",
         "within 1 %",
-        told,
+        reported,
         count > 0 && worst <= TIMES_WITHIN,
     ));
     rows
 }
 
 /// The sum of a trace beside what stands in the tree.
-pub(super) fn totals(part: &'static str, theirs: &[Traced], told: &Told) -> Row {
+pub(super) fn totals(part: &'static str, theirs: &[Traced], reported: &Reported) -> Row {
     let theirs: f64 = theirs.iter().map(|kernel| kernel.took).sum();
-    let ours = told.kernels.values().map(|kernel| kernel.ns).sum::<u64>() as f64 / 1000.0;
+    let ours = reported.kernels.values().map(|kernel| kernel.ns).sum::<u64>() as f64 / 1000.0;
     let holds = theirs > 0.0 && (ours / theirs - 1.0).abs() <= TIMES_WITHIN;
     let what = "same run: time of all kernels, in the tree";
     Row::holds(part, what, format!("{theirs:.1} µs within 1 %"), format!("{ours:.1} µs"), holds)
@@ -145,8 +145,14 @@ pub(super) fn two_runs(part: &'static str, theirs: &[Traced], ours: &[Traced]) -
         (expected, got, names) = (expected + sum, got + our_sum / our_times * times, names + 1);
     }
     let off = if expected > 0.0 { got / expected - 1.0 } else { f64::INFINITY };
-    let told = format!("{:+.2} % over {names} of {} kernels", off * 100.0, theirs.len());
-    Row::holds(part, "two runs: mean times of the same kernels", "within 5 %", told, off.abs() <= RUNS_WITHIN)
+    let reported = format!("{:+.2} % over {names} of {} kernels", off * 100.0, theirs.len());
+    Row::holds(
+        part,
+        "two runs: mean times of the same kernels",
+        "within 5 %",
+        reported,
+        off.abs() <= RUNS_WITHIN,
+    )
 }
 
 /// What became of the launches of a program that was there before us.
@@ -159,13 +165,13 @@ pub(super) struct Recovered {
 
 /// Compares names found late with the kernels of one step, as the program knows them. A launch is wrong if it has the
 /// name of no kernel of the step, or of one that was not launched as often.
-pub(super) fn recovered(step: &BTreeMap<String, u64>, told: &Told) -> Recovered {
+pub(super) fn recovered(step: &BTreeMap<String, u64>, reported: &Reported) -> Recovered {
     let plain = |name: &str| name.trim_end_matches("[recovered]").replace(' ', "");
     let step: BTreeMap<String, u64> = step.iter().map(|(name, times)| (plain(name), *times)).collect();
-    let all: u64 = told.kernels.values().map(|kernel| kernel.launches).sum();
+    let all: u64 = reported.kernels.values().map(|kernel| kernel.launches).sum();
     let of_step = step.values().sum::<u64>().max(1);
     let mut sum = Recovered::default();
-    for (name, kernel) in &told.kernels {
+    for (name, kernel) in &reported.kernels {
         if name.contains("[unknown") {
             sum.unnamed += kernel.launches;
             continue;
@@ -184,11 +190,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(kernels: &[(&str, u64, u64)]) -> Told {
+    fn reported(kernels: &[(&str, u64, u64)]) -> Reported {
         let kernel = |&(name, launches, timed): &(&str, u64, u64)| {
             (name.to_owned(), Kernel { launches, timed, ns: timed * 1000 })
         };
-        Told { kernels: kernels.iter().map(kernel).collect(), ..Told::default() }
+        Reported { kernels: kernels.iter().map(kernel).collect(), ..Reported::default() }
     }
 
     fn failed(rows: &[Row]) -> Vec<&str> {
@@ -199,7 +205,7 @@ mod tests {
     fn a_kernel_too_few_on_either_side_is_seen() {
         let account = [json!({"kernels": {"a": 3}}), json!({"kernels": {"a": 2}, "contained": {"erf": 4}})];
         let check = |kernels: &[(&str, u64, u64)], expect: &[&str]| {
-            assert_eq!(failed(&counts("x", &account, &told(kernels), true)), expect);
+            assert_eq!(failed(&counts("x", &account, &reported(kernels), true)), expect);
         };
         check(&[("a", 5, 5), ("v<erf>", 3, 3), ("w<erf>", 1, 1)], &[]);
         check(&[("a", 5, 4), ("v<erf>", 4, 4)], &["a: own count = CUPTI"]);
@@ -215,7 +221,7 @@ mod tests {
             |ours: &[Traced], expect: &[&str]| assert_eq!(failed(&same_run("x", &theirs, ours)), expect);
         check(&[traced(2, 25.1), traced(2, 0.0), traced(1, 10.0)], &[]);
         check(&[traced(1, 10.0), traced(2, 26.0), traced(2, 0.0)], &["same run: time of each kernel"]);
-        let lost = ["same run: kernels told", "same run: kernels of the same calls"];
+        let lost = ["same run: kernels reported", "same run: kernels of the same calls"];
         check(&theirs[1..], &lost);
         check(&[], &[lost[0], lost[1], "same run: time of each kernel"]);
     }
@@ -223,9 +229,9 @@ mod tests {
     #[test]
     fn the_time_in_the_tree_is_that_of_the_trace() {
         let theirs = [Traced { name: "k".to_owned(), correlation: 1, took: 10.0 }];
-        let verdict = |timed| totals("x", &theirs, &told(&[("k", 10, timed)])).verdict;
+        let verdict = |timed| totals("x", &theirs, &reported(&[("k", 10, timed)])).verdict;
         assert_eq!([9, 10, 11].map(verdict), [Verdict::Failed, Verdict::Ok, Verdict::Failed]);
-        assert_eq!(totals("x", &[], &told(&[])).verdict, Verdict::Failed);
+        assert_eq!(totals("x", &[], &reported(&[])).verdict, Verdict::Failed);
     }
 
     #[test]
@@ -242,7 +248,7 @@ mod tests {
     fn kernel_name_with_too_many_launches_is_wrong() {
         let step = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 3)]);
         let check = |kernels: &[(&str, u64, u64)], right, unnamed, wrong| {
-            assert_eq!(recovered(&step, &told(kernels)), Recovered { right, unnamed, wrong });
+            assert_eq!(recovered(&step, &reported(kernels)), Recovered { right, unnamed, wrong });
         };
         check(&[("a [recovered]", 10, 0), ("b", 30, 0)], 40, 0, 0);
         check(&[("[unknown: handle-not-named]", 30, 0), ("a", 10, 0)], 10, 30, 0);
@@ -255,15 +261,15 @@ mod tests {
         let account = [
             json!({"calls": {"cuMemAlloc_v2": {"alloc-bytes": {"calls": 2, "bytes": 8}}, "s": {"sync-time": {"calls": 1}}}}),
         ];
-        let mut told = Told::default();
+        let mut reported = Reported::default();
         let mut enter = |function: &str, metric: &str, times, sum| {
             let metrics = BTreeMap::from([(metric.to_owned(), Entered { times, sum })]);
-            told.calls.insert(function.to_owned(), metrics);
+            reported.calls.insert(function.to_owned(), metrics);
         };
         enter("cuMemAlloc_v2", "alloc-bytes", 2, 8);
         enter("s", "sync-time", 1, 12345);
-        assert_eq!(failed(&calls("x", &account, &told)), [""; 0]);
-        told.calls.remove("s");
-        assert_eq!(failed(&calls("x", &account, &told)), ["s: sync-time"]);
+        assert_eq!(failed(&calls("x", &account, &reported)), [""; 0]);
+        reported.calls.remove("s");
+        assert_eq!(failed(&calls("x", &account, &reported)), ["s: sync-time"]);
     }
 }

@@ -11,10 +11,10 @@ mod bundle;
 mod compare;
 mod parts;
 mod python;
+mod reported;
 mod row;
 mod slowdown;
 mod stage;
-mod told;
 
 use crate::{setup, sh, sim};
 use anyhow::{Context, Result, bail};

@@ -4,10 +4,10 @@
 //! programs are started.
 
 use super::compare;
+use super::reported::traced;
 use super::row::Row;
 use super::slowdown;
 use super::stage::Stage;
-use super::told::traced;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -87,23 +87,33 @@ fn device(stage: &Stage) -> Result<Vec<Row>> {
     let commands = ["attended", "facts", "roads 5"];
     let run = stage.record("device", &["--gpu-activity"], true, &commands)?;
     let own = &run.account[1];
-    let told = run.told.process["devices"]
+    let reported = run.reported.process["devices"]
         .as_array()
         .and_then(|all| all.iter().find(|device| device["number"] == 0));
-    let Some(told) = told else {
-        return Ok(vec![Row::holds(PART, "devices", "told", "none", false)]);
+    let Some(reported) = reported else {
+        return Ok(vec![Row::holds(PART, "devices", "reported", "none", false)]);
     };
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let digits = |value: &Value| text(value).trim_start_matches("GPU-").replace('-', "");
     let mut rows = vec![
-        Row::equal(PART, "name", text(&own["name"]), text(&told["name"])),
-        Row::equal(PART, "UUID", digits(&own["uuid"]), digits(&told["uuid"])),
-        Row::equal(PART, "compute capability", own["capability"].to_string(), told["capability"].to_string()),
-        Row::equal(PART, "multiprocessors", text(&own["multiprocessors"]), text(&told["multiprocessors"])),
+        Row::equal(PART, "name", text(&own["name"]), text(&reported["name"])),
+        Row::equal(PART, "UUID", digits(&own["uuid"]), digits(&reported["uuid"])),
+        Row::equal(
+            PART,
+            "compute capability",
+            own["capability"].to_string(),
+            reported["capability"].to_string(),
+        ),
+        Row::equal(
+            PART,
+            "multiprocessors",
+            text(&own["multiprocessors"]),
+            text(&reported["multiprocessors"]),
+        ),
     ];
     // CUPTI counts what the driver keeps for itself too, or not.
     let bytes = |value: &Value| value.as_f64().unwrap_or(0.0);
-    let (memory, of) = (bytes(&told["memory_bytes"]), bytes(&own["memory"]));
+    let (memory, of) = (bytes(&reported["memory_bytes"]), bytes(&own["memory"]));
     let holds = of > 0.0 && (memory / of - 1.0).abs() < 0.05;
     rows.push(Row::holds(
         PART,
@@ -112,10 +122,10 @@ fn device(stage: &Stage) -> Result<Vec<Row>> {
         format!("{memory:.0}"),
         holds,
     ));
-    if let Some(instance) = told.get("instance").filter(|instance| !instance.is_null()) {
+    if let Some(instance) = reported.get("instance").filter(|instance| !instance.is_null()) {
         rows.push(Row::figure(PART, "instance", instance.to_string()));
     }
-    rows.push(Row::figure(PART, "CUPTI", text(&run.told.process["note"])));
+    rows.push(Row::figure(PART, "CUPTI", text(&run.reported.process["note"])));
     Ok(rows)
 }
 
@@ -132,16 +142,18 @@ fn launches(stage: &Stage) -> Result<Vec<Row>> {
             let named = |row: Row| Row { what: format!("{program} {tier}: {}", row.what), ..row };
             // Kernels that a late attach or an odd road leaves without a name are seen here: they are missing below
             // theirs.
-            rows.extend(compare::counts(PART, &run.account, &run.told, tier == "T2").into_iter().map(named));
+            rows.extend(
+                compare::counts(PART, &run.account, &run.reported, tier == "T2").into_iter().map(named),
+            );
             if tier == "T2" {
-                rows.extend(compare::both_sides(PART, &run.told).into_iter().map(named));
+                rows.extend(compare::both_sides(PART, &run.reported).into_iter().map(named));
             }
-            let lacking = run.account.iter().filter_map(|said| said["lacks"].as_str());
-            rows.extend(lacking.map(|what| Row::lacks(PART, format!("{program} {tier}"), what)));
+            let missing = run.account.iter().filter_map(|said| said["lacks"].as_str());
+            rows.extend(missing.map(|what| Row::lacks(PART, format!("{program} {tier}"), what)));
             let seen = format!(
                 "{} launches, {} in graphs",
-                run.told.number("launches"),
-                run.told.number("captured")
+                run.reported.number("launches"),
+                run.reported.number("captured")
             );
             rows.push(Row::figure(PART, format!("{program} {tier}: all"), seen));
         }
@@ -153,17 +165,17 @@ fn launches(stage: &Stage) -> Result<Vec<Row>> {
 fn memory(stage: &Stage) -> Result<Vec<Row>> {
     const PART: &str = "memory";
     let run = stage.record("memory", &["--gpu-activity"], true, &["attended", "memory 100"])?;
-    let mut rows = compare::calls(PART, &run.account, &run.told);
-    let told = run.told.number("transfers_collected");
-    rows.push(Row::equal(PART, "copies and fills while collected", 500, told));
+    let mut rows = compare::calls(PART, &run.account, &run.reported);
+    let reported = run.reported.number("transfers_collected");
+    rows.push(Row::equal(PART, "copies and fills while collected", 500, reported));
     let timed: u64 = run
-        .told
+        .reported
         .calls
         .values()
         .filter_map(|metrics| metrics.get("copy-time"))
         .map(|entered| entered.times)
         .sum();
-    rows.push(Row::equal(PART, "copies and fills with a time", told, timed));
+    rows.push(Row::equal(PART, "copies and fills with a time", reported, timed));
     Ok(rows)
 }
 
@@ -181,9 +193,9 @@ fn times(stage: &Stage) -> Result<Vec<Row>> {
             PART,
             "records are read along",
             "borrowed",
-            run.told.process["tier"].as_str().unwrap_or("none"),
+            run.reported.process["tier"].as_str().unwrap_or("none"),
         )));
-        rows.push(named(compare::totals(PART, &theirs, &run.told)));
+        rows.push(named(compare::totals(PART, &theirs, &run.reported)));
         let ours = traced(&stage.trace(&run)?)?;
         rows.extend(compare::same_run(PART, &theirs, &ours).into_iter().map(named));
         let commands = ["attended", "train 30", "pause 500"];
@@ -210,8 +222,8 @@ fn names(stage: &Stage) -> Result<Vec<Row>> {
             running.tell("train 20")?;
             std::thread::sleep(Duration::from_millis(700));
         }
-        let told = stage.detach(attached)?;
-        let found = compare::recovered(&step, &told);
+        let reported = stage.detach(attached)?;
+        let found = compare::recovered(&step, &reported);
         let got = format!("{} right, {} unnamed, {} wrong", found.right, found.unnamed, found.wrong);
         let any = found.right + found.unnamed > 0;
         rows.push(Row::holds(
@@ -221,7 +233,7 @@ fn names(stage: &Stage) -> Result<Vec<Row>> {
             got,
             any && found.wrong == 0,
         ));
-        let kernels = told.kernels.keys().filter(|name| !name.contains("[unknown")).count();
+        let kernels = reported.kernels.keys().filter(|name| !name.contains("[unknown")).count();
         rows.push(Row::figure(
             PART,
             format!("{program}: kernels named"),
@@ -243,13 +255,13 @@ fn instructions(stage: &Stage) -> Result<Vec<Row>> {
         return Ok(vec![Row::lacks(PART, "samples of a kernel with lines", lacks)]);
     }
     let (kernel, file) = (said["kernel"].as_str().unwrap_or(""), said["file"].as_str().unwrap_or(""));
-    let all: u64 = run.told.instructions.iter().map(|instruction| instruction.samples).sum();
+    let all: u64 = run.reported.instructions.iter().map(|instruction| instruction.samples).sum();
     let of_kernel: Vec<_> =
-        run.told.instructions.iter().filter(|instruction| instruction.kernel.contains(kernel)).collect();
+        run.reported.instructions.iter().filter(|instruction| instruction.kernel.contains(kernel)).collect();
     let samples: u64 = of_kernel.iter().map(|instruction| instruction.samples).sum();
     let with_lines: u64 =
         of_kernel.iter().filter(|instruction| instruction.label.contains(file)).map(|one| one.samples).sum();
-    let note = run.told.process["note"].as_str().unwrap_or("").to_owned();
+    let note = run.reported.process["note"].as_str().unwrap_or("").to_owned();
     let mut rows = vec![
         Row::figure(PART, "how", note),
         Row::holds(PART, format!("samples of {kernel}"), "some", format!("{samples} of {all}"), samples > 0),
@@ -264,7 +276,7 @@ fn instructions(stage: &Stage) -> Result<Vec<Row>> {
     for gap in
         ["pc-sample-dropped", "pc-buffer-full", "pc-out-of-range", "stall-reason-unknown", "pc-lines-unread"]
     {
-        let count = run.told.losses.get(gap).copied().unwrap_or(0);
+        let count = run.reported.losses.get(gap).copied().unwrap_or(0);
         rows.push(Row::figure(PART, gap, count.to_string()));
     }
     Ok(rows)

@@ -5,7 +5,7 @@
 
 use super::LONGEST;
 use super::python::Python;
-use super::told::Told;
+use super::reported::Reported;
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub(super) struct Stage {
 pub(super) struct Recorded {
     /// Answers to the commands, in their order.
     pub(super) account: Vec<Value>,
-    pub(super) told: Told,
+    pub(super) reported: Reported,
     profile: PathBuf,
 }
 
@@ -173,14 +173,14 @@ impl Stage {
         sh::finished(command, &format!("the recording {name}"), LONGEST)?;
         let text = std::fs::read_to_string(&account).context("the program left no account")?;
         let account = serde_json::from_str::<Vec<Value>>(&text).context("the account is no list")?;
-        Ok(Recorded { account, told: self.told(&profile)?, profile })
+        Ok(Recorded { account, reported: self.reported(&profile)?, profile })
     }
 
     /// What a stored profile says.
-    fn told(&self, profile: &Path) -> Result<Told> {
+    fn reported(&self, profile: &Path) -> Result<Reported> {
         let export = self.export(profile, &["--format", "json", "--lines"])?;
         let manifest = std::fs::read_to_string(profile.join("manifest.json"))?;
-        Told::read(&export, &manifest)
+        Reported::read(&export, &manifest)
     }
 
     fn export(&self, profile: &Path, words: &[&str]) -> Result<String> {
@@ -238,7 +238,7 @@ impl Stage {
     }
 
     /// Ends a capture, and reads what it stored.
-    pub(super) fn detach(&self, mut attached: Attached) -> Result<Told> {
+    pub(super) fn detach(&self, mut attached: Attached) -> Result<Reported> {
         let pid = attached.child.id().to_string();
         if !Command::new("kill").args(["-INT", &pid]).status()?.success() {
             bail!("deepctx-bpf has ended early");
@@ -250,7 +250,7 @@ impl Stage {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.told(&attached.profile)
+        self.reported(&attached.profile)
     }
 }
 

@@ -3,10 +3,11 @@
 //! Owns: the groups of tests, how each is run, the summary. Because: what CI checks, a contributor must be able to
 //! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
 //!
-//! All test programs are compiled once, for the whole workspace, and then run one after another. An integration test
-//! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of
-//! the privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure
-//! where `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
+//! All test programs are compiled once, for the whole workspace, by the linter where that is wanted too, and then run
+//! in two rows side by side: those of the frameworks after what is only compiled, all others in the order of their
+//! groups. An integration test file belongs to the group that begins its name (`live_native.rs` to `live`); all others
+//! are `unit`. Programs of the privileged groups run as root. A test that cannot run here prints a line
+//! `skipped: REASON`, which is a failure where `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
 
 mod ended;
 mod outcome;
@@ -99,34 +100,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         setup::run(&setup::Options { yes: true, tests: true })?;
     }
     let mut outcomes = Vec::new();
-    let programs =
-        GROUPS.iter().any(|group| !WITHOUT_PROGRAMS.contains(&group.name) && options.wants(group.name));
+    let compiled = compile(options, &mut outcomes);
+    // Most programs run their tests one after another: the other CPUs have time for the compiler, and then for the
+    // frameworks, whose tests look at nothing but the processes that they start.
     std::thread::scope(|scope| {
-        // The network is waited for while the compiler works.
-        let fetching = programs.then(|| scope.spawn(|| Surroundings::fetch(options)));
-        if options.wants("style") {
-            outcomes.extend(style());
-        }
-        let compiled = fetching.map(|fetching| {
-            let (built, outcome) = program::compile();
-            let (surroundings, fetched) =
-                fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            outcomes.extend(fetched);
-            outcomes.push(outcome);
-            if options.wants_any(&["unit", "live", "gpu", "torch", TORCH_OLDER]) {
-                outcomes.push(check("simulated device", sim::run));
-            }
-            (built, surroundings)
-        });
-        // Most programs run their tests one after another: the compiler can have the other CPUs meanwhile.
         let beside = scope.spawn(|| {
-            lower_priority();
-            builds(options)
+            let compiled_only = || std::thread::scope(|low| low.spawn(|| compiled_only(options)).join());
+            let mut outcomes = compiled_only().unwrap_or_else(resume);
+            if let Some((built, surroundings)) = &compiled {
+                outcomes.extend(frameworks(built, surroundings, options));
+            }
+            outcomes
         });
-        if let Some((built, surroundings)) = compiled {
-            outcomes.extend(programs_of(&built, &surroundings, options));
+        if let Some((built, surroundings)) = &compiled {
+            outcomes.extend(others(built, surroundings, options));
         }
-        outcomes.extend(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        outcomes.extend(beside.join().unwrap_or_else(resume));
     });
     if options.wants("fuzz") {
         outcomes.push(check("fuzz targets", || fuzz::run(&fuzz::Options::default())));
@@ -134,22 +123,64 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     summary(&outcomes)
 }
 
-/// What needs no test program.
-fn style() -> [Outcome; 3] {
-    let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
-    [
-        check("tidy", || tidy::run(&tidy::Options::default())),
-        cargo("format", &["fmt", "--all", "--check"]),
-        cargo("clippy", &clippy),
-    ]
+/// Checks the style, compiles the test programs if any is wanted, and fetches meanwhile what they need.
+fn compile(options: &Options, outcomes: &mut Vec<Outcome>) -> Option<(Built, Surroundings)> {
+    let programs =
+        GROUPS.iter().any(|group| !WITHOUT_PROGRAMS.contains(&group.name) && options.wants(group.name));
+    if options.wants("style") {
+        outcomes.extend(style());
+        if !programs {
+            outcomes.push(lint());
+        }
+    }
+    if !programs {
+        return None;
+    }
+    std::thread::scope(|scope| {
+        // The network is waited for while the compiler works.
+        let fetching = scope.spawn(|| Surroundings::fetch(options));
+        let (built, outcome) = program::compile(options.wants("style"));
+        let (surroundings, fetched) = fetching.join().unwrap_or_else(resume);
+        outcomes.extend(fetched);
+        outcomes.push(outcome);
+        if options.wants_any(&["unit", "live", "gpu", "torch", TORCH_OLDER]) {
+            outcomes.push(check("simulated device", sim::run));
+        }
+        Some((built, surroundings))
+    })
 }
 
-/// What is compiled and hardly runs.
-fn builds(options: &Options) -> Vec<Outcome> {
+/// Goes on with the panic of a thread.
+fn resume<T>(panic: Box<dyn std::any::Any + Send>) -> T {
+    std::panic::resume_unwind(panic)
+}
+
+/// What needs no compiler.
+fn style() -> [Outcome; 2] {
+    [check("tidy", || tidy::run(&tidy::Options::default())), cargo("format", &["fmt", "--all", "--check"])]
+}
+
+/// Lints where no test program is compiled.
+fn lint() -> Outcome {
+    cargo(
+        "clippy",
+        &["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"],
+    )
+}
+
+/// What is compiled and hardly runs, with less of the CPUs than the tests beside it.
+fn compiled_only(options: &Options) -> Vec<Outcome> {
+    lower_priority();
     let mut outcomes = Vec::new();
     if options.wants("unit") {
-        outcomes
-            .push(cargo("documentation examples", &["test", "--workspace", "--doc", "--locked", "--quiet"]));
+        outcomes.push(check("documentation examples", || {
+            let mut cargo = sh::command("cargo");
+            if options.wants("style") {
+                // Compiled by another program, the libraries would be compiled again.
+                cargo.envs(program::linter()?);
+            }
+            sh::run(cargo.args(["test", "--workspace", "--doc", "--locked", "--quiet"]))
+        }));
     }
     if options.wants("ebpf") {
         outcomes.push(drift(options));
@@ -169,14 +200,13 @@ fn lower_priority() {
     }
 }
 
-/// Runs the test programs of the wanted groups, and what needs the product.
-fn programs_of(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
-    let product = built.product.as_deref();
+/// Runs the test programs of the wanted groups that want a framework.
+fn frameworks(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<Outcome> {
     let run = |program: &program::Program, release| {
-        program.run(product, surroundings, release, options.filter.as_deref())
+        program.run(built.product.as_deref(), surroundings, release, options.filter.as_deref())
     };
-    for program in &built.tests {
+    let mut outcomes = Vec::new();
+    for program in built.tests.iter().filter(|program| program.is_of_framework()) {
         if program.group.name == "torch" && options.wants_any(&["torch", TORCH_OLDER]) {
             let releases = &surroundings.torch;
             outcomes.extend(releases.iter().map(|release| run(program, Some(release))));
@@ -187,6 +217,16 @@ fn programs_of(built: &Built, surroundings: &Surroundings, options: &Options) ->
             outcomes.push(run(program, None));
         }
     }
+    outcomes
+}
+
+/// Runs all other test programs of the wanted groups, and what needs the product.
+fn others(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<Outcome> {
+    let product = built.product.as_deref();
+    let wanted = built.tests.iter();
+    let wanted = wanted.filter(|program| !program.is_of_framework() && options.wants(program.group.name));
+    let mut outcomes: Vec<Outcome> =
+        wanted.map(|program| program.run(product, surroundings, None, options.filter.as_deref())).collect();
     if options.wants("gpu") {
         outcomes.push(list_of_gpu_checks(product));
     }

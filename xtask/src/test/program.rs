@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 
 use super::ended::Ended;
 use super::outcome::{Counts, Outcome, Skip, check};
@@ -40,11 +40,27 @@ pub(super) struct Built {
     pub(super) product: Option<PathBuf>,
 }
 
+/// Variables that make cargo compile the workspace with clippy's driver: a compiler that lints. `cargo clippy` sets the
+/// same, but only checks; all would then be gone through once more to be compiled.
+pub(super) fn linter() -> Result<[sh::Variable; 2]> {
+    let sysroot = sh::output(sh::command("rustc").args(["--print", "sysroot"]))?;
+    let driver = Path::new(sysroot.trim()).join("bin/clippy-driver");
+    if !driver.is_file() {
+        bail!("{}: not found; install the component `clippy` of the toolchain", driver.display());
+    }
+    // How the driver separates its arguments: `src/driver.rs` of clippy.
+    let arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
+    Ok([("RUSTC_WORKSPACE_WRAPPER", driver.into()), ("CLIPPY_ARGS", arguments.into())])
+}
+
 /// Compiles every test program of the workspace at once: any other selection would build dependencies twice.
-pub(super) fn compile() -> (Built, Outcome) {
+pub(super) fn compile(lint: bool) -> (Built, Outcome) {
     let mut built = Built::default();
-    let outcome = check("compile", || {
+    let outcome = check(if lint { "clippy, compile" } else { "compile" }, || {
         let mut cargo = sh::command("cargo");
+        if lint {
+            cargo.envs(linter()?);
+        }
         cargo
             .args(["test", "--workspace", "--no-run", "--locked", "--message-format=json-render-diagnostics"])
             .stderr(Stdio::inherit());
@@ -91,6 +107,11 @@ fn program_in(message: &serde_json::Value) -> Option<Program> {
 }
 
 impl Program {
+    /// Whether it wants PyTorch or JAX.
+    pub(super) fn is_of_framework(&self) -> bool {
+        matches!(self.group.name, "torch" | "jax")
+    }
+
     /// Tests on live processes need root, whatever group they belong to.
     fn as_root(&self) -> bool {
         self.group.as_root || self.title.ends_with("_live")

@@ -16,7 +16,7 @@ use deepctx_profile::units::Nanos;
 const LINES_MAX: usize = 8;
 
 /// What is known of the context of an activity.
-pub(super) struct Place {
+pub(super) struct LaunchSite {
     /// What ran: the kernel or the kind of copy.
     pub(super) name: String,
     /// The call that asked for it; empty when unknown.
@@ -66,7 +66,7 @@ impl Launch {
 pub(super) struct Devices {
     /// Which device has a number, where all processes that reported it agree.
     names: FxHashMap<u32, Option<String>>,
-    places: FxHashMap<NodeId, Place>,
+    places: FxHashMap<NodeId, LaunchSite>,
     /// Line by line, by their begin.
     pub(super) events: Vec<Event>,
     /// By their times.
@@ -78,7 +78,7 @@ impl Devices {
         let mut all: Vec<Activity> = profile.gpu.activities.iter().copied().collect();
         all.sort_by_key(|activity| (activity.start, activity.end, activity.correlation));
         let mut ends: FxHashMap<Line, Nanos> = FxHashMap::default();
-        let mut places: FxHashMap<NodeId, Place> = FxHashMap::default();
+        let mut places: FxHashMap<NodeId, LaunchSite> = FxHashMap::default();
         let mut events: Vec<Event> = Vec::with_capacity(all.len());
         for mut activity in all {
             let Activity { node, pid, device, context, stream, start, .. } = activity;
@@ -119,7 +119,7 @@ impl Devices {
     }
 
     /// What is known of the context of an activity.
-    pub(super) fn place(&self, activity: &Activity) -> &Place {
+    pub(super) fn place(&self, activity: &Activity) -> &LaunchSite {
         // Every context of `events` was looked at.
         &self.places[&activity.node]
     }
@@ -159,7 +159,7 @@ pub(super) const fn category(kind: ActivityKind) -> &'static str {
     }
 }
 
-fn place(profile: &Profile, node: NodeId) -> Place {
+fn place(profile: &Profile, node: NodeId) -> LaunchSite {
     let strings = &profile.strings;
     let clean = |id| deepctx_profile::frame::clean(strings.get(id));
     let frame = |node| profile.frames.get(profile.tree.node(node).frame);
@@ -167,7 +167,7 @@ fn place(profile: &Profile, node: NodeId) -> Place {
         Frame::GpuKernel { name } => clean(name),
         other => other.label(strings, false),
     };
-    let mut place = Place {
+    let mut place = LaunchSite {
         name,
         api: String::new(),
         caller: String::new(),

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::json_text::{field, value};
 use super::outline::Outline;
-use super::place::Place;
+use super::source_location::SourceLocation;
 use super::{Source, kind_name};
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::intern::FrameId;
@@ -229,7 +229,7 @@ impl Tables {
         for &id in &self.frames {
             let frame = outline.contexts.frames.get(id);
             let strings = outline.contexts.strings;
-            let Place { file, line, start, .. } = Place::of(&frame);
+            let SourceLocation { file, line, start, .. } = SourceLocation::of(&frame);
             let file = strings.get(file);
             names.push(texts.number(outline.frame_label(id)));
             files.push((!file.is_empty()).then(|| texts.number(&deepctx_profile::frame::clean(file))));

@@ -20,8 +20,8 @@ mod json_text;
 pub mod otlp;
 mod outline;
 pub mod perfetto;
-mod place;
 pub mod pprof;
+mod source_location;
 pub mod speedscope;
 pub mod svg;
 

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::Source;
 use super::outline::{Lane, Outline};
-use super::place::Place;
+use super::source_location::SourceLocation;
 use crate::proto::otlp::{
     AnyValue, Function, InstrumentationScope, KeyValue, KeyValueAndUnit, Line, Link, Location, Mapping,
     Profile, ProfilesData, ProfilesDictionary, Resource, ResourceProfiles, Sample, ScopeProfiles, Stack,
@@ -170,7 +170,7 @@ impl Tables {
     fn place(&mut self, source: &Source<'_>, outline: &Outline<'_>, id: FrameId, frame: Frame) {
         let strings = outline.contexts.strings;
         let clean = |id: StrId| deepctx_profile::frame::clean(strings.get(id));
-        let Place { name, module, file, line, start, offset: address } = Place::of(&frame);
+        let SourceLocation { name, module, file, line, start, offset: address } = SourceLocation::of(&frame);
         let number = |line: deepctx_profile::frame::Line| line.map_or(0, |line| i64::from(line.get()));
         let function = Function {
             name_strindex: self.text(&frame.label(strings, false)),

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::Source;
 use super::outline::{Lane, Outline};
-use super::place::Place;
+use super::source_location::SourceLocation;
 use crate::proto::pprof::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
@@ -128,7 +128,7 @@ impl<W: Write> Writer<'_, '_, W> {
 
     fn place(&mut self, id: FrameId, frame: Frame, part: &mut Profile) {
         let strings = self.outline.contexts.strings;
-        let Place { name, module, file, line, start, offset: address } = Place::of(&frame);
+        let SourceLocation { name, module, file, line, start, offset: address } = SourceLocation::of(&frame);
         let mapping_id = if module == StrId::EMPTY { 0 } else { self.mapping(module, part) };
         let line_number = |line: deepctx_profile::frame::Line| line.map_or(0, |line| i64::from(line.get()));
         let function_id = number(id);

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::Source;
 use super::json_text::{field, list, value};
 use super::outline::Outline;
-use super::place::Place;
+use super::source_location::SourceLocation;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::metric::{Metric, Unit};
@@ -44,7 +44,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 fn frame_json(outline: &Outline<'_>, id: FrameId, frame: &Frame) -> serde_json::Value {
     let strings = outline.contexts.strings;
-    let Place { file, module, line, start, .. } = Place::of(frame);
+    let SourceLocation { file, module, line, start, .. } = SourceLocation::of(frame);
     let (file, line) =
         if file == StrId::EMPTY { (strings.get(module), None) } else { (strings.get(file), line.or(start)) };
     let mut json = json!({ "name": outline.frame_label(id) });

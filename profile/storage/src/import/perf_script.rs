@@ -24,7 +24,7 @@ const KERNEL_FROM: u64 = 0xffff_0000_0000_0000;
 
 /// The first line of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Head<'l> {
+pub(super) struct SampleHeader<'l> {
     comm: &'l str,
     pid: u32,
     tid: u32,
@@ -35,7 +35,7 @@ pub(super) struct Head<'l> {
 
 /// Reads a head line: `comm pid/tid [cpu] seconds: period event:`, where all but the comm, an id and the time may be
 /// missing.
-pub(super) fn head(line: &str) -> Option<Head<'_>> {
+pub(super) fn head(line: &str) -> Option<SampleHeader<'_>> {
     if line.starts_with([' ', '\t']) && !line.trim_start().contains(": ") {
         return None;
     }
@@ -66,11 +66,18 @@ pub(super) fn head(line: &str) -> Option<Head<'_>> {
         [event, ..] => (None, *event),
         [] => (None, ""),
     };
-    Some(Head { comm: comm.trim(), pid, tid, time_ns: time, event: event.trim_end_matches(':'), period })
+    Some(SampleHeader {
+        comm: comm.trim(),
+        pid,
+        tid,
+        time_ns: time,
+        event: event.trim_end_matches(':'),
+        period,
+    })
 }
 
 #[cfg(test)]
-impl<'l> Head<'l> {
+impl<'l> SampleHeader<'l> {
     pub(super) fn parts(self) -> (&'l str, u32, u32, u64, &'l str, Option<u64>) {
         (self.comm, self.pid, self.tid, self.time_ns, self.event, self.period)
     }
@@ -127,7 +134,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn new(profile: &mut Profile, head: &Head<'_>) -> Self {
+    fn new(profile: &mut Profile, head: &SampleHeader<'_>) -> Self {
         let comm = profile.text(head.comm);
         let process = profile.frame(Frame::Process { comm, pid: head.pid });
         let thread = profile.frame(Frame::Thread { name: comm, tid: head.tid });

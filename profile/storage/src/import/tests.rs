@@ -75,8 +75,8 @@ fn perf_script_becomes_samples_and_the_time_of_clocks() {
 #[test]
 fn heads_of_perf_script_are_read_in_all_their_forms() {
     /// Name, process, thread, time, event and period of a header line.
-    type Head<'a> = (&'a str, u32, u32, u64, &'a str, Option<u64>);
-    let check = |line: &str, expect: Option<Head<'_>>| {
+    type SampleHeader<'a> = (&'a str, u32, u32, u64, &'a str, Option<u64>);
+    let check = |line: &str, expect: Option<SampleHeader<'_>>| {
         let found = perf_script::head(line).map(|head| head.parts());
         assert_eq!(found, expect, "{line}");
     };

@@ -54,7 +54,7 @@ pub(crate) static NODES: Registry<Node> = Registry::new();
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
 /// Callback ids of the resource domain.
-mod told {
+mod reported {
     pub(super) const GRAPH_CREATED: u32 = 9;
     pub(super) const GRAPH_DESTROY_STARTING: u32 = 10;
     pub(super) const GRAPH_CLONED: u32 = 11;
@@ -86,7 +86,7 @@ fn announce(id: u32, data: &GraphData) {
 pub(crate) fn create() -> Arc<Graph> {
     let graph = Arc::new(Graph { number: next_number(&NUMBERS), entries: Mutex::default() });
     let handle = GRAPHS.add(graph.clone());
-    announce(told::GRAPH_CREATED, &GraphData { graph: handle, ..GraphData::default() });
+    announce(reported::GRAPH_CREATED, &GraphData { graph: handle, ..GraphData::default() });
     graph
 }
 
@@ -128,7 +128,7 @@ impl Graph {
             original_node: of.map_or(0, |(_, node)| handle_of(node)),
             ..GraphData::default()
         };
-        announce(if of.is_some() { told::NODE_CLONED } else { told::NODE_CREATED }, &data);
+        announce(if of.is_some() { reported::NODE_CLONED } else { reported::NODE_CREATED }, &data);
         Ok(index)
     }
 
@@ -220,13 +220,13 @@ pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
             node_type: node_type(work),
             ..GraphData::default()
         };
-        announce(told::NODE_CLONED, &data);
+        announce(reported::NODE_CLONED, &data);
         // Nobody can ask for it later.
         NODES.remove(handle)?;
         nodes.push((*work, copy.number, node.number, after));
     }
     let exec = EXECS.add(Arc::new(Exec { number, source: source.number, nodes }));
-    announce(told::EXEC_CREATED, &GraphData { graph, exec, ..GraphData::default() });
+    announce(reported::EXEC_CREATED, &GraphData { graph, exec, ..GraphData::default() });
     Ok(exec)
 }
 
@@ -253,13 +253,16 @@ pub(crate) fn clone(graph: usize) -> Result<usize, Code> {
         copy.put(entry.work, entry.after, Some((graph, &entry.node)))?;
     }
     let handle = handle_of(&copy);
-    announce(told::GRAPH_CLONED, &GraphData { graph: handle, original_graph: graph, ..GraphData::default() });
+    announce(
+        reported::GRAPH_CLONED,
+        &GraphData { graph: handle, original_graph: graph, ..GraphData::default() },
+    );
     Ok(handle)
 }
 
 /// Takes it away; what was instantiated from it stays.
 pub(crate) fn destroy(graph: usize) -> Status {
-    announce(told::GRAPH_DESTROY_STARTING, &GraphData { graph, ..GraphData::default() });
+    announce(reported::GRAPH_DESTROY_STARTING, &GraphData { graph, ..GraphData::default() });
     for entry in GRAPHS.remove(graph)?.entries() {
         NODES.remove(handle_of(&entry.node))?;
     }
@@ -268,7 +271,7 @@ pub(crate) fn destroy(graph: usize) -> Status {
 
 /// Takes away what was instantiated.
 pub(crate) fn destroy_exec(exec: usize) -> Status {
-    announce(told::EXEC_DESTROY_STARTING, &GraphData { exec, ..GraphData::default() });
+    announce(reported::EXEC_DESTROY_STARTING, &GraphData { exec, ..GraphData::default() });
     EXECS.remove(exec).map(drop)
 }
 

@@ -227,11 +227,11 @@ impl Sampling {
             account(&name, offset, NAMES[reason], 1);
             let correlation = if self.serialized { record.correlation } else { 0 };
             let place = (code.crc, code.symbol, offset, correlation, record.name.expose_provenance());
-            let told = self.waiting.entry(place).or_default();
-            *told.entry(number(reason)).or_insert(0) += 1;
+            let reported = self.waiting.entry(place).or_default();
+            *reported.entry(number(reason)).or_insert(0) += 1;
             if state >> 20 & 1 == 1 {
                 // The scheduler chose no other either.
-                *told.entry(number(reason) + 1).or_insert(0) += 1;
+                *reported.entry(number(reason) + 1).or_insert(0) += 1;
             }
         }
     }
@@ -252,8 +252,8 @@ impl Sampling {
             let (cubin, function, offset, correlation, name) = place;
             let of = out.pc.wrapping_add(out.pcs);
             let chosen = |(reason, _): &(&u32, &u32)| self.chosen.contains(reason);
-            let told: Vec<_> = reasons.iter().filter(chosen).collect();
-            if told.is_empty() {
+            let reported: Vec<_> = reasons.iter().filter(chosen).collect();
+            if reported.is_empty() {
                 // CUPTI does not report instructions without a chosen reason.
                 continue;
             }
@@ -263,11 +263,11 @@ impl Sampling {
                 if old.size != size_of::<PcData>() || old.stall.is_null() {
                     return Err(result::INVALID_PARAMETER);
                 }
-                for (n, (reason, samples)) in told.iter().enumerate() {
+                for (n, (reason, samples)) in reported.iter().enumerate() {
                     old.stall.add(n).write(Stall { reason: **reason, samples: **samples });
                 }
                 let name = std::ptr::with_exposed_provenance(name);
-                let stalls = told.len();
+                let stalls = reported.len();
                 of.write(PcData { cubin, offset, function, name, stalls, correlation, ..old });
                 if misbehaviour::get().astray.is_some_and(|n| (out.pcs as u64 + 1).is_multiple_of(n)) {
                     let nowhere = std::ptr::with_exposed_provenance(0x5151_5151);

@@ -18,8 +18,8 @@ fn device_time_is_told_apart_by_device_and_stream() {
     );
     let mut pipeline = run(&records);
     let tree = tree_by(pipeline.profile(), GroupBy::Stream);
-    let told = |line: &&str| line.contains(", stream ") || line.contains("[gpu]");
-    let lines: Vec<_> = tree.lines().map(str::trim).filter(told).collect();
+    let reported = |line: &&str| line.contains(", stream ") || line.contains("[gpu]");
+    let lines: Vec<_> = tree.lines().map(str::trim).filter(reported).collect();
     assert_eq!(
         lines,
         [
@@ -123,7 +123,7 @@ fn time_without_a_launch_and_launches_without_time_are_told() {
         app-7
           [device 0] stream 7
           [unknown: launch-not-seen]
-            [gpu] [unknown: name-not-told]  kernels=1
+            [gpu] [unknown: name-not-reported]  kernels=1
             [gpu] gemm(float*)  gpu-time=20 kernels=1
             [gpu] memcpy HtoD  copy-time=10 copy-bytes=64
           app/7

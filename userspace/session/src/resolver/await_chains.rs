@@ -21,7 +21,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use deepctx_common::reason::Reason;
-use deepctx_pipeline::symbols::{AwaitingId, Name};
+use deepctx_pipeline::symbols::{AwaitChainId, Name};
 
 use super::reason::{TASK_CHANGED, TASK_NEW, TOO_MANY_CHAINS};
 
@@ -100,7 +100,7 @@ struct Run {
     since_ns: u64,
     /// When the last began.
     until_ns: u64,
-    chain: AwaitingId,
+    chain: AwaitChainId,
     /// The number that asyncio gave the task.
     number: Option<u64>,
 }
@@ -116,14 +116,14 @@ struct Coroutine {
     /// Readings that found a task.
     found: u32,
     /// Chains of those readings, the newest last.
-    former: Vec<AwaitingId>,
+    former: Vec<AwaitChainId>,
     /// When it was last seen to run.
     ran_ns: u64,
 }
 
 impl Coroutine {
     /// A reading found a task.
-    fn task_found(&mut self, name: Option<Box<str>>, chain: AwaitingId) {
+    fn task_found(&mut self, name: Option<Box<str>>, chain: AwaitChainId) {
         self.found = self.found.saturating_add(1);
         self.mixed |= self.name.get_or_insert_with(|| name.clone()) != &name;
         if self.former.last() == Some(&chain) {
@@ -145,7 +145,7 @@ impl Coroutine {
 #[derive(Debug, Default)]
 pub(super) struct AwaitChains {
     coroutines: FxHashMap<(u32, u64), Coroutine>,
-    numbers: FxHashMap<Arc<Chain>, AwaitingId>,
+    numbers: FxHashMap<Arc<Chain>, AwaitChainId>,
     chains: Vec<Arc<Chain>>,
 }
 
@@ -183,7 +183,7 @@ impl AwaitChains {
     }
 
     /// The chain that held at a time; `None` when no task ran the coroutine then.
-    pub(super) fn at(&mut self, pid: u32, frame: u64, time_ns: u64) -> Option<AwaitingId> {
+    pub(super) fn at(&mut self, pid: u32, frame: u64, time_ns: u64) -> Option<AwaitChainId> {
         let unknown = match self.coroutines.get(&(pid, frame)) {
             None => TASK_NEW,
             Some(coroutine) => {
@@ -230,12 +230,12 @@ impl AwaitChains {
     }
 
     /// Whether a chain is nothing but a reason why there is none.
-    fn is_unknown(&self, chain: AwaitingId) -> bool {
+    fn is_unknown(&self, chain: AwaitChainId) -> bool {
         matches!(self.chain(chain), [Part::Unknown(_)])
     }
 
     /// The parts of a chain, root first.
-    pub(super) fn chain(&self, id: AwaitingId) -> &[Part] {
+    pub(super) fn chain(&self, id: AwaitChainId) -> &[Part] {
         self.chains.get(id.0 as usize).map_or(&[], |chain| chain.as_slice())
     }
 
@@ -255,7 +255,7 @@ impl AwaitChains {
         });
     }
 
-    fn number(&mut self, chain: Chain) -> AwaitingId {
+    fn number(&mut self, chain: Chain) -> AwaitChainId {
         if let Some(known) = self.numbers.get(&chain) {
             return *known;
         }
@@ -265,8 +265,8 @@ impl AwaitChains {
         self.add(chain)
     }
 
-    fn add(&mut self, chain: Chain) -> AwaitingId {
-        let id = AwaitingId(self.chains.len() as u32);
+    fn add(&mut self, chain: Chain) -> AwaitChainId {
+        let id = AwaitChainId(self.chains.len() as u32);
         let chain = Arc::new(chain);
         self.chains.push(Arc::clone(&chain));
         self.numbers.insert(chain, id);
@@ -274,7 +274,7 @@ impl AwaitChains {
     }
 
     /// The chain that stands for all beyond the bound.
-    fn overflow_chain(&mut self) -> AwaitingId {
+    fn overflow_chain(&mut self) -> AwaitChainId {
         let many = vec![Part::Unknown(TOO_MANY_CHAINS)];
         match self.numbers.get(&many) {
             Some(known) => *known,
@@ -301,8 +301,8 @@ mod tests {
 
     /// Readings as (time, what), each of one nanosecond; `a` is a task of that name, `3` one that asyncio counted,
     /// and the empty text stands for no task.
-    fn awaiting(readings: &[(u64, &str)]) -> AwaitChains {
-        let mut awaiting = AwaitChains::default();
+    fn chains(readings: &[(u64, &str)]) -> AwaitChains {
+        let mut chains = AwaitChains::default();
         for (time_ns, what) in readings {
             let number = what.parse().ok();
             let chain = match *what {
@@ -310,16 +310,16 @@ mod tests {
                 _ if number.is_some() => vec![Part::Task(None)],
                 name => task(name),
             };
-            awaiting.read(PID, FRAME, reading(*time_ns, chain, number));
+            chains.read(PID, FRAME, reading(*time_ns, chain, number));
         }
-        awaiting
+        chains
     }
 
     fn check(readings: &[(u64, &str)], time_ns: u64, expect: &str) {
-        let mut awaiting = awaiting(readings);
+        let mut chains = chains(readings);
         // As if there had been many more before.
-        awaiting.coroutines.values_mut().for_each(|coroutine| coroutine.found += TRUSTED_FROM);
-        let got = match awaiting.at(PID, FRAME, time_ns).map(|id| awaiting.chain(id).to_vec()) {
+        chains.coroutines.values_mut().for_each(|coroutine| coroutine.found += TRUSTED_FROM);
+        let got = match chains.at(PID, FRAME, time_ns).map(|id| chains.chain(id).to_vec()) {
             None => "none".to_owned(),
             Some(chain) => match &chain[..] {
                 [Part::Task(name)] => name.as_deref().unwrap_or("counted").to_owned(),
@@ -361,9 +361,9 @@ mod tests {
     fn named_tasks_are_trusted_after_many_readings() {
         let name = |readings: u64, named: &str| {
             let readings: Vec<_> = (1..=readings).map(|n| (10 * n, named)).collect();
-            let mut awaiting = awaiting(&readings);
-            let id = awaiting.at(PID, FRAME, 15).unwrap();
-            match awaiting.chain(id) {
+            let mut chains = chains(&readings);
+            let id = chains.at(PID, FRAME, 15).unwrap();
+            match chains.chain(id) {
                 [Part::Task(name)] => name.as_deref().unwrap_or("counted").to_owned(),
                 [Part::Unknown(reason)] => reason.key.to_owned(),
                 other => panic!("{other:?}"),
@@ -376,55 +376,55 @@ mod tests {
 
     #[test]
     fn a_chain_that_comes_back_means_alternating_tasks() {
-        let mut awaiting = AwaitChains::default();
+        let mut chains = AwaitChains::default();
         let under = |parent: &str| vec![Part::Task(Some(parent.into())), Part::Task(Some("a".into()))];
         let mut times = (1..).map(|n| 10 * n);
-        let mut read = |awaiting: &mut AwaitChains, parent: &str| {
+        let mut read = |chains: &mut AwaitChains, parent: &str| {
             let time = times.next().unwrap();
-            awaiting.read(PID, FRAME, reading(time, under(parent), None));
-            let id = awaiting.at(PID, FRAME, time).unwrap();
-            matches!(awaiting.chain(id), [Part::Task(_), _])
+            chains.read(PID, FRAME, reading(time, under(parent), None));
+            let id = chains.at(PID, FRAME, time).unwrap();
+            matches!(chains.chain(id), [Part::Task(_), _])
         };
         for _ in 0..TRUSTED_FROM {
-            read(&mut awaiting, "p");
+            read(&mut chains, "p");
         }
-        assert!(read(&mut awaiting, "p"));
-        read(&mut awaiting, "q");
-        assert!(read(&mut awaiting, "q"), "who awaits a task may change");
-        read(&mut awaiting, "p");
-        assert!(!read(&mut awaiting, "p"), "but hardly back again");
+        assert!(read(&mut chains, "p"));
+        read(&mut chains, "q");
+        assert!(read(&mut chains, "q"), "who awaits a task may change");
+        read(&mut chains, "p");
+        assert!(!read(&mut chains, "p"), "but hardly back again");
     }
 
     #[test]
     fn only_recent_coroutines_are_read_again() {
-        let mut awaiting = awaiting(&[(10, "a")]);
-        awaiting.ran(PID, FRAME, RAN_RECENTLY_NS);
-        assert!(awaiting.due(PID, REREAD_INTERVAL_NS).is_empty());
-        assert_eq!(awaiting.due(PID, RAN_RECENTLY_NS), [FRAME]);
-        assert!(awaiting.due(PID, 2 * RAN_RECENTLY_NS).is_empty());
-        assert!(awaiting.due(PID + 1, RAN_RECENTLY_NS).is_empty());
+        let mut chains = chains(&[(10, "a")]);
+        chains.ran(PID, FRAME, RAN_RECENTLY_NS);
+        assert!(chains.due(PID, REREAD_INTERVAL_NS).is_empty());
+        assert_eq!(chains.due(PID, RAN_RECENTLY_NS), [FRAME]);
+        assert!(chains.due(PID, 2 * RAN_RECENTLY_NS).is_empty());
+        assert!(chains.due(PID + 1, RAN_RECENTLY_NS).is_empty());
     }
 
     #[test]
     fn forgotten_processes_and_old_readings_are_dropped() {
-        let mut readings = awaiting(&[(10, "a"), (20, "b"), (30, "b")]);
+        let mut readings = chains(&[(10, "a"), (20, "b"), (30, "b")]);
         readings.retire(25);
         assert_eq!(readings.coroutines[&(PID, FRAME)].runs.len(), 1);
         readings.retire(30 + FORGOTTEN_NS);
         assert!(readings.coroutines.is_empty());
-        let mut readings = awaiting(&[(10, "a")]);
+        let mut readings = chains(&[(10, "a")]);
         readings.forget(PID);
         assert!(readings.coroutines.is_empty());
     }
 
     #[test]
     fn the_tables_stay_within_their_bounds() {
-        let mut awaiting = AwaitChains::default();
+        let mut chains = AwaitChains::default();
         for n in 0..CHAINS_MAX as u64 + 10 {
-            awaiting.read(PID, n % 100, reading(n, task(&n.to_string()), None));
-            awaiting.read(PID, FRAME + n, reading(n, Vec::new(), None));
+            chains.read(PID, n % 100, reading(n, task(&n.to_string()), None));
+            chains.read(PID, FRAME + n, reading(n, Vec::new(), None));
         }
-        assert!(awaiting.chains.len() <= CHAINS_MAX + 1 && awaiting.coroutines.len() <= COROUTINES_MAX);
-        assert!(awaiting.coroutines.values().all(|coroutine| coroutine.runs.len() <= RUNS_MAX));
+        assert!(chains.chains.len() <= CHAINS_MAX + 1 && chains.coroutines.len() <= COROUTINES_MAX);
+        assert!(chains.coroutines.values().all(|coroutine| coroutine.runs.len() <= RUNS_MAX));
     }
 }

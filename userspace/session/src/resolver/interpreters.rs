@@ -9,7 +9,7 @@
 use deepctx_capture::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_common::reason::Reason;
-use deepctx_pipeline::symbols::{Answer, AwaitingId, ModuleReference, Name, PythonReference};
+use deepctx_pipeline::symbols::{AwaitChainId, ModuleReference, Name, NameReceiver, PythonReference};
 use deepctx_symbolizer::maps::Mapping;
 use deepctx_symbolizer::python::{
     CalledModule, Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process,
@@ -120,7 +120,12 @@ impl Interpreters {
     }
 
     /// Names frames of a process.
-    pub(super) fn name_functions(&mut self, pid: u32, frames: &[PythonReference], answer: &mut Answer<'_>) {
+    pub(super) fn name_functions(
+        &mut self,
+        pid: u32,
+        frames: &[PythonReference],
+        answer: &mut NameReceiver<'_>,
+    ) {
         let attached = self.attach(pid);
         for (n, frame) in frames.iter().enumerate() {
             let instruction = frame.instruction.unwrap_or(u32::MAX);
@@ -167,7 +172,7 @@ impl Interpreters {
         pid: u32,
         time_ns: u64,
         frames: &mut dyn Iterator<Item = u64>,
-    ) -> Option<(u64, AwaitingId)> {
+    ) -> Option<(u64, AwaitChainId)> {
         for frame in frames {
             if let Some(chain) = self.await_chains.at(pid, frame, time_ns) {
                 return Some((frame, chain));
@@ -177,7 +182,7 @@ impl Interpreters {
     }
 
     /// Names the parts of await chains, root first.
-    pub(super) fn name_await_chains(&self, chains: &[AwaitingId], answer: &mut Answer<'_>) {
+    pub(super) fn name_await_chains(&self, chains: &[AwaitChainId], answer: &mut NameReceiver<'_>) {
         for (n, id) in chains.iter().enumerate() {
             let names: Vec<_> = self.await_chains.chain(*id).iter().map(Part::name).collect();
             answer(n, &names);
@@ -194,7 +199,7 @@ impl Interpreters {
     }
 
     /// Names modules of PyTorch.
-    pub(super) fn name_modules(&self, pid: u32, modules: &[ModuleReference], answer: &mut Answer<'_>) {
+    pub(super) fn name_modules(&self, pid: u32, modules: &[ModuleReference], answer: &mut NameReceiver<'_>) {
         for (n, module) in modules.iter().enumerate() {
             let Layer { path, class } = self.symbols.layer(pid, called_module(module));
             match (path.as_deref().unwrap_or(""), class.as_deref().unwrap_or("")) {

@@ -14,12 +14,12 @@ mod reason;
 mod tasks;
 
 use deepctx_capture::CalledMap;
-use deepctx_capture::cost::give_back;
+use deepctx_capture::cost::malloc_trim;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
-    Answer, AwaitingId, CodeAddress, CompiledNames, CompiledStep, DeviceKernel, ModuleReference, Name,
-    PythonReference, SpaceId, Symbols,
+    AwaitChainId, CodeAddress, CompiledNames, CompiledStep, DeviceKernel, ModuleReference, Name,
+    NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::threads::text;
 use deepctx_symbolizer::Symbolizer;
@@ -87,7 +87,7 @@ impl Resolver {
         self.retirements += 1;
         let due = self.retirements == TRIM_FIRST_S || self.retirements.is_multiple_of(TRIM_EVERY_S);
         if self.symbolizer.trim() || due {
-            give_back();
+            malloc_trim();
         }
     }
 }
@@ -144,16 +144,16 @@ impl Symbols for Resolver {
         self.interpreters.coroutines_seen(pid, time_ns, frames);
     }
 
-    fn awaiting(
+    fn await_chain(
         &mut self,
         pid: u32,
         time_ns: u64,
         frames: &mut dyn Iterator<Item = u64>,
-    ) -> Option<(u64, AwaitingId)> {
+    ) -> Option<(u64, AwaitChainId)> {
         self.interpreters.await_chain(pid, time_ns, frames)
     }
 
-    fn awaiting_parts(&mut self, chains: &[AwaitingId], answer: &mut Answer<'_>) {
+    fn await_chain_parts(&mut self, chains: &[AwaitChainId], answer: &mut NameReceiver<'_>) {
         self.interpreters.name_await_chains(chains, answer);
     }
 
@@ -163,7 +163,7 @@ impl Symbols for Resolver {
         }
     }
 
-    fn modules(&mut self, space: SpaceId, modules: &[ModuleReference], answer: &mut Answer<'_>) {
+    fn modules(&mut self, space: SpaceId, modules: &[ModuleReference], answer: &mut NameReceiver<'_>) {
         if let Some(ProcessAt { pid, .. }) = self.processes.of_space(space) {
             self.interpreters.name_modules(pid, modules, answer);
         }
@@ -219,20 +219,20 @@ impl Symbols for Resolver {
         self.processes.name(pid, time_ns)
     }
 
-    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
         let Some(at) = self.processes.of_space(space) else { return };
         if native::name_user(&mut self.symbolizer, at, addresses, answer) {
             self.processes.retry_later(space);
         }
     }
 
-    fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut Answer<'_>) {
+    fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>) {
         if let Some(ProcessAt { pid, .. }) = self.processes.of_space(space) {
             self.interpreters.name_functions(pid, frames, answer);
         }
     }
 
-    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+    fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
         native::name_kernel(&mut self.symbolizer, addresses, answer);
     }
 }

@@ -4,7 +4,7 @@
 //! functions. Because: compiled code runs on threads of a compiler's runtime, where nothing else says which line of
 //! the program it is. Does not: look anything up; the symbolizer does.
 
-use deepctx_pipeline::symbols::{Answer, CodeAddress, Name};
+use deepctx_pipeline::symbols::{CodeAddress, Name, NameReceiver};
 use deepctx_symbolizer::compiled::{KernelOrigin, NoOrigin, OriginResult};
 use deepctx_symbolizer::native::SymbolResult;
 use deepctx_symbolizer::{Avma, CodeLocation, KernelAddr, Lookup, NoSymbol, Symbolizer};
@@ -29,7 +29,7 @@ pub(super) fn name_user(
     symbolizer: &mut Symbolizer,
     at: ProcessAt,
     addresses: &[CodeAddress],
-    answer: &mut Answer<'_>,
+    answer: &mut NameReceiver<'_>,
 ) -> bool {
     let ProcessAt { pid, time_ns } = at;
     let mut in_modules: FxHashMap<_, Vec<_>> = FxHashMap::default();
@@ -65,7 +65,11 @@ pub(super) fn name_user(
 }
 
 /// Names kernel addresses.
-pub(super) fn name_kernel(symbolizer: &mut Symbolizer, addresses: &[CodeAddress], answer: &mut Answer<'_>) {
+pub(super) fn name_kernel(
+    symbolizer: &mut Symbolizer,
+    addresses: &[CodeAddress],
+    answer: &mut NameReceiver<'_>,
+) {
     for (n, address) in addresses.iter().enumerate() {
         let (address, lookup) = split(*address);
         let code = Symbolizer::kernel_location(KernelAddr(address), lookup);

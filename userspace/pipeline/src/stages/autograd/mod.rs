@@ -16,7 +16,7 @@
 //! (checkpoints) shows by its own stack how many nodes are open when it begins.
 
 mod open;
-mod stand;
+mod placement;
 mod watch;
 
 use std::collections::VecDeque;
@@ -43,8 +43,8 @@ use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
 use open::Thread;
-use stand::Maker;
-pub(crate) use stand::{Stand, Within};
+use placement::Maker;
+pub(crate) use placement::{NodePlacement, OpenNodes};
 use watch::{CopyId, Watch};
 
 reasons! {
@@ -97,12 +97,12 @@ pub(crate) struct StackNote {
     /// How many; [`UNSURE`] when it does not show it.
     steps: u8,
     /// Where the context is by these.
-    stand: Stand,
+    stand: NodePlacement,
 }
 
 impl Default for StackNote {
     fn default() -> Self {
-        Self { steps: UNSURE, stand: Stand::Cut }
+        Self { steps: UNSURE, stand: NodePlacement::Cut }
     }
 }
 
@@ -207,7 +207,7 @@ impl Autograd {
         arguments: &Arguments<'_>,
         node: Option<NodeId>,
         steps: u8,
-        stand: Stand,
+        stand: NodePlacement,
     ) {
         let Some(Probe { kind, copy }) = self.came(who, &arguments.call) else { return };
         match kind {
@@ -297,21 +297,21 @@ impl Autograd {
 
     /// What is known of the nodes that a thread is in.
     #[inline]
-    fn steps_of(&mut self, who: &StackSample, loss: &LossWindows) -> Within {
+    fn steps_of(&mut self, who: &StackSample, loss: &LossWindows) -> OpenNodes {
         let thread = self.threads.get(who);
         match (missing(thread, who, loss), thread.and_then(|thread| thread.listed)) {
-            (Some(LossCause::Lost), _) => Within::Uncertain,
-            (Some(LossCause::NotProbed), _) => Within::NotWatched,
-            (None, None) => Within::None,
-            (None, Some(listed)) => Within::Steps(listed),
+            (Some(LossCause::Lost), _) => OpenNodes::Uncertain,
+            (Some(LossCause::NotProbed), _) => OpenNodes::NotWatched,
+            (None, None) => OpenNodes::None,
+            (None, Some(listed)) => OpenNodes::Steps(listed),
         }
     }
 
     /// A stack was seen with so many frames of the engine's function, and stands there.
     #[inline]
-    fn stack_seen(&mut self, who: &StackSample, steps: u8, stand: Stand) {
-        self.counts.uncertain += u64::from(stand == Stand::Uncertain);
-        self.counts.not_watched += u64::from(stand == Stand::NotWatched);
+    fn stack_seen(&mut self, who: &StackSample, steps: u8, stand: NodePlacement) {
+        self.counts.uncertain += u64::from(stand == NodePlacement::Uncertain);
+        self.counts.not_watched += u64::from(stand == NodePlacement::NotWatched);
         if steps == 0 {
             self.none_is_open(who);
         }
@@ -354,35 +354,37 @@ impl Autograd {
     /// and how many of the stack's frames, root first, that context stands for.
     fn place_stack(
         &mut self,
-        within: Within,
+        within: OpenNodes,
         steps: u8,
         thread: NodeId,
         frames: &[FrameId],
         profile: &mut Profile,
-    ) -> (Stand, Option<(NodeId, usize)>) {
+    ) -> (NodePlacement, Option<(NodeId, usize)>) {
         let made_by = match (steps, within) {
-            (0, _) => return (Stand::Own, None),
-            (UNSURE, _) => return (Stand::Cut, None),
-            (_, Within::NotWatched) => return (Stand::NotWatched, None),
-            (SOME, _) | (_, Within::Uncertain | Within::None) => return (Stand::Uncertain, None),
-            (_, Within::Steps(listed)) => self.lists.get(listed),
+            (0, _) => return (NodePlacement::Own, None),
+            (UNSURE, _) => return (NodePlacement::Cut, None),
+            (_, OpenNodes::NotWatched) => return (NodePlacement::NotWatched, None),
+            (SOME, _) | (_, OpenNodes::Uncertain | OpenNodes::None) => {
+                return (NodePlacement::Uncertain, None);
+            }
+            (_, OpenNodes::Steps(listed)) => self.lists.get(listed),
         };
         let operator = match made_by.and_then(|made_by| made_by.get(usize::from(steps) - 1)) {
             Some(Maker::Operator(operator)) => *operator,
-            Some(Maker::Nobody) => return (Stand::Own, None),
-            Some(Maker::Unknown) => return (Stand::Unknown, None),
-            None => return (Stand::Uncertain, None),
+            Some(Maker::Nobody) => return (NodePlacement::Own, None),
+            Some(Maker::Unknown) => return (NodePlacement::Unknown, None),
+            None => return (NodePlacement::Uncertain, None),
         };
         let last = frames.iter().rposition(|frame| self.is_engine(*frame, profile));
         // In the function itself another node may be about to begin.
         let within = last.and_then(|last| frames.get(last + 1)).map(|within| profile.frames.get(*within));
-        let (Some(last), Some(within)) = (last, within) else { return (Stand::Own, None) };
+        let (Some(last), Some(within)) = (last, within) else { return (NodePlacement::Own, None) };
         if matches!(within, Frame::Kernel { .. } | Frame::KernelUnnamed { .. }) {
-            return (Stand::Own, None);
+            return (NodePlacement::Own, None);
         }
         match self.place_below(operator, thread, profile) {
-            Some(place) => (Stand::Below, Some((place, last + 1))),
-            None => (Stand::Nested, None),
+            Some(place) => (NodePlacement::Below, Some((place, last + 1))),
+            None => (NodePlacement::Nested, None),
         }
     }
 
@@ -417,7 +419,7 @@ fn missing(thread: Option<&Thread>, who: &StackSample, loss: &LossWindows) -> Op
 }
 
 impl Stage for Autograd {
-    type Scope = Within;
+    type Scope = OpenNodes;
     type Note = StackNote;
 
     fn claims(&self, site: &SiteInfo) -> bool {
@@ -460,13 +462,13 @@ impl Stage for Autograd {
     }
 
     #[inline]
-    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> Within {
+    fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> OpenNodes {
         self.steps_of(thread, loss)
     }
 
     fn place(
         &mut self,
-        scope: Within,
+        scope: OpenNodes,
         own_call: Option<&Arguments<'_>>,
         placement: &mut Placement<'_>,
         profile: &mut Profile,

@@ -3,12 +3,12 @@
 //! Owns: which of the nodes that began may still run. Because: to watch the end of a node costs more than its
 //! beginning, and the next beginning says as much. Does not: know what a node is.
 //!
-//! Within one backward pass, nodes follow one another. A backward pass that is begun within a node stands on the
+//! OpenNodes one backward pass, nodes follow one another. A backward pass that is begun within a node stands on the
 //! stack above it, so its nodes have lower stack pointers than its own beginning has; as soon as a node begins higher
 //! up, it is over.
 
 use super::UNSURE;
-use super::stand::Maker;
+use super::placement::Maker;
 use crate::scopes::ScopeId;
 
 /// Nodes within nodes that are followed. The framework itself begins another thread at 60.

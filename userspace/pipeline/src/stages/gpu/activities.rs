@@ -17,16 +17,16 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
 use super::clock::HostTime;
-use super::counts::{Counts, Gap, LAUNCH_NOT_SEEN, Useless};
+use super::counts::{Counts, Gap, LAUNCH_NOT_SEEN, Unmatched};
 use super::graphs::Recorded;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
-use super::names::{Named, TOLD_MAX};
+use super::names::{Named, REPORTED_MAX};
 use super::process::Process;
 use super::work::{Work, WorkKind};
 use super::{EXPIRY_NS, Gpu};
 
 /// Stands for a kernel whose name the collector did not report.
-const UNTOLD: &str = "[unknown: name-not-told]";
+const NAME_NOT_REPORTED: &str = "[unknown: name-not-reported]";
 /// Stands for a graph whose nodes were not reported one by one.
 const WHOLE_GRAPH: &str = "graph";
 /// A delay is entered when the clocks are known this well, or to a tenth of the delay.
@@ -36,7 +36,7 @@ impl Gpu {
     /// A call was given an id.
     pub(crate) fn correlated(&mut self, record: &Correlation) {
         let Some(process) = self.processes.get_mut(record.pid) else {
-            self.counts.useless(Useless::CorrelationWithoutCall);
+            self.counts.unmatched(Unmatched::CorrelationWithoutCall);
             return;
         };
         // Ids are only given while someone collects; that it began may have been lost.
@@ -54,7 +54,7 @@ impl Gpu {
                 self.ids.insert((record.pid, record.correlation), record.call);
                 self.counts.merged();
             }
-            _ => self.counts.useless(Useless::CorrelationWithoutCall),
+            _ => self.counts.unmatched(Unmatched::CorrelationWithoutCall),
         }
     }
 
@@ -97,9 +97,9 @@ impl Gpu {
             }
             probe::NAME => {
                 process.samples.named(message.values[0], bytes, profile);
-                if process.told.len() < TOLD_MAX {
+                if process.reported_kernels.len() < REPORTED_MAX {
                     let frame = named_kernel(bytes, profile);
-                    process.told.insert(message.values[0], frame);
+                    process.reported_kernels.insert(message.values[0], frame);
                     let time_ns = message.header.time_ns;
                     process.origins.named((frame, 0), &process.names, time_ns, profile);
                 } else {
@@ -116,7 +116,7 @@ impl Gpu {
             }
             probe::CLOCK => process.clock_read(message.values, counts),
             probe::STATE if process.collector_state(message.values, counts) => {}
-            _ => return counts.useless(Useless::UnknownMessage),
+            _ => return counts.unmatched(Unmatched::UnknownMessage),
         }
         self.counts.merged();
     }
@@ -351,8 +351,8 @@ impl Process {
     fn frame_of(&self, activity: &Activity, profile: &mut Profile) -> FrameId {
         match activity.kind {
             kind::KERNEL => {
-                let told = self.told.get(&activity.name).copied();
-                told.unwrap_or_else(|| kernel_frame(UNTOLD, profile))
+                let reported = self.reported_kernels.get(&activity.name).copied();
+                reported.unwrap_or_else(|| kernel_frame(NAME_NOT_REPORTED, profile))
             }
             kind::GRAPH => kernel_frame(WHOLE_GRAPH, profile),
             kind::FILL => kernel_frame("memset", profile),
@@ -371,17 +371,17 @@ impl Process {
     ) -> NodeId {
         match work.kind {
             WorkKind::Kernel => {
-                let told = self.told.contains_key(&activity.name);
+                let reported = self.reported_kernels.contains_key(&activity.name);
                 if let Some(held) = work.held.take() {
                     work.node = self.kernel_node(work.api, frame, 0, profile);
                     profile.tree.add(work.node, Metric::Kernels, 1);
                     self.samples.unknown = self.samples.unknown.saturating_sub(1);
                     self.samples.ran(frame, work.node);
-                    counts.gap(Gap::NameUnknown, u64::from(!told));
-                    if told {
-                        self.names.name(held.handle, Named::told(frame, 0));
+                    counts.gap(Gap::NameUnknown, u64::from(!reported));
+                    if reported {
+                        self.names.name(held.handle, Named::new(frame, 0));
                     }
-                } else if told && profile.tree.node(work.node).frame != frame {
+                } else if reported && profile.tree.node(work.node).frame != frame {
                     counts.gap(Gap::NameDiffers, 1);
                 }
                 work.node

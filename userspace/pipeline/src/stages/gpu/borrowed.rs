@@ -391,7 +391,7 @@ impl Gpu {
         if let Some(frame) = record.frame {
             // Names of our collector are numbered by it; these are numbered by their frames.
             activity.name = u64::from(frame.number());
-            process.told.insert(activity.name, frame);
+            process.reported_kernels.insert(activity.name, frame);
         }
         self.activity(pid, node, &activity, profile);
     }

@@ -45,7 +45,7 @@ reasons! {
             "calls were counted by their probe and never came: launches, copies and waits without a context";
         SampleDropped, "pc-sample-dropped", "samples of instructions were dropped by the device";
         SampleElsewhere, "pc-sample-elsewhere",
-            "samples are of kernels that are not the program's own: nothing more is told of them";
+            "samples are of kernels that are not the program's own: nothing more is reported of them";
         SampleOverrun, "pc-buffer-full", "the device's buffer of samples was full: what was in it is lost";
         SampleShared, "pc-sample-shared",
             "samples of instructions stand under [all callers]: their kernel was launched in several contexts";
@@ -67,7 +67,7 @@ reasons! {
 reasons! {
     class Loss, page "gpu.md";
     /// Why a record of this stage is of no use.
-    pub(super) enum Useless {
+    pub(super) enum Unmatched {
         ReturnWithoutCall, "return-without-call", "returns belong to no call that was seen",
             helps "the call that the record belongs to was lost";
         CorrelationWithoutCall, "correlation-without-call", "correlation ids belong to no call that was seen",
@@ -81,13 +81,13 @@ reasons! {
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     gaps: [u64; Gap::ALL.len()],
-    useless: [u64; Useless::ALL.len()],
+    unmatched: [u64; Unmatched::ALL.len()],
     merged: u64,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { gaps: [0; Gap::ALL.len()], useless: [0; Useless::ALL.len()], merged: 0 }
+        Self { gaps: [0; Gap::ALL.len()], unmatched: [0; Unmatched::ALL.len()], merged: 0 }
     }
 }
 
@@ -104,15 +104,15 @@ impl Counts {
     }
 
     /// Counts a record that is of no use.
-    pub(super) fn useless(&mut self, useless: Useless) {
-        self.useless[useless as usize] += 1;
+    pub(super) fn unmatched(&mut self, unmatched: Unmatched) {
+        self.unmatched[unmatched as usize] += 1;
     }
 
     /// Writes all into the account of the stage, which is otherwise filled.
     pub(super) fn write_to(&self, account: &mut Account) {
         account.merged = self.merged;
-        for (useless, n) in Useless::ALL.iter().zip(self.useless) {
-            account.dropped.add(useless.reason(), n);
+        for (unmatched, n) in Unmatched::ALL.iter().zip(self.unmatched) {
+            account.dropped.add(unmatched.reason(), n);
         }
         for (gap, n) in Gap::ALL.iter().zip(self.gaps) {
             account.gaps.add(gap.reason(), n);

@@ -5,7 +5,7 @@
 //! other processes.
 
 use deepctx_common::Plain as _;
-use deepctx_common::device::{self as told, flag};
+use deepctx_common::device::{self as wire, flag};
 use deepctx_profile::device::{DEVICES_MAX, Device, Instance, uuid};
 use deepctx_profile::intern::StrId;
 use deepctx_profile::profile::Profile;
@@ -14,7 +14,7 @@ use super::counts::{Counts, Gap};
 use super::process::Process;
 
 /// What a record says.
-fn device(record: &told::Device) -> Device {
+fn device(record: &wire::Device) -> Device {
     let name = record.name.split(|&byte| byte == 0).next().unwrap_or_default();
     let instance = (record.flags & flag::INSTANCE != 0).then(|| Instance {
         gpu: record.instance[0],
@@ -37,7 +37,7 @@ fn device(record: &told::Device) -> Device {
 impl Process {
     /// A device was reported.
     pub(super) fn device(&mut self, bytes: &[u8], counts: &mut Counts) {
-        let Some(device) = told::Device::read_from(bytes).map(|record| device(&record)) else {
+        let Some(device) = wire::Device::read_from(bytes).map(|record| device(&record)) else {
             return counts.gap(Gap::Malformed, 1);
         };
         let known = self.info.devices.iter().position(|known| known.number == device.number);

@@ -11,7 +11,7 @@ use crate::input::CodeFacts;
 /// Handles remembered in a process: some times the kernels of the largest frameworks' libraries.
 const HANDLES_MAX: usize = 1 << 18;
 /// Names that a collector may send: kernels of a process.
-pub(super) const TOLD_MAX: usize = 1 << 17;
+pub(super) const REPORTED_MAX: usize = 1 << 17;
 /// Handles without a name that are remembered, and looked for together.
 const UNNAMED_MAX: usize = 1 << 14;
 /// A handle without a name is looked for again after this long, and then twice as long, so often.
@@ -35,7 +35,7 @@ pub(super) struct Named {
 
 impl Named {
     /// A kernel whose name a call reported.
-    pub(super) fn told(frame: FrameId, module: u64) -> Self {
+    pub(super) fn new(frame: FrameId, module: u64) -> Self {
         Self { frame, module, recovered: false, code: None }
     }
 }
@@ -135,8 +135,8 @@ mod tests {
     fn aliases_lead_to_the_kernel_until_its_module_is_unloaded() {
         let (gemm, relu) = (FrameId::from_number(10), FrameId::from_number(11));
         let mut names = Names::default();
-        names.name(1, Named::told(gemm, 100));
-        names.name(2, Named::told(relu, 200));
+        names.name(1, Named::new(gemm, 100));
+        names.name(2, Named::new(relu, 200));
         assert!(names.alias(3, 1) && names.alias(4, 99));
         assert_eq!(names.get(3).map(|named| named.frame), Some(gemm));
         assert_eq!(names.get(4), None, "an alias of nothing");

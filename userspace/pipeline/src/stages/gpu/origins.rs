@@ -359,8 +359,8 @@ mod tests {
             ["loop_add_fusion", "loop_exp_fusion", "gemm", "gemm(float*, int)"]
                 .map(|name| kernel_frame(name, &mut profile));
         let mut names = Names::default();
-        names.name(1, Named::told(kernel, 100));
-        names.name(3, Named::told(other, 200));
+        names.name(1, Named::new(kernel, 100));
+        names.name(3, Named::new(other, 200));
         let mut origins = Origins::default();
         let mut asked = Vec::new();
         for time_ns in (0..400).map(|n| n * 500_000_000) {
@@ -373,7 +373,7 @@ mod tests {
                 origins.kernel_known((kernel, 100), siblings.len(), Vec::new(), time_ns, true);
             }
             if time_ns == 5_000_000_000 {
-                names.name(2, Named::told(sibling, 100));
+                names.name(2, Named::new(sibling, 100));
             }
         }
         assert_eq!(asked, [(0, 0), (1, 0), (3, 0), (5, 1), (13, 1), (29, 1), (61, 1), (125, 1)]);

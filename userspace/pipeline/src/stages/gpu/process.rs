@@ -39,7 +39,7 @@ pub(super) struct Process {
     pub(super) graphs: Graphs,
     pub(super) clock: DeviceClock,
     /// Kernels by the ids that the collector gave their names.
-    pub(super) told: FxHashMap<u64, FrameId>,
+    pub(super) reported_kernels: FxHashMap<u64, FrameId>,
     /// A collector is at work: launches will have activities.
     pub(super) collecting: bool,
     pub(super) borrowed: Borrowed,

@@ -28,14 +28,14 @@ use rustc_hash::FxHashMap;
 use super::Gpu;
 use super::counts::{Counts, Gap, INSTRUCTION_NOT_KNOWN, LAUNCH_NOT_SEEN};
 use super::kernels::kernel_frame;
-use super::names::TOLD_MAX;
+use super::names::REPORTED_MAX;
 use super::work::WorkKind;
 use crate::input::{CubinLines, UnreadCubin};
 
 /// Stands between the process and kernels whose samples belong to several launches.
 const ALL_CALLERS: &str = "[all callers]";
 /// Stands for code whose name could not be read.
-const NAMELESS: &str = "[unknown: name-not-told]";
+const NAMELESS: &str = "[unknown: name-not-reported]";
 /// What CUPTI's names of reasons begin with: those of other units than warp schedulers have others.
 const PREFIXES: [&str; 2] = ["smsp__pcsamp_warps_issue_stalled_", "smsp__pcsamp_warp_stall_"];
 /// Reasons that are remembered.
@@ -71,7 +71,7 @@ enum Image {
 
 /// Where a sample goes, once its line is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct SamplePoint {
     cubin: u64,
     /// The kernel as a context.
     kernel: NodeId,
@@ -95,7 +95,7 @@ pub(super) struct Samples {
     finished: (FxHashMap<u32, NodeId>, VecDeque<u32>),
     serialized: bool,
     cubins: FxHashMap<u64, Image>,
-    held: FxHashMap<Place, u64>,
+    held: FxHashMap<SamplePoint, u64>,
 }
 
 impl Samples {
@@ -128,7 +128,7 @@ impl Samples {
 
     /// A collector reported a name.
     pub(super) fn named(&mut self, id: u64, name: &[u8], profile: &mut Profile) {
-        if self.names.len() < TOLD_MAX {
+        if self.names.len() < REPORTED_MAX {
             self.names.insert(id, profile.text(&String::from_utf8_lossy(name)));
         }
     }
@@ -164,14 +164,14 @@ impl Samples {
     }
 
     /// File and line of a place; `None` when they are not known.
-    fn line(&self, place: &Place, profile: &mut Profile) -> Option<(StrId, NonZeroU32)> {
+    fn line(&self, place: &SamplePoint, profile: &mut Profile) -> Option<(StrId, NonZeroU32)> {
         let Some(Image::Read(lines)) = self.cubins.get(&place.cubin) else { return None };
         let (file, line) = lines.at(profile.strings.get(place.function), place.offset)?;
         Some((profile.text(file), line))
     }
 
     /// Enters samples of one place.
-    fn enter(&self, place: &Place, samples: u64, profile: &mut Profile) {
+    fn enter(&self, place: &SamplePoint, samples: u64, profile: &mut Profile) {
         let kernel = profile.frames.get(profile.tree.node(place.kernel).frame);
         let frame = match (place.offset, kernel) {
             (..CODE_MAX, Frame::GpuKernel { name }) => {
@@ -190,7 +190,7 @@ impl Samples {
 
     /// Enters what waits for images that `is_due` says.
     fn release(&mut self, is_due: impl Fn(u64) -> bool, profile: &mut Profile) {
-        let mut due: Vec<(Place, u64)> = self.held.extract_if(|place, _| is_due(place.cubin)).collect();
+        let mut due: Vec<(SamplePoint, u64)> = self.held.extract_if(|place, _| is_due(place.cubin)).collect();
         // By time of no kind: in an order that a replay has too.
         due.sort_unstable_by_key(|(place, _)| (place.cubin, place.kernel, place.offset, place.metric));
         for (place, samples) in due {
@@ -198,7 +198,7 @@ impl Samples {
         }
     }
 
-    fn add(&mut self, place: Place, samples: u64, profile: &mut Profile) {
+    fn add(&mut self, place: SamplePoint, samples: u64, profile: &mut Profile) {
         let waits = matches!(self.cubins.get(&place.cubin), Some(Image::Asked(_)));
         if waits && (self.held.len() < HELD_MAX || self.held.contains_key(&place)) {
             let held = self.held.entry(place).or_insert(0);
@@ -358,7 +358,7 @@ impl Gpu {
     fn sample(&mut self, pid: u32, process_node: NodeId, sample: &Sample, profile: &mut Profile) {
         let Self { processes, work, ids, counts, .. } = self;
         let Some(process) = processes.get_mut(pid) else { return };
-        let frame = process.told.get(&sample.function).copied();
+        let frame = process.reported_kernels.get(&sample.function).copied();
         let frame = frame.unwrap_or_else(|| kernel_frame(NAMELESS, profile));
         let samples = u64::from(sample.samples);
         let kernel = if sample.correlation != 0 {
@@ -397,7 +397,7 @@ impl Gpu {
             counts.gap(Gap::InstructionUnknown, samples);
         }
         let function = process.samples.names.get(&sample.function).copied().unwrap_or(StrId::EMPTY);
-        let place = Place { cubin: sample.cubin, kernel, function, offset: sample.offset, metric };
+        let place = SamplePoint { cubin: sample.cubin, kernel, function, offset: sample.offset, metric };
         process.samples.add(place, samples, profile);
     }
 

@@ -16,12 +16,12 @@ use crate::stage::SiteTable;
 /// The probes that calls come from.
 #[derive(Debug, Default)]
 pub(super) struct Sites {
-    sites: Vec<Option<Known>>,
+    sites: Vec<Option<SiteState>>,
 }
 
 /// One of them.
 #[derive(Debug)]
-struct Known {
+struct SiteState {
     info: SiteInfo,
     /// Its frame; made with the first call.
     frame: Option<FrameId>,
@@ -54,7 +54,7 @@ impl Sites {
             if at >= self.sites.len() {
                 self.sites.resize_with(at + 1, || None);
             }
-            self.sites[at] = Some(Known { info, frame: None, returns: false, calls: 0, counted: 0 });
+            self.sites[at] = Some(SiteState { info, frame: None, returns: false, calls: 0, counted: 0 });
         }
     }
 

@@ -207,7 +207,7 @@ impl TensorMemory {
                     Some(Device::CPU) => {}
                     Some(device) => {
                         let Some(pool) = self.pool(who.pid, device, thread, now_ns, profile) else { return };
-                        pool.told(totals);
+                        pool.report(totals);
                         let change = bytes.cast_signed();
                         if change > 0 {
                             let given = (address, change.unsigned_abs(), Said::Report);

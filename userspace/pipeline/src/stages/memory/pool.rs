@@ -127,7 +127,7 @@ impl Pool {
     }
 
     /// The allocator says how much it has given out, and how much it holds.
-    pub(super) fn told(&mut self, totals: Option<(u64, u64)>) {
+    pub(super) fn report(&mut self, totals: Option<(u64, u64)>) {
         if let Some((allocated, reserved)) = totals {
             self.totals = Some(Totals { allocated, reserved });
         }

@@ -41,7 +41,7 @@ use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
 use nesting::{Memory, Open, Parent, Thread};
-use tensors::Told;
+use tensors::ReportedTensors;
 
 reasons! {
     class Gap, page "operators.md";
@@ -53,11 +53,11 @@ reasons! {
         "stacks at two places showed one operator within the other, and once more outside of it";
     const OPERATOR_NOT_WATCHED = "operator-not-watched",
         "operators are not counted: they were seen to begin at the edges of a turn, when not all probes were in place";
-    const OPERATOR_UNNAMED = "operator-unnamed", "operators were called by a handle that told no name";
+    const OPERATOR_UNNAMED = "operator-unnamed", "operators were called by a handle that gave no name";
     const OPERATOR_UNREADABLE = "operator-unreadable",
         "what was read of operators or their tensors could not be what it should";
     const OPERATOR_LOST = "operator-lost",
-        "operators, or what tells of them, were counted by their probe and never came";
+        "operators, or their arguments, were counted by their probe and never came";
 }
 
 /// Most bytes of an operator's name that are shown.
@@ -77,7 +77,7 @@ pub(crate) struct Operators {
     /// Beginnings are seen themselves, not only by their tensors.
     starts: bool,
     /// Names, without their overloads, of the operators whose tensors are recorded.
-    told: FxHashSet<String>,
+    reported: FxHashSet<String>,
     threads: OpenScopes<Watched>,
     memory: Memory,
     counts: Counts,
@@ -191,11 +191,11 @@ impl Operators {
         profile: &mut Profile,
     ) -> Option<(FrameId, Option<Work>)> {
         let What::Tensors(name, others) = self.sites.what(&arguments.call)? else { return None };
-        let told = Told::of(self.sites.arguments(arguments));
-        let counted_within = || self.told.iter().any(|other| operator_work::does_work_of(other, name));
-        let work = told.work(name).filter(|work| !work.composite || !counted_within());
-        let text = format!("{name} {}", operand::text(&told.operands, *others));
-        self.counts.not_understood += told.unknown as u64;
+        let tensors = ReportedTensors::of(self.sites.arguments(arguments));
+        let counted_within = || self.reported.iter().any(|other| operator_work::does_work_of(other, name));
+        let work = tensors.work(name).filter(|work| !work.composite || !counted_within());
+        let text = format!("{name} {}", operand::text(&tensors.operands, *others));
+        self.counts.not_understood += tensors.unknown as u64;
         Some((operator(&text, profile), work))
     }
 
@@ -214,7 +214,7 @@ impl Operators {
             self.counts.not_watched += 1;
             return;
         }
-        let told = if let What::Tensors(name, _) = what {
+        let reported = if let What::Tensors(name, _) = what {
             let own = operator(name, profile);
             let tensors = self.tensors(arguments, profile);
             Some((own, tensors))
@@ -222,7 +222,7 @@ impl Operators {
             None
         };
         let has_stack = Self::has_stack(&arguments.call);
-        let Some((own, tensors)) = told else {
+        let Some((own, tensors)) = reported else {
             return self.starts(call, stack, loss, profile);
         };
         let node = match (has_stack, stack.note) {
@@ -375,7 +375,7 @@ impl Stage for Operators {
     }
 
     fn learn(&mut self, sites: Vec<SiteInfo>) {
-        let Self { told, starts, .. } = self;
+        let Self { reported, starts, .. } = self;
         self.sites.learn(sites, |info| {
             let what = match info.event {
                 Event::Operator(OperatorEvent::Begins) => What::Begins,
@@ -387,7 +387,7 @@ impl Stage for Operators {
                     let is_operand = |role: &&Role| matches!(role, Role::TensorRank | Role::ListLength);
                     let operands = info.roles.iter().filter(is_operand).count();
                     let name = name.into_owned();
-                    told.extend(name.split('.').next().map(str::to_owned));
+                    reported.extend(name.split('.').next().map(str::to_owned));
                     What::Tensors(name, function.matches("at::Tensor").count() > operands)
                 }
                 _ => return None,

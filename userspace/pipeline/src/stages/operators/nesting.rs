@@ -44,7 +44,7 @@ struct Places {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     /// The outer one was open.
-    Within,
+    Inside,
     /// It was over.
     Behind,
     /// Both were met.
@@ -59,7 +59,7 @@ pub(super) struct Memory {
     pub(super) contradicted: u64,
 }
 
-/// Within which operator another one began.
+/// In which operator another one began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parent {
     /// In none of those that were seen to begin.
@@ -134,7 +134,7 @@ impl Thread {
             match rest.iter().rposition(|frame| *frame == open.frame) {
                 Some(at) => {
                     if std::mem::take(&mut innermost) {
-                        memory.learn(places(open), Seen::Within);
+                        memory.learn(places(open), Seen::Inside);
                     }
                     left.push(*open);
                     rest = &rest[..at];
@@ -147,14 +147,14 @@ impl Thread {
         self.open = left;
     }
 
-    /// Within which operator one begins of which there is no stack. Those that are known to be over end.
+    /// In which operator one begins of which there is no stack. Those that are known to be over end.
     pub(super) fn parent(&mut self, process: u32, code: u64, stack_pointer: u64, memory: &Memory) -> Parent {
         self.reach(stack_pointer);
         while let Some(outer) = self.open.last() {
             let distance = outer.stack_pointer.wrapping_sub(stack_pointer);
             let places = Places { process, outer: outer.code, inner: code, distance };
             match memory.seen.get(&places) {
-                Some(Seen::Within) => return Parent::In(*outer),
+                Some(Seen::Inside) => return Parent::In(*outer),
                 Some(Seen::Behind) => drop(self.open.pop()),
                 Some(Seen::Both) | None => return Parent::Unknown,
             }

@@ -11,14 +11,14 @@ use deepctx_profile::operator_work::{self, Convolution, Element, Layout, Tensor,
 /// Most sizes in place; of a tensor with more they lie elsewhere.
 const SIZES_MAX: u64 = 5;
 /// Values of strides, paddings and dilations beyond which something else was read.
-const TOLD_MAX: u64 = 1 << 20;
+const REPORTED_MAX: u64 = 1 << 20;
 
 /// Tensors of a list beyond which something else was read.
 const LIST_MAX: u64 = 1 << 20;
 
 /// What was reported of an operator's tensors.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ReportedTensors {
     /// What it was given.
     pub(super) operands: Vec<Operand>,
     /// Tensors that must be given, or nothing for one that was not understood.
@@ -28,25 +28,25 @@ pub(super) struct Told {
     convolution: Option<Convolution>,
 }
 
-impl Told {
+impl ReportedTensors {
     /// Reads arguments, each with its role; `None` for one that could not be read.
     pub(super) fn of(arguments: impl Iterator<Item = (Role, Option<u64>)>) -> Self {
-        let mut told = Self::default();
+        let mut tensors = Self::default();
         let mut reading = Reading::default();
         let mut lists: [Vec<Option<u64>>; 3] = Default::default();
         let mut transposed = None;
         for (role, value) in arguments {
             let list = match role {
                 Role::TensorThere => {
-                    told.take(std::mem::take(&mut reading));
+                    tensors.take(std::mem::take(&mut reading));
                     reading.kind = Kind::Optional(value);
                     continue;
                 }
                 Role::ListLength => {
-                    told.take(std::mem::take(&mut reading));
+                    tensors.take(std::mem::take(&mut reading));
                     let length = value.filter(|length| *length <= LIST_MAX);
-                    told.unknown += usize::from(length.is_none());
-                    told.operands.push(match length {
+                    tensors.unknown += usize::from(length.is_none());
+                    tensors.operands.push(match length {
                         Some(length) => Operand::List(length, Vec::new()),
                         None => Operand::Unknown,
                     });
@@ -55,7 +55,7 @@ impl Told {
                 Role::TensorRank | Role::ItemRank => {
                     let begun = matches!(reading.kind, Kind::Optional(_)) && reading.rank.is_none();
                     if !begun {
-                        told.take(std::mem::take(&mut reading));
+                        tensors.take(std::mem::take(&mut reading));
                         reading.kind = if role == Role::ItemRank { Kind::Item } else { Kind::Needed };
                     }
                     reading.rank = Some(value);
@@ -85,20 +85,20 @@ impl Told {
             };
             lists[list].push(value);
         }
-        told.take(reading);
-        let rank = told.needed.first().and_then(Option::as_ref).map_or(0, |tensor| tensor.sizes().len());
+        tensors.take(reading);
+        let rank = tensors.needed.first().and_then(Option::as_ref).map_or(0, |tensor| tensor.sizes().len());
         let [stride, padding, dilation] = lists.map(|list| numbers(&list, rank.saturating_sub(2)));
         if let (Some(stride), Some(padding), Some(dilation)) = (stride, padding, dilation) {
             // Those of one kind have no such parameter.
             let transposed = transposed.unwrap_or(0);
-            told.convolution = (transposed <= 1).then_some(Convolution {
+            tensors.convolution = (transposed <= 1).then_some(Convolution {
                 stride,
                 padding,
                 dilation,
                 transposed: transposed == 1,
             });
         }
-        told
+        tensors
     }
 
     /// Takes in what was read of one tensor.
@@ -182,7 +182,7 @@ fn numbers(read: &[Option<u64>], dimensions: usize) -> Option<[u64; 3]> {
     }
     let mut all = [1; 3];
     for (at, to) in all.iter_mut().enumerate().take(dimensions) {
-        *to = (*numbers.get(if length == 1 { 0 } else { at })?).filter(|number| *number <= TOLD_MAX)?;
+        *to = (*numbers.get(if length == 1 { 0 } else { at })?).filter(|number| *number <= REPORTED_MAX)?;
     }
     Some(all)
 }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn text(arguments: Vec<(Role, Option<u64>)>) -> String {
-        operand::text(&Told::of(arguments.into_iter()).operands, false)
+        operand::text(&ReportedTensors::of(arguments.into_iter()).operands, false)
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
         let b = with_strides(tensor(2, 6, [64, 128, 0, 0, 0]), [1, 64]);
         let both: Vec<_> = a.iter().chain(&b).copied().collect();
         assert_eq!(text(both.clone()), "[32x64, 64x128 (transposed)] f32");
-        let work = Told::of(both.into_iter()).work("aten::mm").unwrap();
+        let work = ReportedTensors::of(both.into_iter()).work("aten::mm").unwrap();
         assert_eq!((work.flops, work.bytes), (2 * 32 * 64 * 128, Some(4 * (32 * 64 + 64 * 128 + 32 * 128))));
         assert_eq!(text(tensor(0, 7, [0; 5])), "[scalar] f64");
         assert_eq!(text(with_strides(tensor(2, 6, [3, 4, 0, 0, 0]), [4])), "[3x4 (strides ?)] f32");
@@ -232,7 +232,7 @@ mod tests {
         let garbage = with_strides(tensor(77, 99, [u64::MAX; 5]), [5]);
         let with = |there: Option<u64>, bias: &[(Role, Option<u64>)]| {
             let all = [&x[..], &[(Role::TensorThere, there)], bias, &x].concat();
-            (text(all.clone()), Told::of(all.into_iter()).work("aten::mul.Tensor").is_some())
+            (text(all.clone()), ReportedTensors::of(all.into_iter()).work("aten::mul.Tensor").is_some())
         };
         assert_eq!(with(Some(1), &bias), ("[2x3, 3, 2x3] f32".to_owned(), true));
         assert_eq!(with(Some(0), &garbage), ("[2x3, none, 2x3] f32".to_owned(), true));
@@ -268,7 +268,7 @@ mod tests {
         let mut unread = tensor(2, 6, [1; 5]);
         unread[3].1 = None;
         assert_eq!(text(unread.clone()), "[?]");
-        assert_eq!(Told::of(unread.into_iter()).work("aten::relu"), None);
+        assert_eq!(ReportedTensors::of(unread.into_iter()).work("aten::relu"), None);
         assert_eq!(text(Vec::new()), "[]");
         assert_eq!(text(vec![(Role::TensorSize, Some(1)), (Role::Stride, None)]), "[]");
     }
@@ -291,9 +291,9 @@ mod tests {
             .concat()
         };
         for length in [1, 2] {
-            let told = Told::of(of(length).into_iter());
-            assert_eq!(told.work("aten::convolution").unwrap().flops, 2 * 2 * 16 * 108);
+            let tensors = ReportedTensors::of(of(length).into_iter());
+            assert_eq!(tensors.work("aten::convolution").unwrap().flops, 2 * 2 * 16 * 108);
         }
-        assert_eq!(Told::of(of(5).into_iter()).work("aten::convolution"), None);
+        assert_eq!(ReportedTensors::of(of(5).into_iter()).work("aten::convolution"), None);
     }
 }

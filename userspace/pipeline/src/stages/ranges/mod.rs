@@ -47,7 +47,7 @@ reasons! {
     const RANGE_NOT_WATCHED = "range-not-watched",
         "ranges were given up before their end: the turn in which they were watched was over";
     const RANGE_UNNAMED = "range-unnamed", "names of ranges could not be read";
-    const RANGE_NESTED = "range-nested", "ranges are not told: too many are open in their thread";
+    const RANGE_NESTED = "range-nested", "ranges are not reported: too many are open in their thread";
     const RANGE_UNFINISHED = "range-unfinished",
         "ranges had not ended when their process did: they have no time";
     const RANGE_CALL_LOST = "range-call-lost",
@@ -128,7 +128,7 @@ struct Counts {
 
 impl Counts {
     /// So many ranges were given up.
-    fn given_up(&mut self, missing: LossCause, ranges: usize) {
+    fn dropped(&mut self, missing: LossCause, ranges: usize) {
         *match missing {
             LossCause::Lost => &mut self.uncertain,
             LossCause::NotProbed => &mut self.not_watched,
@@ -156,7 +156,7 @@ impl Ranges {
         let thread = self.threads.get_mut(who)?;
         let listed = thread.listed?;
         if let Some(missing) = loss.cause(thread.since_ns, who.header.time_ns) {
-            self.counts.given_up(missing, thread.forget());
+            self.counts.dropped(missing, thread.forget());
             return None;
         }
         Some(listed)
@@ -169,7 +169,7 @@ impl Ranges {
         if !thread.open().is_empty()
             && let Some(missing) = loss.cause(thread.since_ns, now_ns)
         {
-            self.counts.given_up(missing, thread.forget());
+            self.counts.dropped(missing, thread.forget());
         }
     }
 
@@ -254,7 +254,7 @@ impl Ranges {
             let Some((place, named_ns)) = of.named.take() else { return };
             if let Some(missing) = loss.cause(named_ns, now_ns) {
                 // Another one may have begun with this name, and this one have another.
-                return counts.given_up(missing, 1);
+                return counts.dropped(missing, 1);
             }
             if !of.begins(Open { key, place, thread, began_ns: now_ns, within_ns: 0 }) {
                 counts.nested += 1;
@@ -270,7 +270,7 @@ impl Ranges {
         if let Some(ended) = ended {
             match loss.cause(ended.range.began_ns, now_ns) {
                 // This may be the second end of the record, and the first one be lost.
-                Some(missing) => self.counts.given_up(missing, 1),
+                Some(missing) => self.counts.dropped(missing, 1),
                 None => self.ended(ended, now_ns, loss, profile),
             }
         }

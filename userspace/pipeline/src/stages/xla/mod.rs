@@ -86,7 +86,7 @@ type Ask<'a> = dyn FnMut(&CompiledStep<'_>, &mut dyn FnMut(&[Name<'_>])) + 'a;
 pub(crate) enum ThunkPart {
     /// That is not known.
     #[default]
-    Untold,
+    Unreported,
     /// It is whole, and within none.
     Outside,
     /// The innermost one that it is in is named.
@@ -171,17 +171,17 @@ impl XlaThunks {
         profile: &mut Profile,
         ask: &mut Ask<'_>,
     ) -> Option<StepId> {
-        let told = |role| self.sites.argument(arguments, role);
+        let argument = |role| self.sites.argument(arguments, role);
         let is_whole = arguments.call.flags & (call_flag::TEXT_CUT | call_flag::TEXT_UNREAD) == 0;
         let name = text(arguments.text).filter(|name| name.len() <= NAME_BYTES_MAX && is_whole)?;
-        (told(Role::NameBytes) == Some(name.len() as u64)).then_some(())?;
-        let unit_bytes = usize::try_from(told(Role::UnitNameBytes)?).ok().filter(|bytes| *bytes > 0)?;
+        (argument(Role::NameBytes) == Some(name.len() as u64)).then_some(())?;
+        let unit_bytes = usize::try_from(argument(Role::UnitNameBytes)?).ok().filter(|bytes| *bytes > 0)?;
         let (read, cut) = (unit_bytes.min(UNIT_NAME_BYTES), unit_bytes > UNIT_NAME_BYTES);
         let words = self.sites.arguments(arguments).filter(|(role, _)| *role == Role::UnitName);
         let words: Option<Vec<u64>> = words.take(read.div_ceil(8)).map(|(_, word)| word).collect();
         let bytes: Vec<u8> = words?.iter().flat_map(|word| word.to_le_bytes()).collect();
         let unit = text(bytes.get(..read)?)?;
-        let unit_number = told(Role::UnitNumber)?;
+        let unit_number = argument(Role::UnitNumber)?;
         let shown = if cut { format!("{unit}…") } else { unit.to_owned() };
         let key =
             Key { pid: who.pid, class, unit_number, unit: profile.text(&shown), name: profile.text(name) };
@@ -240,7 +240,7 @@ impl XlaThunks {
             (0..frames.len()).filter_map(|at| Some((at, self.class(frames[at], profile)?))).collect();
         let Some(((_, innermost), outer)) = shown.split_last() else {
             let whole = placement.sample.native_end() == Some(WalkEnd::Complete);
-            return if whole { ThunkPart::Outside } else { ThunkPart::Untold };
+            return if whole { ThunkPart::Outside } else { ThunkPart::Unreported };
         };
         for (_, class) in outer {
             self.classes[usize::from(class.0)].nests = true;
@@ -360,7 +360,7 @@ impl Stage for XlaThunks {
         profile: &mut Profile,
     ) -> ThunkPart {
         if self.sites.is_empty() {
-            return ThunkPart::Untold;
+            return ThunkPart::Unreported;
         }
         self.within(scope, placement, profile)
     }
@@ -377,7 +377,7 @@ impl Stage for XlaThunks {
                     of.list(lists);
                 }
             }
-            ThunkPart::Untold | ThunkPart::Named => {}
+            ThunkPart::Unreported | ThunkPart::Named => {}
         }
     }
 

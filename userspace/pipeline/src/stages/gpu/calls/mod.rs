@@ -33,7 +33,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
 use super::borrowed;
-use super::counts::{Counts, Gap, Useless};
+use super::counts::{Counts, Gap, Unmatched};
 use super::process::Process;
 use super::{CallAt, Gpu};
 use api_call::ApiCall;
@@ -120,7 +120,7 @@ impl Gpu {
         let Some(pending) = self.pending.take(record.call) else {
             match Event::from_number(record.event) {
                 Some(Event::Gpu(call)) if needs_return(call) => {
-                    self.counts.useless(Useless::ReturnWithoutCall);
+                    self.counts.unmatched(Unmatched::ReturnWithoutCall);
                 }
                 _ => self.counts.merged(),
             }

@@ -31,7 +31,7 @@ impl Process {
             }
             ModuleCall::FunctionStub => {
                 if let Some((frame, stub)) = call.kernel(profile).zip(function)
-                    && !self.names.name(stub, Named::told(frame, module))
+                    && !self.names.name(stub, Named::new(frame, module))
                 {
                     counts.gap(Gap::StateFull, 1);
                 }
@@ -56,7 +56,7 @@ impl Process {
     pub(super) fn module_returned(&mut self, action: ModuleReturn, returned: &Returned) -> bool {
         let Some(handle) = returned.out else { return true };
         match action {
-            ModuleReturn::Named { frame, module } => self.names.name(handle, Named::told(frame, module)),
+            ModuleReturn::Named { frame, module } => self.names.name(handle, Named::new(frame, module)),
             ModuleReturn::Alias { of } => self.names.alias(handle, of),
         }
     }

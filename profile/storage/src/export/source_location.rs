@@ -1,6 +1,6 @@
-//! Places: what is known of a frame besides its text, the same way for every kind.
+//! Source locations: what is known of a frame besides its text, the same way for every kind.
 //!
-//! Owns: [`Place`]. Because: formats have columns for name, file and line, and each must find the same in a frame. Does
+//! Owns: [`SourceLocation`]. Because: formats have columns for name, file and line, and each must find the same in a frame. Does
 //! not: clean texts or choose columns.
 
 use deepctx_profile::frame::{Frame, Line};
@@ -8,7 +8,7 @@ use deepctx_profile::intern::StrId;
 
 /// Where a frame is; what is unknown, or has no meaning for its kind, is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SourceLocation {
     /// The name as it stands in the program.
     pub(super) name: StrId,
     /// Executable or library.
@@ -23,18 +23,19 @@ pub(super) struct Place {
     pub(super) offset: u64,
 }
 
-impl Place {
+impl SourceLocation {
     pub(super) fn of(frame: &Frame) -> Self {
         let empty = StrId::EMPTY;
-        let none = Place { name: empty, module: empty, file: empty, line: None, start: None, offset: 0 };
+        let none =
+            SourceLocation { name: empty, module: empty, file: empty, line: None, start: None, offset: 0 };
         match *frame {
             Frame::Python { function, file, line, first_line, .. } => {
-                Place { name: function, file, line, start: first_line, ..none }
+                SourceLocation { name: function, file, line, start: first_line, ..none }
             }
             Frame::Native { symbol, module, file, line, .. } => {
-                Place { name: symbol, module, file, line, ..none }
+                SourceLocation { name: symbol, module, file, line, ..none }
             }
-            Frame::NativeUnnamed { module, offset, .. } => Place { module, offset, ..none },
+            Frame::NativeUnnamed { module, offset, .. } => SourceLocation { module, offset, ..none },
             _ => none,
         }
     }

@@ -35,7 +35,7 @@ pub(super) struct Instruction {
 
 /// A profile.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Reported {
     pub(super) kernels: BTreeMap<String, Kernel>,
     /// By function, by metric: what was entered at its calls and below.
     pub(super) calls: BTreeMap<String, BTreeMap<String, Entered>>,
@@ -83,14 +83,14 @@ impl Contexts<'_> {
     }
 }
 
-impl Told {
+impl Reported {
     /// Reads the export in JSON (`export --format json --lines`) and the manifest.
     pub(super) fn read(export: &str, manifest: &str) -> Result<Self> {
         let export: Value = serde_json::from_str(export).context("the export is no JSON")?;
         let manifest: Value = serde_json::from_str(manifest).context("the manifest is no JSON")?;
         let list = |name: &str| export[name].as_array().map(Vec::as_slice).context("the export lacks a list");
         let all = Contexts { frames: list("frames")?, contexts: list("contexts")? };
-        let mut told = Self::default();
+        let mut reported = Self::default();
         for (number, context) in all.contexts.iter().enumerate() {
             let (Some(values), Some((frame, _))) = (context["values"].as_object(), all.at(number)) else {
                 continue;
@@ -98,21 +98,21 @@ impl Told {
             for (metric, value) in values {
                 let entered =
                     Entered { times: value[0].as_u64().unwrap_or(0), sum: value[1].as_u64().unwrap_or(0) };
-                told.take(&all, number, frame, metric, entered);
+                reported.take(&all, number, frame, metric, entered);
             }
         }
         let most = |process: &&Value| {
             process["launches"].as_u64().unwrap_or(0) + process["transfers"].as_u64().unwrap_or(0)
         };
         if let Some(process) = manifest["gpu"].as_array().and_then(|all| all.iter().max_by_key(most)) {
-            told.process = process.clone();
+            reported.process = process.clone();
         }
         for loss in list("losses")? {
             if let (Some(reason), Some(count)) = (loss["reason"].as_str(), loss["count"].as_u64()) {
-                *told.losses.entry(reason.to_owned()).or_default() += count;
+                *reported.losses.entry(reason.to_owned()).or_default() += count;
             }
         }
-        Ok(told)
+        Ok(reported)
     }
 
     fn take(&mut self, all: &Contexts<'_>, number: usize, frame: &Value, metric: &str, entered: Entered) {
@@ -196,13 +196,13 @@ mod tests {
             {"frame":3,"parent":2,"values":{"stall:wait":[1,40]}}],
             "losses":[{"reason":"late","count":3},{"reason":"late","count":1}]}"#;
         let manifest = r#"{"gpu":[{"pid":1,"launches":0},{"pid":2,"launches":2}]}"#;
-        let told = Told::read(export, manifest).unwrap();
-        assert_eq!(told.kernels["gemm"], Kernel { launches: 2, timed: 1, ns: 5000 });
-        assert_eq!(told.calls["cuLaunchKernel"]["launch-time"], Entered { times: 2, sum: 9 });
-        assert_eq!(told.calls["cuLaunchKernel"]["kernels"], Entered { times: 2, sum: 2 });
-        assert_eq!(told.instructions[0].label, "gemm+0x10 a.cu:7");
-        assert_eq!((told.number("pid"), told.losses["late"]), (2, 4));
-        assert!(Told::read("{}", manifest).is_err() && Told::read(export, "no").is_err());
+        let reported = Reported::read(export, manifest).unwrap();
+        assert_eq!(reported.kernels["gemm"], Kernel { launches: 2, timed: 1, ns: 5000 });
+        assert_eq!(reported.calls["cuLaunchKernel"]["launch-time"], Entered { times: 2, sum: 9 });
+        assert_eq!(reported.calls["cuLaunchKernel"]["kernels"], Entered { times: 2, sum: 2 });
+        assert_eq!(reported.instructions[0].label, "gemm+0x10 a.cu:7");
+        assert_eq!((reported.number("pid"), reported.losses["late"]), (2, 4));
+        assert!(Reported::read("{}", manifest).is_err() && Reported::read(export, "no").is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Stand: what is known of the autograd nodes around a stack, and where it stands by that.
+//! Placement: what is known of the autograd nodes around a stack, and where it stands by that.
 //!
 //! Owns: the words for it. Because: what is concluded of a stack must be counted as it was concluded, also when the
 //! stack is understood later than it was taken, or was seen before. Does not: conclude.
@@ -9,7 +9,7 @@ use crate::scopes::ScopeId;
 
 /// What is known of the autograd nodes that a thread is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Within {
+pub(crate) enum OpenNodes {
     /// Something may have been missed.
     #[default]
     Uncertain,
@@ -34,7 +34,7 @@ pub(super) enum Maker {
 
 /// Where a stack stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum NodePlacement {
     /// Where it was taken, and belongs: in no node, in one that no operator made, or between two.
     Own,
     /// Below the operator that made its node.
@@ -51,7 +51,7 @@ pub(crate) enum Stand {
     Nested,
 }
 
-impl Stand {
+impl NodePlacement {
     /// Whether it is where it belongs.
     pub(super) fn is_right(self) -> bool {
         matches!(self, Self::Own | Self::Below)
