@@ -159,6 +159,8 @@ impl Attached {
     /// Waits until our sampler has run at least `count` times.
     pub(super) fn sampling(&mut self, count: u64) -> Result<()> {
         let begin = Instant::now();
+        // The kernel counts runs only with this.
+        let _on = StatisticsOn::new()?;
         while sampler(self.pid()).is_none_or(|sampler| sampler.runs < count) {
             self.alive()?;
             if begin.elapsed() > ATTACH_TIMEOUT {
