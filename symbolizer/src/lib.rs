@@ -21,6 +21,6 @@ mod symbolizer;
 pub mod unwind_rows;
 mod variable;
 
-pub use deepctx_address_space::{Arch, Avma, FileOffset, KernelAddr, Lookup, NoSymbol, Svma};
+pub use deepctx_address_space::{Arch, Avma, FileOffset, FileVersion, KernelAddr, Lookup, NoSymbol, Svma};
 pub use deepctx_address_space::{elf, maps};
 pub use symbolizer::{CodeLocation, Counters, ProcessMappings, Symbolizer};

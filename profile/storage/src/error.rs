@@ -94,7 +94,7 @@ impl OpenError {
                 "update deepctx-bpf to the version that wrote it, or a newer one".to_owned()
             }
             OpenError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                "profiles made as root can only be read as root, unless their owner is changed".to_owned()
+                "a profile is for its owner alone: who called sudo to make it, or else root".to_owned()
             }
             #[cfg(feature = "import")]
             OpenError::Import { .. } => {

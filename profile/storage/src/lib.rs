@@ -28,17 +28,20 @@
 //!
 //! [`open`] takes whatever can be read, and `docs/read-a-profile.md` goes on from there. [`Writer`] keeps a growing
 //! profile; [`export::Format`] lists the formats of other tools, and [`import::Kind`] what is read of them.
+//! [`folder::Folder`] is how files are made where others may be in the way.
 
 #[cfg(feature = "parquet")]
 mod error;
 #[cfg(feature = "export")]
 pub mod export;
+pub mod folder;
 #[cfg(feature = "import")]
 pub mod import;
 #[cfg(feature = "parquet")]
 mod note;
 #[cfg(feature = "parquet")]
 mod open;
+mod owner;
 #[cfg(any(feature = "import", feature = "export"))]
 mod proto;
 #[cfg(feature = "parquet")]

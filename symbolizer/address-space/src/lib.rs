@@ -18,8 +18,10 @@ pub mod elf;
 pub mod maps;
 mod reason;
 mod status;
+mod version;
 
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
 pub use arch::Arch;
 pub use reason::NoSymbol;
 pub use status::ProcessStatus;
+pub use version::FileVersion;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use deepctx_address_space::elf::{self, ElfFacts, ModuleId};
 use deepctx_address_space::maps::{self, Backing, Mapping};
-use deepctx_address_space::{NoSymbol, Svma};
+use deepctx_address_space::{FileVersion, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 use rustix::fs::MemfdFlags;
 
@@ -115,7 +115,8 @@ pub struct ModuleCounters {
 pub struct Modules {
     modules: Vec<Module>,
     by_key: Bounded<FileKey, ModuleHandle>,
-    by_id: FxHashMap<(ModuleId, u64), ModuleHandle>,
+    /// By identity, size and the one user who wrote the file.
+    by_id: FxHashMap<(ModuleId, u64, u32), ModuleHandle>,
     refused: Bounded<FileKey, NoSymbol>,
     /// The last vdso: nearly all processes have the same.
     vdso: Option<(Vec<u8>, ModuleHandle)>,
@@ -204,14 +205,16 @@ impl Modules {
         self.counters.examined += 1;
         let facts = ElfFacts::read(&file).and_then(|facts| Ok((facts.identity(&file)?, facts)));
         let (id, facts) = facts.inspect_err(|reason| self.refused.insert(key, *reason))?;
-        if let Some(module) = self.by_id.get(&(id, facts.size)).copied() {
-            // The build-id counts only with equal segments: a file with a forged build-id of libc must not provide
-            // the names of the real one.
-            if self.modules[module.index()].facts == facts {
-                self.counters.shared += 1;
-                self.by_key.insert(key, module);
-                return Ok(module);
-            }
+        // A build-id is whatever its author wrote: a copy of libc with other names must not provide those of the real
+        // one. So it counts only among files of one user, who can deceive nobody else, and with equal segments.
+        let author = FileVersion::of(&file).ok().and_then(|version| version.author());
+        let shared_as = author.map(|author| (id, facts.size, author));
+        if let Some(module) = shared_as.and_then(|shared_as| self.by_id.get(&shared_as)).copied()
+            && self.modules[module.index()].facts == facts
+        {
+            self.counters.shared += 1;
+            self.by_key.insert(key, module);
+            return Ok(module);
         }
         if self.modules.len() >= MODULES_MAX {
             return Err(NoSymbol::TooManyModules);
@@ -219,7 +222,9 @@ impl Modules {
         let module = ModuleHandle(u32::try_from(self.modules.len()).map_err(|_| NoSymbol::TooManyModules)?);
         let text = path.to_string_lossy();
         let name = path.file_name().map_or_else(|| text.clone(), |name| name.to_string_lossy());
-        self.by_id.entry((id, facts.size)).or_insert(module);
+        if let Some(shared_as) = shared_as {
+            self.by_id.entry(shared_as).or_insert(module);
+        }
         self.by_key.insert(key, module);
         self.modules.push(Module {
             id,
@@ -277,5 +282,36 @@ impl Modules {
     /// The counters so far.
     pub const fn counters(&self) -> ModuleCounters {
         self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_files_of_one_author_are_one_module() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut modules = Modules::new();
+        let mut module = |name: &str, mode| {
+            let path = folder.path().join(name);
+            fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let file = File::open(&path).unwrap();
+            let (key, version) = (FileKey::of(&file.metadata().unwrap()), FileVersion::of(&file).unwrap());
+            let module = modules.examine(file, key, &path, Vec::new()).unwrap();
+            assert_eq!(modules.known(key), Some(Ok(module)));
+            (module, version)
+        };
+        // Whoever may write the first one may have put other names into it.
+        let (writable, _) = module("writable", 0o666);
+        let (one, version) = module("one", 0o644);
+        let (two, _) = module("two", 0o644);
+        let (again, _) = module("writable too", 0o646);
+        assert_eq!(one == two, version.author().is_some());
+        assert!(writable != one && again != one && again != writable);
     }
 }

@@ -1,6 +1,6 @@
 //! The disk cache of unwind tables.
 //!
-//! Owns: the key of an executable, and eviction. Because: attaching to a process with torch loaded needs millions of
+//! Owns: the key of a file, and eviction. Because: attaching to a process with torch loaded needs millions of
 //! rows, and reading them is many times faster than building them. Does not: choose the directory, or share it
 //! between users: it must belong to the user of this process alone.
 //!
@@ -8,7 +8,6 @@
 //! never see an incomplete file. A corrupt file is removed, counted, and built again.
 
 use std::fs::{self, File, OpenOptions};
-use std::hash::Hasher as _;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -16,12 +15,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rustc_hash::FxHasher;
+use deepctx_address_space::FileVersion;
 use rustix::fs::OFlags;
 
-use super::elf::{BUILD_ID_MAX, build_id};
+use super::UnwindTable;
 pub use super::stored::{BLOCK_BYTES, BlockChecksum, SUM_AT, StoredTable, checksum, decode, encode};
-use super::{NoTable, UnwindTable};
 
 /// Suffix of a table.
 const SUFFIX: &str = "rows";
@@ -36,43 +34,27 @@ const FILES_MAX: usize = 1 << 16;
 /// Default bound of the directory: some hundred big libraries; torch and jax need 30 MB together.
 pub const DEFAULT_BYTES: u64 = 512 << 20;
 
-/// Identifies an executable by its content.
+/// Identifies one version of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key(String);
 
 impl Key {
-    /// The key of an ELF file: its build-id and size, or a hash of all of its bytes and size when it has none.
+    /// The key of a file.
     ///
-    /// The size is part of the key because a stripped file keeps the build-id but may lose `.debug_frame`.
-    pub fn of_elf(bytes: &[u8]) -> Self {
-        match build_id(bytes) {
-            Some(id) => Self::of_build_id(id, bytes.len() as u64),
-            None => {
-                let mut hasher = FxHasher::default();
-                hasher.write(bytes);
-                // Each hash is weak; together they have 96 bits.
-                Self(format!("c{:016x}{:08x}-{:x}", hasher.finish(), crc32fast::hash(bytes), bytes.len()))
-            }
-        }
-    }
-
-    /// The key of a file with a build-id, without reading the file again.
-    pub fn of_build_id(id: &[u8], file_bytes: u64) -> Self {
-        use std::fmt::Write as _;
-        let mut key = String::with_capacity(2 * id.len() + 18);
-        key.push('b');
-        for byte in id.iter().take(BUILD_ID_MAX) {
+    /// Not its build-id: whoever maps a copy of a library with other unwind data could then leave a table for the
+    /// real one. Nor a hash of its frame sections: rows are also derived from code and headers, and hashing all of a
+    /// big library takes longer than building its table. The [version](FileVersion) costs no read, and nobody but the
+    /// owner of a file can make one that equals it. Copies have tables of their own.
+    pub fn of_file(version: &FileVersion) -> Self {
+        let FileVersion { device, inode, size, modified_ns, changed_ns, owner, foreign, .. } = version;
+        let mut key = format!("v{owner:x}-{inode:x}-{size:x}-{modified_ns:x}-{changed_ns:x}");
+        // The other disks' numbers change from boot to boot and from container to container, and add nothing.
+        if *foreign {
+            use std::fmt::Write as _;
             // Writing to a string cannot fail.
-            let _ = write!(key, "{byte:02x}");
+            let _ = write!(key, "-f{device:x}");
         }
-        let _ = write!(key, "-{file_bytes:x}");
         Self(key)
-    }
-
-    /// The key of a file without a build-id: a hash of its content, and its modification time, because the hash of a
-    /// big file covers only parts of it.
-    pub fn of_content(hash: u64, file_bytes: u64, modified_ns: i128) -> Self {
-        Self(format!("h{hash:016x}-{file_bytes:x}-{modified_ns:x}"))
     }
 
     fn file_name(&self) -> String {
@@ -122,20 +104,6 @@ impl Cache {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let counters = Counters::default();
         Ok(Self { directory: directory.to_owned(), max_bytes, counters, total: Mutex::new(None) })
-    }
-
-    /// The table of an ELF file: read from the cache, or else built and stored. A failing cache costs time, never a
-    /// table.
-    pub fn load_or_build(&self, bytes: &[u8]) -> Result<UnwindTable, NoTable> {
-        let key = Key::of_elf(bytes);
-        if let Some(table) = self.load(&key) {
-            return Ok(table);
-        }
-        let table = UnwindTable::from_elf(bytes)?;
-        if let Err(error) = self.store(&key, &table) {
-            tracing::debug!(%error, ?key, "unwind table not cached");
-        }
-        Ok(table)
     }
 
     /// The table stored under `key`.

@@ -264,32 +264,3 @@ fn contents<'d>(
     }
     Ok(compressed.decompress().ok())
 }
-
-/// Shortest build-id that identifies a file: fewer bytes would collide.
-pub(super) const BUILD_ID_MIN: usize = 8;
-/// Longest build-id: linkers write no longer ones.
-pub(super) const BUILD_ID_MAX: usize = 32;
-/// Most notes read: files have about three.
-const NOTES_MAX: usize = 256;
-
-/// The build-id of an ELF file, if it identifies the file.
-pub(super) fn build_id(bytes: &[u8]) -> Option<&[u8]> {
-    let header = bytes.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
-    if header.e_ident.magic != elf::ELFMAG || header.e_ident.class != elf::ELFCLASS64 {
-        return None;
-    }
-    let segments = header.program_headers(LE, bytes).ok()?;
-    for segment in segments.iter().take(HEADERS_MAX) {
-        let Ok(Some(notes)) = segment.notes(LE, bytes) else { continue };
-        for note in notes.take(NOTES_MAX).map_while(Result::ok) {
-            let id = note.desc();
-            if note.name() == elf::ELF_NOTE_GNU
-                && note.n_type(LE) == elf::NT_GNU_BUILD_ID
-                && (BUILD_ID_MIN..=BUILD_ID_MAX).contains(&id.len())
-            {
-                return Some(id);
-            }
-        }
-    }
-    None
-}

@@ -57,6 +57,11 @@ impl Busy {
         Self(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
     }
 
+    /// This one.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+
     pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
     }

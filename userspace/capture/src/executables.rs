@@ -9,13 +9,13 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
 use deepctx_common::unwind::executable_flag;
-use deepctx_symbolizer::elf::{ElfFacts, ModuleId};
+use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
 use deepctx_symbolizer::memory::ProcessMemory;
 use deepctx_symbolizer::sparse::SparseFile;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
-use deepctx_symbolizer::{FileOffset, NoSymbol};
+use deepctx_symbolizer::{FileOffset, FileVersion, NoSymbol};
 use rayon::prelude::*;
 
 use super::generated::{Found as FoundCode, Generated};
@@ -23,7 +23,8 @@ pub(crate) use super::no_executable::NoExecutable;
 use super::rows::{NotPlaced, Table};
 use super::tables::{ExecutableId, Tables};
 
-/// One version of one file.
+/// One version of one file, while the capture goes on; no table is shared by more than that. Between captures there is
+/// more to tell apart, see [`Key::of_file`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FileKey {
     device: u64,
@@ -235,20 +236,13 @@ fn open(pid: u32, mapping: &Mapping) -> Result<(FileKey, File), NoSymbol> {
 fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Found> {
     // Mapped files that are no ELF (data mapped executable) are remembered as such by their absence.
     let facts = ElfFacts::read(file).ok()?;
-    let stored_as = cache.and_then(|_| stored_as(&key, file, &facts));
+    let stored_as = cache.and_then(|_| Some(Key::of_file(&FileVersion::of(file).ok()?)));
     let stored = cache.zip(stored_as.as_ref()).and_then(|(cache, stored_as)| cache.open_table(stored_as));
     let table = match stored {
         Some(table) => Ok(Table::Stored(Box::new(table))),
         None => built(file, cache.zip(stored_as.as_ref())),
     };
     Some(Found { key, facts, table, stored_as })
-}
-
-fn stored_as(key: &FileKey, file: &File, facts: &ElfFacts) -> Option<Key> {
-    match facts.identity(file).ok()? {
-        ModuleId::BuildId(id) => Some(Key::of_build_id(id.as_bytes(), facts.size)),
-        ModuleId::Content { size, hash } => Some(Key::of_content(hash, size, key.modified_ns)),
-    }
 }
 
 fn built(file: &File, cache: Option<(&Cache, &Key)>) -> Result<Table, NoExecutable> {

@@ -8,6 +8,7 @@ pub mod collector;
 pub mod command;
 pub mod config;
 pub mod debug_info;
+pub mod destination;
 pub mod diff;
 pub mod doctor;
 pub mod duration;

@@ -3,9 +3,11 @@
 //! Owns: standard output, and writing a file under another name until it is whole. Because: a script that finds
 //! `run.svg` must be able to use it. Does not: know any format.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use deepctx_storage::folder::{Existing, Folder};
 
 use super::failure::Failure;
 use super::options::OutputArgs;
@@ -26,9 +28,9 @@ pub fn write(
             .and_then(|()| out.flush())
             .map_err(|error| Failure::io("standard output", &error));
     }
-    let failure = |error: io::Error| Failure::io(path.display(), &error);
+    let failure = |error: io::Error| failed(path, &error);
     if is_device(path) {
-        let written = fs::File::options().write(true).open(path).and_then(|file| {
+        let written = open_device(path).and_then(|file| {
             let mut out = BufWriter::new(file);
             body(&mut out)?;
             out.flush()
@@ -36,44 +38,56 @@ pub fn write(
         return written.map_err(failure);
     }
     refuse_existing(path, force)?;
-    let partial = partial_name(path);
-    let written = fs::File::create_new(&partial).and_then(|file| {
-        let mut out = BufWriter::new(file);
+    let written = Folder::of_parent(path).and_then(|(folder, name)| {
+        let mut partial = folder.begin()?;
+        let mut out = BufWriter::new(&mut partial);
         body(&mut out)?;
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        publish(&partial, path, force)
+        out.flush()?;
+        drop(out);
+        partial.sync()?;
+        partial.publish(&name, existing(force)).map(drop)
     });
-    written.map_err(|error| {
-        // The failure is reported; the partial file is of no use.
-        let _ = fs::remove_file(&partial);
-        match error.kind() {
-            io::ErrorKind::AlreadyExists => exists(path),
-            _ => failure(error),
-        }
-    })
+    written.map_err(failure)
+}
+
+/// Makes a file that grows: it has its name from the beginning, so that it is of use even if this program is killed.
+/// Otherwise as [`write`].
+///
+/// # Errors
+/// It could not be made.
+pub fn create(path: &Path, force: bool) -> Result<File, Failure> {
+    let failure = |error: io::Error| failed(path, &error);
+    if is_device(path) {
+        return open_device(path).map_err(failure);
+    }
+    let made =
+        Folder::of_parent(path).and_then(|(folder, name)| folder.begin()?.publish(&name, existing(force)));
+    made.map_err(failure)
+}
+
+/// A file that took the device's place since it was looked at is not written to.
+fn open_device(path: &Path) -> io::Result<File> {
+    let file = File::options().write(true).open(path)?;
+    if file.metadata()?.is_file() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    Ok(file)
+}
+
+fn existing(force: bool) -> Existing {
+    if force { Existing::Replace } else { Existing::Keep }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path),
+        _ => Failure::io(path.display(), error),
+    }
 }
 
 /// Whether a path names something else than a file or a folder, such as a device or a pipe.
 pub fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir())
-}
-
-/// Renames a complete file to its final name. Without `force`, a file that was created meanwhile is not replaced.
-fn publish(partial: &Path, path: &Path, force: bool) -> io::Result<()> {
-    if force {
-        return fs::rename(partial, path);
-    }
-    match rustix::fs::renameat_with(
-        rustix::fs::CWD,
-        partial,
-        rustix::fs::CWD,
-        path,
-        rustix::fs::RenameFlags::NOREPLACE,
-    ) {
-        // Not every file system supports this. The check at the beginning must suffice there.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => fs::rename(partial, path),
-        other => other.map_err(Into::into),
-    }
 }
 
 /// Fails if the output exists.
@@ -89,22 +103,20 @@ pub fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
 /// # Errors
 /// As there.
 pub fn refuse_existing_output(output: &OutputArgs) -> Result<(), Failure> {
-    if output.output == Path::new("-") || is_device(&output.output) {
-        return Ok(());
-    }
-    refuse_existing(&output.output, output.force)
+    if output.output == Path::new("-") { Ok(()) } else { refuse_existing_file(&output.output, output.force) }
+}
+
+/// [`refuse_existing`] for what may be a device as well.
+///
+/// # Errors
+/// As there.
+pub fn refuse_existing_file(path: &Path, force: bool) -> Result<(), Failure> {
+    if is_device(path) { Ok(()) } else { refuse_existing(path, force) }
 }
 
 fn exists(path: &Path) -> Failure {
     Failure::new(format_args!("{}: already exists", path.display()))
         .hint("add --force to replace it, or choose another name with -o")
-}
-
-fn partial_name(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.partial", std::process::id()));
-    path.with_file_name(name)
 }
 
 #[cfg(test)]
@@ -134,6 +146,28 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         put(&path, true, "three").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");
+    }
+
+    #[test]
+    fn outputs_are_private_and_replace_a_link_by_themselves() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let (victim, path) = (folder.path().join("victim"), folder.path().join("out.txt"));
+        let make = |grows, force| match grows {
+            true => create(&path, force).map(drop),
+            false => put(&path, force, "new"),
+        };
+        for grows in [false, true] {
+            fs::write(&victim, "precious").unwrap();
+            symlink(&victim, &path).unwrap();
+            assert!(make(grows, false).unwrap_err().to_string().contains("--force"));
+            make(grows, true).unwrap();
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+            let made = fs::symlink_metadata(&path).unwrap();
+            assert!(made.is_file() && made.permissions().mode() & 0o777 == 0o600, "{made:?}");
+            fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

@@ -7,11 +7,10 @@ use std::fs::File;
 use std::io::BufReader;
 
 use deepctx_profile::profile::Meta;
-use deepctx_storage::store::Writer;
 
+use super::destination::Destination;
 use super::failure::{Done, Failure, store_failure};
 use super::options::ReplayRawArgs;
-use super::record::{refuse_or_check_old, remove_old};
 use deepctx_session::{RawError, RawReader, Replayed, replay};
 
 /// Runs it.
@@ -19,7 +18,7 @@ use deepctx_session::{RawError, RawReader, Replayed, replay};
 /// # Errors
 /// What stopped it. Nothing is written then.
 pub fn run(arguments: &ReplayRawArgs) -> Result<Done, Failure> {
-    refuse_or_check_old(&arguments.output, arguments.force)?;
+    let destination = Destination::of(&arguments.output, arguments.force)?;
     let name = arguments.raw.display();
     let failed = |error: RawError| Failure::new(format_args!("{name}: {error}"));
     let file = File::open(&arguments.raw).map_err(|error| Failure::io(&name, &error))?;
@@ -30,11 +29,7 @@ pub fn run(arguments: &ReplayRawArgs) -> Result<Done, Failure> {
         ..Meta::default()
     };
     let Replayed { profile, newest } = replay(&mut reader, meta, Default::default()).map_err(failed)?;
-    if arguments.force {
-        remove_old(&arguments.output)?;
-    }
-    let mut writer =
-        Writer::create(&arguments.output, &profile.meta).map_err(|error| store_failure(&error))?;
+    let mut writer = destination.create(&profile.meta)?;
     writer.finish(&profile, newest).map_err(|error| store_failure(&error))?;
     Ok(Done::Fully)
 }

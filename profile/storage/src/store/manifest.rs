@@ -4,15 +4,15 @@
 //! at all. Does not: look into segments.
 
 use std::cmp::Ordering;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::place::{MANIFEST, Place};
 use crate::error::OpenError;
+use crate::folder::Folder;
 use crate::version::FormatVersion;
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::memory::Pool;
@@ -106,19 +106,9 @@ impl Manifest {
         }
     }
 
-    pub(super) fn read(place: &Place<'_>) -> Result<Manifest, OpenError> {
+    pub(super) fn read(place: &Place) -> Result<Manifest, OpenError> {
         let path = place.path();
         let not_a_profile = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
-        match fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(OpenError::NotFound { path: path.to_owned() });
-            }
-            Err(source) => return Err(OpenError::Read { path: path.to_owned(), source }),
-            Ok(found) if !found.is_dir() && matches!(place, Place::Folder(_)) => {
-                return Err(not_a_profile("it is neither a folder nor a packed one".to_owned()));
-            }
-            Ok(_) => {}
-        }
         let bytes = match place.read(MANIFEST, BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -139,13 +129,13 @@ impl Manifest {
         FormatVersion { major: self.version, minor: self.minor }
     }
 
-    pub(super) fn write(&self, folder: &Path) -> Result<(), StoreError> {
+    pub(super) fn write(&self, folder: &Folder) -> Result<(), StoreError> {
         self.put(folder)?;
         sync(folder)
     }
 
     /// As [`Manifest::write`], but it is sure to last only after a [`sync`].
-    pub(super) fn put(&self, folder: &Path) -> Result<(), StoreError> {
+    pub(super) fn put(&self, folder: &Folder) -> Result<(), StoreError> {
         put(folder, MANIFEST, &self.to_bytes()?)
     }
 
@@ -155,26 +145,12 @@ impl Manifest {
     }
 }
 
-/// Puts a file in place so that it is there with all its bytes, or not at all, whenever the machine stops. Its name
-/// lasts only after a [`sync`].
-pub(super) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-    let path = folder.join(name);
-    let temporary = folder.join(format!(".{name}.new"));
-    let written = write_synced(&temporary, bytes).and_then(|()| fs::rename(&temporary, &path));
-    written.map_err(|error| {
-        // Best effort: a left-over temporary file harms nobody but takes space, which may be what is missing.
-        _ = fs::remove_file(&temporary);
-        StoreError::write(&path)(error)
-    })
+/// [`Folder::put`], with the error of a store.
+pub(super) fn put(folder: &Folder, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    folder.put(name, bytes).map_err(|error| StoreError::write(&folder.path().join(name))(error))
 }
 
 /// Makes the names in a folder last.
-pub(super) fn sync(folder: &Path) -> Result<(), StoreError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(StoreError::write(folder))
-}
-
-fn write_synced(path: &PathBuf, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+pub(super) fn sync(folder: &Folder) -> Result<(), StoreError> {
+    folder.sync().map_err(StoreError::write(folder.path()))
 }

@@ -62,7 +62,7 @@ fn keeps_every_row(table: Table) -> bool {
 /// One segment with all that these have. `window_ns` is the length of the timeline's windows now.
 pub(super) fn merge(
     table: Table,
-    place: &Place<'_>,
+    place: &Place,
     segments: &[&Segment],
     window_ns: u64,
 ) -> Result<(u64, Vec<u8>), Failed> {
@@ -448,12 +448,15 @@ mod tests {
             if round == 5 {
                 fs::write(path.join("values-000002.parquet"), "damaged").unwrap();
             }
-            // A folder where the temporary file should be created: stands in for a full disk.
+            // A folder in the file's place: stands in for a full disk.
             if round == 7 {
-                fs::create_dir(path.join(".nodes-000008.parquet.new")).unwrap();
+                fs::create_dir(path.join("nodes-000008.parquet")).unwrap();
             }
             grow(&mut profile, round, &[0, 1, round], 1);
             flush(&mut writer, &profile, round, true);
+            if round == 7 {
+                fs::remove_dir(path.join("nodes-000008.parquet")).unwrap();
+            }
         }
         let opened = open(&path).unwrap();
         assert_eq!(opened.lost.len(), 1);

@@ -64,7 +64,7 @@ mod write;
 
 pub use error::StoreError;
 pub use pack::{pack, write as write_packed};
-pub use place::is_packed;
+pub use place::{Found, is_packed};
 pub use write::{Delta, Due, Merged, Writer};
 
 pub(crate) use read::{LostSegment, Stored, open};

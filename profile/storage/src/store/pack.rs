@@ -5,29 +5,29 @@
 //! segments are compressed already, or hold anything but what the manifest lists. The manifest comes first.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::sync::Arc;
 
 use super::manifest::Manifest;
-use super::place::{BLOCK, MANIFEST, Place, padding, read_bounded};
-use super::{StoreError, write::Writer};
+use super::place::{BLOCK, MANIFEST, Place, padding};
+use super::{StoreError, write};
 use crate::error::OpenError;
+use crate::folder::Folder;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Nanos, Time};
 
-/// Writes the profile in the folder `path` as one file.
+/// Writes the profile in a folder as one file.
 ///
 /// # Errors
 /// The folder is no profile, or one of its files cannot be read or written.
-pub fn pack(path: &Path, out: &mut dyn Write) -> Result<(), StoreError> {
-    let found = Manifest::read(&Place::Folder(path))?;
+pub fn pack(folder: &Arc<Folder>, out: &mut dyn Write) -> Result<(), StoreError> {
+    let found = Manifest::read(&Place::Folder(Arc::clone(folder)))?;
     let names = [MANIFEST].into_iter().chain(found.segments.iter().map(|s| s.file.as_str()));
     for name in names {
-        let file = path.join(name);
-        let bytes =
-            read_bounded(&file, u64::MAX).map_err(|source| OpenError::Read { path: file.clone(), source })?;
-        entry(name, &bytes, out).map_err(StoreError::write(path))?;
+        let failed = |source| OpenError::Read { path: folder.path().join(name), source };
+        let bytes = folder.read(name, u64::MAX).map_err(failed)?;
+        entry(name, &bytes, out).map_err(StoreError::write(folder.path()))?;
     }
-    end(out).map_err(StoreError::write(path))
+    end(out).map_err(StoreError::write(folder.path()))
 }
 
 /// Writes a profile that was never in a folder as one file. All its values are of one window of time, which ends
@@ -37,7 +37,7 @@ pub fn pack(path: &Path, out: &mut dyn Write) -> Result<(), StoreError> {
 /// Those of `out`, and `Other` when rows cannot be encoded.
 pub fn write(profile: &Profile, elapsed: Nanos, out: &mut dyn Write) -> io::Result<()> {
     let now = profile.meta.started_monotonic + elapsed;
-    let (manifest, files) = Writer::in_memory(profile, Time::from_nanos(now.as_nanos()))
+    let (manifest, files) = write::in_memory(profile, Time::from_nanos(now.as_nanos()))
         .map_err(|error| io::Error::other(error.to_string()))?;
     entry(MANIFEST, &manifest, out)?;
     for (name, bytes) in &files {
@@ -54,7 +54,7 @@ fn entry(name: &str, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidFilename, "a file of a profile has a long name"));
     }
     put(0, name);
-    put(100, "0000644\0");
+    put(100, "0000600\0");
     put(108, "0000000\0");
     put(116, "0000000\0");
     put(124, &format!("{:011o}\0", bytes.len()));

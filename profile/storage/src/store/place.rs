@@ -3,13 +3,17 @@
 //! Owns: finding and reading the files of a profile, however it lies there. Because: whoever reads need not know
 //! which it is, and both may be damaged. Does not: know what is in the files.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use crate::error::OpenError;
+use crate::folder::{self, Folder};
 
 /// The file that says which others there are.
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -20,10 +24,50 @@ const FILES_MAX: usize = 1 << 20;
 
 /// Whether `path` is a file that holds a packed profile.
 pub fn is_packed(path: &Path) -> bool {
-    let regular = fs::metadata(path).is_ok_and(|found| found.is_file());
+    packed(path).is_some()
+}
+
+/// The file at `path`, if it holds a packed profile.
+fn packed(path: &Path) -> Option<File> {
+    folder::open_file(path).ok().filter(begins_packed)
+}
+
+/// Whether an open file holds a packed profile.
+fn begins_packed(file: &File) -> bool {
     let mut block = [0; BLOCK];
-    let read = || File::open(path)?.read_exact(&mut block);
-    regular && { read }().is_ok() && Header::read(&block).is_some_and(|header| header.name == MANIFEST)
+    let read = file.read_exact_at(&mut block, 0);
+    read.is_ok() && Header::read(&block).is_some_and(|header| header.name == MANIFEST)
+}
+
+/// A profile in a folder, as it was found.
+#[derive(Debug)]
+pub struct Found(FoundAs);
+
+#[derive(Debug)]
+enum FoundAs {
+    Folder(Folder),
+    Packed,
+}
+
+impl Found {
+    /// What `name` is in `parent`; `None` if it is no profile, or only a link to one.
+    pub fn in_folder(parent: &Folder, name: &OsStr) -> Option<Found> {
+        if let Ok(folder) = parent.folder(name) {
+            return folder.file(MANIFEST.as_ref()).is_ok().then_some(Found(FoundAs::Folder(folder)));
+        }
+        parent.file(name).is_ok_and(|file| begins_packed(&file)).then_some(Found(FoundAs::Packed))
+    }
+
+    /// Removes it: of a folder what was found, of one file only the name.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove(&self, parent: &Folder, name: &OsStr) -> io::Result<()> {
+        match &self.0 {
+            FoundAs::Folder(folder) => parent.remove_folder(name, folder),
+            FoundAs::Packed => parent.remove(name),
+        }
+    }
 }
 
 /// What a header block says.
@@ -47,36 +91,49 @@ impl Header {
     }
 }
 
-/// Where a profile is.
+/// Where a profile is. It is opened once, so that all that is read is of the same folder or file.
 #[derive(Debug)]
-pub(super) enum Place<'p> {
+pub(super) enum Place {
     /// A folder.
-    Folder(&'p Path),
+    Folder(Arc<Folder>),
     /// One file: where each of its files begins, and how long it is.
-    File { path: &'p Path, files: FxHashMap<String, (u64, u64)> },
+    File { path: PathBuf, file: File, files: FxHashMap<String, (u64, u64)> },
 }
 
-impl<'p> Place<'p> {
+impl Place {
     /// Looks what is at `path`.
-    pub(super) fn at(path: &'p Path) -> Result<Self, OpenError> {
-        if !is_packed(path) {
-            return Ok(Place::Folder(path));
+    pub(super) fn at(path: &Path) -> Result<Self, OpenError> {
+        let path = path.to_owned();
+        if let Some(file) = packed(&path) {
+            return match index(&file) {
+                Ok(files) => Ok(Place::File { path, file, files }),
+                Err(source) => Err(OpenError::Read { path, source }),
+            };
         }
-        let files = index(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
-        Ok(Place::File { path, files })
+        Folder::open(&path).map(|folder| Place::Folder(Arc::new(folder))).map_err(|source| {
+            match source.kind() {
+                io::ErrorKind::NotFound => OpenError::NotFound { path },
+                io::ErrorKind::NotADirectory => OpenError::NotAProfile {
+                    path,
+                    because: "it is neither a folder nor a packed one".to_owned(),
+                },
+                _ => OpenError::Read { path, source },
+            }
+        })
     }
 
-    pub(super) fn path(&self) -> &'p Path {
+    pub(super) fn path(&self) -> &Path {
         match self {
-            Place::Folder(path) | Place::File { path, .. } => path,
+            Place::Folder(folder) => folder.path(),
+            Place::File { path, .. } => path,
         }
     }
 
     /// Reads a file of at most `most` bytes.
     pub(super) fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
         match self {
-            Place::Folder(folder) => read_bounded(&folder.join(name), most),
-            Place::File { path, files } => {
+            Place::Folder(folder) => folder.read(name, most),
+            Place::File { file, files, .. } => {
                 let &(start, size) = files.get(name).ok_or(io::ErrorKind::NotFound)?;
                 if size > most {
                     return Err(io::Error::new(
@@ -84,26 +141,36 @@ impl<'p> Place<'p> {
                         format!("more than {most} bytes"),
                     ));
                 }
-                let mut file = File::open(path)?;
-                file.seek(SeekFrom::Start(start))?;
                 let mut bytes = Vec::new();
-                file.take(size).read_to_end(&mut bytes)?;
+                Part { file, at: start }.take(size).read_to_end(&mut bytes)?;
                 Ok(bytes)
             }
         }
     }
 }
 
+/// Reads on from a place of a file, which others read too.
+struct Part<'f> {
+    file: &'f File,
+    at: u64,
+}
+
+impl io::Read for Part<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
 /// Places of the files in an archive. One that breaks off gives the files before: what is missing is reported as lost.
-fn index(path: &Path) -> io::Result<FxHashMap<String, (u64, u64)>> {
-    let mut file = File::open(path)?;
+fn index(file: &File) -> io::Result<FxHashMap<String, (u64, u64)>> {
     let length = file.metadata()?.len();
     let mut files = FxHashMap::default();
     let mut at = 0u64;
     let mut block = [0; BLOCK];
     while at.saturating_add(BLOCK as u64) <= length && files.len() < FILES_MAX {
-        file.seek(SeekFrom::Start(at))?;
-        file.read_exact(&mut block)?;
+        file.read_exact_at(&mut block, at)?;
         let Some(header) = Header::read(&block) else { break };
         let start = at + BLOCK as u64;
         // A file that claims to reach behind the end is as long as it is; its checksum shows that.
@@ -119,17 +186,4 @@ fn index(path: &Path) -> io::Result<FxHashMap<String, (u64, u64)>> {
 /// Bytes of an archive behind a file of this size, up to the next block.
 pub(super) fn padding(size: u64) -> u64 {
     size.next_multiple_of(BLOCK as u64) - size
-}
-
-/// Reads a file of at most `most` bytes. Follows no device or pipe: those would never end.
-pub(super) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes")));
-    }
-    Ok(bytes)
 }

@@ -93,7 +93,7 @@ pub(crate) fn open(path: &Path) -> Result<Stored, OpenError> {
     Ok(read(&place, manifest))
 }
 
-fn read(place: &Place<'_>, manifest: Manifest) -> Stored {
+fn read(place: &Place, manifest: Manifest) -> Stored {
     let version = manifest.version();
     let mut reader = Reader {
         place,
@@ -134,7 +134,7 @@ fn read(place: &Place<'_>, manifest: Manifest) -> Stored {
 }
 
 struct Reader<'a> {
-    place: &'a Place<'a>,
+    place: &'a Place,
     profile: Profile,
     /// By number on disk.
     frames: FxHashMap<u32, FrameId>,
@@ -272,7 +272,7 @@ impl Reader<'_> {
 }
 
 /// Bytes of a segment, after its checksum was found right.
-pub(super) fn load(place: &Place<'_>, segment: &Segment) -> Result<Vec<u8>, String> {
+pub(super) fn load(place: &Place, segment: &Segment) -> Result<Vec<u8>, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if segment.file.is_empty() || segment.file.starts_with('.') || !segment.file.chars().all(plain) {
         return Err("it has a name that no segment has".to_owned());

@@ -1,12 +1,15 @@
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
 use crate::error::OpenError;
+use crate::folder::Folder;
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::ledger::{Reason, Stage, When};
@@ -157,6 +160,10 @@ fn stored() -> (TempDir, PathBuf, Profile) {
     (folder, path, profile)
 }
 
+fn held(path: &Path) -> Arc<Folder> {
+    Arc::new(Folder::open(path).unwrap())
+}
+
 pub(super) fn segments(path: &Path) -> Vec<String> {
     let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut segments: Vec<String> = names.filter(|name| name.ends_with(".parquet")).collect();
@@ -236,18 +243,104 @@ fn failed_flush_keeps_the_previous_one_and_the_next_recovers() {
     writer.flush(&profile, at(1_000)).unwrap();
     let (flushed, files) = (open(&path).unwrap(), segments(&path));
 
-    // A folder where the temporary file should be created: stands in for a full disk, and stops root too.
-    for obstacle in [".manifest.json.new", ".values-000002.parquet.new"] {
+    // A folder in the file's place: stands in for a full disk, and stops root too.
+    let aside = folder.path().join("aside");
+    for obstacle in ["manifest.json", "values-000002.parquet"] {
         add(&mut profile, &[3, 4, 5], Metric::CpuTime, 1);
+        let there = fs::rename(path.join(obstacle), &aside).is_ok();
         fs::create_dir(path.join(obstacle)).unwrap();
         let error = writer.flush(&profile, at(2_000)).unwrap_err();
         assert!(matches!(error, StoreError::Write { .. }), "{error}");
         fs::remove_dir(path.join(obstacle)).unwrap();
+        if there {
+            fs::rename(&aside, path.join(obstacle)).unwrap();
+        }
         assert_eq!(contents(&open(&path).unwrap().profile), contents(&flushed.profile));
         assert_eq!(segments(&path), files);
     }
     writer.finish(&profile, at(3_000)).unwrap();
     assert_eq!(contents(&open(&path).unwrap().profile), contents(&profile));
+}
+
+/// A file that whoever writes here must not touch.
+fn victim(folder: &Path) -> (PathBuf, impl Fn() -> bool + use<>) {
+    let path = folder.join("victim");
+    fs::write(&path, "precious").unwrap();
+    (path.clone(), move || fs::read_to_string(&path).unwrap() == "precious")
+}
+
+#[test]
+fn flushes_go_to_a_folder_that_was_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved, trap) =
+        (folder.path().join("run"), folder.path().join("moved"), folder.path().join("trap"));
+    let (victim, is_unharmed) = victim(folder.path());
+    let mut profile = small_profile();
+    let mut writer = Writer::create(&path, &profile.meta).unwrap();
+    writer.flush(&profile, at(1_000)).unwrap();
+    fs::rename(&path, &moved).unwrap();
+    fs::create_dir(&trap).unwrap();
+    // Every name that a flush and a merge could write to or remove.
+    for name in ["manifest.json", ".manifest.json.new", "frames-000000.parquet", "values-000001.parquet"] {
+        symlink(&victim, trap.join(name)).unwrap();
+    }
+    symlink(&trap, &path).unwrap();
+    for round in 2..20 {
+        add(&mut profile, &[3, 4, 5], Metric::CpuTime, 1);
+        writer.flush(&profile, at(1_000 * round)).unwrap();
+        writer.merge();
+    }
+    writer.finish(&profile, at(20_000)).unwrap();
+    assert!(is_unharmed());
+    assert_eq!(fs::read_dir(&trap).unwrap().count(), 4);
+    assert_eq!(contents(&open(&moved).unwrap().profile), contents(&profile));
+}
+
+#[test]
+fn planted_links_are_replaced_and_not_written_through() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.dctx");
+    let (victim, is_unharmed) = victim(folder.path());
+    let profile = small_profile();
+    let mut writer = Writer::create(&path, &profile.meta).unwrap();
+    let planted = [".manifest.json.new", ".nodes-000000.parquet.new", "frames-000000.parquet"];
+    for name in planted {
+        symlink(&victim, path.join(name)).unwrap();
+    }
+    fs::remove_file(path.join("manifest.json")).unwrap();
+    symlink(&victim, path.join("manifest.json")).unwrap();
+    writer.finish(&profile, at(1_000)).unwrap();
+    assert!(is_unharmed());
+    assert_eq!(contents(&open(&path).unwrap().profile), contents(&profile));
+    for name in segments(&path).iter().map(String::as_str).chain(["manifest.json"]) {
+        assert!(fs::symlink_metadata(path.join(name)).unwrap().is_file(), "{name}");
+    }
+}
+
+#[test]
+fn a_profile_is_for_its_owner_alone() {
+    let (_folder, path, _) = stored();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o700);
+    for file in fs::read_dir(&path).unwrap() {
+        let file = file.unwrap().path();
+        assert_eq!(mode(&file), 0o600, "{file:?}");
+    }
+}
+
+#[test]
+fn links_and_pipes_among_segments_are_lost_segments() {
+    let (folder, path, _) = stored();
+    let file = path.join("nodes-000000.parquet");
+    let aside = folder.path().join("aside");
+    fs::rename(&file, &aside).unwrap();
+    let because = || open(&path).unwrap().lost.first().map(|lost| lost.because.clone());
+    symlink(&aside, &file).unwrap();
+    assert_eq!(because().as_deref(), Some("not a regular file"));
+    fs::remove_file(&file).unwrap();
+    // Whoever opened it to read would wait for someone who writes.
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert_eq!(because().as_deref(), Some("not a regular file"));
 }
 
 #[test]
@@ -378,7 +471,7 @@ fn what_is_no_profile_is_named_and_explained() {
 fn a_packed_profile_is_the_folder_in_one_file() {
     let (folder, path, profile) = stored();
     let packed = folder.path().join("packed.dctx");
-    pack(&path, &mut fs::File::create(&packed).unwrap()).unwrap();
+    pack(&held(&path), &mut fs::File::create(&packed).unwrap()).unwrap();
     assert!(is_packed(&packed) && !is_packed(&path));
     let (from_folder, from_file) = (open(&path).unwrap(), open(&packed).unwrap());
     assert!(from_file.is_complete());
@@ -390,7 +483,7 @@ fn a_packed_profile_is_the_folder_in_one_file() {
 fn truncated_packed_profile_opens_incomplete_or_fails_with_an_error() {
     let (folder, path, _) = stored();
     let mut whole = Vec::new();
-    pack(&path, &mut whole).unwrap();
+    pack(&held(&path), &mut whole).unwrap();
     let cut = folder.path().join("cut.dctx");
     // What is behind the last byte of the last file is padding.
     let end = whole.iter().rposition(|&byte| byte != 0).unwrap() + 1;

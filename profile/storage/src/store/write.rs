@@ -3,10 +3,11 @@
 //! Owns: [`Writer`], [`Delta`]. Because: each flush must cost what is new and not what is there, and must happen
 //! entirely or not at all. Does not: decide when; the caller has the clock.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::io;
 use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use super::StoreError;
 use super::batch::Batch;
@@ -18,6 +19,7 @@ use super::merge;
 use super::place::Place;
 use super::schema::{self, LedgerRow};
 use super::table::{BATCH_ROWS, encode};
+use crate::folder::Folder;
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::memory::Pool;
@@ -32,7 +34,7 @@ use deepctx_profile::units::{Time, clock};
 /// leaves that as it is, and the next one writes what both should have written.
 #[derive(Debug)]
 pub struct Writer {
-    folder: PathBuf,
+    folder: Arc<Folder>,
     manifest: Manifest,
     written: Written,
     /// Files are numbered by attempt, so that none is ever written twice.
@@ -58,6 +60,123 @@ impl Written {
     fn new() -> Self {
         Written { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..Written::default() }
     }
+
+    /// What is new since `from_ns`.
+    fn delta(
+        &self,
+        profile: &Profile,
+        from_ns: u64,
+        now: Time<clock::Monotonic>,
+    ) -> Result<Delta, StoreError> {
+        let end_ns = (now - profile.meta.started_monotonic).0.max(from_ns);
+        let mut delta = Delta {
+            segments: Vec::new(),
+            end_ns,
+            meta: profile.meta.clone(),
+            frames: profile.frames.len(),
+            nodes: profile.tree.len(),
+            executables: profile.executables.len(),
+            ledger: ledger_rows(profile),
+            values: Vec::new(),
+            lanes: WrittenLanes::default(),
+            devices: WrittenDevices::default(),
+            processes: profile.gpu.processes.clone(),
+            pools: profile.memory.clone(),
+            flushes: self.flushes,
+        };
+        delta.add(Table::Frames, self.new_frames(profile))?;
+        delta.add(Table::Nodes, self.new_nodes(profile))?;
+        let (values, totals) = self.changes(profile, (from_ns, end_ns));
+        delta.values = totals;
+        delta.add(Table::Values, values)?;
+        let (lanes, written) = new_rows(&profile.timeline, &self.lanes, end_ns);
+        delta.lanes = written;
+        delta.add(Table::Timeline, [lanes])?;
+        let (activities, shapes, written) = devices::new_rows(&profile.gpu, &self.devices);
+        delta.devices = written;
+        delta.add(Table::Activities, [activities])?;
+        delta.add(Table::Shapes, [shapes])?;
+        if delta.ledger != self.ledger {
+            delta.add(Table::Ledger, [schema::ledger_batch(end_ns, &delta.ledger)])?;
+        }
+        let new = profile.executables.get(self.executables..).unwrap_or(&[]);
+        delta.add(Table::Executables, [schema::executable_batch(new)])?;
+        Ok(delta)
+    }
+
+    fn new_frames<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Batch> + 'p {
+        let mut new = profile.frames.iter().skip(self.frames).peekable();
+        iter::from_fn(move || {
+            new.peek()?;
+            let mut batch = Batch::new(Table::Frames);
+            for (id, frame) in new.by_ref().take(BATCH_ROWS) {
+                schema::push_frame(&mut batch, &profile.strings, id, &frame);
+            }
+            Some(batch)
+        })
+    }
+
+    fn new_nodes<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Batch> + 'p {
+        let mut new = (self.nodes as u32..profile.tree.len() as u32).peekable();
+        iter::from_fn(move || {
+            new.peek()?;
+            let mut batch = Batch::new(Table::Nodes);
+            for id in new.by_ref().take(BATCH_ROWS) {
+                let node = profile.tree.node(NodeId::from_number(id));
+                schema::push_node(&mut batch, id, node.parent.number(), node.frame);
+            }
+            Some(batch)
+        })
+    }
+
+    fn changes(&self, profile: &Profile, window: (u64, u64)) -> (Vec<Batch>, Vec<(Metric, usize, Totals)>) {
+        let (mut batches, mut totals) = (vec![Batch::new(Table::Values)], Vec::new());
+        for &metric in Metric::ALL {
+            let written = &self.values[metric.index()];
+            for (node, place, cell) in profile.tree.placed_cells(metric) {
+                let before = written.get(place).copied().unwrap_or_default();
+                if cell.count == before.count {
+                    continue;
+                }
+                if totals.len() % BATCH_ROWS == BATCH_ROWS - 1 {
+                    batches.push(Batch::new(Table::Values));
+                }
+                let new = Cell {
+                    count: cell.count.saturating_sub(before.count),
+                    sum: cell.sum.saturating_sub(before.sum),
+                    sum_squares: cell.sum_squares.saturating_sub(before.sum_squares),
+                    ..*cell
+                };
+                if let Some(batch) = batches.last_mut() {
+                    schema::push_value(batch, window, node.number(), metric.name(), &new);
+                }
+                let Cell { count, sum, sum_squares, .. } = *cell;
+                totals.push((metric, place, Totals { count, sum, sum_squares }));
+            }
+        }
+        (batches, totals)
+    }
+}
+
+/// The manifest and the files of a complete profile that is written at once, without a folder.
+pub(super) fn in_memory(
+    profile: &Profile,
+    now: Time<clock::Monotonic>,
+) -> Result<(Vec<u8>, Files), StoreError> {
+    let delta = Written::new().delta(profile, 0, now)?;
+    let mut manifest = Manifest::new(profile.meta.clone());
+    manifest.complete = true;
+    manifest.end_ns = delta.end_ns;
+    manifest.gpu = delta.processes;
+    manifest.memory = delta.pools;
+    manifest.activities_left_out = delta.devices.left_out;
+    let mut files = Vec::new();
+    for (table, rows, bytes) in delta.segments {
+        let segment = segment(table, 0, rows, &bytes);
+        files.push((segment.file.clone(), bytes));
+        manifest.segments.push(segment);
+    }
+    Ok((manifest.to_bytes()?, files))
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,44 +210,32 @@ pub(super) type Files = Vec<(String, Vec<u8>)>;
 impl Writer {
     /// Makes the folder `path`, which must not exist, with an empty profile in it.
     pub fn create(path: &Path, meta: &Meta) -> Result<Writer, StoreError> {
-        fs::create_dir(path).map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => StoreError::AlreadyExists(path.to_owned()),
-            _ => StoreError::Create { path: path.to_owned(), source },
+        let (parent, name) =
+            Folder::of_parent(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
+        Writer::create_in(&parent, &name, meta)
+    }
+
+    /// Makes the folder `name` in `parent`, which must not have it, with an empty profile in it.
+    pub fn create_in(parent: &Folder, name: &OsStr, meta: &Meta) -> Result<Writer, StoreError> {
+        let folder = parent.make(name).map_err(|source| {
+            let path = parent.path().join(name);
+            match source.kind() {
+                io::ErrorKind::AlreadyExists => StoreError::AlreadyExists(path),
+                _ => StoreError::Create { path, source },
+            }
         })?;
-        let (folder, manifest) = (path.to_owned(), Manifest::new(meta.clone()));
+        let manifest = Manifest::new(meta.clone());
         if let Err(error) = manifest.write(&folder) {
             // Only what was just made; when even that fails the folder stays, empty.
-            _ = fs::remove_dir(&folder);
+            _ = parent.remove_folder(name, &folder);
             return Err(error);
         }
-        Ok(Writer { folder, manifest, written: Written::new(), attempt: 0 })
+        Ok(Writer { folder: Arc::new(folder), manifest, written: Written::new(), attempt: 0 })
     }
 
-    /// The manifest and the files of a complete profile that is written at once, without a folder.
-    pub(super) fn in_memory(
-        profile: &Profile,
-        now: Time<clock::Monotonic>,
-    ) -> Result<(Vec<u8>, Files), StoreError> {
-        let manifest = Manifest::new(profile.meta.clone());
-        let mut writer = Writer { folder: PathBuf::new(), manifest, written: Written::new(), attempt: 0 };
-        let delta = writer.delta(profile, now)?;
-        writer.manifest.complete = true;
-        writer.manifest.end_ns = delta.end_ns;
-        writer.manifest.gpu = delta.processes;
-        writer.manifest.memory = delta.pools;
-        writer.manifest.activities_left_out = delta.devices.left_out;
-        let mut files = Vec::new();
-        for (table, rows, bytes) in delta.segments {
-            let segment = segment(table, 0, rows, &bytes);
-            files.push((segment.file.clone(), bytes));
-            writer.manifest.segments.push(segment);
-        }
-        Ok((writer.manifest.to_bytes()?, files))
-    }
-
-    /// The folder.
-    pub fn path(&self) -> &Path {
-        &self.folder
+    /// The folder, wherever it is by now.
+    pub fn folder(&self) -> Arc<Folder> {
+        Arc::clone(&self.folder)
     }
 
     /// Writes what is new. `profile` is the same growing profile at each call, `now` the time of its last record.
@@ -146,94 +253,7 @@ impl Writer {
     /// The first half of a flush: encodes what is new, without touching the disk, so that the profile can go on
     /// growing while another thread waits for the disk in [`Writer::commit`].
     pub fn delta(&self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<Delta, StoreError> {
-        let end_ns = (now - profile.meta.started_monotonic).0.max(self.manifest.end_ns);
-        let mut delta = Delta {
-            segments: Vec::new(),
-            end_ns,
-            meta: profile.meta.clone(),
-            frames: profile.frames.len(),
-            nodes: profile.tree.len(),
-            executables: profile.executables.len(),
-            ledger: ledger_rows(profile),
-            values: Vec::new(),
-            lanes: WrittenLanes::default(),
-            devices: WrittenDevices::default(),
-            processes: profile.gpu.processes.clone(),
-            pools: profile.memory.clone(),
-            flushes: self.written.flushes,
-        };
-        delta.add(Table::Frames, self.frames(profile))?;
-        delta.add(Table::Nodes, self.nodes(profile))?;
-        let (values, totals) = self.values(profile, end_ns);
-        delta.values = totals;
-        delta.add(Table::Values, values)?;
-        let (lanes, written) = new_rows(&profile.timeline, &self.written.lanes, end_ns);
-        delta.lanes = written;
-        delta.add(Table::Timeline, [lanes])?;
-        let (activities, shapes, written) = devices::new_rows(&profile.gpu, &self.written.devices);
-        delta.devices = written;
-        delta.add(Table::Activities, [activities])?;
-        delta.add(Table::Shapes, [shapes])?;
-        if delta.ledger != self.written.ledger {
-            delta.add(Table::Ledger, [schema::ledger_batch(end_ns, &delta.ledger)])?;
-        }
-        let new = profile.executables.get(self.written.executables..).unwrap_or(&[]);
-        delta.add(Table::Executables, [schema::executable_batch(new)])?;
-        Ok(delta)
-    }
-
-    fn frames<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Batch> + 'p {
-        let mut new = profile.frames.iter().skip(self.written.frames).peekable();
-        iter::from_fn(move || {
-            new.peek()?;
-            let mut batch = Batch::new(Table::Frames);
-            for (id, frame) in new.by_ref().take(BATCH_ROWS) {
-                schema::push_frame(&mut batch, &profile.strings, id, &frame);
-            }
-            Some(batch)
-        })
-    }
-
-    fn nodes<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = Batch> + 'p {
-        let mut new = (self.written.nodes as u32..profile.tree.len() as u32).peekable();
-        iter::from_fn(move || {
-            new.peek()?;
-            let mut batch = Batch::new(Table::Nodes);
-            for id in new.by_ref().take(BATCH_ROWS) {
-                let node = profile.tree.node(NodeId::from_number(id));
-                schema::push_node(&mut batch, id, node.parent.number(), node.frame);
-            }
-            Some(batch)
-        })
-    }
-
-    fn values(&self, profile: &Profile, end_ns: u64) -> (Vec<Batch>, Vec<(Metric, usize, Totals)>) {
-        let window = (self.manifest.end_ns, end_ns);
-        let (mut batches, mut totals) = (vec![Batch::new(Table::Values)], Vec::new());
-        for &metric in Metric::ALL {
-            let written = &self.written.values[metric.index()];
-            for (node, place, cell) in profile.tree.placed_cells(metric) {
-                let before = written.get(place).copied().unwrap_or_default();
-                if cell.count == before.count {
-                    continue;
-                }
-                if totals.len() % BATCH_ROWS == BATCH_ROWS - 1 {
-                    batches.push(Batch::new(Table::Values));
-                }
-                let new = Cell {
-                    count: cell.count.saturating_sub(before.count),
-                    sum: cell.sum.saturating_sub(before.sum),
-                    sum_squares: cell.sum_squares.saturating_sub(before.sum_squares),
-                    ..*cell
-                };
-                if let Some(batch) = batches.last_mut() {
-                    schema::push_value(batch, window, node.number(), metric.name(), &new);
-                }
-                let Cell { count, sum, sum_squares, .. } = *cell;
-                totals.push((metric, place, Totals { count, sum, sum_squares }));
-            }
-        }
-        (batches, totals)
+        self.written.delta(profile, self.manifest.end_ns, now)
     }
 
     /// The second half of a flush: writes a delta. Only one delta may be under way; one that was made before another
@@ -267,7 +287,7 @@ impl Writer {
         if let Err(error) = put_all() {
             // Nobody lists these files; they would only take space, which may be what is missing.
             for file in files {
-                _ = fs::remove_file(self.folder.join(file));
+                _ = self.folder.remove(file.as_ref());
             }
             return Err(error);
         }
@@ -302,7 +322,7 @@ impl Writer {
     pub fn due(&mut self) -> Option<Due> {
         let of_tables: Vec<_> = Table::ALL.into_iter().filter_map(|table| self.due_of(table)).collect();
         let window_ns = self.written.lanes.window_ns;
-        (!of_tables.is_empty()).then(|| Due { folder: self.folder.clone(), window_ns, of_tables })
+        (!of_tables.is_empty()).then(|| Due { folder: self.folder(), window_ns, of_tables })
     }
 
     fn due_of(&mut self, table: Table) -> Option<DueOfTable> {
@@ -351,7 +371,7 @@ impl Writer {
             new
         };
         for file in unused {
-            _ = fs::remove_file(self.folder.join(file));
+            _ = self.folder.remove(file.as_ref());
         }
     }
 }
@@ -359,7 +379,7 @@ impl Writer {
 /// Segments that are to be merged: each of them is listed, so no flush touches it.
 #[derive(Debug)]
 pub struct Due {
-    folder: PathBuf,
+    folder: Arc<Folder>,
     window_ns: u64,
     of_tables: Vec<DueOfTable>,
 }
@@ -383,9 +403,10 @@ impl Due {
     /// Merges: reads the old segments and writes the new ones.
     pub fn run(self) -> Merged {
         let Due { folder, window_ns, of_tables } = self;
+        let place = Place::Folder(Arc::clone(&folder));
         let one = |due: DueOfTable| {
             let old: Vec<&Segment> = due.old.iter().collect();
-            let merged = merge::merge(due.table, &Place::Folder(&folder), &old, window_ns).ok();
+            let merged = merge::merge(due.table, &place, &old, window_ns).ok();
             let new = merged.and_then(|(rows, bytes)| {
                 let new = Segment { level: due.level, ..segment(due.table, due.attempt, rows, &bytes) };
                 put(&folder, &new.file, &bytes).ok().map(|()| new)

@@ -1,0 +1,101 @@
+//! The version of a file: by whom its bytes were written, and since when they are the same.
+//!
+//! Owns: [`FileVersion`]. Because: a build-id is whatever its author wrote, so what was learnt of one file must not be
+//! used for another one, not even in a later run. Does not: read the file; the kernel keeps all of this.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+
+use rustix::fs::StatVfsMountFlags;
+
+/// Everybody but the owner of a file.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// One version of one file.
+///
+/// Nobody chooses the time of the last change (`ctime`) or the inode of a file, and only root its owner, except on a
+/// file system that a user brought along: an image, or a FUSE server. Those are mounted without set-user-id programs,
+/// for the same reason, and are recognised by that. An owner can write to a mapped file without its times changing at
+/// once; then the version is wrong for that file, and for no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// File system.
+    pub device: u64,
+    /// Number in it.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Time of the last write, since 1970; its owner can set it.
+    pub modified_ns: i128,
+    /// Time of the last change of content, owner or mode.
+    pub changed_ns: i128,
+    /// User that it belongs to.
+    pub owner: u32,
+    /// Others than the owner may write it.
+    pub writable_by_others: bool,
+    /// Its file system may be a user's, and all of this what a user wants it to be.
+    pub foreign: bool,
+}
+
+impl FileVersion {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+        Ok(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.len(),
+            modified_ns: ns(meta.mtime(), meta.mtime_nsec()),
+            changed_ns: ns(meta.ctime(), meta.ctime_nsec()),
+            owner: meta.uid(),
+            writable_by_others: meta.mode() & WRITABLE_BY_OTHERS != 0,
+            foreign: rustix::fs::fstatvfs(file)?.f_flag.contains(StatVfsMountFlags::NOSUID),
+        })
+    }
+
+    /// The one user whose word its content is; `None` where others have a say.
+    pub fn author(&self) -> Option<u32> {
+        (!self.writable_by_others && !self.foreign).then_some(self.owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_write_shows_though_the_owner_resets_its_time() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"one").unwrap();
+        let before = FileVersion::of(&file).unwrap();
+        assert_eq!(FileVersion::of(&file).unwrap(), before);
+        // The kernel's clock of files has a resolution of some milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let modified = file.metadata().unwrap().modified().unwrap();
+        std::os::unix::fs::FileExt::write_at(&file, b"two", 0).unwrap();
+        file.set_modified(modified).unwrap();
+        let after = FileVersion::of(&file).unwrap();
+        assert_eq!((after.modified_ns, after.size, after.inode), (before.modified_ns, 3, before.inode));
+        assert_ne!(after, before);
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_has_no_author() {
+        let file = tempfile::tempfile().unwrap();
+        for (mode, alone) in [(0o600, true), (0o755, true), (0o664, false), (0o602, false)] {
+            file.set_permissions(Permissions::from_mode(mode)).unwrap();
+            let version = FileVersion { foreign: false, ..FileVersion::of(&file).unwrap() };
+            assert_eq!(version.author(), alone.then_some(version.owner), "{mode:o}");
+            assert_eq!(FileVersion { foreign: true, ..version }.author(), None);
+        }
+    }
+}

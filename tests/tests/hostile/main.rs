@@ -1,0 +1,62 @@
+//! What other users of the machine do to harm a capture. Needs root and BPF.
+//!
+//! Owns: the other user, and the list of what is tried. Because: the profiler runs as root among programs and in folders
+//! of people who are not. Does not: test.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../cli_support/mod.rs"]
+mod cli_support;
+mod forged_build_id;
+mod owners;
+mod planted_links;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// `nobody`, who owns nothing that others need.
+const OTHER: u32 = 65534;
+
+/// A folder that everybody may look into, until the test ends.
+fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// A folder in it that belongs to the other user.
+fn others_folder(folder: &Path) -> PathBuf {
+    let path = folder.join("theirs");
+    fs::create_dir(&path).unwrap();
+    chown(&path, Some(OTHER), Some(OTHER)).unwrap();
+    path
+}
+
+/// A process of the other user; killed when the test ends.
+struct Theirs(Child);
+
+impl Theirs {
+    fn start(command: &mut Command) -> Self {
+        Self(command.uid(OTHER).gid(OTHER).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Waits for its end, which must be a good one.
+    fn end(mut self) {
+        let status = self.0.wait().unwrap();
+        assert!(status.success(), "what the other user tried did not work: {status}");
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
