@@ -72,6 +72,7 @@ const GROUPS: &[Group] = &[
     scheduled(TORCH_OLDER),
     as_root("jax"),
     as_root("chaos"),
+    as_root("hostile"),
     group("kernels"),
     group("ebpf"),
     group("aarch64"),
