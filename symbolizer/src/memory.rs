@@ -1,29 +1,20 @@
 //! Reading the memory of another process.
 //!
-//! Owns: the trait for reading target memory, its implementation for live processes, and recorded memory. Because:
-//! decoders must run the same on a live process, on recorded bytes and under a fuzzer. Does not: interpret the bytes.
+//! Owns: the trait for reading target memory, and recorded memory. Because: decoders must run the same on a live
+//! process, on recorded bytes and under a fuzzer. Does not: interpret the bytes, or read live processes
+//! ([`ProcessMemory`]).
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt as _;
 
-use deepctx_common::reasons;
+use deepctx_address_space::user_file_reads;
+pub use deepctx_address_space::{ProcessMemory, ReadError, reader};
+use deepctx_common::reason::Reason;
 
-reasons! {
-    class Unread, page "loss.md";
-    /// Why an address could not be read.
-    pub enum ReadError {
-        /// The process, or the address space that it had when its memory was opened.
-        Gone, "memory-gone", "the process or its address space is gone";
-        /// The range is not mapped, or not completely.
-        Unmapped, "memory-unmapped", "the address is not mapped";
-        /// The kernel refuses.
-        Denied, "memory-denied", "not permitted to read the memory of the process", helps "run the profiler as root";
-    }
+/// What could not be read of the memory of processes so far, for the sake of all others.
+pub fn gaps() -> [(&'static Reason, u64); 3] {
+    let [silent, refused] = reader::gaps();
+    [silent, refused, user_file_reads()]
 }
-
-impl std::error::Error for ReadError {}
 
 /// Memory of one address space. Little-endian, 64 bits.
 pub trait TargetMemory: Send {
@@ -73,50 +64,9 @@ impl TargetMemory for RecordedMemory {
     }
 }
 
-/// The memory of a live process, read through `/proc/PID/mem`.
-///
-/// The open file stays bound to the address space that the process had when it was opened: after an exec, an exit or a
-/// reuse of the pid, reads fail with [`ReadError::Gone`] and never return the bytes of another program.
-#[derive(Debug)]
-pub struct ProcessMemory {
-    mem: File,
-}
-
-impl ProcessMemory {
-    /// Opens the memory of `pid` (as seen from the pid namespace of this process).
-    ///
-    /// # Errors
-    /// [`ReadError::Gone`] when there is no such process, [`ReadError::Denied`] without the right to ptrace it.
-    pub fn open(pid: u32) -> Result<Self, ReadError> {
-        let mem = File::open(format!("/proc/{pid}/mem")).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => ReadError::Denied,
-            _ => ReadError::Gone,
-        })?;
-        Ok(Self { mem })
-    }
-}
-
 impl TargetMemory for ProcessMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        // File offsets are signed: user addresses are far below this, and the kernel would return EINVAL.
-        if address > i64::MAX as u64 {
-            return Err(ReadError::Unmapped);
-        }
-        let mut done = 0;
-        while done < into.len() {
-            let Some(at) = address.checked_add(done as u64) else { return Err(ReadError::Unmapped) };
-            match self.mem.read_at(&mut into[done..], at) {
-                // End of file at any address means that the address space has no users any more.
-                Ok(0) => return Err(ReadError::Gone),
-                Ok(n) => done += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    return Err(ReadError::Denied);
-                }
-                Err(_) => return Err(ReadError::Unmapped),
-            }
-        }
-        Ok(())
+        Self::read(self, address, into)
     }
 }
 
@@ -133,30 +83,5 @@ mod tests {
         for address in [0xfff, 0x1001, 0x1010, u64::MAX] {
             assert_eq!(memory.read_u64(address), Err(ReadError::Unmapped), "{address:#x}");
         }
-    }
-
-    #[test]
-    fn own_memory_is_readable() {
-        let value = 0x1122_3344_5566_7788_u64;
-        let memory = ProcessMemory::open(std::process::id()).unwrap();
-        assert_eq!(memory.read_u64(std::ptr::from_ref(&value) as u64), Ok(value));
-    }
-
-    #[test]
-    fn an_unmapped_address_is_unmapped_not_gone() {
-        let memory = ProcessMemory::open(std::process::id()).unwrap();
-        for address in [0, 8, u64::MAX, u64::MAX - 7, 1 << 63, 0xffff_8000_0000_0000] {
-            assert_eq!(memory.read_u64(address), Err(ReadError::Unmapped), "{address:#x}");
-        }
-    }
-
-    #[test]
-    fn the_memory_of_an_exited_process_is_gone() {
-        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let memory = ProcessMemory::open(child.id()).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(memory.read_u64(0x1000), Err(ReadError::Gone));
-        assert_eq!(ProcessMemory::open(child.id()).err(), Some(ReadError::Gone));
     }
 }

@@ -1,9 +1,10 @@
 //! Typed addresses, the mappings of processes, and the files behind them.
 //!
-//! Owns: the four kinds of address, the parser of `/proc/PID/maps`, safe opening of mapped files, facts of ELF files,
-//! and the reasons why there is no name. Because: the symbolizer and the search for probe sites both start from a
-//! mapping and its file, and neither should depend on the other. Does not: read symbols, DWARF or code. Files and
-//! processes may be hostile: reads are bounded, and failures are reasons ([`NoSymbol`]), never panics.
+//! Owns: the four kinds of address, the parser of `/proc/PID/maps`, safe opening of mapped files, reading memory
+//! through a process that may hang in place of this one ([`reader`]), facts of ELF files, and the reasons why there is
+//! no name. Because: the symbolizer and the search for probe sites both start from a mapping and its file, and neither
+//! should depend on the other. Does not: read symbols, DWARF or code. Files and processes may be hostile: reads are
+//! bounded, and failures are reasons ([`NoSymbol`]), never panics.
 //!
 //! ```
 //! use deepctx_address_space::maps::{self, Keep};
@@ -16,12 +17,18 @@ mod address;
 mod arch;
 pub mod elf;
 pub mod maps;
+mod memory;
+mod read_error;
+pub mod reader;
 mod reason;
+mod served;
 mod status;
 mod version;
 
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
 pub use arch::Arch;
+pub use memory::{ProcessMemory, user_file_reads};
+pub use read_error::ReadError;
 pub use reason::NoSymbol;
 pub use status::ProcessStatus;
 pub use version::FileVersion;

@@ -6,16 +6,15 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
-
 use crate::address::{Avma, FileOffset};
-use crate::elf;
+use crate::read_error::ReadError;
+use crate::reader::{self, Subject};
 use crate::reason::NoSymbol;
+use crate::served;
 
 /// Most bytes read of a maps file: 2²⁰ mappings (sixteen times the kernel's default limit) with long lines.
 pub const MAPS_BYTES_MAX: u64 = 128 << 20;
@@ -254,11 +253,10 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
     let gone_or = |e: &io::Error| match e.kind() {
         io::ErrorKind::PermissionDenied => NoSymbol::PermissionDenied,
+        io::ErrorKind::TimedOut => NoSymbol::ProcessSilent,
         _ => NoSymbol::ProcessGone,
     };
-    let file = File::open(format!("/proc/{pid}/maps")).map_err(|e| gone_or(&e))?;
-    let mut bytes = Vec::with_capacity(64 << 10);
-    file.take(MAPS_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| gone_or(&e))?;
+    let mut bytes = reader::read_proc(pid, "maps", MAPS_BYTES_MAX).map_err(|e| gone_or(&e))?;
     // A line that the bound cut off would be misread.
     if bytes.len() as u64 == MAPS_BYTES_MAX {
         bytes.truncate(bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0));
@@ -267,12 +265,23 @@ pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
     if bytes.is_empty() {
         return Err(NoSymbol::ProcessGone);
     }
+    if reader::is_installed() && is_jammed(pid) {
+        return Err(NoSymbol::ProcessSilent);
+    }
     Ok(parse(&bytes, keep))
+}
+
+/// Whether the lock of the address space is held: the files of its mappings are opened next, and that waits for it.
+fn is_jammed(pid: u32) -> bool {
+    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return false };
+    // Nothing is mapped there.
+    let answer = reader::read_memory(&Subject::of(pid), &memory, 0, &mut [0], true);
+    matches!(answer, Err(ReadError::NoAnswer | ReadError::Refused))
 }
 
 /// Opens the file behind a mapping: through `/proc/PID/map_files`, which refers to the mapped file even if it was
 /// deleted, replaced or never had a name, else by its path below the root folder of the process. Never blocks on
-/// FIFOs or devices.
+/// FIFOs or devices, nor on what a user's program serves.
 ///
 /// # Errors
 /// The reason why neither way works.
@@ -283,7 +292,7 @@ pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
         Backing::Anonymous => return Err(NoSymbol::JitWithoutMap),
         Backing::Vdso | Backing::Special => return Err(NoSymbol::SpecialMapping),
     }
-    match elf::open_regular(&map_files_path(pid, mapping)) {
+    match served::open_link(&map_files_path(pid, mapping)) {
         Ok(file) => return Ok(file),
         Err(NoSymbol::PermissionDenied | NoSymbol::ModuleMissing) => {}
         Err(reason) => return Err(reason),
@@ -300,20 +309,23 @@ pub fn map_files_path(pid: u32, mapping: &Mapping) -> PathBuf {
 }
 
 /// Opens a path as the process sees it. Links are resolved within its root folder: an absolute link in a container
-/// must not lead to a file of the host.
+/// must not lead to a file of the host. Nobody is waited for who serves files as a user (FUSE).
 ///
 /// # Errors
-/// [`NoSymbol::NotRegularFile`], or a reason of the file system.
+/// [`NoSymbol::NotRegularFile`], [`NoSymbol::UserFile`], or a reason of the file system.
 pub fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
-    let reason = |e: rustix::io::Errno| NoSymbol::from_io(&e.into());
-    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = openat(CWD, format!("/proc/{pid}/root"), folder, Mode::empty()).map_err(reason)?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    // O_PATH first: it has no effect on devices, and the file type is known before the file is opened for reading.
-    let found = openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT);
-    elf::check_regular(File::from(found.map_err(reason)?))?;
-    let file = openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).map_err(reason)?;
-    elf::check_regular(File::from(file))
+    served::open_below_root(pid, path)
+}
+
+/// Opens a regular file of this machine by its path, or by a link in `/proc`; waits for nobody who serves files as a user.
+///
+/// # Errors
+/// As of [`open_below_root`].
+pub fn open_path(path: &Path) -> Result<File, NoSymbol> {
+    if path.starts_with("/proc") {
+        return served::open_link(path);
+    }
+    served::open_below_root(std::process::id(), path)
 }
 
 /// Reads the vdso of a process: an ELF file that exists only in memory.
@@ -330,8 +342,13 @@ pub fn read_vdso(pid: u32, mapping: &Mapping) -> Result<Vec<u8>, NoSymbol> {
     };
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(denied_or_gone)?;
     let mut bytes = vec![0; usize::try_from(mapping.len()).map_err(|_| NoSymbol::TooLarge)?];
-    memory.read_exact_at(&mut bytes, mapping.begin.0).map_err(denied_or_gone)?;
-    Ok(bytes)
+    // The kernel's own pages: whoever answered before does so for these.
+    match reader::read_memory(&Subject::of(pid), &memory, mapping.begin.0, &mut bytes, true) {
+        Ok(()) => Ok(bytes),
+        Err(ReadError::Denied) => Err(NoSymbol::PermissionDenied),
+        Err(ReadError::NoAnswer | ReadError::Refused) => Err(NoSymbol::ProcessSilent),
+        Err(_) => Err(NoSymbol::ProcessGone),
+    }
 }
 
 #[cfg(test)]
@@ -469,6 +486,7 @@ mod tests {
         let own = maps.mappings.iter().find(|m| (m.begin..m.end).contains(&here)).unwrap();
         assert_eq!(own.path(), std::env::current_exe().unwrap());
         assert!(open(std::process::id(), own).is_ok());
+        assert!(open_path(own.path()).is_ok() && open_path(&map_files_path(std::process::id(), own)).is_ok());
         let vdso = maps.mappings.iter().find(|m| m.backing == Backing::Vdso).unwrap();
         assert_eq!(read_vdso(std::process::id(), vdso).unwrap()[..4], *b"\x7fELF");
     }

@@ -39,6 +39,10 @@ reasons! {
         KernelUnreadable = 21, "kernel-unreadable", "/proc/kallsyms could not be read";
         TooManyModules = 22, "too-many-modules", "more files are mapped than the profiler keeps track of";
         FileChanged = 23, "file-changed", "the file behind the mapping was changed while it was read";
+        UserFile = 24, "file-of-user-server",
+            "the file is on a file system that a user's program serves (FUSE) and that may never answer",
+            helps "have root mount it";
+        ProcessSilent = 25, "process-silent", "the mappings of the process could not be read in time";
     }
 }
 

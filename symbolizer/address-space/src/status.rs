@@ -1,7 +1,8 @@
 //! The identity of a process, from `/proc/PID/status`.
 //!
-//! Owns: the pid in the process's own namespace, and its user. Because: runtimes name files by the former, and only
-//! files of the latter can be trusted. Does not: read anything else of the file.
+//! Owns: the pid in the process's own namespace, and its users. Because: runtimes name files by the former, only files
+//! of the effective user can be trusted, and the real one answers for the process. Does not: read anything else of the
+//! file.
 
 use std::fs::File;
 use std::io;
@@ -17,6 +18,8 @@ pub struct ProcessStatus {
     pub own_pid: u32,
     /// Effective user.
     pub user: u32,
+    /// Real user: who started it.
+    pub real_user: u32,
 }
 
 impl ProcessStatus {
@@ -33,8 +36,10 @@ impl ProcessStatus {
         };
         // Kernels before 4.1, and those without pid namespaces, have no NSpid.
         let own_pid = field(b"NSpid:").or_else(|| field(b"Pid:"))?.next_back()?.parse().ok()?;
-        let user = field(b"Uid:")?.nth(1)?.parse().ok()?;
-        Some(Self { own_pid, user })
+        let mut users = field(b"Uid:")?;
+        let real_user = users.next()?.parse().ok()?;
+        let user = users.next()?.parse().ok()?;
+        Some(Self { own_pid, user, real_user })
     }
 }
 
@@ -52,9 +57,12 @@ mod tests {
     #[test]
     fn pid_and_user_are_those_of_the_innermost_namespace() {
         let status = b"Name:\tx\nPid:\t4711\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4711\t17\t1\n";
-        assert_eq!(ProcessStatus::parse(status), Some(ProcessStatus { own_pid: 1, user: 1001 }));
+        assert_eq!(
+            ProcessStatus::parse(status),
+            Some(ProcessStatus { own_pid: 1, user: 1001, real_user: 1000 })
+        );
         let without = ProcessStatus::parse(b"Pid:\t5\nUid:\t0\t0\t0\t0\n");
-        assert_eq!(without, Some(ProcessStatus { own_pid: 5, user: 0 }));
+        assert_eq!(without, Some(ProcessStatus { own_pid: 5, user: 0, real_user: 0 }));
         assert_eq!(ProcessStatus::parse(b"Pid:\nUid:\n"), None);
     }
 }

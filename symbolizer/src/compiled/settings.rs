@@ -3,9 +3,9 @@
 //! Owns: reading the current environment of the process. Because: programs set these variables before they import a
 //! framework, and `/proc` has only the initial environment. Does not: see settings other than environment variables.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::PathBuf;
+
+use deepctx_address_space::reader;
 
 use crate::memory::TargetMemory;
 
@@ -34,12 +34,9 @@ impl Settings {
         if let Some(current) = current.filter(|variables| !variables.is_empty()) {
             return Self::parse(&current);
         }
-        let mut bytes = Vec::new();
-        let read = File::open(format!("/proc/{pid}/environ"))
-            .and_then(|file| file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes));
-        if read.is_err() {
+        let Ok(bytes) = reader::read_proc(pid, "environ", ENVIRONMENT_BYTES_MAX) else {
             return Self::default();
-        }
+        };
         Self::parse(&bytes.split(|b| *b == 0).map(<[u8]>::to_vec).collect::<Vec<_>>())
     }
 

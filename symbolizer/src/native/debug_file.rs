@@ -11,7 +11,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use deepctx_address_space::elf::{self, DebugLink, ElfFacts, ModuleId};
+use deepctx_address_space::elf::{DebugLink, ElfFacts, ModuleId};
+use deepctx_address_space::maps;
 
 use crate::guard;
 use crate::native::{Module, nesting};
@@ -64,7 +65,7 @@ impl DebugInfo {
     }
 
     fn candidate(&self, path: &Path, trusted: bool) -> Option<File> {
-        let file = elf::open_regular(path).ok()?;
+        let file = maps::open_path(path).ok()?;
         let facts = ElfFacts::read(&file).ok()?;
         self.usable(&file, &facts, trusted).then_some(file)
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use deepctx_address_space::elf::{self, ElfFacts, ModuleId};
+use deepctx_address_space::elf::{ElfFacts, ModuleId};
 use deepctx_address_space::maps::{self, Backing, Mapping};
 use deepctx_address_space::{FileVersion, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
@@ -259,7 +259,7 @@ impl Modules {
             return Ok(Arc::clone(file));
         }
         let same = |file: &File| file.metadata().is_ok_and(|meta| FileKey::of(&meta) == module.key);
-        let found = module.origins.iter().find_map(|path| elf::open_regular(path).ok().filter(same));
+        let found = module.origins.iter().find_map(|path| maps::open_path(path).ok().filter(same));
         let file = Arc::new(found.ok_or(NoSymbol::ModuleMissing)?);
         self.counters.reopened += 1;
         self.keep_open(handle, Arc::clone(&file));

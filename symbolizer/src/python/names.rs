@@ -53,6 +53,8 @@ reasons! {
         Unreadable, "python-code-unreadable", "a code object could not be read";
         /// The kernel refuses.
         Denied, "python-denied", "reading the memory of the process is not permitted", helps "run the profiler as root";
+        /// [`ReadError::NoAnswer`] and its kin.
+        Silent, "python-silent", "the memory of the process does not answer in time, or is not touched for that reason";
         /// The object at the address is not a code object.
         NotACodeObject, "python-code-freed", "a code object was freed before its name was read";
         /// Another code object is at the address.
@@ -68,6 +70,9 @@ impl From<CodeError> for NoPythonName {
             CodeError::Read(ReadError::Gone) => Self::ProcessGone,
             CodeError::Read(ReadError::Unmapped) => Self::Unreadable,
             CodeError::Read(ReadError::Denied) => Self::Denied,
+            CodeError::Read(
+                ReadError::NoAnswer | ReadError::Refused | ReadError::UserFile | ReadError::NoReader,
+            ) => Self::Silent,
             CodeError::NotACodeObject => Self::NotACodeObject,
             CodeError::Torn => Self::Torn,
         }

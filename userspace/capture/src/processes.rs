@@ -5,7 +5,6 @@
 //! Does not: choose targets or read samples.
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::path::Path;
 
 use deepctx_common::python::{NO_PYTHON, PythonProcess};
@@ -14,6 +13,7 @@ use deepctx_common::reasons;
 use deepctx_common::unwind::{self, executable_flag};
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
+use deepctx_symbolizer::memory::reader;
 use deepctx_symbolizer::python::{NoInterpreter, locate_process};
 
 use super::executables::{Executables, Located};
@@ -272,10 +272,8 @@ impl Processes {
 /// file. (One at a fixed address that starts itself anew is noticed by what its libraries' addresses lead to.)
 fn program(pid: u32) -> Vec<u8> {
     /// Longer than any line.
-    const LINE_MAX: usize = 8192;
-    let mut line = vec![0; LINE_MAX];
-    let read = std::fs::File::open(format!("/proc/{pid}/maps")).and_then(|mut maps| maps.read(&mut line));
-    line.truncate(read.unwrap_or(0));
+    const LINE_MAX: u64 = 8192;
+    let mut line = reader::read_proc(pid, "maps", LINE_MAX).unwrap_or_default();
     let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
     line.truncate(end);
     line

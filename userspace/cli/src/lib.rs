@@ -17,6 +17,7 @@ pub mod export;
 pub mod failure;
 pub mod files;
 pub mod live;
+pub mod memory_reader;
 pub mod open;
 pub mod options;
 pub mod output;
@@ -49,6 +50,10 @@ use progress::Progress;
 
 /// Runs the program: parses, acts, says what went wrong, gives the exit code.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    // Before anything else: it gives up its privileges while it has one thread and has opened nothing.
+    if memory_reader::is_asked_for(&arguments) {
+        return memory_reader::run();
+    }
     let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(code) => return code,

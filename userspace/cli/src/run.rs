@@ -9,7 +9,7 @@ use std::io;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use deepctx_profile::profile::Meta;
 use deepctx_profile::units::Time;
@@ -24,13 +24,20 @@ use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::Config;
-use deepctx_session::{Finished, HottestOperators, Options, Session, Sink, Status};
+use deepctx_session::{Finished, HottestOperators, Options, ProgressWatch, Session, Sink, Status};
 use deepctx_symbolizer::native::DebugInfo;
 
 /// Interval at which everything is polled that has no event of its own.
 const TICK: Duration = Duration::from_millis(100);
 /// Interval between measurements of the profiler's own cost.
 const COST_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long the pipeline may stand still until it is said: the slowest disk and the largest library take less.
+const STANDSTILL: Duration = Duration::from_secs(10);
+/// How long the end may take without any progress. A signal or `-d` must end the program, whatever a target did to it.
+const END_STANDSTILL: Duration = Duration::from_secs(5);
+/// How long the end may take in all.
+const END_LONGEST: Duration = Duration::from_secs(30);
 
 /// What ends a capture.
 #[derive(Debug, Default)]
@@ -94,6 +101,8 @@ struct Signals {
     terminate: Signal,
     /// None under `nohup`.
     hang_up: Option<Signal>,
+    /// How many came.
+    came: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,15 +117,18 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hang_up: if ignores_hang_up() { None } else { Some(signal(SignalKind::hangup())?) },
+            came: 0,
         })
     }
 
     async fn next(&mut self) -> Stop {
-        tokio::select! {
+        let stop = tokio::select! {
             _ = self.interrupt.recv() => Stop::Interrupt,
             _ = self.terminate.recv() => Stop::Terminate,
             true = hung_up(&mut self.hang_up) => Stop::Terminate,
-        }
+        };
+        self.came += 1;
+        stop
     }
 }
 
@@ -176,7 +188,10 @@ pub fn until_end(
         .enable_all()
         .build()
         .map_err(|error| Failure::io("the event loop", &error))?;
-    runtime.block_on(Run { capture, session, until, progress }.until_over())
+    let ended = runtime.block_on(Run { capture, session, until, progress }.until_over());
+    // What did not end is not waited for here either.
+    runtime.shutdown_background();
+    ended
 }
 
 struct Run {
@@ -202,6 +217,7 @@ impl Run {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut next_cost = started;
         let mut signalled_before = false;
+        let mut standstill = Standstill::new(self.session.watch());
         loop {
             tokio::select! {
                 stop = signals.next() => {
@@ -220,6 +236,12 @@ impl Run {
                     if tokio::time::Instant::now() >= next_cost {
                         next_cost = tokio::time::Instant::now() + COST_INTERVAL;
                         self.session.set_cost(self.capture.cost());
+                    }
+                    if let Some(lasted) = standstill.lasted(STANDSTILL) {
+                        self.session.notice(format!(
+                            "the pipeline has stood still for {} s: what is sampled meanwhile may be lost",
+                            lasted.as_secs()
+                        ));
                     }
                     let status = self.session.status();
                     if let Some(progress) = &mut self.progress {
@@ -253,9 +275,16 @@ impl Run {
             progress.clear();
         }
         session.set_cost(capture.cost());
-        let counters = capture.stop();
-        let finishing = tokio::task::spawn_blocking(move || session.finish(Some(counters)));
-        let finished = ignoring_signals(finishing, signals).await.map_err(Failure::new)?;
+        let watch = session.watch();
+        let detached = Arc::<AtomicBool>::default();
+        let now_detached = Arc::clone(&detached);
+        let finishing = tokio::task::spawn_blocking(move || {
+            let counters = capture.stop();
+            now_detached.store(true, Ordering::Relaxed);
+            session.finish(Some(counters))
+        });
+        let finished = end_of(finishing, signals, &mut Standstill::new(watch), &detached).await?;
+        let finished = finished.map_err(Failure::new)?;
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
             // Notices that came at the end.
             progress.notice(&finished.status);
@@ -276,15 +305,67 @@ impl Until {
     }
 }
 
-/// Waits for work that will not take long, and ignores signals meanwhile: the data is being written.
-async fn ignoring_signals<T>(work: impl Future<Output = T>, signals: &mut Signals) -> T {
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            _ = signals.next() => {}
-        }
+/// Notices that the pipeline stands still.
+struct Standstill {
+    watch: ProgressWatch,
+    seen: u64,
+    since: Instant,
+    told: bool,
+}
+
+impl Standstill {
+    fn new(watch: ProgressWatch) -> Self {
+        Self { seen: watch.progress(), watch, since: Instant::now(), told: false }
     }
+
+    /// How long it has stood still, the first time that this exceeds a limit.
+    fn lasted(&mut self, limit: Duration) -> Option<Duration> {
+        let seen = self.watch.progress();
+        if seen != self.seen {
+            (self.seen, self.since) = (seen, Instant::now());
+        }
+        let lasted = self.since.elapsed();
+        if lasted < limit || self.told {
+            return None;
+        }
+        self.told = true;
+        Some(lasted)
+    }
+}
+
+/// Waits for the end. A second signal, or a standstill, ends the waiting: what was flushed is whole, and whoever stopped
+/// the program must not wait for what may never come.
+async fn end_of<T>(
+    work: impl Future<Output = T>,
+    signals: &mut Signals,
+    standstill: &mut Standstill,
+    detached: &AtomicBool,
+) -> Result<T, Failure> {
+    tokio::pin!(work);
+    let mut ticks = tokio::time::interval(TICK);
+    let began = Instant::now();
+    let because = loop {
+        tokio::select! {
+            done = &mut work => return Ok(done),
+            _ = signals.next() => {
+                // A first one may have been meant for the capture, which has just ended by itself.
+                if signals.came >= 2 {
+                    break "when it was signalled again".to_owned();
+                }
+            }
+            _ = ticks.tick() => {
+                if standstill.lasted(END_STANDSTILL).is_some() || began.elapsed() >= END_LONGEST {
+                    break format!("within {} s", began.elapsed().as_secs());
+                }
+            }
+        }
+    };
+    let part = match detached.load(Ordering::Relaxed) {
+        true => "the pipeline and its profile",
+        false => "the kernel programs and their probes",
+    };
+    Err(Failure::new(format_args!("{part} did not end {because}"))
+        .hint("what was written before is whole and can be opened; -v tells more"))
 }
 
 /// Waits for the command, or for a signal.
@@ -299,6 +380,10 @@ async fn wait_for_command(child: &mut Child, signals: &mut Signals) -> Option<u8
                     terminate(child);
                     return None;
                 }
+                // Whoever signals twice does not want to wait for a command that takes no notice.
+                if signals.came >= 2 {
+                    return None;
+                }
             }
             () = tokio::time::sleep(TICK) => {}
         }
@@ -309,5 +394,37 @@ fn terminate(child: &Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
         // It may have ended meanwhile, which is what was wanted.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standstill_is_told_once() {
+        let mut standstill = Standstill::new(ProgressWatch::default());
+        assert_eq!(standstill.lasted(Duration::MAX), None);
+        assert!(standstill.lasted(Duration::ZERO).is_some());
+        assert_eq!(standstill.lasted(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn the_second_signal_ends_what_never_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ended = runtime.block_on(async {
+            let mut signals = Signals::new().unwrap();
+            // The first one ended the capture.
+            signals.came = 1;
+            let (mut standstill, detached) =
+                (Standstill::new(ProgressWatch::default()), AtomicBool::new(true));
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
+            end_of(std::future::pending::<()>(), &mut signals, &mut standstill, &detached).await
+        });
+        let failure = ended.unwrap_err().to_string();
+        assert!(
+            failure.contains("the pipeline and its profile did not end when it was signalled"),
+            "{failure}"
+        );
     }
 }

@@ -39,7 +39,7 @@ pub use hottest::HottestOperators;
 pub use options::{Finished, Options};
 pub use raw::{RawError, RawReader, RawWriter};
 pub use replay::{Replayed, replay};
-pub use session::{PipelinePanicked, Session};
+pub use session::{PipelinePanicked, ProgressWatch, Session};
 pub use sinks::{LiveSnapshots, RawSink, Sink, SinkError, SnapshotSink, State, StoreSink};
 pub use status::Status;
 

@@ -4,6 +4,7 @@
 //! other for them. Does not: run anything.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use deepctx_capture::CalledMap;
 use deepctx_capture::cost::OwnCost;
@@ -53,4 +54,8 @@ pub struct Finished {
 pub(crate) struct Shared {
     pub(crate) status: Mutex<Status>,
     pub(crate) cost: Mutex<OwnCost>,
+    /// Counts what the pipeline's thread has done: while it stands still, so does that thread.
+    pub(crate) progress: AtomicU64,
+    /// Notices of the session's owner that the pipeline's thread has not taken over yet.
+    pub(crate) notices: Mutex<Vec<String>>,
 }

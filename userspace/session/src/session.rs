@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -23,6 +24,17 @@ pub struct Session {
     thread: JoinHandle<Finished>,
     finish: Sender<Option<KernelCounters>>,
     shared: Arc<Shared>,
+}
+
+/// Shows whether the pipeline's thread comes on; outlives the session.
+#[derive(Clone, Debug, Default)]
+pub struct ProgressWatch(Arc<Shared>);
+
+impl ProgressWatch {
+    /// A number that changes as long as the thread comes on.
+    pub fn progress(&self) -> u64 {
+        self.0.progress.load(Ordering::Relaxed)
+    }
 }
 
 /// The pipeline's thread panicked.
@@ -58,6 +70,17 @@ impl Session {
     /// True when the pipeline's thread has ended by itself, which only a defect makes it do.
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
+    }
+
+    /// How far the pipeline's thread has come.
+    pub fn watch(&self) -> ProgressWatch {
+        ProgressWatch(Arc::clone(&self.shared))
+    }
+
+    /// Shows a notice with those of the capture, also while the pipeline's thread stands still.
+    pub fn notice(&self, text: String) {
+        lock(&self.shared.status).add_notice(text.clone());
+        lock(&self.shared.notices).push(text);
     }
 
     /// Uses everything that was captured, finishes all sinks and ends. `counters` are the last ones of the kernel

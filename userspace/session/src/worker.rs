@@ -4,17 +4,19 @@
 //! hold up the thread that drains the rings. Does not: know any sink by name, or decide when to stop.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
-use deepctx_capture::Message;
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::{Message, ScanCounters};
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::STEP_MARKER;
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_profile::profile::Executable;
 use deepctx_profile::units::{Bytes, Time};
 use deepctx_symbolizer::maps::Maps;
+use deepctx_symbolizer::memory;
 
 use crate::device_code::DeviceCode;
 use crate::hottest::HottestOperators;
@@ -31,6 +33,8 @@ const TICK: Duration = Duration::from_millis(100);
 const IDLE_NS: u64 = 1_000_000_000;
 /// Longest wait for a capture that was stopped to close its channel. Draining a full ring takes a second.
 const DRAIN_GRACE: Duration = Duration::from_secs(10);
+/// Longest wait for its next message: one of its threads may wait for something that never comes.
+const DRAIN_IDLE: Duration = Duration::from_secs(3);
 /// Longest wait for lines of device code at the end.
 const LINES_GRACE: Duration = Duration::from_secs(2);
 
@@ -50,6 +54,8 @@ pub(crate) struct Worker {
     rates: Rates,
     /// Files that the profile lists already.
     executables: usize,
+    /// What scans of processes found and missed so far.
+    scans: ScanCounters,
 }
 
 impl Worker {
@@ -67,6 +73,7 @@ impl Worker {
             status: Status::default(),
             rates: Rates::new(now),
             executables: 0,
+            scans: ScanCounters::default(),
         }
     }
 
@@ -97,13 +104,14 @@ impl Worker {
         };
         // A stopped capture still drains its ring, and closes the channel after the last record.
         let deadline = Instant::now() + DRAIN_GRACE;
-        while let Ok(message) = messages.recv_deadline(deadline) {
+        while let Ok(message) = messages.recv_deadline(deadline.min(Instant::now() + DRAIN_IDLE)) {
             self.on_message(message);
         }
         self.finish(counters)
     }
 
     fn on_message(&mut self, message: Message) {
+        self.come_on();
         match message {
             Message::Records(bytes) => self.feed(Input::Records(bytes)),
             Message::Counters(counters) => self.feed(Input::Counters(counters)),
@@ -114,9 +122,7 @@ impl Worker {
             Message::SiteCounts(counts) => self.feed(Input::SiteCounts(counts)),
             Message::CallsEnd(time_ns) => self.feed(Input::CallsEnd(time_ns)),
             Message::DutyWindow(window) => self.feed(Input::DutyWindow(window)),
-            Message::Scans(counters) => {
-                self.pipeline.tables_lack(counters.gaps().into());
-            }
+            Message::Scans(counters) => self.scans = counters,
             Message::TargetGone { pid } => {
                 self.status.target_ended(pid, &self.named);
                 self.publish();
@@ -140,7 +146,13 @@ impl Worker {
         self.device_code.request_lines(self.pipeline.unread_cubins());
     }
 
+    /// Shows that this thread comes on.
+    fn come_on(&self) {
+        self.shared.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn tick(&mut self, idle: bool) {
+        self.come_on();
         let newest = self.pipeline.newest_ns().saturating_sub(SKEW_NS);
         // While messages wait, the clock says nothing about which records have arrived.
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
@@ -153,6 +165,7 @@ impl Worker {
     }
 
     fn finish(mut self, counters: Option<KernelCounters>) -> Finished {
+        self.come_on();
         if let Some(counters) = counters {
             self.feed(Input::Counters(counters));
         }
@@ -202,6 +215,13 @@ impl Worker {
     }
 
     fn measure(&mut self) {
+        let mut gaps: Vec<_> = self.scans.gaps().into();
+        gaps.extend(memory::gaps());
+        self.pipeline.tables_lack(gaps);
+        let late = std::mem::take(&mut *lock(&self.shared.notices));
+        for notice in late.into_iter().chain(memory::reader::take_notices()) {
+            self.notice(notice);
+        }
         self.status.count(&self.pipeline);
         let cost = *lock(&self.shared.cost);
         self.rates.update(&mut self.status, &cost);
@@ -220,6 +240,7 @@ impl Worker {
         lock(&self.shared.status).clone_from(&self.status);
         let elapsed = self.started.elapsed();
         for sink in &mut self.sinks {
+            self.shared.progress.fetch_add(1, Ordering::Relaxed);
             let state = State { profile, newest, status: &self.status, elapsed };
             if let Err(error) = method(&mut **sink, &state) {
                 self.status.write_error = Some(error.to_string());

@@ -1,0 +1,257 @@
+//! Reader: a process that reads what may never answer, so that this one does not have to wait for it.
+//!
+//! Owns: the door to that process, and what happens when it stays silent. Because: the profiler reads memory at
+//! addresses that the target chose. A page of it may be mapped from a file whose server never answers, and a thread that
+//! reads such a page waits within the kernel, where no signal reaches it; nor can its process end. Does not: decide
+//! what to read, or interpret it.
+//!
+//! ```text
+//!  this process, privileged            the reader: nobody, no capability, one socket
+//!  open /proc/PID/mem ──descriptor, position, length──▶ pread
+//!        250 ms at most ◀──────────error or bytes──────┘
+//!  no answer: kill it, do not wait, start another; the process is not read any more
+//! ```
+//!
+//! Without [`install`] everything is read directly: what uses this as a library has no program to start as the reader.
+
+mod pool;
+mod protocol;
+mod serve;
+mod suspects;
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use deepctx_common::reason::Reason;
+
+use crate::read_error::ReadError;
+use crate::status::ProcessStatus;
+pub use pool::Launch;
+use pool::{NoAnswer, Pool};
+use protocol::{PIECE_BYTES, Request};
+pub use serve::serve;
+use suspects::{Identity, Suspects, is_charged};
+
+/// Longest wait for an answer. A page of a slow disk takes a tenth of it.
+pub const DEADLINE: Duration = Duration::from_millis(250);
+/// Readers that do not end: from this many on, only what has answered before is read.
+const STUCK_MAX: usize = 8;
+/// From this many on, nothing is read.
+const STUCK_AT_ALL_MAX: usize = 32;
+
+/// Where everything goes through.
+#[derive(Debug)]
+struct Door {
+    pool: Pool,
+    suspects: Mutex<Suspects>,
+    /// Something is known against somebody.
+    suspicion: AtomicBool,
+    silent: AtomicU64,
+    refused: AtomicU64,
+}
+
+static DOOR: OnceLock<Door> = OnceLock::new();
+
+/// A process whose memory or files are to be read. Made before the first read: who it is could not be found out once it
+/// is gone, and it must answer for what it cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject(Identity);
+
+impl Subject {
+    /// Looks a process up. One that is gone is like no other.
+    pub fn of(pid: u32) -> Self {
+        if !is_installed() {
+            return Self(Identity { pid, started: u64::MAX, user: u32::MAX });
+        }
+        let user = ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user);
+        Self(Identity { pid, started: started(pid).unwrap_or(u64::MAX), user })
+    }
+}
+
+/// From now on, reads of other processes go through a process that `launch` starts and that calls [`serve`]. Starts the
+/// first one at once, on a thread of its own. Only the first call counts.
+pub fn install(launch: Launch) {
+    let door = Door {
+        pool: Pool::new(launch),
+        suspects: Mutex::default(),
+        suspicion: AtomicBool::new(false),
+        silent: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+    };
+    if DOOR.set(door).is_ok() {
+        // Without a thread the first read starts it.
+        let _ = std::thread::Builder::new()
+            .name("reader".into())
+            .spawn(|| DOOR.get().map(|door| door.pool.warm()));
+    }
+}
+
+/// Whether reads go through a process of their own.
+pub fn is_installed() -> bool {
+    DOOR.get().is_some()
+}
+
+/// What the user should know since the last time.
+pub fn take_notices() -> Vec<String> {
+    DOOR.get().map(|door| door.suspects().take_notices()).unwrap_or_default()
+}
+
+/// How many processes did not answer, and how many reads were refused for that.
+pub fn gaps() -> [(&'static Reason, u64); 2] {
+    let count = |of: fn(&Door) -> &AtomicU64| DOOR.get().map_or(0, |door| of(door).load(Ordering::Relaxed));
+    [
+        (ReadError::NoAnswer.reason(), count(|door| &door.silent)),
+        (ReadError::Refused.reason(), count(|door| &door.refused)),
+    ]
+}
+
+/// Fills `into` with the memory of a process at `address`, from its open `/proc/PID/mem`. `answered`: this file gave
+/// an answer before.
+///
+/// # Errors
+/// Why not.
+pub fn read_memory(
+    subject: &Subject,
+    memory: &File,
+    address: u64,
+    into: &mut [u8],
+    answered: bool,
+) -> Result<(), ReadError> {
+    // File offsets are signed: user addresses are far below this, and the kernel would return EINVAL.
+    if address > i64::MAX as u64 {
+        return Err(ReadError::Unmapped);
+    }
+    let mut done = 0;
+    while done < into.len() {
+        let at = address.checked_add(done as u64).ok_or(ReadError::Unmapped)?;
+        let read = match DOOR.get() {
+            Some(door) => {
+                let piece = into.len().min(done + PIECE_BYTES);
+                door.read(subject, memory, Some(at), &mut into[done..piece], answered)?
+            }
+            None => memory.read_at(&mut into[done..], at),
+        };
+        match read {
+            // End of file at any address means that the address space has no users any more.
+            Ok(0) => return Err(ReadError::Gone),
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(ReadError::Denied),
+            Err(_) => return Err(ReadError::Unmapped),
+        }
+    }
+    Ok(())
+}
+
+/// The first `longest` bytes of a file of `/proc/PID`: some of them (`environ`, `cmdline`, `maps` before Linux 6.17)
+/// touch the memory of the process or wait for its lock.
+///
+/// # Errors
+/// As of opening and reading; [`io::ErrorKind::TimedOut`] with the [`ReadError`] when that is not done.
+pub fn read_proc(pid: u32, name: &str, longest: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(format!("/proc/{pid}/{name}"))?;
+    let mut bytes = Vec::new();
+    let Some(door) = DOOR.get() else {
+        file.take(longest).read_to_end(&mut bytes)?;
+        return Ok(bytes);
+    };
+    let subject = Subject::of(pid);
+    let mut piece = vec![0; PIECE_BYTES];
+    while (bytes.len() as u64) < longest {
+        let wanted = PIECE_BYTES.min(usize::try_from(longest).unwrap_or(usize::MAX) - bytes.len());
+        let read = door.read(&subject, &file, None, &mut piece[..wanted], true);
+        let read = read.map_err(|reason| io::Error::new(io::ErrorKind::TimedOut, reason))??;
+        bytes.extend_from_slice(&piece[..read]);
+        if read < wanted {
+            break;
+        }
+    }
+    Ok(bytes)
+}
+
+impl Door {
+    fn suspects(&self) -> MutexGuard<'_, Suspects> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has one piece read.
+    fn read(
+        &self,
+        Subject(who): &Subject,
+        file: &File,
+        position: Option<u64>,
+        into: &mut [u8],
+        answered: bool,
+    ) -> Result<io::Result<usize>, ReadError> {
+        self.check(*who, answered).inspect_err(|reason| {
+            self.refused.fetch_add(u64::from(*reason == ReadError::Refused), Ordering::Relaxed);
+        })?;
+        let request = Request { position, length: into.len() };
+        let began = Instant::now();
+        match self.pool.ask(request, file.as_fd(), into) {
+            Ok(answer) => {
+                let waited = Duration::from_micros(answer.microseconds.into());
+                if is_charged(waited) {
+                    self.suspicion.store(true, Ordering::Relaxed);
+                    self.suspects().charge(*who, waited, Instant::now());
+                }
+                Ok(match answer.error {
+                    0 => Ok(answer.length as usize),
+                    error => Err(io::Error::from_raw_os_error(error.cast_signed())),
+                })
+            }
+            Err(NoAnswer::Silent) => {
+                self.suspicion.store(true, Ordering::Relaxed);
+                self.silent.fetch_add(1, Ordering::Relaxed);
+                self.suspects().did_not_answer(*who, began.elapsed(), Instant::now());
+                Err(ReadError::NoAnswer)
+            }
+            Err(NoAnswer::NoReader) => Err(ReadError::NoReader),
+        }
+    }
+
+    fn check(&self, who: Identity, answered: bool) -> Result<(), ReadError> {
+        if !self.suspicion.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.suspects().allows(who, Instant::now())?;
+        let stuck = self.pool.stuck();
+        if stuck >= STUCK_AT_ALL_MAX || stuck >= STUCK_MAX && !answered {
+            return Err(ReadError::Refused);
+        }
+        Ok(())
+    }
+}
+
+/// When a process started, in ticks since the machine did.
+fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    // The 22nd field; the state, which follows the name, is the third.
+    str::from_utf8(&stat[name_end + 2..]).ok()?.split(' ').nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_start() {
+        let own = started(std::process::id()).unwrap();
+        assert!(own > 0 && started(std::process::id()) == Some(own));
+        assert_eq!(started(u32::MAX), None);
+    }
+
+    #[test]
+    fn files_of_a_process_are_read_up_to_a_bound() {
+        let own = std::process::id();
+        let whole = read_proc(own, "environ", 1 << 20).unwrap();
+        assert_eq!(read_proc(own, "environ", 5).unwrap(), whole[..5.min(whole.len())]);
+        assert!(read_proc(u32::MAX, "environ", 5).is_err());
+    }
+}

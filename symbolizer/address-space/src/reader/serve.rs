@@ -1,0 +1,98 @@
+//! Serve: the reader's own side, a process of its own.
+//!
+//! Owns: giving up every privilege, and answering one request after the other. Because: a read of another process may
+//! never return, and nothing ends a thread that waits so, nor the process that it belongs to. Does not: open files,
+//! or look at what it reads.
+//!
+//! It does not ask to be killed with its parent: the system means the thread that started it by that. It ends when the
+//! socket closes.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use rustix::process::{Gid, Resource, Rlimit, Uid, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
+
+use super::protocol::{ANSWER_BYTES, Answer, PIECE_BYTES, Request, receive};
+
+/// The user `nobody`.
+const NOBODY: u32 = 65_534;
+/// Files it may have open: its own three, and one that it reads.
+const FILES_MAX: u64 = 16;
+/// Memory it may have: its own file is mapped, and it needs one buffer.
+const MEMORY_MAX: u64 = 1 << 30;
+
+/// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
+///
+/// # Errors
+/// The privileges cannot be given up, or the socket fails.
+pub fn serve() -> io::Result<()> {
+    give_up_privileges()?;
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    answer_all(&socket)
+}
+
+/// Answers requests until the socket is closed.
+pub(super) fn answer_all(socket: &UnixStream) -> io::Result<()> {
+    let mut buffer = vec![0; ANSWER_BYTES + PIECE_BYTES];
+    while let Some((request, file)) = receive(socket)? {
+        let began = Instant::now();
+        let read = read(&file, request, &mut buffer[ANSWER_BYTES..]);
+        let microseconds = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
+        drop(file);
+        let (error, length) = match read {
+            Ok(length) => (0, length),
+            // An error without a number is none of the system's.
+            Err(error) => (error.raw_os_error().map_or(u32::MAX, i32::unsigned_abs), 0),
+        };
+        let answer = Answer { error, length: length as u32, microseconds };
+        buffer[..ANSWER_BYTES].copy_from_slice(&answer.encode());
+        (&*socket).write_all(&buffer[..ANSWER_BYTES + length])?;
+    }
+    Ok(())
+}
+
+fn read(mut file: &File, request: Request, buffer: &mut [u8]) -> io::Result<usize> {
+    let into = buffer.get_mut(..request.length).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut done = 0;
+    loop {
+        let read = match request.position {
+            Some(position) => file.read_at(into, position),
+            // Files of `/proc` come a page at a time.
+            None => file.read(&mut into[done..]),
+        };
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(read) if request.position.is_none() && read > 0 && done + read < into.len() => done += read,
+            read => return Ok(done + read?),
+        }
+    }
+}
+
+fn give_up_privileges() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    for (resource, most) in
+        [(Resource::Core, 0), (Resource::Nofile, FILES_MAX), (Resource::As, MEMORY_MAX), (Resource::Nproc, 0)]
+    {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    // Whoever may not do this is nobody much; and where the user does not exist (a user namespace), the capabilities
+    // are what counts.
+    let _ = set_thread_groups(&[]);
+    let _ = set_thread_res_gid(group, group, group);
+    let _ = set_thread_res_uid(user, user, user);
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    match capabilities(None)?.permitted.is_empty() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}

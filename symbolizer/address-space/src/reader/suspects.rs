@@ -1,0 +1,203 @@
+//! Suspects: whose memory costs too much time.
+//!
+//! Owns: the processes that did not answer, and an account of waiting time for each user. Because: one process that
+//! does not answer costs a deadline, and a user may have a thousand of them, or one that answers slowly each time.
+//! Does not: read memory or look processes up.
+//!
+//! An account is in time: what reads waited beyond what a disk takes is charged, and regained slowly. So a user can
+//! hold a capture up for 0.75 s at once and for a fiftieth of the time after that. Processes that ended count as others
+//! do, or each could be replaced by its child.
+
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+use super::DEADLINE;
+use crate::read_error::ReadError;
+
+/// What a user's reads may wait in all, at once: three deadlines.
+const CREDIT: Duration = Duration::from_millis(750);
+/// Of what is left of it a read may begin.
+const LEAST: Duration = Duration::from_millis(125);
+/// Share of the time that passes which is regained.
+const REGAINED: u32 = 50;
+/// Waiting that is not charged: reading pages from a disk.
+const FREE: Duration = Duration::from_millis(5);
+/// Most processes and users remembered.
+const KNOWN_MAX: usize = 4096;
+/// Most notices kept until someone takes them.
+const NOTICES_MAX: usize = 64;
+
+/// Who a process is: its number may be given to another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// Its number.
+    pub(super) pid: u32,
+    /// When it started, in ticks since the machine did.
+    pub(super) started: u64,
+    /// Its real user.
+    pub(super) user: u32,
+}
+
+/// What is known against processes and users.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    /// When processes that did not answer were started, by number.
+    silent: FxHashMap<u32, u64>,
+    accounts: FxHashMap<u32, Account>,
+    notices: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    /// Waiting time spent and not regained.
+    spent: Duration,
+    at: Instant,
+    told: bool,
+}
+
+impl Account {
+    fn spent_at(&self, now: Instant) -> Duration {
+        self.spent.saturating_sub(now.saturating_duration_since(self.at) / REGAINED)
+    }
+}
+
+impl Suspects {
+    /// Whether memory of a process may be read.
+    pub(super) fn allows(&mut self, who: Identity, now: Instant) -> Result<(), ReadError> {
+        if self.silent.get(&who.pid) == Some(&who.started) {
+            return Err(ReadError::NoAnswer);
+        }
+        let account = self.accounts.get_mut(&who.user);
+        let Some(account) = account.filter(|account| account.spent_at(now) + LEAST > CREDIT) else {
+            return Ok(());
+        };
+        if !account.told {
+            account.told = true;
+            let text = format!(
+                "user {}: the memory of its processes answers late or not at all; names that are in it are missing",
+                who.user
+            );
+            self.notice(text);
+        }
+        Err(ReadError::Refused)
+    }
+
+    /// A read of a process was not answered.
+    pub(super) fn did_not_answer(&mut self, who: Identity, waited: Duration, now: Instant) {
+        if self.silent.len() >= KNOWN_MAX {
+            self.silent.clear();
+        }
+        if self.silent.insert(who.pid, who.started) != Some(who.started) {
+            self.notice(format!(
+                "process {}: its memory did not answer within {} ms; its names from memory are missing",
+                who.pid,
+                DEADLINE.as_millis()
+            ));
+        }
+        self.charge(who, waited, now);
+    }
+
+    /// A read of a process took this long.
+    pub(super) fn charge(&mut self, who: Identity, waited: Duration, now: Instant) {
+        if self.accounts.len() >= KNOWN_MAX {
+            self.accounts.retain(|_, account| !account.spent_at(now).is_zero());
+        }
+        let account = Account { spent: Duration::ZERO, at: now, told: false };
+        let account = self.accounts.entry(who.user).or_insert(account);
+        account.spent = account.spent_at(now) + waited;
+        account.at = now;
+    }
+
+    /// What the user should know since the last time.
+    pub(super) fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    fn notice(&mut self, text: String) {
+        if self.notices.len() < NOTICES_MAX {
+            self.notices.push(text);
+        }
+    }
+}
+
+/// Whether a read took longer than reading from a disk.
+pub(super) fn is_charged(waited: Duration) -> bool {
+    waited > FREE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, user: u32) -> Identity {
+        Identity { pid, started: 7, user }
+    }
+
+    #[test]
+    fn a_silent_process_is_not_asked_again() {
+        let (mut suspects, now) = (Suspects::default(), Instant::now());
+        let who = process(10, 1000);
+        assert_eq!(suspects.allows(who, now), Ok(()));
+        suspects.did_not_answer(who, DEADLINE, now);
+        assert_eq!(suspects.allows(who, now + Duration::from_secs(9999)), Err(ReadError::NoAnswer));
+        // Its number is given to another process.
+        assert_eq!(suspects.allows(Identity { started: 8, ..who }, now), Ok(()));
+        let notices = suspects.take_notices();
+        assert!(notices[0].contains("process 10") && notices[0].contains("250 ms"), "{notices:?}");
+    }
+
+    #[test]
+    fn a_user_holds_up_a_capture_for_a_bounded_time() {
+        let (mut suspects, began) = (Suspects::default(), Instant::now());
+        let mut waited = Duration::ZERO;
+        for pid in 0..1000 {
+            if suspects.allows(process(pid, 1000), began + waited).is_ok() {
+                waited += DEADLINE;
+                suspects.did_not_answer(process(pid, 1000), DEADLINE, began + waited);
+            }
+        }
+        assert_eq!(waited, 3 * DEADLINE);
+        assert_eq!(suspects.allows(process(5000, 1000), began + waited), Err(ReadError::Refused));
+        assert_eq!(suspects.allows(process(5000, 1001), began + waited), Ok(()), "others are not refused");
+        assert_eq!(
+            suspects.take_notices().iter().filter(|notice| notice.starts_with("user 1000")).count(),
+            1
+        );
+        // A fiftieth of the time after that.
+        let (hour, mut now) = (Duration::from_secs(3600), began + waited);
+        let end = now + hour;
+        let mut pid = 10_000;
+        while now < end {
+            now += Duration::from_millis(100);
+            pid += 1;
+            if suspects.allows(process(pid, 1000), now).is_ok() {
+                waited += DEADLINE;
+                suspects.did_not_answer(process(pid, 1000), DEADLINE, now);
+            }
+        }
+        assert!(waited <= hour / REGAINED + CREDIT + DEADLINE, "{waited:?}");
+    }
+
+    #[test]
+    fn slow_answers_are_charged_as_missing_ones_are() {
+        let (mut suspects, now) = (Suspects::default(), Instant::now());
+        let answers = (0..).find(|_| {
+            suspects.charge(process(1, 5), Duration::from_millis(100), now);
+            suspects.allows(process(1, 5), now).is_err()
+        });
+        assert_eq!(answers, Some(6));
+        assert!(is_charged(Duration::from_millis(100)) && !is_charged(Duration::from_micros(900)));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (mut suspects, now) = (Suspects::default(), Instant::now());
+        for n in 0..3 * KNOWN_MAX as u32 {
+            let now = now + Duration::from_secs(u64::from(n));
+            suspects.did_not_answer(process(n, n), DEADLINE, now);
+        }
+        assert!(suspects.silent.len() <= KNOWN_MAX && suspects.accounts.len() <= KNOWN_MAX);
+        assert_eq!(suspects.take_notices().len(), NOTICES_MAX);
+    }
+}

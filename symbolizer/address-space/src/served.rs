@@ -1,0 +1,198 @@
+//! Files that a program of some user serves (FUSE), and how to open files without waiting for such a program.
+//!
+//! Owns: which file systems are served so, and opening a file only after that is known. Because: whoever opens, walks
+//! through or reads such a file waits for that program, which may never answer, and no signal ends that. Does not:
+//! decide what to open, or look at content.
+//!
+//! The kernel lists every connection to a server, with its owner as this process sees users: in `fusectl`, a file
+//! system of which one instance exists, and which is mounted here for ourselves. Lists of mounts would not do: what is
+//! mounted in another namespace calls its owner root, and what was unmounted while it was in use is in no list.
+//!
+//! Servers of networks (NFS, Ceph, Lustre, …) and FUSE servers of root are not refused: only root mounts those, and
+//! what runs on clusters is often mapped from them.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, readlinkat, statat,
+    statx,
+};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use crate::elf;
+use crate::reason::NoSymbol;
+
+/// Most symbolic links followed, as the kernel does.
+const LINKS_MAX: usize = 40;
+/// Finds a file without any effect on it.
+const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// The folder of all connections; `None` where there can be none, or they cannot be seen.
+fn connections() -> Option<&'static OwnedFd> {
+    static CONNECTIONS: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let mount = || {
+        let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&context)?;
+        fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+    };
+    let usual = || openat(CWD, "/sys/fs/fuse/connections", FIND | OFlags::DIRECTORY, Mode::empty());
+    CONNECTIONS.get_or_init(|| mount().or_else(|_: Errno| usual()).ok()).as_ref()
+}
+
+/// Whether a user's program serves anything at all.
+pub(crate) fn any() -> bool {
+    let Some(connections) = connections() else { return false };
+    let list = openat(connections, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(entries) = list.and_then(Dir::new) else { return false };
+    entries.flatten().any(|entry| {
+        let name = entry.file_name();
+        // Connections are called by number.
+        name.to_bytes().first().is_some_and(u8::is_ascii_digit) && is_of_user(name.to_bytes())
+    })
+}
+
+/// Whether a user's program serves the file system with this device number: major, minor.
+pub(crate) fn is_served_by_user(device: (u32, u32)) -> bool {
+    // What has no device of its own has major number 0.
+    device.0 == 0 && is_of_user(device.1.to_string().as_bytes())
+}
+
+fn is_of_user(connection: &[u8]) -> bool {
+    let owner = |folder| statat(folder, OsStr::from_bytes(connection), AtFlags::SYMLINK_NOFOLLOW);
+    connections().is_some_and(|folder| owner(folder).is_ok_and(|found| found.st_uid != 0))
+}
+
+/// Opens the file that a link of `/proc` leads to, if it is a regular one and no user's program serves it.
+///
+/// # Errors
+/// [`NoSymbol::NotRegularFile`], [`NoSymbol::UserFile`], or a reason of the file system.
+pub(crate) fn open_link(link: &Path) -> Result<File, NoSymbol> {
+    let found = openat(CWD, link, FIND, Mode::empty()).map_err(reason)?;
+    open_found(&found)
+}
+
+/// Opens a path below the root folder of a process. Links are resolved within that folder.
+///
+/// # Errors
+/// As of [`open_link`].
+pub(crate) fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
+    let root = openat(CWD, format!("/proc/{pid}/root"), FIND | OFlags::DIRECTORY, Mode::empty());
+    let root = root.map_err(reason)?;
+    if any() {
+        return open_found(&walk(root, path)?);
+    }
+    let found = openat2(&root, path, FIND, Mode::empty(), ResolveFlags::IN_ROOT).map_err(reason)?;
+    open_found(&found)
+}
+
+/// Finds a path one folder at a time, so that nobody is asked who was not looked at before.
+fn walk(root: OwnedFd, path: &Path) -> Result<OwnedFd, NoSymbol> {
+    check(&root)?;
+    // The folders from the root to where we are.
+    let mut at = vec![root];
+    let mut left: VecDeque<OsString> = names(path);
+    let mut links = 0;
+    while let Some(name) = left.pop_front() {
+        if name == ".." {
+            at.truncate((at.len() - 1).max(1));
+            continue;
+        }
+        let folder = at.last().ok_or(NoSymbol::ModuleMissing)?;
+        let found = openat(folder, &name, FIND | OFlags::NOFOLLOW, Mode::empty()).map_err(reason)?;
+        if check(&found)? != FileType::Symlink {
+            at.push(found);
+            continue;
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(NoSymbol::ModuleUnreadable);
+        }
+        let target = readlinkat(&found, "", Vec::new()).map_err(reason)?;
+        let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
+        if target.is_absolute() {
+            at.truncate(1);
+        }
+        for name in names(&target).into_iter().rev() {
+            left.push_front(name);
+        }
+    }
+    at.pop().ok_or(NoSymbol::ModuleMissing)
+}
+
+/// The names in a path; neither the root nor the current folder is one.
+fn names(path: &Path) -> VecDeque<OsString> {
+    let names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
+    let names = names.filter(|name| !name.is_empty() && *name != b".");
+    names.map(|name| OsStr::from_bytes(name).to_owned()).collect()
+}
+
+/// What a file is, if no user's program serves it. Asks no server.
+fn check(found: impl AsFd) -> Result<FileType, NoSymbol> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(found, "", flags, StatxFlags::TYPE).map_err(reason)?;
+    if is_served_by_user((stat.stx_dev_major, stat.stx_dev_minor)) {
+        return Err(NoSymbol::UserFile);
+    }
+    Ok(FileType::from_raw_mode(stat.stx_mode.into()))
+}
+
+/// Opens a file that was found. It is the one that was looked at, whatever its name means by now.
+fn open_found(found: &OwnedFd) -> Result<File, NoSymbol> {
+    if check(found)? != FileType::RegularFile {
+        return Err(NoSymbol::NotRegularFile);
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+    elf::check_regular(File::from(openat(CWD, link, flags, Mode::empty()).map_err(reason)?))
+}
+
+fn reason(error: Errno) -> NoSymbol {
+    NoSymbol::from_io(&error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn walked(root: &Path, path: &str) -> Result<String, NoSymbol> {
+        let root = openat(CWD, root, FIND | OFlags::DIRECTORY, Mode::empty()).map_err(reason)?;
+        let mut text = String::new();
+        open_found(&walk(root, Path::new(path))?)?.read_to_string(&mut text).unwrap();
+        Ok(text)
+    }
+
+    #[test]
+    fn a_walk_stays_within_its_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("a/b/file"), "within").unwrap();
+        std::fs::write(folder.path().join("file"), "outside").unwrap();
+        symlink("/a/b", root.join("absolute")).unwrap();
+        symlink("b/../b", root.join("a/relative")).unwrap();
+        symlink("../../../file", root.join("out")).unwrap();
+        symlink("round", root.join("round")).unwrap();
+        for path in ["/a/b/file", "a//./b/file", "/absolute/file", "/a/relative/file", "/../../a/b/file"] {
+            assert_eq!(walked(&root, path).as_deref(), Ok("within"), "{path}");
+        }
+        assert_eq!(walked(&root, "/out"), Err(NoSymbol::ModuleMissing));
+        assert_eq!(walked(&root, "/round"), Err(NoSymbol::ModuleUnreadable));
+        assert_eq!(walked(&root, "/a/b"), Err(NoSymbol::NotRegularFile));
+        assert_eq!(walked(&root, "/a/none/file"), Err(NoSymbol::ModuleMissing));
+    }
+
+    #[test]
+    fn a_disk_and_a_missing_server_are_no_users() {
+        assert!(!is_served_by_user((8, 1)) && !is_served_by_user((0, u32::MAX)));
+    }
+}
