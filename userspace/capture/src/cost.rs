@@ -26,7 +26,8 @@ pub fn measure(map_bytes: u64) -> OwnCost {
     OwnCost { cpu: cpu_time(), resident_bytes: resident_bytes(), map_bytes }
 }
 
-fn cpu_time() -> Duration {
+/// User and system CPU time of this process since its start.
+pub fn cpu_time() -> Duration {
     // SAFETY: an all-zero rusage is a value of the type.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a local; RUSAGE_SELF needs nothing else.

@@ -22,6 +22,7 @@ use super::selection;
 use super::step_marker;
 use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::cost::cpu_time;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::Config;
 use deepctx_session::{Finished, HottestOperators, Options, ProgressWatch, Session, Sink, Status};
@@ -36,6 +37,8 @@ const COST_INTERVAL: Duration = Duration::from_millis(500);
 const STANDSTILL: Duration = Duration::from_secs(10);
 /// How long the end may take without any progress. A signal or `-d` must end the program, whatever a target did to it.
 const END_STANDSTILL: Duration = Duration::from_secs(5);
+/// CPU time that shows that the end comes on: names of a large library and a large profile take their time.
+const BUSY: Duration = Duration::from_millis(100);
 /// How long the end may take in all.
 const END_LONGEST: Duration = Duration::from_secs(30);
 
@@ -283,7 +286,7 @@ impl Run {
             now_detached.store(true, Ordering::Relaxed);
             session.finish(Some(counters))
         });
-        let finished = end_of(finishing, signals, &mut Standstill::new(watch), &detached).await?;
+        let finished = end_of(finishing, signals, &mut Standstill::at_end(watch), &detached).await?;
         let finished = finished.map_err(Failure::new)?;
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
             // Notices that came at the end.
@@ -308,27 +311,41 @@ impl Until {
 /// Notices that the pipeline stands still.
 struct Standstill {
     watch: ProgressWatch,
-    seen: u64,
+    /// CPU time counts as progress, too: nothing else uses any.
+    counts_cpu: bool,
+    /// Progress, and CPU time in units of [`BUSY`].
+    seen: (u64, u128),
     since: Instant,
-    told: bool,
+    reported: bool,
 }
 
 impl Standstill {
+    /// While the capture runs.
     fn new(watch: ProgressWatch) -> Self {
-        Self { seen: watch.progress(), watch, since: Instant::now(), told: false }
+        Self { watch, counts_cpu: false, seen: (0, 0), since: Instant::now(), reported: false }
+    }
+
+    /// While it ends.
+    fn at_end(watch: ProgressWatch) -> Self {
+        Self { counts_cpu: true, ..Self::new(watch) }
+    }
+
+    fn progress(&self) -> (u64, u128) {
+        let cpu = if self.counts_cpu { cpu_time() } else { Duration::ZERO };
+        (self.watch.progress(), cpu.as_millis() / BUSY.as_millis())
     }
 
     /// How long it has stood still, the first time that this exceeds a limit.
     fn lasted(&mut self, limit: Duration) -> Option<Duration> {
-        let seen = self.watch.progress();
+        let seen = self.progress();
         if seen != self.seen {
             (self.seen, self.since) = (seen, Instant::now());
         }
         let lasted = self.since.elapsed();
-        if lasted < limit || self.told {
+        if lasted < limit || self.reported {
             return None;
         }
-        self.told = true;
+        self.reported = true;
         Some(lasted)
     }
 }
@@ -365,7 +382,7 @@ async fn end_of<T>(
         false => "the kernel programs and their probes",
     };
     Err(Failure::new(format_args!("{part} did not end {because}"))
-        .hint("what was written before is whole and can be opened; -v tells more"))
+        .hint("what was written before is whole and can be opened; -v shows more"))
 }
 
 /// Waits for the command, or for a signal.
@@ -402,11 +419,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standstill_is_told_once() {
+    fn a_standstill_is_reported_once() {
         let mut standstill = Standstill::new(ProgressWatch::default());
         assert_eq!(standstill.lasted(Duration::MAX), None);
         assert!(standstill.lasted(Duration::ZERO).is_some());
         assert_eq!(standstill.lasted(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn an_end_that_uses_the_cpu_does_not_stand_still() {
+        let [mut capture, mut end] =
+            [Standstill::new, Standstill::at_end].map(|standstill| standstill(ProgressWatch::default()));
+        assert_eq!((capture.lasted(Duration::MAX), end.lasted(Duration::MAX)), (None, None));
+        let (began, before) = (Instant::now(), cpu_time());
+        while cpu_time() < before + 2 * BUSY {
+            std::hint::black_box(0);
+        }
+        let took = began.elapsed();
+        assert!(capture.lasted(took).is_some());
+        assert_eq!(end.lasted(took), None);
     }
 
     #[test]

@@ -53,7 +53,7 @@ struct Account {
     /// Waiting time spent and not regained.
     spent: Duration,
     at: Instant,
-    told: bool,
+    reported: bool,
 }
 
 impl Account {
@@ -72,8 +72,8 @@ impl Suspects {
         let Some(account) = account.filter(|account| account.spent_at(now) + LEAST > CREDIT) else {
             return Ok(());
         };
-        if !account.told {
-            account.told = true;
+        if !account.reported {
+            account.reported = true;
             let text = format!(
                 "user {}: the memory of its processes answers late or not at all; names that are in it are missing",
                 who.user
@@ -103,7 +103,7 @@ impl Suspects {
         if self.accounts.len() >= KNOWN_MAX {
             self.accounts.retain(|_, account| !account.spent_at(now).is_zero());
         }
-        let account = Account { spent: Duration::ZERO, at: now, told: false };
+        let account = Account { spent: Duration::ZERO, at: now, reported: false };
         let account = self.accounts.entry(who.user).or_insert(account);
         account.spent = account.spent_at(now) + waited;
         account.at = now;
