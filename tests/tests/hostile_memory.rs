@@ -229,6 +229,6 @@ fn a_pipeline_that_stands_still_is_ended_in_time() {
     let output = ended(recording, RECORDED + 2 * END);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("the pipeline and its profile did not end within 5 s"), "{said}");
+    assert!(said.contains("the pipeline and its profile did not end within"), "{said}");
     expect_code(0, &["report", folder.path().join("run.dctx").to_str().unwrap()]);
 }
