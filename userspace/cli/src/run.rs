@@ -39,6 +39,9 @@ const STANDSTILL: Duration = Duration::from_secs(10);
 const END_STANDSTILL: Duration = Duration::from_secs(5);
 /// CPU time that shows that the end comes on: names of a large library and a large profile take their time.
 const BUSY: Duration = Duration::from_millis(100);
+/// How long it may take after a second signal: usually all of it takes less, and nothing is lost. A third one ends it
+/// at once.
+const SIGNALLED_AGAIN: Duration = Duration::from_secs(2);
 /// How long the end may take in all.
 const END_LONGEST: Duration = Duration::from_secs(30);
 
@@ -350,8 +353,8 @@ impl Standstill {
     }
 }
 
-/// Waits for the end. A second signal, or a standstill, ends the waiting: what was flushed is whole, and whoever stopped
-/// the program must not wait for what may never come.
+/// Waits for the end. A second signal, or a standstill, soon ends the waiting: what was flushed is whole, and whoever
+/// stopped the program must not wait for what may never come.
 async fn end_of<T>(
     work: impl Future<Output = T>,
     signals: &mut Signals,
@@ -361,16 +364,20 @@ async fn end_of<T>(
     tokio::pin!(work);
     let mut ticks = tokio::time::interval(TICK);
     let began = Instant::now();
+    let mut signalled_again: Option<Instant> = None;
     let because = loop {
         tokio::select! {
             done = &mut work => return Ok(done),
-            _ = signals.next() => {
-                // A first one may have been meant for the capture, which has just ended by itself.
-                if signals.came >= 2 {
+            // A first one may have been meant for the capture, which has just ended by itself.
+            _ = signals.next() => match signals.came {
+                0 | 1 => {}
+                2 => signalled_again = Some(Instant::now()),
+                _ => break "when it was signalled again".to_owned(),
+            },
+            _ = ticks.tick() => {
+                if signalled_again.is_some_and(|at| at.elapsed() >= SIGNALLED_AGAIN) {
                     break "when it was signalled again".to_owned();
                 }
-            }
-            _ = ticks.tick() => {
                 if standstill.lasted(END_STANDSTILL).is_some() || began.elapsed() >= END_LONGEST {
                     break format!("within {} s", began.elapsed().as_secs());
                 }
