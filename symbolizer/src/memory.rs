@@ -35,6 +35,11 @@ pub trait TargetMemory: Send {
         Ok(bytes)
     }
 
+    /// The same memory for what must be read within microseconds, on this thread. By default it is no other.
+    fn here(&self) -> Option<&dyn TargetMemory> {
+        None
+    }
+
     /// The content of a section of this name, from the files of the process; `None` where files are not known.
     fn section(&self, _name: &str) -> Option<Vec<u8>> {
         None

@@ -28,7 +28,8 @@ static USER_FILE_READS: AtomicU64 = AtomicU64::new(0);
 /// The open file stays bound to the address space that the process had when it was opened: after an exec, an exit or a
 /// reuse of the pid, reads fail with [`ReadError::Gone`] and never return the bytes of another program.
 ///
-/// Where a [`reader`] was installed, no read takes longer than its deadline, whatever the process maps.
+/// Where a [`reader`] was installed, no [`read`](ProcessMemory::read) takes longer than its deadline, whatever the
+/// process maps.
 #[derive(Debug)]
 pub struct ProcessMemory {
     pid: u32,
@@ -64,13 +65,31 @@ impl ProcessMemory {
     /// # Errors
     /// [`ReadError`].
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        if reader::is_installed() && self.is_untouched(address, into.len()) {
-            USER_FILE_READS.fetch_add(1, Ordering::Relaxed);
-            return Err(ReadError::UserFile);
-        }
+        self.check(address, into.len())?;
         let answered = self.answered.load(Ordering::Relaxed);
         reader::read_memory(&self.subject, &self.mem, address, into, answered)?;
         self.answered.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// As [`ProcessMemory::read`], but without the reader once the process has answered it. No deadline holds then; a
+    /// chain of objects that changes by the millisecond is torn when each of them is fetched by another process.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read_here(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        if !self.answered.load(Ordering::Relaxed) {
+            return self.read(address, into);
+        }
+        self.check(address, into.len())?;
+        reader::read_memory_here(&self.subject, &self.mem, address, into)
+    }
+
+    fn check(&self, address: u64, length: usize) -> Result<(), ReadError> {
+        if reader::is_installed() && self.is_untouched(address, length) {
+            USER_FILE_READS.fetch_add(1, Ordering::Relaxed);
+            return Err(ReadError::UserFile);
+        }
         Ok(())
     }
 

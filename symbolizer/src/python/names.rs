@@ -156,7 +156,9 @@ impl PythonSymbols {
     /// The reason why there is no task, or why its chain is not known.
     pub fn await_chain(&mut self, pid: u32, frame: u64) -> Result<AwaitChain, NoTask> {
         let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
-        process.tasks.chain(&*process.memory, process.layout, process.runtime, frame)
+        // Another task may take the place of this one while its parts are read.
+        let memory = process.memory.here().unwrap_or(&*process.memory);
+        process.tasks.chain(memory, process.layout, process.runtime, frame)
     }
 
     /// Records PyTorch modules that were called, see [`Modules::record_calls`].

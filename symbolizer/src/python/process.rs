@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
 use object::read::ReadCache;
@@ -126,7 +127,15 @@ impl Seek for Budgeted {
 /// The memory of an interpreter's process, with the sections of its files.
 #[derive(Debug)]
 pub struct InterpreterMemory {
-    process: ProcessMemory,
+    process: Arc<ProcessMemory>,
+    pid: u32,
+    here: MemoryHere,
+}
+
+/// The same, read on this thread.
+#[derive(Debug)]
+struct MemoryHere {
+    process: Arc<ProcessMemory>,
     pid: u32,
 }
 
@@ -136,13 +145,28 @@ impl InterpreterMemory {
     /// # Errors
     /// As [`ProcessMemory::open`].
     pub fn open(pid: u32) -> Result<Self, ReadError> {
-        Ok(Self { process: ProcessMemory::open(pid)?, pid })
+        let process = Arc::new(ProcessMemory::open(pid)?);
+        Ok(Self { here: MemoryHere { process: Arc::clone(&process), pid }, process, pid })
     }
 }
 
 impl TargetMemory for InterpreterMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
         self.process.read(address, into)
+    }
+
+    fn here(&self) -> Option<&dyn TargetMemory> {
+        Some(&self.here)
+    }
+
+    fn section(&self, name: &str) -> Option<Vec<u8>> {
+        section(self.pid, name)
+    }
+}
+
+impl TargetMemory for MemoryHere {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.process.read_here(address, into)
     }
 
     fn section(&self, name: &str) -> Option<Vec<u8>> {

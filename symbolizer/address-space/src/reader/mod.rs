@@ -122,6 +122,36 @@ pub fn read_memory(
     into: &mut [u8],
     answered: bool,
 ) -> Result<(), ReadError> {
+    fill(address, into, |at, into| match DOOR.get() {
+        Some(door) => {
+            let piece = into.len().min(PIECE_BYTES);
+            door.read(subject, memory, Some(at), &mut into[..piece], answered)
+        }
+        None => Ok(memory.read_at(into, at)),
+    })
+}
+
+/// As [`read_memory`], but on this thread, which may have to wait for ever: for what is true for microseconds only, of
+/// a process that has answered before.
+///
+/// # Errors
+/// Why not.
+pub fn read_memory_here(
+    Subject(who): &Subject,
+    memory: &File,
+    address: u64,
+    into: &mut [u8],
+) -> Result<(), ReadError> {
+    DOOR.get().map_or(Ok(()), |door| door.check(*who, true))?;
+    fill(address, into, |at, into| Ok(memory.read_at(into, at)))
+}
+
+/// Fills `into` by reads that may each give less.
+fn fill(
+    address: u64,
+    into: &mut [u8],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<io::Result<usize>, ReadError>,
+) -> Result<(), ReadError> {
     // File offsets are signed: user addresses are far below this, and the kernel would return EINVAL.
     if address > i64::MAX as u64 {
         return Err(ReadError::Unmapped);
@@ -129,14 +159,7 @@ pub fn read_memory(
     let mut done = 0;
     while done < into.len() {
         let at = address.checked_add(done as u64).ok_or(ReadError::Unmapped)?;
-        let read = match DOOR.get() {
-            Some(door) => {
-                let piece = into.len().min(done + PIECE_BYTES);
-                door.read(subject, memory, Some(at), &mut into[done..piece], answered)?
-            }
-            None => memory.read_at(&mut into[done..], at),
-        };
-        match read {
+        match read(at, &mut into[done..])? {
             // End of file at any address means that the address space has no users any more.
             Ok(0) => return Err(ReadError::Gone),
             Ok(n) => done += n,
@@ -207,8 +230,8 @@ impl Door {
             }
             Err(NoAnswer::Silent) => {
                 self.suspicion.store(true, Ordering::Relaxed);
-                self.silent.fetch_add(1, Ordering::Relaxed);
-                self.suspects().did_not_answer(*who, began.elapsed(), Instant::now());
+                let is_new = self.suspects().did_not_answer(*who, began.elapsed(), Instant::now());
+                self.silent.fetch_add(u64::from(is_new), Ordering::Relaxed);
                 Err(ReadError::NoAnswer)
             }
             Err(NoAnswer::NoReader) => Err(ReadError::NoReader),

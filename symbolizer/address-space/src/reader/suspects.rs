@@ -83,12 +83,13 @@ impl Suspects {
         Err(ReadError::Refused)
     }
 
-    /// A read of a process was not answered.
-    pub(super) fn did_not_answer(&mut self, who: Identity, waited: Duration, now: Instant) {
+    /// A read of a process was not answered. Whether that is new: several threads may have waited for it.
+    pub(super) fn did_not_answer(&mut self, who: Identity, waited: Duration, now: Instant) -> bool {
         if self.silent.len() >= KNOWN_MAX {
             self.silent.clear();
         }
-        if self.silent.insert(who.pid, who.started) != Some(who.started) {
+        let is_new = self.silent.insert(who.pid, who.started) != Some(who.started);
+        if is_new {
             self.notice(format!(
                 "process {}: its memory did not answer within {} ms; its names from memory are missing",
                 who.pid,
@@ -96,6 +97,7 @@ impl Suspects {
             ));
         }
         self.charge(who, waited, now);
+        is_new
     }
 
     /// A read of a process took this long.
@@ -139,7 +141,8 @@ mod tests {
         let (mut suspects, now) = (Suspects::default(), Instant::now());
         let who = process(10, 1000);
         assert_eq!(suspects.allows(who, now), Ok(()));
-        suspects.did_not_answer(who, DEADLINE, now);
+        assert!(suspects.did_not_answer(who, DEADLINE, now));
+        assert!(!suspects.did_not_answer(who, DEADLINE, now));
         assert_eq!(suspects.allows(who, now + Duration::from_secs(9999)), Err(ReadError::NoAnswer));
         // Its number is given to another process.
         assert_eq!(suspects.allows(Identity { started: 8, ..who }, now), Ok(()));
