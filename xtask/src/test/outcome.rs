@@ -164,7 +164,7 @@ pub(super) fn summary(outcomes: &[Outcome]) -> Result<()> {
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.ok).count();
     let seconds: f64 = outcomes.iter().map(|outcome| outcome.seconds).sum();
-    println!("{} checks in {seconds:.0} s, {failed} failed", outcomes.len());
+    println!("{} checks, {seconds:.0} s of them in all, {failed} failed", outcomes.len());
     let total = outcomes.iter().map(Outcome::counts).fold(Counts::default(), |total, counts| Counts {
         passed: total.passed + counts.passed,
         failed: total.failed + counts.failed,
