@@ -17,7 +17,7 @@ pub fn gaps() -> [(&'static Reason, u64); 3] {
 }
 
 /// Memory of one address space. Little-endian, 64 bits.
-pub trait TargetMemory: Send {
+pub trait TargetMemory: Send + Sync {
     /// Fills `into` with the bytes at `address`. On failure the content of `into` is unspecified.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError>;
 
@@ -35,14 +35,27 @@ pub trait TargetMemory: Send {
         Ok(bytes)
     }
 
-    /// The same memory for what must be read within microseconds, on this thread. By default it is no other.
-    fn here(&self) -> Option<&dyn TargetMemory> {
-        None
+    /// As [`TargetMemory::read`], on this thread: for what must be read within microseconds. By default no other way.
+    fn read_here(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.read(address, into)
     }
 
     /// The content of a section of this name, from the files of the process; `None` where files are not known.
     fn section(&self, _name: &str) -> Option<Vec<u8>> {
         None
+    }
+}
+
+/// Memory whose every read is [`TargetMemory::read_here`].
+pub(crate) struct Here<'m>(pub(crate) &'m dyn TargetMemory);
+
+impl TargetMemory for Here<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.0.read_here(address, into)
+    }
+
+    fn section(&self, name: &str) -> Option<Vec<u8>> {
+        self.0.section(name)
     }
 }
 
@@ -72,6 +85,10 @@ impl TargetMemory for RecordedMemory {
 impl TargetMemory for ProcessMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
         Self::read(self, address, into)
+    }
+
+    fn read_here(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        Self::read_here(self, address, into)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The facts of an ELF file that decide how its addresses are named, read with a few small reads.
 //!
-//! Owns: program headers, the identity of a file, the list of relevant sections, safe opening of untrusted files.
+//! Owns: program headers, the identity of a file, the list of relevant sections, what is a regular file.
 //! Because: a mapped file may be a FIFO, a device, truncated while it is read, or malicious. Reading (rather than
 //! mapping) a bounded number of bytes can fail but can neither hang nor crash. Does not: parse symbols, DWARF or call
 //! frame information.
@@ -9,11 +9,9 @@ use std::fmt;
 use std::fs::File;
 use std::hash::Hasher as _;
 use std::io;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 
 use rustc_hash::FxHasher;
-use rustix::fs::OFlags;
 
 use crate::address::{FileOffset, Svma};
 use crate::arch::Arch;
@@ -239,26 +237,6 @@ impl ElfFacts {
                 .map_err(|e| NoSymbol::from_io(&e)),
         }
     }
-}
-
-/// Opens a regular file for reading. Never waits for a FIFO and never opens a device.
-///
-/// # Errors
-/// [`NoSymbol::NotRegularFile`], or a reason of the file system.
-pub fn open_regular(path: &Path) -> Result<File, NoSymbol> {
-    // Opening a device can have side effects (rewinding a tape), so check the type first. O_NONBLOCK and the second
-    // check catch a file that is swapped for a device in between.
-    let before = std::fs::metadata(path).map_err(|e| NoSymbol::from_io(&e))?;
-    if !before.is_file() {
-        return Err(NoSymbol::NotRegularFile);
-    }
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
-        .map_err(|e| NoSymbol::from_io(&e))?;
-    check_regular(file)
 }
 
 /// Returns an open file if it is a regular file.

@@ -30,5 +30,5 @@ pub use arch::Arch;
 pub use memory::{ProcessMemory, user_file_reads};
 pub use read_error::ReadError;
 pub use reason::NoSymbol;
-pub use status::ProcessStatus;
+pub use status::{ProcessStatus, start_ticks};
 pub use version::FileVersion;

@@ -256,7 +256,8 @@ pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
         io::ErrorKind::TimedOut => NoSymbol::ProcessSilent,
         _ => NoSymbol::ProcessGone,
     };
-    let mut bytes = reader::read_proc(pid, "maps", MAPS_BYTES_MAX).map_err(|e| gone_or(&e))?;
+    let subject = Subject::of(pid);
+    let mut bytes = reader::read_proc(&subject, "maps", MAPS_BYTES_MAX).map_err(|e| gone_or(&e))?;
     // A line that the bound cut off would be misread.
     if bytes.len() as u64 == MAPS_BYTES_MAX {
         bytes.truncate(bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0));
@@ -265,17 +266,17 @@ pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
     if bytes.is_empty() {
         return Err(NoSymbol::ProcessGone);
     }
-    if reader::is_installed() && is_jammed(pid) {
+    if reader::is_installed() && is_jammed(pid, &subject) {
         return Err(NoSymbol::ProcessSilent);
     }
     Ok(parse(&bytes, keep))
 }
 
 /// Whether the lock of the address space is held: the files of its mappings are opened next, and that waits for it.
-fn is_jammed(pid: u32) -> bool {
+fn is_jammed(pid: u32, subject: &Subject) -> bool {
     let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return false };
     // Nothing is mapped there.
-    let answer = reader::read_memory(&Subject::of(pid), &memory, 0, &mut [0], true);
+    let answer = reader::read_memory(subject, &memory, 0, &mut [0], true);
     matches!(answer, Err(ReadError::NoAnswer | ReadError::Refused))
 }
 

@@ -1,6 +1,6 @@
-//! The identity of a process, from `/proc/PID/status`.
+//! The identity of a process, from `/proc/PID/status` and `stat`.
 //!
-//! Owns: the pid in the process's own namespace, and its users. Because: runtimes name files by the former, only files
+//! Owns: the pid in the process's own namespace, its users, and when it started. Because: runtimes name files by the former, only files
 //! of the effective user can be trusted, and the real one answers for the process. Does not: read anything else of the
 //! file.
 
@@ -43,6 +43,17 @@ impl ProcessStatus {
     }
 }
 
+/// When a process started, in ticks since the machine did; `None` when it is gone.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    start_ticks_in(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The 22nd field, counted from behind the name, which may contain anything.
+fn start_ticks_in(stat: &[u8]) -> Option<u64> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 fn read(pid: u32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; STATUS_BYTES_MAX];
     let read = File::open(format!("/proc/{pid}/status"))?.read_at(&mut bytes, 0)?;
@@ -64,5 +75,16 @@ mod tests {
         let without = ProcessStatus::parse(b"Pid:\t5\nUid:\t0\t0\t0\t0\n");
         assert_eq!(without, Some(ProcessStatus { own_pid: 5, user: 0, real_user: 0 }));
         assert_eq!(ProcessStatus::parse(b"Pid:\nUid:\n"), None);
+    }
+
+    #[test]
+    fn a_start_is_found_behind_any_name() {
+        let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20";
+        assert_eq!(start_ticks_in(stat.as_bytes()), Some(1234));
+        assert_eq!(start_ticks_in(&[b"7 (\xff", &stat.as_bytes()[3..]].concat()), Some(1234));
+        assert_eq!(start_ticks_in(b"7 (a"), None);
+        let own = start_ticks(std::process::id()).unwrap();
+        assert!(own > 0 && start_ticks(std::process::id()) == Some(own));
+        assert_eq!(start_ticks(u32::MAX), None);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use deepctx_address_space::reader;
+use deepctx_address_space::reader::{self, Subject};
 
 use crate::memory::TargetMemory;
 
@@ -34,7 +34,7 @@ impl Settings {
         if let Some(current) = current.filter(|variables| !variables.is_empty()) {
             return Self::parse(&current);
         }
-        let Ok(bytes) = reader::read_proc(pid, "environ", ENVIRONMENT_BYTES_MAX) else {
+        let Ok(bytes) = reader::read_proc(&Subject::of(pid), "environ", ENVIRONMENT_BYTES_MAX) else {
             return Self::default();
         };
         Self::parse(&bytes.split(|b| *b == 0).map(<[u8]>::to_vec).collect::<Vec<_>>())

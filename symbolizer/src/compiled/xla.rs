@@ -9,6 +9,7 @@ mod thunks;
 use std::ops::Range;
 use std::sync::Arc;
 
+use deepctx_address_space::start_ticks;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cached_code::CachedCode;
@@ -387,15 +388,10 @@ impl DeviceModules {
 
 /// The start of a process, in seconds since 1970.
 fn process_start(pid: u32) -> Option<i64> {
-    let ticks = start_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let ticks = start_ticks(pid)?;
     let boot = std::fs::read_to_string("/proc/stat").ok()?;
     let boot: i64 = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
     boot.checked_add(i64::try_from(ticks.checked_div(rustix::param::clock_ticks_per_second())?).ok()?)
-}
-
-/// The start of a process in ticks since boot: a field after the name, which may contain anything.
-fn start_ticks(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// The content of an entry of JAX's cache, which is compressed by zlib or zstd.
@@ -479,10 +475,5 @@ mod tests {
         let before = std::time::UNIX_EPOCH + std::time::Duration::from_secs(start as u64 - 10);
         std::fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
         assert_eq!(process.device(0, "loop_add_fusion", &[]), Err(NoOrigin::NotFound));
-        assert_eq!(
-            start_ticks("7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20"),
-            Some(1234)
-        );
-        assert_eq!(start_ticks("7 (a"), None);
     }
 }

@@ -14,7 +14,7 @@ use super::layout::Layout;
 use super::locate::Interpreter;
 use super::modules::{CalledModule, Layer, Modules};
 use super::tasks::{AwaitChain, NoTask, Tasks};
-use crate::memory::{ReadError, TargetMemory};
+use crate::memory::{Here, ReadError, TargetMemory};
 
 /// Most code objects kept of all processes: a process with torch loaded has about 60 000 and runs far fewer. At ~400
 /// bytes each this is 25 MiB.
@@ -157,8 +157,7 @@ impl PythonSymbols {
     pub fn await_chain(&mut self, pid: u32, frame: u64) -> Result<AwaitChain, NoTask> {
         let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
         // Another task may take the place of this one while its parts are read.
-        let memory = process.memory.here().unwrap_or(&*process.memory);
-        process.tasks.chain(memory, process.layout, process.runtime, frame)
+        process.tasks.chain(&Here(&*process.memory), process.layout, process.runtime, frame)
     }
 
     /// Records PyTorch modules that were called, see [`Modules::record_calls`].

@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
 use object::read::ReadCache;
@@ -127,15 +126,7 @@ impl Seek for Budgeted {
 /// The memory of an interpreter's process, with the sections of its files.
 #[derive(Debug)]
 pub struct InterpreterMemory {
-    process: Arc<ProcessMemory>,
-    pid: u32,
-    here: MemoryHere,
-}
-
-/// The same, read on this thread.
-#[derive(Debug)]
-struct MemoryHere {
-    process: Arc<ProcessMemory>,
+    process: ProcessMemory,
     pid: u32,
 }
 
@@ -145,8 +136,7 @@ impl InterpreterMemory {
     /// # Errors
     /// As [`ProcessMemory::open`].
     pub fn open(pid: u32) -> Result<Self, ReadError> {
-        let process = Arc::new(ProcessMemory::open(pid)?);
-        Ok(Self { here: MemoryHere { process: Arc::clone(&process), pid }, process, pid })
+        Ok(Self { process: ProcessMemory::open(pid)?, pid })
     }
 }
 
@@ -155,17 +145,7 @@ impl TargetMemory for InterpreterMemory {
         self.process.read(address, into)
     }
 
-    fn here(&self) -> Option<&dyn TargetMemory> {
-        Some(&self.here)
-    }
-
-    fn section(&self, name: &str) -> Option<Vec<u8>> {
-        section(self.pid, name)
-    }
-}
-
-impl TargetMemory for MemoryHere {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+    fn read_here(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
         self.process.read_here(address, into)
     }
 

@@ -515,7 +515,7 @@ impl Reader<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::super::layout::all_layouts;
     use super::*;
@@ -525,12 +525,12 @@ mod tests {
     struct CyclicMemory {
         name: &'static [u8],
         salt: u64,
-        reads: Cell<u64>,
+        reads: AtomicU64,
     }
 
     impl TargetMemory for CyclicMemory {
         fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-            self.reads.set(self.reads.get() + 1);
+            self.reads.fetch_add(1, Ordering::Relaxed);
             for (n, byte) in into.iter_mut().enumerate() {
                 let at = address.wrapping_add(n as u64);
                 // The low half of the addresses holds pointers, the high half the name.
@@ -552,7 +552,7 @@ mod tests {
             [b"coroutine", b"_asyncio.Task", b"coroutine_wrapper", b"method", b"TaskGroup", b"function"];
         for layout in all_layouts() {
             for (salt, name) in (0..).zip(names) {
-                let memory = CyclicMemory { name, salt, reads: Cell::new(0) };
+                let memory = CyclicMemory { name, salt, reads: AtomicU64::new(0) };
                 let mut tasks = Tasks::default();
                 let _ = tasks.chain(&memory, layout, 0x5000_1000, 0x5000_2000);
                 let objects = Objects::new(&memory, layout);
@@ -574,7 +574,8 @@ mod tests {
                     let _ = reader.all();
                     let _ = reader.coroutines(0x5000_4000);
                 }
-                assert!(memory.reads.get() < 2_000_000, "{}: {} reads", layout.minor, memory.reads.get());
+                let reads = memory.reads.into_inner();
+                assert!(reads < 2_000_000, "{}: {reads} reads", layout.minor);
             }
         }
     }

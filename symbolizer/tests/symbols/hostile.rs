@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use deepctx_symbolizer::native::{DebugInfo, Modules, Native};
-use deepctx_symbolizer::{NoSymbol, Svma, elf};
+use deepctx_symbolizer::{NoSymbol, Svma, elf, maps};
 
 use crate::program::{Program, has, is_root, left_out, pretended, run, shown};
 
@@ -226,7 +226,7 @@ fn file_identity_is_its_build_id_or_its_content() {
     let Some(with) = Program::compile(&["-Wl,--build-id=sha1"]) else { return };
     let Some(without) = Program::compile(&["-Wl,--build-id=none"]) else { return };
     let identity = |path: &Path| {
-        let file = elf::open_regular(path).unwrap();
+        let file = maps::open_path(path).unwrap();
         elf::ElfFacts::read(&file).unwrap().identity(&file).unwrap()
     };
     let notes = run("readelf", &["-n", with.text()]);

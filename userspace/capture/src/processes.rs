@@ -13,7 +13,7 @@ use deepctx_common::reasons;
 use deepctx_common::unwind::{self, executable_flag};
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
-use deepctx_symbolizer::memory::reader;
+use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_symbolizer::python::{NoInterpreter, locate_process};
 
 use super::executables::{Executables, Located};
@@ -273,7 +273,7 @@ impl Processes {
 fn program(pid: u32) -> Vec<u8> {
     /// Longer than any line.
     const LINE_MAX: u64 = 8192;
-    let mut line = reader::read_proc(pid, "maps", LINE_MAX).unwrap_or_default();
+    let mut line = reader::read_proc(&Subject::of(pid), "maps", LINE_MAX).unwrap_or_default();
     let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
     line.truncate(end);
     line

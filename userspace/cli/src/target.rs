@@ -8,7 +8,7 @@ use std::fs;
 
 use deepctx_capture::config::{Bytes, Hertz};
 use deepctx_capture::{CaptureConfig, Clock, FrameSource, ProbeFeature, Targets, doctor};
-use deepctx_symbolizer::memory::reader;
+use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_uprobes::UserRow;
 
 use super::capture_args::{CaptureArgs, Context, Event, Probe, TargetArgs};
@@ -164,7 +164,7 @@ fn command_line(pid: u32) -> String {
     const LONGEST: usize = 80;
     /// Enough for the longest that is shown, whatever its folder.
     const COMMAND_LINE_BYTES_MAX: u64 = 16 << 10;
-    let bytes = reader::read_proc(pid, "cmdline", COMMAND_LINE_BYTES_MAX).unwrap_or_default();
+    let bytes = reader::read_proc(&Subject::of(pid), "cmdline", COMMAND_LINE_BYTES_MAX).unwrap_or_default();
     let arguments: Vec<String> = bytes
         .split(|byte| *byte == 0)
         .filter(|argument| !argument.is_empty())

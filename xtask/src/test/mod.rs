@@ -106,8 +106,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // frameworks, whose tests look at nothing but the processes that they start.
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
-            let compiled_only = || std::thread::scope(|low| low.spawn(|| compiled_only(options)).join());
-            let mut outcomes = compiled_only().unwrap_or_else(resume);
+            let compiled_only = std::thread::scope(|low| low.spawn(|| compiled_only(options)).join());
+            let mut outcomes = compiled_only.unwrap_or_else(resume);
             if let Some((built, surroundings)) = &compiled {
                 outcomes.extend(frameworks(built, surroundings, options));
             }

@@ -1,7 +1,7 @@
 //! Source locations: what is known of a frame besides its text, the same way for every kind.
 //!
-//! Owns: [`SourceLocation`]. Because: formats have columns for name, file and line, and each must find the same in a frame. Does
-//! not: clean texts or choose columns.
+//! Owns: [`SourceLocation`]. Because: formats have columns for name, file and line, and each must find the same in a
+//! frame. Does not: clean texts or choose columns.
 
 use deepctx_profile::frame::{Frame, Line};
 use deepctx_profile::intern::StrId;
@@ -26,16 +26,15 @@ pub(super) struct SourceLocation {
 impl SourceLocation {
     pub(super) fn of(frame: &Frame) -> Self {
         let empty = StrId::EMPTY;
-        let none =
-            SourceLocation { name: empty, module: empty, file: empty, line: None, start: None, offset: 0 };
+        let none = Self { name: empty, module: empty, file: empty, line: None, start: None, offset: 0 };
         match *frame {
             Frame::Python { function, file, line, first_line, .. } => {
-                SourceLocation { name: function, file, line, start: first_line, ..none }
+                Self { name: function, file, line, start: first_line, ..none }
             }
             Frame::Native { symbol, module, file, line, .. } => {
-                SourceLocation { name: symbol, module, file, line, ..none }
+                Self { name: symbol, module, file, line, ..none }
             }
-            Frame::NativeUnnamed { module, offset, .. } => SourceLocation { module, offset, ..none },
+            Frame::NativeUnnamed { module, offset, .. } => Self { module, offset, ..none },
             _ => none,
         }
     }

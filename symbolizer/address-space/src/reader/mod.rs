@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use deepctx_common::reason::Reason;
 
 use crate::read_error::ReadError;
-use crate::status::ProcessStatus;
+use crate::status::{ProcessStatus, start_ticks};
 pub use pool::Launch;
 use pool::{NoAnswer, Pool};
 use protocol::{PIECE_BYTES, Request};
@@ -69,7 +69,7 @@ impl Subject {
             return Self(Identity { pid, started: u64::MAX, user: u32::MAX });
         }
         let user = ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user);
-        Self(Identity { pid, started: started(pid).unwrap_or(u64::MAX), user })
+        Self(Identity { pid, started: start_ticks(pid).unwrap_or(u64::MAX), user })
     }
 }
 
@@ -176,18 +176,18 @@ fn fill(
 ///
 /// # Errors
 /// As of opening and reading; [`io::ErrorKind::TimedOut`] with the [`ReadError`] when that is not done.
-pub fn read_proc(pid: u32, name: &str, longest: u64) -> io::Result<Vec<u8>> {
+pub fn read_proc(subject: &Subject, name: &str, longest: u64) -> io::Result<Vec<u8>> {
+    let Subject(Identity { pid, .. }) = subject;
     let file = File::open(format!("/proc/{pid}/{name}"))?;
     let mut bytes = Vec::new();
     let Some(door) = DOOR.get() else {
         file.take(longest).read_to_end(&mut bytes)?;
         return Ok(bytes);
     };
-    let subject = Subject::of(pid);
     let mut piece = vec![0; PIECE_BYTES];
     while (bytes.len() as u64) < longest {
         let wanted = PIECE_BYTES.min(usize::try_from(longest).unwrap_or(usize::MAX) - bytes.len());
-        let read = door.read(&subject, &file, None, &mut piece[..wanted], true);
+        let read = door.read(subject, &file, None, &mut piece[..wanted], true);
         let read = read.map_err(|reason| io::Error::new(io::ErrorKind::TimedOut, reason))??;
         bytes.extend_from_slice(&piece[..read]);
         if read < wanted {
@@ -251,30 +251,15 @@ impl Door {
     }
 }
 
-/// When a process started, in ticks since the machine did.
-fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    // The 22nd field; the state, which follows the name, is the third.
-    str::from_utf8(&stat[name_end + 2..]).ok()?.split(' ').nth(19)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_start() {
-        let own = started(std::process::id()).unwrap();
-        assert!(own > 0 && started(std::process::id()) == Some(own));
-        assert_eq!(started(u32::MAX), None);
-    }
-
-    #[test]
     fn files_of_a_process_are_read_up_to_a_bound() {
-        let own = std::process::id();
+        let own = &Subject::of(std::process::id());
         let whole = read_proc(own, "environ", 1 << 20).unwrap();
         assert_eq!(read_proc(own, "environ", 5).unwrap(), whole[..5.min(whole.len())]);
-        assert!(read_proc(u32::MAX, "environ", 5).is_err());
+        assert!(read_proc(&Subject::of(u32::MAX), "environ", 5).is_err());
     }
 }
