@@ -1,5 +1,6 @@
 //! Processes that come, change and go while they are sampled.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
@@ -91,4 +92,46 @@ fn a_target_that_is_killed_ends_the_capture_without_harm() {
     });
     assert!(captured.of(pid).count() >= 20);
     assert!(captured.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid));
+}
+
+/// A child of the target forks one process after the other, while the capture begins; all end together.
+const FORKS_WHILE_CAPTURE_BEGINS: &str = "
+import os, time
+end, hold = os.pipe()
+if os.fork() == 0:
+    print('forking', flush=True)
+    until, pids = time.monotonic() + 4, []
+    while time.monotonic() < until:
+        pid = os.fork()
+        if pid == 0:
+            os.close(hold)
+            os.read(end, 1)
+            os._exit(0)
+        pids.append(pid)
+        time.sleep(0.004)
+    print(*pids, flush=True)
+    os.close(hold)
+    for pid in pids:
+        os.waitpid(pid, 0)
+    os._exit(0)
+os.close(hold)
+os.wait()
+";
+
+#[test]
+fn grandchildren_forked_while_the_capture_begins_are_all_followed() {
+    if !can_capture() || !has_program("python3") {
+        return;
+    }
+    let mut target = Target::start(Command::new("python3").args(["-c", FORKS_WHILE_CAPTURE_BEGINS]));
+    let pid = target.pid();
+    assert_eq!(target.line(), "forking\n");
+    let captured = capture_until(options(pid, 49), Duration::from_secs(30), |c| {
+        c.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid)
+    });
+    let forked = target.line();
+    let forked: BTreeSet<u32> = forked.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    let ended = captured.events.iter().filter(|e| e.header.kind == kind::EXIT).map(|e| e.pid).collect();
+    let missing: Vec<_> = forked.difference(&ended).collect();
+    assert!(forked.len() > 100 && missing.is_empty(), "not followed: {missing:?} of {}", forked.len());
 }

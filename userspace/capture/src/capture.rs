@@ -30,6 +30,7 @@ use super::prepare::Prepared;
 use super::probes::{self, Probes, TensorRequests};
 use super::programs::Programs;
 use super::tables;
+use super::target_map::TargetMap;
 use super::targets::{self, Targets};
 use super::threads::{self, DrainSetup, KernelCounters, SiteCounts};
 
@@ -81,7 +82,7 @@ impl Capture {
         prepared.processes.tables().connect(&loaded)?;
         // Children that start from now on are followed by the programs; those that are there are found after that.
         let mut tracepoints = loaded.attach_process_events()?;
-        let found = prepared.add_targets(&config, &named)?;
+        let found = prepared.add_targets(&config, &named, &TargetMap::new(&loaded, &config)?)?;
         let (sender, messages) = bounded(MESSAGES_MAX + prepared.messages());
         let mut processes = prepared.report(&sender);
         log_progress(began_ns, "targets prepared");

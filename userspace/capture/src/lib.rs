@@ -77,6 +77,7 @@ mod shared_array;
 mod sites;
 mod table_error;
 mod tables;
+mod target_map;
 mod targets;
 mod threads;
 

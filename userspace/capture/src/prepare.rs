@@ -4,7 +4,6 @@
 //! sample of a process must already find its table. Does not: follow processes later (`threads`).
 
 use crossbeam_channel::Sender;
-use deepctx_common::process::{Target, target_flag};
 use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
 
 use super::clock::{log_progress, monotonic_ns};
@@ -14,7 +13,8 @@ use super::executables::Executables;
 use super::message::Message;
 use super::processes::{Processes, Scanned};
 use super::tables::Tables;
-use super::targets::{self, Targets};
+use super::target_map::TargetMap;
+use super::targets::Targets;
 
 /// Processes that have been scanned. Their tables wait in user space until they are connected to the programs.
 pub(super) struct Prepared {
@@ -58,19 +58,15 @@ impl Prepared {
         &mut self,
         config: &CaptureConfig,
         named: &[u32],
+        map: &TargetMap,
     ) -> Result<Vec<u32>, CaptureError> {
-        let target = Target { flags: if config.follow_children { target_flag::FOLLOW } else { 0 } };
         for &pid in named {
-            self.processes.tables().add_target(pid, target)?;
+            map.enter(pid)?;
         }
-        let (flushed, found) = rayon::join(
-            || self.processes.tables().flush(),
-            || targets::find(&config.targets, config.follow_children),
-        );
+        let (flushed, found) = rayon::join(|| self.processes.tables().flush(), || map.fill(config));
         flushed?;
         let found = found?;
         for &pid in &found {
-            self.processes.tables().add_target(pid, target)?;
             if !self.processes.is_scanned(pid) {
                 self.processes.exec(pid);
                 self.scan(config, pid)?;

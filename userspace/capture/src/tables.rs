@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use deepctx_common::Plain as _;
 use deepctx_common::config::map;
-use deepctx_common::process::{Process, Target};
+use deepctx_common::process::Process;
 use deepctx_common::python::{PythonLayout, PythonProcess};
 use deepctx_common::unwind::{
     EXECUTABLE_SERIAL_SHIFT, EXECUTABLES_MAX, Executable, MAPPING_SEARCH_STEPS, MAPPINGS_MAX, Mapping,
@@ -65,7 +65,6 @@ struct Kernel {
     executables: MapHandle,
     mappings: MapHandle,
     processes: MapHandle,
-    targets: MapHandle,
 }
 
 /// The kernel's tables, seen from user space.
@@ -122,7 +121,6 @@ impl Tables {
             executables: loaded.map(map::EXECUTABLES)?,
             mappings: loaded.map(map::MAPPINGS)?,
             processes: loaded.map(map::PROCESSES)?,
-            targets: loaded.map(map::TARGETS)?,
         });
         Ok(())
     }
@@ -306,15 +304,6 @@ impl Tables {
     /// True while the table of this executable is loaded.
     pub(crate) fn has(&self, id: ExecutableId) -> bool {
         self.executables.contains_key(&id)
-    }
-
-    /// Makes a process a target. The programs are loaded by then.
-    pub(crate) fn add_target(&mut self, pid: u32, target: Target) -> Result<(), TableError> {
-        let Some(kernel) = &self.kernel else { return Ok(()) };
-        kernel
-            .targets
-            .update(pid.as_bytes(), target.as_bytes(), MapFlags::ANY)
-            .map_err(map_error(map::TARGETS))
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Outcome {
     pub(super) skipped: Vec<Skip>,
     /// Lines of a table that the program printed.
     pub(super) table: Vec<String>,
+    /// Names of tests that failed, each followed by where it panicked and what it said.
+    pub(super) failures: Vec<String>,
 }
 
 /// Why something was not tested.
@@ -136,6 +138,31 @@ impl std::fmt::Display for Counts {
     }
 }
 
+/// Lines of a panic that are repeated at the end: where, and the first lines of the message.
+const PANIC_LINES: usize = 4;
+
+/// The tests that failed, out of what a test program printed: name, place and message of each.
+pub(super) fn failures(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    // The section before holds what tests printed that passed.
+    let section = text.lines().skip_while(|line| *line != "failures:");
+    let mut rest_of_panic = 0;
+    for line in section {
+        if let Some(name) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+            found.push(name.to_owned());
+        } else if line.starts_with("thread '") && line.contains(" panicked at ") {
+            rest_of_panic = PANIC_LINES;
+        } else if line.starts_with("stack backtrace:") || line.is_empty() {
+            rest_of_panic = 0;
+        }
+        if rest_of_panic > 0 {
+            rest_of_panic -= 1;
+            found.push(format!("    {line}"));
+        }
+    }
+    found
+}
+
 /// How many tests printed that they skipped something.
 fn tests_with_skips(text: &str) -> usize {
     let mut tests = BTreeSet::new();
@@ -163,6 +190,13 @@ pub(super) fn summary(outcomes: &[Outcome]) -> Result<()> {
         }
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.ok).count();
+    // Once more, where the reader of a long log looks first.
+    for outcome in outcomes.iter().filter(|outcome| !outcome.ok) {
+        println!("{}", outcome.line());
+        for line in &outcome.failures {
+            println!("       {line}");
+        }
+    }
     let seconds: f64 = outcomes.iter().map(|outcome| outcome.seconds).sum();
     println!("{} checks, {seconds:.0} s of them in all, {failed} failed", outcomes.len());
     let total = outcomes.iter().map(Outcome::counts).fold(Counts::default(), |total, counts| Counts {
@@ -196,6 +230,17 @@ mod tests {
             "---- a stdout ----\nskipped: no x\nskipped: no y\n---- b stdout ----\nskipped, no GPU: z\n{LAST}"
         );
         assert_eq!(Counts::of(&text), Some(Counts { passed: 1, failed: 0, skipped: 2 }));
+    }
+
+    #[test]
+    fn failed_tests_are_listed_with_their_panics() {
+        let text = "---- fine stdout ----\nthread 'fine' (1) panicked at a.rs:1:1:\nexpected\n\nfailures:\n\n\
+                    ---- a::b stdout ----\n| a row\n\n\
+                    thread 'a::b' (2) panicked at b.rs:2:3:\nassertion failed\n  left: 1\n\nfailures:\n    a::b\n";
+        let expect =
+            ["a::b", "    thread 'a::b' (2) panicked at b.rs:2:3:", "    assertion failed", "      left: 1"];
+        assert_eq!(failures(text), expect);
+        assert!(failures(LAST).is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::ended::Ended;
-use super::outcome::{Counts, Outcome, Skip, check};
+use super::outcome::{Counts, Outcome, Skip, check, failures};
 use super::surroundings::Surroundings;
 use super::{GROUPS, Group, UNIT};
 use crate::{sh, workloads};
@@ -190,6 +190,7 @@ impl Program {
                 outcome.table = lines().filter(|line| line.starts_with("| ")).map(str::to_owned).collect();
                 outcome = outcome.judged();
                 if !outcome.ok {
+                    outcome.failures = failures(&ended.text);
                     eprintln!("{}", ended.text);
                 }
             }
