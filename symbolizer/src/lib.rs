@@ -21,6 +21,8 @@ mod symbolizer;
 pub mod unwind_rows;
 mod variable;
 
-pub use deepctx_address_space::{Arch, Avma, FileOffset, FileVersion, KernelAddr, Lookup, NoSymbol, Svma};
-pub use deepctx_address_space::{elf, maps};
+pub use deepctx_address_space::{
+    Arch, Avma, FileOffset, FileVersion, KernelAddr, Lookup, NoSymbol, ProcessStatus, Svma,
+};
+pub use deepctx_address_space::{elf, maps, time_account};
 pub use symbolizer::{CodeLocation, Counters, ProcessMappings, Symbolizer};

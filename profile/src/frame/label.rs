@@ -210,7 +210,13 @@ pub fn clean(text: &str) -> String {
     out
 }
 
-/// Appends `part` with `;` and control characters replaced.
+/// Whether a character can reorder or break the line that it is printed in: `Bidi_Control` of Unicode (UAX #9), and its
+/// line and paragraph separators.
+fn is_reordering(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Appends `part` with `;`, control characters and those that reorder text replaced.
 fn push_clean(out: &mut String, part: &str) {
     if part.bytes().all(|b| b != b';' && matches!(b, b' '..=b'~')) {
         out.push_str(part);
@@ -218,7 +224,7 @@ fn push_clean(out: &mut String, part: &str) {
     }
     out.extend(part.chars().map(|c| match c {
         ';' => ':',
-        c if c.is_control() => '?',
+        c if c.is_control() || is_reordering(c) => '?',
         c => c,
     }));
 }

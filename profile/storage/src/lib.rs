@@ -41,7 +41,7 @@ pub mod import;
 mod note;
 #[cfg(feature = "parquet")]
 mod open;
-mod owner;
+pub mod owner;
 #[cfg(any(feature = "import", feature = "export"))]
 mod proto;
 #[cfg(feature = "parquet")]

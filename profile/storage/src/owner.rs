@@ -11,14 +11,16 @@ use rustix::fs::{Gid, Uid};
 
 /// A user and a group that files are given to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) user: Uid,
-    pub(crate) group: Gid,
+pub struct Owner {
+    /// The user.
+    pub user: Uid,
+    /// The group.
+    pub group: Gid,
 }
 
 impl Owner {
     /// Who called `sudo`, if this process is root's and `sudo` says so.
-    pub(crate) fn behind_sudo() -> Option<Owner> {
+    pub fn behind_sudo() -> Option<Owner> {
         static OWNER: OnceLock<Option<Owner>> = OnceLock::new();
         *OWNER.get_or_init(|| {
             let variable = |name| std::env::var(name).ok();

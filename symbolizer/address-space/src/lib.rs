@@ -23,6 +23,7 @@ pub mod reader;
 mod reason;
 mod served;
 mod status;
+pub mod time_account;
 mod version;
 
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};

@@ -7,11 +7,14 @@
 
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
+mod command_user;
 mod forged_build_id;
+mod generated_code;
 mod owners;
 mod planted_links;
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -45,6 +48,15 @@ impl Theirs {
 
     fn pid(&self) -> String {
         self.0.id().to_string()
+    }
+
+    /// Waits until it prints this line.
+    fn wait_for_line(&mut self, line: &str) {
+        let output = self.0.stdout.take().unwrap();
+        assert!(
+            BufReader::new(output).lines().any(|printed| printed.unwrap() == line),
+            "it ended before {line:?}"
+        );
     }
 
     /// Waits for its end, which must be a good one.

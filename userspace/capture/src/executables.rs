@@ -10,15 +10,14 @@ use std::os::unix::fs::MetadataExt as _;
 
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
-use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
-use deepctx_symbolizer::memory::ProcessMemory;
+use deepctx_symbolizer::maps::{self, Backing, Mapping};
 use deepctx_symbolizer::sparse::SparseFile;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
 use deepctx_symbolizer::{FileOffset, FileVersion, NoSymbol};
 use rayon::prelude::*;
 
-use super::generated::{Found as FoundCode, Generated};
+use super::generated::{Found as FoundCode, Generated, Surroundings};
 pub(crate) use super::no_executable::NoExecutable;
 use super::rows::{NotPlaced, Table};
 use super::tables::{ExecutableId, Tables};
@@ -153,10 +152,10 @@ impl Executables {
         tables: &mut Tables,
         now_ns: u64,
     ) -> Located {
-        let Some(Surroundings { mappings, memory }) = surroundings else {
+        let Some(surroundings) = surroundings else {
             return Located { bias: 0, table: Err(NoExecutable::Generated) };
         };
-        let table = match self.generated.find(pid, mapping, mappings, memory, |id| tables.has(id)) {
+        let table = match self.generated.find(pid, mapping, surroundings, |id| tables.has(id)) {
             FoundCode::Known(table) => table,
             FoundCode::New(hash, table) => {
                 let placed = place(tables, &Table::Built(table), 0, now_ns);
@@ -209,19 +208,6 @@ impl Executables {
     pub(crate) fn describe(mapping: &Mapping) -> String {
         let FileOffset(offset) = mapping.offset;
         format!("{} at file offset {offset:#x}", mapping.path().display())
-    }
-}
-
-/// All of a process's mappings, and a way to its memory.
-struct Surroundings {
-    mappings: Vec<Mapping>,
-    memory: ProcessMemory,
-}
-
-impl Surroundings {
-    fn read(pid: u32) -> Option<Self> {
-        let mappings = maps::read(pid, Keep::All).ok()?.mappings;
-        Some(Self { mappings, memory: ProcessMemory::open(pid).ok()? })
     }
 }
 

@@ -6,29 +6,35 @@
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
+use std::time::{Duration, Instant};
 
-use deepctx_symbolizer::Arch;
 use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
-use deepctx_symbolizer::maps::{Backing, Mapping};
-use deepctx_symbolizer::memory::TargetMemory;
+use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
+use deepctx_symbolizer::memory::{ProcessMemory, TargetMemory};
+use deepctx_symbolizer::time_account::{Terms, TimeAccounts};
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
+use deepctx_symbolizer::{Arch, ProcessStatus};
 use rustc_hash::FxHasher;
 
 use super::no_executable::NoExecutable;
 use super::tables::ExecutableId;
 
-/// Largest mapping of generated code that is read; oneDNN's was 8 MB.
-const CODE_BYTES_MAX: u64 = 64 << 20;
+/// Largest mapping of generated code that is read; oneDNN's was 8 MB. Reading and decoding it takes 0.7 s at worst.
+const CODE_BYTES_MAX: u64 = 16 << 20;
 /// Largest neighbour in which frame information is looked for.
 const NEIGHBOUR_BYTES_MAX: u64 = 16 << 20;
 /// Most mappings of generated code that are remembered, over all processes.
 const KNOWN_MAX: usize = 1 << 14;
 
+/// What looking at generated code of a user's processes may take: others wait for their tables meanwhile.
+const LOOKING: Terms =
+    Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
+
 /// What a mapping gave when it was last read.
 #[derive(Debug)]
 struct Known {
-    /// Of the bytes that the table was made from.
+    /// Of the bytes that were looked at.
     hash: u64,
     table: Result<ExecutableId, NoExecutable>,
 }
@@ -41,40 +47,95 @@ pub(super) enum Found {
     New(u64, Box<UnwindTable>),
 }
 
+/// A process with generated code.
+pub(super) struct Surroundings {
+    /// The user who started it.
+    pub(super) user: u32,
+    /// All of its mappings, whatever their permissions.
+    pub(super) mappings: Vec<Mapping>,
+    /// A way to its memory.
+    pub(super) memory: ProcessMemory,
+}
+
 /// What is known of generated code, by process and first address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Generated {
     known: HashMap<(u32, u64), Known>,
+    accounts: TimeAccounts,
+}
+
+impl Default for Generated {
+    fn default() -> Self {
+        Self { known: HashMap::new(), accounts: TimeAccounts::new(LOOKING) }
+    }
+}
+
+impl Surroundings {
+    /// Of a process that is there.
+    pub(super) fn read(pid: u32) -> Option<Self> {
+        let user = ProcessStatus::read(pid)?.real_user;
+        let mappings = maps::read(pid, Keep::All).ok()?.mappings;
+        Some(Self { user, mappings, memory: ProcessMemory::open(pid).ok()? })
+    }
 }
 
 impl Generated {
-    /// What is known of an anonymous executable mapping, or a new table to be placed and reported by
-    /// [`Generated::placed`]. `all` are the mappings of the process, whatever their permissions.
+    /// What is known of an anonymous executable mapping of a process, or a new table to be placed and reported by
+    /// [`Generated::placed`].
     pub(super) fn find(
         &mut self,
         pid: u32,
         mapping: &Mapping,
-        all: &[Mapping],
-        memory: &dyn TargetMemory,
+        process: &Surroundings,
         is_loaded: impl FnOnce(ExecutableId) -> bool,
     ) -> Found {
-        let code = match read(mapping, all, memory) {
-            Ok(code) => code,
+        let began = Instant::now();
+        if !self.accounts.allows(process.user, began) {
+            if self.accounts.is_first_refusal(process.user) {
+                tracing::warn!(
+                    user = process.user,
+                    "looking at generated code of this user's processes takes too long; some of it is left out"
+                );
+            }
+            return Found::Known(Err(NoExecutable::OverBudget));
+        }
+        let found = self.look(pid, mapping, process, is_loaded);
+        let now = Instant::now();
+        self.accounts.charge(process.user, now - began, now);
+        found
+    }
+
+    fn look(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        process: &Surroundings,
+        is_loaded: impl FnOnce(ExecutableId) -> bool,
+    ) -> Found {
+        let bytes = match Bytes::read(mapping, &process.mappings, &process.memory) {
+            Ok(bytes) => bytes,
             Err(reason) => return Found::Known(Err(reason)),
         };
-        let hash = hash(&code);
+        let hash = bytes.hash();
         if let Some(known) = self.known.get(&(pid, mapping.begin.0)).filter(|known| known.hash == hash) {
             match &known.table {
                 Ok(id) if !is_loaded(*id) => {}
                 table => return Found::Known(table.clone()),
             }
         }
-        if code.frames.is_empty() && code.functions.is_empty() {
-            return Found::Known(Err(NoExecutable::Generated));
-        }
-        match UnwindTable::from_elf(&code.to_elf()) {
+        let code = bytes.decode(mapping);
+        let table = if code.frames.is_empty() && code.functions.is_empty() {
+            Err(NoExecutable::Generated)
+        } else {
+            UnwindTable::from_elf(&code.to_elf()).map_err(NoExecutable::Table)
+        };
+        match table {
             Ok(table) => Found::New(hash, Box::new(table)),
-            Err(reason) => Found::Known(Err(NoExecutable::Table(reason))),
+            Err(reason) => {
+                // Looked at once more, it would say the same again.
+                self.placed(pid, mapping, hash, Err(reason.clone()));
+                Found::Known(Err(reason))
+            }
         }
     }
 
@@ -98,50 +159,58 @@ impl Generated {
     }
 }
 
-/// Reads the code of a mapping and the frame information in it or right beside it, where LLVM's linker puts it.
-fn read(
-    mapping: &Mapping,
-    all: &[Mapping],
-    memory: &dyn TargetMemory,
-) -> Result<GeneratedCode, NoExecutable> {
-    if mapping.len() > CODE_BYTES_MAX {
-        return Err(NoExecutable::Generated);
-    }
-    let bytes =
-        |m: &Mapping| memory.read_vec(m.begin.0, m.len() as usize).map_err(|_| NoExecutable::Generated);
-    let mut code = GeneratedCode {
-        text: mapping.begin.0..mapping.end.0,
-        code: bytes(mapping)?,
-        ..GeneratedCode::default()
-    };
-    let at = all.partition_point(|m| m.begin.0 < mapping.begin.0);
-    let before = at.checked_sub(1).and_then(|at| all.get(at)).filter(|m| m.end == mapping.begin);
-    let after = all.get(at + 1).filter(|m| m.begin == mapping.end);
-    for neighbour in before.into_iter().chain(after) {
-        let data = neighbour.backing == Backing::Anonymous && neighbour.readable && !neighbour.executable;
-        if data && neighbour.len() <= NEIGHBOUR_BYTES_MAX {
-            // A neighbour that went away in the meantime has nothing to say.
-            add_runs(&mut code.frames, neighbour.begin.0, &bytes(neighbour).unwrap_or_default());
+/// The code of a mapping, and what lies right beside it, where LLVM's linker puts the frame information.
+struct Bytes {
+    code: Vec<u8>,
+    /// With their addresses.
+    neighbours: Vec<(u64, Vec<u8>)>,
+}
+
+impl Bytes {
+    fn read(mapping: &Mapping, all: &[Mapping], memory: &dyn TargetMemory) -> Result<Self, NoExecutable> {
+        if mapping.len() > CODE_BYTES_MAX {
+            return Err(NoExecutable::Generated);
         }
+        let bytes =
+            |m: &Mapping| memory.read_vec(m.begin.0, m.len() as usize).map_err(|_| NoExecutable::Generated);
+        let code = bytes(mapping)?;
+        let at = all.partition_point(|m| m.begin.0 < mapping.begin.0);
+        let before = at.checked_sub(1).and_then(|at| all.get(at)).filter(|m| m.end == mapping.begin);
+        let after = all.get(at + 1).filter(|m| m.begin == mapping.end);
+        let is_data = |m: &&Mapping| {
+            let data = m.backing == Backing::Anonymous && m.readable && !m.executable;
+            data && m.len() <= NEIGHBOUR_BYTES_MAX
+        };
+        let neighbours = before.into_iter().chain(after).filter(is_data);
+        // A neighbour that went away in the meantime has nothing to say.
+        let neighbours = neighbours.map(|m| (m.begin.0, bytes(m).unwrap_or_default())).collect();
+        Ok(Self { code, neighbours })
     }
-    add_runs(&mut code.frames, mapping.begin.0, &code.code);
-    // Kernels of oneDNN and the like have no frame information, but each begins a page of its own.
-    code.functions = entries_of_generated_code(Arch::NATIVE, &code.code, mapping.begin.0);
-    Ok(code)
+
+    fn hash(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        hasher.write(&self.code);
+        for (address, bytes) in &self.neighbours {
+            hasher.write_u64(*address);
+            hasher.write(bytes);
+        }
+        hasher.finish()
+    }
+
+    fn decode(self, mapping: &Mapping) -> GeneratedCode {
+        let mut frames = Vec::new();
+        for (address, bytes) in &self.neighbours {
+            add_runs(&mut frames, *address, bytes);
+        }
+        add_runs(&mut frames, mapping.begin.0, &self.code);
+        // Kernels of oneDNN and the like have no frame information, but each begins a page of its own.
+        let functions = entries_of_generated_code(Arch::NATIVE, &self.code, mapping.begin.0);
+        GeneratedCode { text: mapping.begin.0..mapping.end.0, code: self.code, frames, functions }
+    }
 }
 
 fn add_runs(frames: &mut Vec<(u64, Vec<u8>)>, address: u64, memory: &[u8]) {
     for run in frame_runs(memory) {
         frames.push((address + run.start as u64, memory[run].to_vec()));
     }
-}
-
-fn hash(code: &GeneratedCode) -> u64 {
-    let mut hasher = FxHasher::default();
-    hasher.write(&code.code);
-    for (address, bytes) in &code.frames {
-        hasher.write_u64(*address);
-        hasher.write(bytes);
-    }
-    hasher.finish()
 }

@@ -18,6 +18,8 @@ pub(crate) enum NoExecutable {
     Table(NoTable),
     /// It was generated at run time, and nothing beside it says how to unwind it.
     Generated,
+    /// It was generated at run time, and looking at such code of this user took too long already.
+    OverBudget,
     /// There was no room for its table.
     Room(String),
 }
@@ -28,6 +30,8 @@ impl NoExecutable {
         /// Its key and its general sentence; [`Display`](fmt::Display) adds limits and machines.
         pub(crate) fn reason(self) {
             Self::Generated => "generated-without-frames", "generated code without call frame information";
+            Self::OverBudget => "generated-over-budget",
+                "looking at this user's generated code took too long, and held others up";
             Self::Room(_) => "table-without-room", "there was no room for the table";
         } or {
             Self::File(file) => file.reason();
@@ -41,7 +45,7 @@ impl fmt::Display for NoExecutable {
         match self {
             Self::Table(table) => table.fmt(f),
             Self::Room(why) => f.write_str(why),
-            Self::File(_) | Self::Generated => self.reason().fmt(f),
+            Self::File(_) | Self::Generated | Self::OverBudget => self.reason().fmt(f),
         }
     }
 }

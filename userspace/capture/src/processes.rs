@@ -72,6 +72,7 @@ struct Missing {
     file: u64,
     rows: u64,
     room: u64,
+    over_budget: u64,
     left_out: u64,
 }
 
@@ -81,14 +82,16 @@ impl Missing {
             NoExecutable::File(_) => self.file += 1,
             NoExecutable::Table(_) | NoExecutable::Generated => self.rows += 1,
             NoExecutable::Room(_) => self.room += 1,
+            NoExecutable::OverBudget => self.over_budget += 1,
         }
     }
 
     fn add(&mut self, other: Self) {
-        let Self { file, rows, room, left_out } = other;
+        let Self { file, rows, room, over_budget, left_out } = other;
         self.file += file;
         self.rows += rows;
         self.room += room;
+        self.over_budget += over_budget;
         self.left_out += left_out;
     }
 }
@@ -99,6 +102,8 @@ reasons! {
     const WITHOUT_ROWS = "mapping-without-rows",
         "executable mappings without call frame information: walked by frame pointers, if at all";
     const WITHOUT_ROOM = "mapping-without-room", "executable mappings whose unwind table found no room";
+    const OVER_BUDGET = "mapping-over-budget",
+        "executable mappings of generated code not looked at: those of their user took too long";
     const LEFT_OUT = "mapping-left-out", "executable mappings beyond what is kept of a process";
 }
 
@@ -115,17 +120,20 @@ pub struct ScanCounters {
     pub without_rows: u64,
     /// The same, since there was no room for their table.
     pub without_room: u64,
+    /// The same, since looking at generated code of their user took too long.
+    pub over_budget: u64,
     /// Mappings left out because the process has too many.
     pub left_out: u64,
 }
 
 impl ScanCounters {
     /// What is missing from the tables, and how often.
-    pub fn gaps(&self) -> [(&'static Reason, u64); 4] {
+    pub fn gaps(&self) -> [(&'static Reason, u64); 5] {
         [
             (WITHOUT_FILE, self.without_file),
             (WITHOUT_ROWS, self.without_rows),
             (WITHOUT_ROOM, self.without_room),
+            (OVER_BUDGET, self.over_budget),
             (LEFT_OUT, self.left_out),
         ]
     }
@@ -228,9 +236,17 @@ impl Processes {
         for state in self.states.values() {
             missing.add(state.missing);
         }
-        let Missing { file, rows, room, left_out } = missing;
+        let Missing { file, rows, room, over_budget, left_out } = missing;
         let Self { scans, put_off, .. } = *self;
-        ScanCounters { scans, put_off, without_file: file, without_rows: rows, without_room: room, left_out }
+        ScanCounters {
+            scans,
+            put_off,
+            without_file: file,
+            without_rows: rows,
+            without_room: room,
+            over_budget,
+            left_out,
+        }
     }
 
     /// The process runs another program: forget its interpreter, and let it be scanned at once.

@@ -10,6 +10,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
+use super::command_user::CommandUser;
 use super::failure::Failure;
 
 /// A child that exists and waits before its `exec`.
@@ -22,11 +23,15 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Forks a child that will become the command, with these variables more in its environment.
+    /// Forks a child that will become the command, with these variables more in its environment, and as this user.
     ///
     /// # Errors
     /// No process could be made.
-    pub fn start(command: &[OsString], variables: Vec<(&str, OsString)>) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        command: &[OsString],
+        variables: Vec<(&str, OsString)>,
+        user: Option<CommandUser>,
+    ) -> Result<Self, Failure> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::new("expected a command after --").hint("for example: -- python train.py"));
         };
@@ -35,8 +40,15 @@ impl Waiting {
         let (mut told_pid, tell_pid) = io::pipe().map_err(failed)?;
         let (may_go, go) = io::pipe().map_err(failed)?;
         let mut child = Command::new(program);
-        child.args(arguments).envs(variables);
-        hold_before_exec(&mut child, tell_pid, may_go, go.as_fd().as_raw_fd());
+        child.args(arguments);
+        if let Some(user) = &user {
+            for name in CommandUser::VARIABLES_REMOVED {
+                child.env_remove(name);
+            }
+            child.envs(user.variables());
+        }
+        child.envs(variables);
+        hold_before_exec(&mut child, tell_pid, may_go, go.as_fd().as_raw_fd(), user);
         // `spawn` returns only after the exec, so it waits on a thread of its own.
         let spawned =
             std::thread::Builder::new().name("spawn".into()).spawn(move || child.spawn()).map_err(failed)?;
@@ -76,8 +88,14 @@ impl Waiting {
     }
 }
 
-/// Makes the child report its pid, and wait for a byte, between fork and exec.
-fn hold_before_exec(child: &mut Command, tell_pid: PipeWriter, may_go: PipeReader, go: i32) {
+/// Makes the child report its pid, wait for a byte, and become the user, between fork and exec.
+fn hold_before_exec(
+    child: &mut Command,
+    tell_pid: PipeWriter,
+    may_go: PipeReader,
+    go: i32,
+    user: Option<CommandUser>,
+) {
     let (tell_pid, may_go) = (OwnedFd::from(tell_pid), OwnedFd::from(may_go));
     let hold = move || {
         let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
@@ -88,7 +106,7 @@ fn hold_before_exec(child: &mut Command, tell_pid: PipeWriter, may_go: PipeReade
         let mut byte = [0];
         loop {
             match rustix::io::read(&may_go, &mut byte) {
-                Ok(1) => return Ok(()),
+                Ok(1) => return user.as_ref().map_or(Ok(()), CommandUser::enter),
                 // The profiler is gone: nobody asked for a run without it.
                 Ok(_) => return Err(io::ErrorKind::Interrupted.into()),
                 Err(rustix::io::Errno::INTR) => {}
@@ -96,8 +114,8 @@ fn hold_before_exec(child: &mut Command, tell_pid: PipeWriter, may_go: PipeReade
             }
         }
     };
-    // SAFETY: between fork and exec the closure only makes the system calls getpid, write, close and read; it neither
-    // allocates nor takes locks.
+    // SAFETY: between fork and exec the closure only makes the system calls getpid, write, close, read, setgroups,
+    // setresgid and setresuid; it neither allocates nor takes locks.
     unsafe { child.pre_exec(hold) };
 }
 
@@ -120,7 +138,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("ran");
         let script = format!("touch {}; exit 7", mark.display());
-        let waiting = Waiting::start(&words(&["sh", "-c", &script]), Vec::new()).unwrap();
+        let waiting = Waiting::start(&words(&["sh", "-c", &script]), Vec::new(), None).unwrap();
         let status = std::fs::read_to_string(format!("/proc/{}/stat", waiting.pid())).unwrap();
         assert!(!status.is_empty() && !mark.exists());
         let pid = waiting.pid();
@@ -133,13 +151,13 @@ mod tests {
     #[test]
     fn a_command_that_does_not_exist_is_named() {
         let failure =
-            Waiting::start(&words(&["no-such-program-here"]), Vec::new()).unwrap().go().unwrap_err();
+            Waiting::start(&words(&["no-such-program-here"]), Vec::new(), None).unwrap().go().unwrap_err();
         assert!(failure.to_string().contains("no-such-program-here: expected a program"), "{failure}");
     }
 
     #[test]
     fn a_command_that_is_never_let_go_does_not_run() {
-        let waiting = Waiting::start(&words(&["true"]), Vec::new()).unwrap();
+        let waiting = Waiting::start(&words(&["true"]), Vec::new(), None).unwrap();
         let Waiting { go, spawned, .. } = waiting;
         drop(go);
         assert!(spawned.join().unwrap().is_err());
@@ -148,7 +166,7 @@ mod tests {
     #[test]
     fn a_signal_is_passed_on_as_shells_do() {
         let mut child =
-            Waiting::start(&words(&["sh", "-c", "kill -9 $$"]), Vec::new()).unwrap().go().unwrap();
+            Waiting::start(&words(&["sh", "-c", "kill -9 $$"]), Vec::new(), None).unwrap().go().unwrap();
         assert_eq!(exit_code(child.wait().unwrap()), 137);
     }
 }

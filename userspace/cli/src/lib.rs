@@ -6,6 +6,7 @@
 pub mod capture_args;
 pub mod collector;
 pub mod command;
+mod command_user;
 pub mod config;
 pub mod debug_info;
 pub mod destination;

@@ -188,6 +188,9 @@ pub struct RecordArgs {
     /// Without it device times are bounded, not measured, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
     pub gpu_activity: bool,
+    /// Run the command as this user, given by name or number. Default: below sudo, the user who called sudo.
+    #[arg(long, value_name = "NAME", requires = "command")]
+    pub user: Option<String>,
     /// Samples of instructions.
     #[command(flatten)]
     pub sampling: SamplingArgs,

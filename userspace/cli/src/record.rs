@@ -11,6 +11,7 @@ use deepctx_profile::units::{Count, Nanos};
 use deepctx_storage::folder::Folder;
 
 use super::command::Waiting;
+use super::command_user::CommandUser;
 use super::destination::Destination;
 use super::failure::{Done, Failure};
 use super::options::RecordArgs;
@@ -85,7 +86,11 @@ fn start_command(arguments: &RecordArgs) -> Result<Option<Waiting>, Failure> {
     let collects = arguments.gpu_activity || arguments.sampling.pc_sampling.is_some();
     let collector = collects.then(collector::variable).transpose()?;
     let variables = collector.into_iter().chain(arguments.sampling.variables());
-    Waiting::start(&arguments.command, variables.collect()).map(Some)
+    let user = CommandUser::choose(arguments.user.as_deref())?;
+    if let Some(user) = &user {
+        Progress::new(false).say(&user.notice());
+    }
+    Waiting::start(&arguments.command, variables.collect(), user).map(Some)
 }
 
 /// Starts the session that writes the profile, and the raw copy if there is to be one.

@@ -5,7 +5,8 @@
 //!
 //! Columns: `id`, `parent` (empty for the outermost), `depth`, `process`, `thread` (ids), `kind`, `name`, `where`,
 //! and for each metric its sum in this very context and, as `METRIC:inclusive`, with all that it called. Texts are
-//! quoted and quotes in them doubled (RFC 4180); units are those of the metrics: nanoseconds, bytes, counts.
+//! quoted and quotes in them doubled (RFC 4180); one that a spreadsheet would take for a formula begins with `'`.
+//! Units are those of the metrics: nanoseconds, bytes, counts.
 
 use std::io::{self, Write};
 
@@ -49,6 +50,28 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
+/// What spreadsheets take for the beginning of a formula, which may open other programs.
+const FORMULA: [char; 4] = ['=', '+', '-', '@'];
+
 fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
+    let guard = if text.starts_with(FORMULA) { "'" } else { "" };
+    format!("\"{guard}{}\"", text.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_and_formulas_are_disarmed() {
+        let check = |text: &str, expect: &str| assert_eq!(quoted(text), expect);
+        check("gemm", "\"gemm\"");
+        check("a \"b\"", "\"a \"\"b\"\"\"");
+        check("=HYPERLINK(\"x\")", "\"'=HYPERLINK(\"\"x\"\")\"");
+        check("@SUM(1)", "\"'@SUM(1)\"");
+        check("+1", "\"'+1\"");
+        check("-1", "\"'-1\"");
+        check("a=b", "\"a=b\"");
+        check("", "\"\"");
+    }
 }

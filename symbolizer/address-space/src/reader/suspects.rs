@@ -4,9 +4,8 @@
 //! does not answer costs a deadline, and a user may have a thousand of them, or one that answers slowly each time.
 //! Does not: read memory or look processes up.
 //!
-//! An account is in time: what reads waited beyond what a disk takes is charged, and regained slowly. So a user can
-//! hold a capture up for 0.75 s at once and for a fiftieth of the time after that. Processes that ended count as others
-//! do, or each could be replaced by its child.
+//! What reads waited beyond what a disk takes is charged to the user's account ([`TimeAccounts`]). So a user can hold a
+//! capture up for 0.75 s at once and for a fiftieth of the time after that.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +13,14 @@ use rustc_hash::FxHashMap;
 
 use super::DEADLINE;
 use crate::read_error::ReadError;
+use crate::time_account::{Terms, TimeAccounts};
 
-/// What a user's reads may wait in all, at once: three deadlines.
-const CREDIT: Duration = Duration::from_millis(750);
-/// Of what is left of it a read may begin.
-const LEAST: Duration = Duration::from_millis(125);
-/// Share of the time that passes which is regained.
-const REGAINED: u32 = 50;
+/// What a user's reads may wait in all: three deadlines at once.
+const WAITING: Terms =
+    Terms { credit: Duration::from_millis(750), least: Duration::from_millis(125), regained: 50 };
 /// Waiting that is not charged: reading pages from a disk.
 const FREE: Duration = Duration::from_millis(5);
-/// Most processes and users remembered.
+/// Most processes remembered.
 const KNOWN_MAX: usize = 4096;
 /// Most notices kept until someone takes them.
 const NOTICES_MAX: usize = 64;
@@ -40,25 +37,17 @@ pub(super) struct Identity {
 }
 
 /// What is known against processes and users.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Suspects {
     /// When processes that did not answer were started, by number.
     silent: FxHashMap<u32, u64>,
-    accounts: FxHashMap<u32, Account>,
+    accounts: TimeAccounts,
     notices: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Account {
-    /// Waiting time spent and not regained.
-    spent: Duration,
-    at: Instant,
-    reported: bool,
-}
-
-impl Account {
-    fn spent_at(&self, now: Instant) -> Duration {
-        self.spent.saturating_sub(now.saturating_duration_since(self.at) / REGAINED)
+impl Default for Suspects {
+    fn default() -> Self {
+        Self { silent: FxHashMap::default(), accounts: TimeAccounts::new(WAITING), notices: Vec::new() }
     }
 }
 
@@ -68,12 +57,10 @@ impl Suspects {
         if self.silent.get(&who.pid) == Some(&who.started) {
             return Err(ReadError::NoAnswer);
         }
-        let account = self.accounts.get_mut(&who.user);
-        let Some(account) = account.filter(|account| account.spent_at(now) + LEAST > CREDIT) else {
+        if self.accounts.allows(who.user, now) {
             return Ok(());
-        };
-        if !account.reported {
-            account.reported = true;
+        }
+        if self.accounts.is_first_refusal(who.user) {
             let text = format!(
                 "user {}: the memory of its processes answers late or not at all; names that are in it are missing",
                 who.user
@@ -102,13 +89,7 @@ impl Suspects {
 
     /// A read of a process took this long.
     pub(super) fn charge(&mut self, who: Identity, waited: Duration, now: Instant) {
-        if self.accounts.len() >= KNOWN_MAX {
-            self.accounts.retain(|_, account| !account.spent_at(now).is_zero());
-        }
-        let account = Account { spent: Duration::ZERO, at: now, reported: false };
-        let account = self.accounts.entry(who.user).or_insert(account);
-        account.spent = account.spent_at(now) + waited;
-        account.at = now;
+        self.accounts.charge(who.user, waited, now);
     }
 
     /// What the user should know since the last time.
@@ -131,6 +112,7 @@ pub(super) fn is_charged(waited: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time_account::USERS_MAX;
 
     fn process(pid: u32, user: u32) -> Identity {
         Identity { pid, started: 7, user }
@@ -179,7 +161,7 @@ mod tests {
                 suspects.did_not_answer(process(pid, 1000), DEADLINE, now);
             }
         }
-        assert!(waited <= hour / REGAINED + CREDIT + DEADLINE, "{waited:?}");
+        assert!(waited <= hour / WAITING.regained + WAITING.credit + DEADLINE, "{waited:?}");
     }
 
     #[test]
@@ -200,7 +182,7 @@ mod tests {
             let now = now + Duration::from_secs(u64::from(n));
             suspects.did_not_answer(process(n, n), DEADLINE, now);
         }
-        assert!(suspects.silent.len() <= KNOWN_MAX && suspects.accounts.len() <= KNOWN_MAX);
+        assert!(suspects.silent.len() <= KNOWN_MAX && suspects.accounts.users() <= USERS_MAX);
         assert_eq!(suspects.take_notices().len(), NOTICES_MAX);
     }
 }
