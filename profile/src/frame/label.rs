@@ -253,6 +253,17 @@ mod tests {
     use crate::frame::Role;
 
     #[test]
+    fn text_that_harms_its_reader_is_replaced() {
+        let check = |text: &str, expect: &str| assert_eq!(clean(text), expect, "{text:?}");
+        check("gemm<float>(int)", "gemm<float>(int)");
+        check("größe 張", "größe 張");
+        check("a;b", "a:b");
+        check("\u{1b}[2Jgone\n", "?[2Jgone?");
+        check("pay\u{202e}gpj.exe\u{2069}", "pay?gpj.exe?");
+        check("two\u{2028}lines \u{200f}\u{61c}", "two?lines ??");
+    }
+
+    #[test]
     fn frames_have_the_texts_of_the_table() {
         let mut strings = Strings::new(usize::MAX);
         let mut s = |text: &str| strings.intern(text);
