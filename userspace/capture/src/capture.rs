@@ -29,10 +29,11 @@ use super::message::Message;
 use super::prepare::Prepared;
 use super::probes::{self, Probes, TensorRequests};
 use super::programs::Programs;
+use super::supervisor::{EarlyEnd, Supervisor};
 use super::tables;
 use super::target_map::TargetMap;
 use super::targets::{self, Targets};
-use super::threads::{self, DrainSetup, KernelCounters, SiteCounts};
+use super::threads::{self, DrainSetup, KernelCounters, Scans, SiteCounts};
 
 /// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
 /// [`super::rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and what the ring cannot
@@ -58,6 +59,7 @@ pub struct Capture {
     called: Option<CalledMap>,
     stop: StopOnDrop,
     shard_bytes: Arc<AtomicU64>,
+    supervisor: Supervisor,
     loaded: Loaded,
 }
 
@@ -93,17 +95,19 @@ impl Capture {
         let stop = StopOnDrop(Arc::default());
         let counters = KernelCounters::new(loaded.map(map::COUNTERS)?);
         let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
+        let supervisor = Supervisor::default();
         let probes = attach_method
-            .map(|method| start_probes(&config, &loaded, method, &sender, &found))
+            .map(|method| start_probes(&config, &loaded, method, &sender, &found, &supervisor))
             .transpose()?;
         let scan_queue = probes.as_ref().map(|(probes, _)| probes.scan_queue());
-        let scans = threads::spawn_scan(
+        let scans = Scans {
             processes,
-            sender.clone(),
-            scan_queue.clone(),
-            Arc::clone(&shard_bytes),
-            Arc::clone(&stop.0),
-        );
+            messages: sender.clone(),
+            scan_queue: scan_queue.clone(),
+            shard_bytes: Arc::clone(&shard_bytes),
+            stop: Arc::clone(&stop.0),
+        };
+        let scans = threads::spawn_scan(scans, &supervisor);
         let named = if config.targets.contains(&Targets::All) { Vec::new() } else { found };
         // Nothing reported what was mapped between the first scans and the attachment.
         threads::request_rescans(&scans, &named);
@@ -117,10 +121,21 @@ impl Capture {
             named,
             stop: Arc::clone(&stop.0),
         };
-        threads::spawn_drain(loaded.map(map::EVENTS)?, drain)?;
+        threads::spawn_drain(loaded.map(map::EVENTS)?, drain, &supervisor)?;
         let called = config.frames().modules.then(|| loaded.map(map::CALLED)).transpose()?.map(CalledMap);
         log_progress(began_ns, "sampling");
-        Ok(Self { messages, counters, samplers, tracepoints, probes, called, stop, shard_bytes, loaded })
+        Ok(Self {
+            messages,
+            counters,
+            samplers,
+            tracepoints,
+            probes,
+            called,
+            stop,
+            shard_bytes,
+            supervisor,
+            loaded,
+        })
     }
 
     /// What it sends. The channel is closed after the last message.
@@ -136,6 +151,11 @@ impl Capture {
     /// Where more operators are named whose tensors are to be recorded; `None` without probes.
     pub fn tensor_requests(&self) -> Option<TensorRequests> {
         self.probes.as_ref().map(Probes::tensor_requests)
+    }
+
+    /// The first of its threads that ended before it did, if one did: the capture lies from then on.
+    pub fn ended_early(&self) -> Option<EarlyEnd> {
+        self.supervisor.ended_early()
     }
 
     /// Number of CPUs that are sampled.
@@ -220,6 +240,7 @@ fn start_probes(
     attach_method: AttachMethod,
     messages: &Sender<Message>,
     pids: &[u32],
+    supervisor: &Supervisor,
 ) -> Result<(Probes, SiteCounts), CaptureError> {
     let sites = Arc::new(AtomicU32::new(0));
     let duty_cycled = config
@@ -243,7 +264,7 @@ fn start_probes(
         messages: messages.clone(),
         ending: Arc::default(),
     };
-    let probes = Probes::start(setup)
+    let probes = Probes::start(setup, supervisor)
         .map_err(|source| CaptureError::Io { what: "the thread of the probes", source })?;
     Ok((probes, SiteCounts { map: Arc::new(loaded.map(map::SITE_COUNTS)?), sites }))
 }

@@ -75,6 +75,7 @@ mod rings;
 mod rows;
 mod shared_array;
 mod sites;
+pub mod supervisor;
 mod table_error;
 mod tables;
 mod target_map;

@@ -4,9 +4,9 @@
 //! meanwhile. Does not: decode records beyond what asks for a scan.
 
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TrySendError, bounded};
@@ -20,6 +20,7 @@ use super::message::Message;
 use super::probes::ScanQueue;
 use super::processes::{Processes, Scanned};
 use super::rings::{BATCH_BYTES_MAX, Ring};
+use super::supervisor::{self, Supervisor};
 use super::tables::TableError;
 
 /// Totals of the kernel programs' counters.
@@ -95,6 +96,9 @@ pub(super) enum ScanRequest {
 /// Requests that may wait. One that finds no room is dropped: the next sample of that process asks again.
 const REQUESTS_MAX: usize = 4096;
 
+/// Scans that may fail because of a defect; after one more the capture ends.
+const SCAN_DEFECTS_MAX: u32 = 8;
+
 /// How often processes that went unnoticed are looked for.
 const SWEEP_EVERY_NS: u64 = 10_000_000_000;
 
@@ -126,7 +130,11 @@ pub(super) struct DrainSetup {
 }
 
 /// Starts the thread that empties the ring.
-pub(super) fn spawn_drain(events: MapHandle, setup: DrainSetup) -> Result<(), TableError> {
+pub(super) fn spawn_drain(
+    events: MapHandle,
+    setup: DrainSetup,
+    supervisor: &Supervisor,
+) -> Result<(), TableError> {
     let (ready, is_ready) = bounded(1);
     let body = move || {
         // A ring is read by the thread that made it.
@@ -139,7 +147,7 @@ pub(super) fn spawn_drain(events: MapHandle, setup: DrainSetup) -> Result<(), Ta
     };
     let map = deepctx_common::config::map::EVENTS;
     let error = |source| TableError::Map { map, source };
-    thread::Builder::new().name("drain".into()).spawn(body).map_err(error)?;
+    supervisor.spawn("drain", "nothing is recorded any more", body).map_err(error)?;
     is_ready.recv().map_err(|e| error(std::io::Error::other(e)))?.map_err(error)
 }
 
@@ -278,45 +286,89 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
     }
 }
 
+/// What the thread that scans processes needs.
+pub(super) struct Scans {
+    pub(super) processes: Processes,
+    /// Where mappings, counters and notices go.
+    pub(super) messages: Sender<Message>,
+    /// Where scans of their libraries are requested, where there are probes.
+    pub(super) scan_queue: Option<ScanQueue>,
+    /// Bytes of the row shards, for the account of the profiler's own cost.
+    pub(super) shard_bytes: Arc<AtomicU64>,
+    /// Set when the capture ends.
+    pub(super) stop: Arc<AtomicBool>,
+}
+
 /// Starts the thread that scans processes; it ends when nobody can ask it any more.
-pub(super) fn spawn_scan(
-    mut processes: Processes,
-    messages: Sender<Message>,
-    scan_queue: Option<ScanQueue>,
-    shard_bytes: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-) -> Sender<ScanRequest> {
+pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Sender<ScanRequest> {
     let (sender, requests) = bounded(REQUESTS_MAX);
-    let body = move || {
-        let mut swept_ns = monotonic_ns();
-        let mut sent = processes.counters();
-        while let Some(pids) = next(&requests, &mut processes) {
-            if monotonic_ns().saturating_sub(swept_ns) > SWEEP_EVERY_NS {
-                swept_ns = monotonic_ns();
-                processes.sweep(swept_ns);
-            }
-            for pid in pids {
-                let before = processes.changes();
-                if !scan(pid, &mut processes, &messages, &stop) {
-                    return;
-                }
-                if let Some(queue) = scan_queue.as_ref().filter(|_| processes.changes() != before) {
-                    queue.request_scan(pid);
-                }
-            }
-            shard_bytes.store(processes.tables().shard_bytes(), Ordering::Relaxed);
-            let counters = processes.counters();
-            // Not worth waiting for: totals come again.
-            if counters != sent && messages.try_send(Message::Scans(counters)).is_ok() {
-                sent = counters;
-            }
-        }
-    };
-    if let Err(error) = thread::Builder::new().name("scan".into()).spawn(body) {
+    let body = move || scans.run(&requests);
+    if let Err(error) = supervisor.spawn("scan", "new code has no unwind rows", body) {
         // Nobody answers then: samples of new code stay incomplete, and say so.
         tracing::error!(%error, "cannot start the thread that scans processes");
     }
     sender
+}
+
+impl Scans {
+    fn run(mut self, requests: &Receiver<ScanRequest>) {
+        let (mut swept_ns, mut defects) = (monotonic_ns(), 0);
+        let mut sent = self.processes.counters();
+        while let Some(pids) = next(requests, &mut self.processes) {
+            if monotonic_ns().saturating_sub(swept_ns) > SWEEP_EVERY_NS {
+                swept_ns = monotonic_ns();
+                self.processes.sweep(swept_ns);
+            }
+            for pid in pids {
+                match catch_unwind(AssertUnwindSafe(|| self.scan(pid))) {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    // One process that cannot be scanned is no reason to scan none.
+                    Err(panic) if defects < SCAN_DEFECTS_MAX => {
+                        defects += 1;
+                        self.processes.remove(pid, monotonic_ns());
+                        let because = supervisor::message(panic.as_ref());
+                        let text = format!("process {pid}: a scan failed because of a defect ({because})");
+                        let _ = self.messages.try_send(Message::Notice(text));
+                    }
+                    Err(panic) => resume_unwind(panic),
+                }
+            }
+            self.shard_bytes.store(self.processes.tables().shard_bytes(), Ordering::Relaxed);
+            let counters = self.processes.counters();
+            // Not worth waiting for: totals come again.
+            if counters != sent && self.messages.try_send(Message::Scans(counters)).is_ok() {
+                sent = counters;
+            }
+        }
+    }
+
+    /// Scans one process and sends what was found; false when nobody reads any more.
+    fn scan(&mut self, pid: u32) -> bool {
+        let before = self.processes.changes();
+        let mut message = match self.processes.scan(pid, monotonic_ns()) {
+            Ok(scanned) => scanned.into(),
+            Err(error @ super::processes::ScanError::Tables(_)) => Message::Notice(error.to_string()),
+            // Gone in the meantime: the kernel reports its end.
+            Err(error) => {
+                tracing::debug!(%error, "not prepared");
+                return true;
+            }
+        };
+        loop {
+            match self.messages.send_timeout(message, Duration::from_millis(200)) {
+                Ok(()) => break,
+                Err(SendTimeoutError::Disconnected(_)) => return false,
+                // A pipeline that is done reads no more mappings.
+                Err(SendTimeoutError::Timeout(_)) if self.stop.load(Ordering::Acquire) => return false,
+                Err(SendTimeoutError::Timeout(back)) => message = back,
+            }
+        }
+        if let Some(queue) = self.scan_queue.as_ref().filter(|_| self.processes.changes() != before) {
+            queue.request_scan(pid);
+        }
+        true
+    }
 }
 
 /// Asks for a scan of each of these. One that finds no room is requested by its next incomplete sample.
@@ -358,27 +410,4 @@ fn next(requests: &Receiver<ScanRequest>, processes: &mut Processes) -> Option<V
     wanted.sort_unstable();
     wanted.dedup();
     Some(wanted)
-}
-
-/// Scans one process and sends what was found; false when nobody reads any more.
-fn scan(pid: u32, processes: &mut Processes, messages: &Sender<Message>, stop: &AtomicBool) -> bool {
-    let message = match processes.scan(pid, monotonic_ns()) {
-        Ok(scanned) => scanned.into(),
-        Err(error @ super::processes::ScanError::Tables(_)) => Message::Notice(error.to_string()),
-        // Gone in the meantime: the kernel reports its end.
-        Err(error) => {
-            tracing::debug!(%error, "not prepared");
-            return true;
-        }
-    };
-    let mut message = message;
-    loop {
-        match messages.send_timeout(message, Duration::from_millis(200)) {
-            Ok(()) => return true,
-            Err(SendTimeoutError::Disconnected(_)) => return false,
-            // A pipeline that is done reads no more mappings.
-            Err(SendTimeoutError::Timeout(_)) if stop.load(Ordering::Acquire) => return false,
-            Err(SendTimeoutError::Timeout(back)) => message = back,
-        }
-    }
 }

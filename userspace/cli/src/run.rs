@@ -258,7 +258,10 @@ impl Run {
                     {
                         return Some(exit_code(status));
                     }
-                    if self.until.is_over(&status, started.elapsed()) || self.session.is_over() {
+                    if self.until.is_over(&status, started.elapsed())
+                        || self.session.is_over()
+                        || self.capture.ended_early().is_some()
+                    {
                         return None;
                     }
                 }
@@ -281,6 +284,7 @@ impl Run {
             progress.clear();
         }
         session.set_cost(capture.cost());
+        let early = capture.ended_early();
         let watch = session.watch();
         let detached = Arc::<AtomicBool>::default();
         let now_detached = Arc::clone(&detached);
@@ -299,7 +303,12 @@ impl Run {
         if let (None, Some(child)) = (command, &mut until.child) {
             command = wait_for_command(child, signals).await;
         }
-        Ok(Ended { finished: finished.map_err(Failure::new)?, elapsed, command })
+        let finished = finished.map_err(Failure::new)?;
+        match early {
+            Some(early) => Err(Failure::new(early)
+                .hint("what was captured before is whole and can be opened; please report this")),
+            None => Ok(Ended { finished, elapsed, command }),
+        }
     }
 }
 

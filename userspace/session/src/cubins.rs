@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_symbolizer::cubin::lines;
+use deepctx_symbolizer::guard::catch_faults;
 use deepctx_symbolizer::memory::{ProcessMemory, ReadError, TargetMemory as _};
 
 use deepctx_pipeline::input::{CubinLines, UnreadCubin};
@@ -73,7 +74,8 @@ fn work(requested: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
     let mut left = LINES_MAX;
     while let Ok(cubin) = requested.recv() {
         let mut lines = match fetch(&mut processes, &cubin) {
-            Ok(image) => parse(&cubin, &image),
+            Ok(image) => catch_faults(|| parse(&cubin, &image))
+                .unwrap_or_else(|_| failed(&cubin, "reading it met a defect".to_owned())),
             Err(because) => failed(&cubin, because),
         };
         match left.checked_sub(bytes_of(&lines)) {

@@ -10,6 +10,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use deepctx_symbolizer::cubin::process::{NamedHandle, ProcessKernels};
+use deepctx_symbolizer::guard::catch_faults;
 
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_pipeline::input::{CodeFacts, RecoveredKernel, UnnamedKernel};
@@ -71,7 +72,11 @@ fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<Recovered
                 handles.entry(handle).or_insert(asked_ns);
             }
             let began_ns = monotonic_ns();
-            let named = recovered(&mut processes, pid, &handles);
+            let named = catch_faults(|| recovered(&mut processes, pid, &handles)).unwrap_or_else(|fault| {
+                tracing::warn!(pid, ?fault, "the search for names of kernels failed; they stay unknown");
+                processes.remove(&pid);
+                Vec::new()
+            });
             tracing::debug!(
                 pid,
                 handles = handles.len(),

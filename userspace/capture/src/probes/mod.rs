@@ -14,7 +14,7 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
@@ -25,6 +25,8 @@ pub(super) use requests::ScanQueue;
 pub use requests::TensorRequests;
 pub(super) use setup::Setup;
 use worker::{ProbeWorker, notice};
+
+use super::supervisor::Supervisor;
 
 /// The thread that attaches probes.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl Probes {
     ///
     /// # Errors
     /// No thread can be made.
-    pub(super) fn start(setup: Setup) -> io::Result<Self> {
+    pub(super) fn start(setup: Setup, supervisor: &Supervisor) -> io::Result<Self> {
         let (scan_queue, requests) = ScanQueue::new();
         let dropped = scan_queue.dropped();
         let ending = Arc::clone(&setup.ending);
@@ -58,7 +60,7 @@ impl Probes {
                 Err(error) => notice(&messages, format!("nothing can be probed: {error}")),
             }
         };
-        let thread = thread::Builder::new().name("probes".into()).spawn(body)?;
+        let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;
         Ok(Self { scan_queue, thread, ending, first_scan })
     }
 
@@ -81,8 +83,9 @@ impl Probes {
     /// Detaches all probes.
     pub(super) fn stop(self) {
         self.ending.store(true, Ordering::Release);
-        if self.scan_queue.end() && self.thread.join().is_err() {
-            tracing::error!("the thread of the probes stopped because of a defect");
+        if self.scan_queue.end() {
+            // The supervisor knows of a defect.
+            let _ = self.thread.join();
         }
     }
 }

@@ -1,0 +1,99 @@
+//! Supervisor: threads that must live as long as the capture.
+//!
+//! Owns: starting them, and remembering which one ended because of a defect. Because: a capture without its scans or
+//! its probes looks healthy and lies; whoever runs it must learn of that, keep what it has, and end. Does not: stop the
+//! capture, or start a thread again: what it knew is gone with it.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// A thread that ended before the capture did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EarlyEnd {
+    /// Name of the thread.
+    pub thread: &'static str,
+    /// What is missing from then on.
+    pub missing: &'static str,
+    /// The message of its panic.
+    pub because: String,
+}
+
+impl std::fmt::Display for EarlyEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { thread, missing, because } = self;
+        write!(f, "the thread {thread:?} stopped because of a defect ({because}): {missing}")
+    }
+}
+
+/// Starts threads and notices their early ends. Clones share what they notice.
+#[derive(Clone, Debug, Default)]
+pub struct Supervisor(Arc<Mutex<Option<EarlyEnd>>>);
+
+impl Supervisor {
+    /// Starts a thread. `missing` says what a capture lacks without it.
+    pub(crate) fn spawn(
+        &self,
+        thread: &'static str,
+        missing: &'static str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let first = Arc::clone(&self.0);
+        let body = move || {
+            assert!(!is_defect_wanted(thread), "a test wants it");
+            body();
+        };
+        Builder::new().name(thread.into()).spawn(move || {
+            // Nothing that the body owned is used again.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+                let end = EarlyEnd { thread, missing, because: message(panic.as_ref()) };
+                first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
+            }
+        })
+    }
+
+    /// The first thread that ended early, if one did.
+    pub fn ended_early(&self) -> Option<EarlyEnd> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Whether a test of a debug build wants this thread to stop: nothing else shows what becomes of a capture then.
+fn is_defect_wanted(thread: &str) -> bool {
+    cfg!(debug_assertions) && std::env::var("DEEPCTX_TEST_DEFECT").is_ok_and(|wanted| wanted == thread)
+}
+
+/// What a panic said; those of the standard library and of `panic!` are texts.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_is_reported_with_its_message() {
+        let supervisor = Supervisor::default();
+        let number = 7;
+        let thread = supervisor.spawn("scan", "new code has no rows", move || panic!("number {number}"));
+        thread.unwrap().join().unwrap();
+        let end = supervisor.clone().ended_early().unwrap();
+        let said = "the thread \"scan\" stopped because of a defect (number 7): new code has no rows";
+        assert_eq!(end.to_string(), said);
+    }
+
+    #[test]
+    fn the_first_early_end_is_kept_and_a_good_one_is_none() {
+        let supervisor = Supervisor::default();
+        supervisor.spawn("good", "nothing", || {}).unwrap().join().unwrap();
+        assert_eq!(supervisor.ended_early(), None);
+        for thread in ["first", "second"] {
+            supervisor.spawn(thread, "all", || panic!("over")).unwrap().join().unwrap();
+        }
+        assert_eq!(supervisor.ended_early().unwrap().thread, "first");
+    }
+}
