@@ -118,6 +118,24 @@ fn what_was_flushed_survives_a_kill() {
 }
 
 #[test]
+fn a_thread_that_stops_early_ends_the_capture() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let output = folder.path().join("run.dctx");
+    let began = Instant::now();
+    let mut record = program();
+    record.args(["record", "--pid", &busy.pid(), "-d", "60s", "-o", output.to_str().unwrap()]);
+    let ended = record.env("DEEPCTX_TEST_DEFECT", "scan").output().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(30), "{}", stderr(&ended));
+    assert_eq!(ended.status.code(), Some(2), "{}", stderr(&ended));
+    assert!(stderr(&ended).contains("\"scan\" stopped because of a defect"), "{}", stderr(&ended));
+    // What it has is whole.
+    folded(&output);
+}
+
+#[test]
 fn a_capture_ends_with_the_last_process_that_was_named() {
     if !can_capture() {
         return;

@@ -43,10 +43,17 @@ reasons! {
             "the file is on a file system that a user's program serves (FUSE) and that may never answer",
             helps "have root mount it";
         ProcessSilent = 25, "process-silent", "the mappings of the process could not be read in time";
+        JitNoRoom = 26, "jit-no-room",
+            "the code was generated at run time, and names of such code of its user take more room or time than one user may have";
     }
 }
 
 impl NoSymbol {
+    /// Whether the same address may get a name later: the runtime writes it, or its turn to be read comes.
+    pub fn may_be_named_later(&self) -> bool {
+        matches!(self, Self::JitWithoutMap | Self::JitNotCovered | Self::JitNoRoom)
+    }
+
     /// The reason that stands for an error of opening or reading something of a process.
     pub fn from_io(error: &io::Error) -> Self {
         match error.kind() {

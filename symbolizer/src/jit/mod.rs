@@ -7,6 +7,7 @@
 mod dump;
 pub(crate) mod gdb;
 mod perf_map;
+mod shares;
 mod table;
 
 use std::fs::File;
@@ -14,14 +15,17 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use deepctx_address_space::maps::{self, Mapping};
+use deepctx_address_space::time_account::{Terms, TimeAccounts};
 use deepctx_address_space::{Avma, NoSymbol, ProcessStatus};
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
 pub use gdb::{Function, functions};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
+use shares::Shares;
 use table::CodeTable;
 
 use crate::memory::ProcessMemory;
@@ -30,6 +34,15 @@ use crate::memory::ProcessMemory;
 const PROCESSES_MAX: usize = 128;
 /// Most names of all processes.
 const NAMES_MAX: usize = 1 << 20;
+/// Most bytes of names of all processes.
+const NAME_BYTES_TOTAL_MAX: usize = 96 << 20;
+/// Most code ranges of all processes, of some 50 bytes each.
+const RANGES_TOTAL_MAX: usize = 1 << 21;
+/// What reading names of a user's processes may take: samples of others wait for their names meanwhile.
+const READING: Terms =
+    Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
+/// The user of a process that is gone before it could be looked at.
+const NOBODY: u32 = u32::MAX;
 /// Most bytes read of one file in total.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Most functions that one process registers for debuggers.
@@ -122,17 +135,45 @@ struct Process {
     registered: Vec<JitSymbol>,
     /// Opened with the first descriptor.
     memory: Option<ProcessMemory>,
+    /// Who started it; `None` until it is first read.
+    user: Option<u32>,
+    /// Ranges taken from the user's share.
+    ranges: usize,
+    /// Something was left out because of the user's share.
+    has_left_out: bool,
+    /// Its sources were not read, because those of the user took too long.
+    is_late: bool,
     read_at_ns: Option<u64>,
     used_at_ns: u64,
 }
 
 /// Generated code of all processes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Jit {
     processes: FxHashMap<u32, Process>,
     names: Vec<NameEntry>,
     by_name: FxHashMap<Arc<str>, JitSymbol>,
+    /// Names are numbers in stacks, so they stay; their room is not given back.
+    name_shares: Shares,
+    name_byte_shares: Shares,
+    range_shares: Shares,
+    accounts: TimeAccounts,
     counters: JitCounters,
+}
+
+impl Default for Jit {
+    fn default() -> Self {
+        Self {
+            processes: FxHashMap::default(),
+            names: Vec::new(),
+            by_name: FxHashMap::default(),
+            name_shares: Shares::new(NAMES_MAX),
+            name_byte_shares: Shares::new(NAME_BYTES_TOTAL_MAX),
+            range_shares: Shares::new(RANGES_TOTAL_MAX),
+            accounts: TimeAccounts::new(READING),
+            counters: JitCounters::default(),
+        }
+    }
 }
 
 impl Jit {
@@ -195,11 +236,13 @@ impl Jit {
     pub(crate) fn add_located(&mut self, pid: u32, located: LocatedFunction) -> Option<JitSymbol> {
         let LocatedFunction { address, size, name, key } = located;
         self.counters.entries += 1;
-        let symbol = self.add_name(name.into(), NameSource::Cached { key })?;
-        let table = Arc::make_mut(&mut self.process(pid).table);
-        let kept = table.insert(address, size, 0, symbol);
-        self.counters.dropped += u64::from(!kept);
-        Some(symbol)
+        let mut process = self.take_process(pid);
+        let symbol = self.add_name(process.user(), name.into(), NameSource::Cached { key });
+        if let Some(symbol) = symbol {
+            self.insert(&mut process, address, size, 0, symbol);
+        }
+        self.processes.insert(pid, process);
+        symbol
     }
 
     /// All functions that a process registered for debuggers, in order.
@@ -235,21 +278,38 @@ impl Jit {
 
     /// The child has the generated code of the parent, and will write its own files.
     pub fn fork(&mut self, parent: u32, child: u32) {
-        if let Some(process) = self.processes.get(&parent).filter(|process| !process.table.is_empty()) {
-            let table = Arc::clone(&process.table);
-            let (used_at_ns, registered) = (process.used_at_ns, process.registered.clone());
-            *self.process(child) = Process { table, used_at_ns, registered, ..Process::default() };
+        let Some(process) = self.processes.get(&parent).filter(|process| !process.table.is_empty()) else {
+            return;
+        };
+        let forked = Process {
+            table: Arc::clone(&process.table),
+            registered: process.registered.clone(),
+            user: process.user,
+            ranges: process.table.len(),
+            used_at_ns: process.used_at_ns,
+            ..Process::default()
+        };
+        // The first change of either copies the table.
+        if self.range_shares.take(forked.user.unwrap_or(NOBODY), forked.ranges) {
+            self.forget(child);
+            self.make_room();
+            self.processes.insert(child, forked);
+        } else {
+            self.counters.dropped += forked.ranges as u64;
         }
     }
 
     /// Drops the process, which runs another program now.
     pub fn forget(&mut self, pid: u32) {
-        self.processes.remove(&pid);
+        if let Some(process) = self.processes.remove(&pid) {
+            self.range_shares.give(process.user.unwrap_or(NOBODY), process.ranges);
+        }
     }
 
     /// Keeps the processes for which `keep` is true.
     pub fn retain(&mut self, keep: impl Fn(u32) -> bool) {
-        self.processes.retain(|pid, _| keep(*pid));
+        let gone: Vec<u32> = self.processes.keys().copied().filter(|pid| !keep(*pid)).collect();
+        gone.into_iter().for_each(|pid| self.forget(pid));
     }
 
     /// The counters so far.
@@ -258,19 +318,55 @@ impl Jit {
     }
 
     fn process(&mut self, pid: u32) -> &mut Process {
-        if !self.processes.contains_key(&pid) && self.processes.len() >= PROCESSES_MAX {
-            let oldest = self.processes.iter().min_by_key(|(_, p)| p.used_at_ns).map(|(pid, _)| *pid);
-            if let Some(oldest) = oldest {
-                self.processes.remove(&oldest);
-                self.counters.processes_dropped += 1;
-            }
+        if !self.processes.contains_key(&pid) {
+            self.make_room();
         }
         self.processes.entry(pid).or_default()
     }
 
+    /// The process with its user, out of the table: what is added to it is counted beside it.
+    fn take_process(&mut self, pid: u32) -> Process {
+        if !self.processes.contains_key(&pid) {
+            self.make_room();
+        }
+        let mut process = self.processes.remove(&pid).unwrap_or_default();
+        process
+            .user
+            .get_or_insert_with(|| ProcessStatus::read(pid).map_or(NOBODY, |status| status.real_user));
+        process
+    }
+
+    /// Drops a process if there are too many: that of the user with the most which was sampled longest ago.
+    fn make_room(&mut self) {
+        if self.processes.len() < PROCESSES_MAX {
+            return;
+        }
+        let mut of_user: FxHashMap<Option<u32>, usize> = FxHashMap::default();
+        for process in self.processes.values() {
+            *of_user.entry(process.user).or_default() += 1;
+        }
+        let greediest = of_user.into_iter().max_by_key(|(_, processes)| *processes).map(|(user, _)| user);
+        let theirs = self.processes.iter().filter(|(_, process)| Some(process.user) == greediest);
+        if let Some(oldest) = theirs.min_by_key(|(_, process)| process.used_at_ns).map(|(pid, _)| *pid) {
+            self.forget(oldest);
+            self.counters.processes_dropped += 1;
+        }
+    }
+
     /// Reads what was added to the files of a process.
     fn read(&mut self, pid: u32) {
-        let Some(mut process) = self.processes.remove(&pid) else { return };
+        let mut process = self.take_process(pid);
+        let (user, began) = (process.user(), Instant::now());
+        process.is_late = !self.accounts.allows(user, began);
+        if !process.is_late {
+            self.read_sources(pid, &mut process);
+            let now = Instant::now();
+            self.accounts.charge(user, now - began, now);
+        }
+        self.processes.insert(pid, process);
+    }
+
+    fn read_sources(&mut self, pid: u32, process: &mut Process) {
         if process.perf_map.is_none() {
             match open_perf_map(pid) {
                 Ok(file) => {
@@ -280,15 +376,15 @@ impl Jit {
                 Err(_) => self.counters.refused += 1,
             }
         }
-        self.read_registered(pid, &mut process);
-        let Process { table, perf_map, dump, .. } = &mut process;
+        self.read_registered(pid, process);
+        let (mut perf_map, mut dump) = (process.perf_map.take(), process.dump.take());
         for growing in [perf_map.as_mut(), dump.as_mut()].into_iter().flatten() {
-            if self.read_growth(growing, table).is_err() {
+            if self.read_growth(growing, process).is_err() {
                 growing.ended = true;
                 self.counters.refused += 1;
             }
         }
-        self.processes.insert(pid, process);
+        (process.perf_map, process.dump) = (perf_map, dump);
     }
 
     /// Reads new registrations for debuggers.
@@ -306,24 +402,32 @@ impl Jit {
                 self.counters.entries += 1;
                 let symbol = if process.registered.len() < REGISTERED_MAX {
                     let (code_hash, order) = (function.code_hash, process.registered.len());
-                    self.add_name(function.name.into(), NameSource::Registered { code_hash, order })
+                    self.add_name(
+                        process.user(),
+                        function.name.into(),
+                        NameSource::Registered { code_hash, order },
+                    )
                 } else {
                     None
                 };
-                let table = Arc::make_mut(&mut process.table);
-                let kept = symbol.filter(|s| table.insert(function.address, function.size, 0, *s));
-                self.counters.dropped += u64::from(kept.is_none());
-                process.registered.extend(symbol);
+                match symbol {
+                    Some(symbol) => {
+                        self.insert(process, function.address, function.size, 0, symbol);
+                        process.registered.push(symbol);
+                    }
+                    None => self.leave_out(process),
+                }
             }
         }
     }
 
-    fn read_growth(&mut self, growing: &mut GrowingFile, table: &mut Arc<CodeTable>) -> io::Result<()> {
+    fn read_growth(&mut self, growing: &mut GrowingFile, process: &mut Process) -> io::Result<()> {
         let size = growing.file.metadata()?.len().min(FILE_BYTES_MAX);
         if growing.header.is_none() && size < growing.offset {
             // The file was rewritten: its earlier content no longer holds.
             growing.offset = 0;
-            *table = Arc::default();
+            process.table = Arc::default();
+            self.range_shares.give(process.user(), std::mem::take(&mut process.ranges));
         }
         let mut buffer = Vec::new();
         while growing.offset < size && !growing.ended {
@@ -336,9 +440,8 @@ impl Jit {
                     let map = parse_perf_map(&buffer);
                     self.counters.malformed += map.malformed;
                     growing.offset += map.consumed as u64;
-                    let table = Arc::make_mut(table);
                     for entry in map.entries {
-                        self.add(table, 0, entry.begin, entry.size, &entry.name);
+                        self.add(process, 0, entry.begin, entry.size, &entry.name);
                     }
                 }
                 Some(header) => {
@@ -346,9 +449,8 @@ impl Jit {
                     self.counters.malformed += records.malformed;
                     growing.offset = growing.offset.saturating_add(records.next);
                     growing.ended = records.ended;
-                    let table = Arc::make_mut(table);
                     for event in records.events {
-                        self.apply(table, event);
+                        self.apply(process, event);
                     }
                 }
             }
@@ -363,17 +465,18 @@ impl Jit {
         Ok(())
     }
 
-    fn apply(&mut self, table: &mut CodeTable, event: DumpEvent) {
+    fn apply(&mut self, process: &mut Process, event: DumpEvent) {
         match event {
             DumpEvent::Load { time_ns, begin, size, index, name } => {
-                if let Some(symbol) = self.add(table, time_ns, begin, size, &name) {
-                    table.set_index(index, symbol);
+                if let Some(symbol) = self.add(process, time_ns, begin, size, &name)
+                    && self.range_shares.take(process.user(), 1)
+                {
+                    process.ranges += 1;
+                    Arc::make_mut(&mut process.table).set_index(index, symbol);
                 }
             }
-            DumpEvent::Move { time_ns, begin, size, index } => match table.by_index(index) {
-                Some(symbol) => {
-                    self.counters.dropped += u64::from(!table.insert(begin, size, time_ns, symbol))
-                }
+            DumpEvent::Move { time_ns, begin, size, index } => match process.table.by_index(index) {
+                Some(symbol) => _ = self.insert(process, begin, size, time_ns, symbol),
                 None => self.counters.malformed += 1,
             },
         }
@@ -381,7 +484,7 @@ impl Jit {
 
     fn add(
         &mut self,
-        table: &mut CodeTable,
+        process: &mut Process,
         time_ns: u64,
         begin: u64,
         size: u64,
@@ -390,23 +493,64 @@ impl Jit {
         self.counters.entries += 1;
         let symbol = match self.by_name.get(name) {
             Some(symbol) => Some(*symbol),
-            None => self.new_name(name),
+            None => self.new_name(process.user(), name),
         };
-        let kept = symbol.filter(|symbol| table.insert(begin, size, time_ns, *symbol));
-        self.counters.dropped += u64::from(kept.is_none());
+        match symbol {
+            Some(symbol) => self.insert(process, begin, size, time_ns, symbol).then_some(symbol),
+            None => {
+                self.leave_out(process);
+                None
+            }
+        }
+    }
+
+    /// Adds a range within the share of the user; false when there is no room.
+    fn insert(
+        &mut self,
+        process: &mut Process,
+        begin: u64,
+        size: u64,
+        time_ns: u64,
+        symbol: JitSymbol,
+    ) -> bool {
+        let user = process.user();
+        if !self.range_shares.take(user, 1) {
+            self.leave_out(process);
+            return false;
+        }
+        let before = process.table.len();
+        let kept = Arc::make_mut(&mut process.table).insert(begin, size, time_ns, symbol);
+        // What it replaced, or its own place where it was not kept, is room again.
+        let surplus = (before + 1).saturating_sub(process.table.len());
+        self.range_shares.give(user, surplus);
+        process.ranges = (process.ranges + 1).saturating_sub(surplus);
+        if !kept {
+            self.leave_out(process);
+        }
         kept
     }
 
-    fn new_name(&mut self, name: &str) -> Option<JitSymbol> {
+    fn leave_out(&mut self, process: &mut Process) {
+        process.has_left_out = true;
+        self.counters.dropped += 1;
+    }
+
+    fn new_name(&mut self, user: u32, name: &str) -> Option<JitSymbol> {
         let name: Arc<str> = name.into();
-        let symbol = self.add_name(Arc::clone(&name), NameSource::File)?;
+        let symbol = self.add_name(user, Arc::clone(&name), NameSource::File)?;
         self.by_name.insert(name, symbol);
         Some(symbol)
     }
 
-    fn add_name(&mut self, name: Arc<str>, source: NameSource) -> Option<JitSymbol> {
-        let room = self.names.len() < NAMES_MAX;
-        let symbol = room.then(|| u32::try_from(self.names.len()).ok()).flatten()?;
+    fn add_name(&mut self, user: u32, name: Arc<str>, source: NameSource) -> Option<JitSymbol> {
+        let symbol = u32::try_from(self.names.len()).ok()?;
+        if !self.name_shares.take(user, 1) {
+            return None;
+        }
+        if !self.name_byte_shares.take(user, name.len()) {
+            self.name_shares.give(user, 1);
+            return None;
+        }
         self.names.push(NameEntry { name, source });
         Some(JitSymbol(symbol))
     }
@@ -418,8 +562,14 @@ impl Process {
         self.perf_map.is_some() || self.dump.is_some() || !self.descriptors.is_empty()
     }
 
+    fn user(&self) -> u32 {
+        self.user.unwrap_or(NOBODY)
+    }
+
     fn reason(&self) -> NoSymbol {
-        if self.perf_map.is_none() && self.dump.is_none() && self.table.is_empty() {
+        if self.has_left_out || self.is_late {
+            NoSymbol::JitNoRoom
+        } else if self.perf_map.is_none() && self.dump.is_none() && self.table.is_empty() {
             NoSymbol::JitWithoutMap
         } else {
             NoSymbol::JitNotCovered

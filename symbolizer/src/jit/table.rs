@@ -77,6 +77,11 @@ impl CodeTable {
         self.by_index.get(&index).copied()
     }
 
+    /// Entries that it holds, replaced ranges aside: there are few of them.
+    pub(super) fn len(&self) -> usize {
+        self.present.len() + self.by_index.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_empty()
     }

@@ -1,6 +1,7 @@
 //! Tests with files as runtimes write them, and as others could.
 
 use std::io::Write as _;
+use std::sync::Mutex;
 
 use proptest::prelude::*;
 
@@ -165,8 +166,50 @@ fn a_sample_before_a_replacement_gets_the_old_name() {
     check(0x1180, 25, None);
 }
 
+/// There is one map for each process, and tests are threads of one.
+static MAP: Mutex<()> = Mutex::new(());
+
+#[test]
+fn names_beyond_a_users_share_are_left_out_and_say_so() {
+    let _alone = MAP.lock();
+    let pid = std::process::id();
+    let path = format!("/tmp/perf-{pid}.map");
+    let lines: String = (1..=20).map(|n| format!("{n:x}000 10 function{n:x}\n")).collect();
+    std::fs::write(&path, lines).unwrap();
+    let check = |jit: &mut Jit, kept: u64| {
+        for n in 1..=20 {
+            let found = jit.lookup(pid, 0, Avma(n << 12)).map(|symbol| jit.name(symbol).unwrap().to_owned());
+            let expect = if n <= kept { Ok(format!("function{n:x}")) } else { Err(NoSymbol::JitNoRoom) };
+            assert_eq!(found, expect);
+        }
+        assert_eq!((jit.counters().entries, jit.counters().dropped), (20, 20 - kept));
+    };
+    check(&mut Jit { name_shares: Shares::new(16), ..Jit::new() }, 8);
+    check(&mut Jit { name_byte_shares: Shares::new(2 * 5 * "function1".len()), ..Jit::new() }, 5);
+    let mut jit = Jit { range_shares: Shares::new(12), ..Jit::new() };
+    check(&mut jit, 6);
+    jit.forget(pid);
+    assert!(jit.range_shares.take(u32::MAX, 6), "the room of a process that is gone is given back");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn processes_beyond_the_bound_go_from_the_user_with_the_most() {
+    let mut jit = Jit::new();
+    let add = |jit: &mut Jit, pid, user| {
+        jit.make_room();
+        jit.processes.insert(pid, Process { user: Some(user), used_at_ns: pid.into(), ..Process::default() });
+    };
+    (0..3).for_each(|pid| add(&mut jit, pid, 1000));
+    (3..3 + 4 * PROCESSES_MAX as u32).for_each(|pid| add(&mut jit, pid, 2000));
+    assert_eq!(jit.processes.len(), PROCESSES_MAX);
+    assert!((0..3).all(|pid| jit.processes.contains_key(&pid)));
+    assert!(!jit.processes.contains_key(&3), "the oldest of the other user's went first");
+}
+
 #[test]
 fn a_growing_map_is_read_from_where_it_ended() {
+    let _alone = MAP.lock();
     let path = format!("/tmp/perf-{}.map", std::process::id());
     let mut file = File::create(&path).unwrap();
     file.write_all(b"1000 10 first\n2000 10 sec").unwrap();

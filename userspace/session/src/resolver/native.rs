@@ -43,7 +43,7 @@ pub(super) fn name_user(
             }
             CodeLocation::Jit(_) | CodeLocation::Kernel(_) | CodeLocation::Unknown(_) => {
                 let named = symbolizer.name(code);
-                later |= matches!(named, Err(NoSymbol::JitWithoutMap | NoSymbol::JitNotCovered));
+                later |= named.as_ref().is_err_and(NoSymbol::may_be_named_later);
                 let location = Location { module: "", offset: address };
                 let compiled = &mut |symbol: &str| symbolizer.kernel_origin(pid, time_ns, code, symbol);
                 later |= answer_native(&named, location, compiled, &mut |names| answer(n, names));
