@@ -9,6 +9,7 @@ pub(crate) mod recording;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -23,7 +24,8 @@ pub(crate) struct Target {
 impl Target {
     /// Starts it and waits for its `ready`.
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        // A group of its own: a fork server and its workers outlive the trainer that started them.
+        let mut child = command.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut target = Self { child, lines };
         target.wait_for("ready");
@@ -62,6 +64,8 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -10,6 +10,7 @@ mod cli_support;
 mod command_user;
 mod forged_build_id;
 mod generated_code;
+mod least_privilege;
 mod owners;
 mod planted_links;
 
@@ -43,7 +44,12 @@ struct Theirs(Child);
 
 impl Theirs {
     fn start(command: &mut Command) -> Self {
-        Self(command.uid(OTHER).gid(OTHER).spawn().unwrap())
+        Self::root(command.uid(OTHER).gid(OTHER))
+    }
+
+    /// One that begins as root, and becomes another user by itself.
+    fn root(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
     }
 
     fn pid(&self) -> String {

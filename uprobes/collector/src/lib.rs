@@ -27,8 +27,17 @@ mod session;
 /// Called by the driver within `cuInit`. Returns 1, success, whatever happened here.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> i32 {
-    guard(listen::start);
+    if !gains_privileges() {
+        guard(listen::start);
+    }
     1
+}
+
+/// Whether the program has rights that its caller lacks (set-user-id, file capabilities): then an environment variable
+/// of the caller must not make it do anything.
+fn gains_privileges() -> bool {
+    // SAFETY: no pointers are involved; an unknown entry is 0.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Keeps a panic from unwinding into code of the driver.

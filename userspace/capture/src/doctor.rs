@@ -25,9 +25,36 @@ pub struct Check {
 /// Oldest kernel on which the programs load: `bpf_task_pt_regs` came with 5.15.
 const KERNEL_MIN: (u32, u32) = (5, 15);
 
-/// Capabilities that a capture needs, by bit in `CapEff` (include/uapi/linux/capability.h).
-const CAPABILITIES: [(u32, &str); 3] = [(19, "CAP_SYS_PTRACE"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
-/// Stands for the latter two, and opens `/proc/PID/map_files`.
+/// A capability of this process.
+struct Capability {
+    /// Its bit in `CapEff` (include/uapi/linux/capability.h).
+    bit: u32,
+    name: &'static str,
+    /// What is missing without it; `None` when there is no capture at all.
+    without: Option<&'static str>,
+    /// CAP_SYS_ADMIN stands in for it.
+    or_admin: bool,
+}
+
+/// What a capture uses, tried on 6.18 with each of them dropped.
+const CAPABILITIES: [Capability; 6] = [
+    Capability { bit: 39, name: "CAP_BPF", without: None, or_admin: true },
+    Capability { bit: 38, name: "CAP_PERFMON", without: None, or_admin: true },
+    Capability { bit: 19, name: "CAP_SYS_PTRACE", without: None, or_admin: false },
+    Capability {
+        bit: 2,
+        name: "CAP_DAC_READ_SEARCH",
+        without: Some("Python names of other users' processes"),
+        or_admin: false,
+    },
+    Capability {
+        bit: 40,
+        name: "CAP_CHECKPOINT_RESTORE",
+        without: Some("files that were deleted or that lie in another mount namespace"),
+        or_admin: true,
+    },
+    Capability { bit: 34, name: "CAP_SYSLOG", without: Some("names of kernel functions"), or_admin: false },
+];
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// All checks.
@@ -82,23 +109,45 @@ fn btf() -> Check {
 }
 
 fn privilege() -> Check {
-    let missing = missing_capabilities();
+    privilege_of(effective_capabilities())
+}
+
+/// The check of a process with these capabilities.
+fn privilege_of(effective: u64) -> Check {
+    let missing: Vec<&Capability> = lacking(effective).collect();
+    let ok = missing.iter().all(|capability| capability.without.is_some());
+    let words: Vec<String> = missing
+        .iter()
+        .map(|Capability { name, without, .. }| match without {
+            Some(without) => format!("{name} ({without} will be missing)"),
+            None => (*name).to_owned(),
+        })
+        .collect();
     Check {
         name: "privileges",
-        found: if missing.is_empty() { "enough".into() } else { format!("without {}", missing.join(", ")) },
-        ok: missing.is_empty(),
-        fix: (!missing.is_empty()).then(|| "run it with sudo".into()),
+        found: if words.is_empty() { "enough".into() } else { format!("without {}", words.join(", ")) },
+        ok,
+        fix: (!words.is_empty()).then(|| "run it with sudo".into()),
     }
 }
 
-/// Capabilities that a capture needs and this process lacks.
+/// Capabilities without which there is no capture, and which this process lacks.
 pub(super) fn missing_capabilities() -> Vec<&'static str> {
+    let needed = lacking(effective_capabilities()).filter(|capability| capability.without.is_none());
+    needed.map(|capability| capability.name).collect()
+}
+
+fn effective_capabilities() -> u64 {
     let status = read("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    let has = |bit: u32| effective >> bit & 1 == 1;
-    let stands_in = |bit: u32| bit != CAPABILITIES[0].0 && has(CAP_SYS_ADMIN);
-    CAPABILITIES.iter().filter(|(bit, _)| !has(*bit) && !stands_in(*bit)).map(|(_, name)| *name).collect()
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn lacking(effective: u64) -> impl Iterator<Item = &'static Capability> {
+    let has = move |bit: u32| effective >> bit & 1 == 1;
+    CAPABILITIES
+        .iter()
+        .filter(move |capability| !has(capability.bit) && !(capability.or_admin && has(CAP_SYS_ADMIN)))
 }
 
 fn perf_events() -> Check {
@@ -239,7 +288,23 @@ pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::version;
+    use super::{privilege_of, version};
+
+    #[test]
+    fn missing_capabilities_are_named_with_what_they_are_for() {
+        let check = |effective: u64, ok: bool, found: &str| {
+            let check = privilege_of(effective);
+            assert_eq!((check.ok, check.found.as_str()), (ok, found), "{effective:#x}");
+        };
+        let all = 1 << 39 | 1 << 38 | 1 << 19 | 1 << 2 | 1 << 40 | 1 << 34;
+        check(all, true, "enough");
+        check(u64::MAX, true, "enough");
+        check(all & !(1 << 39), false, "without CAP_BPF");
+        check(all & !(1 << 34), true, "without CAP_SYSLOG (names of kernel functions will be missing)");
+        // CAP_SYS_ADMIN stands in for the newer ones that were split off from it.
+        check(all & !(1 << 39 | 1 << 38 | 1 << 40) | 1 << 21, true, "enough");
+        check(all & !(1 << 19) | 1 << 21, false, "without CAP_SYS_PTRACE");
+    }
 
     #[test]
     fn kernel_versions_compare_by_number() {

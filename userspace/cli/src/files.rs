@@ -138,15 +138,13 @@ fn try_read(place: &SourcePlace, places: Places) -> Result<SourceText, NoText> {
 /// A pipe or a device that a process names must neither hold up the thread nor become our terminal.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Opens a path as a process sees it: absolute ones below its root, which links do not lead out of; others below its
-/// working folder. `None` when the process is gone.
+/// Opens a path as a process sees it: below its root, which neither links nor `..` lead out of, and from its working
+/// folder where it is relative. `None` when the process is gone.
 fn open_in(pid: u32, path: &str) -> Option<rustix::io::Result<OwnedFd>> {
-    let folder = if path.starts_with('/') { "root" } else { "cwd" };
-    let folder = File::open(Path::new("/proc").join(pid.to_string()).join(folder)).ok()?;
-    Some(match path.strip_prefix('/') {
-        Some(below) => openat2(&folder, below, FLAGS, Mode::empty(), ResolveFlags::IN_ROOT),
-        None => openat(&folder, path, FLAGS, Mode::empty()),
-    })
+    let process = Path::new("/proc").join(pid.to_string());
+    let root = File::open(process.join("root")).ok()?;
+    let path = std::fs::read_link(process.join("cwd")).ok()?.join(path);
+    Some(openat2(&root, path, FLAGS, Mode::empty(), ResolveFlags::IN_ROOT))
 }
 
 fn reason(error: rustix::io::Errno) -> NoText {

@@ -189,7 +189,7 @@ pub struct RecordArgs {
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
     pub gpu_activity: bool,
     /// Run the command as this user, given by name or number. Default: below sudo, the user who called sudo.
-    #[arg(long, value_name = "NAME", requires = "command")]
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_RECORD_USER", requires = "command")]
     pub user: Option<String>,
     /// Samples of instructions.
     #[command(flatten)]

@@ -74,6 +74,8 @@ pub struct CaptureConfig {
     /// How often the profile is written to disk.
     #[serde(with = "seconds")]
     pub flush: Duration,
+    /// The user whom a command was to run as; `None` is the default, whoever called `sudo`.
+    pub user: Option<String>,
     /// A command is about to start: also attach to installed drivers and runtimes that no process has mapped yet, so
     /// that its first calls are seen. Other processes that map them pay for the traps.
     #[serde(skip)]
@@ -169,6 +171,7 @@ impl Default for CaptureConfig {
             pc_sampling_mode: SamplingMode::Continuous,
             duration: None,
             flush: Duration::from_secs(5),
+            user: None,
             starts_command: false,
             cache: None,
             ring: None,

@@ -1,0 +1,134 @@
+//! What a capture can do for a user who is not root, by the capabilities that the user has.
+//!
+//! Owns: a recording as `nobody` with exactly some capabilities, and what `doctor` says then. Because: whoever gives the
+//! program less than root must know what that costs, and it must not cost more. Does not: test how they are given.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::cli_support::{can_capture, folded, program, stderr};
+use super::{OTHER, Theirs, open_folder, others_folder};
+
+/// All that a capture uses, as `setpriv` names them.
+const ALL: [&str; 6] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "checkpoint_restore", "syslog"];
+
+/// Burns CPU time in the kernel and in Python, as another user than who records.
+const TARGET: &str = "
+def read(zero):
+    while True:
+        zero.read(1 << 20)
+read(open('/dev/zero', 'rb', buffering=0))
+";
+
+struct Scene {
+    _folder: tempfile::TempDir,
+    /// A copy of the program that everybody may run.
+    program: PathBuf,
+    theirs: PathBuf,
+    target: Theirs,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = open_folder();
+        let theirs = others_folder(folder.path());
+        let copy = folder.path().join("deepctx-bpf");
+        fs::copy(program().get_program(), &copy).unwrap();
+        fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+        let script = folder.path().join("spin.py");
+        fs::write(&script, TARGET).unwrap();
+        chown(&script, Some(1), Some(1)).unwrap();
+        let mut python = Command::new("setpriv");
+        python.args(["--reuid=1", "--regid=1", "--clear-groups", "/usr/bin/python3"]).arg(&script);
+        let target = Theirs::root(python.stdin(Stdio::null()));
+        Self { _folder: folder, program: copy, theirs, target }
+    }
+
+    /// Runs the program as `nobody` with all capabilities but these.
+    fn run(&self, without: &[&str], arguments: &[&str]) -> Output {
+        let held: Vec<String> =
+            ALL.iter().filter(|name| !without.contains(name)).map(|name| format!("+{name}")).collect();
+        let held = held.join(",");
+        let mut command = Command::new("setpriv");
+        let user = OTHER.to_string();
+        command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps", &held]);
+        command.args(["--ambient-caps", &held]).arg(&self.program).args(arguments);
+        command
+            .env("HOME", &self.theirs)
+            .env_remove("SUDO_UID")
+            .env_remove("XDG_CACHE_HOME")
+            .output()
+            .unwrap()
+    }
+
+    /// Folded stacks of a recording.
+    fn stacks(&self, without: &[&str]) -> String {
+        let profile = self.theirs.join("run.dctx");
+        let profile = profile.to_str().unwrap();
+        let output = self
+            .run(without, &["record", "--force", "-d", "1500ms", "--pid", &self.target.pid(), "-o", profile]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        folded(profile, "samples", &[])
+    }
+
+    fn doctor(&self, without: &[&str]) -> String {
+        String::from_utf8(self.run(without, &["doctor"]).stdout).unwrap()
+    }
+}
+
+fn can_test() -> bool {
+    let there = Path::new("/usr/bin/python3").exists();
+    assert!(there || std::env::var_os("CI").is_none(), "this test needs /usr/bin/python3");
+    if !there {
+        eprintln!("skipped: this test needs /usr/bin/python3");
+    }
+    there && can_capture()
+}
+
+#[test]
+fn six_capabilities_are_enough_without_root() {
+    if !can_test() {
+        return;
+    }
+    let scene = Scene::new();
+    let stacks = scene.stacks(&[]);
+    assert!(stacks.contains("spin.py:read"), "{stacks}");
+    assert!(stacks.contains("_[k]"), "{stacks}");
+    assert!(!scene.doctor(&[]).contains("without CAP_"), "{}", scene.doctor(&[]));
+}
+
+#[test]
+fn each_capability_less_costs_what_doctor_says() {
+    if !can_test() {
+        return;
+    }
+    let scene = Scene::new();
+    let stacks = scene.stacks(&["dac_read_search"]);
+    assert!(!stacks.contains("spin.py:read") && stacks.contains("python3-"), "{stacks}");
+    let said = scene.doctor(&["dac_read_search"]);
+    assert!(said.contains("CAP_DAC_READ_SEARCH (Python names of other users' processes"), "{said}");
+
+    let stacks = scene.stacks(&["syslog"]);
+    assert!(stacks.contains("spin.py:read") && stacks.contains("kernel-restricted"), "{stacks}");
+    let said = scene.doctor(&["syslog"]);
+    assert!(said.contains("CAP_SYSLOG (names of kernel functions"), "{said}");
+}
+
+#[test]
+fn without_a_needed_capability_nothing_is_captured() {
+    if !can_test() {
+        return;
+    }
+    let scene = Scene::new();
+    for (name, shown) in [("bpf", "CAP_BPF"), ("perfmon", "CAP_PERFMON"), ("sys_ptrace", "CAP_SYS_PTRACE")] {
+        let profile = scene.theirs.join(name);
+        let arguments = ["record", "-d", "1s", "--pid", &scene.target.pid(), "-o", profile.to_str().unwrap()];
+        let output = scene.run(&[name], &arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(shown) && !profile.exists(), "{}", stderr(&output));
+        let said = scene.doctor(&[name]);
+        assert!(said.contains(&format!("without {shown}")), "{said}");
+    }
+}
