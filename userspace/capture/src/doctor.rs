@@ -145,9 +145,9 @@ fn effective_capabilities() -> u64 {
 
 fn lacking(effective: u64) -> impl Iterator<Item = &'static Capability> {
     let has = move |bit: u32| effective >> bit & 1 == 1;
-    CAPABILITIES
-        .iter()
-        .filter(move |capability| !has(capability.bit) && !(capability.or_admin && has(CAP_SYS_ADMIN)))
+    let holds =
+        move |capability: &&Capability| has(capability.bit) || (capability.or_admin && has(CAP_SYS_ADMIN));
+    CAPABILITIES.iter().filter(move |capability| !holds(capability))
 }
 
 fn perf_events() -> Check {

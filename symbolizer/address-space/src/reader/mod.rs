@@ -16,6 +16,7 @@
 
 mod pool;
 mod protocol;
+mod sandbox;
 mod serve;
 mod suspects;
 

@@ -21,6 +21,7 @@ use rustix::thread::{
 };
 
 use super::protocol::{ANSWER_BYTES, Answer, PIECE_BYTES, Request, receive};
+use super::sandbox;
 
 /// The user `nobody`.
 const NOBODY: u32 = 65_534;
@@ -91,8 +92,10 @@ fn give_up_privileges() -> io::Result<()> {
     let _ = set_thread_res_uid(user, user, user);
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    match capabilities(None)?.permitted.is_empty() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::PermissionDenied.into()),
+    if !capabilities(None)?.permitted.is_empty() {
+        return Err(io::ErrorKind::PermissionDenied.into());
     }
+    // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
+    let _ = sandbox::enter();
+    Ok(())
 }
