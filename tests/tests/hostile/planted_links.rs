@@ -6,7 +6,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::cli_support::{Busy, can_capture, expect_code, program, run, stderr};
 use super::{Theirs, open_folder, others_folder};
@@ -34,6 +35,9 @@ while os.stat('run.dctx').st_mtime < made + 0.2:
 os.rename('run.dctx', 'moved')
 os.rename('link', 'run.dctx')
 ";
+
+/// How long a recording goes on after the attack: several times the interval of its flushes.
+const FLUSHES_AFTER: Duration = Duration::from_secs(1);
 
 /// A file of root's.
 fn victim(folder: &Path) -> PathBuf {
@@ -73,11 +77,19 @@ fn record_meanwhile(folder: &Path, theirs: &Path, more: &[&str]) -> (Option<i32>
     let mut attack = Command::new("/usr/bin/python3");
     let attack = Theirs::start(attack.args(["-c", MOVE_AND_PLANT]).arg(theirs).arg(&victim));
     let (output, pid) = (theirs.join("run.dctx"), busy.pid());
-    let arguments = ["record", "--pid", &pid, "-d", "3s", "--flush", "100ms", "-o", output.to_str().unwrap()];
+    // The time is for an attack that fails: nothing would end the recording.
+    let arguments =
+        ["record", "--pid", &pid, "-d", "90s", "--flush", "100ms", "-o", output.to_str().unwrap()];
     // Below `sudo` the files would belong to its caller.
     let mut record = program();
-    let recorded = record.env_remove("SUDO_UID").args(arguments).args(more).output().unwrap();
+    record.env_remove("SUDO_UID").args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::piped());
+    let recording = record.spawn().unwrap();
     attack.end();
+    // Some flushes more, with what was planted in their way.
+    std::thread::sleep(FLUSHES_AFTER);
+    let interrupted = Command::new("kill").args(["-INT", &recording.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    let recorded = recording.wait_with_output().unwrap();
     assert!(is_unharmed(&victim), "{}", stderr(&recorded));
     (recorded.status.code(), stderr(&recorded))
 }

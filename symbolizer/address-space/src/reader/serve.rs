@@ -37,6 +37,8 @@ const MEMORY_MAX: u64 = 1 << 30;
 pub fn serve() -> io::Result<()> {
     give_up_privileges()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
+    let _ = sandbox::enter();
     answer_all(&socket)
 }
 
@@ -95,7 +97,5 @@ fn give_up_privileges() -> io::Result<()> {
     if !capabilities(None)?.permitted.is_empty() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
-    let _ = sandbox::enter();
     Ok(())
 }
