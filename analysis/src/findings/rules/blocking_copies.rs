@@ -1,0 +1,39 @@
+//! Copies that block their caller.
+
+use deepctx_profile::metric::Metric;
+
+use super::{By, Facts, Outcome, Rule, ShareCheck, Values};
+use crate::findings::facts::Class;
+use crate::findings::rule::Parameter;
+
+pub(super) const RULE: Rule = Rule {
+    id: "blocking-copies",
+    what: "copies to or from a device that block their caller",
+    definition: "time of copies by `cudaMemcpy`, `cuMemcpyHtoD` and the like, not `…Async` / (time of kernels + of copies) ≥ \
+                 `min_percent`",
+    source: "Nsight Systems (expert rule `cuda_memcpy_sync`)",
+    needs: "copies with measured time",
+    parameters: &[Parameter { name: "min_percent", default: 2.0, source: "own; Nsight Systems lists any" }],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    if !facts.has(Metric::CopyTime) {
+        return Outcome::missing("the profile has no measured time of copies", "--gpu-activity");
+    }
+    let mut share = facts.share(Metric::CopyTime, Class::BlockingCopy);
+    let kernels = facts.share(Metric::GpuTime, Class::BlockingCopy).whole;
+    share.exact = [0, kernels.value];
+    ShareCheck {
+        metric: Metric::CopyTime,
+        share,
+        limit: "min_percent",
+        is_in: &|node| facts.classes(node).has(Class::BlockingCopy),
+        by: By::Line,
+        title: &|share| format!("{share} of the device's time is copies that block the program"),
+        figure: "time of blocking copies",
+        advice: "Pin the memory (pin_memory=True) and copy with non_blocking=True, so that copies overlap kernels.",
+        because: "copies that overlap kernels take no time of their own",
+    }
+    .outcome(facts, values)
+}
