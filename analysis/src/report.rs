@@ -14,6 +14,7 @@ use crate::amount::{Amount, total, value};
 use crate::compilation::Compilations;
 use crate::compiled::CompiledCode;
 use crate::devices::Devices;
+use crate::findings::{Findings, Settings};
 use crate::instructions::Instructions;
 use crate::kernels::Kernels;
 use crate::layers::Layers;
@@ -34,6 +35,9 @@ pub struct Report {
     /// What stands above the tables.
     #[serde(flatten)]
     pub overview: Overview,
+    /// What the rules conclude, by their default parameters.
+    #[serde(flatten)]
+    pub findings: Findings,
     /// What each function cost.
     pub functions: Functions,
     /// The hottest stacks.
@@ -109,6 +113,7 @@ impl Report {
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
             overview: Overview::compute(subset, elapsed),
+            findings: Findings::compute(subset, elapsed, &Settings::default()),
             functions: Functions::compute(subset),
             contexts: Contexts::compute(subset),
             phases: Phases::compute(subset),

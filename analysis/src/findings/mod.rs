@@ -1,8 +1,8 @@
 //! Findings: what the rules conclude from a profile.
 //!
-//! Owns: [`Findings`]: all rules run over one profile, and what each of them said. Because: a profile attributes every
-//! sample and concludes nothing; whoever opens it must otherwise know what to look for. Does not: know a rule; each is a
-//! file in `rules/`.
+//! Owns: [`Findings`]: all rules run over one profile, and what each of them said. Because: a profile attributes
+//! every sample and concludes nothing; whoever opens it must otherwise know what to look for. Does not: know a rule;
+//! each is a file in `rules/`.
 //!
 //! Rules read [`facts::Facts`], which walks the profile once for all of them, and look at values with the interval that
 //! sampling gives them ([`share::Share`]).
@@ -11,6 +11,7 @@ mod facts;
 mod finding;
 mod rule;
 mod rules;
+mod settings;
 mod share;
 
 use deepctx_profile::units::Nanos;
@@ -20,8 +21,9 @@ use crate::Subset;
 use facts::Facts;
 
 pub use finding::{Basis, Figure, Finding, Gain, Place, PlaceKind, Severity, UnknownSeverity};
-pub use rule::{Outcome, Parameter, Rule, Settings, SettingsError, find};
+pub use rule::{Outcome, Parameter, Rule};
 pub use rules::RULES;
+pub use settings::{Settings, SettingsError, find};
 
 /// What the rules conclude.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -30,6 +32,32 @@ pub struct Findings {
     pub findings: Vec<Finding>,
     /// What became of each rule, in their order.
     pub checks: Vec<Check>,
+}
+
+/// The document of `analyze --format json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Analysis {
+    /// [`crate::SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What was profiled; empty when it has no name.
+    pub target: String,
+    /// Length of the capture; 0 when unknown.
+    pub elapsed_ns: u64,
+    /// What the rules conclude.
+    #[serde(flatten)]
+    pub findings: Findings,
+}
+
+impl Analysis {
+    /// Runs the rules. `elapsed` is the length of the capture, zero when unknown.
+    pub fn compute(subset: &Subset<'_>, elapsed: Nanos, settings: &Settings) -> Self {
+        Analysis {
+            schema_version: crate::SCHEMA_VERSION,
+            target: deepctx_profile::frame::clean(&subset.profile().meta.target),
+            elapsed_ns: elapsed.0,
+            findings: Findings::compute(subset, elapsed, settings),
+        }
+    }
 }
 
 /// What became of one rule.

@@ -36,14 +36,22 @@ pub(crate) struct Share {
     /// Whether the values were sampled: then the share has an error.
     pub(crate) sampled: bool,
     /// Measured time that stands beside sampled time, of the part and of the whole: waits off the CPU.
-    pub(crate) exact: [u64; 2],
+    pub(crate) exact: [Sum; 2],
 }
 
 impl Share {
     /// In percent.
     pub(crate) fn percent(&self) -> f64 {
-        let [part, whole] = self.exact;
-        percent(self.part.value.saturating_add(part), self.whole.value.saturating_add(whole))
+        let [part, whole] = self.all();
+        percent(part.value, whole.value)
+    }
+
+    /// The part and the whole, sampled and measured together.
+    pub(crate) fn all(&self) -> [Sum; 2] {
+        let [mut part, mut whole] = self.exact;
+        part += self.part;
+        whole += self.whole;
+        [part, whole]
     }
 
     /// The lower end of its 95 % interval, in percent.
@@ -51,7 +59,7 @@ impl Share {
         if !self.sampled {
             return self.percent();
         }
-        let [part, whole] = self.exact.map(|exact| exact as f64);
+        let [part, whole] = self.exact.map(|exact| exact.value as f64);
         let sampled = wilson_lower(self.part.count, self.whole.count) * self.whole.value as f64;
         let whole = self.whole.value as f64 + whole;
         if whole == 0.0 { 0.0 } else { (sampled + part) / whole * 100.0 }
@@ -90,9 +98,9 @@ mod tests {
     #[test]
     fn exact_parts_have_no_error() {
         let sum = |value| Sum { value, count: value };
-        let share = Share { part: sum(0), whole: sum(100), sampled: true, exact: [300, 300] };
+        let share = Share { part: sum(0), whole: sum(100), sampled: true, exact: [sum(300), sum(300)] };
         assert_eq!((share.percent(), share.at_least_percent()), (75.0, 75.0));
-        let exact = Share { part: sum(1), whole: sum(4), sampled: false, exact: [0, 0] };
+        let exact = Share { part: sum(1), whole: sum(4), sampled: false, exact: [Sum::default(); 2] };
         assert_eq!(exact.at_least_percent(), 25.0);
     }
 
@@ -104,7 +112,7 @@ mod tests {
                 part: Sum { value, count: value },
                 whole: Sum { value: whole, count: whole },
                 sampled: true,
-                exact: [0, 0],
+                exact: [Sum::default(); 2],
             };
             prop_assert!(share.at_least_percent() <= share.percent() + 1e-9);
             prop_assert!(share.at_least_percent() >= 0.0);

@@ -47,6 +47,8 @@ classes! {
     Fetch,
     /// A loader without workers makes a batch.
     SingleProcessLoader,
+    /// A batch of a loader is wanted, by the name that PyTorch gives to the range.
+    Loader,
     /// A thread could run and waits for a CPU.
     CpuQueue,
     /// The backward pass of the operator above.
@@ -198,6 +200,7 @@ fn of_operator(name: &str) -> Classes {
 /// What PyTorch calls the ranges of its loaders and optimizers, also in traces of other tools.
 fn of_range(name: &str) -> Classes {
     one(Class::SingleProcessLoader, name.starts_with("enumerate(DataLoader)#_SingleProcess"))
+        .with(one(Class::Loader, name.starts_with("enumerate(DataLoader)")))
         .with(one(Class::ZeroGrad, name.starts_with("Optimizer.zero_grad")))
 }
 
@@ -259,7 +262,10 @@ mod tests {
         check("y <frozen importlib._bootstrap>:_find_and_load", &[Class::Import]);
         check("y /v/torch/optim/adam.py:_single_tensor_adam", &[Class::SingleTensor]);
         check("o Optimizer.zero_grad#SGD.zero_grad", &[Class::ZeroGrad]);
-        check("n enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", &[Class::SingleProcessLoader]);
+        check(
+            "n enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            &[Class::SingleProcessLoader, Class::Loader],
+        );
         check("o aten::select.int", &[Class::Indexing]);
         check("a cudaMemcpy", &[Class::BlockingCopy]);
         check("a cudaMemcpyAsync", &[]);

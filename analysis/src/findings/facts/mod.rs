@@ -1,7 +1,7 @@
 //! Facts: what several rules need to know of every context, computed once.
 //!
-//! Owns: [`Facts`]: classes, phases, and for each context its line, its operator and its thread; sums by class. Because:
-//! a million contexts must be walked a few times, not once for each rule. Does not: judge.
+//! Owns: [`Facts`]: classes, phases, and for each context its line, its operator and its thread; sums by class.
+//! Because: a million contexts must be walked a few times, not once for each rule. Does not: judge.
 //!
 //! All of it takes about 30 bytes a context.
 
@@ -214,7 +214,7 @@ impl<'p> Facts<'p> {
             Some(sums) => {
                 let of = |at: usize| sums.get(at).copied().unwrap_or_default();
                 let (part, whole) = (of(class as usize), of(Class::ALL.len()));
-                Share { part, whole, sampled: Self::is_sampled(metric), exact: [0, 0] }
+                Share { part, whole, sampled: Self::is_sampled(metric), ..Share::default() }
             }
             None => self.share_where(metric, |node| self.classes(node).has(class)),
         }

@@ -66,9 +66,14 @@ impl Facts<'_> {
         parts
     }
 
-    /// The places with the largest parts of a metric over contexts that are in.
-    pub(crate) fn places(&self, metric: Metric, by: By, is_in: impl FnMut(NodeId) -> bool) -> Vec<Place> {
-        let whole = self.profile().tree.total(metric).sum;
+    /// The places with the largest parts of a metric over contexts that are in, as shares of a whole.
+    pub(crate) fn places(
+        &self,
+        metric: Metric,
+        by: By,
+        is_in: impl FnMut(NodeId) -> bool,
+        whole: u64,
+    ) -> Vec<Place> {
         let mut parts: Vec<(FrameId, Part)> = self.parts(metric, by, is_in).into_iter().collect();
         parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
         parts.truncate(PLACES_MAX);

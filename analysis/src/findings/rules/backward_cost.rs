@@ -21,8 +21,8 @@ const MOST: usize = 5;
 pub(super) const RULE: Rule = Rule {
     id: "backward-cost",
     what: "an operator whose backward pass takes far longer than its forward pass",
-    definition: "time below `[backward]` of an operator at a line / its time without that > `min_ratio`, and ≥ \
-                 `min_percent` of all time; of devices where there is device time",
+    definition: "time below `[backward]` of an operator at a line / its time without that > `min_ratio`, \
+                 and ≥ `min_percent` of all time; of devices where there is device time",
     source: "DeepContext 4.3 ③",
     needs: "the backward pass below its operators",
     parameters: &[
@@ -138,7 +138,10 @@ fn finding(
         share_percent: share,
     };
     Draft {
-        title: format!("The backward pass of {name} takes {times:.1} times its forward pass, {} of {metric}", written(share)),
+        title: format!(
+            "The backward pass of {name} takes {times:.1} times its forward pass, {} of {metric}",
+            written(share)
+        ),
         metric: metric.name(),
         share_percent: share,
         gain: Gain::Bounded { at_most_percent: excess, because: "a backward pass at the usual ratio stays" },
@@ -148,8 +151,8 @@ fn finding(
             Figure::measured("backward pass", backward.value as f64, unit),
             Figure::measured("backward / forward", times, "ratio"),
         ],
-        advice: "Use an operator with a cheaper gradient: index_select or embedding instead of indexing by a tensor, no \
-                 scatter with equal indices.",
+        advice: "Use an operator with a cheaper gradient: index_select or embedding instead of indexing by \
+                 a tensor, no scatter with equal indices.",
         datapoints: whole.count,
         violations: backward.count,
     }

@@ -14,8 +14,8 @@ use crate::findings::share::Sum;
 pub(super) const RULE: Rule = Rule {
     id: "blocking-waits",
     what: "lines at which the program waits for its device: `.item()`, `.cpu()`, `synchronize()`",
-    definition: "lines with time in calls that wait / (length of the capture × threads that wait) ≥ `min_percent` and at \
-                 least `min_calls` calls",
+    definition: "lines with time in calls that wait / (length of the capture × threads that wait) ≥ \
+                 `min_percent` and at least `min_calls` calls",
     source: "Nsight Systems (expert rules `cuda_api_sync` and `cuda_memcpy_sync`)",
     needs: "calls of a device's library",
     parameters: &[
@@ -66,8 +66,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             Figure::measured("time in calls that wait", sum.value as f64, "ns"),
             Figure::measured("calls that wait", sum.count as f64, "count"),
         ],
-        advice: "Read results less often (.item() and .cpu() wait), keep them on the device, or copy with non_blocking=True \
-                 from pinned memory.",
+        advice: "Read results less often (.item() and .cpu() wait), keep them on the device, or copy with \
+                 non_blocking=True from pinned memory.",
         datapoints: calls.count,
         violations: sum.count,
     };

@@ -25,12 +25,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: Metric::GpuTime,
         share: facts.share_where(Metric::GpuTime, is_in),
         limit: "min_percent",
+        places: None,
         is_in: &is_in,
         by: By::Leaf,
         title: &|share| format!("{share} of the time of kernels is communication"),
         figure: "time of kernels that communicate",
-        advice: "Overlap it with the backward pass (larger buckets, FSDP prefetching) or send less (bf16 gradients, \
-                 accumulation over several batches).",
+        advice: "Overlap it with the backward pass (larger buckets, FSDP prefetching) or send less (bf16 \
+                 gradients, accumulation over several batches).",
         because: "part of it may overlap computation already, and waits for slower ranks are in it",
     }
     .outcome(facts, values)

@@ -22,12 +22,14 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: facts.share_where(metric, is_in),
         limit: "min_percent",
+        places: None,
         is_in: &is_in,
         by: By::Line,
         title: &|share| format!("{share} of {metric} is compiling code"),
         figure: "time in compilers",
-        advice: "Keep compiled code between runs (TORCHINDUCTOR_FX_GRAPH_CACHE, JAX_COMPILATION_CACHE_DIR), and avoid \
-                 recompilation by changing shapes (dynamic=True, padding).",
+        advice: "Keep compiled code between runs (TORCHINDUCTOR_FX_GRAPH_CACHE, \
+                 JAX_COMPILATION_CACHE_DIR), and avoid recompilation by changing shapes (dynamic=True, \
+                 padding).",
         because: "code from a cache is not compiled again",
     }
     .outcome(facts, values)

@@ -9,8 +9,9 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "conversions",
     what: "tensors that are converted to another layout or type, and the lines that cause it",
-    definition: "time in kernels and operators whose names match `nchw|nhwc|transpose|_to_copy|copy_|contiguous|convert`, \
-                 fused kernels and convolutions left out / all time ≥ `min_percent`; of devices where there is device time",
+    definition: "time in kernels and operators whose names match \
+                 `nchw|nhwc|transpose|_to_copy|copy_|contiguous|convert`, fused kernels and convolutions \
+                 left out / all time ≥ `min_percent`; of devices where there is device time",
     source: "DeepContext 6.2 (layout conversions of U-Net)",
     needs: "kernels with measured time, or operators on stacks",
     parameters: &[Parameter {
@@ -28,12 +29,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: facts.share(metric, Class::Conversion),
         limit: "min_percent",
+        places: None,
         is_in: &|node| facts.classes(node).has(Class::Conversion),
         by: By::Line,
         title: &|share| format!("{share} of {metric} converts or copies tensors to another layout or type"),
         figure: "time in conversions",
-        advice: "Keep one layout and one type: memory_format=torch.channels_last for model and input, no .contiguous() or \
-                 .to() within the step.",
+        advice: "Keep one layout and one type: memory_format=torch.channels_last for model and input, no \
+                 .contiguous() or .to() within the step.",
         because: "tensors that have the right layout and type from the beginning are not converted",
     }
     .outcome(facts, values)

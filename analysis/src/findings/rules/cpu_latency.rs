@@ -14,8 +14,8 @@ use crate::findings::share::{Share, Sum};
 pub(super) const RULE: Rule = Rule {
     id: "cpu-latency",
     what: "lines that launch work for a device and keep the CPU far longer than the device",
-    definition: "time of the program / time of kernels > `min_ratio` at a line that launches kernels and has ≥ \
-                 `min_percent` of the program's time",
+    definition: "time of the program / time of kernels > `min_ratio` at a line that launches kernels and \
+                 has ≥ `min_percent` of the program's time",
     source: "DeepContext 4.3 ⑤",
     needs: "kernels with measured time, and samples or a trace",
     parameters: &[
@@ -44,7 +44,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         .filter(|(frame, _)| facts.profile().frames.get(*frame).kind() == FrameKind::Python)
         .filter_map(|(frame, part)| Some((frame, part, device.get(&frame)?.sum)))
         .filter(|(_, part, device)| {
-            let share = Share { part: part.sum, whole, sampled: Facts::is_sampled(host), exact: [0, 0] };
+            let share =
+                Share { part: part.sum, whole, sampled: Facts::is_sampled(host), exact: Default::default() };
             share.at_least_percent() >= least && part.sum.value as f64 > ratio * device.value as f64
         })
         .collect();
@@ -57,7 +58,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if slow.is_empty() {
         return Outcome::Healthy { datapoints: whole.count };
     }
-    let share = Share { part: host_sum, whole, sampled: false, exact: [0, 0] }.percent();
+    let share = Share { part: host_sum, whole, sampled: false, exact: Default::default() }.percent();
     let times = host_sum.value as f64 / device_sum.value.max(1) as f64;
     let excess = crate::amount::percent(host_sum.value.saturating_sub(device_sum.value), whole.value);
     let draft = Draft {
@@ -74,7 +75,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             Figure::measured("time of kernels from these lines", device_sum.value as f64, "ns"),
             Figure::measured("program / kernels", times, "ratio"),
         ],
-        advice: "Launch less often: torch.compile, CUDA graphs (mode='reduce-overhead'), larger batches, fewer small operators.",
+        advice: "Launch less often: torch.compile, CUDA graphs (mode='reduce-overhead'), larger batches, \
+                 fewer small operators.",
         datapoints: whole.count,
         violations: host_sum.count,
     };

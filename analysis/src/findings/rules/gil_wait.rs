@@ -27,22 +27,21 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let waits = facts.share(Metric::OffCpuTime, Class::GilWait).part;
     // Idle threads wait for other things: only who wants to run counts.
     let whole = facts.share(Metric::CpuTime, Class::GilWait).whole;
-    let share = Share { part: Default::default(), whole, sampled: true, exact: [waits.value, waits.value] };
-    let mut outcome = ShareCheck {
+    let share = Share { part: Default::default(), whole, sampled: true, exact: [waits, waits] };
+    ShareCheck {
         metric: Metric::OffCpuTime,
         share,
         limit: "min_percent",
+        places: None,
         is_in: &|node| facts.classes(node).has(Class::GilWait),
         by: By::Line,
-        title: &|share| format!("Threads that could run wait {share} of their time for Python's global lock (GIL)"),
+        title: &|share| {
+            format!("Threads that could run wait {share} of their time for Python's global lock (GIL)")
+        },
         figure: "time waiting for the lock",
-        advice: "Use processes instead of threads for Python code, or code that releases the lock (NumPy, I/O); a \
-                 free-threaded build has none.",
+        advice: "Use processes instead of threads for Python code, or code that releases the lock (NumPy, \
+                 I/O); a free-threaded build has none.",
         because: "the waits end with the lock; what they wait for may be needed",
     }
-    .outcome(facts, values);
-    if let Outcome::Findings(findings) = &mut outcome {
-        findings.iter_mut().for_each(|finding| finding.violations = waits.count);
-    }
-    outcome
+    .outcome(facts, values)
 }

@@ -7,7 +7,8 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "gradient-zeroing",
     what: "gradients that are filled with zeroes instead of being dropped",
-    definition: "time in `aten::zero_` or `aten::_foreach_zero_` below `zero_grad` / all time ≥ `min_percent`",
+    definition: "time in `aten::zero_` or `aten::_foreach_zero_` below `zero_grad` / all time ≥ \
+                 `min_percent`",
     source: "TorchTidy (`GradNotSetToNonePattern` of torch.profiler)",
     needs: "samples with Python and native frames",
     parameters: &[Parameter { name: "min_percent", default: 1.0, source: "own; TorchTidy reports any" }],
@@ -24,6 +25,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: facts.share_where(metric, is_in),
         limit: "min_percent",
+        places: None,
         is_in: &is_in,
         by: By::Line,
         title: &|share| format!("{share} of {metric} fills gradients with zeroes"),

@@ -14,8 +14,9 @@ const WINDOWS_MIN: usize = 40;
 pub(super) const RULE: Rule = Rule {
     id: "growing-memory",
     what: "memory of tensors that grows throughout the capture",
-    definition: "live bytes of a device, averaged over each quarter of the capture: each of the last three is above the one \
-                 before, and the last exceeds the second by ≥ `min_points` percent of the highest",
+    definition: "live bytes of a device, averaged over each quarter of the capture: each of the last three \
+                 is above the one before, and the last exceeds the second by ≥ `min_points` percent of the \
+                 highest",
     source: "SageMaker Debugger (`GPUMemoryIncrease`: +5 points)",
     needs: "memory of tensors by time",
     parameters: &[Parameter { name: "min_points", default: 5.0, source: "SageMaker Debugger" }],
@@ -75,8 +76,8 @@ fn finding(facts: &Facts<'_>, values: &Values<'_>, lane: &Lane) -> Option<Findin
             Figure::measured("mean of the last quarter", last, "bytes"),
             Figure::measured("highest", highest as f64, "bytes"),
         ],
-        advice: "Look for tensors that are kept: losses that are summed with their graph (use .item() or .detach()), lists of \
-                 outputs. `report --metric live-bytes` lists who allocated them.",
+        advice: "Look for tensors that are kept: losses that are summed with their graph (use .item() or \
+                 .detach()), lists of outputs. `report --metric live-bytes` lists who allocated them.",
         datapoints: windows.len() as u64,
         violations: windows.iter().filter(|value| **value as f64 > second).count() as u64,
     };

@@ -18,8 +18,8 @@ const MOST: usize = 3;
 pub(super) const RULE: Rule = Rule {
     id: "hotspot",
     what: "a function or a kernel that takes much of the time by itself",
-    definition: "own time of a kernel / time of all kernels > `kernel_percent`; own time of a function / all time > \
-                 `function_percent`, functions that spin left out",
+    definition: "own time of a kernel / time of all kernels > `kernel_percent`; own time of a function / \
+                 all time > `function_percent`, functions that spin left out",
     source: "DeepContext 4.3 ①",
     needs: "samples, or kernels with measured time",
     parameters: &[
@@ -60,12 +60,12 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
     let mut parts: Vec<(FrameId, Part)> = facts.parts(metric, By::Leaf, is_in).into_iter().collect();
     parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
     let hot = |(frame, part): (FrameId, Part)| {
-        let share = Share { part: part.sum, whole, sampled: Facts::is_sampled(metric), exact: [0, 0] };
+        let share =
+            Share { part: part.sum, whole, sampled: Facts::is_sampled(metric), exact: Default::default() };
         (share.at_least_percent() > values.get(limit)).then(|| {
             let name = facts.label(frame);
-            let own = facts.places(metric, By::Line, |node| {
-                is_in(node) && facts.profile().tree.node(node).frame == frame
-            });
+            let is_it = |node| is_in(node) && facts.profile().tree.node(node).frame == frame;
+            let own = facts.places(metric, By::Line, is_it, whole.value);
             Draft {
                 title: format!("{name} takes {} of {metric} by itself", written(share.percent())),
                 metric: metric.name(),

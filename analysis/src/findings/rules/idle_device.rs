@@ -45,7 +45,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         gain: Gain::Bounded { at_most_percent: idle, because: "the device's own work stays" },
         places: Vec::new(),
         evidence: vec![Figure::measured("time in which a kernel or a copy ran", share, "percent")],
-        advice: "See what the program does meanwhile: rules on data loaders, waits and CPU latency, and the time view.",
+        advice: "See what the program does meanwhile: rules on data loaders, waits and CPU latency, and \
+                 the time view.",
         datapoints,
         violations: busy.len() as u64,
     };

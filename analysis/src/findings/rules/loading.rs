@@ -44,7 +44,7 @@ impl LoadingTime {
         };
         let share = |is_in: &dyn Fn(NodeId) -> bool| {
             let [part, whole] = sum(host, is_in);
-            let exact = sum(Metric::OffCpuTime, is_in).map(|sum| sum.value);
+            let exact = sum(Metric::OffCpuTime, is_in);
             Share { part, whole, sampled: Facts::is_sampled(host), exact }
         };
         Some(LoadingTime {
@@ -63,7 +63,12 @@ impl LoadingTime {
 
 /// A batch of workers is fetched.
 pub(super) fn is_with_workers(facts: &Facts<'_>, node: NodeId) -> bool {
-    facts.phase(node) == Phase::Loading && !is_by_itself(facts, node)
+    loads(facts, node) && !is_by_itself(facts, node)
+}
+
+/// Traces of other tools have the range only.
+fn loads(facts: &Facts<'_>, node: NodeId) -> bool {
+    facts.phase(node) == Phase::Loading || facts.classes(node).has(Class::Loader)
 }
 
 /// A batch is made by the thread that wants it.
@@ -79,7 +84,7 @@ fn loading_threads(facts: &Facts<'_>, host: Metric) -> FxHashSet<NodeId> {
     const OTHERS: u8 = 2;
     let mut threads: FxHashMap<NodeId, u8> = FxHashMap::default();
     for (node, _) in facts.values(host).chain(facts.values(Metric::OffCpuTime)) {
-        let loads = is_by_itself(facts, node) || facts.phase(node) == Phase::Loading;
+        let loads = is_by_itself(facts, node) || loads(facts, node);
         *threads.entry(facts.thread(node)).or_default() |= if loads { LOADS } else { OTHERS };
     }
     threads.into_iter().filter(|(_, does)| *does == LOADS | OTHERS).map(|(thread, _)| thread).collect()

@@ -37,8 +37,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         gain: Gain::Unknown { because: "no time is won: figures become true" },
         places: Vec::new(),
         evidence: vec![Figure::measured("lost records", ledger.lost() as f64, "count")],
-        advice: "Sample less often (--freq), record fewer features (--probe) or stacks (--launch-stacks 100/s); docs/loss.md \
-                 explains each reason.",
+        advice: "Sample less often (--freq), record fewer features (--probe) or stacks (--launch-stacks \
+                 100/s); docs/loss.md explains each reason.",
         datapoints,
         violations: ledger.lost(),
     };

@@ -121,6 +121,8 @@ struct ShareCheck<'c> {
     share: Share,
     /// The parameter that holds the least share, in percent.
     limit: &'static str,
+    /// What the places are found by, where it is not `metric`.
+    places: Option<Metric>,
     /// Which contexts, for the places.
     is_in: &'c dyn Fn(NodeId) -> bool,
     by: By,
@@ -138,7 +140,8 @@ impl ShareCheck<'_> {
         if let Some(few) = too_few(&self.share) {
             return few;
         }
-        let datapoints = self.share.whole.count;
+        let [part, whole] = self.share.all();
+        let datapoints = whole.count;
         if self.share.at_least_percent() < values.get(self.limit) || self.share.percent() <= 0.0 {
             return Outcome::Healthy { datapoints };
         }
@@ -153,11 +156,11 @@ impl ShareCheck<'_> {
             metric: self.metric.name(),
             share_percent: percent,
             gain: Gain::Bounded { at_most_percent: percent, because: self.because },
-            places: facts.places(self.metric, self.by, self.is_in),
+            places: facts.places(self.places.unwrap_or(self.metric), self.by, self.is_in, whole.value),
             evidence,
             advice: self.advice,
             datapoints,
-            violations: self.share.part.count,
+            violations: part.count,
         };
         Outcome::Findings(vec![draft.finding(values)])
     }

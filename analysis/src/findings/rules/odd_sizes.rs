@@ -14,8 +14,9 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "odd-sizes",
     what: "products in half precision with sizes that are no multiple of 8",
-    definition: "operations of `mm`, `addmm`, `bmm`, `baddbmm`, `linear`, `matmul` with an f16 or bf16 tensor whose last two \
-                 sizes are not multiples of `multiple` / all modelled operations ≥ `min_percent`",
+    definition: "operations of `mm`, `addmm`, `bmm`, `baddbmm`, `linear`, `matmul` with an f16 or bf16 \
+                 tensor whose last two sizes are not multiples of `multiple` / all modelled operations ≥ \
+                 `min_percent`",
     source: "TorchTidy (`MatMulDimInFP16Pattern`)",
     needs: "tensors of operators",
     parameters: &[
@@ -49,13 +50,14 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let shapes = shapes.iter().take(3).map(|(frame, part)| facts.place(*frame, part, share.whole.value));
     let draft = Draft {
         title: format!(
-            "{} of the modelled operations are half-precision products with sizes that are no multiple of {multiple}",
+            "{} of the modelled operations are half-precision products with sizes that are no multiple of \
+             {multiple}",
             written(percent_odd)
         ),
         metric: metric.name(),
         share_percent: percent_odd,
         gain: Gain::Unknown { because: "how much slower such sizes are depends on the library's kernels" },
-        places: shapes.chain(facts.places(metric, By::Line, is_odd)).collect(),
+        places: shapes.chain(facts.places(metric, By::Line, is_odd, share.whole.value)).collect(),
         evidence: vec![
             Figure::modelled("operations with such sizes", share.part.value as f64, "count"),
             Figure::measured(

@@ -20,12 +20,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: facts.share(metric, Class::PageFault),
         limit: "min_percent",
+        places: None,
         is_in: &|node| facts.classes(node).has(Class::PageFault),
         by: By::Line,
         title: &|share| format!("{share} of {metric} is page faults"),
         figure: "time in page faults",
-        advice: "Keep memory between steps: reuse buffers, preload jemalloc or tcmalloc, or raise M_TRIM_THRESHOLD and \
-                 M_MMAP_THRESHOLD.",
+        advice: "Keep memory between steps: reuse buffers, preload jemalloc or tcmalloc, or raise \
+                 M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.",
         because: "memory that stays mapped does not fault",
     }
     .outcome(facts, values)

@@ -20,11 +20,15 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: facts.share(metric, Class::Probe),
         limit: "min_percent",
+        places: None,
         is_in: &|node| facts.classes(node).has(Class::Probe),
         by: By::Operator,
-        title: &|share| format!("{share} of {metric} is probes of a profiler, which also slow down what surrounds them"),
+        title: &|share| {
+            format!("{share} of {metric} is probes of a profiler, which also slow down what surrounds them")
+        },
         figure: "time in probes",
-        advice: "Record fewer features (--probe), limit stacks (--launch-stacks 100/s) or set --probe-budget 3%.",
+        advice: "Record fewer features (--probe), limit stacks (--launch-stacks 100/s) or set \
+                 --probe-budget 3%.",
         because: "a run without the profiler has none of it; shares of other findings are too low by as much",
     }
     .outcome(facts, values)

@@ -16,8 +16,8 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "repeated-indexing",
     what: "a tensor that a loop indexes element by element",
-    definition: "calls of one indexing operator (`select`, `slice`, `index`, …) at one line / steps ≥ `min_calls`, with ≥ \
-                 `min_percent` of all time in such operators",
+    definition: "calls of one indexing operator (`select`, `slice`, `index`, …) at one line / steps ≥ \
+                 `min_calls`, with ≥ `min_percent` of all time in such operators",
     source: "TorchTidy (`ForLoopIndexingPattern`)",
     needs: "calls of operators at lines, and steps",
     parameters: &[
@@ -68,12 +68,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             at_most_percent: share.percent(),
             because: "one operator over all elements does the same work",
         },
-        places: facts.places(host, By::Line, is_in),
+        places: facts.places(host, By::Line, is_in, share.whole.value),
         evidence: vec![
             Figure::measured("calls a step", per_step, "count"),
             Figure::measured("steps", steps as f64, "count"),
         ],
-        advice: "Index once with a tensor of indices, or use an operator over the whole dimension (stack, gather, vmap).",
+        advice: "Index once with a tensor of indices, or use an operator over the whole dimension (stack, \
+                 gather, vmap).",
         datapoints: all,
         violations: calls.values().sum(),
     };

@@ -9,8 +9,8 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "single-precision",
     what: "matrix products and convolutions in fp32 that leave tensor cores unused",
-    definition: "time of kernels whose names say so (`sgemm`, `scudnn`, `f32f32_f32f32`; not tf32, f16, bf16) / time of \
-                 all kernels ≥ `min_percent`",
+    definition: "time of kernels whose names say so (`sgemm`, `scudnn`, `f32f32_f32f32`; not tf32, f16, \
+                 bf16) / time of all kernels ≥ `min_percent`",
     source: "TorchTidy (`FP32MatMulPattern`); Kineto's tensor-core rule",
     needs: "kernels with measured time",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "own" }],
@@ -25,11 +25,15 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: Metric::GpuTime,
         share: facts.share(Metric::GpuTime, Class::SinglePrecision),
         limit: "min_percent",
+        places: None,
         is_in: &|node| facts.classes(node).has(Class::SinglePrecision),
         by: By::Leaf,
-        title: &|share| format!("{share} of the time of kernels is fp32 products that leave tensor cores unused"),
+        title: &|share| {
+            format!("{share} of the time of kernels is fp32 products that leave tensor cores unused")
+        },
         figure: "time of fp32 products",
-        advice: "Where results allow it: torch.autocast with bf16, or torch.set_float32_matmul_precision('high') for TF32.",
+        advice: "Where results allow it: torch.autocast with bf16, or \
+                 torch.set_float32_matmul_precision('high') for TF32.",
         because: "tensor cores still need some of this time",
     }
     .outcome(facts, values)

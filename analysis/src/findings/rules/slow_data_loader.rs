@@ -1,5 +1,7 @@
 //! Steps that wait for data of loader workers.
 
+use deepctx_profile::metric::Metric;
+
 use super::loading::{LoadingTime, is_with_workers};
 use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::rule::Parameter;
@@ -7,8 +9,8 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "slow-data-loader",
     what: "steps that wait for batches of loader workers",
-    definition: "time of phase `data loading` in threads that also do something else, without that of loaders without \
-                 workers / all time of these threads > `min_percent`",
+    definition: "time of phase `data loading` in threads that also do something else, without that of \
+                 loaders without workers / all time of these threads > `min_percent`",
     source: "Kineto's TensorBoard plug-in (data loader > 5 % of the step)",
     needs: "Python frames and time off the CPU, or a trace",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "Kineto" }],
@@ -25,12 +27,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: loading.with_workers,
         limit: "min_percent",
+        places: facts.has(Metric::OffCpuTime).then_some(Metric::OffCpuTime),
         is_in: &|node| is_with_workers(facts, node) && loading.is_of_threads(facts, node),
         by: By::Line,
         title: &|share| format!("Training waits {share} of its time for batches of the data loader"),
         figure: "time of loading in the threads that train",
-        advice: "Use more workers (num_workers), prefetch more (prefetch_factor, persistent_workers=True), or make samples \
-                 cheaper: decode and resize them beforehand.",
+        advice: "Use more workers (num_workers), prefetch more (prefetch_factor, persistent_workers=True), \
+                 or make samples cheaper: decode and resize them beforehand.",
         because: "batches that are ready in time are not waited for",
     }
     .outcome(facts, values);

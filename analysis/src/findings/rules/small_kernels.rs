@@ -18,8 +18,8 @@ use crate::findings::share::Sum;
 pub(super) const RULE: Rule = Rule {
     id: "small-kernels",
     what: "kernels so short that launching them takes as long, which could be fused",
-    definition: "kernels with time / launches < `max_us` and at least `min_launches` launches; together ≥ `min_percent` of \
-                 the time of all kernels",
+    definition: "kernels with time / launches < `max_us` and at least `min_launches` launches; together ≥ \
+                 `min_percent` of the time of all kernels",
     source: "DeepContext 4.3 ②",
     needs: "kernels with measured time",
     parameters: &[
@@ -73,8 +73,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         },
         places,
         evidence,
-        advice: "Fuse them (torch.compile, a fused optimizer, CUDA graphs) or use larger batches; few registers and little \
-                 shared memory leave room to fuse.",
+        advice: "Fuse them (torch.compile, a fused optimizer, CUDA graphs) or use larger batches; few \
+                 registers and little shared memory leave room to fuse.",
         datapoints: whole.count,
         violations: sum.count,
     };

@@ -23,8 +23,8 @@ const MOST: usize = 5;
 pub(super) const RULE: Rule = Rule {
     id: "stall-reasons",
     what: "a hot kernel whose warps mostly wait for one thing",
-    definition: "kernels with > `kernel_percent` of all samples of warps, and > `reason_percent` of their samples with one \
-                 stall reason",
+    definition: "kernels with > `kernel_percent` of all samples of warps, and > `reason_percent` of their \
+                 samples with one stall reason",
     source: "DeepContext 4.3 ④",
     needs: "samples of warps",
     parameters: &[
@@ -38,7 +38,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let kernels = samples(facts);
     let all: u64 = kernels.values().flat_map(BTreeMap::values).sum();
     if all < SAMPLES_MIN {
-        return Outcome::missing("there are too few samples of warps", "--gpu-activity --gpu-sampling");
+        return Outcome::missing("there are too few samples of warps", "--pc-sampling");
     }
     let mut found: Vec<(u64, FrameId, Finding)> = Vec::new();
     for (kernel, reasons) in kernels {
@@ -107,7 +107,8 @@ fn finding(
 fn advice(reason: Metric) -> &'static str {
     match reason {
         Metric::StallLongScoreboard | Metric::StallLgThrottle | Metric::StallTexThrottle => {
-            "It waits for memory: read less, read neighbours together, keep data in shared memory, or raise occupancy."
+            "It waits for memory: read less, read neighbours together, keep data in shared memory, or \
+             raise occupancy."
         }
         Metric::StallShortScoreboard | Metric::StallMioThrottle => {
             "It waits for shared memory or special functions: avoid bank conflicts, use wider accesses."

@@ -7,8 +7,8 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "synchronous-data-loader",
     what: "batches that are made by the thread that trains, without workers",
-    definition: "time in a `DataLoader` without workers (`_SingleProcessDataLoaderIter`, `fetch.py` outside of a worker) / \
-                 all time of the threads that load > `min_percent`",
+    definition: "time in a `DataLoader` without workers (`_SingleProcessDataLoaderIter`, `fetch.py` \
+                 outside of a worker) / all time of the threads that load > `min_percent`",
     source: "TorchTidy (`SynchronizedDataLoaderPattern`); threshold of Kineto",
     needs: "Python frames, or a trace",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "Kineto" }],
@@ -24,11 +24,17 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: loading.by_itself,
         limit: "min_percent",
+        places: None,
         is_in: &|node| is_by_itself(facts, node) && loading.is_of_threads(facts, node),
         by: By::Line,
-        title: &|share| format!("Training spends {share} of its time making batches itself: its data loader has no workers"),
+        title: &|share| {
+            format!(
+                "Training spends {share} of its time making batches itself: its data loader has no workers"
+            )
+        },
         figure: "time of loading in the threads that train",
-        advice: "Give the DataLoader workers (num_workers=2 or more), so that batches are made while others are used.",
+        advice: "Give the DataLoader workers (num_workers=2 or more), so that batches are made while \
+                 others are used.",
         because: "workers can make every batch beside the training, if there are CPUs for them",
     }
     .outcome(facts, values)

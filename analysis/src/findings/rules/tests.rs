@@ -297,7 +297,7 @@ fn warps_that_wait_for_one_thing_are_found() {
     };
     check("stall-reasons", &samples(300), "75% of the samples of [gpu] gather wait: long_scoreboard");
     check("stall-reasons", &samples(50), "healthy");
-    check("stall-reasons", "P py-7 / n f 300", "record with --gpu-activity --gpu-sampling");
+    check("stall-reasons", "P py-7 / n f 300", "record with --pc-sampling");
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn by_time(metric: Metric, values: impl IntoIterator<Item = u64>) -> Profile {
 
 #[test]
 fn memory_that_grows_is_found() {
-    let grows = "Live tensors grow from 36.5 MiB to 86.5 MiB (51% of the highest) in [memory] cuda:0";
+    let grows = "Live tensors grow from 38.5 MiB to 88.1 MiB (50% of the highest) in [memory] cuda:0";
     assert_eq!(
         found("growing-memory", &by_time(Metric::LiveBytes, (0..100).map(|n| (n + 1) << 20).skip(1))),
         grows
@@ -397,7 +397,7 @@ fn memory_that_grows_is_found() {
 fn a_late_first_kernel_is_found() {
     let late = by_time(Metric::GpuTime, (0..1500).map(|second| u64::from(second > 1300)));
     assert!(
-        found("late-start", &late).starts_with("The first kernel ran 13"),
+        found("late-start", &late).starts_with("The first kernel ran 1299 s"),
         "{}",
         found("late-start", &late)
     );
@@ -428,5 +428,51 @@ fn ids_and_parameters_are_unique_and_readable() {
         for of in rule.parameters {
             assert!(rule.definition.contains(of.name), "{}: {} is not in its definition", rule.id, of.name);
         }
+    }
+}
+
+/// `docs/findings.md`, with the table of the rules between its marks.
+#[test]
+fn the_documentation_lists_every_rule() {
+    const BEGIN: &str = "<!-- rules: begin -->\n";
+    const END: &str = "<!-- rules: end -->";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/findings.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let mut table = String::from(
+        "| rule | looks for | fires when | parameters | needs | source |\n|---|---|---|---|---|---|\n",
+    );
+    for rule in RULES {
+        let parameter =
+            |of: &crate::findings::Parameter| format!("`{}` = {} ({})", of.name, of.default, of.source);
+        let parameters: Vec<String> = rule.parameters.iter().map(parameter).collect();
+        let cells = [rule.what, rule.definition, &parameters.join("; "), rule.needs, rule.source];
+        // A bar would end the cell.
+        let cells = cells.map(|cell| cell.replace('|', "\\|"));
+        table += &format!("| `{}` | {} |\n", rule.id, cells.join(" | "));
+    }
+    expect_test::expect_file![path].assert_eq(&format!("{before}{BEGIN}{table}{END}{after}"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_profile_makes_a_rule_panic(
+        cpu in deepctx_profile::testing::stacks(),
+        device in deepctx_profile::testing::stacks(),
+        steps in deepctx_profile::testing::stacks(),
+        elapsed in 0u64..5000,
+    ) {
+        let mut profile = text::parse("").unwrap();
+        for (metric, stacks) in [(Metric::CpuTime, &cpu), (Metric::GpuTime, &device), (Metric::StepTime, &steps)] {
+            deepctx_profile::testing::grow(&mut profile, stacks, metric);
+            deepctx_profile::testing::grow(&mut profile, stacks, Metric::Calls);
+        }
+        let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
+        let found = Findings::compute(&subset, Nanos(elapsed), &Settings::default());
+        proptest::prop_assert_eq!(found.checks.len(), RULES.len());
+        let gains: Vec<f64> = found.findings.iter().map(|of| of.gain.percent().unwrap_or(-1.0)).collect();
+        proptest::prop_assert!(gains.is_sorted_by(|a, b| a >= b), "{gains:?}");
+        proptest::prop_assert!(gains.iter().all(|gain| gain.is_finite()), "{gains:?}");
     }
 }

@@ -10,8 +10,9 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "uneven-steps",
     what: "training steps that take far longer than others",
-    definition: "the longest step > mean + `sigmas` · deviation, at least `min_steps` steps, and deviation / (2 · mean) ≥ \
-                 `min_percent`: at most that share of the time is above the mean",
+    definition: "the longest step > mean + `sigmas` · deviation, at least `min_steps` steps, and \
+                 min(deviation / 2, mean − shortest) / mean ≥ `min_percent`: at most that share of the \
+                 time is above the mean",
     source: "SageMaker Debugger (`StepOutlier`)",
     needs: "steps",
     parameters: &[
@@ -33,14 +34,16 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let (Some(mean), Some(deviation)) = (steps.mean(), steps.deviation()) else {
         return Outcome::Healthy { datapoints: steps.count };
     };
-    // The mean distance from the mean is at most the deviation, and half of it lies above.
-    let above = if mean > 0.0 { deviation / (2.0 * mean) * 100.0 } else { 0.0 };
+    // As much lies above the mean as below: half of the mean distance from it, which is at most the deviation; and no
+    // step is further below than the shortest.
+    let above = (deviation / 2.0).min(mean - steps.min as f64);
+    let above = if mean > 0.0 { above / mean * 100.0 } else { 0.0 };
     let outlier = steps.max as f64 > mean + values.get("sigmas") * deviation;
     if !outlier || above < values.get("min_percent") {
         return Outcome::Healthy { datapoints: steps.count };
     }
     let frame = profile.tree.node(facts.line(node)).frame;
-    let place = facts.places(Metric::StepTime, super::By::Line, |at| at == node);
+    let place = facts.places(Metric::StepTime, super::By::Line, |at| at == node, steps.sum);
     let title = format!(
         "Of {} at {}, the longest took {}, the mean {}",
         counted(steps.count, "step"),
@@ -52,10 +55,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         title,
         metric: Metric::StepTime.name(),
         share_percent: above,
-        gain: Gain::Bounded {
-            at_most_percent: above,
-            because: "steps of the mean length stay; Cauchy-Schwarz bounds the rest",
-        },
+        gain: Gain::Bounded { at_most_percent: above, because: "steps of the mean length stay" },
         places: place,
         evidence: vec![
             Figure::measured("mean step", mean, "ns"),
@@ -63,8 +63,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             Figure::measured("longest step", steps.max as f64, "ns"),
             Figure::bounded("time above the mean, at most", above, "percent"),
         ],
-        advice: "Compare with the time view at that moment: checkpoints, evaluation, data loading, collection of garbage, other \
-                 programs.",
+        advice: "Compare with the time view at that moment: checkpoints, evaluation, data loading, \
+                 collection of garbage, other programs.",
         datapoints: steps.count,
         violations: 1,
     };
