@@ -57,6 +57,8 @@ classes! {
     SinglePrecision,
     /// A copy that blocks its caller.
     BlockingCopy,
+    /// Bytes are copied between host and device, or within one.
+    Transfer,
     /// An operator that indexes or slices.
     Indexing,
 }
@@ -97,7 +99,10 @@ pub(crate) fn of(frame: &Frame, strings: &Strings) -> Classes {
         Frame::Kernel { symbol } => of_kernel(text(symbol)),
         Frame::Operator { name } => of_operator(text(name)).with(of_range(text(name))),
         Frame::Range { name } => of_range(text(name)),
-        Frame::GpuApi { name } => one(Class::BlockingCopy, is_blocking_copy(text(name))),
+        Frame::GpuApi { name } => {
+            let transfer = one(Class::Transfer, is_transfer(text(name)));
+            one(Class::BlockingCopy, is_blocking_copy(text(name))).with(transfer)
+        }
         Frame::GpuKernel { name } => of_gpu_kernel(text(name)),
         Frame::Wait { reason } => one(Class::CpuQueue, text(reason) == "waiting for a CPU"),
         _ => Classes::default(),
@@ -154,6 +159,7 @@ fn of_native(symbol: &str) -> Classes {
     let is = [
         (Class::Spin, begins(&SPIN) || eigen),
         (Class::GarbageCollection, begins(&COLLECT)),
+        (Class::Transfer, is_transfer(symbol)),
         (Class::GilWait, symbol == "take_gil" || symbol.starts_with("take_gil.")),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
@@ -225,6 +231,10 @@ fn is_conversion(name: &str) -> bool {
     (transposes || WORDS.iter().any(|word| lower.contains(word))) && !indexed && !works
 }
 
+fn is_transfer(name: &str) -> bool {
+    ["cudaMemcpy", "cuMemcpy", "hipMemcpy"].iter().any(|begin| name.starts_with(begin))
+}
+
 fn is_blocking_copy(name: &str) -> bool {
     const BLOCKING: [&str; 8] = [
         "cudaMemcpy",
@@ -267,8 +277,8 @@ mod tests {
             &[Class::SingleProcessLoader, Class::Loader],
         );
         check("o aten::select.int", &[Class::Indexing]);
-        check("a cudaMemcpy", &[Class::BlockingCopy]);
-        check("a cudaMemcpyAsync", &[]);
+        check("a cudaMemcpy", &[Class::BlockingCopy, Class::Transfer]);
+        check("a cudaMemcpyAsync", &[Class::Transfer]);
     }
 
     #[test]

@@ -242,7 +242,9 @@ fn frame_facts(profile: &Profile, frame: &Frame) -> FrameFacts {
     let own = match frame {
         Frame::Python { file, .. } => {
             let file = profile.strings.get(*file);
-            !LIBRARIES.iter().any(|part| file.contains(part))
+            // Built-in functions have no file; a trace may have paths relative to its libraries.
+            let library = file.is_empty() || file.starts_with("torch/") || file.starts_with("<built-in");
+            !library && !LIBRARIES.iter().any(|part| file.contains(part))
         }
         _ => false,
     };

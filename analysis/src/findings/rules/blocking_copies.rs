@@ -29,6 +29,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: Metric::CopyTime,
         share,
         limit: "min_percent",
+        of: Some("time of kernels and copies"),
         places: None,
         is_in: &|node| facts.classes(node).has(Class::BlockingCopy),
         by: By::Line,

@@ -25,6 +25,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: Metric::GpuTime,
         share: facts.share_where(Metric::GpuTime, is_in),
         limit: "min_percent",
+        of: None,
         places: None,
         is_in: &is_in,
         by: By::Leaf,

@@ -10,8 +10,9 @@ pub(super) const RULE: Rule = Rule {
     id: "conversions",
     what: "tensors that are converted to another layout or type, and the lines that cause it",
     definition: "time in kernels and operators whose names match \
-                 `nchw|nhwc|transpose|_to_copy|copy_|contiguous|convert`, fused kernels and convolutions \
-                 left out / all time ≥ `min_percent`; of devices where there is device time",
+                 `nchw|nhwc|transpose|_to_copy|copy_|contiguous|convert`, fused kernels, convolutions and \
+                 copies between devices left out / all time ≥ `min_percent`; of devices where there is \
+                 device time",
     source: "DeepContext 6.2 (layout conversions of U-Net)",
     needs: "kernels with measured time, or operators on stacks",
     parameters: &[Parameter {
@@ -25,12 +26,18 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let device = facts.has(Metric::GpuTime).then_some(Metric::GpuTime);
     let Some(metric) = device.or(facts.host()) else { return no_host_time() };
+    // A tensor that goes to another device is moved, not converted.
+    let is_in = |node| {
+        let classes = facts.classes(node);
+        classes.has(Class::Conversion) && !classes.has(Class::Transfer)
+    };
     ShareCheck {
         metric,
-        share: facts.share(metric, Class::Conversion),
+        share: facts.share_where(metric, is_in),
         limit: "min_percent",
+        of: None,
         places: None,
-        is_in: &|node| facts.classes(node).has(Class::Conversion),
+        is_in: &is_in,
         by: By::Line,
         title: &|share| format!("{share} of {metric} converts or copies tensors to another layout or type"),
         figure: "time in conversions",

@@ -32,6 +32,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: Metric::OffCpuTime,
         share,
         limit: "min_percent",
+        of: Some("time in which threads run or could run"),
         places: None,
         is_in: &|node| facts.classes(node).has(Class::GilWait),
         by: By::Line,

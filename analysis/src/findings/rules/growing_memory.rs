@@ -15,11 +15,14 @@ pub(super) const RULE: Rule = Rule {
     id: "growing-memory",
     what: "memory of tensors that grows throughout the capture",
     definition: "live bytes of a device, averaged over each quarter of the capture: each of the last three \
-                 is above the one before, and the last exceeds the second by ≥ `min_points` percent of the \
-                 highest",
+                 is above the one before, and the last exceeds the second by ≥ `min_points` percent of \
+                 the highest and by ≥ `min_mib` MiB",
     source: "SageMaker Debugger (`GPUMemoryIncrease`: +5 points)",
     needs: "memory of tensors by time",
-    parameters: &[Parameter { name: "min_points", default: 5.0, source: "SageMaker Debugger" }],
+    parameters: &[
+        Parameter { name: "min_points", default: 5.0, source: "SageMaker Debugger" },
+        Parameter { name: "min_mib", default: 16.0, source: "own: a program that starts grows a little" },
+    ],
     check,
 };
 
@@ -47,8 +50,9 @@ fn finding(facts: &Facts<'_>, values: &Values<'_>, lane: &Lane) -> Option<Findin
         part.iter().map(|value| *value as f64).sum::<f64>() / part.len().max(1) as f64
     };
     let [second, third, last] = [mean(1), mean(2), mean(3)];
+    let least = values.get("min_mib") * f64::from(1 << 20);
     let points = (last - second) / highest as f64 * 100.0;
-    if !(second < third && third < last) || points < values.get("min_points") {
+    if !(second < third && third < last) || points < values.get("min_points") || last - second < least {
         return None;
     }
     let frame = facts.profile().tree.node(lane.node).frame;

@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     id: "hotspot",
     what: "a function or a kernel that takes much of the time by itself",
     definition: "own time of a kernel / time of all kernels > `kernel_percent`; own time of a function / \
-                 all time > `function_percent`, functions that spin left out",
+                 all time on the CPU > `function_percent`, functions that spin left out",
     source: "DeepContext 4.3 ①",
     needs: "samples, or kernels with measured time",
     parameters: &[
@@ -37,7 +37,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return few;
     }
     let mut findings = hottest(facts, values, Metric::GpuTime, "kernel_percent");
-    findings.extend(hottest(facts, values, host, "function_percent"));
+    // Time that merely passes in a function is no work of it.
+    if Facts::is_sampled(host) {
+        findings.extend(hottest(facts, values, host, "function_percent"));
+    }
     let datapoints = facts.share(host, Class::Spin).whole.count;
     Outcome::of(findings, datapoints)
 }

@@ -24,6 +24,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: facts.share_where(metric, is_in),
         limit: "min_percent",
+        of: None,
         places: None,
         is_in: &is_in,
         by: By::Line,

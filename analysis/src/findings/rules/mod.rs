@@ -121,6 +121,8 @@ struct ShareCheck<'c> {
     share: Share,
     /// The parameter that holds the least share, in percent.
     limit: &'static str,
+    /// What the share is of, where that is not all of `metric`.
+    of: Option<&'static str>,
     /// What the places are found by, where it is not `metric`.
     places: Option<Metric>,
     /// Which contexts, for the places.
@@ -153,7 +155,7 @@ impl ShareCheck<'_> {
         }
         let draft = Draft {
             title: (self.title)(&written(percent)),
-            metric: self.metric.name(),
+            metric: self.of.unwrap_or(self.metric.name()),
             share_percent: percent,
             gain: Gain::Bounded { at_most_percent: percent, because: self.because },
             places: facts.places(self.places.unwrap_or(self.metric), self.by, self.is_in, whole.value),

@@ -20,6 +20,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: facts.share(metric, Class::PageFault),
         limit: "min_percent",
+        of: None,
         places: None,
         is_in: &|node| facts.classes(node).has(Class::PageFault),
         by: By::Line,

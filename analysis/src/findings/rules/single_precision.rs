@@ -25,6 +25,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: Metric::GpuTime,
         share: facts.share(Metric::GpuTime, Class::SinglePrecision),
         limit: "min_percent",
+        of: None,
         places: None,
         is_in: &|node| facts.classes(node).has(Class::SinglePrecision),
         by: By::Leaf,

@@ -27,6 +27,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: loading.with_workers,
         limit: "min_percent",
+        of: Some("time of the threads that train"),
         places: facts.has(Metric::OffCpuTime).then_some(Metric::OffCpuTime),
         is_in: &|node| is_with_workers(facts, node) && loading.is_of_threads(facts, node),
         by: By::Line,

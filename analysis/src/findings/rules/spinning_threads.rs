@@ -21,6 +21,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: facts.share(metric, Class::Spin),
         limit: "min_percent",
+        of: None,
         places: None,
         is_in: &|node| facts.classes(node).has(Class::Spin),
         by: By::Line,

@@ -24,6 +24,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: loading.by_itself,
         limit: "min_percent",
+        of: Some("time of the threads that train"),
         places: None,
         is_in: &|node| is_by_itself(facts, node) && loading.is_of_threads(facts, node),
         by: By::Line,

@@ -139,6 +139,13 @@ fn shares_of_time_are_found_by_names() {
 }
 
 #[test]
+fn a_tensor_that_is_moved_is_not_converted() {
+    let moved = "wall-time: P py-7 / o aten::to / o aten::copy_ / a cudaMemcpyAsync 10x500
+        wall-time: P py-7 / o aten::mm 10x500";
+    check("conversions", moved, "healthy");
+}
+
+#[test]
 fn a_hotspot_is_a_function_that_works() {
     let many: String = (0..10).map(|n| format!("P py-7 / T py/7 / n f{n} 100\n")).collect();
     check("hotspot", &many, "healthy");
@@ -388,6 +395,11 @@ fn memory_that_grows_is_found() {
     );
     assert_eq!(
         found("growing-memory", &by_time(Metric::LiveBytes, (0..100).map(|n| (50 + n % 9) << 20))),
+        "healthy"
+    );
+    // A small program that has just begun.
+    assert_eq!(
+        found("growing-memory", &by_time(Metric::LiveBytes, (0..100).map(|n| (n + 1) << 10))),
         "healthy"
     );
     check("growing-memory", "P py-7 / n f 300", "record with --probe memory");

@@ -36,8 +36,15 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         let line = format!("{title:15}{text}");
         writeln!(out, "{}", without_middle(line.trim_end(), WIDTH))?;
     }
-    let quality = quality(&report.losses);
-    writeln!(out, "\n{}", without_middle(&format!("{quality}. All tables: report --all"), WIDTH))?;
+    writeln!(out)?;
+    match &report.losses.imbalance {
+        // Nothing else can be believed then, so that it is never cut.
+        Some(imbalance) => writeln!(out, "THE LEDGER DOES NOT ADD UP: {imbalance}")?,
+        None => {
+            let line = format!("{}. All tables: report --all", quality(&report.losses));
+            writeln!(out, "{}", without_middle(&line, WIDTH))?;
+        }
+    }
     out.flush()
 }
 
@@ -205,8 +212,5 @@ fn quality(losses: &Losses) -> String {
         let sum = gaps.iter().fold(0u64, |sum, row| sum.saturating_add(row.count));
         format!(", {}, most {}", counted(sum, "gap"), deepctx_profile::frame::clean(&most.reason))
     });
-    match losses.imbalance {
-        Some(_) => format!("Quality: THE LEDGER DOES NOT ADD UP; {lost}{gaps}"),
-        None => format!("Quality: {lost}{gaps}"),
-    }
+    format!("Quality: {lost}{gaps}")
 }

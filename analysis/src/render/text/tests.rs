@@ -53,6 +53,10 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
             cpu-time of python train.py (pid 7) on gpu-1
             5.05 s in 3 values, 99 Hz per CPU, 9 calling contexts
 
+            Findings, by what could be won at most
+                   ?  25% of all records were lost, most of them in stage decode: do not trust small differences
+                       lost-events: Sample less often (--freq), record fewer …aunch-stacks 100/s); docs/loss.md explains each reason.
+
             Hottest functions
                 self   total  function                                                  where
                99.1%   99.1%  gemm                                                      /l/libmkl.so
@@ -126,15 +130,18 @@ fn an_empty_profile_says_so() {
     check(
         &profile(""),
         expect![[r#"
-        cpu-time of python train.py (pid 7)
-        0 ns in 0 values, 99 Hz per CPU, 0 calling contexts
+            cpu-time of python train.py (pid 7)
+            0 ns in 0 values, 99 Hz per CPU, 0 calling contexts
 
-        Hottest functions
-          there are no values of cpu-time
+            Findings, by what could be won at most
+              none: 0 rules checked, 31 without their input (deepctx-bpf analyze)
 
-        Losses and gaps
-          no records were counted
-    "#]],
+            Hottest functions
+              there are no values of cpu-time
+
+            Losses and gaps
+              no records were counted
+        "#]],
     );
 }
 
