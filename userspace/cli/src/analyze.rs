@@ -139,7 +139,7 @@ mod tests {
         check("[small-kernels]\nmax_us = -1", Err("not negative"));
         check("[small-kernels]\nmax_us = \"a\"", Err("must be a number"));
         check("small-kernels = 20", Err("must be a table"));
-        check("[small-kernels", Err("invalid"));
+        check("[small-kernels", Err("unclosed"));
     }
 
     #[test]
