@@ -56,6 +56,6 @@ pub use diff::Comparison;
 pub use findings::Findings;
 pub use functions::Functions;
 pub use losses::Losses;
-pub use report::{Report, SCHEMA_VERSION};
+pub use report::{Analysis, Report, SCHEMA_VERSION};
 pub use selection::{Selection, Subset};
 pub use table::Table;

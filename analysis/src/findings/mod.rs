@@ -34,32 +34,6 @@ pub struct Findings {
     pub checks: Vec<Check>,
 }
 
-/// The document of `analyze --format json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Analysis {
-    /// [`crate::SCHEMA_VERSION`].
-    pub schema_version: u32,
-    /// What was profiled; empty when it has no name.
-    pub target: String,
-    /// Length of the capture; 0 when unknown.
-    pub elapsed_ns: u64,
-    /// What the rules conclude.
-    #[serde(flatten)]
-    pub findings: Findings,
-}
-
-impl Analysis {
-    /// Runs the rules. `elapsed` is the length of the capture, zero when unknown.
-    pub fn compute(subset: &Subset<'_>, elapsed: Nanos, settings: &Settings) -> Self {
-        Analysis {
-            schema_version: crate::SCHEMA_VERSION,
-            target: deepctx_profile::frame::clean(&subset.profile().meta.target),
-            elapsed_ns: elapsed.0,
-            findings: Findings::compute(subset, elapsed, settings),
-        }
-    }
-}
-
 /// What became of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {

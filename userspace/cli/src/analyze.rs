@@ -1,14 +1,15 @@
 //! `analyze`: what rules conclude from a stored profile.
 //!
-//! Owns: the file of rules' parameters, which rules run, and which findings make the exit code 1. Does not: know a rule
+//! Owns: the file of rules' parameters, which rules run, and the exit code. Does not: know a rule
 //! or draw anything; `analysis` does.
 
 use std::path::Path;
 
-use deepctx_analysis::findings::{Analysis, Findings, Settings, SettingsError, Severity, find};
-use deepctx_analysis::{Selection, Subset, render};
+use deepctx_analysis::findings::{Findings, Settings, SettingsError, find};
+use deepctx_analysis::{Analysis, Selection, Subset, render};
 use deepctx_storage::export::Source;
 
+use super::fail_on::FailOn;
 use super::failure::{Done, Failure};
 use super::options::{AnalyzeArgs, ReportFormat};
 use super::{open, output, selection};
@@ -40,32 +41,9 @@ pub fn run(arguments: &AnalyzeArgs) -> Result<Done, Failure> {
     Ok(done(&analysis.findings, &arguments.fail_on))
 }
 
-/// Findings of a rule that are at least this severe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailOn {
-    rule: &'static str,
-    severity: Severity,
-}
-
-impl FailOn {
-    /// `RULE` or `RULE:SEVERITY`.
-    ///
-    /// # Errors
-    /// There is no such rule or severity.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (rule, severity) = match text.split_once(':') {
-            Some((rule, severity)) => (rule, severity.parse().map_err(|error| format!("{error}"))?),
-            None => (text, Severity::Low),
-        };
-        Ok(FailOn { rule: find(rule).map_err(|error| error.to_string())?.id, severity })
-    }
-}
-
 fn done(found: &Findings, fail_on: &[FailOn]) -> Done {
-    let matches = |of: &FailOn| {
-        found.findings.iter().any(|finding| finding.rule == of.rule && finding.severity >= of.severity)
-    };
-    if fail_on.iter().any(matches) { Done::WithFindings } else { Done::Fully }
+    let fails = |of: &FailOn| found.findings.iter().any(|finding| of.matches(finding));
+    if fail_on.iter().any(fails) { Done::WithFindings } else { Done::Fully }
 }
 
 fn settings(arguments: &AnalyzeArgs) -> Result<Settings, Failure> {
@@ -140,19 +118,6 @@ mod tests {
         check("[small-kernels]\nmax_us = \"a\"", Err("must be a number"));
         check("small-kernels = 20", Err("must be a table"));
         check("[small-kernels", Err("unclosed"));
-    }
-
-    #[test]
-    fn failing_conditions_name_a_rule_and_a_severity() {
-        let check = |text: &str, expect: Result<Severity, &str>| match (FailOn::parse(text), expect) {
-            (Ok(found), Ok(severity)) => assert_eq!(found.severity, severity),
-            (Err(message), Err(part)) => assert!(message.contains(part), "{message}"),
-            (found, expect) => panic!("{text}: {found:?}, {expect:?}"),
-        };
-        check("hotspot", Ok(Severity::Low));
-        check("hotspot:high", Ok(Severity::High));
-        check("hotspot:huge", Err("expected low, medium or high"));
-        check("hotspots", Err("unknown rule `hotspots`"));
     }
 
     /// What a rule tells a user to pass to `record` must exist.

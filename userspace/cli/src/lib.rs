@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod duration;
 pub mod environment;
 pub mod export;
+pub mod fail_on;
 pub mod failure;
 pub mod files;
 pub mod live;

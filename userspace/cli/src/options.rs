@@ -10,9 +10,9 @@ use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, Type
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use deepctx_storage::export::Format;
 
-use super::analyze::FailOn;
 use super::capture_args::{CaptureArgs, Probe, TargetArgs, renamed_context, renamed_probes};
 use super::duration;
+use super::fail_on::FailOn;
 use super::sampling::SamplingArgs;
 use super::selection::{GroupBy, SelectionArgs, View};
 use super::tui_args::TuiArgs;

@@ -9,13 +9,17 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{counted, findings, head, share, without_middle, without_start};
-use crate::Report;
 use crate::functions::Function;
+use crate::kernels::Kernel;
 use crate::losses::Losses;
+use crate::memory::MemoryPool;
 use crate::ranges::Ranges;
+use crate::{Report, Table};
 
 /// Rows of the tables that have a table here.
 const ROWS: usize = 5;
+/// Rows of other tables, which are in one line.
+const TOP: usize = 3;
 /// Widest line.
 const WIDTH: usize = 118;
 
@@ -94,97 +98,28 @@ fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 fn lines(report: &Report) -> Vec<(&'static str, String)> {
     let percent =
         |name: &str, percent: f64| format!("{} {}", without_middle(name, 40), share(percent).trim_start());
-    let first = |parts: Vec<String>| parts.join(", ");
+    let kernel = |of: &Kernel| format!("{} ×{}", without_middle(&of.kernel, 40), of.launches);
+    let peak = |of: &MemoryPool| format!("{} {}", of.pool.device, Bytes(of.pool.peak_bytes));
     let texts = [
         ("Steps", durations(&report.training_steps)),
         ("Ranges", durations(&report.ranges)),
-        (
-            "Layers",
-            first(
-                report
-                    .layers
-                    .rows
-                    .iter()
-                    .take(3)
-                    .map(|row| percent(&row.layer, row.inclusive_percent))
-                    .collect(),
-            ),
-        ),
+        ("Layers", top(&report.layers, |of| percent(&of.layer, of.inclusive_percent))),
         (
             "Compiled code",
-            first(
-                report
-                    .compiled_code
-                    .rows
-                    .rows
-                    .iter()
-                    .take(2)
-                    .map(|row| percent(&row.origin.function, row.exclusive_percent))
-                    .collect(),
-            ),
+            top(&report.compiled_code.rows, |of| percent(&of.origin.function, of.exclusive_percent)),
         ),
-        (
-            "Compiling",
-            first(
-                report
-                    .compilations
-                    .rows
-                    .iter()
-                    .take(2)
-                    .map(|row| percent(&row.line, row.total_percent))
-                    .collect(),
-            ),
-        ),
-        (
-            "Devices",
-            first(
-                report
-                    .devices
-                    .rows
-                    .iter()
-                    .take(3)
-                    .map(|of| format!("process {}: {}", of.pid, of.tier))
-                    .collect(),
-            ),
-        ),
-        (
-            "Kernels",
-            first(
-                report
-                    .kernels
-                    .rows
-                    .iter()
-                    .take(2)
-                    .map(|of| format!("{} ×{}", without_middle(&of.kernel, 40), of.launches))
-                    .collect(),
-            ),
-        ),
-        (
-            "Instructions",
-            first(
-                report
-                    .instructions
-                    .rows
-                    .iter()
-                    .take(2)
-                    .map(|row| percent(&row.kernel, row.samples_percent))
-                    .collect(),
-            ),
-        ),
-        (
-            "Peak memory",
-            first(
-                report
-                    .memory
-                    .rows
-                    .iter()
-                    .take(3)
-                    .map(|row| format!("{} {}", row.pool.device, Bytes(row.pool.peak_bytes)))
-                    .collect(),
-            ),
-        ),
+        ("Compiling", top(&report.compilations, |of| percent(&of.line, of.total_percent))),
+        ("Devices", top(&report.devices, |of| format!("process {}: {}", of.pid, of.tier))),
+        ("Kernels", top(&report.kernels, kernel)),
+        ("Instructions", top(&report.instructions, |of| percent(&of.kernel, of.samples_percent))),
+        ("Peak memory", top(&report.memory, peak)),
     ];
     texts.into_iter().filter(|(_, text)| !text.is_empty()).collect()
+}
+
+/// The first rows of a table, in a line.
+fn top<R>(table: &Table<R>, text: impl Fn(&R) -> String) -> String {
+    table.rows.iter().take(TOP).map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn durations(ranges: &Ranges) -> String {
