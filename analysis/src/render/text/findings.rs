@@ -24,9 +24,10 @@ pub(super) fn top(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     }
     for finding in findings.findings.iter().take(TOP) {
         writeln!(out, "  {}  {}", gain(&finding.gain), without_middle(&finding.title, WIDTH))?;
-        let place =
-            finding.places.first().map_or_else(|| finding.advice.to_owned(), |place| place.name.clone());
-        writeln!(out, "           {}", without_middle(&format!("{}: {place}", finding.rule), WIDTH))?;
+        // The title names it already where the finding is about one place.
+        let other = finding.places.iter().find(|place| !finding.title.contains(&place.name));
+        let place = other.map_or(finding.advice, |place| &place.name);
+        writeln!(out, "           {}", without_middle(&format!("{}: {place}", finding.rule), WIDTH - 2))?;
     }
     match findings.findings.len().saturating_sub(TOP) {
         0 => Ok(()),

@@ -55,7 +55,7 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
 
             Findings, by what could be won at most
                    ?  25% of all records were lost, most of them in stage decode: do not trust small differences
-                       lost-events: Sample less often (--freq), record fewer …aunch-stacks 100/s); docs/loss.md explains each reason.
+                       lost-events: Sample less often (--freq), record fewer…unch-stacks 100/s); docs/loss.md explains each reason.
 
             Hottest functions
                 self   total  function                                                  where
